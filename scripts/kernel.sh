@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Build the VM's kernel: Linux from Debian's linux-source package, tinyconfig
+# plus our fragment(s), Rust on. Prints the build folder on standard output.
+#
+#   kernel.sh [release|debug]     debug adds KASAN, lockdep and kmemleak
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+flavour=${1:-release}
+series=${KERNEL_SERIES:-6.12}
+fragments=("$TOP/scripts/kernel/uvm.fragment")
+case $flavour in
+release) ;;
+debug) fragments+=("$TOP/scripts/kernel/debug.fragment") ;;
+*) die "kernel flavour '$flavour': use release or debug" ;;
+esac
+
+tarball=/usr/src/linux-source-$series.tar.xz
+[ -r "$tarball" ] || die "no $tarball: run 'make deps' (Debian package linux-source-$series)"
+pkg_version=$(dpkg-query -W -f '${Version}' "linux-source-$series" 2>/dev/null || stat -c %Y "$tarball")
+key=$(printf '%s' "$pkg_version" | tr -c 'A-Za-z0-9.\n' _)
+src=$CACHE/linux-$key
+config_key=$( { short_hash "${fragments[@]}"; rustc --version; clang --version | head -n 1; } | sha256sum | cut -c1-12)
+build=$CACHE/kernel-$key-$flavour-$config_key
+
+locked "kernel-$flavour"
+if [ -e "$build/.built" ]; then echo "$build"; exit 0; fi
+
+if [ ! -e "$src/.extracted" ]; then
+	say "unpacking Linux $pkg_version"
+	rm -rf "$src" && mkdir -p "$src"
+	tar -C "$src" --strip-components=1 -xf "$tarball"
+	touch "$src/.extracted"
+fi
+
+mk() { make -C "$src" O="$build" LLVM=1 "$@"; }
+if [ ! -e "$build/.configured" ]; then
+	mkdir -p "$build"
+	mk tinyconfig >"$build.log" 2>&1
+	KCONFIG_CONFIG=$build/.config "$src/scripts/kconfig/merge_config.sh" -m -O "$build" \
+		"$build/.config" "${fragments[@]}" >>"$build.log" 2>&1
+	mk olddefconfig >>"$build.log" 2>&1
+	mk rustavailable >>"$build.log" 2>&1 || { tail -n 15 "$build.log" >&2; die "this machine cannot build Rust for Linux: run 'make deps'"; }
+	grep -q '^CONFIG_RUST=y' "$build/.config" || die "CONFIG_RUST did not stick; see $build.log"
+	touch "$build/.configured"
+fi
+case $flavour in release) TOTAL=2400 ;; *) TOTAL=2900 ;; esac
+progress "kernel $pkg_version ($flavour)" "$build.log" mk -j"$JOBS" bzImage modules
+touch "$build/.built"
+echo "$build"

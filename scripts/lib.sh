@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Sourced by every script here: where things are cached, and how they speak.
+# shellcheck shell=bash
+set -euo pipefail
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}
+JOBS=${JOBS:-$(nproc)}
+mkdir -p "$CACHE/dl"
+
+# LLVM of the kernel build: Debian's versioned packages keep theirs apart.
+LLVM_VERSION=19
+LLVM_DIR=/usr/lib/llvm-$LLVM_VERSION
+PATH=$LLVM_DIR/bin:$CACHE/tools/bin:$HOME/.cargo/bin:$PATH
+export PATH LIBCLANG_PATH=$LLVM_DIR/lib
+
+# The kernel's objects are built by the toolchain that rust-toolchain.toml
+# would not reach (their folders lie outside the checkout), so name it.
+export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-stable}
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# have COMMAND: is it on PATH?
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# as_root COMMAND...: run as root, through sudo where we are not.
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"
+	elif have sudo; then sudo "$@"
+	else die "need root to run: $*  (install sudo or run as root)"
+	fi
+}
+
+# short_hash FILE...: a key for what these files say.
+short_hash() { cat "$@" | sha256sum | cut -c1-12; }
+
+# locked NAME: hold a lock on the cache until this shell ends, so that two
+# builds of the same thing wait for each other rather than mix.
+locked() {
+	exec {lock_fd}>"$CACHE/.lock-$1"
+	if ! flock -n "$lock_fd"; then
+		say "waiting for another build of $1"
+		flock "$lock_fd"
+	fi
+}
+
+# progress WHAT LOG COMMAND...: run a long command with its output in LOG, and
+# show how many lines it has printed (a build prints about one per file).
+# TOTAL, if set, is the usual number of lines, shown as a percentage.
+progress() {
+	local what=$1 log=$2 pid n t0=$SECONDS
+	shift 2
+	mkdir -p "$(dirname "$log")"
+	"$@" >"$log" 2>&1 &
+	pid=$!
+	trap 'kill -- "$pid" 2>/dev/null || :' INT TERM
+	while kill -0 "$pid" 2>/dev/null; do
+		n=$(wc -l <"$log")
+		if [ -t 2 ]; then
+			if [ "${TOTAL:-0}" -gt 0 ]; then
+				printf '\r    %s: %3d %% (%d s) ' "$what" $((n * 100 / TOTAL > 99 ? 99 : n * 100 / TOTAL)) $((SECONDS - t0)) >&2
+			else
+				printf '\r    %s: %d steps (%d s) ' "$what" "$n" $((SECONDS - t0)) >&2
+			fi
+		fi
+		sleep 0.5
+	done
+	if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+	trap - INT TERM
+	if wait "$pid"; then
+		say "$what: done in $((SECONDS - t0)) s"
+	else
+		tail -n 25 "$log" >&2
+		die "$what failed; the whole log is $log"
+	fi
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Policies: plain data in, decisions out.
+//!
+//! No module below this one contains `unsafe`, C types, clocks or I/O, or an
+//! allocation that cannot fail. Memory comes from `crate::mem`, which each world
+//! supplies.
