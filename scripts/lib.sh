@@ -72,7 +72,8 @@ progress() {
 	if wait "$pid"; then
 		say "$what: done in $((SECONDS - t0)) s"
 	else
-		tail -n 25 "$log" >&2
+		# With -j the error is rarely the last thing that was said.
+		grep -m 8 -A 8 -E '(^|: )(fatal )?error' "$log" >&2 || tail -n 25 "$log" >&2
 		die "$what failed; the whole log is $log"
 	fi
 }
