@@ -4,6 +4,7 @@
 # each on standard output, one a line.
 #
 #   driver.sh [upstream] [rust] [vgpu]      default: all three
+#   driver.sh --clean                       forget what this checkout built
 #
 #   upstream   NVIDIA's nvidia-uvm.ko, unmodified: every measurement's baseline
 #   rust       the same source with our seam and Rust linked in
@@ -14,6 +15,10 @@
 # (which of the project's kernels), UVM_SRC=/path (see upstream.sh).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+
+# What is built from this checkout is kept apart from what another builds.
+checkout=checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
+if [ "${1:-}" = --clean ]; then rm -rf "$CACHE"/driver-*/"$checkout"; exit; fi
 
 variants=("$@")
 [ $# -gt 0 ] || variants=(upstream rust vgpu)
@@ -48,8 +53,7 @@ tree=$("$TOP/scripts/upstream.sh")
 version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
 key=$(printf '%s %s' "$tree" "$kernel" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
-# What is built from this checkout is kept apart from what another builds.
-own=$base/checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
+own=$base/$checkout
 mkdir -p "$own"
 locked "driver-$(basename "$base")"
 
