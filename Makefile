@@ -9,6 +9,21 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 
+#|
+#| Options, as variables:
+#|   DRIVER=rust|upstream     which nvidia-uvm.ko the VM loads        (rust)
+#|   VIDMEM=256M              memory of the software GPU              (256M)
+#|   GPUS=1|2                 how many software GPUs                  (1)
+#|   GPU=turing|volta|ampere  which GPU is emulated                   (turing)
+#|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
+#|   KERNEL=debug             a kernel with KASAN, lockdep, kmemleak  (release)
+#|   CMD='...'                command for the VM                      (a shell)
+#|   VM_TIMEOUT=600           seconds until a hung VM is ended
+#|   OPS=10000 SEED=n         length and seed of the random program
+#|   KDIR=/path               build the modules for this kernel tree
+#|   UVM_SRC=/path            take the driver's source from here
+#|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
+
 # Options, passed on to the scripts.
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_SRC UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
@@ -17,22 +32,7 @@ export OPS SEED JOBS
 .PHONY: help
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
-	cat <<-'EOF'
-
-	Options, as variables:
-	  DRIVER=rust|upstream   which nvidia-uvm.ko the VM loads        (rust)
-	  VIDMEM=256M            memory of the software GPU              (256M)
-	  GPUS=1|2               how many software GPUs                  (1)
-	  GPU=turing|volta|ampere  which GPU is emulated                 (turing)
-	  RELEASE=1              NVIDIA's release build, asserts off     (develop)
-	  KERNEL=debug           a kernel with KASAN, lockdep, kmemleak  (release)
-	  CMD='…'                command for the VM                      (a shell)
-	  VM_TIMEOUT=600         seconds until a hung VM is ended
-	  OPS=10000 SEED=n       length and seed of the random program
-	  KDIR=/path             build the modules for this kernel tree
-	  UVM_SRC=/path          take the driver's source from here
-	  UVM_RUST_CACHE=/path   where sources and builds are cached     (~/.cache/uvm-rust)
-	EOF
+	@sed -n 's/^#| \{0,1\}//p' Makefile
 
 .PHONY: deps
 deps: ## install what the build and the VM need (Debian packages, bindgen, virtme-ng)
