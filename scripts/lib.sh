@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 
+# shellcheck disable=SC2034
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}
 JOBS=${JOBS:-$(nproc)}

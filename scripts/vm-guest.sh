@@ -4,6 +4,7 @@
 #   vm-guest.sh ENV [COMMAND]
 # Exit status 250 if the modules did not load.
 set -u
+# shellcheck source=/dev/null
 . "$1"
 
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug

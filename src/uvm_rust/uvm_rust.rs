@@ -15,8 +15,14 @@
 
 mod driver;
 mod ffi;
+// As public as the host crate needs it.
+#[allow(dead_code, unreachable_pub)]
 #[path = "policy/policy.rs"]
 mod policy;
+
+// Where policies look for memory; on the host it is policy/mem.rs.
+#[allow(unused_imports)]
+pub(crate) use ffi::mem;
 
 /// What `pr_*!` puts before each line; `module!` would define it.
 const __LOG_PREFIX: &[u8] = b"nvidia-uvm\0";
