@@ -165,7 +165,7 @@ impl Channel {
         while done < total {
             let (at, extent) = self.reach(hw, to, done, true, "fill target")?;
             let n = extent.min(total - done);
-            hw.m.fill(at, n, &pattern[..size], (done % size as u64) as usize)
+            hw.m.fill(at, n, &pattern[..size], done.checked_rem(size as u64).unwrap_or(0) as usize)
                 .map_err(Trouble::at("fill target"))?;
             done += n;
         }

@@ -227,7 +227,7 @@ impl Channel {
 
     /// Moves GET on.
     fn advance<M: Machine>(&mut self, hw: &Hw<M>) -> Result<(), Trouble> {
-        self.get = (self.get + 1) % self.entries;
+        self.get = if self.get + 1 < self.entries { self.get + 1 } else { 0 };
         let at = Loc::buffer(self.place.control, GET);
         hw.m.store32(at, self.get).map_err(Trouble::at("GET"))
     }

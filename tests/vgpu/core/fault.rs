@@ -142,7 +142,7 @@ impl FaultBuffer {
             }
             return Ok(Put::Full);
         }
-        let next = (self.put + 1) % self.count;
+        let next = if self.put + 1 < self.count { self.put + 1 } else { 0 };
         let get = m.load32(Loc::buffer(self.registers, reg::FAULT_GET))? & INDEX_MASK;
         if next == get {
             return Ok(Put::Full);

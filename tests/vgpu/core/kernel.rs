@@ -143,17 +143,12 @@ impl Plan {
         })
     }
 
-    /// Accesses in all.
-    pub(super) fn total(&self) -> u64 {
-        self.total
-    }
-
     /// The accesses, in their order, of instruction `step` of warp `warp`: first
     /// and number; `None` after the last.
     pub(super) fn instruction(&self, warp: u32, step: u64) -> Option<(u64, u32)> {
         let (warp, lanes) = (u64::from(warp), u64::from(self.lanes));
         let (first, end) = if self.blocked {
-            let share = self.total.div_ceil(u64::from(self.warps));
+            let share = (self.total - 1).checked_div(u64::from(self.warps)).unwrap_or(0) + 1;
             let end = ((warp + 1) * share).min(self.total);
             (warp * share + step * lanes, end)
         } else {
@@ -164,18 +159,20 @@ impl Plan {
 
     /// The access that is `i`th in order: which it is, and its address.
     pub(super) fn access(&self, i: u64) -> (u64, u64) {
-        let i = if self.factor == 1 {
-            i
-        } else {
-            let scattered = u128::from(i) * u128::from(self.factor) + u128::from(self.shift);
-            (scattered % u128::from(self.total)) as u64
-        };
-        let (row, column) =
-            if self.count == self.total { (0, i) } else { (i / self.count, i % self.count) };
+        let i = if self.factor == 1 { i } else { self.scatter(i) };
+        let row = if self.count == self.total { 0 } else { i.checked_div(self.count).unwrap_or(0) };
+        let column = i - row * self.count;
         let offset = (row as i64)
             .wrapping_mul(self.row_stride)
             .wrapping_add((column as i64).wrapping_mul(self.stride));
         (i, self.va.wrapping_add_signed(offset))
+    }
+
+    /// (i * factor + shift) mod total, in 64 bits: all are at most 2^40.
+    fn scatter(&self, i: u64) -> u64 {
+        let rem = |n: u64| n.checked_rem(self.total).unwrap_or(0);
+        let (high, low) = (self.factor >> 20, self.factor & 0xf_ffff);
+        rem((rem(i * high) << 20) + i * low + self.shift)
     }
 
     /// The pattern's first value in access `i`.
@@ -186,7 +183,7 @@ impl Plan {
 
     /// The µTLB of a warp.
     pub(super) fn utlb(&self, warp: u32) -> u32 {
-        (self.utlb_first + warp % self.utlb_count) % UTLBS
+        (self.utlb_first + warp.checked_rem(self.utlb_count).unwrap_or(0)) % UTLBS
     }
 }
 
@@ -211,7 +208,7 @@ fn check_range(op: &Op, rows: u64) -> Result<(), Error> {
 /// A one-to-one map of 0..total without locality: a factor near total divided by
 /// the golden ratio that has no divisor in common with it.
 fn permutation(total: u64) -> (u64, u64) {
-    let mut factor = (u128::from(total) * 618_034 / 1_000_000) as u64 | 1;
+    let mut factor = total / 1000 * 618 + total % 1000 * 618 / 1000 | 1;
     while gcd(factor, total) != 1 {
         factor += 1;
     }
@@ -219,8 +216,8 @@ fn permutation(total: u64) -> (u64, u64) {
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
+    while let Some(r) = a.checked_rem(b) {
+        (a, b) = (b, r);
     }
     a
 }

@@ -158,9 +158,9 @@ pub trait Machine {
     /// beginning with its byte `phase`. The pattern has at least 1 byte.
     fn fill(&self, to: Loc, bytes: u64, pattern: &[u8], phase: usize) -> Result<(), BadAddress> {
         let size = pattern.len();
-        let by_words = 8 % size == 0 && to.at % 8 == 0;
+        let by_words = matches!(size, 1 | 2 | 4 | 8) && to.at % 8 == 0;
         let words = if by_words { bytes / 8 } else { 0 };
-        let at = |i: usize| pattern[(phase + i) % size];
+        let at = |i: usize| pattern[(phase + i).checked_rem(size).unwrap_or(0)];
         if words > 0 {
             let value = u64::from_ne_bytes(core::array::from_fn(at));
             for w in self.words(to, words as usize).ok_or(BadAddress(to))? {

@@ -688,6 +688,15 @@ impl Ring {
         self.len
     }
 
+    /// `i` is below twice the capacity.
+    fn wrap(&self, i: usize) -> usize {
+        if i < self.slots.len() {
+            i
+        } else {
+            i - self.slots.len()
+        }
+    }
+
     fn clear(&mut self) {
         self.len = 0;
     }
@@ -697,7 +706,7 @@ impl Ring {
         if self.len == self.slots.len() {
             return false;
         }
-        let at = (self.first + self.len) % self.slots.len();
+        let at = self.wrap(self.first + self.len);
         self.slots[at] = value;
         self.len += 1;
         true
@@ -708,7 +717,7 @@ impl Ring {
             return None;
         }
         let value = self.slots[self.first];
-        self.first = (self.first + 1) % self.slots.len();
+        self.first = self.wrap(self.first + 1);
         self.len -= 1;
         Some(value)
     }

@@ -12,7 +12,6 @@
 //! calls in with most of its own locks held: this one is inside of them all.
 
 use core::ffi::c_int;
-use core::ffi::c_ulong;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::slice::from_raw_parts;
@@ -27,6 +26,7 @@ use kernel::sync::Arc;
 use kernel::sync::CondVar;
 use kernel::sync::CondVarTimeoutResult;
 use kernel::sync::Mutex;
+use kernel::time::Jiffies;
 
 use crate::emu;
 use crate::emu::AllocRequest;
@@ -744,7 +744,7 @@ unsafe extern "C" fn vgpu_rs_wait(
     device: *const Device,
     h_client: u32,
     wait: *mut RsWait,
-    jiffies: c_ulong,
+    jiffies: Jiffies,
 ) -> c_int {
     // SAFETY: I-own, I-call.
     let (device, wait) = unsafe { (&*device, &mut *wait) };
@@ -762,7 +762,7 @@ fn wait_for(
     h_client: u32,
     h_channel: u32,
     fence: u64,
-    mut left: c_ulong,
+    mut left: Jiffies,
 ) -> Result<Outcome> {
     let mut gpu = device.gpu.lock();
     loop {

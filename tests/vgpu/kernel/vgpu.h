@@ -4,6 +4,7 @@
 #define VGPU_INTERNAL_H
 
 #include "nv_uvm_interface.h"
+#include "nvmisc.h"
 
 #include <linux/irq_work.h>
 #include <linux/mutex.h>
