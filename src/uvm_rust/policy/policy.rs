@@ -5,3 +5,5 @@
 //! No module below this one contains `unsafe`, C types, clocks or I/O, or an
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
+
+pub mod stats;
