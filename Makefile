@@ -50,6 +50,18 @@ driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints wh
 vm: deps ## a shell in the VM, or CMD='…' there
 	@scripts/vm.sh $(if $(CMD),'$(subst ','\'',$(CMD))')
 
+.PHONY: test
+test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
+	@scripts/test.sh all
+
+.PHONY: test-host
+test-host: ## only what needs no VM
+	@scripts/test.sh host
+
+.PHONY: test-debug
+test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
+	@scripts/test.sh debug
+
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)
 	@rm -rf out target

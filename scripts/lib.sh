@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 
+# shellcheck disable=SC2034
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}
 JOBS=${JOBS:-$(nproc)}
@@ -52,6 +53,7 @@ progress() {
 	local what=$1 log=$2 pid n said='' t0=$SECONDS
 	shift 2
 	mkdir -p "$(dirname "$log")"
+	: >"$log"
 	"$@" >"$log" 2>&1 &
 	pid=$!
 	trap 'kill -- "$pid" 2>/dev/null || :' INT TERM

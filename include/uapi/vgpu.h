@@ -51,14 +51,18 @@
 #define VGPU_INJECT		_IO(VGPU_IOC_MAGIC, 0x47)
 #define VGPU_TRANSLATE		_IO(VGPU_IOC_MAGIC, 0x48)
 
-/* Bounds. Passing one of the first three is ENOSPC, of the others EINVAL. */
-#define VGPU_MAX_VASPACES	64	/* per open file */
-#define VGPU_MAX_CHANNELS	64	/* per open file */
+/* Bounds. Passing one of the first four is ENOSPC, of the others EINVAL. */
+#define VGPU_MAX_VASPACES	16	/* per open file and GPU */
+#define VGPU_MAX_CHANNELS	16	/* per open file and GPU */
 #define VGPU_MAX_QUEUED		128	/* unfinished kernels per channel */
+#define VGPU_MAX_QUEUED_OPS	8192	/* ops of these, all together */
 #define VGPU_MAX_OPS		1024	/* per kernel */
-#define VGPU_MAX_WARPS		65536	/* per kernel, all ops together */
+#define VGPU_MAX_WARPS		16384	/* per kernel, all ops together */
 #define VGPU_MAX_ACCESSES	(1ULL << 40)	/* per op */
 #define VGPU_KEPT_RESULTS	128	/* results per channel that WAIT can still give */
+
+/* What freed vidmem is filled with, by 64 bit words, with VGPU_FEATURE_POISON. */
+#define VGPU_POISON		0x5eed5eedbad0bad0ULL
 
 /* Which GPU is emulated: struct vgpu_info.personality. */
 #define VGPU_PERSONALITY_TURING	0	/* TU10x: host C46F, copy engine C5B5 */
@@ -249,13 +253,14 @@ struct vgpu_op {
  * @op_count:    in: number of ops, 1 to VGPU_MAX_OPS
  * @ops:         in: address of an array of struct vgpu_op
  * @op_size:     in: sizeof(struct vgpu_op) as the caller knows it
- * @utlb_faults: in: outstanding faults allowed per µTLB, 1 to 1024; 0 is
+ * @utlb_faults: in: outstanding faults allowed per µTLB, 1 to 512; 0 is
  *               vgpu_info.utlb_faults. Accesses beyond wait for the next replay
  * @reserved:    0
  * @fence:       out: names the kernel to VGPU_WAIT; counts up from 1 by channel
  *
  * Returns without waiting. ENOTCONN: UVM has not bound the channel yet.
- * EPIPE: the channel is stopped. ENOSPC: VGPU_MAX_QUEUED kernels are unfinished.
+ * EPIPE: the channel is stopped. ENOSPC: VGPU_MAX_QUEUED or
+ * VGPU_MAX_QUEUED_OPS would be passed.
  */
 struct vgpu_submit {
 	__u32 size;
@@ -273,7 +278,8 @@ struct vgpu_submit {
 
 /* How a kernel ended: struct vgpu_wait.state. */
 #define VGPU_KERNEL_DONE	1	/* all accesses made; look at @mismatches */
-#define VGPU_KERNEL_FAULTED	2	/* UVM cancelled an access: a fatal fault */
+#define VGPU_KERNEL_FAULTED	2	/* UVM cancelled an access: a fatal fault; the
+					   channel goes on with its next kernel */
 #define VGPU_KERNEL_STOPPED	3	/* its channel was stopped or destroyed */
 #define VGPU_KERNEL_ERROR	4	/* a mapping led nowhere; see the kernel log */
 
@@ -380,7 +386,7 @@ struct vgpu_wait {
  *                    its limit, and was held back
  * @replays_start:    replays, without waiting for acknowledgement
  * @replays_ack:      replays, acknowledged
- * @cancels_targeted: cancels of one engine's faults
+ * @cancels_targeted: 0: not emulated, an error
  * @cancels_global:   cancels of all faults
  * @cancels_va:       cancels of one address
  * @interrupts:       calls of UVM's top half

@@ -11,12 +11,20 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
+// The kernel promises less than the 1.85 that this project asks for.
+#![allow(clippy::incompatible_msrv)]
 #![deny(clippy::unwrap_used, clippy::expect_used)]
 
 mod driver;
 mod ffi;
+// As public as the host crate needs it.
+#[allow(dead_code, unreachable_pub)]
 #[path = "policy/policy.rs"]
 mod policy;
+
+// Where policies look for memory; on the host it is policy/mem.rs.
+#[allow(unused_imports)]
+pub(crate) use ffi::mem;
 
 /// What `pr_*!` puts before each line; `module!` would define it.
 const __LOG_PREFIX: &[u8] = b"nvidia-uvm\0";

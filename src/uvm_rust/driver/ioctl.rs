@@ -24,7 +24,7 @@ const _: () = {
 };
 
 /// An ioctl that upstream does not know; `None` if it is not ours either.
-pub(crate) fn dispatch(file: &seam::File, cmd: u32, arg: usize) -> Option<Result> {
+pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
@@ -43,7 +43,7 @@ fn get_version(arg: usize) -> Result {
     uaccess::write_sized(arg, version, size)
 }
 
-fn get_stats(file: &seam::File, arg: usize) -> Result {
+fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut stats, size) =
         uaccess::read_sized::<uapi::uvm_rust_stats>(arg, uapi::UVM_RUST_STATS_SIZE_V1)?;
     if stats.flags & !uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
