@@ -106,10 +106,21 @@ mod tests {
     #[test]
     fn only_bad_lines_that_are_not_allowed_count() {
         let lines = |texts: &[(u32, &str)]| {
-            texts.iter().map(|(level, text)| (*level, (*text).to_owned())).collect::<Vec<_>>()
+            texts
+                .iter()
+                .map(|(level, text)| (*level, (*text).to_owned()))
+                .collect::<Vec<_>>()
         };
-        let log = [(6, "all is well"), (3, "x: MAX_JUMP"), (3, "x: MAX_JUMP"), (6, "Oops: 0")];
-        let allowed = [Allowed { text: "MAX_JUMP", times: 1 }];
+        let log = [
+            (6, "all is well"),
+            (3, "x: MAX_JUMP"),
+            (3, "x: MAX_JUMP"),
+            (6, "Oops: 0"),
+        ];
+        let allowed = [Allowed {
+            text: "MAX_JUMP",
+            times: 1,
+        }];
         assert_eq!(bad_lines(lines(&log), &allowed), ["x: MAX_JUMP", "Oops: 0"]);
         assert!(bad_lines(lines(&log[..2]), &allowed).is_empty());
     }

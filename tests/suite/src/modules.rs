@@ -19,7 +19,11 @@ pub struct Module {
 impl Module {
     /// nvidia-uvm.ko, or `None` outside `make vm`.
     pub fn uvm() -> Option<Self> {
-        Self::from_env("nvidia_uvm", "UVM_KO", "UVM_ARGS")
+        let which = match env::var("DRIVER").as_deref() {
+            Ok("upstream") => "UVM_KO_UPSTREAM",
+            _ => "UVM_KO_RUST",
+        };
+        Self::from_env("nvidia_uvm", which, "UVM_ARGS")
     }
 
     /// vgpu.ko, or `None` outside `make vm`.
@@ -30,12 +34,18 @@ impl Module {
     fn from_env(name: &'static str, file: &str, parameters: &str) -> Option<Self> {
         let parameters = env::var(parameters).unwrap_or_default();
         let parameters = parameters.split_whitespace().map(str::to_owned).collect();
-        Some(Self { name, file: env::var(file).ok()?, parameters })
+        Some(Self {
+            name,
+            file: env::var(file).ok()?,
+            parameters,
+        })
     }
 
     /// Loads it.
     pub fn load(&self) -> Result<(), Failure> {
-        run(Command::new("insmod").arg(&self.file).args(&self.parameters))
+        run(Command::new("insmod")
+            .arg(&self.file)
+            .args(&self.parameters))
     }
 
     /// Unloads it.

@@ -20,9 +20,15 @@ pub enum Pass {
 #[derive(Debug)]
 pub struct Failure(String);
 
-impl<T: Into<String>> From<T> for Failure {
-    fn from(text: T) -> Self {
-        Self(text.into())
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
     }
 }
 
@@ -62,7 +68,15 @@ impl Suite {
             println!("# the kernel log is not checked: /dev/kmsg: {why}");
         }
         let (log, started) = (log.ok(), Instant::now());
-        Self { name, log, filter, passed: 0, failed: 0, skipped: 0, started }
+        Self {
+            name,
+            log,
+            filter,
+            passed: 0,
+            failed: 0,
+            skipped: 0,
+            started,
+        }
     }
 
     /// Runs a test. Lines in the kernel log that look bad fail it, save those
@@ -73,7 +87,11 @@ impl Suite {
         allowed: &[Allowed],
         test: impl FnOnce() -> Outcome,
     ) -> bool {
-        if self.filter.as_ref().is_some_and(|filter| !name.contains(filter.as_str())) {
+        if self
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !name.contains(filter.as_str()))
+        {
             return true;
         }
         let start = Instant::now();
@@ -82,7 +100,10 @@ impl Suite {
             let bad = log.bad_lines(allowed);
             if !bad.is_empty() {
                 let before = outcome.err().map(|f| f.0 + "\n").unwrap_or_default();
-                outcome = Err(Failure(format!("{before}the kernel log says:\n{}", bad.join("\n"))));
+                outcome = Err(Failure(format!(
+                    "{before}the kernel log says:\n{}",
+                    bad.join("\n")
+                )));
             }
         }
         self.report(name, start, outcome)
@@ -114,9 +135,18 @@ impl Suite {
 
     /// Ends the run: the plan and the totals.
     pub fn finish(self) -> ExitCode {
-        let Self { passed, failed, skipped, .. } = self;
+        let Self {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = self;
         println!("1..{}", passed + failed + skipped);
-        println!("# {}: {:.0} s", self.name, self.started.elapsed().as_secs_f32());
+        println!(
+            "# {}: {:.0} s",
+            self.name,
+            self.started.elapsed().as_secs_f32()
+        );
         println!("# {passed} passed, {failed} failed, {skipped} skipped");
         if failed > 0 || passed == 0 {
             return ExitCode::FAILURE;
