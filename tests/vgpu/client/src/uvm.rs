@@ -318,6 +318,10 @@ calls! {
         rm_status "rmStatus": u32,
         ref_count "ref_count": u64,
     }
+    VaRangeSplit "UVM_TEST_VA_RANGE_SPLIT" = 208, 16, {
+        split_address "split_address": u64,
+        rm_status "rmStatus": u32,
+    }
     ChangePteMapping "UVM_TEST_CHANGE_PTE_MAPPING" = 211, 32, {
         processor "uuid": Uuid,
         va "va": u64,

@@ -72,6 +72,9 @@ pub const INJECT_CHANNEL_ERROR: u32 = 6;
 pub const INJECT_KEEP: u32 = 1;
 pub const INJECT_FOREVER: u64 = u64::MAX;
 
+/// What freed vidmem is filled with, by 64-bit words.
+pub const POISON: u64 = 0x5eed_5eed_bad0_bad0;
+
 pub const TIMEOUT_NEVER: u64 = u64::MAX;
 pub const MAX_QUEUED: u64 = 128;
 pub const KEPT_RESULTS: u64 = 128;
