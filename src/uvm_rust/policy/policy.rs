@@ -6,4 +6,5 @@
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
 
+pub mod evict;
 pub mod stats;
