@@ -15,7 +15,7 @@ pub fn model(cases: u32) -> Config {
     std::eprintln!("UVM_TEST_SEED={seed}");
     Config {
         cases: if cfg!(miri) {
-            cases.div_ceil(128)
+            cases.div_ceil(256)
         } else {
             cases
         },
