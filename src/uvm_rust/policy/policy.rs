@@ -9,4 +9,5 @@
 pub mod discard;
 pub mod evict;
 pub mod mask;
+pub mod prefetch;
 pub mod stats;
