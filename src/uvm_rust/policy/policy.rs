@@ -8,6 +8,7 @@
 
 pub mod discard;
 pub mod evict;
+pub mod fault;
 pub mod mask;
 pub mod prefetch;
 pub mod stats;
