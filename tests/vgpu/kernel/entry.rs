@@ -34,11 +34,13 @@ use crate::emu::ChannelId;
 use crate::emu::Config;
 use crate::emu::Gpu;
 use crate::emu::Injection;
+use crate::emu::Machine;
 use crate::emu::Outcome;
 use crate::emu::Personality;
 use crate::emu::SpaceId;
 use crate::emu::Stats;
 use crate::machine::KernelMachine;
+use crate::machine::Mem;
 
 /// One GPU, as C holds it.
 #[pin_data]
@@ -162,10 +164,7 @@ fn to_c(result: Result) -> c_int {
 /// # Safety
 ///
 /// I-own holds for `device`.
-unsafe fn with<R>(
-    device: *const Device,
-    f: impl FnOnce(&mut Gpu<KernelMachine>) -> R,
-) -> R {
+unsafe fn with<R>(device: *const Device, f: impl FnOnce(&mut Gpu<KernelMachine>) -> R) -> R {
     // SAFETY: I-own: the Arc of `vgpu_rs_create` keeps it alive.
     let device = unsafe { &*device };
     f(&mut device.gpu.lock())
@@ -297,7 +296,8 @@ unsafe extern "C" fn vgpu_rs_count_interrupt(device: *const Device) {
 #[no_mangle]
 unsafe extern "C" fn vgpu_rs_chip(device: *const Device, out: *mut RsChip) {
     // SAFETY: I-own.
-    let (chip, (utlb_count, utlb_faults)) = unsafe { with(device, |g| (g.config().chip, g.utlbs())) };
+    let (chip, (utlb_count, utlb_faults)) =
+        unsafe { with(device, |g| (g.config().chip, g.utlbs())) };
     let mut name = [0; 32];
     let n = chip.name.len().min(31);
     name[..n].copy_from_slice(&chip.name.as_bytes()[..n]);
@@ -362,7 +362,11 @@ unsafe extern "C" fn vgpu_rs_space_dup(
     out: *mut u64,
 ) -> c_int {
     // SAFETY: I-own, I-call.
-    unsafe { give(device, out, |g| g.dup_space(h_client, h_vaspace).map(|s| s.0)) }
+    unsafe {
+        give(device, out, |g| {
+            g.dup_space(h_client, h_vaspace).map(|s| s.0)
+        })
+    }
 }
 
 /// # Safety
@@ -409,7 +413,11 @@ unsafe extern "C" fn vgpu_rs_buffer_alloc(
     va: *mut u64,
 ) -> c_int {
     // SAFETY: I-own, I-call.
-    unsafe { give(device, va, |g| g.alloc_buffer(SpaceId(space), bytes, align).map(|b| b.0)) }
+    unsafe {
+        give(device, va, |g| {
+            g.alloc_buffer(SpaceId(space), bytes, align).map(|b| b.0)
+        })
+    }
 }
 
 /// # Safety
@@ -444,6 +452,53 @@ unsafe extern "C" fn vgpu_rs_buffer_map(
 ///
 /// I-own, I-call.
 #[no_mangle]
+unsafe extern "C" fn vgpu_rs_buffer_share(
+    device: *const Device,
+    space: u64,
+    va: u64,
+    out: *mut *mut Mem,
+) -> c_int {
+    let share = |g: &mut Gpu<KernelMachine>| {
+        let slot = g.find_buffer(SpaceId(space), va)?;
+        Ok(g.machine().share(slot))
+    };
+    // SAFETY: I-own, I-call.
+    unsafe { give(device, out, share) }
+}
+
+/// # Safety
+///
+/// I-own, I-call; a reference of `mem` is the caller's to give.
+#[no_mangle]
+unsafe extern "C" fn vgpu_rs_buffer_adopt(
+    device: *const Device,
+    space: u64,
+    mem: *mut Mem,
+    align: u64,
+    va: *mut u64,
+) -> c_int {
+    let Some(mem) = NonNull::new(mem) else {
+        return EINVAL.to_errno();
+    };
+    let adopt = |g: &mut Gpu<KernelMachine>| {
+        // SAFETY: the caller's contract.
+        let (slot, bytes) = unsafe { g.machine_mut().adopt(mem) }?;
+        let va = g.attach_buffer(SpaceId(space), slot, bytes, align);
+        if va.is_err() {
+            // Not the caller's reference: it stays with the caller.
+            g.machine().share(slot);
+            g.machine_mut().free(slot);
+        }
+        va
+    };
+    // SAFETY: I-own, I-call.
+    unsafe { give(device, va, adopt) }
+}
+
+/// # Safety
+///
+/// I-own, I-call.
+#[no_mangle]
 unsafe extern "C" fn vgpu_rs_channel_create(
     device: *const Device,
     space: u64,
@@ -455,7 +510,11 @@ unsafe extern "C" fn vgpu_rs_channel_create(
 ) -> c_int {
     let make = |g: &mut Gpu<KernelMachine>| {
         let (id, place) = g.create_channel(SpaceId(space), engine, entries)?;
-        Ok((id, g.machine().start(place.ring), g.machine().start(place.control)))
+        Ok((
+            id,
+            g.machine().start(place.ring),
+            g.machine().start(place.control),
+        ))
     };
     // SAFETY: I-own.
     match unsafe { with(device, make) } {
@@ -532,8 +591,7 @@ unsafe extern "C" fn vgpu_rs_user_channel_retain(
     h_channel: u32,
     instance: *mut u64,
 ) -> c_int {
-    let retain =
-        |g: &mut Gpu<KernelMachine>| g.retain_channel(SpaceId(space), h_client, h_channel);
+    let retain = |g: &mut Gpu<KernelMachine>| g.retain_channel(SpaceId(space), h_client, h_channel);
     // SAFETY: I-own, I-call.
     unsafe { give(device, instance, retain) }
 }
@@ -733,7 +791,11 @@ unsafe extern "C" fn vgpu_rs_submit(
     // SAFETY: I-call.
     let ops = unsafe { from_raw_parts(ops, op_count as usize) };
     // SAFETY: I-own, I-call.
-    unsafe { give(device, fence, |g| g.submit(h_client, h_channel, ops, utlb_faults)) }
+    unsafe {
+        give(device, fence, |g| {
+            g.submit(h_client, h_channel, ops, utlb_faults)
+        })
+    }
 }
 
 /// # Safety

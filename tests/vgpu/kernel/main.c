@@ -75,14 +75,33 @@ struct vgpu *vgpu_find(const NvProcessorUuid *uuid)
 	return NULL;
 }
 
-void *vgpu_c_alloc(u64 bytes)
+struct vgpu_mem *vgpu_c_alloc(u64 bytes)
 {
-	return vzalloc(bytes);
+	struct vgpu_mem *mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+
+	if (!mem)
+		return NULL;
+	mem->data = vzalloc(bytes);
+	if (!mem->data) {
+		kfree(mem);
+		return NULL;
+	}
+	mem->bytes = bytes;
+	refcount_set(&mem->refs, 1);
+	return mem;
 }
 
-void vgpu_c_free(void *p)
+void vgpu_c_get(struct vgpu_mem *mem)
 {
-	vfree(p);
+	refcount_inc(&mem->refs);
+}
+
+void vgpu_c_put(struct vgpu_mem *mem)
+{
+	if (refcount_dec_and_test(&mem->refs)) {
+		vfree(mem->data);
+		kfree(mem);
+	}
 }
 
 void *vgpu_c_sysmem(u64 dma)
