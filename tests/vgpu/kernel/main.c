@@ -113,7 +113,10 @@ void *vgpu_c_sysmem(u64 dma)
 	if (!pfn_valid(pfn))
 		return NULL;
 	page = pfn_to_page(pfn);
-	if (is_zone_device_page(page) || PageReserved(page))
+	if (is_zone_device_page(page))
+		return NULL;
+	/* The zero page is reserved and RAM; holes and MMIO are reserved only. */
+	if (PageReserved(page) && !page_is_ram(pfn))
 		return NULL;
 	return page_address(page);
 }
