@@ -209,6 +209,7 @@ pub fn order<'a>(faults: &[Fault], keys: &'a mut [Key]) -> Result<&'a [Key], Too
         return Err(TooMany);
     }
     let mut n = 0usize;
+    let mut one_space = true;
     let mut sorted = true;
     for (i, fault) in faults
         .iter()
@@ -217,14 +218,17 @@ pub fn order<'a>(faults: &[Fault], keys: &'a mut [Key]) -> Result<&'a [Key], Too
     {
         let key = Key::new(fault, i);
         if let Some(last) = n.checked_sub(1).and_then(|i| keys.get(i)) {
+            one_space &= last.space == key.space;
             sorted &= *last <= key;
         }
         *keys.get_mut(n).ok_or(TooMany)? = key;
         n += 1;
     }
     let keys = keys.get_mut(..n).ok_or(TooMany)?;
-    if !sorted {
-        heap_sort(keys);
+    match (sorted, one_space) {
+        (true, _) => {}
+        (false, true) => heap_sort(keys, |a, b| a.rest < b.rest),
+        (false, false) => heap_sort(keys, |a, b| a < b),
     }
     Ok(keys)
 }
@@ -232,29 +236,31 @@ pub fn order<'a>(faults: &[Fault], keys: &'a mut [Key]) -> Result<&'a [Key], Too
 /// Heap sort: in place and O(n log n) whatever the keys are. The quick sort of `core`
 /// calls itself, and 16 frames of it, which addresses of a program's choice might
 /// provoke in a batch of 256, nearly fill a kernel stack.
-fn heap_sort(keys: &mut [Key]) {
+fn heap_sort(keys: &mut [Key], less: impl Fn(&Key, &Key) -> bool) {
     for at in (0..keys.len() / 2).rev() {
-        sift_down(keys, at);
+        sift_down(keys, at, &less);
     }
     for end in (1..keys.len()).rev() {
         keys.swap(0, end);
-        sift_down(&mut keys[..end], 0);
+        sift_down(&mut keys[..end], 0, &less);
     }
 }
 
 /// Moves the key at `at` down to where no child is greater.
-fn sift_down(heap: &mut [Key], mut at: usize) {
+fn sift_down(heap: &mut [Key], mut at: usize, less: impl Fn(&Key, &Key) -> bool) {
+    let Some(&key) = heap.get(at) else { return };
     loop {
         let mut child = 2 * at + 1;
-        if child + 1 < heap.len() && heap[child] < heap[child + 1] {
-            child += 1;
+        if child + 1 < heap.len() {
+            child += usize::from(less(&heap[child], &heap[child + 1]));
         }
-        if child >= heap.len() || heap[child] <= heap[at] {
-            return;
+        match heap.get(child) {
+            Some(c) if less(&key, c) => heap[at] = *c,
+            _ => break,
         }
-        heap.swap(at, child);
         at = child;
     }
+    heap[at] = key;
 }
 
 /// Faults of one va_block.
