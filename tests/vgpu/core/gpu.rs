@@ -245,6 +245,11 @@ impl<M: Machine> Gpu<M> {
         &self.hw.m
     }
 
+    /// The world around it, to be changed.
+    pub fn machine_mut(&mut self) -> &mut M {
+        &mut self.hw.m
+    }
+
     /// How it was made.
     pub fn config(&self) -> &Config {
         &self.config

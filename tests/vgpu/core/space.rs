@@ -78,6 +78,11 @@ impl AddressSpace {
         Ok(va)
     }
 
+    /// The buffer that starts at `va`.
+    pub(super) fn buffer_at(&self, va: u64) -> Option<Slot> {
+        self.buffers.iter().find(|b| b.va == va).map(|b| b.slot)
+    }
+
     /// Takes the buffer at `va` out.
     pub(super) fn remove_buffer(&mut self, va: u64) -> Option<Slot> {
         let i = self.buffers.iter().position(|b| b.va == va)?;
