@@ -101,6 +101,27 @@ impl<M: Machine> Gpu<M> {
         va.map(|va| (va, slot))
     }
 
+    /// The buffer that starts at `va`.
+    pub fn find_buffer(&self, id: SpaceId, va: u64) -> Result<Slot, Error> {
+        let i = self.hw.find_space(id)?;
+        self.hw.spaces[i].buffer_at(va).ok_or(Error::NotFound)
+    }
+
+    /// Gives a buffer that the machine has an address of UVM's space.
+    pub fn attach_buffer(
+        &mut self,
+        id: SpaceId,
+        slot: Slot,
+        bytes: u64,
+        align: u64,
+    ) -> Result<u64, Error> {
+        let i = self.hw.find_space(id)?;
+        if !align.max(1).is_power_of_two() {
+            return Err(Error::Invalid);
+        }
+        self.hw.spaces[i].add_buffer(slot, bytes, align)
+    }
+
     /// Frees the buffer at `va`.
     pub fn free_buffer(&mut self, id: SpaceId, va: u64) -> Result<(), Error> {
         let i = self.hw.find_space(id)?;
