@@ -136,10 +136,11 @@ impl<M: Machine> Hw<M> {
             return Try::Done;
         };
         let utlb = plan.utlb(warp.number);
-        let mut lanes = warp.todo;
-        let mut todo = 0;
+        let mut lanes = warp.todo & !warp.waiting;
+        let mut todo = warp.waiting;
+        let mut waiting = warp.waiting;
         let mut faulted = warp.faulted;
-        let mut last_fault = None;
+        let mut last_fault = warp.fault;
         let mut full = false;
         let mut page_faulted = u64::MAX;
         while lanes != 0 {
@@ -162,13 +163,14 @@ impl<M: Machine> Hw<M> {
                 todo |= 1 << lane;
                 last_fault = Some(fault);
             }
+            r.outcome.accesses += u64::from(prefetch);
             if va >> 12 == page_faulted {
+                waiting |= todo & 1 << lane;
                 faulted |= 1 << lane;
                 continue;
             }
             if self.faults.outstanding(utlb) >= r.kernel.utlb_faults {
                 self.stats.faults_held += 1;
-                r.outcome.accesses += u64::from(prefetch);
                 continue;
             }
             let entry = Fault {
@@ -186,6 +188,7 @@ impl<M: Machine> Hw<M> {
                     r.outcome.faults += 1;
                     r.outcome.duplicates += u64::from(duplicate);
                     r.outcome.refaults += u64::from(faulted >> lane & 1);
+                    waiting |= todo & 1 << lane;
                     faulted |= 1 << lane;
                 }
                 Ok(Put::Full) => {
@@ -194,10 +197,10 @@ impl<M: Machine> Hw<M> {
                 }
                 Err(bad) => return self.fail(r, &plan, va, &Miss::BadTable(bad.0)),
             }
-            r.outcome.accesses += u64::from(prefetch);
         }
         r.warps[i] = Warp {
             todo,
+            waiting,
             faulted,
             fault: last_fault,
             ..warp

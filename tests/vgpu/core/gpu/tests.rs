@@ -358,11 +358,38 @@ fn a_full_buffer_holds_accesses_back() {
 }
 
 #[test]
+fn a_full_buffer_does_not_make_a_warp_fault_twice() {
+    let mut b = Bench::new(Config {
+        fault_entries: 8,
+        ..config()
+    });
+    // One warp of 16 lanes, of which 7 find room.
+    b.submit(&[op(READ, VA, 16)]);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..10 {
+            b.gpu.run();
+        }
+        seen.extend(b.fetch().iter().map(|f| f.0));
+    }
+    let all: Vec<u64> = (0..16).map(|i| VA + i * 4096).collect();
+    assert_eq!(seen, all, "each once, although nothing was replayed");
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.fetch().len(), 7, "and again after the replay");
+}
+
+#[test]
 fn prefetches_fault_but_never_wait() {
     let mut b = bench();
     let o = b.done(&[op(PREFETCH, VA, 5)]);
     assert_eq!((o.state, o.accesses, o.faults), (State::Done, 5, 5));
     assert!(b.fetch().iter().all(|f| f.2 == 3));
+    let dense = Op {
+        stride: 8,
+        ..op(PREFETCH, VA, 100)
+    };
+    assert_eq!(b.done(&[dense]).accesses, 100);
 }
 
 #[test]

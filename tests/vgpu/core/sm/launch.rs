@@ -21,6 +21,8 @@ pub(in crate::emu) struct Warp {
     pub(super) step: u64,
     /// Lanes of the instruction that are not done.
     pub(super) todo: u32,
+    /// Of these, lanes whose fault is written and that wait for the next replay.
+    pub(super) waiting: u32,
     /// Of these, lanes that have faulted before.
     pub(super) faulted: u32,
     /// Why lanes wait, as the last try found: the type of the last fault.
@@ -101,6 +103,7 @@ impl Launch {
             number,
             step: 0,
             todo: all_lanes(lanes),
+            waiting: 0,
             faulted: 0,
             fault: None,
         };
@@ -114,6 +117,7 @@ impl Launch {
     pub(in crate::emu) fn next_instruction(&mut self, i: usize) -> bool {
         let w = &mut self.warps[i];
         w.step += 1;
+        w.waiting = 0;
         w.faulted = 0;
         w.fault = None;
         match self.kernel.plans[usize::from(w.plan)].instruction(w.number, w.step) {

@@ -153,15 +153,17 @@ impl UserChannel {
 
     /// Puts the waiting warps back into the queue, after a replay.
     pub(in crate::emu) fn replay(&mut self) {
-        if let Some(r) = &mut self.running {
-            if r.left > r.ready.len() {
-                r.outcome.replays += 1;
-                r.ready.clear();
-                for (i, w) in r.warps.iter().enumerate() {
-                    if w.todo != 0 {
-                        r.ready.push(i as u32);
-                    }
-                }
+        let Some(r) = &mut self.running else {
+            return;
+        };
+        if r.left > r.ready.len() || r.warps.iter().any(|w| w.waiting != 0) {
+            r.outcome.replays += 1;
+        }
+        r.ready.clear();
+        for (i, w) in r.warps.iter_mut().enumerate() {
+            w.waiting = 0;
+            if w.todo != 0 {
+                r.ready.push(i as u32);
             }
         }
     }
