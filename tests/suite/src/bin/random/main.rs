@@ -15,18 +15,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::{Process, BLOCK};
 
-use program::Program;
+use program::{Memory, Program};
 
 const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
   --ops N                    operations (10000)
   --seed N                   which program (from the clock, and printed)
   --oversubscription TIMES   memory used, in times of the GPU's (1.5)
+  --memory KIND              managed, ordinary or both (both)
+  --no-eviction              use 0.4 times the GPU's memory, and evict nothing
+The unmodified driver crashes when it evicts part of a block of ordinary memory
+(docs/vgpu.md): give it --memory managed, or --no-eviction.
 ";
 
-struct Options {
-    ops: u64,
-    seed: u64,
-    oversubscription: f64,
+pub(crate) struct Options {
+    pub(crate) ops: u64,
+    pub(crate) seed: u64,
+    pub(crate) oversubscription: f64,
+    pub(crate) memory: Memory,
+    pub(crate) eviction: bool,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
@@ -39,6 +45,8 @@ fn options() -> Result<Options, lexopt::Error> {
         ops: 10_000,
         seed,
         oversubscription: 1.5,
+        memory: Memory::Both,
+        eviction: true,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -51,6 +59,18 @@ fn options() -> Result<Options, lexopt::Error> {
                     return Err("--oversubscription: use a number from 0.1 to 8".into());
                 }
                 options.oversubscription = times;
+            }
+            Long("memory") => {
+                options.memory = match parser.value()?.string()?.as_str() {
+                    "both" => Memory::Both,
+                    "managed" => Memory::Managed,
+                    "ordinary" => Memory::Ordinary,
+                    _ => return Err("--memory: use managed, ordinary or both".into()),
+                }
+            }
+            Long("no-eviction") => {
+                options.eviction = false;
+                options.oversubscription = 0.4;
             }
             Long("help") => {
                 print!("{HELP}");
@@ -87,7 +107,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Outcome {
-    let mut program = Program::new(options.seed, options.oversubscription)?;
+    let mut program = Program::new(options)?;
     let step = (options.ops / 10).max(1);
     for index in 0..options.ops {
         program

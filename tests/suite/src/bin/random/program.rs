@@ -10,6 +10,7 @@ use vgpu_client::{Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu
 
 use crate::area::{Area, Span, Wrong, PAGE_WORDS};
 use crate::history::History;
+use crate::Options;
 
 /// Largest and smallest area, in pages.
 const AREA_PAGES: [usize; 2] = [1, 1024];
@@ -48,6 +49,14 @@ enum Kind {
     Free,
 }
 
+/// Which memory is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Managed,
+    Ordinary,
+    Both,
+}
+
 type Done = Result<(), Wrong>;
 
 /// State of a run.
@@ -56,7 +65,8 @@ pub(crate) struct Program {
     process: Process,
     gpus: Vec<Gpu>,
     second_channel: Channel,
-    hmm: bool,
+    memory: Memory,
+    eviction: bool,
     areas: Vec<Area>,
     next_id: usize,
     history: History,
@@ -64,26 +74,31 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn new(seed: u64, oversubscription: f64) -> vgpu_client::Result<Self> {
+    pub(crate) fn new(options: &Options) -> vgpu_client::Result<Self> {
         let process = Process::new()?;
         let count = Vgpu::open()?.info(0)?.gpu_count;
         let gpus = (0..count)
             .map(|i| process.gpu(i))
             .collect::<Result<Vec<_>, _>>()?;
         let second_channel = gpus[0].new_channel()?;
-        let hmm = process.has_hmm()?;
+        let memory = if process.has_hmm()? {
+            options.memory
+        } else {
+            Memory::Managed
+        };
         let mut program = Self {
-            rng: Rand64::new(u128::from(seed)),
+            rng: Rand64::new(u128::from(options.seed)),
             process,
             second_channel,
-            hmm,
+            memory,
+            eviction: options.eviction,
             areas: Vec::new(),
             next_id: 0,
             history: History::default(),
             counts: [0; KINDS.len()],
             gpus,
         };
-        let wanted = (program.gpus[0].info().vidmem_bytes as f64 * oversubscription) as u64;
+        let wanted = (program.gpus[0].info().vidmem_bytes as f64 * options.oversubscription) as u64;
         let mut bytes = 0;
         while bytes < wanted {
             let area = program.new_area()?;
@@ -110,7 +125,11 @@ impl Program {
             min + self.below(max)
         };
         // One in three is ordinary memory, the rest managed.
-        let managed = !self.hmm || self.chance(67);
+        let managed = match self.memory {
+            Memory::Managed => true,
+            Memory::Ordinary => false,
+            Memory::Both => self.chance(67),
+        };
         self.next_id += 1;
         let area = Area::new(&self.process, pages * PAGE_WORDS, managed, self.next_id)?;
         if !managed {
@@ -171,6 +190,9 @@ impl Program {
             chosen += 1;
         }
         self.counts[chosen] += 1;
+        if KINDS[chosen].0 == Kind::Evict && !self.eviction {
+            return Ok(());
+        }
         let area = self.below(self.areas.len());
         match KINDS[chosen].0 {
             Kind::CpuRead => self.cpu_read(index, area),
