@@ -203,9 +203,15 @@ impl Program {
             Kind::GpuAtomic => self.gpu_change(index, area, true),
             Kind::GpuMany => self.gpu_many(index),
             Kind::Migrate => self.migrate(index, area),
-            Kind::PreferredLocation => self.preferred_location(index, area),
-            Kind::AccessedBy => self.accessed_by(index, area),
-            Kind::ReadDuplication => self.read_duplication(index, area),
+            Kind::PreferredLocation => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.preferred_location(index, a)),
+            Kind::AccessedBy => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.accessed_by(index, a)),
+            Kind::ReadDuplication => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.read_duplication(index, a)),
             Kind::Evict => self.evict(index, area),
             Kind::Free => self.free(index, area),
         }
@@ -393,17 +399,24 @@ impl Program {
         }
     }
 
+    /// A managed area from `area` on. Advice on part of a block of ordinary memory
+    /// trips asserts of upstream's, which wants one policy for larger pages.
+    fn managed_from(&self, area: usize) -> Option<usize> {
+        let all = self.areas.len();
+        (area..area + all)
+            .map(|i| i % all)
+            .find(|&i| self.areas[i].buffer.is_managed())
+    }
+
     fn preferred_location(&mut self, index: u64, area: usize) -> Done {
         let to = self.processor();
         let (span, base, length) = self.pages(area);
         if self.chance(40) {
             self.note(index, area, span, "no preferred location");
-            let done = self.process.unset_preferred_location(base, length);
-            return self.advice(area, done);
+            return Ok(self.process.unset_preferred_location(base, length)?);
         }
         self.note(index, area, span, format!("preferred location {to:?}"));
-        let done = self.process.set_preferred_location(base, length, to);
-        self.advice(area, done)
+        Ok(self.process.set_preferred_location(base, length, to)?)
     }
 
     fn accessed_by(&mut self, index: u64, area: usize) -> Done {
@@ -415,33 +428,29 @@ impl Program {
             true => self.process.set_accessed_by(base, length, by),
             false => self.process.unset_accessed_by(base, length, by),
         };
-        self.advice(area, done)
+        Ok(done?)
     }
 
     fn read_duplication(&mut self, index: u64, area: usize) -> Done {
         let (span, base, length) = self.pages(area);
         let on = self.chance(60);
         self.note(index, area, span, format!("read duplication: {on}"));
-        let done = self.process.read_duplication(base, length, on);
-        self.advice(area, done)
-    }
-
-    /// Managed memory takes all advice; of ordinary memory some is refused.
-    fn advice(&self, area: usize, done: vgpu_client::Result<()>) -> Done {
-        match done {
-            Err(e) if !self.areas[area].buffer.is_managed() && e.status().is_some() => Ok(()),
-            other => Ok(other?),
-        }
+        Ok(self.process.read_duplication(base, length, on)?)
     }
 
     fn evict(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
         let gpu = self.below(self.gpus.len());
-        let va = self.areas[area].buffer.address_of(span.first);
+        let va = self.areas[area]
+            .buffer
+            .address_of(span.first / PAGE_WORDS * PAGE_WORDS);
         if self.chance(70) {
             self.note(index, area, span, "evict by address");
-            let done = self.gpus[gpu].evict(va).map(|_| ());
-            return self.advice(area, done);
+            return match self.gpus[gpu].evict(va) {
+                // Ordinary memory that UVM does not know yet.
+                Err(e) if !self.areas[area].buffer.is_managed() && e.status().is_some() => Ok(()),
+                other => Ok(other.map(|_| ())?),
+            };
         }
         let count = 1 + self.below(8) as u64;
         self.note(
