@@ -2,6 +2,8 @@
 
 //! The numbers and layouts of `uapi.rs` are those of the kernel's header.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::Command;
 

@@ -3,52 +3,15 @@
 //! A C program, built against the header and both libraries, on each backend of the
 //! stub library.
 
-use std::path::{Path, PathBuf};
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn tmp(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
-fn cc(out: &Path, args: &[&str]) {
-    let done = Command::new("cc")
-        .args(["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-parameter"])
-        .arg("-I")
-        .arg(top().join("include/uapi"))
-        .arg("-I")
-        .arg(top().join("userlib/uvmrust/include"))
-        .args(args)
-        .arg("-o")
-        .arg(out)
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-/// libcuda.so.1 in a folder of its own.
-fn stub(folder: &str, flag: &str) -> PathBuf {
-    let dir = tmp(folder);
-    std::fs::create_dir_all(&dir).unwrap();
-    let source = top().join("userlib/tests/stub_cuda.c");
-    let library = dir.join("libcuda.so.1");
-    let args = [
-        flag,
-        "-shared",
-        "-fPIC",
-        "-Wl,-soname,libcuda.so.1",
-        source.to_str().unwrap(),
-    ];
-    cc(&library, &args);
-    library
-}
+use harness::{cc, source, stub, tmp, top};
 
 fn run(program: &Path, stub: &Path, driver: &str, backend: &str) -> Output {
     Command::new(program)
@@ -81,8 +44,7 @@ fn c_programs_work_on_every_backend() {
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
-    let source = top().join("userlib/tests/program.c");
-    let source = source.to_str().unwrap();
+    let source = &source("program.c");
     let (shared, fixed) = (tmp("program-shared"), tmp("program-static"));
     let search = format!("-L{}", lib.display());
     cc(&shared, &[source, &search, "-l:libuvmrust.so.0", "-ldl"]);
