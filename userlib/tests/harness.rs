@@ -64,7 +64,7 @@ pub fn stub(folder: &str, flag: &str) -> PathBuf {
             flag,
             "-shared",
             "-fPIC",
-            "-Wl,-soname,libcuda.so.1",
+            "-Wl,-Bsymbolic,-soname,libcuda.so.1",
             &source,
         ],
     );
@@ -72,10 +72,11 @@ pub fn stub(folder: &str, flag: &str) -> PathBuf {
 }
 
 /// The shared library of a crate of this workspace, built here.
-pub fn cdylib(package: &str) -> PathBuf {
+pub fn cdylib(package: &str, release: bool) -> PathBuf {
     let built = Command::new(env!("CARGO"))
         .current_dir(top())
         .args(["build", "--quiet", "-p", package])
+        .args(release.then_some("--release"))
         .output()
         .unwrap();
     assert!(
@@ -84,8 +85,8 @@ pub fn cdylib(package: &str) -> PathBuf {
         String::from_utf8_lossy(&built.stderr)
     );
     // target/tmp is beside the folder of the profile.
-    let name = format!("lib{}.so", package.replace('-', "_"));
-    let library = tmp("../debug").join(name);
+    let folder = tmp(if release { "../release" } else { "../debug" });
+    let library = folder.join(format!("lib{}.so", package.replace('-', "_")));
     assert!(library.exists(), "{library:?}");
     library
 }

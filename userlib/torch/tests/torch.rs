@@ -32,7 +32,7 @@ fn a_program_like_pytorch_keeps_its_data() {
         let log = tmp("torch.log");
         let _ = std::fs::remove_file(&log);
         let done = Command::new(&program)
-            .arg(cdylib("uvmrust-torch"))
+            .arg(cdylib("uvmrust-torch", false))
             .arg(if discards { "1" } else { "0" })
             .env("LD_PRELOAD", stub)
             .env("STUB_UVM", driver)
