@@ -161,10 +161,11 @@ unsafe fn ask(cuda: &Cuda, function: *mut c_void) -> Kernel {
         .flatten()
     {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: outputs are writable; an index beyond the last is an error.
-        while params.len() < MAX_PARAMS
-            && unsafe { call(function, params.len(), &mut offset, &mut size) } == 0
-        {
+        while params.len() < MAX_PARAMS {
+            // SAFETY: outputs are writable; an index beyond the last is an error.
+            if unsafe { call(function, params.len(), &mut offset, &mut size) } != 0 {
+                break;
+            }
             params.push(size);
         }
         if !params.is_empty() {
@@ -261,9 +262,9 @@ mod tests {
             let (mut value, mut size) = (value, 8usize);
             let value = (&raw mut value).cast();
             let mut extra = [
-                1 as *mut c_void,
+                core::ptr::without_provenance_mut(1),
                 value,
-                2 as *mut c_void,
+                core::ptr::without_provenance_mut(2),
                 (&raw mut size).cast(),
                 core::ptr::null_mut(),
             ];

@@ -3,17 +3,17 @@
 //! `LD_PRELOAD` library for unmodified CUDA programs, PyTorch among them (the
 //! runtime of `DeepUM` §3.1):
 //!
-//! - device memory becomes managed memory ([`memory`]), so that a program may use
+//! - device memory becomes managed memory (`memory.rs`), so that a program may use
 //!   more than the GPU has;
-//! - each kernel launch is hashed by name and arguments ([`kernels`]) into an
+//! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
 //!   execution ID, which the driver is told in the order of the stream, just before
-//!   the kernel ([`announce`]).
+//!   the kernel (`announce.rs`).
 //!
 //! It works on the driver API: CUDA's runtime, cuBLAS and cuDNN, linked statically
-//! or not, get its functions with dlsym and cuGetProcAddress, and [`interpose`]
+//! or not, get its functions with dlsym and cuGetProcAddress, and `interpose.rs`
 //! stands in both.
 //!
-//! Environment variables: [`config`].
+//! Environment variables: `config.rs`.
 
 #[cfg_attr(test, allow(dead_code))]
 mod announce;

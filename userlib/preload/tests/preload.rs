@@ -64,9 +64,8 @@ fn run(driver: &str, set: &[(&str, &str)]) -> Run {
     let mut sections: HashMap<String, Vec<String>> = HashMap::new();
     let mut now = String::new();
     for line in std::fs::read_to_string(&log).unwrap().lines() {
-        match line.strip_prefix("# ") {
-            Some(name) => name.clone_into(&mut now),
-            None => {}
+        if let Some(name) = line.strip_prefix("# ") {
+            name.clone_into(&mut now);
         }
         let list = sections.entry(now.clone()).or_default();
         if !line.starts_with('#') {
@@ -84,7 +83,7 @@ fn run(driver: &str, set: &[(&str, &str)]) -> Run {
 fn ids(run: &Run, section: &str) -> Vec<String> {
     let lines = run.of(section);
     assert!(
-        !lines.is_empty() && lines.len() % 2 == 0,
+        !lines.is_empty() && lines.len().is_multiple_of(2),
         "{section}: {lines:?}"
     );
     lines
