@@ -83,3 +83,74 @@ fn c_programs_work_on_every_backend() {
         }
     }
 }
+
+/// What `make install` puts where, by using it as a program would.
+#[test]
+fn an_installed_library_is_found_by_pkg_config() {
+    let stage = tmp("stage");
+    let _ = std::fs::remove_dir_all(&stage);
+    let built = Command::new("make")
+        .arg("-C")
+        .arg(top().join("userlib"))
+        .arg(format!("OUT={}", tmp("install").display()))
+        .arg(format!("DESTDIR={}", stage.display()))
+        .args(["PREFIX=/usr", "install"])
+        .env_remove("MAKEFLAGS")
+        .output();
+    let Ok(built) = built else {
+        eprintln!("skipped: no make");
+        return;
+    };
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "uvmrust"])
+        .env("PKG_CONFIG_LIBDIR", stage.join("usr/lib/pkgconfig"))
+        .env("PKG_CONFIG_SYSROOT_DIR", &stage)
+        .env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1")
+        .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1")
+        .output();
+    let Ok(flags) = flags else {
+        eprintln!("skipped: no pkg-config");
+        return;
+    };
+    assert!(
+        flags.status.success(),
+        "{}",
+        String::from_utf8_lossy(&flags.stderr)
+    );
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let example = top().join("userlib/examples/which.c");
+    let mut args = vec![example.to_str().unwrap()];
+    args.extend(flags.split_whitespace());
+    let program = tmp("which");
+    cc(&program, &args);
+    let done = Command::new(program)
+        .env("LD_LIBRARY_PATH", stage.join("usr/lib"))
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&done.stdout).starts_with("discard: none\n"));
+    // Every call of the header has a page.
+    let header = std::fs::read_to_string(stage.join("usr/include/uvmrust.h")).unwrap();
+    let map = std::fs::read_to_string(top().join("userlib/uvmrust/libuvmrust.map")).unwrap();
+    let calls: Vec<_> = map
+        .lines()
+        .filter_map(|l| l.trim().strip_suffix(';'))
+        .collect();
+    let calls: Vec<_> = calls
+        .into_iter()
+        .filter(|name| name.starts_with("Uvm"))
+        .collect();
+    assert_eq!(calls.len(), 14);
+    for call in calls {
+        assert!(
+            header.contains(&format!("{call}(")),
+            "{call} is not in the header"
+        );
+        let page = stage.join(format!("usr/share/man/man3/{call}.3"));
+        assert!(page.exists(), "{call} has no man page");
+    }
+}
