@@ -200,3 +200,23 @@ fn a_driver_without_execution_ids_is_told_of_once_and_left_alone() {
         assert_eq!(run.of("memory")[0], "managed 4194304");
     }
 }
+
+#[test]
+fn dlsym_is_as_it_was_for_all_but_cuda() {
+    if !have_cc() {
+        return;
+    }
+    let (wrapper, program) = (tmp("libwrapper.so"), tmp("next"));
+    let source = source("next.c");
+    let fno = "-fno-builtin";
+    cc(
+        &wrapper,
+        &["-DWRAPPER", fno, "-shared", "-fPIC", &source, "-ldl"],
+    );
+    cc(&program, &[fno, &source, wrapper.to_str().unwrap(), "-ldl"]);
+    let done = Command::new(&program)
+        .env("LD_PRELOAD", cdylib("uvmrust-preload", false))
+        .status()
+        .unwrap();
+    assert_eq!(done.code(), Some(0));
+}
