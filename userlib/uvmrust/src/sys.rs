@@ -130,6 +130,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no devices")]
     fn linux_tells_devices_from_files() {
         use std::os::fd::AsRawFd;
         let null = std::fs::File::open("/dev/null").unwrap();
