@@ -475,6 +475,12 @@ impl<S: Sys> Uvm<S> {
     ) -> Result<()> {
         let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
         let call = cuda.mem_discard_batch.ok_or(Error::NotSupported)?;
+        // It does not take the legacy default stream. The thread's own waits for
+        // that one, and that one for it, so the order is the same.
+        let stream = match stream.is_null() || stream == cuda::STREAM_LEGACY {
+            true => cuda::STREAM_PER_THREAD,
+            false => stream,
+        };
         in_groups(ranges, outcome, |group, _| {
             let (mut bases, mut sizes) = ([0; GROUP], [0; GROUP]);
             for (i, range) in group.iter().enumerate() {

@@ -14,8 +14,10 @@ pub type Event = *mut c_void;
 /// `CUhostFn`.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
 
+/// The default stream that all threads share (`CU_STREAM_LEGACY`).
+pub const STREAM_LEGACY: Stream = core::ptr::without_provenance_mut(1);
 /// The calling thread's own stream (`CU_STREAM_PER_THREAD`).
-pub const STREAM_PER_THREAD: Stream = 2 as Stream;
+pub const STREAM_PER_THREAD: Stream = core::ptr::without_provenance_mut(2);
 /// `CU_DEVICE_CPU`.
 pub const DEVICE_CPU: c_int = -1;
 
