@@ -40,9 +40,10 @@ virtme=$CACHE/tools/virtme/bin/virtme-run
 have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run 'make deps'"
 
 kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
-built=$("$TOP/scripts/driver.sh" "$driver" vgpu)
-uvm=$(sed -n 1p <<<"$built")/nvidia-uvm.ko
-vgpu=$(sed -n 2p <<<"$built")/vgpu.ko
+built=$("$TOP/scripts/driver.sh" upstream rust vgpu)
+upstream=$(sed -n 1p <<<"$built")/nvidia-uvm.ko
+rust=$(sed -n 2p <<<"$built")/nvidia-uvm.ko
+vgpu=$(sed -n 3p <<<"$built")/vgpu.ko
 
 # --- how to run it -------------------------------------------------------------
 run_dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-vm.XXXXXX")
@@ -91,12 +92,12 @@ qemu_args+=("${more[@]}")
 
 # What the guest needs to know, quoted for its shell.
 {
-	printf 'UVM_KO=%q\nVGPU_KO=%q\n' "$uvm" "$vgpu"
+	printf 'UVM_KO_UPSTREAM=%q\nUVM_KO_RUST=%q\nVGPU_KO=%q\n' "$upstream" "$rust" "$vgpu"
 	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu ${VGPU_PARAMS:-}"
 	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
 	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"
 	printf 'VIDMEM_MB=%q\nKERNEL=%q\nPATH=%q\nHOME=%q\n' "$vidmem" "${KERNEL:-release}" "$PATH" "$HOME"
-	echo 'export UVM_KO VGPU_KO VGPU_ARGS UVM_ARGS DRIVER TOP GPU GPUS VIDMEM_MB KERNEL PATH HOME'
+	echo 'export UVM_KO_UPSTREAM UVM_KO_RUST VGPU_KO VGPU_ARGS UVM_ARGS DRIVER TOP GPU GPUS VIDMEM_MB KERNEL PATH HOME'
 } >"$run_dir/env"
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")

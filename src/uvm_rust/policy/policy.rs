@@ -6,4 +6,9 @@
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
 
+pub mod discard;
+pub mod evict;
+pub mod fault;
+pub mod mask;
+pub mod prefetch;
 pub mod stats;

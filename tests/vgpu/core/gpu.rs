@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The GPU as a whole: what UVM asks of RM, what users ask of /dev/vgpu, and the
+//! emulator's turn.
+
+use super::channel::Channel;
+use super::channel::Trouble;
+use super::counters::AccessCounters;
+use super::fault::FaultBuffer;
+use super::kernel::MAX_WARPS;
+use super::machine::Loc;
+use super::machine::Machine;
+use super::machine::Slot;
+use super::personality::Personality;
+use super::pma::Pma;
+use super::pma::CHUNK;
+use super::sm::Ring;
+use super::sm::UserChannel;
+use super::space::AddressSpace;
+use super::space::SpaceId;
+use super::stats::Stats;
+use super::tlb::Tlb;
+use super::walk::Pdb;
+use crate::mem::OutOfMemory;
+use crate::mem::TryVec;
+
+mod rm;
+#[cfg(test)]
+pub(super) mod tests;
+mod users;
+mod vidmem;
+
+/// Offsets of registers in the register page, and of what a channel's control
+/// page holds. The C side knows them too (`kernel/vgpu_rs.h`).
+pub mod reg {
+    /// Time in ns, low half.
+    pub const TIME_LOW: u64 = 0x00;
+    /// Time, high half.
+    pub const TIME_HIGH: u64 = 0x04;
+    /// Written by UVM after PUT. Nobody listens: the emulator polls PUT.
+    pub const DOORBELL: u64 = 0x40;
+    /// Replayable fault buffer: read up to here, by UVM.
+    pub const FAULT_GET: u64 = 0x80;
+    /// Written up to here.
+    pub const FAULT_PUT: u64 = 0x84;
+    /// Access counter notifications: read up to here, by UVM.
+    pub const COUNTER_GET: u64 = 0xc0;
+    /// Written up to here.
+    pub const COUNTER_PUT: u64 = 0xc4;
+    /// Registers that UVM writes and nothing reads (interrupts, prefetch control,
+    /// runlists) start here.
+    pub const SINK: u64 = 0x100;
+    /// Bytes of the page.
+    pub const BYTES: u64 = 0x1000;
+
+    /// Of a control page: PUT.
+    pub const CHANNEL_PUT: u64 = crate::emu::channel::PUT;
+    /// Of a control page: GET.
+    pub const CHANNEL_GET: u64 = crate::emu::channel::GET;
+    /// Of a control page: the error notifier.
+    pub const CHANNEL_NOTIFIER: u64 = crate::emu::channel::NOTIFIER;
+}
+
+/// Vidmem at its start that RM keeps.
+pub(super) const RESERVED: u64 = CHUNK;
+/// Outstanding faults per µTLB where a kernel does not say.
+pub(super) const UTLB_FAULTS: u32 = 56;
+/// How much one turn executes, to bound the time the lock is held.
+const SEGMENTS_PER_TURN: u32 = 64;
+const INSTRUCTIONS_PER_TURN: u32 = 128;
+
+/// Why a call failed. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The host has no memory.
+    NoMemory,
+    /// The GPU has no memory.
+    NoVidmem,
+    /// An argument is out of range.
+    Invalid,
+    /// No such object.
+    NotFound,
+    /// The object is in use.
+    Busy,
+    /// UVM has not bound the channel.
+    NotBound,
+    /// The channel is stopped.
+    Stopped,
+    /// A bound on the number of objects is reached.
+    Full,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// How a GPU is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// For messages and handles, from 0 to 6.
+    pub index: u32,
+    /// Which GPU.
+    pub chip: &'static Personality,
+    /// Size of its memory, a multiple of 2 MiB and at least 8 MiB.
+    pub vidmem_bytes: u64,
+    /// Entries of the fault buffer, 4 to 65536.
+    pub fault_entries: u32,
+    /// Cache translations.
+    pub tlb: bool,
+    /// Ignore TLB invalidates, all of them.
+    pub drop_invalidates: bool,
+    /// Fill freed memory with a pattern.
+    pub poison: bool,
+    /// Give UVM zeroed memory, and say so, unless it asks not to.
+    pub zero: bool,
+}
+
+/// What to make go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// Ignore so many TLB invalidates.
+    DropInvalidates(u64),
+    /// Find the fault buffer full so often.
+    FaultBufferFull(u64),
+    /// Refuse `count` allocations of vidmem after `skip` more.
+    PmaFailure {
+        /// Allocations to let pass.
+        skip: u64,
+        /// Allocations to refuse.
+        count: u64,
+    },
+    /// Stop a user's channel.
+    ChannelError(u32),
+    /// Stop a channel of UVM's.
+    UvmChannelError(u32),
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Something was executed: the next turn should come soon.
+    pub any: bool,
+    /// Kernels ended: those who wait should look.
+    pub finished: bool,
+}
+
+/// A user's address space: a handle, from which UVM makes an address space.
+#[derive(Clone, Copy, Debug)]
+struct UserSpace {
+    h_client: u32,
+    h_vaspace: u32,
+}
+
+/// Everything but UVM's channels, which work on it.
+#[derive(Debug)]
+pub(super) struct Hw<M> {
+    pub(super) m: M,
+    pub(super) index: u32,
+    pub(super) chip: &'static Personality,
+    pub(super) registers: Slot,
+    pub(super) spaces: TryVec<AddressSpace>,
+    pub(super) users: TryVec<UserChannel>,
+    pub(super) tlb: Tlb,
+    pub(super) tlb_on: bool,
+    pub(super) faults: FaultBuffer,
+    pub(super) counters: AccessCounters,
+    pub(super) stats: Stats,
+    /// A bit per 64 KiB of vidmem, a word per 2 MiB: written since it was last
+    /// filled with the poison pattern, so that only this need be filled again.
+    dirty: TryVec<u32>,
+    /// Invalidates to ignore yet.
+    drop_invalidates: u64,
+    /// Scratch of the SMs: warps to try again next turn.
+    pub(super) retry: Ring,
+    /// A kernel ended since the last turn's end.
+    pub(super) finished: bool,
+}
+
+/// One GPU.
+#[derive(Debug)]
+pub struct Gpu<M> {
+    hw: Hw<M>,
+    channels: TryVec<Channel>,
+    pma: Pma,
+    user_spaces: TryVec<UserSpace>,
+    config: Config,
+    next_space: u64,
+    next_channel: u32,
+    next_handle: u32,
+    pma_skip: u64,
+    pma_fail: u64,
+}
+
+impl<M: Machine> Gpu<M> {
+    /// A GPU at rest, its memory full of the poison pattern if that is on.
+    pub fn new(mut m: M, config: Config) -> Result<Self, Error> {
+        if config.vidmem_bytes % CHUNK != 0
+            || config.vidmem_bytes < 4 * CHUNK
+            || !(4..=1 << 16).contains(&config.fault_entries)
+            || config.index > 6
+        {
+            return Err(Error::Invalid);
+        }
+        let registers = m.alloc(reg::BYTES)?;
+        let faults = FaultBuffer::new(&mut m, registers, config.fault_entries)?;
+        let counters = AccessCounters::new(&mut m, registers)?;
+        let hw = Hw {
+            m,
+            index: config.index,
+            chip: config.chip,
+            registers,
+            spaces: TryVec::new(),
+            users: TryVec::new(),
+            tlb: Tlb::new()?,
+            tlb_on: config.tlb,
+            faults,
+            counters,
+            stats: Stats::default(),
+            // Not filled yet: see below.
+            dirty: TryVec::filled((config.vidmem_bytes / CHUNK) as usize, u32::MAX)?,
+            drop_invalidates: if config.drop_invalidates { u64::MAX } else { 0 },
+            retry: Ring::new(MAX_WARPS as usize)?,
+            finished: false,
+        };
+        let mut gpu = Self {
+            hw,
+            channels: TryVec::new(),
+            pma: Pma::new(config.vidmem_bytes, RESERVED)?,
+            user_spaces: TryVec::new(),
+            config,
+            next_space: 1,
+            next_channel: 0,
+            next_handle: 1,
+            pma_skip: 0,
+            pma_fail: 0,
+        };
+        gpu.poison(RESERVED, config.vidmem_bytes - RESERVED);
+        Ok(gpu)
+    }
+
+    /// The world around it.
+    pub fn machine(&self) -> &M {
+        &self.hw.m
+    }
+
+    /// The world around it, to be changed.
+    pub fn machine_mut(&mut self) -> &mut M {
+        &mut self.hw.m
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The register page; see [`reg`].
+    pub fn registers(&self) -> Slot {
+        self.hw.registers
+    }
+
+    /// The fault buffer.
+    pub fn fault_buffer(&self) -> Slot {
+        self.hw.faults.slot()
+    }
+
+    /// The buffer of access counter notifications.
+    pub fn counter_buffer(&self) -> Slot {
+        self.hw.counters.slot()
+    }
+
+    /// Number of µTLBs, and outstanding faults of each by default.
+    pub fn utlbs(&self) -> (u32, u32) {
+        (super::personality::UTLBS, UTLB_FAULTS)
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            pma_bytes: self.pma.allocated(),
+            ..self.hw.stats
+        }
+    }
+
+    /// Counts a call of UVM's interrupt handler.
+    pub fn count_interrupt(&mut self) {
+        self.hw.stats.interrupts += 1;
+    }
+
+    /// The emulator's turn: executes a bounded amount of what is queued.
+    pub fn run(&mut self) -> Progress {
+        self.hw.set_time(self.hw.m.now_ns());
+        let mut any = false;
+        for c in self.channels.iter_mut() {
+            any |= c.run(&mut self.hw, SEGMENTS_PER_TURN);
+        }
+        any |= self.hw.run_kernels(INSTRUCTIONS_PER_TURN);
+        Progress {
+            any,
+            finished: core::mem::take(&mut self.hw.finished),
+        }
+    }
+
+    /// Makes `injection` happen.
+    pub fn inject(&mut self, injection: Injection) -> Result<(), Error> {
+        match injection {
+            Injection::DropInvalidates(n) => self.hw.drop_invalidates = n,
+            Injection::FaultBufferFull(n) => self.hw.faults.pretend_full = n,
+            Injection::PmaFailure { skip, count } => {
+                (self.pma_skip, self.pma_fail) = (skip, count);
+            }
+            Injection::ChannelError(h_channel) => {
+                let i = self.find_user(h_channel)?;
+                self.stop_user(i);
+            }
+            Injection::UvmChannelError(id) => {
+                let c = self.channels.iter_mut().find(|c| c.id.0 == id);
+                c.ok_or(Error::NotFound)?
+                    .fail(&mut self.hw, Trouble::Injected);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Machine> Hw<M> {
+    pub(super) fn find_space(&self, id: SpaceId) -> Result<usize, Error> {
+        self.spaces
+            .iter()
+            .position(|s| s.id == id)
+            .ok_or(Error::NotFound)
+    }
+
+    /// Where a channel's access goes; what for, in words.
+    pub(super) fn locate(
+        &mut self,
+        id: SpaceId,
+        va: u64,
+        write: bool,
+        what: &'static str,
+    ) -> Result<(Loc, u64), Trouble> {
+        let i = self
+            .find_space(id)
+            .map_err(|_| Trouble::NotEmulated("no address space"))?;
+        self.spaces[i]
+            .locate(&self.m, va, write)
+            .map_err(|lost| Trouble::Lost(what, va, lost))
+    }
+
+    /// Invalidates the TLB: of one page directory or all; of a range (address and
+    /// 4 KiB pages) or all.
+    pub(super) fn invalidate(&mut self, pdb: Option<Pdb>, range: Option<(u64, u64)>) {
+        if self.drop_invalidates > 0 {
+            if self.drop_invalidates != u64::MAX {
+                self.drop_invalidates -= 1;
+            }
+            self.stats.tlb_invalidates_dropped += 1;
+            return;
+        }
+        if pdb.is_none() && range.is_none() {
+            self.tlb.invalidate_all();
+            return;
+        }
+        for s in self.spaces.iter().filter(|s| pdb.is_none() || s.pdb == pdb) {
+            match range {
+                Some((va, pages)) => self.tlb.invalidate_range(s.id, va, pages),
+                None => self.tlb.invalidate_space(s.id),
+            }
+        }
+    }
+}
