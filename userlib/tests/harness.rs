@@ -33,7 +33,7 @@ pub fn cc(out: &Path, args: &[&str]) {
         .arg("-I")
         .arg(top().join("include/uapi"))
         .arg("-I")
-        .arg(top().join("userlib/uvmrust/include"))
+        .arg(top().join("userlib/c/include"))
         .args(args)
         .arg("-o")
         .arg(out)

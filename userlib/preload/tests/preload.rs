@@ -220,3 +220,28 @@ fn dlsym_is_as_it_was_for_all_but_cuda() {
         .unwrap();
     assert_eq!(done.code(), Some(0));
 }
+
+/// Else it would stand before libuvmrust in a program that uses both.
+#[test]
+fn only_cudas_names_are_exported() {
+    let library = cdylib("uvmrust-preload", false);
+    let Ok(done) = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(library)
+        .output()
+    else {
+        return eprintln!("skipped: no nm");
+    };
+    let symbols = String::from_utf8(done.stdout).unwrap();
+    let names: Vec<_> = symbols
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .collect();
+    assert!(names.contains(&"dlsym") && names.contains(&"cuLaunchKernel"));
+    assert!(
+        names
+            .iter()
+            .all(|name| *name == "dlsym" || name.starts_with("cu")),
+        "{names:?}"
+    );
+}

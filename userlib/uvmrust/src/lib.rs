@@ -12,10 +12,9 @@
 //! compiler's back. Owners of managed buffers implement [`Managed`] once and then
 //! use the safe [`discard`] and [`discard_lazy`].
 //!
-//! C programs find the same as `uvmrust.h`, from the same library.
+//! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
 mod backend;
-mod c_api;
 pub mod cuda;
 mod error;
 mod fd;

@@ -7,8 +7,8 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::cuda::{Cuda, Stream};
-use crate::{Backend, Error, Mode, Outcome, Place, Range, Result, Uvm};
+use uvmrust::cuda::{Cuda, Stream};
+use uvmrust::{Backend, Error, Mode, Outcome, Place, Range, Result, Uvm};
 
 /// `struct uvmrust_result`.
 #[repr(C)]

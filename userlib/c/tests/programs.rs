@@ -135,7 +135,7 @@ fn an_installed_library_is_found_by_pkg_config() {
     assert!(String::from_utf8_lossy(&done.stdout).starts_with("discard: none\n"));
     // Every call of the header has a page.
     let header = std::fs::read_to_string(stage.join("usr/include/uvmrust.h")).unwrap();
-    let map = std::fs::read_to_string(top().join("userlib/uvmrust/libuvmrust.map")).unwrap();
+    let map = std::fs::read_to_string(top().join("userlib/c/libuvmrust.map")).unwrap();
     let calls: Vec<_> = map
         .lines()
         .filter_map(|l| l.trim().strip_suffix(';'))
