@@ -65,8 +65,13 @@ impl<S: Sys> Uvm<S> {
     }
 
     fn run(&self, job: Job) {
-        // SAFETY: who enqueued it has promised that for this point of the stream.
-        if let Err(error) = unsafe { self.discard(job.range, job.mode) } {
+        let done = match self.backend() {
+            // SAFETY: who enqueued it has promised that for this point of the stream.
+            Backend::UvmRust | Backend::Native => unsafe { self.discard(job.range, job.mode) },
+            // The descriptor has gone meanwhile, and CUDA must not be called here.
+            Backend::Cuda | Backend::None => Err(Error::NotSupported),
+        };
+        if let Err(error) = done {
             let _ = self.stream_error.compare_exchange(
                 0,
                 error.code(),
