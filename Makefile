@@ -68,6 +68,10 @@ test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
 test-host: ## only what needs no VM
 	@scripts/test.sh host
 
+.PHONY: userlib
+userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/userlib
+	@$(MAKE) -C userlib
+
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug
