@@ -35,6 +35,7 @@
 //! the step begins; of the rest, a kernel may read only what an earlier one wrote.
 //! The step repeats: what is persistent at its end is there at the next one's start.
 
+pub mod g10;
 mod parse;
 mod validate;
 

@@ -132,3 +132,57 @@ proptest! {
         }
     }
 }
+
+/// The artifact's traces, where they are at hand.
+fn g10_traces() -> Option<std::path::PathBuf> {
+    let shared = std::env::var_os("UVM_SHARED").map_or_else(
+        || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+        Into::into,
+    );
+    let dir = shared.join("g10/traces");
+    if !dir.is_dir() {
+        eprintln!(
+            "skipped: no G10 traces at {} (set UVM_SHARED)",
+            dir.display()
+        );
+        return None;
+    }
+    Some(dir)
+}
+
+/// Counts, totals and peaks that an independent reading of the artifact gave.
+#[test]
+fn g10_imports_have_the_artifacts_tensors_and_kernels() {
+    let Some(dir) = g10_traces() else { return };
+    let gib = |b: u64| b as f64 / f64::from(1u32 << 30);
+    // Network, batch, tensors, kernels, total, weights and largest working set in GiB.
+    let cases = [
+        ("BERT", 256, 1463, 1369, 148.0, 16.60, 2.25),
+        ("VIT", 512, 1563, 1489, 0.0, 0.0, 0.0),
+        ("Inceptionv3", 1536, 2171, 929, 787.8, 0.09, 31.65),
+        ("ResNet152", 1280, 3330, 1299, 1086.2, 0.23, 15.31),
+        ("SENet154", 256, 0, 2319, 463.9, 1.30, 6.13),
+        ("BERT", 512, 0, 1369, 295.3, 32.82, 4.50),
+        ("Inceptionv3", 1280, 0, 929, 656.9, 0.09, 26.38),
+        ("ResNet152", 256, 0, 1299, 229.9, 0.23, 3.06),
+    ];
+    for (net, batch, tensors, kernels, total, weights, largest) in cases {
+        let t = g10::import(&dir, net, batch).unwrap();
+        assert_eq!(t.kernels.len(), kernels, "{net} {batch}");
+        if tensors > 0 {
+            assert_eq!(t.tensors.len(), tensors, "{net} {batch}");
+        }
+        if total > 0.0 {
+            let sum = gib(t.tensors.iter().map(|t| t.bytes).sum());
+            let set = gib(t.kernels.iter().map(|k| t.working_set(k)).max().unwrap());
+            assert!((sum - total).abs() < 0.051, "{net} {batch}: {sum}");
+            assert!(
+                (gib(t.bytes_of(Kind::Weight)) - weights).abs() < 0.006,
+                "{net} {batch}"
+            );
+            assert!((set - largest).abs() < 0.006, "{net} {batch}: {set}");
+        }
+        let again: Trace = t.to_string().parse().unwrap();
+        assert_eq!(again.to_string(), t.to_string());
+    }
+}
