@@ -19,7 +19,6 @@ use crate::Trace;
 const BATCH_DIM: u64 = 99;
 
 struct Op {
-    id: u32,
     kind: String,
     inputs: Vec<Input>,
     output: TensorId,
@@ -220,7 +219,6 @@ fn tensors(t: &mut Trace, records: &Records, border: u32) -> Vec<Op> {
             grads[i].push(tensor(t, Kind::Gradient, elements, "dloss"));
         }
         ops.push(Op {
-            id: *id,
             kind: kind.clone(),
             inputs: uses,
             output,

@@ -163,7 +163,7 @@ impl Graph {
             } if !fits(size, stride, padding, h) || !fits(size, stride, padding, w) => {
                 Err(format!("its window does not fit an input of {h} x {w}"))
             }
-            Op::Linear { fin, .. } if fin == 0 => Err("it has no inputs".into()),
+            Op::Linear { fin: 0, .. } => Err("it has no inputs".into()),
             _ => Ok(()),
         }
     }
