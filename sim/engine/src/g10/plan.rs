@@ -6,7 +6,7 @@
 //! Where intervals tie, the artifact's choice hangs on its sort, which is why
 //! [`super::order`] exists.
 
-mod intervals;
+pub(super) mod intervals;
 mod links;
 
 use super::order;

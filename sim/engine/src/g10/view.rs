@@ -19,7 +19,7 @@ pub(super) struct Kernel {
     /// Measured durations with outputs, and with everything, page-faulting.
     pub out_fault_cycles: u64,
     pub all_fault_cycles: u64,
-    /// Inputs, in the order of the artifact's set: last inserted first.
+    /// Inputs, in the order in which the artifact's set gives them out.
     pub inputs: Vec<u32>,
     /// Outputs and workspace that are not inputs, in that order.
     pub outputs: Vec<u32>,
@@ -143,22 +143,54 @@ fn cycles(ns: u64) -> u64 {
 }
 
 fn kernel(k: &uvmsim_trace::Kernel) -> Kernel {
-    let reads: Vec<u32> = k.reads.iter().map(|t| t.0).collect();
-    let mut writes: Vec<u32> = k.writes.iter().chain(&k.workspace).map(|t| t.0).collect();
-    writes.retain(|t| !reads.contains(t));
+    let scratch: Vec<u32> = k.workspace.iter().map(|t| t.0).collect();
+    let inputs = set_order(k.reads.iter().map(|t| t.0), &scratch);
+    let writes = k.writes.iter().chain(&k.workspace).map(|t| t.0);
+    let mut outputs = set_order(writes, &scratch);
+    let required = set_order(inputs.iter().chain(&outputs).copied(), &scratch);
+    outputs.retain(|t| !inputs.contains(t));
     let ideal = cycles(k.duration_ns);
     let out_fault = k.out_fault_ns.map_or(ideal, cycles).max(ideal);
     let all_fault = k.all_fault_ns.map_or(out_fault, cycles).max(out_fault);
-    // A set gives out what was put in last first; made from such sets, it gives
-    // back the order of insertion, outputs before inputs.
-    let required = writes.iter().chain(&reads).copied().collect();
     Kernel {
         cycles: ideal,
         out_fault_cycles: out_fault,
         all_fault_cycles: all_fault,
-        inputs: reads.into_iter().rev().collect(),
-        outputs: writes.into_iter().rev().collect(),
+        inputs,
+        outputs,
         required,
         is_loss: k.name == "makeLoss",
     }
+}
+
+/// The order in which the GNU C++ library's hash set of pointers gives out what was
+/// put in, as far as it can be known without the artifact's heap: an element goes
+/// to the front of its bucket, an empty bucket to the front of all; buckets are 13,
+/// then 29, and so on. Tensors lie one after the other in memory, so that two meet
+/// in a bucket where their numbers agree modulo its count; scratch was made
+/// elsewhere and is taken to meet nobody.
+fn set_order(items: impl Iterator<Item = u32>, scratch: &[u32]) -> Vec<u32> {
+    const BUCKETS: [u32; 6] = [13, 29, 59, 127, 257, 541];
+    let mut size = 0;
+    let mut set: Vec<u32> = Vec::new();
+    let put = |set: &mut Vec<u32>, item: u32, buckets: u32| {
+        let meets = |o: &u32| {
+            o % buckets == item % buckets && !scratch.contains(o) && !scratch.contains(&item)
+        };
+        let at = set.iter().position(meets).unwrap_or(0);
+        set.insert(at, item);
+    };
+    for item in items {
+        if set.contains(&item) {
+            continue;
+        }
+        if set.len() as u32 == BUCKETS[size] && size + 1 < BUCKETS.len() {
+            size += 1;
+            for old in std::mem::take(&mut set) {
+                put(&mut set, old, BUCKETS[size]);
+            }
+        }
+        put(&mut set, item, BUCKETS[size]);
+    }
+    set
 }
