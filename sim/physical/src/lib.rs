@@ -35,6 +35,5 @@ pub use run::run;
 pub use run::Limits;
 pub use run::RunError;
 pub use system::System;
-pub use workload::Kind;
 pub use workload::Layout;
 pub use workload::Workload;

@@ -2,8 +2,9 @@
 
 //! What happened when, in a bounded number of bins.
 
+use uvmsim_trace::Kind;
+
 use crate::links::Direction;
-use crate::workload::Kind;
 
 /// A bin of a [`Timeline`].
 #[derive(Clone, Copy, Debug, Default)]

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use uvmsim_machine::Machine;
 use uvmsim_machine::PAGE;
+use uvmsim_trace::Kind;
 
 use crate::links::Direction;
 use crate::links::Links;
@@ -23,7 +24,6 @@ use crate::policy::Tier;
 use crate::record::Recorder;
 use crate::result::Outcome;
 use crate::run::RunError;
-use crate::workload::Kind;
 use crate::workload::Layout;
 use crate::workload::Workload;
 

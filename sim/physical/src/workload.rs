@@ -8,49 +8,10 @@ use std::collections::BTreeSet;
 use uvmsim_machine::BLOCK;
 use uvmsim_machine::MIB;
 use uvmsim_machine::PAGE;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Trace;
 
 use crate::mask::Mask;
-
-/// What a tensor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A parameter or buffer.
-    Weight,
-    /// A parameter's gradient.
-    Gradient,
-    /// Optimizer state.
-    Optimizer,
-    /// A layer's output or its gradient.
-    Activation,
-    /// Scratch of a kernel.
-    Workspace,
-    /// Data given anew to every step.
-    Input,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [
-        Self::Weight,
-        Self::Gradient,
-        Self::Optimizer,
-        Self::Activation,
-        Self::Workspace,
-        Self::Input,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Weight => "weight",
-            Self::Gradient => "gradient",
-            Self::Optimizer => "optimizer",
-            Self::Activation => "activation",
-            Self::Workspace => "workspace",
-            Self::Input => "input",
-        }
-    }
-}
 
 /// A tensor.
 #[derive(Clone, Debug)]
@@ -149,6 +110,38 @@ impl Workload {
             tensors,
             kernels,
         }
+    }
+
+    /// The step of a trace.
+    pub fn from_trace(trace: &Trace) -> Self {
+        let tensors = trace
+            .tensors
+            .iter()
+            .map(|t| (t.name.clone(), t.bytes, t.kind))
+            .collect();
+        let kernels = trace
+            .kernels
+            .iter()
+            .map(|k| {
+                let reads = k.reads.iter().map(|t| Use {
+                    tensor: t.0,
+                    read: true,
+                    write: false,
+                });
+                let written = k.writes.iter().chain(&k.workspace);
+                let writes = written.map(|t| Use {
+                    tensor: t.0,
+                    read: false,
+                    write: true,
+                });
+                Kernel {
+                    name: k.name.clone(),
+                    ns: k.duration_ns,
+                    uses: reads.chain(writes).collect(),
+                }
+            })
+            .collect();
+        Self::new(trace.meta("name"), tensors, kernels)
     }
 
     /// Sum of the kernels' durations, in nanoseconds.
