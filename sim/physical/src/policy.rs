@@ -56,4 +56,9 @@ pub trait Policy {
     fn invalidates(&self) -> bool {
         false
     }
+
+    /// Whether memory has no limit: nothing moves.
+    fn unlimited(&self) -> bool {
+        false
+    }
 }

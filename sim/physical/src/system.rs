@@ -554,14 +554,8 @@ impl<'a> System<'a> {
 
     /// `b` was migrated or prefetched.
     pub(crate) fn touch_lru(&mut self, b: u32) {
-        let block = &self.blocks[b as usize];
-        if (block.gpu & block.live).is_empty() {
-            self.lru.remove(b);
-            self.discarded.push(b);
-        } else {
-            self.discarded.remove(b);
-            self.lru.push(b);
-        }
+        self.discarded.remove(b);
+        self.lru.push(b);
     }
 
     // Root chunks.
