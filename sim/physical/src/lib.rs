@@ -16,6 +16,7 @@
 mod links;
 mod lru;
 pub mod mask;
+pub mod plan;
 pub mod policies;
 pub mod policy;
 mod record;

@@ -234,6 +234,15 @@ impl<'a> System<'a> {
         self.blocks[block as usize].used_by + ahead >= self.kernel_number
     }
 
+    /// Marks the blocks of kernel `k` as used by the kernel after this one.
+    pub fn expect(&mut self, k: usize) {
+        let layout = self.layout;
+        let number = self.kernel_number + 1;
+        for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
+            self.blocks[t.block as usize].used_by = number;
+        }
+    }
+
     /// Blocks in use, least recently migrated first.
     pub fn lru(&self) -> impl Iterator<Item = u32> + '_ {
         self.lru.iter()
