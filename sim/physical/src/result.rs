@@ -73,6 +73,8 @@ pub struct Outcome {
     pub host_peak: u64,
     /// Most GPU memory in use, bytes.
     pub gpu_peak: u64,
+    /// Duration of each kernel with its stalls, nanoseconds.
+    pub kernel_ns: Vec<u64>,
     /// Where the time went, if asked for.
     pub timeline: Option<Timeline>,
 }

@@ -124,7 +124,11 @@ pub fn run(
                     r.memory(now, memory);
                 }
             }
+            let began = s.now;
             kernel(&mut s, policy, k)?;
+            if last {
+                s.out.kernel_ns.push(s.now - began);
+            }
             if s.now > limits.give_up {
                 return Err(RunError::TooLong);
             }

@@ -58,6 +58,9 @@ pub struct Chosen {
     pub prefetch: usize,
 }
 
+/// How much better the next candidate must look before a choice is put back.
+const SLACK: f64 = 1.02;
+
 #[derive(PartialEq)]
 struct Candidate {
     benefit: f64,
@@ -137,7 +140,7 @@ impl<'a> Planner<'a> {
             };
             if heap
                 .peek()
-                .is_some_and(|next| next.benefit > benefit * 1.000_001)
+                .is_some_and(|next| next.benefit > benefit * SLACK)
             {
                 heap.push(Candidate {
                     benefit,
@@ -218,17 +221,22 @@ impl<'a> Planner<'a> {
         let n = self.memory.len();
         let capacity = self.profile.capacity;
         let mut area = 0.0;
-        for i in out..g.slots - back {
-            let j = (g.from + i) % n;
-            if self.memory[j] > capacity {
-                let relief = if self.options.excess_only {
-                    g.bytes.min(self.memory[j] - capacity)
-                } else {
-                    g.bytes
-                };
-                area += relief as f64 * self.profile.duration[j] as f64;
+        let mut add = |slots: std::ops::Range<usize>| {
+            let memory = &self.memory[slots.clone()];
+            for (&m, &d) in memory.iter().zip(&self.profile.duration[slots]) {
+                if m > capacity {
+                    let relief = if self.options.excess_only {
+                        g.bytes.min(m - capacity)
+                    } else {
+                        g.bytes
+                    };
+                    area += relief as f64 * d as f64;
+                }
             }
-        }
+        };
+        let (from, to) = (g.from + out, g.from + g.slots - back);
+        add(from.min(n)..to.min(n));
+        add(from.max(n) - n..to.max(n) - n);
         area / g.bytes as f64
     }
 

@@ -84,6 +84,22 @@ impl<'a> Profile<'a> {
         p
     }
 
+    /// The same step with other durations of its kernels: those that a run has
+    /// shown, stalls included, so that links have the time that they will have.
+    pub fn with_times(mut self, kernel_ns: &[u64]) -> Self {
+        for (s, d) in self.duration.iter_mut().enumerate() {
+            let (from, to) = (
+                self.first_kernel[s] as usize,
+                self.first_kernel[s + 1] as usize,
+            );
+            *d = kernel_ns
+                .get(from..to)
+                .map_or(0, |k| k.iter().sum::<u64>())
+                .max(1);
+        }
+        self
+    }
+
     /// Number of slots.
     pub fn slots(&self) -> usize {
         self.duration.len()
