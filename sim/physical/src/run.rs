@@ -109,7 +109,6 @@ pub fn run(
     let mut start = 0;
     for iteration in 0..=limits.warm_up {
         let last = iteration == limits.warm_up;
-        s.refresh_inputs();
         s.check()?;
         start = s.now;
         if last {
@@ -202,6 +201,9 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
     s.now += ns - passed;
     peers(s, k, |u| u.write);
     policy.kernel_end(k, s);
+    for &t in &layout.refreshed[k] {
+        s.place_outside(t);
+    }
     if policy.invalidates() {
         for &t in &layout.deaths[k] {
             s.mark_dead(t, true);

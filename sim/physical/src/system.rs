@@ -185,7 +185,7 @@ impl<'a> System<'a> {
 
     /// Gives a tensor new contents outside the GPU: in host memory, or on the SSD
     /// if that is full.
-    fn place_outside(&mut self, t: u32) {
+    pub(crate) fn place_outside(&mut self, t: u32) {
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
         for (b, first, count) in parts {
             let pages = Mask::range(first, count);
@@ -202,16 +202,6 @@ impl<'a> System<'a> {
                 block.ssd |= pages;
             } else {
                 self.failure.get_or_insert(RunError::HostFull);
-            }
-        }
-    }
-
-    /// The data loader fills the inputs for the next step.
-    pub(crate) fn refresh_inputs(&mut self) {
-        for t in 0..self.workload.tensors.len() as u32 {
-            let tensor = &self.workload.tensors[t as usize];
-            if tensor.kind == Kind::Input && !tensor.uses.is_empty() {
-                self.place_outside(t);
             }
         }
     }

@@ -238,6 +238,9 @@ pub struct Layout {
     pub births: Vec<Vec<u32>>,
     /// Tensors whose life ends with each kernel.
     pub deaths: Vec<Vec<u32>>,
+    /// Inputs that each kernel is the last to use: from then on, host memory has
+    /// the next step's.
+    pub refreshed: Vec<Vec<u32>>,
 }
 
 impl Layout {
@@ -245,10 +248,13 @@ impl Layout {
     pub fn new(w: &Workload) -> Self {
         let mut births = vec![Vec::new(); w.kernels.len()];
         let mut deaths = vec![Vec::new(); w.kernels.len()];
+        let mut refreshed = vec![Vec::new(); w.kernels.len()];
         for (i, t) in w.tensors.iter().enumerate() {
             if !t.lasting && !t.uses.is_empty() {
                 births[t.first() as usize].push(i as u32);
                 deaths[t.last() as usize].push(i as u32);
+            } else if t.kind == Kind::Input && !t.uses.is_empty() {
+                refreshed[t.last() as usize].push(i as u32);
             }
         }
         let (addresses, span) = place(w, &births, &deaths);
@@ -258,6 +264,7 @@ impl Layout {
             touches: Vec::new(),
             births,
             deaths,
+            refreshed,
         };
         layout.touches = w.kernels.iter().map(|k| layout.touches_of(w, k)).collect();
         layout

@@ -288,7 +288,12 @@ impl<'a> Planner<'a> {
     /// The choices as a plan.
     pub fn plan(&self) -> Plan {
         let mut plan = self.profile.plan();
-        for c in &self.chosen {
+        let mut chosen = self.chosen.clone();
+        chosen.sort_by_key(|c| {
+            let g = &self.profile.gaps[c.gap];
+            (g.from + g.slots, c.gap)
+        });
+        for c in &chosen {
             self.profile
                 .schedule(&mut plan, &self.profile.gaps[c.gap], c.tier, c.prefetch);
         }

@@ -30,7 +30,7 @@ pub fn plan(profile: &Profile<'_>, host: bool) -> Plan {
         g.bytes as f64 * (time(g.from + g.slots) - time(g.from)) as f64
     };
     order.sort_by(|&a, &b| benefit(b).total_cmp(&benefit(a)).then(a.cmp(&b)));
-    let mut plan = profile.plan();
+    let mut moves = Vec::new();
     for i in order {
         let g = &profile.gaps[i];
         let end = g.from + g.slots;
@@ -74,7 +74,7 @@ pub fn plan(profile: &Profile<'_>, host: bool) -> Plan {
             (stall(kept) > delay).then_some(best.1)
         };
         if let Some(at) = at {
-            profile.schedule(&mut plan, g, tier, at);
+            moves.push((end, i, at));
             let left = time(g.from) + stall(g.bytes);
             for j in g.from..at {
                 if time(j + 1) > left {
@@ -82,6 +82,12 @@ pub fn plan(profile: &Profile<'_>, host: bool) -> Plan {
                 }
             }
         }
+    }
+    // Requests of one kernel in the order of need.
+    moves.sort_unstable();
+    let mut plan = profile.plan();
+    for (_, i, at) in moves {
+        profile.schedule(&mut plan, &profile.gaps[i], tier, at);
     }
     plan
 }

@@ -122,7 +122,9 @@ impl<'a> Profile<'a> {
             let life = if t.lasting {
                 (0, slots as u32 - 1)
             } else {
-                (self.slot(t.first()) as u32, self.slot(t.last()) as u32)
+                // Its memory is asked for one kernel ahead.
+                let first = t.first().saturating_sub(1);
+                (self.slot(first) as u32, self.slot(t.last()) as u32)
             };
             for (b, ..) in layout.parts(self.workload, i as u32) {
                 by_block[b as usize].push(life);
@@ -251,11 +253,16 @@ impl<'a> Profile<'a> {
         let starts = self.starts();
         for (i, t) in self.workload.tensors.iter().enumerate() {
             if t.kind == Kind::Input && !t.uses.is_empty() {
-                let need = starts[self.slot(t.first())];
+                // If need be before the end of the last step, but after its last use.
+                let step = starts[self.slots()];
                 let lead = 2 * self.copy_ns(t.bytes, Tier::Host, true) + 100_000;
-                let slot = starts
-                    .partition_point(|&s| s + lead <= need)
-                    .saturating_sub(1);
+                let at = (starts[self.slot(t.first())] + step).saturating_sub(lead);
+                let done = self.slot(t.last()) + 1;
+                let slot = match at.checked_sub(step) {
+                    Some(at) => starts.partition_point(|&s| s <= at) - 1,
+                    None => (starts.partition_point(|&s| s <= at) - 1).max(done),
+                };
+                let slot = if slot < self.slots() { slot } else { 0 };
                 plan.before[self.first_kernel[slot] as usize].push(Op::Prefetch(i as u32));
             }
         }
