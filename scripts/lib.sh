@@ -52,6 +52,7 @@ progress() {
 	local what=$1 log=$2 pid n t0=$SECONDS
 	shift 2
 	mkdir -p "$(dirname "$log")"
+	[ -t 2 ] || say "$what: running (log: $log)"
 	"$@" >"$log" 2>&1 &
 	pid=$!
 	trap 'kill -- "$pid" 2>/dev/null || :' INT TERM

@@ -2,14 +2,21 @@
 
 //! The policies, each from its paper.
 
+mod deepum;
 mod planned;
 mod uvm;
 
+pub use deepum::DeepUm;
 pub use planned::Planned;
 pub use uvm::BaseUvm;
 pub use uvm::Discard;
 pub use uvm::Ideal;
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+
+use uvm_policy::prefetch::Config;
 use uvmsim_machine::Machine;
 
 use crate::plan::autovm;
@@ -33,6 +40,7 @@ pub const NAMES: &[&str] = &[
     "autovm",
     "autovm-late",
     "flashneuron",
+    "deepum",
     "g10-gds",
     "g10-host",
     "g10",
@@ -79,6 +87,10 @@ pub fn make(
                 Tier::Host,
             ))
         }
+        "deepum" => Box::new(DeepUm::new(
+            execution_ids(workload, layout),
+            deepum_config(machine),
+        )?),
         "flashneuron" => Box::new(Planned::faultless(
             "flashneuron",
             flashneuron::plan(&profile())?,
@@ -130,4 +142,31 @@ pub fn make(
             )));
         }
     })
+}
+
+/// Execution IDs as DeepUM's runtime makes them (section 3.1): a hash of the
+/// kernel's name and arguments. Layers of the same shape launch the same kernel;
+/// their arguments differ in the addresses of their tensors. The layer's name is
+/// ours and no argument.
+pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
+    let ids = workload.kernels.iter().map(|kernel| {
+        let mut hash = DefaultHasher::new();
+        kernel.name.rsplit('.').next().hash(&mut hash);
+        for u in &kernel.uses {
+            layout.addresses[u.tensor as usize].hash(&mut hash);
+            workload.tensors[u.tensor as usize].bytes.hash(&mut hash);
+        }
+        hash.finish()
+    });
+    ids.collect()
+}
+
+/// The paper's tables (2048 rows, two ways, four successors, N = 32), for a GPU of
+/// any size.
+fn deepum_config(machine: &Machine) -> Config {
+    Config {
+        memory_limit: 1 << 30,
+        expected_blocks: machine.chunks() as u32,
+        ..Config::default()
+    }
 }

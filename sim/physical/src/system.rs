@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 
 use uvmsim_machine::Machine;
 use uvmsim_machine::PAGE;
-use uvmsim_trace::Kind;
 
 use crate::links::Direction;
 use crate::links::Links;
@@ -260,6 +259,11 @@ impl<'a> System<'a> {
         self.prefetches.iter().map(|q| q.items.len()).sum()
     }
 
+    /// Blocks in the eviction queue.
+    pub fn evicting(&self) -> u64 {
+        self.evicts.len() as u64
+    }
+
     // What policies may request.
 
     /// Brings tensor `t` into GPU memory; pages without contents are zeroed.
@@ -267,8 +271,15 @@ impl<'a> System<'a> {
         self.cpu(self.machine.prefetch_call);
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
         for (b, first, count) in parts {
-            self.cpu(self.machine.prefetch_block);
-            self.enqueue(b, Mask::range(first, count));
+            let pages = Mask::range(first, count);
+            let block = &self.blocks[b as usize];
+            if pages.minus(block.gpu.minus(block.unmapped)).is_empty() && block.queued == 0 {
+                self.cpu(self.machine.prefetch_resident);
+                self.touch_lru(b);
+            } else {
+                self.cpu(self.machine.prefetch_block);
+                self.enqueue(b, pages);
+            }
         }
     }
 
