@@ -136,12 +136,13 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         limits,
         args.threads.unwrap_or(cores),
     );
+    let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let report = Report {
         trace: &trace,
         machine: &machine,
         outcomes: &outcomes,
-        bound_s: None,
+        bound_s: Some(bound_s),
         command: format!("uvmsim {command}"),
     };
     if let Some(path) = &args.report {
@@ -154,7 +155,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         let list: Vec<Value> = outcomes
             .iter()
             .map(|(name, o)| match o {
-                Ok(o) => run::object(o, None),
+                Ok(o) => run::object(o, Some(bound_s)),
                 Err(e) => json!({"policy": name, "error": e}),
             })
             .collect();
@@ -162,11 +163,18 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             "-",
             &format!(
                 "{:#}\n",
-                json!({"machine": machine.preset, "policies": list})
+                json!({"machine": machine.preset, "bound_s": bound_s, "policies": list})
             ),
         )?;
     } else {
-        crate::write_file("-", &uvmsim_report::table(&outcomes))?;
+        let text = uvmsim_report::table(&outcomes);
+        crate::write_file(
+            "-",
+            &format!(
+                "{text}{:<17} {bound_s:>9.3}  no policy can be faster\n",
+                "(bound)"
+            ),
+        )?;
     }
     if let Some(path) = &args.report {
         eprintln!("report: {path}");

@@ -107,8 +107,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         Limits::default(),
     )
     .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
+    let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let text = if args.json {
-        format!("{:#}\n", object(&outcome, None))
+        format!("{:#}\n", object(&outcome, Some(bound_s)))
     } else {
         uvmsim_report::table(&[(args.policy.clone(), Ok(outcome))])
     };

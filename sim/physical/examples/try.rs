@@ -48,7 +48,11 @@ fn main() {
         };
         let planned = t0.elapsed();
         match uvmsim_physical::run(&machine, &w, &l, policy.as_mut(), Limits::default()) {
-            Ok(o) => println!(
+            Ok(o) => {
+                if std::env::var("WORST").is_ok() {
+                    worst(&o, &w);
+                }
+                println!(
                 "{name:18} {:8.3} s  {:.3}  in {:6.1} out {:6.1} ssd {:6.1}/{:6.1} GB  faults {:9} batches {:8} stalls f {:.3} e {:.3} p {:.3} c {:.3}  plan {planned:?} run {:?}",
                 o.step_ns as f64 / 1e9,
                 o.normalized(),
@@ -63,8 +67,31 @@ fn main() {
                 o.stalls.prefetch as f64 / 1e9,
                 o.stalls.calls as f64 / 1e9,
                 t0.elapsed(),
-            ),
+            )
+            }
             Err(e) => println!("{name:18} {e}"),
         }
+    }
+}
+
+/// Prints the kernels that stalled most.
+#[allow(dead_code)]
+fn worst(o: &uvmsim_physical::Outcome, w: &Workload) {
+    let mut by: Vec<(u64, usize)> = o
+        .kernel_ns
+        .iter()
+        .zip(&w.kernels)
+        .enumerate()
+        .map(|(i, (ns, k))| (ns.saturating_sub(k.ns), i))
+        .collect();
+    by.sort_unstable_by(|a, b| b.cmp(a));
+    for (ns, i) in by.iter().take(25) {
+        println!(
+            "  {:9.3} ms  {:9.3} ms  {i:5} {}  {:.1} MB",
+            *ns as f64 / 1e6,
+            w.kernels[*i].ns as f64 / 1e6,
+            w.kernels[*i].name,
+            w.working_set(*i) as f64 / 1e6
+        );
     }
 }

@@ -13,6 +13,7 @@
 //! [`run`] executes a [`Workload`] under a [`Policy`], checks that no byte is
 //! lost and no memory overfilled, and reports the last of some iterations.
 
+mod bound;
 mod links;
 mod lru;
 pub mod mask;
@@ -25,6 +26,7 @@ mod run;
 mod system;
 pub mod workload;
 
+pub use bound::bound_ns;
 pub use policy::Policy;
 pub use policy::Tier;
 pub use record::Bin;

@@ -30,6 +30,9 @@ use crate::workload::Workload;
 /// evictions and copies overlap.
 const STAGED: usize = 4;
 
+/// The queue of prefetches that need no copy.
+const FRESH: usize = 2;
+
 /// No time at all.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -120,7 +123,8 @@ pub struct System<'a> {
     host_cap: u64,
     /// Blocks that may have host copies of pages that are elsewhere too.
     clean: VecDeque<u32>,
-    prefetches: [Queue; 2],
+    /// From host memory, from the SSD, and of pages that need no copy.
+    prefetches: [Queue; 3],
     evicts: VecDeque<Evict>,
     pub(crate) pump_next: u64,
     batch: u64,
@@ -297,8 +301,13 @@ impl<'a> System<'a> {
         let issue = self.cpu_free;
         let b = &mut self.blocks[block as usize];
         b.queued += 1;
-        let from_ssd = !(pages & b.live & b.ssd).minus(b.host | b.gpu).is_empty();
-        let queue = &mut self.prefetches[usize::from(from_ssd)];
+        let copied = (pages & b.live).minus(b.gpu);
+        let queue = if copied.is_empty() {
+            FRESH
+        } else {
+            usize::from(!(copied & b.ssd).minus(b.host).is_empty())
+        };
+        let queue = &mut self.prefetches[queue];
         queue.items.push_back(Prefetch {
             block,
             pages,
@@ -703,13 +712,9 @@ impl<'a> System<'a> {
                 };
                 e.issue.max(free)
             });
-            let starts = [
-                evict,
-                self.prefetch_start(0, t, policy),
-                self.prefetch_start(1, t, policy),
-            ];
+            let starts: [u64; 3] = std::array::from_fn(|q| self.prefetch_start(q, t, policy));
             // Staging may have emptied the eviction queue, or started evictions.
-            let first = starts.iter().copied().min().unwrap_or(NEVER);
+            let first = starts.into_iter().fold(evict, u64::min);
             self.pump_next = first;
             if first > t || first == NEVER {
                 return;
@@ -721,7 +726,10 @@ impl<'a> System<'a> {
                 self.copy_out(e.block, e.pages, first, e.to, policy.invalidates());
                 self.retry_blocked(first);
             } else {
-                self.start_prefetch(usize::from(first != starts[1]), first);
+                self.start_prefetch(
+                    starts.iter().position(|&s| s == first).unwrap_or(FRESH),
+                    first,
+                );
             }
             if self.failure.is_some() {
                 return;
@@ -779,7 +787,7 @@ impl<'a> System<'a> {
         let copied = (item.pages & block.live).minus(block.gpu);
         let link = match (copied.is_empty(), q) {
             (true, _) => 0,
-            (false, 0) => self.links.free(Direction::In),
+            (false, 0 | FRESH) => self.links.free(Direction::In),
             (false, _) => self.links.ssd_free(Direction::In),
         };
         item.issue.max(link).max(item.chunk_at.unwrap_or(0))

@@ -43,6 +43,11 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
         let before = search.best_ns();
         if round == 0 {
             search.consider(most::plan(&profile, machine.host_mem > 0));
+            let paper = g10::Options {
+                host: machine.host_mem > 0,
+                ..g10::Options::paper()
+            };
+            search.consider(g10::plan(&profile, paper));
         }
         for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
             search.consider(g10::plan(&profile, options(machine, eager, excess_only)));
@@ -91,9 +96,8 @@ impl Search<'_> {
             .saturating_mul(6)
             .min(Limits::default().give_up);
         let limits = Limits {
-            warm_up: 1,
-            bins: 0,
             give_up,
+            ..Limits::default()
         };
         let mut policy = Planned::ours(plan.clone());
         match run(
