@@ -4,6 +4,8 @@
 # each on standard output, one a line.
 #
 #   driver.sh [upstream] [rust] [vgpu]      default: all three
+#   driver.sh clippy                        lint the Rust of both; fails on a warning
+#   driver.sh --clean                       forget what this checkout built
 #
 #   upstream   NVIDIA's nvidia-uvm.ko, unmodified: every measurement's baseline
 #   rust       the same source with our seam and Rust linked in
@@ -14,6 +16,10 @@
 # (which of the project's kernels), UVM_SRC=/path (see upstream.sh).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+
+# What is built from this checkout is kept apart from what another builds.
+checkout=checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
+if [ "${1:-}" = --clean ]; then rm -rf "$CACHE"/driver-*/"$checkout"; exit; fi
 
 variants=("$@")
 [ $# -gt 0 ] || variants=(upstream rust vgpu)
@@ -48,8 +54,7 @@ tree=$("$TOP/scripts/upstream.sh")
 version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
 key=$(printf '%s %s' "$tree" "$kernel" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
-# What is built from this checkout is kept apart from what another builds.
-own=$base/checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
+own=$base/$checkout
 mkdir -p "$own"
 locked "driver-$(basename "$base")"
 
@@ -61,7 +66,7 @@ mk() {
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
-		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type modules
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type "${@:3}"
 }
 
 # stage DIR: a copy of what upstream builds nvidia-uvm.ko from. Common headers
@@ -91,7 +96,7 @@ check_symbols() {
 build_upstream() {
 	local dir=$base/upstream
 	stage "$dir"
-	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm"
+	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
 	check_symbols "$dir/nvidia-uvm.ko"
 	echo "$dir"
 }
@@ -100,9 +105,10 @@ build_rust() {
 	local dir=$own/rust donor=$base/upstream
 	[ -e "$donor/nvidia-uvm.ko" ] || build_upstream >/dev/null
 	# The conftests' answers are the same for both: take the baseline's.
+	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
 	[ -d "$dir/conftest" ] || { mkdir -p "$dir" && cp -a "$donor/conftest" "$dir/"; }
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
-	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust"
+	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	check_symbols "$dir/nvidia-uvm.ko"
 	echo "$dir"
 }
@@ -117,10 +123,29 @@ build_vgpu() {
 	echo "$dir"
 }
 
+# lint DIR OBJECT MAKE...: compile one Rust object with clippy; no warning may come.
+lint() {
+	local dir=$1 object=$2 log=$1.clippy.log
+	shift 2
+	rm -f "$dir/$object"
+	progress "clippy on $(basename "$object" .o)" "$log" "$@"
+	if grep -q '^warning' "$log"; then
+		grep -A 12 '^warning' "$log" >&2
+		die "clippy has something to say about $(basename "$object" .o); the whole log is $log"
+	fi
+}
+
+build_clippy() {
+	build_rust >/dev/null
+	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust" \
+		CLIPPY=1 uvm-rust/uvm_rust/uvm_rust.o
+}
+
 for v in "${variants[@]}"; do
 	case $v in
 	upstream) build_upstream ;;
-	rust) stage "$own/rust" --exclude-from=<(cd "$TOP" && scripts/seam.sh --patched); build_rust ;;
+	rust) build_rust ;;
+	clippy) build_clippy ;;
 	vgpu) build_vgpu ;;
 	*) die "driver.sh: no variant '$v'; there are upstream, rust and vgpu" ;;
 	esac

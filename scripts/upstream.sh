@@ -39,6 +39,7 @@ check_version() {
 
 # debian_mirrors: the archives this machine's apt already uses.
 debian_mirrors() {
+	# shellcheck disable=SC2016
 	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 2>/dev/null |
 		awk '$2 !~ /security/ { print $1 }' | sort -u
 }

@@ -19,6 +19,8 @@
  *   E2BIG   a size over a page, or unknown fields that are not 0
  *   EPERM   the file descriptor was not initialised with UVM_INITIALIZE
  *   ENODEV  no such GPU is registered with this file descriptor
+ *   EOPNOTSUPP  the feature is turned off by a module parameter
+ *   EIO     the driver has met a fatal error and does nothing any more
  *   ENOMEM  memory for this process's statistics could not be had when the GPU
  *           was registered
  */
