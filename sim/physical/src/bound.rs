@@ -80,8 +80,8 @@ fn around(p: usize, busy: &[u64], least: &Distances) -> u64 {
     let mut far = vec![0u64; n + 1];
     for j in 1..=n {
         let mut best = far[j - 1] + busy[(p + j) % n];
-        for s in 0..j {
-            best = best.max(far[s] + least.get((p + s) % n, j - s));
+        for (s, reached) in far[..j].iter().enumerate() {
+            best = best.max(reached + least.get((p + s) % n, j - s));
         }
         far[j] = best;
     }

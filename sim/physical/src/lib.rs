@@ -40,3 +40,6 @@ pub use run::RunError;
 pub use system::System;
 pub use workload::Layout;
 pub use workload::Workload;
+
+#[cfg(test)]
+mod tests;

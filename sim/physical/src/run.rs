@@ -109,6 +109,9 @@ pub fn run(
     let mut start = 0;
     for iteration in 0..=limits.warm_up {
         let last = iteration == limits.warm_up;
+        if let Some(e) = s.failure.take() {
+            return Err(e);
+        }
         s.check()?;
         start = s.now;
         if last {

@@ -343,9 +343,9 @@ impl Report<'_> {
             );
         }
         self.constants(&mut out);
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<p class=\"dim\">Made by <code>{}</code></p></main></body></html>\n",
+            "<p class=\"dim\">Made by <code>{}</code></p></main></body></html>",
             svg::escape(&self.command)
         );
         out

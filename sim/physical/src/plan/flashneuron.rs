@@ -62,8 +62,8 @@ pub fn plan(profile: &Profile<'_>) -> Result<Plan, RunError> {
     // Reads in the order of need, each as early as the rest of memory allows.
     let mut memory = profile.live.clone();
     for g in &offloaded {
-        for j in g.from..g.from + g.slots {
-            memory[j] = memory[j].saturating_sub(g.bytes);
+        for m in &mut memory[g.from..g.from + g.slots] {
+            *m = m.saturating_sub(g.bytes);
         }
     }
     offloaded.sort_by_key(|g| g.next);
