@@ -42,7 +42,11 @@ if [ ! -e "$build/.configured" ]; then
 		"$build/.config" "${fragments[@]}" >>"$build.log" 2>&1
 	mk olddefconfig >>"$build.log" 2>&1
 	mk rustavailable >>"$build.log" 2>&1 || { tail -n 15 "$build.log" >&2; die "this machine cannot build Rust for Linux: run 'make deps'"; }
-	grep -q '^CONFIG_RUST=y' "$build/.config" || die "CONFIG_RUST did not stick; see $build.log"
+	# Kconfig drops what it cannot have without a word.
+	# shellcheck disable=SC2013
+	for want in $(sed -n "s/^\(CONFIG_[A-Z0-9_]*=[ym]\)$/\1/p" "${fragments[@]}"); do
+		grep -qx "${want%=*}=[ym]" "$build/.config" || die "Kconfig refused $want; see $build.log"
+	done
 	touch "$build/.configured"
 fi
 case $flavour in release) TOTAL=2400 ;; *) TOTAL=2900 ;; esac

@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 
+# shellcheck disable=SC2034
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}
 JOBS=${JOBS:-$(nproc)}
@@ -49,15 +50,22 @@ locked() {
 # show how many lines it has printed (a build prints about one per file).
 # TOTAL, if set, is the usual number of lines, shown as a percentage.
 progress() {
-	local what=$1 log=$2 pid n t0=$SECONDS
+	local what=$1 log=$2 pid n said='' t0=$SECONDS
 	shift 2
 	mkdir -p "$(dirname "$log")"
+	: >"$log"
 	"$@" >"$log" 2>&1 &
 	pid=$!
 	trap 'kill -- "$pid" 2>/dev/null || :' INT TERM
 	while kill -0 "$pid" 2>/dev/null; do
 		n=$(wc -l <"$log")
-		if [ -t 2 ]; then
+		# Where there is no terminal to draw on, one line for what takes long.
+		if ! [ -t 2 ]; then
+			if [ $((SECONDS - t0)) -ge 4 ] && [ -z "$said" ]; then
+				said=1
+				say "$what: running (log: $log)"
+			fi
+		else
 			if [ "${TOTAL:-0}" -gt 0 ]; then
 				printf '\r    %s: %3d %% (%d s) ' "$what" $((n * 100 / TOTAL > 99 ? 99 : n * 100 / TOTAL)) $((SECONDS - t0)) >&2
 			else
@@ -69,9 +77,10 @@ progress() {
 	if [ -t 2 ]; then printf '\r\033[K' >&2; fi
 	trap - INT TERM
 	if wait "$pid"; then
-		say "$what: done in $((SECONDS - t0)) s"
+		[ $((SECONDS - t0)) -lt 4 ] || say "$what: done in $((SECONDS - t0)) s"
 	else
-		tail -n 25 "$log" >&2
+		# With -j the error is rarely the last thing that was said.
+		grep -m 8 -A 8 -E '(^|: )(fatal )?error' "$log" >&2 || tail -n 25 "$log" >&2
 		die "$what failed; the whole log is $log"
 	fi
 }

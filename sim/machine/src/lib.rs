@@ -110,6 +110,7 @@ machine! {
     evict_overhead: u64, "evict-overhead", Time, 5_000, "CPU time to pick and retire a 2 MiB root chunk", "assumption";
     prefetch_call: u64, "prefetch-call", Time, 4_000, "CPU time of a prefetch or migration request", "UvmDiscard table 2: of the order of a discard";
     prefetch_block: u64, "prefetch-block", Time, 1_000, "CPU time for each va_block of such a request", "UvmDiscard table 2: of the order of a discard";
+    prefetch_resident: u64, "prefetch-resident", Time, 200, "the same for a va_block that is wholly resident", "assumption";
     discard_call: u64, "discard-call", Time, 3_000, "CPU time of an eager discard", "UvmDiscard table 2: line through 4 us at 2 MB, 70 us at 128 MB";
     discard_block: u64, "discard-block", Time, 1_050, "the same for each va_block", "UvmDiscard table 2: line through 4 us at 2 MB, 70 us at 128 MB";
     discard_lazy_block: u64, "discard-lazy-block", Time, 200, "CPU time of a lazy discard for each va_block: no unmapping", "assumption";

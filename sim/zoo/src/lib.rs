@@ -13,13 +13,14 @@ mod ops;
 pub mod roofline;
 mod seq;
 
-pub use net::Kind;
 pub use net::Optimizer;
 pub use net::Precision;
 pub use net::Step;
 
 use net::Net;
 use seq::Transformer;
+use uvmsim_machine::Machine;
+use uvmsim_trace::Trace;
 
 /// What may be chosen of a step.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +71,11 @@ impl Entry {
         }
         let losses = (self.build)(&mut net, tokens);
         net.train(&losses, optimizer)
+    }
+
+    /// A training step as a trace, with durations from `machine`'s roofline.
+    pub fn trace(&self, options: &Options, machine: &Machine) -> Trace {
+        self.build(options).trace(machine, options.precision)
     }
 }
 

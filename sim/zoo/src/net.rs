@@ -10,28 +10,16 @@
 
 use std::collections::HashMap;
 
+use uvmsim_machine::Machine;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Phase;
+use uvmsim_trace::Trace;
+
 use crate::roofline::Class;
 use crate::roofline::Cost;
 
 /// A tensor's place in [`Step::tensors`].
 pub type TensorId = usize;
-
-/// What a tensor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A parameter, or a buffer such as a running mean.
-    Weight,
-    /// A parameter's gradient.
-    Gradient,
-    /// Optimizer state.
-    Optimizer,
-    /// An output of a layer, or its gradient.
-    Activation,
-    /// Scratch of one kernel.
-    Workspace,
-    /// Data given anew to every step.
-    Input,
-}
 
 /// A tensor of a step.
 #[derive(Clone, Debug)]
@@ -74,6 +62,46 @@ pub struct Step {
     pub phases: [usize; 2],
     /// Learned parameters, in elements.
     pub parameters: u64,
+}
+
+impl Step {
+    /// The step as a trace, with durations from `machine`'s roofline.
+    pub fn trace(&self, machine: &Machine, precision: Precision) -> Trace {
+        let mut trace = Trace::new(&self.net, self.batch);
+        trace.set_meta(
+            "source",
+            &format!("uvmsim zoo, roofline of {}", machine.preset),
+        );
+        for t in &self.tensors {
+            trace.add_tensor(uvmsim_trace::Tensor::new(t.kind, t.bytes, &t.name));
+        }
+        let ids = |list: &[TensorId]| {
+            let mut out = Vec::with_capacity(list.len());
+            for &t in list {
+                let id = uvmsim_trace::TensorId(t as u32);
+                if !out.contains(&id) {
+                    out.push(id);
+                }
+            }
+            out
+        };
+        for (i, k) in self.kernels.iter().enumerate() {
+            let mut kernel =
+                uvmsim_trace::Kernel::new(&k.name, k.cost.nanoseconds(machine, precision));
+            kernel.reads = ids(&k.reads);
+            kernel.writes = ids(&k.writes);
+            kernel.workspace = ids(k.workspace.as_slice());
+            kernel.flops = Some(k.cost.flops);
+            kernel.bytes = Some(k.cost.bytes);
+            kernel.phase = Some(match i {
+                i if i < self.phases[0] => Phase::Forward,
+                i if i < self.phases[1] => Phase::Backward,
+                _ => Phase::Optimizer,
+            });
+            trace.kernels.push(kernel);
+        }
+        trace
+    }
 }
 
 /// A value of the network: a tensor and the shape it is seen in.

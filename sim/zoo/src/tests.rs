@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use uvmsim_trace::Kind;
+
 use super::*;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -207,4 +209,15 @@ fn durations_follow_the_roofline() {
     assert!((ns(conv, Precision::Fp32) / (conv.flops as f64 / 19.5e3 / 0.7) - 1.0).abs() < 0.01);
     assert!(ns(conv, Precision::Tf32) < 0.2 * ns(conv, Precision::Fp32));
     assert!((ns(relu, Precision::Fp32) / (relu.bytes as f64 / 1555.0 / 0.8) - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn traces_are_valid() {
+    let m = uvmsim_machine::presets::find("a100").unwrap();
+    for e in NETS {
+        let t = short(e.name).trace(&m, Precision::Fp32);
+        assert_eq!(t.validate(), Ok(()), "{}", e.name);
+        let again: uvmsim_trace::Trace = t.to_string().parse().unwrap();
+        assert_eq!(again.kernels.len(), t.kernels.len());
+    }
 }

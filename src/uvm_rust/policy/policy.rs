@@ -5,3 +5,9 @@
 //! No module below this one contains `unsafe`, C types, clocks or I/O, or an
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
+
+pub mod discard;
+pub mod evict;
+pub mod mask;
+pub mod prefetch;
+pub mod stats;

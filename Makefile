@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# The front door of uvm-rust. `make help` says what there is; every target does
+# the set-up it needs and may be interrupted and run again. What is built is
+# cached outside the tree: see UVM_RUST_CACHE below.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+
+#|
+#| Options, as variables:
+#|   DRIVER=rust|upstream     which nvidia-uvm.ko the VM loads        (rust)
+#|   VIDMEM=256M              memory of the software GPU              (256M)
+#|   GPUS=1|2                 how many software GPUs                  (1)
+#|   GPU=turing|volta|ampere  which GPU is emulated                   (turing)
+#|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
+#|   KERNEL=debug             a kernel with KASAN, lockdep, kmemleak  (release)
+#|   CMD='...'                command for the VM                      (a shell)
+#|   VM_TIMEOUT=600           seconds until a hung VM is ended
+#|   OPS=10000 SEED=n         length and seed of the random program
+#|   KDIR=/path               build the modules for this kernel tree
+#|   UVM_SRC=/path            take the driver's source from here
+#|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
+
+# Options, passed on to the scripts.
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_SRC UVM_RUST_CACHE
+export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
+export OPS SEED JOBS
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@sed -n 's/^#| \{0,1\}//p' Makefile
+
+.PHONY: deps
+deps: ## install what the build and the VM need (Debian packages, bindgen, virtme-ng)
+	@scripts/deps.sh
+
+.PHONY: kernel
+kernel: deps ## build the VM's Linux, with Rust
+	@scripts/kernel.sh $(or $(KERNEL),release)
+
+.PHONY: driver
+driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints where
+	@scripts/driver.sh
+
+.PHONY: vm
+vm: deps ## a shell in the VM, or CMD='…' there
+	@scripts/vm.sh $(if $(CMD),'$(subst ','\'',$(CMD))')
+
+.PHONY: test
+test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
+	@scripts/test.sh all
+
+.PHONY: test-host
+test-host: ## only what needs no VM
+	@scripts/test.sh host
+
+.PHONY: test-debug
+test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
+	@scripts/test.sh debug
+
+.PHONY: bench
+bench: deps ## guest instructions per fault and per eviction, baseline against ours
+	@scripts/bench.sh
+
+.PHONY: sim-demo
+sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
+	@scripts/sim-demo.sh
+
+.PHONY: clean
+clean: ## remove what was built from this checkout (the cache stays)
+	@rm -rf out target
+	scripts/driver.sh --clean

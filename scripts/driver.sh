@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Build kernel modules for the VM, or for KDIR=/path, and print the folder of
+# each on standard output, one a line.
+#
+#   driver.sh [upstream] [rust] [vgpu]      default: all three
+#   driver.sh clippy                        lint the Rust of both; fails on a warning
+#   driver.sh --clean                       forget what this checkout built
+#
+#   upstream   NVIDIA's nvidia-uvm.ko, unmodified: every measurement's baseline
+#   rust       the same source with our seam and Rust linked in
+#   vgpu       the software GPU that stands where nvidia.ko stands
+#
+# Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
+# KDIR=/path (a built kernel tree with CONFIG_RUST=y), KERNEL=release|debug
+# (which of the project's kernels), UVM_SRC=/path (see upstream.sh).
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+# What is built from this checkout is kept apart from what another builds.
+checkout=checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
+if [ "${1:-}" = --clean ]; then rm -rf "$CACHE"/driver-*/"$checkout"; exit; fi
+
+variants=("$@")
+[ $# -gt 0 ] || variants=(upstream rust vgpu)
+type=develop
+[ "${RELEASE:-0}" = 0 ] || type=release
+
+# --- the kernel -----------------------------------------------------------
+check_kdir() {
+	local k=$1
+	[ -d "$k" ] || die "KDIR=$k does not exist"
+	[ -r "$k/.config" ] || die "KDIR=$k has no .config: point it to the output folder of a built kernel"
+	grep -q '^CONFIG_RUST=y' "$k/.config" || die "KDIR=$k was built without CONFIG_RUST=y; Rust cannot be linked into its modules"
+	[ -r "$k/rust/libkernel.rmeta" ] || die "KDIR=$k holds no rust/libkernel.rmeta: its headers come without Rust metadata, so build that kernel from source"
+	[ -r "$k/Module.symvers" ] || die "KDIR=$k has no Module.symvers: build that kernel first"
+	local want have_now
+	want=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"/\1/p' "$k/.config")
+	have_now=$(rustc --version)
+	[ -z "$want" ] || [ "$want" = "$have_now" ] ||
+		die "KDIR=$k was built with '$want', but this is '$have_now': Rust metadata only fits the same compiler"
+}
+
+if [ -n "${KDIR:-}" ]; then
+	kernel=$(realpath "$KDIR")
+else
+	kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
+fi
+check_kdir "$kernel"
+sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$kernel/Makefile" | head -n 1)
+[ -n "$sources" ] && [ -d "$sources" ] || sources=$kernel
+
+tree=$("$TOP/scripts/upstream.sh")
+version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
+key=$(printf '%s %s' "$tree" "$kernel" | sha256sum | cut -c1-8)
+base=$CACHE/driver-$version-$type-$key
+own=$base/$checkout
+mkdir -p "$own"
+locked "driver-$(basename "$base")"
+
+mk() {
+	make -C "$kernel" M="$1" LLVM=1 ARCH=x86_64 -j"$JOBS" --no-print-directory \
+		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 "${@:2}"
+}
+
+# nvidia's Kbuild: see its Makefile for the variables it expects.
+mk_nvidia() {
+	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type "${@:3}"
+}
+
+# stage DIR: a copy of what upstream builds nvidia-uvm.ko from. Common headers
+# need conftests that only nvidia.ko registers: list those too, without
+# building nvidia.ko.
+stage() {
+	local dir=$1
+	mkdir -p "$dir/conftests"
+	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko' --exclude=uvm-rust \
+		"${@:2}" "$tree/nvidia-uvm" "$tree/common" "$dir/"
+	rsync -a "$tree/conftest.sh" "$tree/Kbuild" "$tree/header-presence-tests.mk" "$dir/"
+	grep '^NV_CONFTEST_[A-Z]*_COMPILE_TESTS' "$tree/nvidia/nvidia.Kbuild" >"$dir/conftests/conftests.Kbuild.new"
+	if ! cmp -s "$dir/conftests/conftests.Kbuild.new" "$dir/conftests/conftests.Kbuild"; then
+		mv "$dir/conftests/conftests.Kbuild.new" "$dir/conftests/conftests.Kbuild"
+	fi
+}
+
+# check_symbols MODULE: nothing may be missing but RM's interface.
+check_symbols() {
+	local missing
+	missing=$(nm -u "$1" | awk '{ print $2 }' | sort -u |
+		comm -23 - <(awk '{ print $2 }' "$kernel/Module.symvers" | sort -u) |
+		grep -v '^nvUvmInterface' || :)
+	[ -z "$missing" ] || die "$1 needs symbols that nothing provides: $missing"
+}
+
+build_upstream() {
+	local dir=$base/upstream
+	stage "$dir"
+	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
+	check_symbols "$dir/nvidia-uvm.ko"
+	echo "$dir"
+}
+
+build_rust() {
+	local dir=$own/rust donor=$base/upstream
+	[ -e "$donor/nvidia-uvm.ko" ] || build_upstream >/dev/null
+	# The conftests' answers are the same for both: take the baseline's.
+	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
+	[ -d "$dir/conftest" ] || { mkdir -p "$dir" && cp -a "$donor/conftest" "$dir/"; }
+	"$TOP/scripts/seam.sh" "$tree" "$dir"
+	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
+	check_symbols "$dir/nvidia-uvm.ko"
+	echo "$dir"
+}
+
+build_vgpu() {
+	local dir=$own/vgpu
+	mkdir -p "$dir/include/uapi"
+	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko' --exclude='*.symvers' \
+		--exclude='modules.order' --exclude=target --exclude=client --exclude=include "$TOP/tests/vgpu/" "$dir/"
+	rsync -a "$TOP/include/uapi/" "$dir/include/uapi/"
+	TOTAL=20 progress "vgpu.ko" "$dir.log" mk "$dir" UPSTREAM="$tree" modules
+	echo "$dir"
+}
+
+# lint DIR OBJECT MAKE...: compile one Rust object with clippy; no warning may come.
+lint() {
+	local dir=$1 object=$2 log=$1.clippy.log
+	shift 2
+	rm -f "$dir/$object"
+	progress "clippy on $(basename "$object" .o)" "$log" "$@"
+	if grep -q '^warning' "$log"; then
+		grep -A 12 '^warning' "$log" >&2
+		die "clippy has something to say about $(basename "$object" .o); the whole log is $log"
+	fi
+}
+
+build_clippy() {
+	build_rust >/dev/null
+	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust" \
+		CLIPPY=1 uvm-rust/uvm_rust/uvm_rust.o
+}
+
+for v in "${variants[@]}"; do
+	case $v in
+	upstream) build_upstream ;;
+	rust) build_rust ;;
+	clippy) build_clippy ;;
+	vgpu) build_vgpu ;;
+	*) die "driver.sh: no variant '$v'; there are upstream, rust and vgpu" ;;
+	esac
+done

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Put our sources, bindings and hooks into a build folder that holds a copy of
+# upstream (see driver.sh).
+#
+#   seam.sh TREE DIR     TREE: upstream's source; DIR: the build folder
+#   seam.sh --patched    list the files that hooks change, relative to DIR
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+hooks=$TOP/src/nvidia-uvm-c/hooks
+patched() { for h in "$hooks"/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
+
+if [ "${1:-}" = --patched ]; then patched; exit; fi
+tree=$1 dir=$2
+
+# install_new FROM TO: only if it differs, so that make sees no change.
+install_new() { cmp -s "$1" "$2" || { mkdir -p "$(dirname "$2")" && cp "$1" "$2"; }; }
+
+dest=$dir/uvm-rust
+mkdir -p "$dest"
+install_new "$TOP/Kbuild" "$dest/uvm-rust.Kbuild"
+rsync -rlc --delete --exclude='*.o' --exclude='.*' --exclude=bindings.rs --exclude=Cargo.toml \
+	--exclude=benches --exclude=fuzz --exclude=target \
+	"$TOP/src/uvm_rust" "$TOP/src/nvidia-uvm-c" "$dest/"
+mkdir -p "$dest/include"
+rsync -rlc --delete "$TOP/include/uapi" "$dest/include/"
+
+# The few C types that Rust shares, from our own headers.
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+cat >"$new/all.h" <<'H'
+#include "uvm_rust_ioctl.h"
+#include "uvm_rust_ffi.h"
+H
+bindgen "$new/all.h" --use-core --no-layout-tests --no-prepend-enum-name \
+	--allowlist-item '(uvm|UVM)_(rust|RUST|seam).*' --opaque-type '(file|seq_file)' \
+	--rust-target 1.82 --output "$new/bindings.rs" -- \
+	-I"$TOP/include/uapi" -I"$TOP/src/nvidia-uvm-c" 2>"$new/log" || { cat "$new/log" >&2; die "bindgen failed"; }
+install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
+
+# Hooks: each must find its place, or it is not the upstream it was written for.
+have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
+for h in "$hooks"/*.cocci; do
+	file=nvidia-uvm/$(basename "$h" .cocci)
+	spatch --no-includes --very-quiet --sp-file "$h" "$tree/$file" -o "$new/out" >"$new/log" 2>&1 ||
+		{ cat "$new/log" >&2; die "spatch failed on $file"; }
+	want=$(grep -c '^+' "$h")
+	got=$(diff "$tree/$file" "$new/out" | grep -c '^>' || :)
+	[ "$got" = "$want" ] ||
+		die "hook $(basename "$h") matched $got of $want places in upstream's $file: this upstream version needs a variant of it"
+	install_new "$new/out" "$dir/$file"
+done

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Provide NVIDIA's open driver source and print the folder that holds it.
+#
+# The source is the pinned Debian package nvidia-open-kernel-source, or any tree
+# the user names in UVM_SRC: an unpacked open-gpu-kernel-modules release, its
+# kernel-open folder, or the folder of a Debian package. Nothing is edited there.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+# What the seam in src/nvidia-uvm-c/ was written for.
+version=550.163.01
+package=nvidia-open-kernel-source_$version-2_amd64.deb
+sha256=8726fc25ee050f530e569b32cb4634d1f75585a11b5481de3dfd82b72abb0505
+pool=pool/contrib/n/nvidia-open-gpu-kernel-modules
+
+# driver_folder DIR: the folder below DIR with Kbuild and nvidia-uvm/, if any.
+driver_folder() {
+	local d
+	for d in "$1" "$1/kernel-open" "$1/modules/nvidia-open-kernel"; do
+		if [ -r "$d/Kbuild" ] && [ -r "$d/nvidia-uvm/uvm.c" ]; then echo "$d"; return; fi
+	done
+	return 1
+}
+
+# supported DIR: is it a version that the seam knows?
+check_version() {
+	local v
+	v=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$1/Kbuild" | head -n 1)
+	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
+	case $v in
+	550.*) ;;
+	[0-9].*|[0-9][0-9].*|[1-4][0-9][0-9].*|50*.*|51*.*|52*.*)
+		die "UVM_SRC is driver $v, which is too old: the seam is written for 550" ;;
+	*) die "UVM_SRC is driver $v; this tree supports 550 only" ;;
+	esac
+	echo "$v"
+}
+
+# debian_mirrors: the archives this machine's apt already uses.
+debian_mirrors() {
+	# shellcheck disable=SC2016
+	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 2>/dev/null |
+		awk '$2 !~ /security/ { print $1 }' | sort -u
+}
+
+fetch_package() {
+	local deb=$CACHE/dl/$package m
+	if [ -r "$deb" ] && echo "$sha256  $deb" | sha256sum -c --quiet 2>/dev/null; then echo "$deb"; return; fi
+	have curl || die "curl is missing: run 'make deps'"
+	for m in $(debian_mirrors); do
+		say "fetching $package (36 MB)"
+		if curl -fsSL --retry 3 -o "$deb.part" "${m%/}/$pool/$package"; then
+			if echo "$sha256  $deb.part" | sha256sum -c --quiet 2>/dev/null; then
+				mv "$deb.part" "$deb"
+				echo "$deb"
+				return
+			fi
+			say "what ${m%/} gave has another sha256 than the pinned one; trying the next archive"
+		fi
+	done
+	die "no archive of this machine's apt sources has $package; download it from Debian (contrib of trixie), check that its sha256 is $sha256, and put it into $CACHE/dl"
+}
+
+if [ -n "${UVM_SRC:-}" ]; then
+	tree=$(driver_folder "$UVM_SRC") || die "UVM_SRC=$UVM_SRC holds no nvidia-uvm/uvm.c: point it to an unpacked open-gpu-kernel-modules tree"
+	check_version "$tree" >/dev/null
+	realpath "$tree"
+	exit 0
+fi
+
+locked upstream
+dir=$CACHE/upstream-$version-${sha256:0:8}
+if [ ! -e "$dir/.unpacked" ]; then
+	deb=$(fetch_package)
+	rm -rf "$dir" && mkdir -p "$dir/deb"
+	dpkg-deb -x "$deb" "$dir/deb"
+	tar -C "$dir" --exclude='*.o_binary' -xf "$dir"/deb/usr/src/nvidia-open-kernel.tar.*
+	rm -rf "$dir/deb"
+	touch "$dir/.unpacked"
+fi
+tree=$(driver_folder "$dir") || die "$dir is incomplete; remove it and try again"
+check_version "$tree" >/dev/null
+echo "$tree"

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Boot the project's kernel in QEMU with vgpu.ko and nvidia-uvm.ko loaded, on the
+# host's own file system, and run a command there, or give a shell.
+#
+#   vm.sh                 a shell
+#   vm.sh 'COMMAND'       runs COMMAND; its output and exit status are ours
+#
+# virtme-ng does the work; this adds our modules, a time limit, the kernel's log,
+# and a check that KVM really runs a kernel before it is trusted.
+#
+# Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2,
+# GPU=turing|volta|ampere, RELEASE=0|1, KERNEL=release|debug, VM_TIMEOUT (seconds,
+# 600), VM_MEM (3G), VM_CPUS (2), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
+# instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters),
+# NOLOAD=1 (load nothing), VM_LOG=FILE (keep the kernel's log), QEMU_OPTS.
+# Exit status: the command's; 124 after VM_TIMEOUT; 255 if the guest died.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+command=${1-}
+driver=${DRIVER:-rust}
+gpu=${GPU:-turing} gpus=${GPUS:-1} limit=${VM_TIMEOUT:-600}
+case $driver in rust|upstream) ;; *) die "DRIVER=$driver: use rust or upstream" ;; esac
+case $gpu in turing|volta|ampere) ;; *) die "GPU=$gpu: use turing, volta or ampere" ;; esac
+case $gpus in 1|2) ;; *) die "GPUS=$gpus: use 1 or 2" ;; esac
+
+# megabytes SIZE: of 256M, 1G or a plain number of MiB.
+megabytes() {
+	case $1 in
+	*[!0-9MG]*|''|[MG]*) die "VIDMEM=$1: use a size such as 256M or 1G" ;;
+	*G) echo $((${1%G} * 1024)) ;;
+	*) echo "${1%M}" ;;
+	esac
+}
+vidmem=$(megabytes "${VIDMEM:-256M}")
+
+virtme=$CACHE/tools/virtme/bin/virtme-run
+[ -x "$virtme" ] || die "virtme-ng is not installed: run 'make deps'"
+have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run 'make deps'"
+
+kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
+built=$("$TOP/scripts/driver.sh" upstream rust vgpu)
+upstream=$(sed -n 1p <<<"$built")/nvidia-uvm.ko
+rust=$(sed -n 2p <<<"$built")/nvidia-uvm.ko
+vgpu=$(sed -n 3p <<<"$built")/vgpu.ko
+
+# --- how to run it -------------------------------------------------------------
+run_dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-vm.XXXXXX")
+trap 'rm -rf "$run_dir"' EXIT
+log=$run_dir/console
+: >"$log"
+
+args=(--kimg "$kernel/arch/x86/boot/bzImage" --mods=none --disable-microvm --force-9p --rw)
+
+# KVM that exists may still not run an ordinary kernel: boot one to see, once
+# per kernel and boot of this machine.
+kvm_works() {
+	local mark
+	mark=$CACHE/kvm-$(basename "$kernel")-$(tr -d - </proc/sys/kernel/random/boot_id)
+	if [ ! -e "$mark" ]; then
+		if [ -w /dev/kvm ] && timeout -k 5 30 "$virtme" "${args[@]}" --memory 512M --cpus 1 \
+			--script-sh true </dev/null >/dev/null 2>&1; then
+			echo yes >"$mark"
+		else
+			echo no >"$mark"
+		fi
+	fi
+	[ "$(cat "$mark")" = yes ]
+}
+
+cpus=${VM_CPUS:-2}
+# The kernel's log goes to a serial port of its own, from the first line to the last
+# words of a panic: a boot console that is kept (virtme has the proper one).
+qemu_args=(-chardev "file,id=klog,path=$log" -serial chardev:klog)
+for ((i = 0; i < gpus; i++)); do qemu_args+=(-device edu); done
+if [ -n "${ICOUNT:-}" ]; then
+	# Counting needs a single thread and no KVM.
+	args+=(--disable-kvm)
+	cpus=1
+	qemu_args+=(-icount "shift=0,sleep=off")
+else
+	case ${VM_ACCEL:-auto} in
+	kvm) ;;
+	tcg) args+=(--disable-kvm) ;;
+	auto) kvm_works || args+=(--disable-kvm) ;;
+	*) die "VM_ACCEL=$VM_ACCEL: use auto, kvm or tcg" ;;
+	esac
+fi
+read -ra more <<<"${QEMU_OPTS:-}"
+qemu_args+=("${more[@]}")
+
+# What the guest needs to know, quoted for its shell.
+{
+	printf 'UVM_KO_UPSTREAM=%q\nUVM_KO_RUST=%q\nVGPU_KO=%q\n' "$upstream" "$rust" "$vgpu"
+	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu ${VGPU_PARAMS:-}"
+	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
+	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"
+	printf 'VIDMEM_MB=%q\nKERNEL=%q\nPATH=%q\nHOME=%q\n' "$vidmem" "${KERNEL:-release}" "$PATH" "$HOME"
+	echo 'export UVM_KO_UPSTREAM UVM_KO_RUST VGPU_KO VGPU_ARGS UVM_ARGS DRIVER TOP GPU GPUS VIDMEM_MB KERNEL PATH HOME'
+} >"$run_dir/env"
+
+args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
+for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on; do args+=(--kopt "$k"); done
+cd "$TOP"
+
+if [ -z "$command" ]; then
+	[ -t 0 ] || die "no terminal for a shell; give a command: make vm CMD='…'"
+	say "the VM's shell (the kernel's log: dmesg; leave with exit)"
+	printf '#!/bin/sh\nexec bash %q %q\n' "$TOP/scripts/vm-guest.sh" "$run_dir/env" >"$run_dir/shell"
+	chmod +x "$run_dir/shell"
+	"$virtme" "${args[@]}" --shell "$run_dir/shell" --qemu-opts "${qemu_args[@]}"
+	exit
+fi
+
+printf '%s\n' "$command" >"$run_dir/command"
+guest="bash $(printf '%q %q %q' "$TOP/scripts/vm-guest.sh" "$run_dir/env" "$run_dir/command")"
+# Through pipes, as QEMU would cut a file that is our output down to nothing.
+rc=0
+{ timeout -k 5 "$limit" "$virtme" "${args[@]}" --script-sh "$guest" \
+	--qemu-opts "${qemu_args[@]}" </dev/null 2>&3 3>&- | cat; } 3> >(cat >&2) || rc=$?
+if [ -n "${VM_LOG:-}" ]; then cp "$log" "$VM_LOG"; fi
+case $rc in
+124 | 137)
+	tail -n 20 "$log" >&2
+	echo "error: the VM did not finish in $limit s (VM_TIMEOUT); its kernel's log ends as above" >&2
+	rc=124
+	;;
+255)
+	tail -n 60 "$log" >&2
+	echo "error: the guest died; its kernel's log ends as above" >&2
+	;;
+esac
+exit "$rc"

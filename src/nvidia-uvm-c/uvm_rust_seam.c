@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The C seam: where upstream calls into Rust, and what Rust asks of upstream.
+ *
+ * The functions of upstream's that are replaced here live on as NAME__c in the
+ * file that defines them (Kbuild renames them there), and each replacement calls
+ * its C body, so that turning a part off leaves exactly upstream.
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "uvm_api.h"
+#include "uvm_common.h"
+#include "uvm_global.h"
+#include "uvm_gpu.h"
+#include "uvm_va_space.h"
+#include "uvm_va_block.h"
+#include "uvm_pmm_gpu.h"
+#include "uvm_perf_events.h"
+#include "uvm_perf_heuristics.h"
+#include "uvm_test.h"
+
+#include "uvm_rust_ioctl.h"
+#include "uvm_rust_ffi.h"
+#include "uvm_rust_hooks.h"
+
+static bool uvm_rust_stats = true;
+module_param(uvm_rust_stats, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_stats, "Count traffic, faults and evictions per GPU and per process (default 1)");
+
+/*
+ * Our state of each GPU, by uvm_id_gpu_index(). Written under
+ * g_uvm_global.global_lock; read by whoever keeps the GPU retained. An entry is
+ * set before anything can use the GPU and cleared after nothing can.
+ */
+static void *gpu_states[UVM_ID_MAX_GPUS];
+static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
+static struct dentry *debug_dir;
+
+static void *gpu_state(const uvm_gpu_t *gpu)
+{
+	return READ_ONCE(gpu_states[uvm_id_gpu_index(gpu->id)]);
+}
+
+static __u32 processor_number(uvm_processor_id_t id)
+{
+	return UVM_ID_IS_CPU(id) ? UVM_RUST_CPU : uvm_id_gpu_index(id);
+}
+
+/* --- life of GPUs and VA spaces -------------------------------------------- */
+
+NV_STATUS uvm_perf_heuristics_init__c(void);
+void uvm_perf_heuristics_exit__c(void);
+NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu);
+void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu);
+NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space);
+void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space);
+void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
+
+static int gpu_show(struct seq_file *seq, void *unused)
+{
+	uvm_rust_gpu_show(seq->private, seq);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(gpu);
+
+static int processes_show(struct seq_file *seq, void *unused)
+{
+	uvm_va_space_t *va_space;
+
+	/* A VA space leaves this list before it is torn down. */
+	uvm_mutex_lock(&g_uvm_global.va_spaces.lock);
+	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node) {
+		if (va_space->uvm_rust)
+			uvm_rust_space_show(va_space->uvm_rust, seq);
+	}
+	uvm_mutex_unlock(&g_uvm_global.va_spaces.lock);
+	return 0;
+}
+
+static int processes_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, processes_show, NULL);
+}
+
+/* Upstream's locks may only be taken inside an entry that it can check. */
+static ssize_t processes_read_entry(struct file *file, char __user *buf, size_t len, loff_t *pos)
+{
+	UVM_ENTRY_RET(seq_read(file, buf, len, pos));
+}
+
+static const struct file_operations processes_fops = {
+	.owner = THIS_MODULE,
+	.open = processes_open,
+	.read = processes_read_entry,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+NV_STATUS uvm_perf_heuristics_init(void)
+{
+	NV_STATUS status = uvm_perf_heuristics_init__c();
+
+	if (status != NV_OK || !uvm_rust_stats)
+		return status;
+	debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
+	debugfs_create_file("processes", 0400, debug_dir, NULL, &processes_fops);
+	return NV_OK;
+}
+
+void uvm_perf_heuristics_exit(void)
+{
+	debugfs_remove(debug_dir);
+	debug_dir = NULL;
+	uvm_perf_heuristics_exit__c();
+}
+
+NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
+{
+	NvU32 index = uvm_id_gpu_index(gpu->id);
+	char name[sizeof("gpu-") + 8];
+	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
+
+	if (status != NV_OK || !uvm_rust_stats)
+		return status;
+	gpu_states[index] = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
+	if (!gpu_states[index])
+		return NV_ERR_NO_MEMORY;
+	snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
+	gpu_files[index] = debugfs_create_file(name, 0444, debug_dir, gpu_states[index], &gpu_fops);
+	return NV_OK;
+}
+
+void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
+{
+	NvU32 index = uvm_id_gpu_index(gpu->id);
+
+	/* Waits for readers. */
+	debugfs_remove(gpu_files[index]);
+	gpu_files[index] = NULL;
+	if (gpu_states[index])
+		uvm_rust_gpu_destroy(gpu_states[index]);
+	gpu_states[index] = NULL;
+	uvm_perf_heuristics_remove_gpu__c(gpu);
+}
+
+static void on_fault(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+{
+	const uvm_fault_buffer_entry_t *entry;
+
+	if (UVM_ID_IS_CPU(data->fault.proc_id))
+		return;
+	entry = data->fault.gpu.buffer_entry;
+	if (!entry->is_replayable)
+		return;
+	uvm_rust_note_fault(data->fault.space->uvm_rust,
+			    uvm_id_gpu_index(data->fault.proc_id),
+			    data->fault.gpu.batch_id,
+			    entry->num_instances,
+			    entry->num_instances - !data->fault.gpu.is_duplicate);
+}
+
+static __u32 cause_number(uvm_make_resident_cause_t cause)
+{
+	switch (cause) {
+	case UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT:
+	case UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT:
+		return UVM_RUST_CAUSE_FAULT;
+	case UVM_MAKE_RESIDENT_CAUSE_PREFETCH:
+		return UVM_RUST_CAUSE_PREFETCH;
+	case UVM_MAKE_RESIDENT_CAUSE_EVICTION:
+		return UVM_RUST_CAUSE_EVICTION;
+	case UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER:
+		return UVM_RUST_CAUSE_ACCESS_COUNTER;
+	default:
+		return UVM_RUST_CAUSE_API;
+	}
+}
+
+static void on_migration(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+{
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(data->migration.block);
+
+	uvm_rust_note_copy(va_space->uvm_rust,
+			   processor_number(data->migration.dst),
+			   processor_number(data->migration.src),
+			   cause_number(data->migration.cause),
+			   data->migration.bytes);
+}
+
+NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
+{
+	NV_STATUS status = uvm_perf_heuristics_load__c(va_space);
+
+	if (status != NV_OK || !uvm_rust_stats)
+		return status;
+	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
+	if (!va_space->uvm_rust)
+		return NV_ERR_NO_MEMORY;
+	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
+	if (status != NV_OK)
+		return status;
+	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
+}
+
+void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
+{
+	/* Also called when load failed half-way. */
+	if (va_space->uvm_rust) {
+		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
+		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
+		uvm_rust_space_destroy(va_space->uvm_rust);
+		va_space->uvm_rust = NULL;
+	}
+	uvm_perf_heuristics_unload__c(va_space);
+}
+
+void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+{
+	if (va_space->uvm_rust)
+		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), gpu_state(gpu));
+	uvm_perf_heuristics_register_gpu__c(va_space, gpu);
+}
+
+/* --- fault service and eviction --------------------------------------------- */
+
+void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
+NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block,
+				       uvm_gpu_t *gpu,
+				       uvm_gpu_chunk_t *root_chunk,
+				       uvm_tracker_t *tracker);
+
+void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
+{
+	uvm_replayable_fault_buffer_info_t *faults = &gpu->parent->fault_buffer_info.replayable;
+	NvU64 before = faults->stats.num_replays + faults->stats.num_replays_ack_all;
+
+	uvm_gpu_service_replayable_faults__c(gpu);
+	if (gpu_state(gpu))
+		uvm_rust_note_replays(gpu_state(gpu),
+				      faults->stats.num_replays + faults->stats.num_replays_ack_all - before);
+}
+
+static __u32 root_index(const uvm_gpu_chunk_t *chunk)
+{
+	return chunk->address / UVM_CHUNK_SIZE_MAX;
+}
+
+/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list. */
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	void *gpu = gpu_state(uvm_pmm_to_gpu(pmm));
+	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
+
+	if (!gpu)
+		return;
+	/* Off a list means off its head. */
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		queue = UVM_RUST_QUEUE_FREE;
+	else if (pmm->root_chunks.va_block_unused.next == &chunk->list)
+		queue = UVM_RUST_QUEUE_UNUSED;
+	else if (pmm->root_chunks.va_block_used.next == &chunk->list)
+		queue = UVM_RUST_QUEUE_USED;
+	uvm_rust_note_reclaim(gpu, root_index(chunk), queue);
+}
+
+NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
+				    uvm_gpu_t *gpu,
+				    uvm_gpu_chunk_t *root_chunk,
+				    uvm_tracker_t *tracker)
+{
+	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
+
+	if (va_space && va_space->uvm_rust)
+		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), root_index(root_chunk));
+	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+}
+
+/* --- ioctls ------------------------------------------------------------------ */
+
+long uvm_test_ioctl__c(struct file *filp, unsigned int cmd, unsigned long arg);
+
+/* Where upstream's ioctl ends up with a number that it does not know. */
+long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	long ret = uvm_rust_ioctl(filp, cmd, arg);
+
+	return ret == UVM_RUST_NOT_OURS ? uvm_test_ioctl__c(filp, cmd, arg) : ret;
+}
+
+struct uvm_seam_space *uvm_seam_space_of(struct file *filp)
+{
+	return (struct uvm_seam_space *)uvm_fd_va_space(filp);
+}
+
+void uvm_seam_space_lock(struct uvm_seam_space *space)
+{
+	uvm_va_space_down_read((uvm_va_space_t *)space);
+}
+
+void uvm_seam_space_unlock(struct uvm_seam_space *space)
+{
+	uvm_va_space_up_read((uvm_va_space_t *)space);
+}
+
+void *uvm_seam_space_state(struct uvm_seam_space *space)
+{
+	return ((uvm_va_space_t *)space)->uvm_rust;
+}
+
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, void **gpu)
+{
+	uvm_gpu_t *found = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+
+	if (!found)
+		return UVM_RUST_CPU;
+	*gpu = gpu_state(found);
+	return uvm_id_gpu_index(found->id);
+}
+
+bool uvm_seam_healthy(void)
+{
+	return uvm_global_get_status() == NV_OK;
+}
+
+bool uvm_seam_stats_enabled(void)
+{
+	return uvm_rust_stats;
+}
+
+void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len)
+{
+	seq_write(seq, text, len);
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Adapters: what the policies are attached to inside the driver.
+
+pub(crate) mod ioctl;
+pub(crate) mod stats;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The ioctls of `include/uapi/uvm_rust_ioctl.h`.
+//!
+//! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
+//! driver that is going away gets between.
+
+use crate::ffi::bindings as uapi;
+use crate::ffi::{seam, uaccess};
+use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
+use kernel::prelude::*;
+
+/// `UVM_RUST_FEATURE_STATS`, which is not in a form that bindgen reads.
+const FEATURE_STATS: u64 = 1 << 0;
+
+/// The kernel crate of Linux 6.12 has no name for it.
+const EOPNOTSUPP: core::ffi::c_int = 95;
+
+const _: () = {
+    assert!(CAUSES == uapi::UVM_RUST_CAUSE_MAX as usize);
+    assert!(QUEUES == uapi::UVM_RUST_QUEUE_MAX as usize);
+    assert!(core::mem::size_of::<uapi::uvm_rust_version>() == uapi::UVM_RUST_VERSION_SIZE_V1 as usize);
+    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V1 as usize);
+};
+
+/// An ioctl that upstream does not know; `None` if it is not ours either.
+pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
+    Some(match cmd {
+        uapi::UVM_RUST_GET_VERSION => get_version(arg),
+        uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
+        _ => return None,
+    })
+}
+
+fn get_version(arg: usize) -> Result {
+    let (mut version, size) =
+        uaccess::read_sized::<uapi::uvm_rust_version>(arg, uapi::UVM_RUST_VERSION_SIZE_V1)?;
+    version.version = uapi::UVM_RUST_VERSION;
+    version.features = 0;
+    if seam::stats_enabled() {
+        version.features |= FEATURE_STATS;
+    }
+    uaccess::write_sized(arg, version, size)
+}
+
+fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
+    let (mut stats, size) =
+        uaccess::read_sized::<uapi::uvm_rust_stats>(arg, uapi::UVM_RUST_STATS_SIZE_V1)?;
+    if stats.flags & !uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
+        return Err(EINVAL);
+    }
+    if !seam::stats_enabled() {
+        return Err(Error::from_errno(-EOPNOTSUPP));
+    }
+    let space = file.space().ok_or(EPERM)?;
+    let snapshot = {
+        let space = space.lock();
+        let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
+        if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
+            gpu.stats().ok_or(ENODEV)?.snapshot()
+        } else {
+            let mine = space.stats().ok_or(ENOMEM)?;
+            mine.snapshot(gpu.index()).ok_or(ENOMEM)?
+        }
+    };
+    fill(&mut stats, &snapshot);
+    uaccess::write_sized(arg, stats, size)
+}
+
+fn fill(out: &mut uapi::uvm_rust_stats, s: &Snapshot) {
+    let traffic = |from: &[Traffic; CAUSES]| {
+        from.map(|t| uapi::uvm_rust_traffic {
+            bytes: t.bytes,
+            pages: t.pages,
+        })
+    };
+    out.host_to_gpu = traffic(&s.host_to_gpu);
+    out.gpu_to_host = traffic(&s.gpu_to_host);
+    out.gpu_to_gpu = traffic(&s.gpu_to_gpu);
+    out.faults = s.faults;
+    out.duplicates = s.duplicates;
+    out.batches = s.batches;
+    out.replays = s.replays;
+    out.evictions = s.evictions;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The boundary to C, and the only `unsafe` of the driver's Rust.
+//!
+//! Invariants that the `// SAFETY:` comments of this folder argue from; the C
+//! seam keeps them (`src/nvidia-uvm-c/`):
+//!
+//! - **I-own**: a pointer that C got from a `*_create` function is passed to the
+//!   other functions unchanged, to the matching `*_destroy` at most once, and to
+//!   nothing after that. `*_destroy` does not run at the same time as any other
+//!   use of that pointer: the locks that `uvm_rust_ffi.h` states see to it.
+//! - **I-call**: pointers that C passes are valid for the length of the call.
+//! - **I-lock**: C holds the locks that `uvm_rust_ffi.h` states for a function.
+
+#[allow(
+    clippy::all,
+    dead_code,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn
+)]
+pub(crate) mod bindings;
+mod entry;
+// Until the first policy that allocates; its items are as public as the host's.
+#[allow(dead_code, unreachable_pub)]
+pub(crate) mod mem;
+pub(crate) mod seam;
+pub(crate) mod uaccess;

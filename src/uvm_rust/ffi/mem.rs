@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Fallible memory for policies, on the kernel's allocator.
+//!
+//! The same names and meanings as `policy/mem.rs` has on the host. Growing may
+//! sleep (`GFP_KERNEL`), so it is never done under a spinlock.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{AllocError, KVVec};
+
+/// Memory could not be had. Nothing was changed by the call that returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+impl From<AllocError> for OutOfMemory {
+    fn from(_: AllocError) -> Self {
+        Self
+    }
+}
+
+/// A growable array whose growth can fail.
+pub struct TryVec<T>(KVVec<T>);
+
+impl<T> TryVec<T> {
+    /// An empty array. Allocates nothing.
+    pub const fn new() -> Self {
+        Self(KVVec::new())
+    }
+
+    /// An empty array with room for `n` elements.
+    pub fn with_capacity(n: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self(KVVec::with_capacity(n, GFP_KERNEL)?))
+    }
+
+    /// An array of `n` copies of `value`.
+    pub fn filled(n: usize, value: T) -> Result<Self, OutOfMemory>
+    where
+        T: Clone,
+    {
+        Ok(Self(KVVec::from_elem(value, n, GFP_KERNEL)?))
+    }
+
+    /// Appends `value`, growing if need be.
+    pub fn push(&mut self, value: T) -> Result<(), OutOfMemory> {
+        Ok(self.0.push(value, GFP_KERNEL)?)
+    }
+
+    /// Removes and returns the last element.
+    pub fn pop(&mut self) -> Option<T> {
+        let last = self.0.len().checked_sub(1)?;
+        // SAFETY: `last` is less than the old length, so within the capacity, and
+        // the elements below it stay initialised.
+        unsafe { self.0.set_len(last) };
+        // SAFETY: element `last` is initialised and, now that the length
+        // excludes it, owned by nobody else.
+        Some(unsafe { self.0.as_ptr().add(last).read() })
+    }
+
+    /// Removes element `i` by moving the last one into its place; `None` if
+    /// there is no element `i`.
+    pub fn swap_remove(&mut self, i: usize) -> Option<T> {
+        let last = self.0.len().checked_sub(1)?;
+        if i > last {
+            return None;
+        }
+        self.0.swap(i, last);
+        self.pop()
+    }
+
+    /// Drops all elements and keeps the memory.
+    pub fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+impl<T> Default for TryVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for TryVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T> Deref for TryVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for TryVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}

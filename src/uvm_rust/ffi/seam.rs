@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What Rust asks of upstream, as safe types around the seam's C functions.
+
+use super::{bindings, entry};
+use crate::driver::stats::{Gpu, Space};
+use core::ffi::c_void;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::sync::ArcBorrow;
+
+/// An open `/dev/nvidia-uvm`, for the length of one call.
+pub(crate) struct File<'a> {
+    /// Invariant: valid for `'a`.
+    filp: *mut bindings::file,
+    _call: PhantomData<&'a ()>,
+}
+
+/// A VA space, kept by its open file.
+pub(crate) struct VaSpace<'a> {
+    /// Invariant: valid for `'a`.
+    space: NonNull<bindings::uvm_seam_space>,
+    _file: PhantomData<&'a ()>,
+}
+
+/// A VA space whose lock is held in read mode until this is dropped.
+pub(crate) struct LockedVaSpace<'a>(&'a VaSpace<'a>);
+
+/// A GPU registered in a VA space, which stays so while the lock is held.
+pub(crate) struct VaSpaceGpu<'a> {
+    index: u32,
+    /// Invariant: null or from `uvm_rust_gpu_create`, alive for `'a`.
+    state: *mut c_void,
+    _lock: PhantomData<&'a ()>,
+}
+
+impl<'a> File<'a> {
+    /// # Safety
+    ///
+    /// `filp` is an open file of this driver for `'a`.
+    pub(super) unsafe fn new(filp: *mut bindings::file) -> Self {
+        Self { filp, _call: PhantomData }
+    }
+
+    /// Its VA space; `None` before `UVM_INITIALIZE`.
+    pub(crate) fn space(&self) -> Option<VaSpace<'a>> {
+        // SAFETY: `filp` is valid by the type's invariant.
+        let space = NonNull::new(unsafe { bindings::uvm_seam_space_of(self.filp) })?;
+        // A VA space lives as long as its file, so `'a` fits.
+        Some(VaSpace { space, _file: PhantomData })
+    }
+}
+
+impl VaSpace<'_> {
+    /// Takes the lock in read mode. Sleeps.
+    pub(crate) fn lock(&self) -> LockedVaSpace<'_> {
+        // SAFETY: valid by the type's invariant; released by `Drop`.
+        unsafe { bindings::uvm_seam_space_lock(self.space.as_ptr()) };
+        LockedVaSpace(self)
+    }
+}
+
+impl LockedVaSpace<'_> {
+    /// The statistics of this VA space, if they are kept.
+    pub(crate) fn stats(&self) -> Option<&Space> {
+        // SAFETY: valid by the invariant of `VaSpace`, and the lock is held.
+        let state = unsafe { bindings::uvm_seam_space_state(self.0.space.as_ptr()) };
+        // SAFETY: I-own: not null, so from `uvm_rust_space_create`; destroyed only
+        // under this lock in write mode, and `self` holds it in read mode.
+        (!state.is_null()).then(|| unsafe { entry::borrow_space(state) })
+    }
+
+    /// The GPU with this UUID, if it is registered in this VA space.
+    pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<VaSpaceGpu<'_>> {
+        let mut state = core::ptr::null_mut();
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, `uuid`
+        // has the 16 bytes that are read and `state` is written at most once.
+        let index = unsafe {
+            bindings::uvm_seam_space_gpu(self.0.space.as_ptr(), uuid.as_ptr(), &mut state)
+        };
+        (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu { index, state, _lock: PhantomData })
+    }
+}
+
+impl Drop for LockedVaSpace<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `lock` took it, and this is the one release.
+        unsafe { bindings::uvm_seam_space_unlock(self.0.space.as_ptr()) };
+    }
+}
+
+impl VaSpaceGpu<'_> {
+    /// Its number, as in `uvm_id_gpu_index()`.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The statistics of this GPU, if they are kept.
+    pub(crate) fn stats(&self) -> Option<ArcBorrow<'_, Gpu>> {
+        // SAFETY: by the type's invariant it is null or alive while `self` is.
+        (!self.state.is_null()).then(|| unsafe { entry::borrow_gpu(self.state) })
+    }
+}
+
+/// Whether upstream works at all: false after a fatal error of the driver.
+pub(crate) fn healthy() -> bool {
+    // SAFETY: reads one word; no preconditions.
+    unsafe { bindings::uvm_seam_healthy() }
+}
+
+/// Whether statistics are kept (module parameter `uvm_rust_stats`).
+pub(crate) fn stats_enabled() -> bool {
+    // SAFETY: reads a parameter that never changes after load.
+    unsafe { bindings::uvm_seam_stats_enabled() }
+}
+
+/// Text output of a debugfs file.
+pub(crate) struct SeqFile<'a> {
+    /// Invariant: valid for `'a`.
+    seq: *mut bindings::seq_file,
+    _call: PhantomData<&'a mut ()>,
+}
+
+impl SeqFile<'_> {
+    /// # Safety
+    ///
+    /// `seq` is valid and used by nobody else for the returned value's lifetime.
+    pub(super) unsafe fn new(seq: *mut bindings::seq_file) -> Self {
+        Self { seq, _call: PhantomData }
+    }
+}
+
+impl fmt::Write for SeqFile<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        // SAFETY: `seq` is valid by the type's invariant, and `s` has `len` bytes.
+        unsafe { bindings::uvm_seam_seq_write(self.seq, s.as_ptr(), s.len() as _) };
+        Ok(())
+    }
+}

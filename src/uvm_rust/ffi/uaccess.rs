@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Structures that grow: copied from and to user space by the size that the
+//! caller states in their first field (see `include/uapi/uvm_rust_ioctl.h`).
+
+use super::bindings;
+use core::mem::{size_of, MaybeUninit};
+use kernel::prelude::*;
+use kernel::uaccess::UserSlice;
+
+/// A structure of the uAPI: `repr(C)`, starts with its size as a `u32`, has no
+/// padding, and any bytes make a valid one.
+///
+/// # Safety
+///
+/// The type is all of that.
+pub(crate) unsafe trait Sized32: Copy {}
+
+// SAFETY: bindgen made it from the uAPI header: integers only, size first, and
+// the sizes that `driver::ioctl` asserts leave no room for padding.
+unsafe impl Sized32 for bindings::uvm_rust_version {}
+// SAFETY: as above; its arrays hold integers and pairs of u64.
+unsafe impl Sized32 for bindings::uvm_rust_stats {}
+
+/// Longest structure a caller may pass.
+const SIZE_MAX: usize = 4096;
+
+/// Reads a structure from `arg`. What the caller's is too short for is zero.
+/// Returns it with the caller's size.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be read, `EINVAL` if the size is below
+/// `first_version`, `E2BIG` if it is over a page or if bytes that this driver does
+/// not know are not zero.
+pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(T, usize)> {
+    let mut bytes = [0u8; 4];
+    UserSlice::new(arg, 4).reader().read_slice(&mut bytes)?;
+    let size = u32::from_ne_bytes(bytes) as usize;
+    if size < first_version as usize {
+        return Err(EINVAL);
+    }
+    if size > SIZE_MAX {
+        return Err(E2BIG);
+    }
+    let known = size.min(size_of::<T>());
+    let mut reader = UserSlice::new(arg, size).reader();
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: `value` is zeroed memory of `size_of::<T>()` bytes, at least
+    // `known`, with no other reference to it.
+    let buf = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), known) };
+    reader.read_slice(buf)?;
+    while !reader.is_empty() {
+        let mut rest = [0u8; 64];
+        let n = reader.len().min(rest.len());
+        let chunk = rest.get_mut(..n).ok_or(EINVAL)?;
+        reader.read_slice(chunk)?;
+        if chunk.iter().any(|b| *b != 0) {
+            return Err(E2BIG);
+        }
+    }
+    // SAFETY: zeroed, then partly overwritten; any bytes make a valid `Sized32`.
+    Ok((unsafe { value.assume_init() }, size))
+}
+
+/// Writes as much of `value` to `arg` as the caller's `size` has room for, with
+/// its first field set to the size that this driver knows.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be written.
+pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Result {
+    let known = size.min(size_of::<T>());
+    let mut writer = UserSlice::new(arg, known).writer();
+    // SAFETY: `value` is initialised and, being `Sized32`, without padding.
+    let bytes =
+        unsafe { core::slice::from_raw_parts((&value as *const T).cast::<u8>(), known) };
+    let (_, rest) = bytes.split_at_checked(4).ok_or(EINVAL)?;
+    writer.write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
+    writer.write_slice(rest)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Statistics: what a GPU did, for one process or for all.
+//!
+//! [`Counters`] is what the driver adds to; [`Snapshot`] is what a user sees. The
+//! meaning of each number is that of `struct uvm_rust_stats` in
+//! `include/uapi/uvm_rust_ioctl.h`.
+//!
+//! Locking: none. Every counter is an atomic that is only ever added to, with
+//! relaxed ordering, so that counting never orders or delays the work it
+//! counts. A snapshot taken during work may therefore show one counter before
+//! and another after an event.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Causes of a copy that have a name; `UVM_RUST_CAUSE_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Cause {
+    /// A CPU or GPU access that had no page.
+    Fault = 0,
+    /// Brought along by the tree prefetcher.
+    Prefetch = 1,
+    /// Pushed out of a GPU to make room.
+    Eviction = 2,
+    /// `UvmMigrate`, policies, range groups, tools.
+    Api = 3,
+    /// An access counter's notification.
+    AccessCounter = 4,
+}
+
+/// Where a root chunk was reclaimed from; `UVM_RUST_QUEUE_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Queue {
+    /// Held by UVM and used by nothing.
+    Free = 0,
+    /// A va_block's, with nothing resident.
+    Unused = 1,
+    /// A va_block's, discarded.
+    Discarded = 2,
+    /// A va_block's, with resident pages.
+    Used = 3,
+    /// Not off a queue: asked for by address.
+    Address = 4,
+}
+
+/// Directions in which bytes move, seen from one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Direction {
+    /// From host memory to this GPU.
+    HostToGpu = 0,
+    /// From this GPU to host memory.
+    GpuToHost = 1,
+    /// From another GPU to this one.
+    GpuToGpu = 2,
+}
+
+/// Room for causes, named and reserved; `UVM_RUST_CAUSE_MAX`.
+pub const CAUSES: usize = 8;
+/// Room for queues, named and reserved; `UVM_RUST_QUEUE_MAX`.
+pub const QUEUES: usize = 8;
+const DIRECTIONS: usize = 3;
+const CAUSE_NAMES: [&str; 5] = ["fault", "prefetch", "eviction", "api", "access-counter"];
+const QUEUE_NAMES: [&str; 5] = ["free", "unused", "discarded", "used", "address"];
+
+impl Queue {
+    /// The queue with this number, if it has a name.
+    pub fn from_number(n: u32) -> Option<Self> {
+        Some(match n {
+            0 => Self::Free,
+            1 => Self::Unused,
+            2 => Self::Discarded,
+            3 => Self::Used,
+            4 => Self::Address,
+            _ => return None,
+        })
+    }
+}
+
+/// Bytes and pages of one direction and cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes copied.
+    pub bytes: u64,
+    /// The same in 4 KiB pages.
+    pub pages: u64,
+}
+
+#[derive(Default)]
+struct AtomicTraffic {
+    bytes: AtomicU64,
+    pages: AtomicU64,
+}
+
+/// The running counts of one GPU, for one process or for all.
+#[derive(Default)]
+pub struct Counters {
+    traffic: [[AtomicTraffic; CAUSES]; DIRECTIONS],
+    faults: AtomicU64,
+    duplicates: AtomicU64,
+    batches: AtomicU64,
+    replays: AtomicU64,
+    evictions: [AtomicU64; QUEUES],
+    /// The batch that the last fault belonged to, so that each is counted once.
+    last_batch: AtomicU32,
+}
+
+impl Counters {
+    /// Counts a copy of `bytes` bytes; of a part of a page, as a page.
+    pub fn copied(&self, direction: Direction, cause: Cause, bytes: u64) {
+        let t = &self.traffic[direction as usize][cause as usize];
+        t.bytes.fetch_add(bytes, Relaxed);
+        t.pages.fetch_add(bytes.div_ceil(4096), Relaxed);
+    }
+
+    /// Counts `instances` faults of batch `batch`, `duplicates` of which needed
+    /// no work. Returns whether it was the first call for this batch.
+    ///
+    /// Calls for one GPU come from its bottom half only, one batch after the
+    /// other (caller holds the GPU's replayable-fault service lock).
+    pub fn faulted(&self, batch: u32, instances: u64, duplicates: u64) -> bool {
+        self.faults.fetch_add(instances, Relaxed);
+        if duplicates != 0 {
+            self.duplicates.fetch_add(duplicates, Relaxed);
+        }
+        let first = self.last_batch.load(Relaxed) != batch;
+        if first {
+            self.last_batch.store(batch, Relaxed);
+            self.batches.fetch_add(1, Relaxed);
+        }
+        first
+    }
+
+    /// Counts replays sent to the GPU.
+    pub fn replayed(&self, n: u64) {
+        self.replays.fetch_add(n, Relaxed);
+    }
+
+    /// Counts a 2 MiB root chunk reclaimed from `queue`.
+    pub fn evicted(&self, queue: Queue) {
+        self.evictions[queue as usize].fetch_add(1, Relaxed);
+    }
+
+    /// The counts now.
+    pub fn snapshot(&self) -> Snapshot {
+        let traffic = |d: Direction| {
+            core::array::from_fn(|c| {
+                let t = &self.traffic[d as usize][c];
+                Traffic {
+                    bytes: t.bytes.load(Relaxed),
+                    pages: t.pages.load(Relaxed),
+                }
+            })
+        };
+        Snapshot {
+            host_to_gpu: traffic(Direction::HostToGpu),
+            gpu_to_host: traffic(Direction::GpuToHost),
+            gpu_to_gpu: traffic(Direction::GpuToGpu),
+            faults: self.faults.load(Relaxed),
+            duplicates: self.duplicates.load(Relaxed),
+            batches: self.batches.load(Relaxed),
+            replays: self.replays.load(Relaxed),
+            evictions: core::array::from_fn(|q| self.evictions[q].load(Relaxed)),
+        }
+    }
+}
+
+/// The counts of one moment, as plain data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Copied from host memory to the GPU, by cause.
+    pub host_to_gpu: [Traffic; CAUSES],
+    /// Copied from the GPU to host memory, by cause.
+    pub gpu_to_host: [Traffic; CAUSES],
+    /// Copied to this GPU from another, by cause.
+    pub gpu_to_gpu: [Traffic; CAUSES],
+    /// Replayable faults.
+    pub faults: u64,
+    /// Those for which nothing was left to do.
+    pub duplicates: u64,
+    /// Fault batches.
+    pub batches: u64,
+    /// Replays.
+    pub replays: u64,
+    /// Root chunks reclaimed, by queue.
+    pub evictions: [u64; QUEUES],
+}
+
+/// The text of the debugfs files: a name and a number a line, then a table, all
+/// in columns that fit a terminal and that `awk` can read.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, n) in [
+            ("faults", self.faults),
+            ("duplicates", self.duplicates),
+            ("batches", self.batches),
+            ("replays", self.replays),
+        ] {
+            writeln!(f, "{name:<22} {n}")?;
+        }
+        for (name, n) in QUEUE_NAMES.iter().zip(self.evictions) {
+            writeln!(f, "evictions-{name:<12} {n}")?;
+        }
+        writeln!(
+            f,
+            "{:<16} {:>20} {:>20} {:>20}",
+            "bytes-by-cause", "host-to-gpu", "gpu-to-host", "gpu-to-gpu"
+        )?;
+        for (i, name) in CAUSE_NAMES.iter().enumerate() {
+            writeln!(
+                f,
+                "{name:<16} {:>20} {:>20} {:>20}",
+                self.host_to_gpu[i].bytes, self.gpu_to_host[i].bytes, self.gpu_to_gpu[i].bytes
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
