@@ -33,11 +33,16 @@ pub(super) struct Tuning {
     /// How much earlier than necessary the host is written to when the SSD is the
     /// narrow way: a factor on the time that the writes take.
     pub urgency: f64,
+    /// How early a read from the SSD may begin: a factor on the time it takes.
+    pub lead: f64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { fill: 0.995, rate: 0.97, urgency: 1.3 }
+        {
+            let g = |k: &str, d: f64| std::env::var(k).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
+            Self { fill: g("FILL", 0.995), rate: g("RATE", 0.97), urgency: g("URG", 1.3), lead: g("LEAD", 3.0) }
+        }
     }
 }
 
@@ -86,9 +91,12 @@ struct Planner<'a> {
     under_way: Vec<Write>,
     moved: Vec<Moved>,
     hints: Vec<Hint>,
-    /// Bytes that the host cannot take, less those promised to the SSD.
-    ssd_share: i64,
+    /// The share of all writes that goes to the SSD, bytes written to it, and all.
+    ssd_ratio: f64,
+    ssd_bytes: i64,
+    bytes: i64,
     urgency: f64,
+    lead: f64,
 }
 
 /// The plan.
@@ -96,6 +104,15 @@ pub(super) fn plan(view: &View, machine: &Machine, tuning: Tuning) -> Vec<Hint> 
     let mut p = Planner::new(view, machine, tuning);
     for k in 0..p.kernels {
         p.step(k);
+    }
+    if std::env::var_os("BEST_DEBUG").is_some() {
+        let over: Vec<usize> = (0..p.kernels).filter(|&k| p.resident[k] > p.room).collect();
+        eprintln!("over in {} kernels, first {:?} last {:?}, max over {:.2} GiB, stall {:.3} s, ssd left {:.1} GiB, writes {} in {} batches; host max {:.1}",
+            over.len(), over.first(), over.last(),
+            (p.resident.iter().max().unwrap() - p.room) as f64 / 1073741824.0, p.stall / 1e6,
+            p.ssd_bytes as f64 / 1073741824.0, p.hints.len(), p.moved.len(), *p.host.iter().max().unwrap() as f64 / 1073741824.0);
+        for m in &p.moved { if m.back >= 1150 || m.back % p.kernels < 20 { eprintln!("moved {} {:.2} gone {} back {}", m.tensor, m.bytes as f64 / 1073741824.0, m.gone, m.back); } }
+        for k in (0..p.kernels).step_by(40) { eprintln!("{k} {:.1}", p.resident[k] as f64 / 1073741824.0); }
     }
     p.prefetch_early();
     let mut hints = p.hints;
@@ -152,8 +169,11 @@ impl<'a> Planner<'a> {
             under_way: Vec::new(),
             moved: Vec::new(),
             hints: Vec::new(),
-            ssd_share: peak - room - host_room,
+            ssd_ratio: (1.0 - host_room as f64 / (peak - room).max(1) as f64).clamp(0.0, 1.0),
+            ssd_bytes: 0,
+            bytes: 0,
             urgency: tuning.urgency,
+            lead: tuning.lead,
             starts,
         }
     }
@@ -200,10 +220,11 @@ impl<'a> Planner<'a> {
                 put_back.push((next, bytes, i));
                 break;
             }
-            let to_ssd = self.ssd_share > 0;
-            let target = if to_ssd && self.ssd_free < end {
+            let turn = (self.ssd_bytes as f64) < self.ssd_ratio * (self.bytes + bytes) as f64
+                && self.is_back_in_time(i);
+            let target = if turn && self.ssd_free < end {
                 Target::Ssd
-            } else if self.host_free < end && (!to_ssd || self.is_urgent(k)) {
+            } else if self.host_free < end && (!turn || self.is_urgent(k)) {
                 Target::Host
             } else {
                 put_back.push((next, bytes, i));
@@ -220,6 +241,15 @@ impl<'a> Planner<'a> {
     /// Whether a kernel from `k` to before `next` does not fit.
     fn is_needed(&self, k: usize, next: usize) -> bool {
         (k..next.min(k + self.kernels)).any(|j| self.resident[j % self.kernels] > self.room)
+    }
+
+    /// Whether the SSD can hold interval `i`'s tensor until shortly before its use.
+    /// Where reads queue up, tensors would come back long before, and take room.
+    fn is_back_in_time(&self, i: usize) -> bool {
+        let interval = &self.all[i];
+        let back = self.back.start_back(interval, true);
+        let early = self.starts[interval.end] - self.starts[back];
+        early <= self.lead * interval.bytes as f64 / self.ssd_rate
     }
 
     /// Whether the host must take some for a later kernel to fit in time.
@@ -259,10 +289,11 @@ impl<'a> Planner<'a> {
             self.host_free = finish;
         } else {
             self.ssd_free = finish;
-            self.ssd_share -= interval.bytes;
+            self.ssd_bytes += interval.bytes;
             // The SSD's pages take from the link's.
             self.host_free += interval.bytes as f64 / self.host_rate;
         }
+        self.bytes += interval.bytes;
         self.back.book_back(&interval, back % self.kernels, to == Target::Ssd);
         self.relieve(last + 1, back, interval.bytes);
         self.hints.push(Hint { kernel: k, tensor: interval.tensor, to });
