@@ -229,7 +229,10 @@ pub fn run(trace: &Trace, policy: Policy, machine: &Machine) -> Result<Outcome, 
             events::run(&view, machine, events::Mode::Lru, plan.hints)
         }
         Policy::Best => {
-            let hints = best::plan(&view, machine, best::Tuning::default());
+            let (hints, outcome) = best::search(&view, machine)?;
+            if machine.time_error == 0.0 {
+                return Ok(outcome);
+            }
             events::run(&view, machine, events::Mode::Lru, hints)
         }
         Policy::FlashNeuron => queues::flashneuron(&view, machine),
