@@ -36,6 +36,9 @@ pub struct Args {
     net: Option<String>,
     #[command(flatten)]
     shape: zoo::Shape,
+    /// The machine model.
+    #[arg(long, value_enum, default_value = "physical")]
+    model: run::Model,
     #[command(flatten)]
     machine: machine::Choice,
     /// The policies, comma-separated [default: all].
@@ -100,6 +103,19 @@ fn run_all(
 
 /// Runs `uvmsim compare`.
 pub fn main(args: &Args) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or(cores);
+    if args.model == run::Model::G10 {
+        if args.report.is_some() || args.svg.is_some() {
+            return Err(Failure::usage("--report and --svg need --model physical"));
+        }
+        let trace = match (&args.trace, &args.net) {
+            (Some(path), _) => crate::read_trace(path)?,
+            (None, Some(net)) => zoo::trace(net, &args.shape, &args.machine.machine("a100")?)?,
+            (None, None) => return Err(Failure::usage("give --trace or --net")),
+        };
+        return crate::g10::compare(&trace, &args.policies, &args.machine, args.json, threads);
+    }
     let names: Vec<String> = if args.policies.is_empty() {
         policies::NAMES.iter().map(ToString::to_string).collect()
     } else {
@@ -127,15 +143,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         bins: if drawing { 460 } else { 0 },
         ..Limits::default()
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let outcomes = run_all(
-        &names,
-        &machine,
-        &workload,
-        &layout,
-        limits,
-        args.threads.unwrap_or(cores),
-    );
+    let outcomes = run_all(&names, &machine, &workload, &layout, limits, threads);
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let report = Report {

@@ -36,6 +36,16 @@ pub struct Choice {
 const HEADING: &str = "Machine";
 
 impl Choice {
+    /// Whether a preset was named.
+    pub fn is_named(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// Whether the user set `option`.
+    pub fn is_set(&self, option: &str) -> bool {
+        self.changes.iter().any(|(o, _)| *o == option)
+    }
+
     /// The machine, from the preset `default` unless one was named.
     pub fn machine(&self, default: &str) -> Result<Machine, Failure> {
         let name = self.name.as_deref().unwrap_or(default);

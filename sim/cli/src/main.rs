@@ -3,8 +3,11 @@
 //! `uvmsim`: how a model trains on a GPU whose memory is too small for it.
 
 mod compare;
+mod g10;
+mod import;
 mod machine;
 mod run;
+mod trace;
 mod zoo;
 
 use std::fmt;
@@ -27,6 +30,10 @@ struct Cli {
 enum Command {
     /// List the networks of the zoo, or write a training step of one as a trace.
     Zoo(zoo::Args),
+    /// Turn traces of others into uvmsim's.
+    Import(import::Args),
+    /// Check a trace and say what is in it.
+    Trace(trace::Args),
     /// List machines, or show the constants of one.
     Machine(machine::Args),
     /// Run a trace under one policy.
@@ -69,6 +76,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Zoo(args) => zoo::main(&args),
+        Command::Import(args) => import::main(&args),
+        Command::Trace(args) => trace::main(&args),
         Command::Machine(args) => machine::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Compare(args) => compare::main(&args),

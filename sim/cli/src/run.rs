@@ -33,8 +33,11 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Model {
+/// How the machine is modelled.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// The G10 artifact's rules, bugs included, to compare with its numbers.
+    G10,
     /// va_blocks, faults, links and memories in virtual time.
     Physical,
 }
@@ -43,6 +46,7 @@ enum Model {
 pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
     let s = |ns: u64| ns as f64 / 1e9;
     json!({
+        "model": "physical",
         "policy": o.policy,
         "ideal_s": s(o.ideal_ns),
         "step_s": s(o.step_ns),
@@ -87,7 +91,10 @@ pub fn policy(
 
 /// Runs `uvmsim run`.
 pub fn main(args: &Args) -> Result<(), Failure> {
-    let Model::Physical = args.model;
+    if args.model == Model::G10 {
+        let trace = crate::read_trace(&args.trace)?;
+        return crate::g10::run(&trace, &args.policy, &args.machine, args.json);
+    }
     if !policies::NAMES.contains(&args.policy.as_str()) {
         let names = policies::NAMES.join(", ");
         return Err(Failure::usage(format!(

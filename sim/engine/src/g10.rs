@@ -8,6 +8,7 @@
 //! Nothing here is fitted: the rules are the artifact's, and tests compare the
 //! outcome with its published cells.
 
+mod best;
 mod events;
 mod order;
 mod pages;
@@ -42,17 +43,20 @@ pub enum Policy {
     G10Host,
     /// G10 (`prefetch_lru`).
     G10,
+    /// Our own planner on the machine of G10.
+    Best,
 }
 
 impl Policy {
     /// Every policy of the artifact, and the ideal.
-    pub const ALL: [Policy; 7] = [
+    pub const ALL: [Policy; 8] = [
         Policy::BaseUvm,
         Policy::FlashNeuron,
         Policy::DeepUm,
         Policy::G10Gds,
         Policy::G10Host,
         Policy::G10,
+        Policy::Best,
         Policy::Ideal,
     ];
 
@@ -66,6 +70,7 @@ impl Policy {
             Policy::G10Gds => "g10-gds",
             Policy::G10Host => "g10-host",
             Policy::G10 => "g10",
+            Policy::Best => "best",
         }
     }
 }
@@ -222,6 +227,10 @@ pub fn run(trace: &Trace, policy: Policy, machine: &Machine) -> Result<Outcome, 
         Policy::G10 => {
             let plan = plan::g10(&view, machine, plan::Variant::Uvm)?;
             events::run(&view, machine, events::Mode::Lru, plan.hints)
+        }
+        Policy::Best => {
+            let hints = best::plan(&view, machine, best::Tuning::default());
+            events::run(&view, machine, events::Mode::Lru, hints)
         }
         Policy::FlashNeuron => queues::flashneuron(&view, machine),
         Policy::G10Gds => queues::g10(&view, machine, plan::Variant::Gds),

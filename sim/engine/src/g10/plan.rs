@@ -7,7 +7,7 @@
 //! [`super::order`] exists.
 
 pub(super) mod intervals;
-mod links;
+pub(super) mod links;
 
 use super::order;
 use super::view::View;

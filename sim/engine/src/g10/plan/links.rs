@@ -137,14 +137,37 @@ impl Way {
 
 impl Links {
     pub(super) fn new(starts: &[f64], m: &Machine) -> Self {
-        let slots = |gbps: f64| -> Vec<Slot> {
+        Self::with_rates(starts, per_us(m.pcie_gbps), per_us(m.ssd_gbps))
+    }
+
+    /// Links of these rates, in bytes per µs.
+    pub(in super::super) fn with_rates(starts: &[f64], pcie: f64, ssd: f64) -> Self {
+        let slots = |rate: f64| -> Vec<Slot> {
             starts
                 .windows(2)
-                .map(|w| Slot { capacity: per_us(gbps) * (w[1] - w[0]), booked: 0.0, full: false })
+                .map(|w| Slot { capacity: rate * (w[1] - w[0]), booked: 0.0, full: false })
                 .collect()
         };
-        let way = Way { pcie: slots(m.pcie_gbps), ssd: slots(m.ssd_gbps) };
+        let way = Way { pcie: slots(pcie), ssd: slots(ssd) };
         Self { out: way.clone(), into: way }
+    }
+
+    /// The kernel from which the interval's tensor must come back.
+    pub(in super::super) fn start_back(&self, i: &Interval, ssd: bool) -> usize {
+        let slots = if ssd { &self.into.ssd } else { &self.into.pcie };
+        if i.end == 0 {
+            return 0;
+        }
+        first_kernel(slots, i.bytes, i.end)
+    }
+
+    /// Books that.
+    pub(in super::super) fn book_back(&mut self, i: &Interval, from: usize, ssd: bool) {
+        if ssd {
+            self.into.book_ssd(i.bytes, from);
+        } else {
+            self.into.book_pcie(i.bytes, from);
+        }
     }
 
     /// The kernel in which half of the interval's tensor is written to the SSD.
