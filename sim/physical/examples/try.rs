@@ -16,7 +16,7 @@ fn main() {
     let net = uvmsim_zoo::find(&args[0]).unwrap();
     let options = uvmsim_zoo::Options {
         batch: args[1].parse().unwrap(),
-        tokens: None,
+        tokens: std::env::var("TOKENS").ok().map(|t| t.parse().unwrap()),
         precision: uvmsim_zoo::Precision::Tf32,
         optimizer: None,
     };

@@ -40,11 +40,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan that asks for nothing, for `kernels` kernels.
-    pub fn new(kernels: usize) -> Self {
+    /// A plan that asks for nothing, for `kernels` kernels, but for the memory of
+    /// each tensor `ahead` kernels before its birth.
+    pub fn new(kernels: usize, ahead: u32) -> Self {
         Self {
             before: vec![Vec::new(); kernels],
-            allocate_ahead: Some(1),
+            allocate_ahead: Some(ahead),
         }
     }
 

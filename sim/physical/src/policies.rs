@@ -63,7 +63,7 @@ pub fn make(
     workload: &Workload,
     layout: &Layout,
 ) -> Result<Box<dyn Policy>, RunError> {
-    let profile = || Profile::new(machine, workload, layout, FILL);
+    let profile = || Profile::new(machine, workload, layout, FILL, 1);
     let host = machine.host_mem > 0;
     let ssd = machine.ssd_write > 0.0;
     Ok(match name {

@@ -23,7 +23,7 @@ use crate::RunError;
 use crate::Workload;
 
 /// Rounds of planning with the times of the last.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 14;
 
 /// The plan that ran fastest.
 ///
@@ -37,29 +37,56 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
         best: None,
         error: RunError::TooLong,
     };
-    let mut times: Vec<u64> = workload.kernels.iter().map(|k| k.ns).collect();
-    for round in 0..ROUNDS {
-        let profile = Profile::new(machine, workload, layout, FILL).with_times(&times);
-        let before = search.best_ns();
-        if round == 0 {
-            search.consider(most::plan(&profile, machine.host_mem > 0));
-            let paper = g10::Options {
-                host: machine.host_mem > 0,
-                ..g10::Options::paper()
-            };
-            search.consider(g10::plan(&profile, paper));
-        }
-        for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-            search.consider(g10::plan(&profile, options(machine, eager, excess_only)));
-        }
-        match &search.best {
-            Some((out, _)) if search.best_ns() < before - before / 500 => {
-                times.clone_from(&out.kernel_ns)
-            }
-            _ => break,
-        }
+    let ideal: Vec<u64> = workload.kernels.iter().map(|k| k.ns).collect();
+    let profile = Profile::new(machine, workload, layout, FILL, 1);
+    search.consider(most::plan(&profile, machine.host_mem > 0));
+    let paper = g10::Options {
+        host: machine.host_mem > 0,
+        ..g10::Options::paper()
+    };
+    search.consider(g10::plan(&profile, paper));
+    search.climb(ideal, 1);
+    if let Some(times) = updating_slowly(machine, workload) {
+        search.climb(times, 1);
+    }
+    if let Some((out, plan)) = search.best.clone() {
+        // Where memory is very short, outputs have room only when their kernel starts.
+        search.consider(Plan {
+            allocate_ahead: Some(0),
+            ..plan
+        });
+        search.climb(out.kernel_ns, 0);
     }
     search.best.map(|(_, plan)| plan).ok_or(search.error)
+}
+
+/// Times in which the kernels that write lasting tensors (the optimizer's) take as
+/// long as it takes to move a share of these: enough of them to make the rest fit.
+///
+/// States are used once a step, so they are the best to keep elsewhere; but where
+/// they all come and go, no time of the ideal step is long enough for it.
+fn updating_slowly(machine: &Machine, workload: &Workload) -> Option<Vec<u64>> {
+    let bytes = |k: &crate::workload::Kernel| -> u64 {
+        let tensors = k
+            .uses
+            .iter()
+            .filter(|u| u.write)
+            .map(|u| &workload.tensors[u.tensor as usize]);
+        tensors.filter(|t| t.lasting).map(|t| t.bytes).sum()
+    };
+    let all: u64 = workload.kernels.iter().map(bytes).sum();
+    let peak = workload.live_bytes().into_iter().max().unwrap_or(0);
+    let excess = peak.saturating_sub(machine.gpu_mem);
+    if excess == 0 || all == 0 {
+        return None;
+    }
+    let share = (excess as f64 / all as f64).min(1.0);
+    let mut rate = machine.pcie_h2d.min(machine.pcie_d2h);
+    if machine.host_mem < excess {
+        rate = rate.min(machine.ssd_read).min(machine.ssd_write);
+    }
+    let extra = |k| (bytes(k) as f64 * share / rate.max(1.0) * 1e9) as u64;
+    Some(workload.kernels.iter().map(|k| k.ns + extra(k)).collect())
 }
 
 /// Share of GPU memory to fill.
@@ -85,6 +112,27 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Plans for `times`, then for those of the best run, while that helps.
+    fn climb(&mut self, mut times: Vec<u64>, ahead: u32) {
+        for _ in 0..ROUNDS {
+            let profile = Profile::new(self.machine, self.workload, self.layout, FILL, ahead)
+                .with_times(&times);
+            let before = self.best_ns();
+            for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
+                self.consider(g10::plan(
+                    &profile,
+                    options(self.machine, eager, excess_only),
+                ));
+            }
+            match &self.best {
+                Some((out, _)) if self.best_ns() < before - before / 500 => {
+                    times.clone_from(&out.kernel_ns)
+                }
+                _ => break,
+            }
+        }
+    }
+
     fn best_ns(&self) -> u64 {
         self.best.as_ref().map_or(u64::MAX, |(out, _)| out.step_ns)
     }
@@ -107,6 +155,18 @@ impl Search<'_> {
             &mut policy,
             limits,
         ) {
+            Ok(ref out)
+                if {
+                    if std::env::var("DBG").is_ok() {
+                        eprintln!(
+                            "{} {:?} ev {}",
+                            out.step_ns as f64 / 1e9,
+                            out.stalls,
+                            plan.evictions()
+                        );
+                    }
+                    false
+                } => {}
             Ok(out) if out.step_ns < self.best_ns() => self.best = Some((out, plan)),
             Ok(_) => {}
             Err(e) => self.error = e,

@@ -47,6 +47,8 @@ pub struct Profile<'a> {
     pub duration: Vec<u64>,
     /// GPU memory that live tensors need in each slot, bytes of va_blocks.
     pub live: Vec<u64>,
+    /// Kernels before its birth that a tensor's memory is asked for.
+    pub ahead: u32,
     /// GPU memory that a plan may fill.
     pub capacity: u64,
     /// All gaps of tensors that fill at least a va_block, by tensor.
@@ -55,8 +57,14 @@ pub struct Profile<'a> {
 
 impl<'a> Profile<'a> {
     /// The profile of `workload` on `machine`, planned to fill `fill` of its
-    /// memory.
-    pub fn new(machine: &'a Machine, workload: &'a Workload, layout: &Layout, fill: f64) -> Self {
+    /// memory, with a tensor's memory asked for `ahead` kernels before its birth.
+    pub fn new(
+        machine: &'a Machine,
+        workload: &'a Workload,
+        layout: &Layout,
+        fill: f64,
+        ahead: u32,
+    ) -> Self {
         let kernels = workload.kernels.len();
         let slots = kernels.clamp(1, SLOTS);
         let first_kernel: Vec<u32> = (0..=slots).map(|s| (s * kernels / slots) as u32).collect();
@@ -76,6 +84,7 @@ impl<'a> Profile<'a> {
             first_kernel,
             duration,
             live: Vec::new(),
+            ahead,
             capacity: (machine.gpu_mem as f64 * fill) as u64,
             gaps: Vec::new(),
         };
@@ -122,8 +131,7 @@ impl<'a> Profile<'a> {
             let life = if t.lasting {
                 (0, slots as u32 - 1)
             } else {
-                // Its memory is asked for one kernel ahead.
-                let first = t.first().saturating_sub(1);
+                let first = t.first().saturating_sub(self.ahead);
                 (self.slot(first) as u32, self.slot(t.last()) as u32)
             };
             for (b, ..) in layout.parts(self.workload, i as u32) {
@@ -247,24 +255,36 @@ impl<'a> Profile<'a> {
             .collect()
     }
 
-    /// A plan with the prefetch of every input before its first use.
+    /// A plan with the prefetch of every input before its first use, one after the
+    /// other on the link; if need be before the end of the last step.
     pub fn plan(&self) -> Plan {
-        let mut plan = Plan::new(self.workload.kernels.len());
+        /// For what else the link carries.
+        const SLACK: u64 = 100_000;
+        let mut plan = Plan::new(self.workload.kernels.len(), self.ahead);
         let starts = self.starts();
-        for (i, t) in self.workload.tensors.iter().enumerate() {
-            if t.kind == Kind::Input && !t.uses.is_empty() {
-                // If need be before the end of the last step, but after its last use.
-                let step = starts[self.slots()];
-                let lead = 2 * self.copy_ns(t.bytes, Tier::Host, true) + 100_000;
-                let at = (starts[self.slot(t.first())] + step).saturating_sub(lead);
-                let done = self.slot(t.last()) + 1;
-                let slot = match at.checked_sub(step) {
-                    Some(at) => starts.partition_point(|&s| s <= at) - 1,
-                    None => (starts.partition_point(|&s| s <= at) - 1).max(done),
-                };
-                let slot = if slot < self.slots() { slot } else { 0 };
-                plan.before[self.first_kernel[slot] as usize].push(Op::Prefetch(i as u32));
-            }
+        let step = starts[self.slots()];
+        let tensors = self.workload.tensors.iter().enumerate();
+        let mut inputs: Vec<_> = tensors
+            .filter(|(_, t)| t.kind == Kind::Input && !t.uses.is_empty())
+            .collect();
+        inputs.sort_by_key(|(i, t)| (std::cmp::Reverse(t.first()), *i));
+        let mut next = u64::MAX;
+        for (i, t) in inputs {
+            // Times are counted from the step before.
+            let need = starts[self.slot(t.first())] + step;
+            let copy = self.copy_ns(t.bytes, Tier::Host, true);
+            next = need.min(next).saturating_sub(copy + copy / 4);
+            let at = next.saturating_sub(SLACK);
+            let slot_at = |at: u64| starts.partition_point(|&s| s <= at) - 1;
+            let slot = match at.checked_sub(step) {
+                Some(at) => slot_at(at),
+                None => slot_at(at).max(self.slot(t.last()) + 1),
+            };
+            let slot = if slot < self.slots() { slot } else { 0 };
+            plan.before[self.first_kernel[slot] as usize].push(Op::Prefetch(i as u32));
+        }
+        for ops in &mut plan.before {
+            ops.reverse();
         }
         plan
     }
