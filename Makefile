@@ -80,6 +80,10 @@ test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
 
+.PHONY: sim-demo
+sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
+	@scripts/sim-demo.sh
+
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)
 	@rm -rf out target
