@@ -42,6 +42,7 @@ slow="UVM_PARAMS=uvm_perf_thrashing_lapse_usec=1000000"
 # channel_sanity: upstream's use after free shows itself as an oops, or not at
 # all in this run; anything else would be a bug of ours (docs/vgpu.md).
 channel_sanity() {
+	# shellcheck disable=SC2154
 	local rc=0 log=$out/channel-sanity.console
 	vm "$@" VM_LOG="$log" VM_TIMEOUT=400 -- "$suite/hazards --channel-sanity" || rc=$?
 	case $rc in

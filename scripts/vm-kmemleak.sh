@@ -15,7 +15,7 @@ for _ in 1 2; do
 done
 found=$(cat "$file")
 if grep -q 'nvidia_uvm\|vgpu\|uvm_' <<<"$found"; then
-	sed 's/^/# /' <<<"$found" | head -n 60
+	head -n 60 <<<"$found" | while read -r line; do echo "# $line"; done
 	echo "not ok 1 - kmemleak"
 	echo 1..1
 	exit 1
