@@ -51,7 +51,7 @@ impl RootChunks {
 
     /// The chunk to reclaim next; it stays where it is.
     pub(crate) fn pick(&self) -> Option<Chunk> {
-        Some(self.queues.pick(0, |_| false)?.chunk)
+        Some(self.queues.pick(0, |_| None)?.chunk)
     }
 
     /// The queue that `chunk` is on.
