@@ -105,24 +105,23 @@ impl<'a> Coalescer<'a> {
             .as_ref()
             .filter(|u| u.batch == self.batch)
             .map(|u| u.fault as usize);
-        let may = self.merges && !fault.is(Fault::FATAL);
-        let same_page = |i: &usize| {
-            may && self.faults.get(*i).is_some_and(|o| {
-                o.space == fault.space && o.address == fault.address && !o.is(Fault::FATAL)
-            })
-        };
-        let no_more = |i: &usize| {
-            self.faults
-                .get(*i)
-                .is_some_and(|o| fault.access <= o.access)
-        };
-        let other = mine
-            .filter(same_page)
-            .or_else(|| self.last.filter(same_page).filter(no_more));
-        let merge = match other {
-            Some(i) if no_more(&i) => Merge::Into(i),
-            Some(i) => Merge::Replaces(i),
-            None => Merge::New,
+        let merge = if self.merges && !fault.is(Fault::FATAL) {
+            let on_page = |i: usize| {
+                let f = self.faults.get(i)?;
+                (f.address == fault.address && f.space == fault.space && !f.is(Fault::FATAL))
+                    .then_some((i, fault.access <= f.access))
+            };
+            match (mine.and_then(on_page), self.last) {
+                (Some((i, true)), _) => Merge::Into(i),
+                (Some((i, false)), _) => Merge::Replaces(i),
+                (None, Some(last)) => match on_page(last) {
+                    Some((i, true)) => Merge::Into(i),
+                    _ => Merge::New,
+                },
+                (None, None) => Merge::New,
+            }
+        } else {
+            Merge::New
         };
         match merge {
             Merge::New => {}

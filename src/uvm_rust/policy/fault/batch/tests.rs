@@ -140,6 +140,7 @@ fn the_order_is_by_space_page_access_and_arrival() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "slow")]
 fn the_highest_addresses_and_places_fit() {
     let mut faults = vec![fault(7, 0, Access::Prefetch, 0); MAX_BATCH];
     let top = (1 << 57) - PAGE_SIZE;
