@@ -70,7 +70,7 @@ struct uvm_rust_version {
 /* Where a 2 MiB root chunk was reclaimed from. */
 #define UVM_RUST_QUEUE_FREE		0	/* held by UVM, used by nothing */
 #define UVM_RUST_QUEUE_UNUSED		1	/* a va_block's, with nothing resident */
-#define UVM_RUST_QUEUE_DISCARDED	2	/* discarded; 0 until the driver has discard */
+#define UVM_RUST_QUEUE_DISCARDED	2	/* a va_block's, with nothing resident but what is discarded */
 #define UVM_RUST_QUEUE_USED		3	/* a va_block's, with resident pages */
 #define UVM_RUST_QUEUE_ADDRESS		4	/* not off a queue: asked for by address */
 #define UVM_RUST_QUEUE_MAX		8	/* 5 to 7 are reserved and 0 */
@@ -106,6 +106,9 @@ struct uvm_rust_traffic {
  *               of the fault service that handled a fault of it
  * @evictions:   out: 2 MiB root chunks reclaimed, by queue. For a process, its
  *               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0
+ * @queued:      out: 2 MiB root chunks that are on each queue now, of all
+ *               processes; with uvm_rust_evict=0, on upstream's lists (since
+ *               UVM_RUST_STATS_SIZE_V2)
  *
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
@@ -125,9 +128,11 @@ struct uvm_rust_stats {
 	__u64 batches;
 	__u64 replays;
 	__u64 evictions[UVM_RUST_QUEUE_MAX];
+	__u64 queued[UVM_RUST_QUEUE_MAX];
 };
 
 #define UVM_RUST_STATS_SIZE_V1		504
+#define UVM_RUST_STATS_SIZE_V2		568
 
 /**
  * struct uvm_rust_discard_range - managed memory whose contents are not needed

@@ -7,6 +7,7 @@
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_pmm_gpu.h"
+#include "uvm_va_space.h"
 
 #include "uvm_rust_hooks.h"
 
@@ -133,4 +134,40 @@ void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 		queue = UVM_RUST_QUEUE_FREE;
 	if (gpu)
 		uvm_rust_note_reclaim(gpu, index, queue);
+}
+
+/* --- statistics ------------------------------------------------------------------ */
+
+static __u64 list_length(const struct list_head *list)
+{
+	const struct list_head *node;
+	__u64 length = 0;
+
+	list_for_each(node, list)
+		length++;
+	return length;
+}
+
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
+{
+	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+	uvm_pmm_gpu_t *pmm;
+	void *queues;
+	__u32 queue;
+
+	if (!gpu)
+		return;
+	pmm = &gpu->pmm;
+	uvm_spin_lock(&pmm->list_lock);
+	queues = uvm_rust_pmm_queues(pmm);
+	if (queues) {
+		for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++)
+			queued[queue] = uvm_rust_queues_length(queues, queue);
+	}
+	else {
+		queued[UVM_RUST_QUEUE_UNUSED] = list_length(&pmm->root_chunks.va_block_unused);
+		queued[UVM_RUST_QUEUE_USED] = list_length(&pmm->root_chunks.va_block_used);
+	}
+	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
+	uvm_spin_unlock(&pmm->list_lock);
 }

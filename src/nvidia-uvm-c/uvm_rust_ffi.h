@@ -236,6 +236,12 @@ __u32 uvm_seam_discard_status(struct uvm_seam_space *space, __u64 address, _Bool
 /* UVM_TEST_PMM_GET_ALLOC_LIST: the UVM_RUST_QUEUE_* of the GPU's root chunk at @address. */
 __u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *queue);
 
+/*
+ * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
+ * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
+ */
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
+
 /* upstream's uvm_global_get_status(). */
 __u32 uvm_seam_global_status(void);
 

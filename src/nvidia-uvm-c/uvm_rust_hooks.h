@@ -21,6 +21,9 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 /* The GPU's Rust queues, or NULL if the C lists decide. Caller holds pmm->list_lock. */
 void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 
+/* How many root chunks are free. Caller holds pmm->list_lock. */
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
 void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
 

@@ -18,6 +18,8 @@
 static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
+static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+					uvm_chunk_size_t chunk_size, uvm_pmm_list_zero_t zero_type);
 
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {
@@ -55,4 +57,18 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 		uvm_rust_queues_remove(queues, index);
 	}
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);
+}
+
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
+{
+	uvm_pmm_list_zero_t zero;
+	uvm_gpu_chunk_t *chunk;
+	__u32 count = 0;
+
+	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
+		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
+				    list)
+			count++;
+	}
+	return count;
 }

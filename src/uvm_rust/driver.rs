@@ -3,6 +3,5 @@
 //! Adapters: what the policies are attached to inside the driver.
 
 pub(crate) mod discard;
-pub(crate) mod evict;
 pub(crate) mod ioctl;
 pub(crate) mod stats;

@@ -26,7 +26,7 @@ const _: () = {
     assert!(
         core::mem::size_of::<uapi::uvm_rust_version>() == uapi::UVM_RUST_VERSION_SIZE_V1 as usize
     );
-    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V1 as usize);
+    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V2 as usize);
     assert!(
         core::mem::size_of::<uapi::uvm_rust_discard_batch>()
             == uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1 as usize
@@ -73,6 +73,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let space = file.space().ok_or(EPERM)?;
     let snapshot = {
         let space = space.lock();
+        space.queued(&stats.gpu_uuid, &mut stats.queued);
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
             gpu.stats().ok_or(ENODEV)?.snapshot()

@@ -7,8 +7,7 @@
 //! neither sleep nor allocate.
 
 use super::bindings;
-use crate::driver::evict::RootChunks;
-use crate::policy::evict::Queue;
+use crate::policy::evict::{Queue, RootChunks};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;

@@ -104,6 +104,18 @@ impl LockedVaSpace<'_> {
         (!state.is_null()).then(|| unsafe { entry::borrow_space(state) })
     }
 
+    /// How many root chunks each queue of a GPU has now; nothing changes if there is
+    /// no such GPU.
+    pub(crate) fn queued(
+        &self,
+        uuid: &[u8; 16],
+        out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize],
+    ) {
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and the
+        // arrays have the lengths that are read and written.
+        unsafe { bindings::uvm_seam_queued(self.0.space.as_ptr(), uuid.as_ptr(), out.as_mut_ptr()) }
+    }
+
     /// The GPU with this UUID, if it is registered in this VA space.
     pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<VaSpaceGpu<'_>> {
         let mut state = core::ptr::null_mut();

@@ -373,7 +373,7 @@ fn not_migratable(how: Discard) -> Outcome {
 /// Threads that discard, migrate, evict and use the same blocks; afterwards each
 /// word is one that somebody wrote there, and what is written then is kept.
 fn in_flight(how: Discard) -> Outcome {
-    const ROUNDS: usize = 40;
+    const ROUNDS: usize = 12;
     let rig = Rig::new()?;
     let buffer = rig.buffer(3)?;
     rig.gpu_write(&buffer, OLD)?;
