@@ -86,4 +86,9 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 /* Frees the state of a va_block that dies. */
 void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 
+/* --- ordinary memory: uvm_rust_seam.c ------------------------------------------ */
+
+/* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
+void uvm_rust_clear_hmm_pfns(void *context);
+
 #endif

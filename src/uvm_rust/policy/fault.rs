@@ -18,9 +18,12 @@
 mod batch;
 mod replay;
 
+// A world takes what its adapter needs.
+#[allow(unused_imports)]
 pub use batch::{
     groups, order, pages, Coalescer, Group, Key, Last, Merge, Page, TooMany, MAX_BATCH,
 };
+#[allow(unused_imports)]
 pub use replay::{Limits, PrefetchFaults, Replay, ReplayPolicy, Service, Switch};
 
 /// Size of a page; addresses of faults are multiples of it once in a batch.

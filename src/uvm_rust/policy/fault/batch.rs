@@ -227,10 +227,40 @@ pub fn order<'a>(faults: &[Fault], keys: &'a mut [Key]) -> Result<&'a [Key], Too
     let keys = keys.get_mut(..n).ok_or(TooMany)?;
     match (sorted, one_space) {
         (true, _) => {}
-        (false, true) => keys.sort_unstable_by_key(|k| k.rest),
-        (false, false) => keys.sort_unstable(),
+        (false, true) => heap_sort(keys, |a, b| a.rest < b.rest),
+        (false, false) => heap_sort(keys, |a, b| a < b),
     }
     Ok(keys)
+}
+
+/// Heap sort: in place and O(n log n) whatever the keys are. The quick sort of `core`
+/// calls itself, and 16 frames of it, which addresses of a program's choice might
+/// provoke in a batch of 256, nearly fill a kernel stack.
+fn heap_sort(keys: &mut [Key], less: impl Fn(&Key, &Key) -> bool) {
+    for at in (0..keys.len() / 2).rev() {
+        sift_down(keys, at, &less);
+    }
+    for end in (1..keys.len()).rev() {
+        keys.swap(0, end);
+        sift_down(&mut keys[..end], 0, &less);
+    }
+}
+
+/// Moves the key at `at` down to where no child is greater.
+fn sift_down(heap: &mut [Key], mut at: usize, less: impl Fn(&Key, &Key) -> bool) {
+    let Some(&key) = heap.get(at) else { return };
+    loop {
+        let mut child = 2 * at + 1;
+        if child + 1 < heap.len() {
+            child += usize::from(less(&heap[child], &heap[child + 1]));
+        }
+        match heap.get(child) {
+            Some(c) if less(&key, c) => heap[at] = *c,
+            _ => break,
+        }
+        at = child;
+    }
+    heap[at] = key;
 }
 
 /// Faults of one va_block.

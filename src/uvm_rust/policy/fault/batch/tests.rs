@@ -97,11 +97,18 @@ fn nothing_is_merged_where_it_must_not_be() {
         .1[1],
         Merge::New
     );
-    // What a µTLB did in an earlier batch is over.
+}
+
+/// The array of faults is used again, and still holds those of the last batch.
+#[test]
+fn what_a_utlb_did_in_an_earlier_batch_is_over() {
     let mut utlbs = utlbs();
-    let b = fault(1, 0x9000, Access::Read, 1);
-    batch(&[a, a], &mut utlbs, 1, true);
-    assert_eq!(batch(&[b, a], &mut utlbs, 2, true).1, [Merge::New; 2]);
+    let mut faults = [Fault::default(); 2];
+    for (n, first) in [(1, 0x8000), (2, 0x9000)] {
+        let mut c = Coalescer::new(&mut faults, &mut utlbs, n, true);
+        assert_eq!(c.add(fault(1, first, Access::Read, 1)), Some(Merge::New));
+        assert_eq!(c.add(fault(1, 0x1000, Access::Read, 0)), Some(Merge::New));
+    }
 }
 
 #[test]
