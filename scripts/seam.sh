@@ -43,7 +43,7 @@ install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
 have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
 for h in "$hooks"/*.cocci; do
 	file=nvidia-uvm/$(basename "$h" .cocci)
-	spatch --no-includes --very-quiet --sp-file "$h" "$tree/$file" -o "$new/out" >"$new/log" 2>&1 ||
+	spatch --max-width 160 --no-includes --very-quiet --sp-file "$h" "$tree/$file" -o "$new/out" >"$new/log" 2>&1 ||
 		{ cat "$new/log" >&2; die "spatch failed on $file"; }
 	want=$(grep -c '^+' "$h")
 	got=$(diff "$tree/$file" "$new/out" | grep -c '^>' || :)

@@ -91,6 +91,11 @@ vm_parts() {
 		part "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
 	done
 	part rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
+	# UVM takes 64 chunks at a time: with all of the GPU's on their way, an allocation beside it fails.
+	part rust/discard vm DRIVER=rust GPUS=2 VIDMEM=256M VM_TIMEOUT=1500 -- $suite/discard
+	part rust/discard-c-lists vm DRIVER=rust VIDMEM=256M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
+		"$suite/discard --only 5.3 && $suite/discard --only 5.7"
+	part rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"
 	part rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
 	part upstream/channel-sanity channel_sanity DRIVER=upstream
 	part demo scripts/demo.sh
@@ -105,6 +110,7 @@ debug_parts() {
 	part debug/ladder vm $k "$slow" VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	part debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
+	part debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
 	part debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
 	part debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
 }

@@ -70,7 +70,7 @@ struct uvm_rust_version {
 /* Where a 2 MiB root chunk was reclaimed from. */
 #define UVM_RUST_QUEUE_FREE		0	/* held by UVM, used by nothing */
 #define UVM_RUST_QUEUE_UNUSED		1	/* a va_block's, with nothing resident */
-#define UVM_RUST_QUEUE_DISCARDED	2	/* discarded; 0 until the driver has discard */
+#define UVM_RUST_QUEUE_DISCARDED	2	/* a va_block's, with nothing resident but what is discarded */
 #define UVM_RUST_QUEUE_USED		3	/* a va_block's, with resident pages */
 #define UVM_RUST_QUEUE_ADDRESS		4	/* not off a queue: asked for by address */
 #define UVM_RUST_QUEUE_MAX		8	/* 5 to 7 are reserved and 0 */
@@ -106,6 +106,9 @@ struct uvm_rust_traffic {
  *               of the fault service that handled a fault of it
  * @evictions:   out: 2 MiB root chunks reclaimed, by queue. For a process, its
  *               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0
+ * @queued:      out: 2 MiB root chunks that are on each queue now, of all
+ *               processes; with uvm_rust_evict=0, on upstream's lists (since
+ *               UVM_RUST_STATS_SIZE_V2)
  *
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
@@ -125,9 +128,112 @@ struct uvm_rust_stats {
 	__u64 batches;
 	__u64 replays;
 	__u64 evictions[UVM_RUST_QUEUE_MAX];
+	__u64 queued[UVM_RUST_QUEUE_MAX];
 };
 
 #define UVM_RUST_STATS_SIZE_V1		504
+#define UVM_RUST_STATS_SIZE_V2		568
+
+/**
+ * struct uvm_rust_discard_range - managed memory whose contents are not needed
+ * @base:   first byte, a multiple of the page size
+ * @length: bytes, a multiple of the page size, not 0
+ */
+struct uvm_rust_discard_range {
+	__u64 base;
+	__u64 length;
+};
+
+/*
+ * Flag of struct uvm_rust_discard_batch: unmap at once (UvmDiscard), as
+ * UVM_DISCARD does with its flag 1. Without it the discard is lazy
+ * (UvmDiscardLazy): nothing is unmapped, and the memory must be prefetched with
+ * UVM_MIGRATE before it is used again.
+ */
+#define UVM_RUST_DISCARD_EAGER		(1U << 0)
+
+/* The most ranges one call takes. */
+#define UVM_RUST_DISCARD_MAX_RANGES	(1U << 20)
+
+/**
+ * struct uvm_rust_discard_batch - discard several ranges (UVM_RUST_DISCARD_BATCH)
+ * @size:             in: sizeof of the caller's structure; out: of the driver's
+ * @flags:            in: 0 (lazy) or UVM_RUST_DISCARD_EAGER
+ * @ranges:           in: address of an array of struct uvm_rust_discard_range
+ * @range_count:      in: how many, 0 to UVM_RUST_DISCARD_MAX_RANGES
+ * @range_size:       in: bytes from one to the next, a multiple of 8, at least
+ *                    UVM_RUST_DISCARD_RANGE_SIZE_V1 and at most 256; what the
+ *                    driver does not know of an element must be 0
+ * @first_failed:     out: index of the range at which the call stopped;
+ *                    @range_count when all are done
+ * @reserved:         0
+ * @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now
+ *                    discarded
+ * @blocks_skipped:   out: blocks left as they were, being empty, or covered
+ *                    partly where the driver does not discard parts
+ * @blocks_partial:   out: blocks of which some of what is covered was left alone
+ *
+ * A block is 2 MiB of address space, aligned, or what a range of managed memory
+ * has of it. Each block that a range touches counts in exactly one of the three;
+ * one that several ranges touch counts for each.
+ *
+ * Ranges are discarded in order and may overlap. The call stops at the first one
+ * that fails: those before it stay discarded and are counted, the failed one may
+ * be discarded in part, and @first_failed and the counts are filled in, with any
+ * errno of the list below. Going on from @first_failed, with the cause removed or
+ * that range left out, completes the work.
+ *   EINVAL  base or length no multiple of the page size, length 0, or the end of
+ *           the range not below 2^64
+ *   EFAULT  this element of the array is not readable
+ *   E2BIG   unknown fields of this element that are not 0
+ *   ENXIO   the range is not, as a whole, managed memory of this file descriptor
+ *   EINTR   a fatal signal came
+ *   ENOMEM  no memory for the state of a block
+ * Errors found before the first range (the list at the top of this file;
+ * EOPNOTSUPP when discard is turned off) leave all outputs unwritten.
+ */
+struct uvm_rust_discard_batch {
+	__u32 size;
+	__u32 flags;
+	__u64 ranges;
+	__u32 range_count;
+	__u32 range_size;
+	__u32 first_failed;
+	__u32 reserved;
+	__u64 blocks_discarded;
+	__u64 blocks_skipped;
+	__u64 blocks_partial;
+};
+
+#define UVM_RUST_DISCARD_RANGE_SIZE_V1	16
+#define UVM_RUST_DISCARD_BATCH_SIZE_V1	56
+
+/* Flag of struct uvm_rust_announce: no kernel follows; what comes is unknown. */
+#define UVM_RUST_ANNOUNCE_IDLE		(1U << 0)
+
+/**
+ * struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)
+ * @size:     in: sizeof of the caller's structure; out: of the driver's
+ * @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE
+ * @gpu_uuid: in: a GPU registered with this file descriptor
+ * @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the
+ *            kernel and its arguments are; any value but 0. With
+ *            UVM_RUST_ANNOUNCE_IDLE 0
+ *
+ * Faults that this process causes on the GPU from now on are taken to belong to
+ * @exec_id, until the next announcement. It only guides prefetching and eviction
+ * of this file descriptor's own memory: a wrong one costs speed, nothing else.
+ * Never waits for the GPU or for a migration, so that it can be called from a
+ * stream's host callback.
+ */
+struct uvm_rust_announce {
+	__u32 size;
+	__u32 flags;
+	__u8 gpu_uuid[16];
+	__u64 exec_id;
+};
+
+#define UVM_RUST_ANNOUNCE_SIZE_V1	32
 
 /**
  * struct uvm_rust_discard_range - managed memory whose contents are not needed

@@ -77,6 +77,106 @@ void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue);
  */
 void uvm_rust_note_evicted(void *space, __u32 gpu_index, __u32 root_index);
 
+/* --- discard: called by C --------------------------------------------------- */
+
+/* Pages of a va_block: upstream's uvm_page_mask_t, on pages of 4 KiB. */
+struct uvm_rust_mask {
+	__u64 words[8];
+};
+
+/* Something that holds chunks of a va_block: the host, or a GPU by its number. */
+#define UVM_RUST_MEMORY_HOST	0
+#define UVM_RUST_MEMORY_GPU(i)	(1 + (i))
+
+/*
+ * The discard state of a va_block, made by its first discard and kept in the
+ * va_block. All calls hold the va_block's lock. The functions are those of
+ * policy/discard.rs, which says what they mean and in which order they come.
+ *
+ * Created: NULL if there is no memory. @pages: length of the va_block.
+ */
+void *uvm_rust_block_create(__u32 pages);
+void uvm_rust_block_destroy(void *block);
+
+/* False if there is no memory, which costs zeroing and nothing else. */
+_Bool uvm_rust_block_track(void *block, __u32 memory, const struct uvm_rust_mask *resident);
+
+struct uvm_rust_discard {
+	__u32 first, outer;		/* in: pages asked for */
+	__u32 granule_shift;		/* in: of partial discards, in pages */
+	_Bool eager;			/* in */
+	_Bool mapped_2m;		/* in: some processor maps the block with one entry */
+	struct uvm_rust_mask resident;	/* in: on any processor */
+	struct uvm_rust_mask drop;	/* out: to unmap, and to take residency of, everywhere */
+	__u32 discarded, ignored;	/* out: pages */
+};
+
+/* Nothing changes before uvm_rust_block_commit(), which wants the lock kept. */
+void uvm_rust_block_plan(void *block, struct uvm_rust_discard *discard);
+void uvm_rust_block_commit(void *block);
+
+/* UVM_RUST_QUEUE_* for the root chunk that backs this 2 MiB va_block in @memory. */
+__u32 uvm_rust_block_queue(void *block, __u32 memory, const struct uvm_rust_mask *resident_there);
+
+/* These fill @out and return whether it names a page. */
+_Bool uvm_rust_block_stale(void *block, const struct uvm_rust_mask *pages,
+			   const struct uvm_rust_mask *resident_at_destination, struct uvm_rust_mask *out);
+_Bool uvm_rust_block_zeroing(void *block, __u32 memory, __u32 first, __u32 outer,
+			     const struct uvm_rust_mask *wanted, const struct uvm_rust_mask *resident,
+			     const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
+_Bool uvm_rust_block_needless(void *block, __u32 first, __u32 outer,
+			      const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
+
+void uvm_rust_block_dropped(void *block, const struct uvm_rust_mask *pages);
+void uvm_rust_block_added(void *block, __u32 memory, __u32 first, __u32 outer, const struct uvm_rust_mask *zeroed);
+void uvm_rust_block_released(void *block, __u32 memory, const struct uvm_rust_mask *pages);
+void uvm_rust_block_prepare(void *block, __u32 memory, const struct uvm_rust_mask *pages);
+void uvm_rust_block_accessed(void *block, const struct uvm_rust_mask *pages);
+
+/* A copy of the state from page @at on, for the upper half of a split; NULL without memory. */
+void *uvm_rust_block_upper(void *block, __u32 at);
+void uvm_rust_block_truncate(void *block, __u32 at);
+
+/* What a page is. */
+#define UVM_RUST_PAGE_LIVE	0
+#define UVM_RUST_PAGE_LAZY	1
+#define UVM_RUST_PAGE_EAGER	2
+__u32 uvm_rust_block_status(void *block, __u32 page);
+
+/* --- eviction queues: called by C -------------------------------------------- */
+
+#define UVM_RUST_NO_CHUNK	0xffffffffu
+
+/*
+ * The order in which a GPU's root chunks are reclaimed, from
+ * uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu(). All calls
+ * but these two hold the PMM's list_lock, a spinlock. Returns NULL if there is no
+ * memory.
+ */
+void *uvm_rust_queues_create(__u32 root_chunks);
+void uvm_rust_queues_destroy(void *queues);
+
+/*
+ * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED. It goes
+ * to the tail of that queue if it is on one; if not, it will when it is unpinned.
+ */
+void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue);
+
+/* @chunk may be evicted from now on: it goes to the tail of the queue last set. */
+void uvm_rust_queues_insert(void *queues, __u32 chunk);
+
+/* @chunk may not be evicted from now on. Returns the queue it was on, or UVM_RUST_QUEUE_ADDRESS. */
+__u32 uvm_rust_queues_remove(void *queues, __u32 chunk);
+
+/* The chunk to reclaim next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. */
+__u32 uvm_rust_queues_pick(void *queues);
+
+/* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
+__u32 uvm_rust_queues_of(void *queues, __u32 chunk);
+
+/* How many chunks are on a queue. */
+__u32 uvm_rust_queues_length(void *queues, __u32 queue);
+
 /* Text for debugfs. Caller keeps the object alive. */
 void uvm_rust_gpu_show(void *gpu, struct seq_file *seq);
 void uvm_rust_space_show(void *space, struct seq_file *seq);
@@ -112,6 +212,38 @@ _Bool uvm_seam_healthy(void);
 
 /* Whether statistics are kept (module parameter uvm_rust_stats). */
 _Bool uvm_seam_stats_enabled(void);
+
+/* Which parts are turned on (module parameters). */
+_Bool uvm_seam_discard_enabled(void);
+_Bool uvm_seam_tests_enabled(void);
+
+/* What became of the blocks that a discard covers; added to what is there. */
+struct uvm_seam_discarded {
+	__u64 discarded, skipped, partial;
+};
+
+/*
+ * Discards [base, base + length). Takes the locks it needs, and waits for the GPUs
+ * if @eager. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO for memory that is not
+ * managed but known.
+ */
+__u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, _Bool eager,
+		       struct uvm_seam_discarded *counts);
+
+/* UVM_TEST_VA_BLOCK_DISCARD_STATUS: whether the page at @address is discarded. */
+__u32 uvm_seam_discard_status(struct uvm_seam_space *space, __u64 address, _Bool *discarded);
+
+/* UVM_TEST_PMM_GET_ALLOC_LIST: the UVM_RUST_QUEUE_* of the GPU's root chunk at @address. */
+__u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *queue);
+
+/*
+ * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
+ * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
+ */
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
+
+/* upstream's uvm_global_get_status(). */
+__u32 uvm_seam_global_status(void);
 
 void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len);
 

@@ -1,16 +1,94 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What the hooks in hooks/ call. Every patched file sees it: Kbuild includes it
- * in front of them.
+ * What the hooks in hooks/ call, and what the C files of the seam call of each
+ * other.
  */
 #ifndef UVM_RUST_HOOKS_H
 #define UVM_RUST_HOOKS_H
 
-struct uvm_pmm_gpu_struct;
-struct uvm_gpu_chunk_struct;
+#include "uvm_va_block.h"
+#include "uvm_pmm_gpu.h"
+#include "uvm_rust_ffi.h"
+#include "uvm_rust_ioctl.h"
 
-void uvm_rust_chunk_start_eviction(struct uvm_pmm_gpu_struct *pmm, struct uvm_gpu_chunk_struct *chunk);
-/* @context: a uvm_va_block_context_t, which has no tag to declare it by. */
+/* --- root chunks: uvm_rust_evict.c, uvm_rust_pmm_gpu.h ------------------------ */
+
+/* Hooks of uvm_pmm_gpu.c; the caller holds pmm->list_lock. */
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
+uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
+
+/* The GPU's Rust queues, or NULL if the C lists decide. Caller holds pmm->list_lock. */
+void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
+
+/* How many root chunks are free. Caller holds pmm->list_lock. */
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+
+NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
+void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
+
+/* A 2 MiB chunk of a va_block holds nothing that is not discarded. */
+void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+
+static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
+{
+	return chunk->address / UVM_CHUNK_SIZE_MAX;
+}
+
+/* Our counters of a GPU, or NULL. */
+void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
+
+/* --- discard: uvm_rust_discard.c, uvm_rust_va_block.h ------------------------- */
+
+/* All of these: the caller holds the va_block's lock. */
+
+static inline const struct uvm_rust_mask *uvm_rust_mask(const uvm_page_mask_t *mask)
+{
+	BUILD_BUG_ON(sizeof(struct uvm_rust_mask) != sizeof(uvm_page_mask_t));
+	return (const struct uvm_rust_mask *)mask;
+}
+
+static inline struct uvm_rust_mask *uvm_rust_mask_out(uvm_page_mask_t *mask)
+{
+	return (struct uvm_rust_mask *)mask;
+}
+
+static inline __u32 uvm_rust_memory(uvm_processor_id_t id)
+{
+	return UVM_ID_IS_CPU(id) ? UVM_RUST_MEMORY_HOST : UVM_RUST_MEMORY_GPU(uvm_id_gpu_index(id));
+}
+
+/* Hooks of uvm_va_block.c. */
+NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
+				     uvm_va_block_region_t region);
+void uvm_rust_gpu_chunk_added(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
+			      uvm_va_block_region_t region);
+NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region);
+NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t dest_id,
+			      uvm_va_block_region_t region, const uvm_page_mask_t *mask);
+void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_va_block_region_t region,
+			    const uvm_page_mask_t *mask);
+
+/* Pages of a va_block that are resident on any processor. */
+void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
+
+/*
+ * Unmaps @unmap from all processors and takes residency of @drop, a part of it,
+ * from all of them. Nothing is copied. May give NV_ERR_MORE_PROCESSING_REQUIRED,
+ * as uvm_va_block_unmap() may, having changed mappings only.
+ */
+NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop);
+
+/* Before the chunks of @block in @root_chunk are evicted: drops what is discarded in them. */
+NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk);
+
+/* Frees the state of a va_block that dies. */
+void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
+
+/* --- ordinary memory: uvm_rust_seam.c ------------------------------------------ */
+
+/* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);
 
 #endif

@@ -37,7 +37,7 @@ static void *gpu_states[UVM_ID_MAX_GPUS];
 static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
 static struct dentry *debug_dir;
 
-static void *gpu_state(const uvm_gpu_t *gpu)
+void *uvm_rust_gpu_state(const uvm_gpu_t *gpu)
 {
 	return READ_ONCE(gpu_states[uvm_id_gpu_index(gpu->id)]);
 }
@@ -121,6 +121,9 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 	char name[sizeof("gpu-") + 8];
 	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
 
+	if (status != NV_OK)
+		return status;
+	status = uvm_rust_evict_add_gpu(gpu);
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	gpu_states[index] = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
@@ -141,6 +144,7 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	if (gpu_states[index])
 		uvm_rust_gpu_destroy(gpu_states[index]);
 	gpu_states[index] = NULL;
+	uvm_rust_evict_remove_gpu(gpu);
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }
 
@@ -192,6 +196,10 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 {
 	NV_STATUS status = uvm_perf_heuristics_load__c(va_space);
 
+	if (status != NV_OK)
+		return status;
+	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
+						  uvm_rust_on_block_destroy);
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
@@ -206,6 +214,8 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 {
 	/* Also called when load failed half-way. */
+	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
+					   uvm_rust_on_block_destroy);
 	if (va_space->uvm_rust) {
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
@@ -218,7 +228,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
-		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), gpu_state(gpu));
+		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_gpu_state(gpu));
 	uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
 
@@ -236,32 +246,9 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	NvU64 before = faults->stats.num_replays + faults->stats.num_replays_ack_all;
 
 	uvm_gpu_service_replayable_faults__c(gpu);
-	if (gpu_state(gpu))
-		uvm_rust_note_replays(gpu_state(gpu),
+	if (uvm_rust_gpu_state(gpu))
+		uvm_rust_note_replays(uvm_rust_gpu_state(gpu),
 				      faults->stats.num_replays + faults->stats.num_replays_ack_all - before);
-}
-
-static __u32 root_index(const uvm_gpu_chunk_t *chunk)
-{
-	return chunk->address / UVM_CHUNK_SIZE_MAX;
-}
-
-/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list. */
-void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
-{
-	void *gpu = gpu_state(uvm_pmm_to_gpu(pmm));
-	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
-
-	if (!gpu)
-		return;
-	/* Off a list means off its head. */
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		queue = UVM_RUST_QUEUE_FREE;
-	else if (pmm->root_chunks.va_block_unused.next == &chunk->list)
-		queue = UVM_RUST_QUEUE_UNUSED;
-	else if (pmm->root_chunks.va_block_used.next == &chunk->list)
-		queue = UVM_RUST_QUEUE_USED;
-	uvm_rust_note_reclaim(gpu, root_index(chunk), queue);
 }
 
 NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
@@ -271,9 +258,15 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 {
 	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
+	NV_STATUS status;
 
 	if (va_space && va_space->uvm_rust)
-		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), root_index(root_chunk));
+		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
+	if (va_space) {
+		status = uvm_rust_drop_needless(va_block, gpu, root_chunk);
+		if (status != NV_OK)
+			return status;
+	}
 	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 }
 
@@ -334,7 +327,7 @@ __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, void **
 
 	if (!found)
 		return UVM_RUST_CPU;
-	*gpu = gpu_state(found);
+	*gpu = uvm_rust_gpu_state(found);
 	return uvm_id_gpu_index(found->id);
 }
 

@@ -12,6 +12,14 @@
 //! - **I-call**: pointers that C passes are valid for the length of the call.
 //! - **I-lock**: C holds the locks that `uvm_rust_ffi.h` states for a function.
 
+/// Fails to compile unless the function has the type that the header declares.
+macro_rules! check_exports {
+    ($($name:ident),* $(,)?) => {
+        const _: () = { $(let _ = [$name, $crate::ffi::bindings::$name];)* };
+    };
+}
+use check_exports;
+
 #[allow(
     clippy::all,
     dead_code,
@@ -23,8 +31,10 @@
     unsafe_op_in_unsafe_fn
 )]
 pub(crate) mod bindings;
+mod discard;
 mod entry;
-// Until the first policy that allocates; its items are as public as the host's.
+mod evict;
+// Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
 pub(crate) mod seam;

@@ -12,3 +12,33 @@ chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
   list_del_init(E);
 ...>
 }
+
+// A chunk was pinned, unpinned or freed: its root chunk enters or leaves the lists.
+@@
+identifier pmm, chunk, root;
+@@
+chunk_update_lists_locked(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+...
+uvm_assert_spinlock_locked(&pmm->list_lock);
++ uvm_rust_root_chunk_update(pmm, root);
+if (uvm_pmm_gpu_memory_type_is_user(chunk->type)) {
+<+...
+list_del_init(&root->chunk.list);
+...+>
+}
+...
+}
+
+// With no root chunk free, ask us first.
+@@
+identifier pmm;
+expression E;
+@@
+pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+{
+<...
+- E = list_first_chunk(&pmm->root_chunks.va_block_unused);
++ E = uvm_rust_root_chunk_to_evict(pmm);
+...>
+}

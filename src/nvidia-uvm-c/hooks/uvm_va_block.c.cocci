@@ -1,6 +1,86 @@
+// A chunk that is there already was zeroed when it came, which after a discard is
+// not enough: let us say what is missing, and note what a new one has.
+@ chunk @
+typedef uvm_va_block_t, uvm_va_block_retry_t, uvm_gpu_t, uvm_va_block_region_t;
+identifier block, retry, gpu, idx, region, st;
+expression E;
+@@
+block_populate_gpu_chunk(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_gpu_t *gpu, size_t idx, uvm_va_block_region_t region)
+{
+<...
+(
+  if (st->chunks[idx])
+-    return NV_OK;
++    return uvm_rust_prepare_gpu_chunk(block, gpu, st->chunks[idx], region);
+|
+  st->chunks[idx] = E;
++ uvm_rust_gpu_chunk_added(block, gpu, E, region);
+)
+...>
+}
+
+// The same for the host's pages, before those that lack are allocated.
+@ pages @
+typedef uvm_page_mask_t;
+identifier block, mask, region;
+expression E;
+@@
+block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_block_region_t region, ...)
+{
+...
++ status = uvm_rust_prepare_cpu_pages(block, mask, region);
++ if (status != NV_OK)
++ 	return status;
+uvm_page_mask_init_from_region(E, region, mask);
+...
+}
+
+// Before anything is populated and copied: what was discarded is not worth a copy.
+@ populate @
+typedef uvm_va_block_context_t, uvm_processor_id_t;
+identifier block, retry, ctx, id, region, mask;
+expression E, there;
+@@
+block_populate_pages(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *ctx, uvm_processor_id_t id, uvm_va_block_region_t region, const uvm_page_mask_t *mask)
+{
+<...
++ status = uvm_rust_drop_stale(block, ctx, id, region, mask);
++ if (status != NV_OK)
++ 	return status;
+if (mask)
+    uvm_page_mask_andnot(E, mask, there);
+else
+    uvm_page_mask_complement(E, there);
+...>
+}
+
+// Pages were made resident: they are no longer discarded, and fit to be seen.
+@ moved @
+identifier block, ctx, region, mask;
+expression E;
+@@
+uvm_va_block_make_resident_finish(uvm_va_block_t *block, uvm_va_block_context_t *ctx, uvm_va_block_region_t region, const uvm_page_mask_t *mask)
+{
+...
+break_read_duplication_in_region(...);
++ uvm_rust_made_resident(block, ctx, region, mask);
+...
+}
+
+@ duplicated @
+identifier block, retry, ctx, id, region, mask, cause;
+@@
+uvm_va_block_make_resident_read_duplicate(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *ctx, uvm_processor_id_t id, uvm_va_block_region_t region, const uvm_page_mask_t *mask, ...)
+{
+<...
+UVM_ASSERT(cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION);
++ uvm_rust_made_resident(block, ctx, region, mask);
+...>
+}
+
 // Evicting part of a block of ordinary memory (HMM): upstream hands Linux the
 // page frame numbers of the whole block, of which only the evicted part was set.
-@@
+@ evict @
 @@
 uvm_va_block_evict_chunks(...)
 {

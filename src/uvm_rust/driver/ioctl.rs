@@ -5,6 +5,7 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
+use super::discard;
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -13,14 +14,27 @@ use kernel::prelude::*;
 /// `UVM_RUST_FEATURE_STATS`, which is not in a form that bindgen reads.
 const FEATURE_STATS: u64 = 1 << 0;
 
+/// `UVM_RUST_FEATURE_DISCARD`.
+const FEATURE_DISCARD: u64 = 1 << 1;
+
 /// The kernel crate of Linux 6.12 has no name for it.
-const EOPNOTSUPP: core::ffi::c_int = 95;
+pub(super) const EOPNOTSUPP: core::ffi::c_int = 95;
 
 const _: () = {
     assert!(CAUSES == uapi::UVM_RUST_CAUSE_MAX as usize);
     assert!(QUEUES == uapi::UVM_RUST_QUEUE_MAX as usize);
-    assert!(core::mem::size_of::<uapi::uvm_rust_version>() == uapi::UVM_RUST_VERSION_SIZE_V1 as usize);
-    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V1 as usize);
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_version>() == uapi::UVM_RUST_VERSION_SIZE_V1 as usize
+    );
+    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V2 as usize);
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_discard_batch>()
+            == uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_discard_range>()
+            == uapi::UVM_RUST_DISCARD_RANGE_SIZE_V1 as usize
+    );
 };
 
 /// An ioctl that upstream does not know; `None` if it is not ours either.
@@ -28,6 +42,7 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
+        uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
         _ => return None,
     })
 }
@@ -39,6 +54,9 @@ fn get_version(arg: usize) -> Result {
     version.features = 0;
     if seam::stats_enabled() {
         version.features |= FEATURE_STATS;
+    }
+    if seam::discard_enabled() {
+        version.features |= FEATURE_DISCARD;
     }
     uaccess::write_sized(arg, version, size)
 }
@@ -55,6 +73,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let space = file.space().ok_or(EPERM)?;
     let snapshot = {
         let space = space.lock();
+        space.queued(&stats.gpu_uuid, &mut stats.queued);
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
             gpu.stats().ok_or(ENODEV)?.snapshot()

@@ -7,22 +7,15 @@
 
 use super::bindings;
 use super::seam::{self, SeqFile};
-use crate::driver::ioctl;
 use crate::driver::stats::{Gpu, Space};
+use crate::driver::{discard, ioctl};
 use crate::policy::stats::{Cause, Queue};
 use core::ffi::{c_long, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::types::ForeignOwnable;
 
-/// Fails to compile unless the function has the type that the header declares.
-macro_rules! check_exports {
-    ($($name:ident),* $(,)?) => {
-        const _: () = { $(let _ = [$name, bindings::$name];)* };
-    };
-}
-
-check_exports!(
+super::check_exports!(
     uvm_rust_gpu_create,
     uvm_rust_gpu_destroy,
     uvm_rust_space_create,
@@ -180,6 +173,9 @@ unsafe extern "C" fn uvm_rust_space_show(space: *mut c_void, seq: *mut bindings:
 unsafe extern "C" fn uvm_rust_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
     // SAFETY: I-call.
     let file = unsafe { seam::File::new(filp) };
+    if let Some(result) = discard::dispatch(&file, cmd, arg as usize) {
+        return result.map_or_else(|e| e.to_errno().into(), |()| 0);
+    }
     match ioctl::dispatch(&file, cmd, arg as usize) {
         None => bindings::UVM_RUST_NOT_OURS.into(),
         Some(_) if !seam::healthy() => EIO.to_errno().into(),

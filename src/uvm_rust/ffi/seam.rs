@@ -40,7 +40,10 @@ impl<'a> File<'a> {
     ///
     /// `filp` is an open file of this driver for `'a`.
     pub(super) unsafe fn new(filp: *mut bindings::file) -> Self {
-        Self { filp, _call: PhantomData }
+        Self {
+            filp,
+            _call: PhantomData,
+        }
     }
 
     /// Its VA space; `None` before `UVM_INITIALIZE`.
@@ -48,7 +51,10 @@ impl<'a> File<'a> {
         // SAFETY: `filp` is valid by the type's invariant.
         let space = NonNull::new(unsafe { bindings::uvm_seam_space_of(self.filp) })?;
         // A VA space lives as long as its file, so `'a` fits.
-        Some(VaSpace { space, _file: PhantomData })
+        Some(VaSpace {
+            space,
+            _file: PhantomData,
+        })
     }
 }
 
@@ -58,6 +64,33 @@ impl VaSpace<'_> {
         // SAFETY: valid by the type's invariant; released by `Drop`.
         unsafe { bindings::uvm_seam_space_lock(self.space.as_ptr()) };
         LockedVaSpace(self)
+    }
+
+    /// Discards an address range. Sleeps, and takes the VA space's lock itself.
+    /// Returns NVIDIA's status code; the blocks are added to `counts`.
+    pub(crate) fn discard(
+        &self,
+        base: u64,
+        length: u64,
+        eager: bool,
+        counts: &mut bindings::uvm_seam_discarded,
+    ) -> u32 {
+        // SAFETY: valid by the type's invariant; `counts` is ours for the call.
+        unsafe { bindings::uvm_seam_discard(self.space.as_ptr(), base, length, eager, counts) }
+    }
+
+    /// Whether the page at `address` is discarded. Returns NVIDIA's status code.
+    pub(crate) fn discard_status(&self, address: u64, discarded: &mut bool) -> u32 {
+        // SAFETY: valid by the type's invariant; `discarded` is ours for the call.
+        unsafe { bindings::uvm_seam_discard_status(self.space.as_ptr(), address, discarded) }
+    }
+
+    /// The eviction queue of the root chunk behind `address` on a GPU. Returns
+    /// NVIDIA's status code.
+    pub(crate) fn alloc_list(&self, address: u64, uuid: &[u8; 16], queue: &mut u32) -> u32 {
+        // SAFETY: valid by the type's invariant; `uuid` has the 16 bytes that are
+        // read and `queue` is ours for the call.
+        unsafe { bindings::uvm_seam_alloc_list(self.space.as_ptr(), address, uuid.as_ptr(), queue) }
     }
 }
 
@@ -71,6 +104,18 @@ impl LockedVaSpace<'_> {
         (!state.is_null()).then(|| unsafe { entry::borrow_space(state) })
     }
 
+    /// How many root chunks each queue of a GPU has now; nothing changes if there is
+    /// no such GPU.
+    pub(crate) fn queued(
+        &self,
+        uuid: &[u8; 16],
+        out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize],
+    ) {
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and the
+        // arrays have the lengths that are read and written.
+        unsafe { bindings::uvm_seam_queued(self.0.space.as_ptr(), uuid.as_ptr(), out.as_mut_ptr()) }
+    }
+
     /// The GPU with this UUID, if it is registered in this VA space.
     pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<VaSpaceGpu<'_>> {
         let mut state = core::ptr::null_mut();
@@ -79,7 +124,11 @@ impl LockedVaSpace<'_> {
         let index = unsafe {
             bindings::uvm_seam_space_gpu(self.0.space.as_ptr(), uuid.as_ptr(), &mut state)
         };
-        (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu { index, state, _lock: PhantomData })
+        (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu {
+            index,
+            state,
+            _lock: PhantomData,
+        })
     }
 }
 
@@ -115,6 +164,24 @@ pub(crate) fn stats_enabled() -> bool {
     unsafe { bindings::uvm_seam_stats_enabled() }
 }
 
+/// Whether discard is offered (module parameter `uvm_rust_discard`).
+pub(crate) fn discard_enabled() -> bool {
+    // SAFETY: reads a parameter that never changes after load.
+    unsafe { bindings::uvm_seam_discard_enabled() }
+}
+
+/// Whether the built-in tests are (NVIDIA's `uvm_enable_builtin_tests`).
+pub(crate) fn tests_enabled() -> bool {
+    // SAFETY: reads a parameter that never changes after load.
+    unsafe { bindings::uvm_seam_tests_enabled() }
+}
+
+/// NVIDIA's status code of the whole driver: not 0 after a fatal error.
+pub(crate) fn global_status() -> u32 {
+    // SAFETY: reads one word; no preconditions.
+    unsafe { bindings::uvm_seam_global_status() }
+}
+
 /// Text output of a debugfs file.
 pub(crate) struct SeqFile<'a> {
     /// Invariant: valid for `'a`.
@@ -127,7 +194,10 @@ impl SeqFile<'_> {
     ///
     /// `seq` is valid and used by nobody else for the returned value's lifetime.
     pub(super) unsafe fn new(seq: *mut bindings::seq_file) -> Self {
-        Self { seq, _call: PhantomData }
+        Self {
+            seq,
+            _call: PhantomData,
+        }
     }
 }
 

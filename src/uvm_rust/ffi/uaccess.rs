@@ -8,8 +8,8 @@ use core::mem::{size_of, MaybeUninit};
 use kernel::prelude::*;
 use kernel::uaccess::UserSlice;
 
-/// A structure of the uAPI: `repr(C)`, starts with its size as a `u32`, has no
-/// padding, and any bytes make a valid one.
+/// A structure of the uAPI: `repr(C)`, has no padding, any bytes make a valid one,
+/// and it starts with its size as a `u32`, unless it is an element of an array.
 ///
 /// # Safety
 ///
@@ -21,6 +21,11 @@ pub(crate) unsafe trait Sized32: Copy {}
 unsafe impl Sized32 for bindings::uvm_rust_version {}
 // SAFETY: as above; its arrays hold integers and pairs of u64.
 unsafe impl Sized32 for bindings::uvm_rust_stats {}
+
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_discard_batch {}
+// SAFETY: two u64. An element of an array, read by `read_element` only.
+unsafe impl Sized32 for bindings::uvm_rust_discard_range {}
 
 /// Longest structure a caller may pass.
 const SIZE_MAX: usize = 4096;
@@ -43,6 +48,17 @@ pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(
     if size > SIZE_MAX {
         return Err(E2BIG);
     }
+    Ok((read_element(arg, size)?, size))
+}
+
+/// Reads a structure from `arg`, of which the caller has `size` bytes. What the
+/// caller's is too short for is zero.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be read, `E2BIG` if bytes that this driver does
+/// not know are not zero.
+pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
     let known = size.min(size_of::<T>());
     let mut reader = UserSlice::new(arg, size).reader();
     let mut value = MaybeUninit::<T>::zeroed();
@@ -62,7 +78,7 @@ pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(
         }
     }
     // SAFETY: zeroed, then partly overwritten; any bytes make a valid `Sized32`.
-    Ok((unsafe { value.assume_init() }, size))
+    Ok(unsafe { value.assume_init() })
 }
 
 /// Writes as much of `value` to `arg` as the caller's `size` has room for, with
@@ -75,9 +91,57 @@ pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Resu
     let known = size.min(size_of::<T>());
     let mut writer = UserSlice::new(arg, known).writer();
     // SAFETY: `value` is initialised and, being `Sized32`, without padding.
-    let bytes =
-        unsafe { core::slice::from_raw_parts((&value as *const T).cast::<u8>(), known) };
+    let bytes = unsafe { core::slice::from_raw_parts((&value as *const T).cast::<u8>(), known) };
     let (_, rest) = bytes.split_at_checked(4).ok_or(EINVAL)?;
     writer.write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
     writer.write_slice(rest)
+}
+
+/// A structure of upstream's, as bytes. Offsets behind its end read as 0 and are not
+/// written.
+pub(crate) struct Params<'a>(&'a mut [u8]);
+
+impl Params<'_> {
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut out = [0; N];
+        if let Some(from) = self.0.get(at..at.saturating_add(N)) {
+            out.copy_from_slice(from);
+        }
+        out
+    }
+
+    fn set<const N: usize>(&mut self, at: usize, value: [u8; N]) {
+        if let Some(to) = self.0.get_mut(at..at.saturating_add(N)) {
+            to.copy_from_slice(&value);
+        }
+    }
+
+    pub(crate) fn u64(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes(at))
+    }
+
+    pub(crate) fn uuid(&self, at: usize) -> [u8; 16] {
+        self.bytes(at)
+    }
+
+    pub(crate) fn set_u8(&mut self, at: usize, value: u8) {
+        self.set(at, [value]);
+    }
+
+    pub(crate) fn set_u32(&mut self, at: usize, value: u32) {
+        self.set(at, value.to_ne_bytes());
+    }
+}
+
+/// Reads a structure of upstream's of `N` bytes from `arg`, lets `f` change it and
+/// writes it back.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be read, before `f`, or written, after it.
+pub(crate) fn update<const N: usize>(arg: usize, f: impl FnOnce(&mut Params<'_>)) -> Result {
+    let mut bytes = [0; N];
+    UserSlice::new(arg, N).reader().read_slice(&mut bytes)?;
+    f(&mut Params(&mut bytes));
+    UserSlice::new(arg, N).writer().write_slice(&bytes)
 }

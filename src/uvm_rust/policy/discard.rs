@@ -308,6 +308,18 @@ impl BlockState {
     /// Splits the block: this state keeps the pages before `at`, the returned one
     /// has the others, renumbered from 0. Changes nothing if it fails.
     pub fn split(&mut self, at: u16) -> Result<Self, OutOfMemory> {
+        let upper = self.upper(at)?;
+        self.truncate(at);
+        Ok(upper)
+    }
+
+    /// The first half of [`BlockState::split`], for a caller that must know that
+    /// there is memory before it splits anything: a copy of the pages from `at` on.
+    ///
+    /// Chunks that are reclaimed before [`BlockState::truncate`] need not be told
+    /// to the copy: what it then says of their pages matters only to a chunk that
+    /// is there, and [`BlockState::added`] comes before the next one is.
+    pub fn upper(&self, at: u16) -> Result<Self, OutOfMemory> {
         let at = at.min(self.pages);
         let mut upper = Self::new(self.pages - at);
         upper.lazy = self.lazy.shifted_down(at);
@@ -319,14 +331,18 @@ impl BlockState {
                 pages: p.pages.shifted_down(at),
             })?;
         }
-        self.pages = at;
+        Ok(upper)
+    }
+
+    /// The second half of [`BlockState::split`]: keeps the pages before `at`.
+    pub fn truncate(&mut self, at: u16) {
+        self.pages = at.min(self.pages);
         let keep = self.whole();
         self.lazy &= keep;
         self.eager &= keep;
         for p in self.prepared.iter_mut() {
             p.pages &= keep;
         }
-        Ok(upper)
     }
 
     /// Whether no page is discarded. The state may then be dropped: a page that is

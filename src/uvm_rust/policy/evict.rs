@@ -26,8 +26,12 @@
 //! keep the order (`chunk_update_lists_locked`, `root_chunk_update_eviction_list`,
 //! `chunk_start_eviction` and `pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`).
 
+mod roots;
+
 use super::stats;
 use crate::mem::{OutOfMemory, TryVec};
+
+pub use roots::RootChunks;
 
 /// A root chunk of one GPU: its physical address divided by 2 MiB.
 pub type Chunk = u32;

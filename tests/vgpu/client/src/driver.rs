@@ -27,7 +27,7 @@ pub struct Traffic {
 
 c_struct!(
     /// What one GPU did; the header says how each is counted.
-    DriverStats, "struct uvm_rust_stats", "UVM_RUST_GET_STATS" = 0x1001, 504, {
+    DriverStats, "struct uvm_rust_stats", "UVM_RUST_GET_STATS" = 0x1001, 568, {
         size "size": u32,
         flags "flags": u32,
         gpu "gpu_uuid": Uuid,
@@ -39,6 +39,7 @@ c_struct!(
         batches "batches": u64,
         replays "replays": u64,
         evictions "evictions": [u64; 8],
+        queued "queued": [u64; 8],
     }
 );
 

@@ -24,6 +24,8 @@ impl NvStatus {
     pub const INVALID_DEVICE: Self = Self(0x26);
     /// No memory left, also where GPU memory cannot be evicted.
     pub const NO_MEMORY: Self = Self(0x51);
+    /// The object is in no state for it.
+    pub const INVALID_STATE: Self = Self(0x40);
     /// Not offered by this driver or GPU.
     pub const NOT_SUPPORTED: Self = Self(0x56);
     /// Done already; for UVM_MIGRATE: user space is to move the pages.

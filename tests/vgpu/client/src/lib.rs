@@ -26,6 +26,7 @@
 //!
 //! All `unsafe` code is in the private module `ffi`.
 
+pub mod discard;
 pub mod driver;
 mod error;
 mod events;
@@ -38,6 +39,7 @@ mod process;
 pub mod uvm;
 pub mod vgpu;
 
+pub use discard::{AllocList, Discard, DiscardBatch, DiscardRange};
 pub use driver::{driver_version, DriverStats, Traffic};
 pub use error::{Error, NvStatus, Result};
 pub use events::{Cause, Event, EventCounts, EventQueue};

@@ -84,7 +84,7 @@ fn uvm_rust_ioctl_h() -> Checked {
         "uvm_rust_ioctl",
         &["uvm_rust_ioctl.h"],
         &[uapi()],
-        driver::LAYOUTS,
+        &[driver::LAYOUTS, vgpu_client::discard::LAYOUTS].concat(),
         "",
     )
 }

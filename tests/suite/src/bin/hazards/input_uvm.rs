@@ -10,7 +10,7 @@ use vgpu_client::{driver_version, raw_ioctl, BadPointer, DriverStats, Process, V
 use crate::{start, still_works, NONE};
 
 const VERSION: (u32, usize) = (0x1000, 16);
-const STATS: (u32, usize) = (0x1001, 504);
+const STATS: (u32, usize) = (0x1001, 568);
 
 pub(crate) fn run(suite: &mut Suite) {
     for (name, test) in [

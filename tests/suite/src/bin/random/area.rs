@@ -3,6 +3,8 @@
 
 use vgpu_client::{Buffer, Process, Result, PAGE};
 
+use crate::ever::Ever;
+
 /// Words of a page.
 pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
 
@@ -11,6 +13,8 @@ pub(crate) struct Area {
     pub(crate) buffer: Buffer<u64>,
     /// What each word should be.
     pub(crate) model: Vec<u64>,
+    /// What each word ever held, but for 0.
+    pub(crate) ever: Ever,
     /// Tells areas apart that followed each other in the same place of the list.
     pub(crate) id: usize,
 }
@@ -66,6 +70,8 @@ impl Area {
         Ok(Self {
             buffer,
             model: vec![0; words],
+            // Ordinary memory is never discarded.
+            ever: Ever::new(if managed { words } else { 1 }),
             id,
         })
     }
@@ -93,6 +99,9 @@ impl Area {
     pub(crate) fn apply(&mut self, span: Span, change: impl Fn(usize, u64) -> u64) {
         for (k, i) in span.words().enumerate() {
             self.model[i] = change(k, self.model[i]);
+            if self.buffer.is_managed() {
+                self.ever.add(i, self.model[i]);
+            }
         }
     }
 
@@ -130,6 +139,7 @@ mod tests {
         let mut area = Area {
             buffer: Buffer::ordinary(1024)?,
             model: vec![0; 1024],
+            ever: Ever::new(1),
             id: 3,
         };
         let span = Span {

@@ -6,6 +6,8 @@
 //! the operation and the history of the bad page are printed.
 
 mod area;
+mod discard;
+mod ever;
 mod history;
 mod program;
 

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use oorandom::Rand64;
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
-use vgpu_client::{Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu, BLOCK, PAGE};
+use vgpu_client::{
+    driver_version, Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu, BLOCK, PAGE,
+};
 
 use crate::area::{Area, Span, Wrong, PAGE_WORDS};
 use crate::history::History;
@@ -16,7 +18,7 @@ use crate::Options;
 const AREA_PAGES: [usize; 2] = [1, 1024];
 
 /// Kinds of operation, with how likely they are.
-const KINDS: [(Kind, u64); 13] = [
+const KINDS: [(Kind, u64); 14] = [
     (Kind::CpuRead, 14),
     (Kind::CpuWrite, 12),
     (Kind::CpuAtomic, 6),
@@ -29,6 +31,7 @@ const KINDS: [(Kind, u64); 13] = [
     (Kind::AccessedBy, 3),
     (Kind::ReadDuplication, 3),
     (Kind::Evict, 3),
+    (Kind::Discard, 6),
     (Kind::Free, 1),
 ];
 
@@ -46,6 +49,7 @@ enum Kind {
     AccessedBy,
     ReadDuplication,
     Evict,
+    Discard,
     Free,
 }
 
@@ -57,17 +61,19 @@ pub(crate) enum Memory {
     Both,
 }
 
-type Done = Result<(), Wrong>;
+pub(crate) type Done = Result<(), Wrong>;
 
 /// State of a run.
 pub(crate) struct Program {
-    rng: Rand64,
-    process: Process,
-    gpus: Vec<Gpu>,
+    pub(crate) rng: Rand64,
+    pub(crate) process: Process,
+    pub(crate) gpus: Vec<Gpu>,
     second_channel: Channel,
     memory: Memory,
     eviction: bool,
-    areas: Vec<Area>,
+    /// The driver has UVM_DISCARD.
+    pub(crate) has_discard: bool,
+    pub(crate) areas: Vec<Area>,
     next_id: usize,
     history: History,
     counts: [u64; KINDS.len()],
@@ -86,12 +92,14 @@ impl Program {
         } else {
             Memory::Managed
         };
+        let has_discard = driver_version(&process)?.is_some_and(|(_, features)| features & 2 != 0);
         let mut program = Self {
             rng: Rand64::new(u128::from(options.seed)),
             process,
             second_channel,
             memory,
             eviction: options.eviction,
+            has_discard,
             areas: Vec::new(),
             next_id: 0,
             history: History::default(),
@@ -109,11 +117,11 @@ impl Program {
     }
 
     /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.rng.rand_range(0..end as u64) as usize
     }
 
-    fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
@@ -164,7 +172,7 @@ impl Program {
     }
 
     /// The same as whole pages: base and length.
-    fn pages(&mut self, area: usize) -> (Span, u64, u64) {
+    pub(crate) fn pages(&mut self, area: usize) -> (Span, u64, u64) {
         let span = self.span(area);
         let from = span.first / PAGE_WORDS * PAGE_WORDS;
         let to = span.end().next_multiple_of(PAGE_WORDS);
@@ -213,11 +221,12 @@ impl Program {
                 .managed_from(area)
                 .map_or(Ok(()), |a| self.read_duplication(index, a)),
             Kind::Evict => self.evict(index, area),
+            Kind::Discard => self.discard(index, area),
             Kind::Free => self.free(index, area),
         }
     }
 
-    fn note(&mut self, index: u64, area: usize, span: Span, what: impl Into<String>) {
+    pub(crate) fn note(&mut self, index: u64, area: usize, span: Span, what: impl Into<String>) {
         let id = self.areas[area].id;
         self.history.add(index, id, span, what.into());
     }
@@ -260,7 +269,7 @@ impl Program {
     // --- GPUs ------------------------------------------------------------------
 
     /// Gives an op a span and a random shape.
-    fn shape(&mut self, op: Op, span: Span) -> Op {
+    pub(crate) fn shape(&mut self, op: Op, span: Span) -> Op {
         // `every` wants the range up to the end of the last step.
         let op = match span.step {
             1 => op.range(span.first, span.count),
@@ -278,7 +287,7 @@ impl Program {
         }
     }
 
-    fn launch(&mut self, kernel: &Kernel) -> Result<Report, Error> {
+    pub(crate) fn launch(&mut self, kernel: &Kernel) -> Result<Report, Error> {
         let which = self.below(self.gpus.len() + 1);
         match self.gpus.get(which) {
             Some(gpu) => gpu.launch(kernel)?.wait()?.ok(),
@@ -320,13 +329,27 @@ impl Program {
         Ok(())
     }
 
-    fn change_op(&mut self, area: usize, span: Span, value: u64, stride: u64, atomic: bool) -> Op {
+    pub(crate) fn change_op(
+        &mut self,
+        area: usize,
+        span: Span,
+        value: u64,
+        stride: u64,
+        atomic: bool,
+    ) -> Op {
         let make: fn(&Buffer<u64>) -> Op = if atomic { Op::atomic_add } else { Op::write };
         let op = make(&self.areas[area].buffer);
         self.shape(op, span).pattern(value, stride)
     }
 
-    fn change_model(&mut self, area: usize, span: Span, value: u64, stride: u64, atomic: bool) {
+    pub(crate) fn change_model(
+        &mut self,
+        area: usize,
+        span: Span,
+        value: u64,
+        stride: u64,
+        atomic: bool,
+    ) {
         self.areas[area].apply(span, |k, old| {
             let new = value.wrapping_add(stride.wrapping_mul(k as u64));
             if atomic {
@@ -381,7 +404,7 @@ impl Program {
 
     // --- where pages are -------------------------------------------------------
 
-    fn processor(&mut self) -> Uuid {
+    pub(crate) fn processor(&mut self) -> Uuid {
         let which = self.below(self.gpus.len() + 1);
         self.gpus.get(which).map_or(Uuid::CPU, Gpu::uuid)
     }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The C seam of the eviction queues: one set of Rust queues for each GPU, and the
+ * functions of uvm_pmm_gpu.c that say what a root chunk holds.
+ */
+#include "uvm_common.h"
+#include "uvm_global.h"
+#include "uvm_gpu.h"
+#include "uvm_pmm_gpu.h"
+#include "uvm_va_space.h"
+
+#include "uvm_rust_hooks.h"
+
+static bool uvm_rust_evict = true;
+module_param(uvm_rust_evict, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_evict, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)");
+
+/*
+ * By uvm_id_gpu_index(). Written under the GPU's pmm.list_lock, which also protects
+ * what they point to.
+ */
+static void *gpu_queues[UVM_ID_MAX_GPUS];
+
+
+void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm)
+{
+	uvm_assert_spinlock_locked(&pmm->list_lock);
+	return gpu_queues[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
+}
+
+static void set_queues(uvm_gpu_t *gpu, void **queues)
+{
+	uvm_spin_lock(&gpu->pmm.list_lock);
+	swap(gpu_queues[uvm_id_gpu_index(gpu->id)], *queues);
+	uvm_spin_unlock(&gpu->pmm.list_lock);
+}
+
+NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu)
+{
+	void *queues;
+
+	if (!uvm_rust_evict)
+		return NV_OK;
+	queues = uvm_rust_queues_create(gpu->pmm.root_chunks.count);
+	if (!queues)
+		return NV_ERR_NO_MEMORY;
+	set_queues(gpu, &queues);
+	UVM_ASSERT(!queues);
+	return NV_OK;
+}
+
+void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
+{
+	void *queues = NULL;
+
+	set_queues(gpu, &queues);
+	if (queues)
+		uvm_rust_queues_destroy(queues);
+}
+
+/* --- what a root chunk holds -------------------------------------------------- */
+
+void uvm_pmm_gpu_mark_root_chunk_used__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+
+static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue)
+{
+	void *queues;
+
+	uvm_spin_lock(&pmm->list_lock);
+	queues = uvm_rust_pmm_queues(pmm);
+	if (queues)
+		uvm_rust_queues_set(queues, uvm_rust_root_index(chunk), queue);
+	uvm_spin_unlock(&pmm->list_lock);
+}
+
+void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
+	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED);
+}
+
+void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	uvm_pmm_gpu_mark_root_chunk_unused__c(pmm, chunk);
+	set_queue(pmm, chunk, UVM_RUST_QUEUE_UNUSED);
+}
+
+void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	set_queue(pmm, chunk, UVM_RUST_QUEUE_DISCARDED);
+}
+
+void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	uvm_pmm_gpu_mark_chunk_evicted__c(pmm, chunk);
+	/* Whoever gets it next starts afresh. */
+	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED);
+}
+
+/* --- reclaim -------------------------------------------------------------------- */
+
+/* Which of upstream's lists a chunk is the head of. */
+static __u32 list_of(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	if (pmm->root_chunks.va_block_unused.next == &chunk->list)
+		return UVM_RUST_QUEUE_UNUSED;
+	if (pmm->root_chunks.va_block_used.next == &chunk->list)
+		return UVM_RUST_QUEUE_USED;
+	return UVM_RUST_QUEUE_ADDRESS;
+}
+
+/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list. */
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	void *queues = uvm_rust_pmm_queues(pmm);
+	void *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
+	__u32 index = uvm_rust_root_index(chunk);
+	__u32 queue;
+
+	if (queues) {
+		/* Off the queues means chosen by them; any other is asked for by address. */
+		bool picked = uvm_rust_queues_pick(queues) == index;
+
+		queue = uvm_rust_queues_remove(queues, index);
+		if (!picked)
+			queue = UVM_RUST_QUEUE_ADDRESS;
+	}
+	else {
+		queue = list_of(pmm, chunk);
+	}
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		queue = UVM_RUST_QUEUE_FREE;
+	if (gpu)
+		uvm_rust_note_reclaim(gpu, index, queue);
+}
+
+/* --- statistics ------------------------------------------------------------------ */
+
+static __u64 list_length(const struct list_head *list)
+{
+	const struct list_head *node;
+	__u64 length = 0;
+
+	list_for_each(node, list)
+		length++;
+	return length;
+}
+
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
+{
+	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+	uvm_pmm_gpu_t *pmm;
+	void *queues;
+	__u32 queue;
+
+	if (!gpu)
+		return;
+	pmm = &gpu->pmm;
+	uvm_spin_lock(&pmm->list_lock);
+	queues = uvm_rust_pmm_queues(pmm);
+	if (queues) {
+		for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++)
+			queued[queue] = uvm_rust_queues_length(queues, queue);
+	}
+	else {
+		queued[UVM_RUST_QUEUE_UNUSED] = list_length(&pmm->root_chunks.va_block_unused);
+		queued[UVM_RUST_QUEUE_USED] = list_length(&pmm->root_chunks.va_block_used);
+	}
+	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
+	uvm_spin_unlock(&pmm->list_lock);
+}

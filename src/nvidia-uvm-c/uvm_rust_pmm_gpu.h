@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Eviction queues, the part that needs what is static in upstream's
+ * uvm_pmm_gpu.c. Kbuild includes this file in front of that one (see
+ * uvm_rust_va_block.h).
+ *
+ * Upstream's lists say which root chunks may be evicted; Rust's queues say in
+ * which order. With the module parameter uvm_rust_evict=0 there are no queues and
+ * the lists say both.
+ */
+#include "uvm_linux.h"
+#include "uvm_common.h"
+#include "uvm_gpu.h"
+#include "uvm_pmm_gpu.h"
+#include "uvm_rust_hooks.h"
+
+/* Upstream's, defined below in uvm_pmm_gpu.c. */
+static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
+static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+					uvm_chunk_size_t chunk_size, uvm_pmm_list_zero_t zero_type);
+
+void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
+{
+	void *queues = uvm_rust_pmm_queues(pmm);
+	uvm_gpu_chunk_t *chunk = &root_chunk->chunk;
+	__u32 index = uvm_rust_root_index(chunk);
+
+	if (!queues || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
+		return;
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE || chunk_is_root_chunk_pinned(pmm, chunk)) {
+		uvm_rust_queues_remove(queues, index);
+		return;
+	}
+	/* Parts of a split chunk are not told apart. */
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
+		uvm_rust_queues_set(queues, index, UVM_RUST_QUEUE_USED);
+	uvm_rust_queues_insert(queues, index);
+}
+
+/* Caller found no free root chunk, and falls back to the head of the used list. */
+uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+{
+	void *queues = uvm_rust_pmm_queues(pmm);
+	__u32 index;
+
+	if (!queues)
+		return list_first_chunk(&pmm->root_chunks.va_block_unused);
+
+	while ((index = uvm_rust_queues_pick(queues)) != UVM_RUST_NO_CHUNK) {
+		uvm_gpu_chunk_t *chunk = &pmm->root_chunks.array[index].chunk;
+
+		if (!WARN_ON_ONCE(list_empty(&chunk->list) || !chunk_is_evictable(pmm, chunk)))
+			return chunk;
+		/* The lists are the truth. */
+		uvm_rust_queues_remove(queues, index);
+	}
+	return list_first_chunk(&pmm->root_chunks.va_block_unused);
+}
+
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
+{
+	uvm_pmm_list_zero_t zero;
+	uvm_gpu_chunk_t *chunk;
+	__u32 count = 0;
+
+	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
+		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
+				    list)
+			count++;
+	}
+	return count;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Discard, the part that needs what is static in upstream's uvm_va_block.c.
+ *
+ * Kbuild includes this file in front of that one, so both are one translation
+ * unit, and a static function declared here is the one defined there. What is
+ * decided about pages is decided in Rust (policy/discard.rs); this carries it out.
+ */
+#include "uvm_linux.h"
+#include "uvm_common.h"
+#include "uvm_global.h"
+#include "uvm_gpu.h"
+#include "uvm_hal.h"
+#include "uvm_mmu.h"
+#include "uvm_push.h"
+#include "uvm_va_space.h"
+#include "uvm_va_block.h"
+#include "uvm_rust_hooks.h"
+
+/* Upstream's, defined below in uvm_va_block.c. */
+static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
+static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
+static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index, int nid);
+static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_page_index_t page_index,
+				    uvm_chunk_size_t *out_chunk_size);
+
+static bool uvm_rust_test_unprepared;
+module_param(uvm_rust_test_unprepared, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_test_unprepared,
+		 "For tests only: hand out pages that were never zeroed after a discard. "
+		 "Leaks memory of other processes (default 0; needs uvm_enable_builtin_tests=1)");
+
+static bool skip_preparing(uvm_va_block_t *block)
+{
+	return likely(!block->uvm_rust) || (uvm_rust_test_unprepared && uvm_enable_builtin_tests);
+}
+
+void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
+{
+	uvm_processor_id_t id;
+
+	uvm_page_mask_zero(out);
+	for_each_id_in_mask(id, &block->resident)
+		uvm_page_mask_or(out, out, uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE));
+}
+
+static const uvm_page_mask_t *resident_on(uvm_va_block_t *block, uvm_processor_id_t id)
+{
+	return uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE);
+}
+
+/* --- dropping pages ---------------------------------------------------------- */
+
+static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
+{
+	uvm_processor_id_t id;
+	int nid;
+
+	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
+
+	for_each_possible_uvm_node(nid)
+		uvm_va_block_cpu_clear_resident_mask(block, nid, drop);
+	if (uvm_page_mask_empty(&block->cpu.resident))
+		block_clear_resident_processor(block, UVM_ID_CPU);
+
+	for_each_gpu_id(id) {
+		uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, id);
+
+		if (!state)
+			continue;
+		if (!uvm_page_mask_andnot(&state->resident, &state->resident, drop))
+			block_clear_resident_processor(block, id);
+		if (!uvm_page_mask_andnot(&state->evicted, &state->evicted, drop))
+			uvm_processor_mask_clear(&block->evicted_gpus, id);
+	}
+}
+
+NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
+{
+	/* Not block->mapped itself, which changes on the way. */
+	uvm_processor_mask_t *mapped = uvm_processor_mask_cache_alloc();
+	NV_STATUS status;
+
+	if (!mapped)
+		return NV_ERR_NO_MEMORY;
+	uvm_processor_mask_copy(mapped, &block->mapped);
+	status = uvm_va_block_unmap_mask(block, context, mapped, uvm_va_block_region_from_block(block), unmap);
+	uvm_processor_mask_cache_free(mapped);
+	if (status != NV_OK)
+		return status;
+
+	uvm_page_mask_andnot(&block->maybe_mapped_pages, &block->maybe_mapped_pages, unmap);
+	drop_residency(block, drop);
+	return NV_OK;
+}
+
+NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t dest_id,
+			      uvm_va_block_region_t region, const uvm_page_mask_t *mask)
+{
+	uvm_page_mask_t pages, stale;
+	NV_STATUS status;
+
+	if (likely(!block->uvm_rust))
+		return NV_OK;
+	uvm_page_mask_init_from_region(&pages, region, mask);
+	if (!uvm_rust_block_stale(block->uvm_rust, uvm_rust_mask(&pages),
+				  uvm_rust_mask(resident_on(block, dest_id)), uvm_rust_mask_out(&stale)))
+		return NV_OK;
+	status = uvm_rust_block_drop_pages(block, context, &stale, &stale);
+	if (status == NV_OK)
+		uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
+	return status;
+}
+
+NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk)
+{
+	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
+	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
+	uvm_page_mask_t leaving, needless, drop;
+	uvm_va_block_context_t *context;
+	uvm_page_index_t page = 0;
+	NV_STATUS status;
+
+	if (likely(!block->uvm_rust) || !state)
+		return NV_OK;
+
+	uvm_page_mask_zero(&leaving);
+	uvm_page_mask_zero(&drop);
+	while (page < whole.outer) {
+		uvm_chunk_size_t size;
+		size_t index = block_gpu_chunk_index(block, gpu, page, &size);
+		uvm_va_block_region_t region = uvm_va_block_region(page, page + size / PAGE_SIZE);
+
+		page = region.outer;
+		if (!state->chunks[index] || !uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
+			continue;
+		uvm_page_mask_region_fill(&leaving, region);
+		if (uvm_rust_block_needless(block->uvm_rust, region.first, region.outer,
+					    uvm_rust_mask(&state->resident), uvm_rust_mask_out(&needless)))
+			uvm_page_mask_or(&drop, &drop, &needless);
+	}
+	if (uvm_page_mask_empty(&drop))
+		return NV_OK;
+
+	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
+	uvm_page_mask_and(&leaving, &leaving, &state->resident);
+	context = uvm_va_block_context_alloc(NULL);
+	if (!context)
+		return NV_ERR_NO_MEMORY;
+	status = uvm_rust_block_drop_pages(block, context, &leaving, &drop);
+	uvm_va_block_context_free(context);
+	if (status == NV_OK)
+		uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&drop));
+	return status;
+}
+
+/* --- preparing pages --------------------------------------------------------- */
+
+/* Zeroes @pages of @chunk, which backs @region, adding the work to the block's tracker. */
+static NV_STATUS zero_gpu_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
+				uvm_va_block_region_t region, const uvm_page_mask_t *pages)
+{
+	uvm_gpu_address_t base = uvm_gpu_address_copy(gpu, uvm_gpu_phys_address(UVM_APERTURE_VID, chunk->address));
+	uvm_va_block_region_t run;
+	uvm_push_t push;
+	NV_STATUS status;
+
+	status = uvm_push_begin_acquire(gpu->channel_manager, UVM_CHANNEL_TYPE_GPU_INTERNAL, &block->tracker, &push,
+					"Prepare discarded pages of block [0x%llx, 0x%llx)",
+					block->start, block->end + 1);
+	if (status != NV_OK)
+		return status;
+
+	for_each_va_block_subregion_in_mask(run, pages, region) {
+		uvm_gpu_address_t at = base;
+
+		at.address += (run.first - region.first) * PAGE_SIZE;
+		/* The runs do not overlap, and one membar at the end is enough. */
+		uvm_push_set_flag(&push, UVM_PUSH_FLAG_CE_NEXT_PIPELINED);
+		uvm_push_set_flag(&push, UVM_PUSH_FLAG_NEXT_MEMBAR_NONE);
+		gpu->parent->ce_hal->memset_8(&push, at, 0, uvm_va_block_region_size(run));
+	}
+	/* Ends with a sysmembar: a mapping may follow on this GPU or on a peer. */
+	uvm_push_end(&push);
+	return uvm_tracker_add_push_safe(&block->tracker, &push);
+}
+
+NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
+				     uvm_va_block_region_t region)
+{
+	uvm_page_mask_t wanted, resident, zero;
+	NV_STATUS status;
+
+	if (skip_preparing(block))
+		return NV_OK;
+	/* As upstream does for a new chunk: all of it at once. */
+	uvm_page_mask_init_from_region(&wanted, region, NULL);
+	uvm_rust_resident_anywhere(block, &resident);
+	if (!uvm_rust_block_zeroing(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
+				    uvm_rust_mask(&wanted), uvm_rust_mask(&resident),
+				    uvm_rust_mask(resident_on(block, gpu->id)), uvm_rust_mask_out(&zero)))
+		return NV_OK;
+	status = zero_gpu_pages(block, gpu, chunk, region, &zero);
+	if (status == NV_OK)
+		uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(gpu->id), uvm_rust_mask(&zero));
+	return status;
+}
+
+void uvm_rust_gpu_chunk_added(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
+			      uvm_va_block_region_t region)
+{
+	uvm_page_mask_t zeroed;
+
+	if (likely(!block->uvm_rust))
+		return;
+	/* Upstream has just zeroed what is resident nowhere, unless the chunk was zero as it came. */
+	uvm_rust_resident_anywhere(block, &zeroed);
+	uvm_page_mask_complement(&zeroed, &zeroed);
+	if (chunk->is_zero)
+		uvm_page_mask_region_fill(&zeroed, region);
+	uvm_rust_block_added(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
+			     uvm_rust_mask(&zeroed));
+}
+
+static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
+{
+	int nid;
+
+	/* On which node's the page will be resident is not known yet. */
+	for_each_possible_uvm_node(nid) {
+		uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
+
+		if (!chunk)
+			continue;
+		clear_highpage(uvm_cpu_chunk_get_cpu_page(block, chunk, page));
+		block_mark_cpu_page_dirty(block, page, nid);
+	}
+}
+
+NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region)
+{
+	uvm_page_mask_t pages, resident, all, zero;
+	uvm_page_index_t page;
+	NV_STATUS status;
+
+	if (skip_preparing(block) || uvm_va_block_is_hmm(block))
+		return NV_OK;
+
+	/* What has no memory now comes unprepared; upstream zeroes it before it is resident here. */
+	uvm_page_mask_complement(&pages, &block->cpu.allocated);
+	uvm_rust_block_released(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&pages));
+
+	uvm_page_mask_init_from_region(&pages, region, mask);
+	uvm_page_mask_and(&pages, &pages, &block->cpu.allocated);
+	uvm_rust_resident_anywhere(block, &resident);
+	/* The CPU gains nothing from zeroing more than it was asked for: say that some is in use. */
+	uvm_page_mask_init_from_region(&all, uvm_va_block_region_from_block(block), NULL);
+	if (!uvm_rust_block_zeroing(block->uvm_rust, UVM_RUST_MEMORY_HOST, region.first, region.outer,
+				    uvm_rust_mask(&pages), uvm_rust_mask(&resident), uvm_rust_mask(&all),
+				    uvm_rust_mask_out(&zero)))
+		return NV_OK;
+
+	/* A GPU may still be reading or writing them. */
+	status = uvm_tracker_wait(&block->tracker);
+	if (status != NV_OK)
+		return status;
+	for_each_va_block_page_in_region_mask(page, &zero, region)
+		zero_cpu_page(block, page);
+	uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&zero));
+	return NV_OK;
+}
+
+void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_va_block_region_t region,
+			    const uvm_page_mask_t *mask)
+{
+	uvm_processor_id_t dest_id = context->make_resident.dest_id;
+	uvm_page_mask_t pages;
+
+	if (likely(!block->uvm_rust))
+		return;
+	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(resident_on(block, dest_id)));
+	/* Copies staged through the host may have become duplicates there. */
+	if (!UVM_ID_IS_CPU(dest_id))
+		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.resident));
+	if (context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION)
+		return;
+	uvm_page_mask_init_from_region(&pages, region, mask);
+	uvm_rust_block_accessed(block->uvm_rust, uvm_rust_mask(&pages));
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Discard in the driver: the state of a va_block, and the ioctls.
+//!
+//! C walks the blocks and carries out what [`BlockState`] decides
+//! (`uvm_rust_discard.c`, `uvm_rust_va_block.h`); this is what it asks.
+
+use crate::ffi::bindings as uapi;
+use crate::ffi::{seam, uaccess};
+use crate::policy::discard::{BlockState, Plan};
+use kernel::prelude::*;
+
+/// What `uvm_va_block_t.uvm_rust` points to. Protected by the va_block's lock.
+pub(crate) struct Block {
+    pub(crate) state: BlockState,
+    /// Made by `uvm_rust_block_plan`, taken by `uvm_rust_block_commit`.
+    pub(crate) plan: Option<Plan>,
+}
+
+impl Block {
+    pub(crate) fn new(state: BlockState) -> Self {
+        Self { state, plan: None }
+    }
+}
+
+/// Status codes of NVIDIA's, as far as they are needed here.
+pub(crate) mod status {
+    pub(crate) const OK: u32 = 0;
+    pub(crate) const ILLEGAL_ACTION: u32 = 0x16;
+    pub(crate) const INVALID_ADDRESS: u32 = 0x1e;
+    pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
+    pub(crate) const INVALID_DEVICE: u32 = 0x26;
+    pub(crate) const NO_MEMORY: u32 = 0x51;
+    pub(crate) const SIGNAL_PENDING: u32 = 0x64;
+    pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
+}
+
+/// NVIDIA's numbers, of drivers from 580 on: `UVM_DISCARD`, and of the built-in
+/// tests `UVM_TEST_VA_BLOCK_DISCARD_STATUS` and `UVM_TEST_PMM_GET_ALLOC_LIST`.
+const DISCARD: u32 = 80;
+const TEST_DISCARD_STATUS: u32 = 200 + 110;
+const TEST_ALLOC_LIST: u32 = 200 + 111;
+
+/// `UVM_DISCARD_FLAGS_UNMAP`.
+const UNMAP: u64 = 1;
+
+/// An ioctl that a later upstream knows. Its convention: the result is the
+/// `rmStatus` at the end of the structure, and the call fails only where the
+/// structure cannot be read or written. `None` if the number is not one of these.
+pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
+    Some(match cmd {
+        DISCARD if seam::discard_enabled() => uaccess::update::<32>(arg, |p| discard(file, p)),
+        TEST_DISCARD_STATUS if seam::tests_enabled() => {
+            uaccess::update::<16>(arg, |p| discard_status(file, p))
+        }
+        TEST_ALLOC_LIST if seam::tests_enabled() => {
+            uaccess::update::<32>(arg, |p| alloc_list(file, p))
+        }
+        _ => return None,
+    })
+}
+
+/// The VA space, or what `rmStatus` is to be without one.
+fn space<'a>(file: &seam::File<'a>) -> Result<seam::VaSpace<'a>, u32> {
+    match seam::global_status() {
+        status::OK => file.space().ok_or(status::ILLEGAL_ACTION),
+        failed => Err(failed),
+    }
+}
+
+fn checked(result: u32) -> Result<(), u32> {
+    match result {
+        status::OK => Ok(()),
+        failed => Err(failed),
+    }
+}
+
+/// {base: u64, length: u64, flags: u64, rmStatus: u32, padding}
+fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
+    let (base, length, flags) = (params.u64(0), params.u64(8), params.u64(16));
+    let run = || {
+        let space = space(file)?;
+        if flags & !UNMAP != 0 {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        checked(space.discard(base, length, flags & UNMAP != 0, &mut { NO_BLOCKS }))
+    };
+    params.set_u32(24, run().err().unwrap_or(status::OK));
+}
+
+/// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
+fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
+    let address = params.u64(0);
+    let mut discarded = false;
+    let mut run = || checked(space(file)?.discard_status(address, &mut discarded));
+    let result = run().err().unwrap_or(status::OK);
+    params.set_u8(8, discarded.into());
+    params.set_u32(12, result);
+}
+
+/// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
+fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
+    let (address, uuid) = (params.u64(0), params.uuid(8));
+    let mut queue = 0;
+    let mut run = || checked(space(file)?.alloc_list(address, &uuid, &mut queue));
+    let result = run().err().unwrap_or(status::OK);
+    // NVIDIA counts unused, discarded, used from 0.
+    params.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
+    params.set_u32(28, result);
+}
+
+/// Blocks that a discard met.
+pub(crate) type Counts = uapi::uvm_seam_discarded;
+
+/// None yet.
+const NO_BLOCKS: Counts = Counts {
+    discarded: 0,
+    skipped: 0,
+    partial: 0,
+};
+
+/// `UVM_RUST_DISCARD_BATCH`.
+pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
+    let (mut batch, size) = uaccess::read_sized::<uapi::uvm_rust_discard_batch>(
+        arg,
+        uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1,
+    )?;
+    check_batch(&batch)?;
+    if !seam::discard_enabled() {
+        return Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP));
+    }
+    let space = file.space().ok_or(EPERM)?;
+    let mut counts = NO_BLOCKS;
+    batch.first_failed = batch.range_count;
+    let mut result = Ok(());
+    for index in 0..batch.range_count {
+        result = discard_element(&space, &batch, index, &mut counts);
+        if result.is_err() {
+            batch.first_failed = index;
+            break;
+        }
+    }
+    batch.blocks_discarded = counts.discarded;
+    batch.blocks_skipped = counts.skipped;
+    batch.blocks_partial = counts.partial;
+    uaccess::write_sized(arg, batch, size)?;
+    result
+}
+
+fn check_batch(batch: &uapi::uvm_rust_discard_batch) -> Result {
+    let valid = batch.flags & !uapi::UVM_RUST_DISCARD_EAGER == 0
+        && batch.range_count <= uapi::UVM_RUST_DISCARD_MAX_RANGES
+        && batch.range_size >= uapi::UVM_RUST_DISCARD_RANGE_SIZE_V1
+        && batch.range_size <= 256
+        && batch.range_size % 8 == 0
+        && batch.reserved == 0;
+    // The end of the array is an address too.
+    let bytes = u64::from(batch.range_count) * u64::from(batch.range_size);
+    if !valid || batch.ranges.checked_add(bytes).is_none() {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+fn discard_element(
+    space: &seam::VaSpace<'_>,
+    batch: &uapi::uvm_rust_discard_batch,
+    index: u32,
+    counts: &mut Counts,
+) -> Result {
+    // No overflow: `check_batch`.
+    let at = batch.ranges + u64::from(index) * u64::from(batch.range_size);
+    let range = uaccess::read_element::<uapi::uvm_rust_discard_range>(
+        at as usize,
+        batch.range_size as usize,
+    )?;
+    let page = kernel::page::PAGE_SIZE as u64;
+    let end = range.base.checked_add(range.length).ok_or(EINVAL)?;
+    if range.base % page != 0 || range.length % page != 0 || end == range.base {
+        return Err(EINVAL);
+    }
+    let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
+    match space.discard(range.base, range.length, eager, counts) {
+        status::OK => Ok(()),
+        status::NO_MEMORY => Err(ENOMEM),
+        status::SIGNAL_PENDING => Err(EINTR),
+        status::INVALID_DEVICE => Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP)),
+        status::INVALID_ADDRESS | status::NOTHING_TO_DO => Err(ENXIO),
+        _ => Err(EIO),
+    }
+}

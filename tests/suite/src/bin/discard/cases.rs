@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the paper leaves to the driver: policies, splits, several GPUs, work in
+//! flight.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{Buffer, Discard, Kernel, Op, Process, BLOCK, PAGE};
+
+use crate::both;
+use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
+
+const OLD: u64 = 0x0100_0000_0000;
+const NEW: u64 = 0x0300_0000_0000;
+
+pub(crate) fn run(suite: &mut Suite) {
+    both(suite, "resident on the CPU", cpu_resident);
+    both(suite, "read-duplicated", read_duplicated);
+    both(suite, "accessed by the GPU", accessed_by);
+    both(suite, "preferred location CPU", |how| preferred(how, true));
+    both(suite, "preferred location GPU", |how| preferred(how, false));
+    both(suite, "a block that ends early", short_block);
+    both(suite, "split after the discard", |how| split(how, true));
+    both(suite, "split before the discard", |how| split(how, false));
+    both(
+        suite,
+        "in part of a block mapped by small pages",
+        small_pages,
+    );
+    both(suite, "two GPUs", two_gpus);
+    both(suite, "pinned by thrashing", thrashing);
+    both(suite, "the GPU is taken back", unregister);
+    both(suite, "the process ends", process_ends);
+    both(suite, "eager and lazy in turn", in_turn);
+    both(suite, "migration forbidden", not_migratable);
+    both(suite, "migration and eviction in flight", in_flight);
+}
+
+fn cpu_resident(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(2)?;
+    buffer.fill(|i| OLD + i as u64);
+    rig.discard(&buffer, how)?;
+    // Its data is not worth a transfer.
+    let moved = rig.moved(|| {
+        rig.prefetch(&buffer, rig.gpu.uuid())?;
+        rig.on_gpu(Op::read(&buffer)).map(drop)
+    })?;
+    ensure!(
+        moved.to_gpu == 0,
+        "{} bytes came from the host",
+        moved.to_gpu
+    );
+    zeros_or(&buffer, &[OLD])?;
+    buffer.fill(|i| NEW + i as u64);
+    rig.on_gpu(Op::check(&buffer).pattern(NEW, 1))?;
+    Ok(Pass::Ok)
+}
+
+fn read_duplicated(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    rig.process
+        .read_duplication(buffer.address(), buffer.bytes(), true)?;
+    buffer.fill(|i| OLD + i as u64);
+    rig.on_gpu(Op::check(&buffer).pattern(OLD, 1))?;
+    let copies = rig.process.residency(buffer.address())?.resident.len();
+    ensure!(copies == 2, "{copies} copies before the discard");
+    rig.discard(&buffer, how)?;
+    if how == Discard::Eager {
+        let left = rig.process.residency(buffer.address())?;
+        ensure!(left.resident.is_empty(), "left: {left:?}");
+    }
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    rig.on_gpu(Op::check(&buffer).pattern(NEW, 1))?;
+    // Reclaimed while there is a duplicate.
+    rig.discard(&buffer, how)?;
+    rig.reclaim(&buffer)?;
+    rig.prefetch(&buffer, Uuid::CPU)?;
+    zeros_or(&buffer, &[OLD, NEW])?;
+    Ok(Pass::Ok)
+}
+
+fn accessed_by(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    let (at, len) = (buffer.address(), buffer.bytes());
+    rig.process.set_accessed_by(at, len, rig.gpu.uuid())?;
+    buffer.fill(|i| OLD + i as u64);
+    rig.on_gpu(Op::check(&buffer).pattern(OLD, 1))?;
+    rig.discard(&buffer, how)?;
+    rig.prefetch(&buffer, Uuid::CPU)?;
+    zeros_or(&buffer, &[OLD])?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    // On the GPU and reclaimed: the mapping that follows must not lead to nowhere.
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.discard(&buffer, how)?;
+    rig.reclaim(&buffer)?;
+    rig.revive(&buffer, how)?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+fn preferred(how: Discard, cpu: bool) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    let there = if cpu { Uuid::CPU } else { rig.gpu.uuid() };
+    rig.process
+        .set_preferred_location(buffer.address(), buffer.bytes(), there)?;
+    rig.gpu_write(&buffer, OLD)?;
+    rig.discard(&buffer, how)?;
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.gpu_write(&buffer, NEW)?;
+    rig.on_gpu(Op::check(&buffer).pattern(NEW, 1))?;
+    exactly(&buffer, NEW)?;
+    // A new preferred location for what is discarded moves nothing.
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.discard(&buffer, how)?;
+    let moved = rig.moved(|| {
+        Ok(rig
+            .process
+            .set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?)
+    })?;
+    ensure!(moved.to_host + moved.to_gpu == 0, "bytes moved: {moved:?}");
+    rig.prefetch(&buffer, Uuid::CPU)?;
+    zeros_or(&buffer, &[OLD, NEW])?;
+    Ok(Pass::Ok)
+}
+
+fn short_block(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let pages = 512 + 37;
+    let buffer = Buffer::<u64>::managed(&rig.process, pages * PAGE_WORDS)?;
+    rig.gpu_write(&buffer, OLD)?;
+    rig.discard(&buffer, how)?;
+    for page in [511, 512, pages - 1] {
+        ensure!(
+            rig.is_discarded(&buffer, page)?,
+            "page {page} is not discarded"
+        );
+    }
+    let moved = rig.moved(|| rig.reclaim_until(&buffer, 1))?;
+    ensure!(
+        moved.to_host == 0,
+        "{} bytes went to the host",
+        moved.to_host
+    );
+    rig.revive(&buffer, how)?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+/// A policy on a part of a range splits the range, and the block with it.
+fn split(how: Discard, after: bool) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    let cut = || -> Done {
+        let (at, len) = (buffer.address() + BLOCK / 2, BLOCK / 2);
+        Ok(rig
+            .process
+            .set_preferred_location(at, len, rig.gpu.uuid())?)
+    };
+    // The second half on the host, so that its half of the chunk is not prepared.
+    (WORDS / 2..WORDS).for_each(|i| buffer.set(i, OLD + i as u64));
+    rig.process
+        .migrate(buffer.address(), BLOCK / 2, rig.gpu.uuid())?;
+    if !after {
+        cut()?;
+    }
+    rig.discard(&buffer, how)?;
+    if after {
+        cut()?;
+    }
+    for page in [0, 255, 256, 511] {
+        // set_preferred_location may already have made lazily discarded pages live.
+        let discarded = rig.is_discarded(&buffer, page)?;
+        ensure!(
+            discarded || how == Discard::Lazy,
+            "page {page} is not discarded"
+        );
+    }
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.on_gpu(Op::read(&buffer))?;
+    zeros_or(&buffer, &[OLD])?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+fn small_pages(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    buffer.fill(|i| OLD + i as u64);
+    // A quarter of the block, so no 2 MiB mapping anywhere.
+    rig.process
+        .migrate(buffer.address(), BLOCK / 4, rig.gpu.uuid())?;
+    rig.process
+        .discard(buffer.address() + PAGE, BLOCK / 4, how)?;
+    let want = |page| (16..128).contains(&page);
+    for page in [0, 1, 15, 16, 127, 128, 129, 511] {
+        let seen = rig.is_discarded(&buffer, page)?;
+        ensure!(seen == want(page), "page {page} is discarded: {seen}");
+    }
+    // What was not discarded stays as it was.
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    let kept = (0..WORDS).filter(|i| !want(i / PAGE_WORDS));
+    let lost = kept.into_iter().find(|&i| buffer.get(i) != OLD + i as u64);
+    ensure!(lost.is_none(), "word {lost:?} was lost");
+    zeros_or(&buffer, &[OLD])?;
+    Ok(Pass::Ok)
+}
+
+fn two_gpus(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let Ok(second) = rig.process.gpu(1) else {
+        skip!("one GPU only: run with GPUS=2");
+    };
+    let on_second = |op: Op| -> Result<_, uvm_suite::Failure> {
+        Ok(second
+            .launch(&Kernel::new().op(op.warps(8)))?
+            .wait()?
+            .ok()?)
+    };
+    let buffer = rig.buffer(2)?;
+    rig.gpu_write(&buffer, OLD)?;
+    rig.discard(&buffer, how)?;
+    let traffic = || -> Result<u64, uvm_suite::Failure> {
+        let s = vgpu_client::DriverStats::get(&rig.process, second.uuid(), false)?;
+        Ok(s.host_to_gpu
+            .iter()
+            .chain(&s.gpu_to_gpu)
+            .map(|t| t.bytes)
+            .sum())
+    };
+    let before = traffic()?;
+    if how == Discard::Lazy {
+        rig.prefetch(&buffer, second.uuid())?;
+    }
+    on_second(Op::read(&buffer))?;
+    ensure!(
+        traffic()? == before,
+        "what was discarded went to the other GPU"
+    );
+    on_second(Op::write(&buffer).pattern(NEW, 1))?;
+    rig.on_gpu(Op::check(&buffer).pattern(NEW, 1))?;
+    // Half here, half there, and chunks of both, of which one half is not prepared.
+    let half = buffer.bytes() / 4;
+    rig.process.migrate(buffer.address(), half, second.uuid())?;
+    rig.discard(&buffer, how)?;
+    rig.prefetch(&buffer, second.uuid())?;
+    on_second(Op::read(&buffer))?;
+    zeros_or(&buffer, &[OLD, NEW])?;
+    Ok(Pass::Ok)
+}
+
+fn thrashing(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    for round in 0..24 {
+        buffer.set(3, round);
+        rig.on_gpu(Op::atomic_add(&buffer).range(0, PAGE_WORDS).pattern(1, 0))?;
+    }
+    ensure!(buffer.get(3) == 24, "word 3 is {}", buffer.get(3));
+    rig.discard(&buffer, how)?;
+    if how == Discard::Lazy {
+        rig.prefetch(&buffer, rig.gpu.uuid())?;
+    }
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    for _ in 0..8 {
+        rig.on_gpu(Op::atomic_add(&buffer).range(0, PAGE_WORDS).pattern(1, 0))?;
+        buffer.set(5, buffer.get(5) + 1);
+    }
+    let seen = (buffer.get(3), buffer.get(5));
+    ensure!(
+        seen == (NEW + 3 + 8, NEW + 5 + 16),
+        "words 3 and 5 are {seen:x?}"
+    );
+    Ok(Pass::Ok)
+}
+
+fn unregister(how: Discard) -> Outcome {
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let rig = Rig { process, gpu };
+    let buffer = rig.buffer(2)?;
+    rig.gpu_write(&buffer, OLD)?;
+    // Live data beside it comes home.
+    let live = rig.buffer(1)?;
+    rig.gpu_write(&live, NEW)?;
+    rig.discard(&buffer, how)?;
+    let Rig { process, gpu } = rig;
+    gpu.unregister()?;
+    exactly(&live, NEW)?;
+    zeros_or(&buffer, &[OLD])?;
+    // Back again: what is known of its chunks went with them.
+    let rig = Rig {
+        gpu: process.gpu(0)?,
+        process,
+    };
+    rig.process.discard(buffer.address(), buffer.bytes(), how)?;
+    (WORDS / 2..WORDS).for_each(|i| buffer.set(i, OLD + i as u64));
+    rig.process
+        .migrate(buffer.address(), BLOCK / 2, rig.gpu.uuid())?;
+    rig.discard(&buffer, how)?;
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    rig.on_gpu(Op::read(&buffer))?;
+    zeros_or(&buffer, &[OLD])?;
+    Ok(Pass::Ok)
+}
+
+fn process_ends(how: Discard) -> Outcome {
+    for _ in 0..3 {
+        let rig = Rig::new()?;
+        let buffer = rig.buffer(4)?;
+        rig.gpu_write(&buffer, OLD)?;
+        rig.discard(&buffer, how)?;
+    }
+    let rig = Rig::new()?;
+    let chunks = rig.process.check_leak(rig.gpu.uuid(), BLOCK)?;
+    ensure!(chunks > 0, "no chunk could be had");
+    Ok(Pass::Ok)
+}
+
+fn in_turn(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    rig.gpu_write(&buffer, OLD)?;
+    let other = if how == Discard::Eager {
+        Discard::Lazy
+    } else {
+        Discard::Eager
+    };
+    rig.discard(&buffer, how)?;
+    rig.discard(&buffer, other)?;
+    // Whichever came first, it is unmapped: eager either did that or found it done.
+    let at = rig.is_resident_and_mapped(&buffer, 0)?;
+    ensure!(at == (false, false), "(resident, mapped) is {at:?}");
+    ensure!(rig.is_discarded(&buffer, 0)?, "not discarded");
+    rig.gpu_write(&buffer, NEW)?;
+    ensure!(!rig.is_discarded(&buffer, 0)?, "still discarded");
+    rig.reclaim(&buffer)?;
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+/// Where migration is forbidden a discard leaves things alone.
+fn not_migratable(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    buffer.fill(|i| OLD + i as u64);
+    let (at, len) = (buffer.address(), buffer.bytes());
+    // UVM wants a place for it that does not fault.
+    rig.process.set_preferred_location(at, len, Uuid::CPU)?;
+    let group = rig.process.create_range_group()?;
+    rig.process.set_range_group(group, at, len)?;
+    rig.process.range_group_may_move(group, false)?;
+    rig.discard(&buffer, how)?;
+    ensure!(!rig.is_discarded(&buffer, 0)?, "discarded");
+    // Where nothing may move, an access that faults is fatal.
+    rig.process.range_group_may_move(group, true)?;
+    exactly(&buffer, OLD)?;
+    rig.discard(&buffer, how)?;
+    ensure!(rig.is_discarded(&buffer, 0)?, "not discarded");
+    Ok(Pass::Ok)
+}
+
+/// Threads that discard, migrate, evict and use the same blocks; afterwards each
+/// word is one that somebody wrote there, and what is written then is kept.
+fn in_flight(how: Discard) -> Outcome {
+    const ROUNDS: usize = 12;
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(3)?;
+    rig.gpu_write(&buffer, OLD)?;
+    let stop = AtomicBool::new(false);
+    let run = |work: &(dyn Fn(usize) -> Done + Sync)| -> Done {
+        (0..)
+            .take_while(|_| !stop.load(Ordering::Relaxed))
+            .try_for_each(work)
+    };
+    let discards = |_| rig.discard(&buffer, how);
+    let migrates = |i| {
+        rig.prefetch(
+            &buffer,
+            if i % 2 == 0 {
+                Uuid::CPU
+            } else {
+                rig.gpu.uuid()
+            },
+        )
+    };
+    let evicts = |_| Ok(rig.gpu.evict_any().map(drop)?);
+    std::thread::scope(|threads| -> Done {
+        let workers: [&(dyn Fn(usize) -> Done + Sync); 3] = [&discards, &migrates, &evicts];
+        let workers = workers.map(|w| threads.spawn(move || run(w)));
+        let mut outcome = Ok(());
+        for _ in 0..ROUNDS {
+            outcome = rig.gpu_write(&buffer, OLD);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().map_err(|_| "a thread panicked")??;
+        }
+        outcome
+    })?;
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    zeros_or(&buffer, &[OLD])?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}

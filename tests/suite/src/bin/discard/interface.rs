@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The calls: NVIDIA's flags and errors, and our batch.
+
+use uvm_suite::{ensure, Outcome, Pass, Suite};
+use vgpu_client::{driver_version, Discard, DiscardRange, NvStatus, BLOCK, PAGE};
+
+use crate::rig::{Rig, WORDS};
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("UVM_DISCARD: what it refuses", NONE, refusals);
+    suite.test("UVM_RUST_DISCARD_BATCH: counts", NONE, counts);
+    suite.test(
+        "UVM_RUST_DISCARD_BATCH: what it refuses",
+        NONE,
+        batch_refusals,
+    );
+}
+
+fn refusals() -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(2)?;
+    let (at, len) = (buffer.address(), buffer.bytes());
+    let cases = [
+        ("flags 2", at, len, 2, NvStatus::INVALID_ARGUMENT),
+        ("flags 3", at, len, 3, NvStatus::INVALID_ARGUMENT),
+        ("odd base", at + 8, PAGE, 1, NvStatus::INVALID_ADDRESS),
+        ("odd length", at, 8, 1, NvStatus::INVALID_ADDRESS),
+        ("length 0", at, 0, 1, NvStatus::INVALID_ADDRESS),
+        (
+            "beyond the end",
+            at,
+            len + 8 * BLOCK,
+            1,
+            NvStatus::INVALID_ADDRESS,
+        ),
+        ("wraps", at, u64::MAX - 4095, 1, NvStatus::INVALID_ADDRESS),
+        (
+            "nothing there",
+            0x1000_0000,
+            PAGE,
+            0,
+            NvStatus::INVALID_ADDRESS,
+        ),
+    ];
+    for (what, base, length, flags, want) in cases {
+        let status = rig
+            .process
+            .discard_with(base, length, flags)
+            .err()
+            .and_then(|e| e.status());
+        ensure!(status == Some(want), "{what}: {status:?}, not {want:?}");
+    }
+    // Memory that nobody touched is as good as discarded.
+    rig.process.discard(at, len, Discard::Eager)?;
+    rig.process.discard(at, len, Discard::Lazy)?;
+    Ok(Pass::Ok)
+}
+
+fn counts() -> Outcome {
+    let rig = Rig::new()?;
+    let (_, features) = driver_version(&rig.process)?.ok_or("no UVM_RUST_GET_VERSION")?;
+    ensure!(features & 2 != 0, "the feature bit of discard is not set");
+    let buffer = rig.buffer(4)?;
+    rig.gpu_write(&buffer, 1)?;
+    let range = |first: u64, bytes: u64| DiscardRange {
+        base: buffer.address() + first,
+        length: bytes,
+    };
+    // Blocks 0 and 1 whole; of block 2, mapped with one entry, a part.
+    let (batch, result) = rig.process.discard_batch(
+        &[range(0, 2 * BLOCK), range(2 * BLOCK, BLOCK / 2)],
+        Discard::Eager,
+    );
+    result?;
+    let seen = (
+        batch.blocks_discarded,
+        batch.blocks_skipped,
+        batch.blocks_partial,
+    );
+    ensure!(seen == (2, 1, 0), "eager: {seen:?}, not (2, 1, 0)");
+    ensure!(
+        batch.first_failed == 2,
+        "first_failed is {}",
+        batch.first_failed
+    );
+    // A lazy discard unmaps nothing, so a part is no obstacle, down to 64 KiB.
+    let (batch, result) = rig.process.discard_batch(
+        &[
+            range(2 * BLOCK, BLOCK / 2),
+            range(3 * BLOCK + PAGE, 128 << 10),
+            range(3 * BLOCK, PAGE),
+        ],
+        Discard::Lazy,
+    );
+    result?;
+    let seen = (
+        batch.blocks_discarded,
+        batch.blocks_skipped,
+        batch.blocks_partial,
+    );
+    ensure!(seen == (1, 1, 1), "lazy: {seen:?}, not (1, 1, 1)");
+    ensure!(
+        rig.is_discarded(&buffer, 2 * 512 + 255)?,
+        "page 255 of block 2 is live"
+    );
+    ensure!(
+        !rig.is_discarded(&buffer, 2 * 512 + 256)?,
+        "page 256 of block 2 is discarded"
+    );
+    Ok(Pass::Ok)
+}
+
+fn batch_refusals() -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(2)?;
+    buffer.set(0, 1);
+    buffer.set(WORDS, 1);
+    let good = DiscardRange {
+        base: buffer.address(),
+        length: BLOCK,
+    };
+    let bad = |base, length| DiscardRange { base, length };
+    for (what, range, want) in [
+        ("unaligned", bad(good.base + 1, PAGE), libc::EINVAL),
+        ("empty", bad(good.base, 0), libc::EINVAL),
+        ("wraps", bad(PAGE.wrapping_neg(), 2 * PAGE), libc::EINVAL),
+        ("nothing there", bad(0x1000_0000, PAGE), libc::ENXIO),
+    ] {
+        let (batch, result) = rig
+            .process
+            .discard_batch(&[good, range, good], Discard::Eager);
+        let errno = result.err().and_then(|e| e.errno());
+        ensure!(errno == Some(want), "{what}: errno {errno:?}, not {want}");
+        let seen = (batch.first_failed, batch.blocks_discarded);
+        ensure!(
+            seen == (1, 1),
+            "{what}: {seen:?} are first_failed and discarded, not (1, 1)"
+        );
+    }
+    let (batch, result) = rig.process.discard_batch(&[], Discard::Lazy);
+    result?;
+    ensure!(batch.blocks_discarded == 0, "no range discards nothing");
+    Ok(Pass::Ok)
+}

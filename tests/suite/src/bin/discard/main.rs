@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Discard: a test for each sentence of UvmDiscard §4.1 and §5.1 to §5.7 that says
+//! what the driver does, for what it leaves to the driver, and for what only one
+//! with two GPUs or with odd policies meets. Each runs eager and lazy.
+//!
+//! Needs nvidia-uvm.ko with `uvm_enable_builtin_tests=1` and discard, and vgpu.ko.
+//! With `uvm_rust_test_unprepared=1` the tests called "foreign data" must fail:
+//! `--leaks` runs them and fails if they do not.
+
+mod cases;
+mod interface;
+mod paper;
+mod rig;
+
+use std::process::ExitCode;
+
+use uvm_suite::{Allowed, Outcome, Suite};
+use vgpu_client::Discard;
+
+const HELP: &str = "usage: discard [--only TEXT] [--leaks]
+  --only TEXT   only tests whose name holds TEXT, such as '5.5'
+  --leaks       with uvm_rust_test_unprepared=1: foreign data must be seen
+";
+
+const NONE: &[Allowed] = &[];
+
+struct Options {
+    only: Option<String>,
+    leaks: bool,
+}
+
+fn options() -> Result<Options, lexopt::Error> {
+    use lexopt::prelude::*;
+    let mut options = Options {
+        only: None,
+        leaks: false,
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("only") => options.only = Some(parser.value()?.string()?),
+            Long("leaks") => options.leaks = true,
+            Long("help") => {
+                print!("{HELP}");
+                std::process::exit(0);
+            }
+            _ => return Err(argument.unexpected()),
+        }
+    }
+    Ok(options)
+}
+
+/// Runs a test for both kinds of discard.
+fn both(suite: &mut Suite, name: &str, test: fn(Discard) -> Outcome) {
+    for (how, kind) in [(Discard::Eager, "eager"), (Discard::Lazy, "lazy")] {
+        suite.test(&format!("{name} ({kind})"), NONE, || test(how));
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprint!("discard: {error}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut suite = Suite::new("discard", options.only);
+    if options.leaks {
+        suite.test(
+            "foreign data is seen without prepared tracking",
+            NONE,
+            || paper::foreign_gpu_data_leaks(),
+        );
+        return suite.finish();
+    }
+    interface::run(&mut suite);
+    paper::run(&mut suite);
+    cases::run(&mut suite);
+    suite.finish()
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process with one GPU or two, and what the tests ask of it.
+
+use uvm_suite::{ensure, Failure};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::vgpu::POISON;
+use vgpu_client::{
+    AllocList, Buffer, Discard, DriverStats, Gpu, Kernel, Op, Process, Report, BLOCK, PAGE,
+};
+
+/// Words of a 2 MiB block and of a page.
+pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
+pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
+
+pub(crate) type Done = Result<(), Failure>;
+
+pub(crate) struct Rig {
+    pub(crate) process: Process,
+    pub(crate) gpu: Gpu,
+}
+
+/// Bytes moved since a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) to_gpu: u64,
+    pub(crate) to_host: u64,
+    pub(crate) faults: u64,
+    /// Chunks taken, by queue.
+    pub(crate) evictions: [u64; 8],
+}
+
+impl Rig {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        Ok(Self { process, gpu })
+    }
+
+    pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
+        Ok(Buffer::managed(&self.process, blocks * WORDS)?)
+    }
+
+    pub(crate) fn on_gpu(&self, op: Op) -> Result<Report, Failure> {
+        Ok(self
+            .gpu
+            .launch(&Kernel::new().op(op.warps(8)))?
+            .wait()?
+            .ok()?)
+    }
+
+    /// Writes `value` + index to the whole buffer on the GPU.
+    pub(crate) fn gpu_write(&self, buffer: &Buffer<u64>, value: u64) -> Done {
+        self.on_gpu(Op::write(buffer).pattern(value, 1)).map(drop)
+    }
+
+    pub(crate) fn discard(&self, buffer: &Buffer<u64>, how: Discard) -> Done {
+        Ok(self
+            .process
+            .discard(buffer.address(), buffer.bytes(), how)?)
+    }
+
+    /// UVM_MIGRATE, the prefetch of the paper.
+    pub(crate) fn prefetch(&self, buffer: &Buffer<u64>, to: Uuid) -> Done {
+        Ok(self.process.migrate(buffer.address(), buffer.bytes(), to)?)
+    }
+
+    /// Makes what was discarded usable again: nothing if eager, a prefetch if lazy.
+    pub(crate) fn revive(&self, buffer: &Buffer<u64>, how: Discard) -> Done {
+        match how {
+            Discard::Eager => Ok(()),
+            Discard::Lazy => self.prefetch(buffer, self.gpu.uuid()),
+        }
+    }
+
+    pub(crate) fn list(
+        &self,
+        buffer: &Buffer<u64>,
+        block: usize,
+    ) -> Result<Option<AllocList>, Failure> {
+        let va = buffer.address_of(block * WORDS);
+        Ok(self.process.alloc_list(va, self.gpu.uuid())?)
+    }
+
+    pub(crate) fn is_discarded(&self, buffer: &Buffer<u64>, page: usize) -> Result<bool, Failure> {
+        Ok(self
+            .process
+            .is_discarded(buffer.address_of(page * PAGE_WORDS))?)
+    }
+
+    /// (resident on, mapped on) of a page: is it anywhere?
+    pub(crate) fn is_resident_and_mapped(
+        &self,
+        buffer: &Buffer<u64>,
+        page: usize,
+    ) -> Result<(bool, bool), Failure> {
+        let residency = self
+            .process
+            .residency(buffer.address_of(page * PAGE_WORDS))?;
+        Ok((!residency.resident.is_empty(), !residency.mapped.is_empty()))
+    }
+
+    /// Lets UVM reclaim chunks of its choice until block `block` has none.
+    pub(crate) fn reclaim_until(&self, buffer: &Buffer<u64>, block: usize) -> Done {
+        for _ in 0..256 {
+            if self.list(buffer, block)?.is_none() {
+                return Ok(());
+            }
+            self.gpu.evict_any()?;
+        }
+        Err(format!("block {block} was not reclaimed").into())
+    }
+
+    /// Has UVM reclaim the chunk of each block of the buffer.
+    pub(crate) fn reclaim(&self, buffer: &Buffer<u64>) -> Done {
+        for block in 0..buffer.len() / WORDS {
+            let va = buffer.address_of(block * WORDS);
+            ensure!(self.gpu.evict(va)?, "block {block} had no chunk to reclaim");
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> Result<Moved, Failure> {
+        let s = DriverStats::get(&self.process, self.gpu.uuid(), false)?;
+        let sum = |t: &[vgpu_client::Traffic; 8]| t.iter().map(|t| t.bytes).sum();
+        Ok(Moved {
+            to_gpu: sum(&s.host_to_gpu),
+            to_host: sum(&s.gpu_to_host),
+            faults: s.faults,
+            evictions: s.evictions,
+        })
+    }
+
+    /// What `work` moves.
+    pub(crate) fn moved(&self, work: impl FnOnce() -> Done) -> Result<Moved, Failure> {
+        let before = self.stats()?;
+        work()?;
+        let after = self.stats()?;
+        let mut evictions = after.evictions;
+        evictions
+            .iter_mut()
+            .zip(before.evictions)
+            .for_each(|(a, b)| *a -= b);
+        Ok(Moved {
+            to_gpu: after.to_gpu - before.to_gpu,
+            to_host: after.to_host - before.to_host,
+            faults: after.faults - before.faults,
+            evictions,
+        })
+    }
+}
+
+/// Each word is 0 or what one of `written` put there (value + index).
+pub(crate) fn zeros_or(buffer: &Buffer<u64>, written: &[u64]) -> Done {
+    let mut word = vec![0; buffer.len()];
+    buffer.copy_out(0, &mut word);
+    for (i, &seen) in word.iter().enumerate() {
+        let legal = seen == 0 || written.iter().any(|w| seen == w + i as u64);
+        let what = if seen == POISON {
+            "foreign data"
+        } else {
+            "an unknown value"
+        };
+        ensure!(legal, "word {i} holds {what}, {seen:#x}");
+    }
+    Ok(())
+}
+
+/// Each word is value + index.
+pub(crate) fn exactly(buffer: &Buffer<u64>, value: u64) -> Done {
+    match buffer.first_other(|i| value + i as u64) {
+        None => Ok(()),
+        Some((i, seen)) => {
+            Err(format!("word {i} is {seen:#x}, not {:#x}", value + i as u64).into())
+        }
+    }
+}

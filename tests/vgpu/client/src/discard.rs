@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Discard: NVIDIA's calls of drivers from 580 on, which ours answers too, and our
+//! batch.
+#![allow(missing_docs)]
+
+use crate::layout::{c_struct, Layout};
+use crate::uvm::Uuid;
+use crate::{ffi, Error, NvStatus, Process, Result};
+
+/// The two kinds of discard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// UvmDiscard: mappings are destroyed at once.
+    Eager,
+    /// UvmDiscardLazy: mappings stay; a prefetch must come before the next access.
+    Lazy,
+}
+
+/// A list of the driver's that a chunk is on: `UVM_TEST_PMM_ALLOC_LIST_TYPE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocList {
+    Unused,
+    Discarded,
+    Used,
+}
+
+// NVIDIA's, which the headers of 550 do not have: checked by nothing but size.
+c_struct!(
+    DiscardParams, "UVM_DISCARD_PARAMS", "UVM_DISCARD" = 80, 32, {
+        base "base": u64,
+        length "length": u64,
+        flags "flags": u64,
+        rm_status "rmStatus": u32,
+        padding "": u32,
+    }
+);
+
+c_struct!(
+    DiscardStatus, "UVM_TEST_VA_BLOCK_DISCARD_STATUS_PARAMS", "UVM_TEST_VA_BLOCK_DISCARD_STATUS" = 310, 16, {
+        lookup_address "lookup_address": u64,
+        discarded "discarded": u8,
+        padding "": [u8; 3],
+        rm_status "rmStatus": u32,
+    }
+);
+
+c_struct!(
+    GetAllocList, "UVM_TEST_PMM_GET_ALLOC_LIST_PARAMS", "UVM_TEST_PMM_GET_ALLOC_LIST" = 311, 32, {
+        address "address": u64,
+        gpu "gpu_uuid": Uuid,
+        list_type "list_type": u32,
+        rm_status "rmStatus": u32,
+    }
+);
+
+c_struct!(
+    /// One range of a [`DiscardBatch`].
+    DiscardRange, "struct uvm_rust_discard_range", "" = 0, 16, {
+        base "base": u64,
+        length "length": u64,
+    }
+);
+
+c_struct!(
+    /// Several ranges at once; the header says what the counts mean.
+    DiscardBatch, "struct uvm_rust_discard_batch", "UVM_RUST_DISCARD_BATCH" = 0x1002, 56, {
+        size "size": u32,
+        flags "flags": u32,
+        ranges "ranges": u64,
+        range_count "range_count": u32,
+        range_size "range_size": u32,
+        first_failed "first_failed": u32,
+        reserved "reserved": u32,
+        blocks_discarded "blocks_discarded": u64,
+        blocks_skipped "blocks_skipped": u64,
+        blocks_partial "blocks_partial": u64,
+    }
+);
+
+/// The layouts of this module that our own header has.
+pub const LAYOUTS: &[Layout] = &[DiscardRange::LAYOUT, DiscardBatch::LAYOUT];
+
+impl Process {
+    /// Discards a range, like cuMemDiscardBatchAsync.
+    pub fn discard(&self, base: u64, length: u64, how: Discard) -> Result<()> {
+        self.discard_with(base, length, u64::from(how == Discard::Eager))
+    }
+
+    /// The same, with flags that need not be right.
+    pub fn discard_with(&self, base: u64, length: u64, flags: u64) -> Result<()> {
+        let mut params = DiscardParams {
+            base,
+            length,
+            flags,
+            ..Default::default()
+        };
+        self.upstream("UVM_DISCARD", DiscardParams::LAYOUT, &mut params)?;
+        crate::gpu::check("UVM_DISCARD", NvStatus(params.rm_status))
+    }
+
+    /// Whether the page of `va` is discarded.
+    pub fn is_discarded(&self, va: u64) -> Result<bool> {
+        let mut params = DiscardStatus {
+            lookup_address: va,
+            ..Default::default()
+        };
+        let name = "UVM_TEST_VA_BLOCK_DISCARD_STATUS";
+        self.upstream(name, DiscardStatus::LAYOUT, &mut params)?;
+        crate::gpu::check(name, NvStatus(params.rm_status))?;
+        Ok(params.discarded != 0)
+    }
+
+    /// The list that the chunk behind `va` on `gpu` is on; `None` without a chunk.
+    pub fn alloc_list(&self, va: u64, gpu: Uuid) -> Result<Option<AllocList>> {
+        let mut params = GetAllocList {
+            address: va,
+            gpu,
+            ..Default::default()
+        };
+        let name = "UVM_TEST_PMM_GET_ALLOC_LIST";
+        self.upstream(name, GetAllocList::LAYOUT, &mut params)?;
+        if NvStatus(params.rm_status) == NvStatus::INVALID_STATE {
+            return Ok(None);
+        }
+        crate::gpu::check(name, NvStatus(params.rm_status))?;
+        Ok(match params.list_type {
+            0 => Some(AllocList::Unused),
+            1 => Some(AllocList::Discarded),
+            2 => Some(AllocList::Used),
+            _ => None,
+        })
+    }
+
+    /// Discards several ranges in one call. Returns what the driver filled in, also
+    /// where it failed half-way, and how it ended.
+    pub fn discard_batch(
+        &self,
+        ranges: &[DiscardRange],
+        how: Discard,
+    ) -> (DiscardBatch, Result<()>) {
+        let mut batch = DiscardBatch {
+            size: size_of::<DiscardBatch>() as u32,
+            flags: u32::from(how == Discard::Eager),
+            ranges: ranges.as_ptr() as u64,
+            range_count: ranges.len() as u32,
+            range_size: size_of::<DiscardRange>() as u32,
+            ..Default::default()
+        };
+        let name = "UVM_RUST_DISCARD_BATCH";
+        let result = ffi::ioctl(self.uvm_fd(), DiscardBatch::LAYOUT.number.1, &mut batch)
+            .map_err(|e| Error::os(name, e));
+        (batch, result)
+    }
+
+    fn upstream<T: bytemuck::AnyBitPattern>(
+        &self,
+        name: &'static str,
+        layout: Layout,
+        params: &mut T,
+    ) -> Result<()> {
+        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
+    }
+}
