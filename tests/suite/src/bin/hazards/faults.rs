@@ -121,9 +121,9 @@ fn only_the_offender() -> Outcome {
     let (process, gpu) = start()?;
     let (other_process, other_gpu) = start()?;
     let beside = gpu.new_channel()?;
-    let mine = Buffer::<u64>::managed(&process, 4 * WORDS)?;
-    let theirs = Buffer::<u64>::managed(&other_process, 4 * WORDS)?;
-    for round in 0..5u64 {
+    let mine = Buffer::<u64>::managed(&process, 2 * WORDS)?;
+    let theirs = Buffer::<u64>::managed(&other_process, 2 * WORDS)?;
+    for round in 0..3u64 {
         let work = |b: &Buffer<u64>| Kernel::new().op(Op::write(b).pattern(round, 1).warps(32));
         let good = [
             beside.launch(&work(&mine))?,

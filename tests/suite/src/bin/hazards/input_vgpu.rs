@@ -322,7 +322,7 @@ fn submit() -> Outcome {
             "running below 0",
             good_op
                 .clone()
-                .u64(STRIDE, (-8i64) as u64)
+                .u64(STRIDE, (-128i64) as u64)
                 .u64(COUNT, 1 << 39),
         ),
         (

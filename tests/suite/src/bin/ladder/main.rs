@@ -77,9 +77,17 @@ const CHANNEL: &[Allowed] = &[
         text: FATAL,
         times: 8,
     },
-    // The test makes a channel write to an address that is nobody's.
+    // The test makes channels write to an address that is nobody's.
     Allowed {
-        text: "vgpu",
+        text: "channel stopped",
+        times: 4,
+    },
+    Allowed {
+        text: "Detected a channel error",
+        times: 8,
+    },
+    Allowed {
+        text: "Channel error likely caused by push 'Fatal push 0xBAD'",
         times: 8,
     },
 ];
