@@ -5,6 +5,9 @@
 //! All of these hold the va_block's lock (I-lock), so that the state behind the
 //! pointer is used by one thread at a time.
 
+// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
 use super::bindings::{self, uvm_rust_mask};
 use crate::driver::discard::Block;
 use crate::policy::discard::{BlockState, Facts, Memory, Mode, Status};

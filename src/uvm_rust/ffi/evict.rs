@@ -6,6 +6,9 @@
 //! queues behind the pointer are used by one thread at a time, and that thread may
 //! neither sleep nor allocate.
 
+// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
 use super::bindings;
 use crate::policy::evict::{Queue, RootChunks};
 use core::ffi::c_void;
