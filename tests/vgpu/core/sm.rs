@@ -36,6 +36,9 @@ pub(super) use launch::Ring;
 use launch::Warp;
 pub use user::UserChannel;
 
+/// Warps that may find the fault buffer full before a turn ends.
+const FULL_PER_TURN: u32 = 8;
+
 /// What one try at an instruction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Try {
@@ -87,7 +90,12 @@ impl<M: Machine> Hw<M> {
         again.clear();
         let mut progress = false;
         let mut failed = false;
+        let mut full = 0;
         for _ in 0..instructions {
+            // More would find the buffer full as well; others' turns come next.
+            if full == FULL_PER_TURN {
+                break;
+            }
             let Some(i) = r.ready.pop() else { break };
             match self.step(space, instance, &mut r, i as usize) {
                 Try::Done => {
@@ -100,6 +108,7 @@ impl<M: Machine> Hw<M> {
                 }
                 Try::Waits => progress = true,
                 Try::Full => {
+                    full += 1;
                     if !again.push(i) {
                         r.ready.push(i);
                         break;
