@@ -75,6 +75,10 @@ random_parts() {
 	fi
 }
 
+# upstream_cannot DRIVER: the unmodified driver oopses when it evicts part of a
+# block of ordinary memory (docs/vgpu.md); ours has that mended.
+upstream_cannot() { [ "$1" = rust ] || echo "--memory managed"; }
+
 vm_parts() {
 	local d
 	part build/kernel scripts/kernel.sh
