@@ -16,5 +16,7 @@ pub mod mem;
 // With a path, its modules are looked for beside it, as they are in the driver.
 #[path = "policy.rs"]
 pub mod policy;
+#[cfg(test)]
+mod testing;
 
 pub use policy::*;

@@ -6,4 +6,7 @@
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
 
+pub mod discard;
+pub mod evict;
+pub mod mask;
 pub mod stats;

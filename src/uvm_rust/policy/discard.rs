@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Discard: which pages of a va_block hold data that nobody will read, and which
+//! pages of its chunks may be handed out without being zeroed.
+//!
+//! # States of a page
+//!
+//! ```text
+//!           discard lazy, resident                reclaim, or access elsewhere
+//!   Live ──────────────────────────▶ Lazy ──────────────────────────▶ Eager
+//!    ▲ ▲                              │ discard eager ───────────────▶ │ ▲
+//!    │ └── UVM_MIGRATE, fault, at ────┘                                │ │
+//!    │     the place it is resident                                    │ │
+//!    │ └──────────────── any access or UVM_MIGRATE ────────────────────┘ │
+//!    └─────────────────── discard eager; or lazy, resident nowhere ──────┘
+//! ```
+//!
+//! - *Live*: as if there were no discard.
+//! - *Lazy*: the software dirty bit is clear (UvmDiscard §5.2). The page is still
+//!   resident and mapped. The next prefetch (UVM_MIGRATE) sets the bit; until
+//!   then a write through the old mapping is not noticed and may be lost.
+//! - *Eager*: unmapped and resident nowhere (§5.1). Its chunks stay; the next
+//!   access finds zeros or an older value in one of them, without a copy.
+//!
+//! # Prepared pages
+//!
+//! Upstream zeroes a chunk once, when it is populated, and only the pages that
+//! are then resident nowhere. A page that was resident elsewhere holds foreign data
+//! in the chunk; it is never seen, as long as such a page is handed out only after
+//! data was copied to it. Discard breaks this: it leaves a page resident nowhere
+//! with its chunk in place. So a mask per memory tells which pages of the block's
+//! chunks were zeroed or copied to since the chunk was obtained (§5.7), on GPUs and
+//! on the host. What it does not name is zeroed before it is handed out.
+//!
+//! The mask may always name too few pages: a page that is resident nowhere may be
+//! zeroed again, since zeros are a legal value after discard. Therefore a
+//! [`BlockState`] is created by the block's first discard, costs nothing before,
+//! and takes as prepared only what is resident at that time
+//! ([`BlockState::track`]). It may be dropped again while [`BlockState::is_idle`].
+//!
+//! # Ranges that cover a block partly
+//!
+//! A discard applies to whole blocks, however long, and to those whole granules of
+//! a partly covered block where it splits no 2 MiB mapping: always if lazy, as nothing
+//! is unmapped; if eager, when no processor maps the block with one 2 MiB entry.
+//! The rest is left alone and reported ([`Plan::ignored`]), as the paper does
+//! (§5.4) and as the semantics allow: a value not discarded is a legal value.
+//!
+//! Locking: the state belongs to a va_block and is protected by its lock. Only
+//! [`BlockState::track`] and [`BlockState::split`] allocate.
+
+use super::evict::Queue;
+use super::mask::{PageMask, Region, PAGES};
+use crate::mem::{OutOfMemory, TryVec};
+
+/// Something that holds chunks, a GPU or a NUMA node of the host, in a numbering
+/// of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(pub u16);
+
+/// The two kinds of discard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// UvmDiscard: mappings are destroyed at once; any later access is noticed.
+    Eager,
+    /// UvmDiscardLazy: mappings stay; a prefetch must precede the next access.
+    Lazy,
+}
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Not discarded, or written since.
+    Live,
+    /// Discarded, resident and mapped.
+    Lazy,
+    /// Discarded, resident nowhere.
+    Eager,
+}
+
+/// What the planner of a discard must know of the block.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Pages resident on any processor.
+    pub resident: PageMask,
+    /// Some processor maps the block with one entry of 2 MiB.
+    pub mapped_2m: bool,
+}
+
+/// What a discard of one block will do. Made by [`BlockState::plan`]; what it asks
+/// for is done by the caller, then [`BlockState::commit`] records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Pages to unmap from all processors and to take residency of from all of
+    /// them: read duplicates and records of eviction too. Nothing is copied.
+    pub drop: PageMask,
+    /// Pages whose dirty bit is to be cleared.
+    clean: PageMask,
+    /// All pages that are discarded afterwards because of this call.
+    pub discarded: PageMask,
+    /// Pages of the range that are left alone by the rule for partial ranges.
+    pub ignored: PageMask,
+}
+
+impl Plan {
+    /// Whether the discard changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.discarded.is_empty()
+    }
+}
+
+/// How to make pages fit to be handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroing {
+    /// They are fit.
+    Nothing,
+    /// Zero these pages; others of the chunk are resident there.
+    Pages(PageMask),
+    /// Zero the whole chunk in one go; nothing of it is resident there.
+    Chunk(Region),
+}
+
+impl Zeroing {
+    /// The pages to zero.
+    pub fn pages(&self) -> PageMask {
+        match *self {
+            Self::Nothing => PageMask::EMPTY,
+            Self::Pages(mask) => mask,
+            Self::Chunk(region) => region.into(),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Prepared {
+    memory: Memory,
+    pages: PageMask,
+}
+
+/// The discard state of one va_block.
+///
+/// Invariants, while the caller keeps to the protocol of each method: a page is in
+/// at most one of `lazy` and `eager`; pages in `lazy` are resident somewhere, pages
+/// in `eager` nowhere; no mask has a page at or behind `pages`; and a page that is
+/// resident in a tracked memory is prepared there.
+pub struct BlockState {
+    /// Length of the block: 512, or less at a range's end and after a split.
+    pages: u16,
+    lazy: PageMask,
+    eager: PageMask,
+    /// At most one for each memory.
+    prepared: TryVec<Prepared>,
+}
+
+impl BlockState {
+    /// The state of a block of `pages` pages (at most 512), all of them live.
+    pub fn new(pages: u16) -> Self {
+        Self {
+            pages: pages.min(PAGES),
+            lazy: PageMask::EMPTY,
+            eager: PageMask::EMPTY,
+            prepared: TryVec::new(),
+        }
+    }
+
+    /// Begins to track what is prepared in `memory`, where `resident` of the
+    /// block's pages are resident now. Does nothing if it is tracked.
+    ///
+    /// Call it for every memory where the block has a chunk before the first
+    /// discard, and before a chunk is added elsewhere. Where memory is short this
+    /// may be skipped: all that is handed out there is then zeroed first.
+    pub fn track(&mut self, memory: Memory, resident: &PageMask) -> Result<(), OutOfMemory> {
+        if self.prepared.iter().any(|p| p.memory == memory) {
+            return Ok(());
+        }
+        let pages = *resident & self.whole();
+        self.prepared.push(Prepared { memory, pages })
+    }
+
+    // Discarding.
+
+    /// What a discard of `range` would do. `granule_shift` is the granularity of
+    /// partial discards in pages, as a power of two; with 9, a block that is partly
+    /// covered is left alone, as in the paper.
+    pub fn plan(&self, range: Region, mode: Mode, granule_shift: u32, facts: &Facts) -> Plan {
+        let range = Region::new(range.first(), range.outer().min(self.pages));
+        let target = if range.pages() == self.pages {
+            range
+        } else if mode == Mode::Eager && facts.mapped_2m {
+            Region::new(0, 0)
+        } else {
+            range.shrink(granule_shift)
+        };
+        let ignored = PageMask::from(range) - target.into();
+        let target = PageMask::from(target);
+        let resident = target & facts.resident;
+        let (drop, clean) = match mode {
+            Mode::Eager => (resident, PageMask::EMPTY),
+            Mode::Lazy => (PageMask::EMPTY, resident),
+        };
+        Plan {
+            drop,
+            clean,
+            discarded: target,
+            ignored,
+        }
+    }
+
+    /// Records that what `plan` asks for was done. Between the two calls nothing
+    /// may change the block (its lock was not dropped).
+    pub fn commit(&mut self, plan: &Plan) {
+        self.lazy = (self.lazy - plan.discarded) | plan.clean;
+        self.eager |= plan.discarded - plan.clean;
+    }
+
+    /// The eviction queue for the root chunk of `memory` that backs this block
+    /// alone, given what is resident there. Only a block of 512 pages has one.
+    pub fn queue(&self, memory: Memory, resident_there: &PageMask) -> Queue {
+        if !resident_there.is_subset(&self.lazy) {
+            Queue::Used
+        } else if !resident_there.is_empty() || self.eager.intersects(&self.prepared_in(memory)) {
+            Queue::Discarded
+        } else {
+            Queue::Unused
+        }
+    }
+
+    // Making resident: faults, UVM_MIGRATE, access counters. In this order:
+    // `stale`, drop, `dropped`; populate with `added` and `zeroing`; copy; `prepare`;
+    // `accessed`. Any step may fail and the sequence begin anew.
+
+    /// Which of `pages` are lazily discarded and not resident at the destination.
+    /// The caller drops them everywhere instead of copying them.
+    pub fn stale(&self, pages: &PageMask, resident_at_destination: &PageMask) -> PageMask {
+        (self.lazy & *pages) - *resident_at_destination
+    }
+
+    /// Records that lazily discarded `pages` lost their last residency.
+    pub fn dropped(&mut self, pages: &PageMask) {
+        let pages = self.lazy & *pages;
+        self.lazy -= pages;
+        self.eager |= pages;
+    }
+
+    /// Records that a chunk of `memory` was added for the pages `region`, of which
+    /// `zeroed` were zeroed.
+    pub fn added(&mut self, memory: Memory, region: Region, zeroed: &PageMask) {
+        self.released(memory, region);
+        self.prepare(memory, &(*zeroed & region.into()));
+    }
+
+    /// What must be zeroed in the chunk at `chunk` of `memory`, which was there
+    /// before, so that `wanted` pages of it can be handed out. Pages that are
+    /// `resident` on any processor will be copied and need not be zeroed.
+    pub fn zeroing(
+        &self,
+        memory: Memory,
+        chunk: Region,
+        wanted: &PageMask,
+        resident: &PageMask,
+        resident_there: &PageMask,
+    ) -> Zeroing {
+        let chunk_pages = PageMask::from(chunk);
+        let missing = (*wanted & chunk_pages) - *resident - self.prepared_in(memory);
+        if missing.is_empty() {
+            Zeroing::Nothing
+        } else if resident_there.intersects(&chunk_pages) {
+            Zeroing::Pages(missing)
+        } else {
+            Zeroing::Chunk(chunk)
+        }
+    }
+
+    /// Records that `pages` of `memory` were zeroed or copied to.
+    pub fn prepare(&mut self, memory: Memory, pages: &PageMask) {
+        let pages = *pages & self.whole();
+        if let Some(p) = self.prepared.iter_mut().find(|p| p.memory == memory) {
+            p.pages |= pages;
+        }
+    }
+
+    /// Records that `pages` were made resident for an access or by UVM_MIGRATE:
+    /// they are live. Not for an eviction, which accesses nothing.
+    pub fn accessed(&mut self, pages: &PageMask) {
+        self.lazy -= *pages;
+        self.eager -= *pages;
+    }
+
+    // Reclaim of a chunk.
+
+    /// Which of the pages of `region`, resident in the memory that loses its chunk,
+    /// are lazily discarded. The caller unmaps them and takes away their residency
+    /// there, copies only the others, and calls [`BlockState::dropped`] with those
+    /// that are then resident nowhere.
+    pub fn needless(&self, region: Region, resident_there: &PageMask) -> PageMask {
+        self.lazy & *resident_there & region.into()
+    }
+
+    /// Records that `memory` gave up the chunk that backed `region`.
+    pub fn released(&mut self, memory: Memory, region: Region) {
+        if let Some(p) = self.prepared.iter_mut().find(|p| p.memory == memory) {
+            p.pages -= region.into();
+        }
+    }
+
+    // Life of the block.
+
+    /// Splits the block: this state keeps the pages before `at`, the returned one
+    /// has the others, renumbered from 0. Changes nothing if it fails.
+    pub fn split(&mut self, at: u16) -> Result<Self, OutOfMemory> {
+        let at = at.min(self.pages);
+        let mut upper = Self::new(self.pages - at);
+        upper.lazy = self.lazy.shifted_down(at);
+        upper.eager = self.eager.shifted_down(at);
+        upper.prepared = TryVec::with_capacity(self.prepared.len())?;
+        for p in self.prepared.iter() {
+            upper.prepared.push(Prepared {
+                memory: p.memory,
+                pages: p.pages.shifted_down(at),
+            })?;
+        }
+        self.pages = at;
+        let keep = self.whole();
+        self.lazy &= keep;
+        self.eager &= keep;
+        for p in self.prepared.iter_mut() {
+            p.pages &= keep;
+        }
+        Ok(upper)
+    }
+
+    /// Whether no page is discarded. The state may then be dropped: a page that is
+    /// resident nowhere was either never touched, and upstream zeroed it wherever
+    /// the block has a chunk, or its chunks came later and were zeroed likewise.
+    pub fn is_idle(&self) -> bool {
+        self.lazy.is_empty() && self.eager.is_empty()
+    }
+
+    /// What `page` is.
+    pub fn status(&self, page: u16) -> Status {
+        if self.lazy.test(page) {
+            Status::Lazy
+        } else if self.eager.test(page) {
+            Status::Eager
+        } else {
+            Status::Live
+        }
+    }
+
+    /// All pages that are discarded.
+    pub fn discarded(&self) -> PageMask {
+        self.lazy | self.eager
+    }
+
+    /// The pages that may be handed out from `memory` as they are; none if it is
+    /// not tracked.
+    pub fn prepared_in(&self, memory: Memory) -> PageMask {
+        let found = self.prepared.iter().find(|p| p.memory == memory);
+        found.map_or(PageMask::EMPTY, |p| p.pages)
+    }
+
+    fn whole(&self) -> PageMask {
+        Region::new(0, self.pages).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;
