@@ -8,5 +8,6 @@
 
 pub mod discard;
 pub mod evict;
+pub mod fault;
 pub mod mask;
 pub mod stats;
