@@ -62,6 +62,10 @@ test-host: ## only what needs no VM
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug
 
+.PHONY: bench
+bench: deps ## guest instructions per fault and per eviction, baseline against ours
+	@scripts/bench.sh
+
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)
 	@rm -rf out target

@@ -12,9 +12,21 @@ fn copies_are_counted_by_direction_and_cause() {
     c.copied(Direction::GpuToHost, Cause::Eviction, 2 << 20);
     c.copied(Direction::GpuToHost, Cause::Eviction, 2 << 20);
     let s = c.snapshot();
-    assert_eq!(s.host_to_gpu[Cause::Fault as usize], Traffic { bytes: 65536, pages: 16 });
+    assert_eq!(
+        s.host_to_gpu[Cause::Fault as usize],
+        Traffic {
+            bytes: 65536,
+            pages: 16
+        }
+    );
     assert_eq!(s.host_to_gpu[Cause::Prefetch as usize].pages, 1);
-    assert_eq!(s.gpu_to_host[Cause::Eviction as usize], Traffic { bytes: 4 << 20, pages: 1024 });
+    assert_eq!(
+        s.gpu_to_host[Cause::Eviction as usize],
+        Traffic {
+            bytes: 4 << 20,
+            pages: 1024
+        }
+    );
     assert_eq!(s.gpu_to_gpu, [Traffic::default(); CAUSES]);
 }
 
@@ -60,8 +72,13 @@ fn the_text_fits_a_terminal_and_says_everything() {
     let text: String = format!("{}", c.snapshot());
     assert!(text.lines().all(|l| l.len() <= 80), "{text}");
     let number = |name: &str| -> u64 {
-        let line = text.lines().find(|l| l.split_whitespace().next() == Some(name));
-        line.and_then(|l| l.split_whitespace().nth(1)).unwrap().parse().unwrap()
+        let line = text
+            .lines()
+            .find(|l| l.split_whitespace().next() == Some(name));
+        line.and_then(|l| l.split_whitespace().nth(1))
+            .unwrap()
+            .parse()
+            .unwrap()
     };
     assert_eq!(number("faults"), 12);
     assert_eq!(number("duplicates"), 5);

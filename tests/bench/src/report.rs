@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Pairs the measurements of the two drivers: medians and their ratio.
+
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// One row of `out/bench.json`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// Of `baseline` and `ours`.
+    pub unit: String,
+    /// Median with the unmodified driver.
+    pub baseline: f64,
+    /// Median with ours.
+    pub ours: f64,
+    /// `ours / baseline`.
+    pub ratio: f64,
+}
+
+/// `out/bench.json`.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Table {
+    /// In the order in which they were measured.
+    pub rows: Vec<Row>,
+}
+
+/// Reads measurements, prints the table and writes it as JSON.
+pub fn run(from: &Path, to: &Path) -> Result<()> {
+    let text = fs::read_to_string(from).with_context(|| format!("reading {}", from.display()))?;
+    let table = pair(&text)?;
+    println!(
+        "{:<24} {:<20} {:>12} {:>12} {:>7}",
+        "row", "unit", "baseline", "ours", "ratio"
+    );
+    for r in &table.rows {
+        println!(
+            "{:<24} {:<20} {:>12.0} {:>12.0} {:>7.3}",
+            r.name, r.unit, r.baseline, r.ours, r.ratio
+        );
+    }
+    fs::write(to, serde_json::to_string_pretty(&table)? + "\n")
+        .with_context(|| format!("writing {}", to.display()))
+}
+
+fn pair(text: &str) -> Result<Table> {
+    let mut order: Vec<(&str, &str)> = Vec::new();
+    let mut values: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for line in text.lines().filter(|l| !l.is_empty()) {
+        let parts: Vec<&str> = line.split('\t').collect();
+        let [driver, name, unit, value] = parts[..] else {
+            anyhow::bail!("not a measurement: '{line}'");
+        };
+        if !order.iter().any(|(n, _)| *n == name) {
+            order.push((name, unit));
+        }
+        values
+            .entry((driver, name))
+            .or_default()
+            .push(value.parse()?);
+    }
+    let mut rows = Vec::new();
+    for (name, unit) in order {
+        let mut of = |driver| {
+            let v = values.remove(&(driver, name));
+            v.map(median)
+                .with_context(|| format!("{name} was not measured for {driver}"))
+        };
+        let (baseline, ours) = (of("upstream")?, of("rust")?);
+        ensure!(baseline > 0.0, "{name}: the baseline is 0");
+        let (name, unit) = (name.to_owned(), unit.to_owned());
+        rows.push(Row {
+            name,
+            unit,
+            baseline,
+            ours,
+            ratio: ours / baseline,
+        });
+    }
+    ensure!(!rows.is_empty(), "nothing was measured");
+    Ok(Table { rows })
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    let m = v.len() / 2;
+    match v.len() % 2 {
+        0 => (v[m - 1] + v[m]) / 2.0,
+        _ => v[m],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_paired_by_row() {
+        let text = "upstream\ta\tn\t4\nupstream\ta\tn\t2\nupstream\ta\tn\t9\nrust\ta\tn\t2\n";
+        let rows = pair(text).unwrap().rows;
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (rows[0].baseline, rows[0].ours, rows[0].ratio),
+            (4.0, 2.0, 0.5)
+        );
+    }
+
+    #[test]
+    fn a_row_without_its_pair_is_an_error() {
+        assert!(pair("upstream\ta\tn\t4\n").is_err());
+        assert!(pair("").is_err());
+        assert!(pair("what\n").is_err());
+    }
+
+    #[test]
+    fn an_even_number_has_a_middle_too() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ladder: NVIDIA's built-in tests, from those that need no GPU to those that
+//! need two, with a GPU really registered, and after each a look at the kernel
+//! log. `docs/vgpu.md` lists what cannot pass on which GPU.
+//!
+//! Needs nvidia-uvm.ko with `uvm_enable_builtin_tests=1`, and vgpu.ko.
+
+mod internal;
+mod logic;
+mod pair;
+mod user;
+
+use std::process::ExitCode;
+
+use uvm_suite::{Allowed, Suite};
+use vgpu_client::{Process, Vgpu};
+
+const HELP: &str = "usage: ladder [--full] [--only TEXT]
+  --full        NVIDIA's long forms of the stress tests as well
+  --only TEXT   only tests whose name holds TEXT, such as 'step 7'
+";
+
+/// What the command line says.
+struct Options {
+    full: bool,
+    only: Option<String>,
+}
+
+fn options() -> Result<Options, lexopt::Error> {
+    use lexopt::prelude::*;
+    let mut options = Options {
+        full: false,
+        only: None,
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("full") => options.full = true,
+            Long("only") => options.only = Some(parser.value()?.string()?),
+            Long("help") => {
+                print!("{HELP}");
+                std::process::exit(0);
+            }
+            _ => return Err(argument.unexpected()),
+        }
+    }
+    Ok(options)
+}
+
+/// What NVIDIA's tests say on purpose.
+const NONE: &[Allowed] = &[];
+const SEMAPHORE: &[Allowed] = &[Allowed {
+    text: "MAX_JUMP",
+    times: 10,
+}];
+const CHANNEL: &[Allowed] = &[
+    Allowed {
+        text: "completed_value",
+        times: 2,
+    },
+    // The test makes a channel fail, and UVM says so.
+    Allowed {
+        text: "0xffffffff",
+        times: 8,
+    },
+    Allowed {
+        text: "Channel error",
+        times: 8,
+    },
+    Allowed {
+        text: "channel error",
+        times: 8,
+    },
+];
+const PAGE_TREE: &[Allowed] = &[Allowed {
+    text: "max_vidmem_page_size & page_sizes()",
+    times: 100,
+}];
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprint!("ladder: {error}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut suite = Suite::new("ladder", options.only.clone());
+    if !suite.test(
+        "step 0: the driver and the software GPU are there",
+        NONE,
+        || {
+            Process::new()?;
+            Vgpu::open()?.info(0)?;
+            Ok(uvm_suite::Pass::Ok)
+        },
+    ) {
+        return suite.finish();
+    }
+    logic::run(&mut suite);
+    internal::run(&mut suite, options.full);
+    user::run(&mut suite);
+    pair::run(&mut suite);
+    suite.finish()
+}

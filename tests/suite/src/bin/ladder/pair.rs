@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Step 19: two GPUs, without a link between them.
+
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::{self, BareTest};
+use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
+
+use crate::{NONE, SEMAPHORE};
+
+pub(crate) fn run(suite: &mut Suite) {
+    let two = Vgpu::open()
+        .and_then(|v| v.info(0))
+        .is_ok_and(|info| info.gpu_count >= 2);
+    let with_two = |test: fn(Process, [Gpu; 2]) -> Outcome| {
+        move || -> Outcome {
+            if !two {
+                skip!("one GPU; run with GPUS=2");
+            }
+            let process = Process::new()?;
+            let gpus = [process.gpu(0)?, process.gpu(1)?];
+            test(process, gpus)
+        }
+    };
+    for (test, allowed) in [
+        (BareTest::GPU_SEMAPHORE_SANITY, SEMAPHORE),
+        (BareTest::TRACKER_SANITY, NONE),
+        (BareTest::MEM_SANITY, NONE),
+        (BareTest::CPU_CHUNK_API, NONE),
+        (BareTest::PMM_INDIRECT_PEERS, NONE),
+    ] {
+        suite.test(
+            &format!("step 19: {}, two GPUs", test.name),
+            allowed,
+            || {
+                if !two {
+                    skip!("one GPU; run with GPUS=2");
+                }
+                let process = Process::new()?;
+                let _gpus = [process.gpu(0)?, process.gpu(1)?];
+                process.run(test)?;
+                Ok(Pass::Ok)
+            },
+        );
+    }
+    suite.test(
+        "step 19: UVM_TEST_PMM_ASYNC_ALLOC, two GPUs",
+        NONE,
+        with_two(async_alloc),
+    );
+    suite.test("step 19: UVM_TEST_PEER_REF_COUNT", NONE, with_two(peers));
+    suite.test("step 19: UVM_TEST_PEER_IDENTITY_MAPPINGS", NONE, || {
+        skip!("needs peer access, and the software GPUs have no link (docs/vgpu.md)")
+    });
+    suite.test(
+        "step 19: data goes from GPU to GPU through the host",
+        NONE,
+        with_two(relay),
+    );
+    suite.test(
+        "step 19: no leak on either GPU",
+        NONE,
+        with_two(|process, gpus| {
+            for gpu in &gpus {
+                process.check_leak(gpu.uuid(), BLOCK)?;
+            }
+            Ok(Pass::Ok)
+        }),
+    );
+}
+
+fn async_alloc(process: Process, gpus: [Gpu; 2]) -> Outcome {
+    for gpu in &gpus {
+        process.call(&mut uvm::PmmAsyncAlloc {
+            gpu: gpu.uuid(),
+            num_chunks: 8,
+            num_work_iterations: 2,
+            rm_status: 0,
+        })?;
+    }
+    Ok(Pass::Ok)
+}
+
+fn peers(process: Process, gpus: [Gpu; 2]) -> Outcome {
+    let [a, b] = [gpus[0].uuid(), gpus[1].uuid()];
+    let mut count = uvm::PeerRefCount {
+        gpu1: a,
+        gpu2: b,
+        ..Default::default()
+    };
+    process.call(&mut count)?;
+    ensure!(
+        count.ref_count == 0,
+        "{} peers without a link",
+        count.ref_count
+    );
+    let linked = process.call(&mut uvm::EnablePeerAccess { a, b, rm_status: 0 });
+    ensure!(linked.is_err(), "peer access was granted without a link");
+    Ok(Pass::Ok)
+}
+
+fn relay(process: Process, gpus: [Gpu; 2]) -> Outcome {
+    let words = (2 * BLOCK / 8) as usize;
+    let buffer = Buffer::<u64>::managed(&process, words)?;
+    buffer.fill(|i| i as u64);
+    for round in 1..=6u64 {
+        let gpu = &gpus[round as usize % 2];
+        let kernel = Kernel::new()
+            .op(Op::check(&buffer).pattern(round - 1, 1).warps(16))
+            .op(Op::atomic_add(&buffer).pattern(1, 0).warps(16).barrier());
+        gpu.launch(&kernel)?.wait()?.ok()?;
+        let residency = process.residency(buffer.address())?;
+        ensure!(
+            residency.resident == [gpu.uuid()],
+            "it is on {:?}",
+            residency.resident
+        );
+    }
+    match buffer.first_other(|i| i as u64 + 6) {
+        None => Ok(Pass::Ok),
+        Some((i, seen)) => Err(Failure::from(format!("element {i} is {seen}"))),
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the programs of this suite share: TAP output and the kernel's log.
+//!
+//! - `ladder`: NVIDIA's own tests, step by step, and what they do not reach.
+//! - `hazards`: fatal faults, injected errors, bad input.
+//! - `storms`: loading, registering and killing, a hundred times each.
+//! - `random`: a random program, checked against a model.
+//! - `demo`: the program of `make demo`.
+//!
+//! Each prints TAP and a last line `# N passed, N failed, N skipped`, and exits
+//! with 1 if anything failed.
+
+mod log;
+pub mod modules;
+mod tap;
+
+pub use log::{Allowed, KernelLog};
+pub use tap::{Failure, Outcome, Pass, Suite};
+
+/// Fails the test unless a condition holds.
+#[macro_export]
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::Failure::from(format!($($message)+)));
+        }
+    };
+}
+
+/// Ends the test as skipped, with a reason.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)+) => {
+        return Ok($crate::Pass::Skip(format!($($reason)+)))
+    };
+}

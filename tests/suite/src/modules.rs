@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Loading and unloading nvidia-uvm.ko and vgpu.ko, as `make vm` does it.
+
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use crate::Failure;
+
+/// A module that `make vm` names in the environment.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its name to the kernel.
+    pub name: &'static str,
+    file: String,
+    parameters: Vec<String>,
+}
+
+impl Module {
+    /// nvidia-uvm.ko, or `None` outside `make vm`.
+    pub fn uvm() -> Option<Self> {
+        let which = match env::var("DRIVER").as_deref() {
+            Ok("upstream") => "UVM_KO_UPSTREAM",
+            _ => "UVM_KO_RUST",
+        };
+        Self::from_env("nvidia_uvm", which, "UVM_ARGS")
+    }
+
+    /// vgpu.ko, or `None` outside `make vm`.
+    pub fn vgpu() -> Option<Self> {
+        Self::from_env("vgpu", "VGPU_KO", "VGPU_ARGS")
+    }
+
+    fn from_env(name: &'static str, file: &str, parameters: &str) -> Option<Self> {
+        let parameters = env::var(parameters).unwrap_or_default();
+        let parameters = parameters.split_whitespace().map(str::to_owned).collect();
+        Some(Self {
+            name,
+            file: env::var(file).ok()?,
+            parameters,
+        })
+    }
+
+    /// Loads it.
+    pub fn load(&self) -> Result<(), Failure> {
+        run(Command::new("insmod")
+            .arg(&self.file)
+            .args(&self.parameters))
+    }
+
+    /// Unloads it.
+    pub fn unload(&self) -> Result<(), Failure> {
+        run(Command::new("rmmod").arg(self.name))
+    }
+
+    /// Is it loaded?
+    pub fn is_loaded(&self) -> bool {
+        fs::metadata(format!("/sys/module/{}", self.name)).is_ok()
+    }
+}
+
+/// A parameter of a loaded module.
+pub fn parameter(module: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/sys/module/{module}/parameters/{name}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}: {}", error.trim()).into())
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The only unsafe code of this crate: ioctls, device nodes and mappings.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use bytemuck::AnyBitPattern;
+
+/// A call with a structure of the caller's.
+///
+/// The structure may hold an address only if the callee reads there, or if it is
+/// that of a [`Mapping`] the caller keeps for as long as the callee uses it. So
+/// this stays inside the crate.
+pub(crate) fn ioctl<T: AnyBitPattern>(
+    fd: BorrowedFd<'_>,
+    number: u32,
+    argument: &mut T,
+) -> io::Result<()> {
+    // SAFETY: `argument` is a live, exclusive T; the callees write at most
+    // size_of::<T>() bytes there (checked against their headers by the layout
+    // test), and any bytes are a valid T (AnyBitPattern).
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), u64::from(number), argument as *mut T) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// An argument that no call may accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadPointer {
+    /// Address 0.
+    Null,
+    /// A page without any access.
+    Unmapped,
+    /// Starts on a page, and goes on where nothing is mapped: 4 bytes can be read.
+    Tail,
+    /// A page that can only be read: what the kernel reads is all ones.
+    ReadOnly,
+    /// An address of the kernel.
+    Kernel,
+    /// The last bytes of the address space.
+    Wrapping,
+}
+
+impl BadPointer {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Null,
+        Self::Unmapped,
+        Self::Tail,
+        Self::ReadOnly,
+        Self::Kernel,
+        Self::Wrapping,
+    ];
+}
+
+/// A call for tests of bad input, with `bytes` as its structure, or with a bad
+/// pointer (`bytes` is then what a readable part of it holds).
+///
+/// For /dev/vgpu and the calls of `uvm_rust_ioctl.h` only: their structures hold
+/// no address that the kernel writes to.
+pub fn raw_ioctl(
+    fd: BorrowedFd<'_>,
+    number: u32,
+    bytes: &mut [u8],
+    bad: Option<BadPointer>,
+) -> io::Result<()> {
+    let pages = Mapping::anonymous(0, 2 * crate::PAGE as usize)?;
+    let (base, page) = (pages.address(), crate::PAGE as usize);
+    let fits = bytes.len().min(page);
+    // SAFETY: `base..base + page` is this function's own fresh writable mapping.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base as *mut u8, fits) };
+    let address = match bad {
+        None => bytes.as_mut_ptr() as usize,
+        Some(BadPointer::Null) => 0,
+        Some(BadPointer::Unmapped) => {
+            pages.protect(libc::PROT_NONE)?;
+            base
+        }
+        Some(BadPointer::Tail) => {
+            let start = base + page - 4;
+            // SAFETY: the four bytes before `base + page` are in the mapping.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start as *mut u8, 4) };
+            pages.protect_tail(page)?;
+            start
+        }
+        Some(BadPointer::ReadOnly) => {
+            pages.protect(libc::PROT_READ)?;
+            base
+        }
+        Some(BadPointer::Kernel) => 0xffff_8880_0000_0000,
+        Some(BadPointer::Wrapping) => usize::MAX - 7,
+    };
+    // SAFETY: `address` is a buffer of the caller's with room for any structure of
+    // these calls, or a place where the kernel's checked copies fail or end in
+    // this function's own mapping. The structures hold no address written to.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), u64::from(number), address) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Makes a character device node.
+pub(crate) fn mknod(path: &str, major: u32, minor: u32) -> io::Result<()> {
+    let path = CString::new(path)?;
+    // SAFETY: `path` is a terminated string that outlives the call.
+    let rc = unsafe {
+        libc::mknod(
+            path.as_ptr(),
+            libc::S_IFCHR | 0o666,
+            libc::makedev(major, minor),
+        )
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A mapping of memory that both the CPU and GPUs may change at any time.
+///
+/// Invariant: `base..base + len` is mapped, page aligned, and belongs to this
+/// object alone until it is dropped. It is zeroed or filled by the program, so
+/// its bytes are always initialised.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the object is only an address range that it owns; access goes through
+// atomics, which any thread may use.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method changes the object through a shared reference.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Managed memory: `fd` is a UVM file, which wants its offset to be the address.
+    pub(crate) fn managed(fd: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<Self> {
+        Self::map(address, len, libc::MAP_SHARED, fd.as_raw_fd())
+    }
+
+    /// Private zeroed memory, at `address` unless that is 0.
+    pub(crate) fn anonymous(address: usize, len: usize) -> io::Result<Self> {
+        Self::map(address, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    }
+
+    fn map(address: usize, len: usize, flags: i32, fd: i32) -> io::Result<Self> {
+        let (fixed, offset) = match address {
+            0 => (0, 0),
+            _ => (
+                libc::MAP_FIXED_NOREPLACE,
+                if fd < 0 { 0 } else { address as i64 },
+            ),
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: without MAP_FIXED this replaces no mapping of the program.
+        let base = unsafe {
+            libc::mmap(
+                address as *mut libc::c_void,
+                len,
+                protection,
+                flags | fixed,
+                fd,
+                offset,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, len })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    fn protect(&self, protection: i32) -> io::Result<()> {
+        // SAFETY: the range is this object's own, and its only user is
+        // `raw_ioctl`, which does not touch it afterwards.
+        if unsafe { libc::mprotect(self.base.as_ptr().cast(), self.len, protection) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn protect_tail(&self, from: usize) -> io::Result<()> {
+        let start = (self.address() + from) as *mut libc::c_void;
+        // SAFETY: as in `protect`, for the part behind `from`.
+        if unsafe { libc::mprotect(start, self.len - from, libc::PROT_NONE) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Asks for huge pages, or for none.
+    pub(crate) fn advise_huge(&self, huge: bool) -> io::Result<()> {
+        let advice = if huge {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        };
+        // SAFETY: this advice changes no contents.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// The mapping as 64-bit atomics.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: by the invariant the range is mapped, aligned and initialised for
+        // as long as `self` lives; atomics allow any other party to change it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The mapping as 32-bit atomics.
+    pub(crate) fn half_words(&self) -> &[AtomicU32] {
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 4) }
+    }
+
+    /// Copies `out.len()` words out, from word `first` on.
+    pub(crate) fn copy_words(&self, first: usize, out: &mut [u64]) {
+        for (to, from) in out.iter_mut().zip(&self.words()[first..]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this object's own, and nothing borrows it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

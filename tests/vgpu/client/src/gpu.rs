@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Software GPUs: as a device, and as a part of a process.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::uvm::{self, Uuid};
+use crate::vgpu::{self, Call};
+use crate::{ffi, Error, Kernel, NvStatus, Process, Report, Result};
+
+/// An open /dev/vgpu: a client of the software GPUs, without UVM.
+#[derive(Clone, Debug)]
+pub struct Vgpu(Arc<File>);
+
+impl Vgpu {
+    /// Opens the device.
+    pub fn open() -> Result<Self> {
+        match OpenOptions::new().read(true).write(true).open("/dev/vgpu") {
+            Ok(file) => Ok(Self(Arc::new(file))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Error::Missing(
+                "no /dev/vgpu: load vgpu.ko, or run under `make vm`".into(),
+            )),
+            Err(e) => Err(Error::os("open /dev/vgpu", e)),
+        }
+    }
+
+    /// The file, for tests of bad input.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn call<P: Call>(&self, params: &mut P) -> Result<()> {
+        params.set_size();
+        ffi::ioctl(self.fd(), P::NUMBER, params).map_err(|e| Error::os(P::NAME, e))
+    }
+
+    /// GPU number `gpu`, from 0. ENODEV beyond the last.
+    pub fn info(&self, gpu: u32) -> Result<vgpu::Info> {
+        let mut info = vgpu::Info {
+            gpu,
+            ..Default::default()
+        };
+        self.call(&mut info)?;
+        Ok(info)
+    }
+
+    /// What GPU `gpu` did since vgpu.ko was loaded.
+    pub fn stats(&self, gpu: u32) -> Result<vgpu::Stats> {
+        let mut stats = vgpu::Stats {
+            gpu,
+            ..Default::default()
+        };
+        self.call(&mut stats)?;
+        Ok(stats)
+    }
+
+    /// Makes something go wrong; see `struct vgpu_inject`.
+    pub fn inject(&self, mut what: vgpu::Inject) -> Result<vgpu::Inject> {
+        self.call(&mut what)?;
+        Ok(what)
+    }
+
+    /// Gives up an address space or a channel.
+    pub fn destroy(&self, handle: u32) -> Result<()> {
+        self.call(&mut vgpu::Destroy {
+            handle,
+            ..Default::default()
+        })
+    }
+
+    fn create_vaspace(&self, gpu: u32) -> Result<vgpu::VaspaceCreate> {
+        let mut create = vgpu::VaspaceCreate {
+            gpu,
+            ..Default::default()
+        };
+        self.call(&mut create)?;
+        Ok(create)
+    }
+
+    fn create_channel(&self, h_vaspace: u32) -> Result<vgpu::ChannelCreate> {
+        let mut create = vgpu::ChannelCreate {
+            h_vaspace,
+            ..Default::default()
+        };
+        self.call(&mut create)?;
+        Ok(create)
+    }
+}
+
+/// A GPU of a process: registered with UVM, with an address space and a channel.
+///
+/// UVM takes it all back when the process's last handle on it goes.
+#[derive(Debug)]
+pub struct Gpu {
+    process: Process,
+    vgpu: Vgpu,
+    index: u32,
+    info: vgpu::Info,
+    vaspace: VaSpace,
+    channel: Channel,
+}
+
+/// Names of an address space.
+#[derive(Clone, Copy, Debug)]
+pub struct VaSpace {
+    /// The open /dev/vgpu.
+    pub h_client: u32,
+    /// The address space.
+    pub h_vaspace: u32,
+}
+
+impl Process {
+    /// Registers GPU number `index`, and makes an address space and a channel on it.
+    pub fn gpu(&self, index: u32) -> Result<Gpu> {
+        let vgpu = Vgpu::open()?;
+        let info = vgpu.info(index)?;
+        self.register_gpu(info.uuid)?;
+        let space = vgpu.create_vaspace(index)?;
+        self.call(&mut uvm::RegisterGpuVaspace {
+            gpu: info.uuid,
+            rm_ctrl_fd: -1,
+            h_client: space.h_client,
+            h_vaspace: space.h_vaspace,
+            rm_status: 0,
+        })?;
+        let vaspace = VaSpace {
+            h_client: space.h_client,
+            h_vaspace: space.h_vaspace,
+        };
+        let channel = Channel::new(self, &vgpu, info.uuid, vaspace)?;
+        Ok(Gpu {
+            process: self.clone(),
+            vgpu,
+            index,
+            info,
+            vaspace,
+            channel,
+        })
+    }
+}
+
+impl Gpu {
+    /// Its number, from 0.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its name to UVM.
+    pub fn uuid(&self) -> Uuid {
+        self.info.uuid
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &vgpu::Info {
+        &self.info
+    }
+
+    /// The device behind it.
+    pub fn device(&self) -> &Vgpu {
+        &self.vgpu
+    }
+
+    /// Its address space.
+    pub fn vaspace(&self) -> VaSpace {
+        self.vaspace
+    }
+
+    /// Its first channel.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// What the device did since vgpu.ko was loaded, for all its users.
+    pub fn stats(&self) -> Result<vgpu::Stats> {
+        self.vgpu.stats(self.index)
+    }
+
+    /// Another channel, whose kernels run beside the first one's.
+    pub fn new_channel(&self) -> Result<Channel> {
+        Channel::new(&self.process, &self.vgpu, self.uuid(), self.vaspace)
+    }
+
+    /// Queues a kernel on the first channel.
+    pub fn launch(&self, kernel: &Kernel) -> Result<Launch<'_>> {
+        self.channel.launch(kernel)
+    }
+
+    /// Where the page tables lead for `va`; see `struct vgpu_translate`.
+    pub fn translate(&self, va: u64) -> Result<vgpu::Translate> {
+        let h_vaspace = self.vaspace.h_vaspace;
+        let mut translate = vgpu::Translate {
+            h_vaspace,
+            va,
+            ..Default::default()
+        };
+        self.vgpu.call(&mut translate)?;
+        Ok(translate)
+    }
+
+    /// Makes UVM give up the 2 MiB chunk that backs `va`. False if nothing was
+    /// evicted.
+    pub fn evict(&self, va: u64) -> Result<bool> {
+        let mut evict = uvm::EvictChunk {
+            gpu: self.uuid(),
+            mode: 2,
+            address: va,
+            ..Default::default()
+        };
+        self.process.call(&mut evict)?;
+        Ok(evict.evicted != 0)
+    }
+
+    /// Makes UVM give up the chunk it would choose. False if there was none.
+    pub fn evict_any(&self) -> Result<bool> {
+        let mut evict = uvm::EvictChunk {
+            gpu: self.uuid(),
+            mode: 1,
+            ..Default::default()
+        };
+        self.process.call(&mut evict)?;
+        Ok(evict.evicted != 0)
+    }
+
+    /// Waits until UVM has handled all faults.
+    pub fn drain_faults(&self) -> Result<()> {
+        self.process.call(&mut uvm::DrainReplayableFaults {
+            gpu: self.uuid(),
+            timeout_ns: 20_000_000_000,
+            ..Default::default()
+        })
+    }
+
+    /// Takes channel, address space and GPU back from UVM, in this order.
+    pub fn unregister(self) -> Result<()> {
+        let gpu = self.uuid();
+        self.process.call(&mut uvm::UnregisterChannel {
+            gpu,
+            h_client: self.vaspace.h_client,
+            h_channel: self.channel.handle,
+            rm_status: 0,
+        })?;
+        self.process
+            .call(&mut uvm::UnregisterGpuVaspace { gpu, rm_status: 0 })?;
+        self.process
+            .call(&mut uvm::UnregisterGpu { gpu, rm_status: 0 })
+    }
+}
+
+/// A queue of kernels on one GPU.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    vgpu: Vgpu,
+    handle: u32,
+}
+
+impl Channel {
+    fn new(process: &Process, vgpu: &Vgpu, gpu: Uuid, space: VaSpace) -> Result<Self> {
+        let create = vgpu.create_channel(space.h_vaspace)?;
+        process.call(&mut uvm::RegisterChannel {
+            gpu,
+            rm_ctrl_fd: -1,
+            h_client: create.h_client,
+            h_channel: create.h_channel,
+            ..Default::default()
+        })?;
+        Ok(Self {
+            vgpu: vgpu.clone(),
+            handle: create.h_channel,
+        })
+    }
+
+    /// Its name, `h_channel`.
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Queues a kernel.
+    pub fn launch(&self, kernel: &Kernel) -> Result<Launch<'_>> {
+        let mut submit = vgpu::Submit {
+            h_channel: self.handle,
+            op_count: kernel.ops.len() as u32,
+            ops: kernel.ops.as_ptr() as u64,
+            op_size: size_of::<vgpu::Op>() as u32,
+            utlb_faults: kernel.utlb_faults,
+            ..Default::default()
+        };
+        // The ops are only read, and only during the call.
+        self.vgpu.call(&mut submit)?;
+        Ok(Launch {
+            channel: self,
+            fence: submit.fence,
+        })
+    }
+}
+
+/// A kernel that was queued. Dropping it does not stop the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    channel: &'a Channel,
+    fence: u64,
+}
+
+impl Launch<'_> {
+    /// The fence that names it.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Waits for its end, as long as it takes.
+    pub fn wait(&self) -> Result<Report> {
+        loop {
+            match self.wait_ns(vgpu::TIMEOUT_NEVER) {
+                Err(e) if e.errno() == Some(libc::EINTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits for its end at most so long; then the error is ETIMEDOUT.
+    pub fn wait_for(&self, limit: Duration) -> Result<Report> {
+        self.wait_ns(u64::try_from(limit.as_nanos()).unwrap_or(vgpu::TIMEOUT_NEVER))
+    }
+
+    fn wait_ns(&self, timeout_ns: u64) -> Result<Report> {
+        let mut wait = vgpu::Wait {
+            h_channel: self.channel.handle,
+            fence: self.fence,
+            timeout_ns,
+            ..Default::default()
+        };
+        self.channel.vgpu.call(&mut wait)?;
+        Ok(Report::from_wait(&wait))
+    }
+}
+
+impl vgpu::Info {
+    /// The name, for people.
+    pub fn name(&self) -> String {
+        let end = self
+            .name
+            .iter()
+            .position(|&b| b == 0)
+            .unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..end]).into_owned()
+    }
+
+    /// Bytes of GPU memory that UVM can have.
+    pub fn usable_bytes(&self) -> u64 {
+        self.vidmem_bytes - self.reserved_bytes
+    }
+}
+
+/// Turns an rmStatus into a result.
+pub(crate) fn check(call: &'static str, status: NvStatus) -> Result<()> {
+    match status {
+        NvStatus::OK => Ok(()),
+        status => Err(Error::Uvm { call, status }),
+    }
+}

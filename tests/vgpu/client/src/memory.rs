@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory that CPU and GPUs share.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::ffi::Mapping;
+use crate::{Error, Process, Result, BLOCK, PAGE};
+
+/// An element of a [`Buffer`]: `u32` or `u64`.
+pub trait Element: Copy + Default + PartialEq + private::Sealed + 'static {
+    /// Size in bytes.
+    const BYTES: u64;
+    #[doc(hidden)]
+    fn load(mapping: &Mapping, index: usize) -> Self;
+    #[doc(hidden)]
+    fn store(mapping: &Mapping, index: usize, value: Self);
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for u32 {}
+    impl Sealed for u64 {}
+}
+
+impl Element for u32 {
+    const BYTES: u64 = 4;
+    fn load(mapping: &Mapping, index: usize) -> Self {
+        mapping.half_words()[index].load(Ordering::Relaxed)
+    }
+    fn store(mapping: &Mapping, index: usize, value: Self) {
+        mapping.half_words()[index].store(value, Ordering::Relaxed);
+    }
+}
+
+impl Element for u64 {
+    const BYTES: u64 = 8;
+    fn load(mapping: &Mapping, index: usize) -> Self {
+        mapping.words()[index].load(Ordering::Relaxed)
+    }
+    fn store(mapping: &Mapping, index: usize, value: Self) {
+        mapping.words()[index].store(value, Ordering::Relaxed);
+    }
+}
+
+/// A run of elements that the CPU and GPUs can use, freed when dropped.
+///
+/// Starts on a 2 MiB boundary of its own, so that two buffers share no va_block.
+/// CPU accesses are relaxed atomics: a GPU kernel that has been waited for
+/// happened before, one that still runs may do anything in between.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    mapping: Mapping,
+    len: usize,
+    managed: bool,
+    of: PhantomData<T>,
+}
+
+/// Next address to give out. Far from where Linux puts anything on x86-64, and
+/// within the 47 bits of user space.
+static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
+
+/// Finds room for `bytes` and calls `map` with addresses until one is free.
+fn place(
+    bytes: usize,
+    map: impl Fn(usize) -> std::io::Result<Mapping>,
+) -> std::io::Result<Mapping> {
+    let step = bytes.next_multiple_of(BLOCK as usize) + BLOCK as usize;
+    loop {
+        match map(NEXT.fetch_add(step, Ordering::Relaxed)) {
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
+            done => return done,
+        }
+    }
+}
+
+impl<T: Element> Buffer<T> {
+    /// Managed memory of `process`, like cudaMallocManaged. `len` is in elements.
+    pub fn managed(process: &Process, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = place(bytes, |at| Mapping::managed(process.uvm_fd(), at, bytes))
+            .map_err(|e| Error::os(format!("mmap of {bytes} bytes of /dev/nvidia-uvm"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: true,
+            of: PhantomData,
+        })
+    }
+
+    /// Ordinary memory, like malloc; a GPU reaches it through HMM.
+    pub fn ordinary(len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = place(bytes, |at| Mapping::anonymous(at, bytes))
+            .map_err(|e| Error::os(format!("mmap of {bytes} bytes"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: false,
+            of: PhantomData,
+        })
+    }
+
+    fn bytes_for(len: usize) -> usize {
+        (len * T::BYTES as usize)
+            .next_multiple_of(PAGE as usize)
+            .max(PAGE as usize)
+    }
+
+    /// Lets the kernel use huge pages for ordinary memory, or not.
+    pub fn huge_pages(&self, huge: bool) -> Result<()> {
+        self.mapping
+            .advise_huge(huge)
+            .map_err(|e| Error::os("madvise", e))
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.len as u64 * T::BYTES
+    }
+
+    /// Is it managed memory, rather than ordinary?
+    pub fn is_managed(&self) -> bool {
+        self.managed
+    }
+
+    /// Address of the first element.
+    pub fn address(&self) -> u64 {
+        self.mapping.address() as u64
+    }
+
+    /// Address of element `index`.
+    pub fn address_of(&self, index: usize) -> u64 {
+        self.address() + index as u64 * T::BYTES
+    }
+
+    /// Element `index`. Panics beyond the end.
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.len, "element {index} of {}", self.len);
+        T::load(&self.mapping, index)
+    }
+
+    /// Changes element `index`. Panics beyond the end.
+    pub fn set(&self, index: usize, value: T) {
+        assert!(index < self.len, "element {index} of {}", self.len);
+        T::store(&self.mapping, index, value);
+    }
+
+    /// Sets every element.
+    pub fn fill(&self, value: impl Fn(usize) -> T) {
+        (0..self.len).for_each(|i| T::store(&self.mapping, i, value(i)));
+    }
+
+    /// The first element that is not `value` of its index: (index, seen).
+    pub fn first_other(&self, value: impl Fn(usize) -> T) -> Option<(usize, T)> {
+        (0..self.len)
+            .map(|i| (i, T::load(&self.mapping, i)))
+            .find(|(i, seen)| *seen != value(*i))
+    }
+}
+
+impl Buffer<u64> {
+    /// The elements as atomics, for CPU atomics.
+    pub fn atomics(&self) -> &[AtomicU64] {
+        &self.mapping.words()[..self.len]
+    }
+
+    /// Copies elements from `first` on.
+    pub fn copy_out(&self, first: usize, out: &mut [u64]) {
+        assert!(first + out.len() <= self.len);
+        self.mapping.copy_words(first, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_memory_is_block_aligned_zeroed_and_freed() -> Result<()> {
+        let a = Buffer::<u64>::ordinary(1000)?;
+        let b = Buffer::<u32>::ordinary(1)?;
+        assert_eq!(a.address() % BLOCK, 0);
+        assert_ne!(a.address() / BLOCK, b.address() / BLOCK);
+        assert_eq!(a.first_other(|_| 0), None);
+        a.fill(|i| i as u64 * 3);
+        assert_eq!(a.get(999), 2997);
+        a.set(5, 1);
+        assert_eq!(a.first_other(|i| i as u64 * 3), Some((5, 1)));
+        assert_eq!((b.bytes(), b.len(), b.is_managed()), (4, 1, false));
+        Ok(())
+    }
+
+    #[test]
+    #[should_panic(expected = "element 4 of 4")]
+    fn an_index_beyond_the_end_is_caught() {
+        Buffer::<u64>::ordinary(4).unwrap().get(4);
+    }
+}

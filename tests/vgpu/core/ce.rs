@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Methods of the copy engine: copies, fills, and semaphores after them.
+//!
+//! UVM uses one line per launch, pitch layout, and for fills the remap unit with
+//! constants; anything else is an error.
+
+use super::bits::bit32;
+use super::bits::field32;
+use super::bits::join;
+use super::channel::Channel;
+use super::channel::Trouble;
+use super::gpu::Hw;
+use super::machine::Loc;
+use super::machine::Machine;
+use super::machine::Space;
+
+/// Methods, by address.
+mod method {
+    pub(super) const SET_SEMAPHORE_A: u32 = 0x240;
+    pub(super) const SET_SEMAPHORE_B: u32 = 0x244;
+    pub(super) const SET_SEMAPHORE_PAYLOAD: u32 = 0x248;
+    pub(super) const SET_SRC_PHYS_MODE: u32 = 0x260;
+    pub(super) const SET_DST_PHYS_MODE: u32 = 0x264;
+    pub(super) const LAUNCH_DMA: u32 = 0x300;
+    pub(super) const OFFSET_IN_UPPER: u32 = 0x400;
+    pub(super) const OFFSET_IN_LOWER: u32 = 0x404;
+    pub(super) const OFFSET_OUT_UPPER: u32 = 0x408;
+    pub(super) const OFFSET_OUT_LOWER: u32 = 0x40c;
+    pub(super) const LINE_LENGTH_IN: u32 = 0x418;
+    pub(super) const SET_REMAP_CONST_A: u32 = 0x700;
+    pub(super) const SET_REMAP_CONST_B: u32 = 0x704;
+    pub(super) const SET_REMAP_COMPONENTS: u32 = 0x708;
+}
+
+/// The registers that a launch reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CopyEngine {
+    semaphore: (u32, u32),
+    payload: u32,
+    source_mode: u32,
+    target_mode: u32,
+    from: (u32, u32),
+    to: (u32, u32),
+    length: u32,
+    constants: [u32; 2],
+    components: u32,
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+enum Side {
+    Virtual(u64),
+    Physical(Loc),
+}
+
+impl Side {
+    fn physical(self) -> Option<Loc> {
+        match self {
+            Self::Virtual(_) => None,
+            Self::Physical(at) => Some(at),
+        }
+    }
+}
+
+impl CopyEngine {
+    fn register(&mut self, address: u32) -> Option<&mut u32> {
+        Some(match address {
+            method::SET_SEMAPHORE_A => &mut self.semaphore.0,
+            method::SET_SEMAPHORE_B => &mut self.semaphore.1,
+            method::SET_SEMAPHORE_PAYLOAD => &mut self.payload,
+            method::SET_SRC_PHYS_MODE => &mut self.source_mode,
+            method::SET_DST_PHYS_MODE => &mut self.target_mode,
+            method::OFFSET_IN_UPPER => &mut self.from.0,
+            method::OFFSET_IN_LOWER => &mut self.from.1,
+            method::OFFSET_OUT_UPPER => &mut self.to.0,
+            method::OFFSET_OUT_LOWER => &mut self.to.1,
+            method::LINE_LENGTH_IN => &mut self.length,
+            method::SET_REMAP_CONST_A => &mut self.constants[0],
+            method::SET_REMAP_CONST_B => &mut self.constants[1],
+            method::SET_REMAP_COMPONENTS => &mut self.components,
+            _ => return None,
+        })
+    }
+
+    /// The bytes a fill repeats, and how many of them: components of 1 to 4 bytes,
+    /// each from one of the constants.
+    fn pattern(&self) -> Result<([u8; 16], usize), Trouble> {
+        let size = field32(self.components, 17, 16) as usize + 1;
+        let count = field32(self.components, 25, 24) as usize + 1;
+        let mut bytes = [0; 16];
+        for i in 0..count {
+            let constant = match field32(self.components, 4 * i as u32 + 2, 4 * i as u32) {
+                4 => self.constants[0],
+                5 => self.constants[1],
+                _ => return Err(Trouble::NotEmulated("remap from the source")),
+            };
+            bytes[i * size..][..size].copy_from_slice(&constant.to_le_bytes()[..size]);
+        }
+        Ok((bytes, size * count))
+    }
+}
+
+fn side(physical: bool, mode: u32, (high, low): (u32, u32)) -> Result<Side, Trouble> {
+    let address = join(high, low);
+    if !physical {
+        return Ok(Side::Virtual(address));
+    }
+    Ok(Side::Physical(match field32(mode, 1, 0) {
+        0 => Loc::vidmem(address),
+        1 | 2 => Loc::sysmem(address),
+        _ => return Err(Trouble::NotEmulated("peer memory")),
+    }))
+}
+
+impl Channel {
+    /// Executes a method of the copy engine.
+    pub(super) fn ce_method<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        address: u32,
+        value: u32,
+    ) -> Result<(), Trouble> {
+        if address == method::LAUNCH_DMA {
+            return self.launch(hw, value);
+        }
+        *self.ce.register(address).ok_or(Trouble::UnknownMethod)? = value;
+        Ok(())
+    }
+
+    fn launch<M: Machine>(&mut self, hw: &mut Hw<M>, launch: u32) -> Result<(), Trouble> {
+        if bit32(launch, 9) {
+            return Err(Trouble::NotEmulated("launch of several lines"));
+        }
+        if field32(launch, 1, 0) != 0 {
+            if !bit32(launch, 7) || !bit32(launch, 8) {
+                return Err(Trouble::NotEmulated("block-linear layout"));
+            }
+            let to = side(bit32(launch, 13), self.ce.target_mode, self.ce.to)?;
+            if bit32(launch, 10) {
+                self.fill(hw, to)?;
+            } else {
+                let from = side(bit32(launch, 12), self.ce.source_mode, self.ce.from)?;
+                self.copy(hw, from, to)?;
+            }
+        }
+        if bit32(launch, 2) {
+            hw.stats.membars += 1;
+        }
+        let va = join(self.ce.semaphore.0, self.ce.semaphore.1);
+        let payload = self.ce.payload;
+        match (field32(launch, 4, 3), bit32(launch, 19)) {
+            (0, _) => Ok(()),
+            (1, true) if field32(launch, 17, 14) == 6 => self.increment(hw, va, payload),
+            (1, false) => self.release(hw, va, payload, false).map(drop),
+            (2, false) => self.release(hw, va, payload, true).map(drop),
+            _ => Err(Trouble::NotEmulated("semaphore reduction")),
+        }
+    }
+
+    fn fill<M: Machine>(&mut self, hw: &mut Hw<M>, to: Side) -> Result<(), Trouble> {
+        let (pattern, size) = self.ce.pattern()?;
+        let total = u64::from(self.ce.length) * size as u64;
+        let mut done = 0;
+        while done < total {
+            let (at, extent) = self.reach(hw, to, done, true, "fill target")?;
+            let n = extent.min(total - done);
+            hw.m.fill(at, n, &pattern[..size], done.checked_rem(size as u64).unwrap_or(0) as usize)
+                .map_err(Trouble::at("fill target"))?;
+            done += n;
+        }
+        hw.stats.ce_memsets += 1;
+        hw.stats.memset_bytes += total;
+        Ok(())
+    }
+
+    fn copy<M: Machine>(&mut self, hw: &mut Hw<M>, from: Side, to: Side) -> Result<(), Trouble> {
+        let total = u64::from(self.ce.length);
+        let mut done = 0;
+        while done < total {
+            let (source, m) = self.reach(hw, from, done, false, "copy source")?;
+            let (target, n) = self.reach(hw, to, done, true, "copy target")?;
+            let n = n.min(m).min(total - done);
+            hw.m.copy(target, source, n).map_err(Trouble::at("copy"))?;
+            done += n;
+        }
+        hw.stats.ce_copies += 1;
+        let counter = match (from.physical(), to.physical()) {
+            (Some(f), Some(t)) => match (f.space, t.space) {
+                (Space::Vidmem, Space::Vidmem) => &mut hw.stats.d2d_bytes,
+                (Space::Vidmem, _) => &mut hw.stats.d2h_bytes,
+                (_, Space::Vidmem) => &mut hw.stats.h2d_bytes,
+                _ => &mut hw.stats.h2h_bytes,
+            },
+            _ => &mut hw.stats.virtual_bytes,
+        };
+        *counter += total;
+        Ok(())
+    }
+
+    /// Where byte `offset` of a side is, and how many contiguous bytes follow.
+    fn reach<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        side: Side,
+        offset: u64,
+        write: bool,
+        what: &'static str,
+    ) -> Result<(Loc, u64), Trouble> {
+        match side {
+            Side::Virtual(va) => hw.locate(self.space, va.wrapping_add(offset), write, what),
+            Side::Physical(base) => {
+                let at = base.plus(offset);
+                match hw.m.extent(at) {
+                    0 => Err(Trouble::NotMemory(what, at)),
+                    n => Ok((at, n)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! UVM's channels: a ring of entries (GPFIFO), each a run of words (pushbuffer
+//! segment), which are methods for the host and the copy engine.
+//!
+//! A channel executes in order, until it has nothing to do, waits for a
+//! semaphore, or meets an error. An error stops it for good: UVM sees it in the
+//! error notifier, people in the log.
+
+use core::fmt;
+
+use super::bits::field32;
+use super::bits::join;
+use super::ce::CopyEngine;
+use super::gpu::Hw;
+use super::host::HostRegisters;
+use super::machine::load64;
+use super::machine::BadAddress;
+use super::machine::Loc;
+use super::machine::Machine;
+use super::machine::Slot;
+use super::space::Lost;
+use super::space::SpaceId;
+
+/// Names a channel of UVM's, from ChannelAllocate to ChannelDestroy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelId(pub u32);
+
+/// Where a channel's memory is, for UVM to write to.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelPlace {
+    /// The ring, 8 bytes an entry.
+    pub ring: Slot,
+    /// PUT, GET and the error notifier; see [`super::reg`].
+    pub control: Slot,
+}
+
+/// In the control page: what UVM wrote last.
+pub(super) const PUT: u64 = 0;
+/// In the control page: what was executed last.
+pub(super) const GET: u64 = 4;
+/// In the control page: RM's notification, whose status is its last 16 bits.
+pub(super) const NOTIFIER: u64 = 64;
+const NOTIFIER_STATUS: u64 = NOTIFIER + 12;
+const STATUS_ERROR: u32 = 0xffff << 16;
+
+const HOST_METHODS_END: u32 = 0x100;
+const SUBCHANNEL_CE: u32 = 4;
+const METHOD_NOP: u32 = 0x8;
+
+/// Whether a method is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Done,
+    /// It waits for a semaphore: execute it again later.
+    Blocked,
+}
+
+/// Why a channel stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    UnknownMethod,
+    /// A known method with an operation that is not emulated.
+    NotEmulated(&'static str),
+    BadHeader,
+    /// An address of the channel's address space; what it was for.
+    Lost(&'static str, u64, Lost),
+    /// A physical address.
+    NotMemory(&'static str, Loc),
+    /// Asked for by [`super::Gpu::inject`].
+    Injected,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod => write!(f, "unknown method"),
+            Self::NotEmulated(what) => write!(f, "{what} is not emulated"),
+            Self::BadHeader => write!(f, "no method header"),
+            Self::Lost(what, va, lost) => write!(f, "{what} at {va:#x}: {lost:?}"),
+            Self::NotMemory(what, at) => write!(f, "{what} at {at}, where there is no memory"),
+            Self::Injected => write!(f, "error injected"),
+        }
+    }
+}
+
+impl Trouble {
+    /// Makes a `map_err` for an access to memory.
+    pub(super) fn at(what: &'static str) -> impl Fn(BadAddress) -> Self {
+        move |bad| Self::NotMemory(what, bad.0)
+    }
+}
+
+/// How the address goes on after each word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Increase,
+    IncreaseOnce,
+    Stay,
+}
+
+/// The segment being executed.
+#[derive(Clone, Copy, Debug)]
+struct Push {
+    words: Loc,
+    len: u32,
+    next: u32,
+    /// Data words still to come for the last header.
+    count: u32,
+    mode: Mode,
+    subchannel: u32,
+    method: u32,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) id: ChannelId,
+    pub(super) space: SpaceId,
+    engine: u32,
+    entries: u32,
+    pub(super) place: ChannelPlace,
+    get: u32,
+    push: Option<Push>,
+    pub(super) stopped: bool,
+    blocked: bool,
+    pub(super) host: HostRegisters,
+    pub(super) ce: CopyEngine,
+}
+
+impl Channel {
+    pub(super) fn new(
+        id: ChannelId,
+        space: SpaceId,
+        engine: u32,
+        entries: u32,
+        place: ChannelPlace,
+    ) -> Self {
+        Self {
+            id,
+            space,
+            engine,
+            entries,
+            place,
+            get: 0,
+            push: None,
+            stopped: false,
+            blocked: false,
+            host: HostRegisters::default(),
+            ce: CopyEngine::default(),
+        }
+    }
+
+    /// Executes up to `segments` segments. True if there was anything to do.
+    pub(super) fn run<M: Machine>(&mut self, hw: &mut Hw<M>, segments: u32) -> bool {
+        let mut progress = false;
+        for _ in 0..segments {
+            if self.stopped {
+                break;
+            }
+            if self.push.is_none() {
+                match self.fetch(hw) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(t) => {
+                        self.fail(hw, t);
+                        return true;
+                    }
+                }
+                progress = true;
+            }
+            match self.execute(hw, &mut progress) {
+                Ok(Step::Done) => {
+                    self.push = None;
+                    if let Err(t) = self.advance(hw) {
+                        self.fail(hw, t);
+                    }
+                    progress = true;
+                }
+                Ok(Step::Blocked) => break,
+                Err(t) => {
+                    self.fail(hw, t);
+                    return true;
+                }
+            }
+        }
+        progress
+    }
+
+    /// Takes the next entry off the ring; false if there is none.
+    fn fetch<M: Machine>(&mut self, hw: &mut Hw<M>) -> Result<bool, Trouble> {
+        loop {
+            let control = Loc::buffer(self.place.control, PUT);
+            let put = hw.m.load32(control).map_err(Trouble::at("PUT"))?;
+            if put == self.get {
+                return Ok(false);
+            }
+            let entry = Loc::buffer(self.place.ring, u64::from(self.get) * 8);
+            let entry = load64(&hw.m, entry).map_err(Trouble::at("GPFIFO entry"))?;
+            let (low, high) = (entry as u32, (entry >> 32) as u32);
+            let len = field32(high, 30, 10);
+            if len != 0 {
+                let va = join(high & 0xff, low & !3);
+                let (words, extent) = hw.locate(self.space, va, false, "pushbuffer")?;
+                if extent < u64::from(len) * 4 {
+                    return Err(Trouble::NotMemory("end of pushbuffer", words.plus(extent)));
+                }
+                self.push = Some(Push {
+                    words,
+                    len,
+                    next: 0,
+                    count: 0,
+                    mode: Mode::Stay,
+                    subchannel: 0,
+                    method: 0,
+                });
+                hw.stats.pushes += 1;
+                return Ok(true);
+            }
+            // A control entry: only opcode 0, no operation, is used.
+            if high & 0xff != 0 {
+                return Err(Trouble::NotEmulated("GPFIFO control entry"));
+            }
+            self.advance(hw)?;
+        }
+    }
+
+    /// Moves GET on.
+    fn advance<M: Machine>(&mut self, hw: &Hw<M>) -> Result<(), Trouble> {
+        self.get = if self.get + 1 < self.entries { self.get + 1 } else { 0 };
+        let at = Loc::buffer(self.place.control, GET);
+        hw.m.store32(at, self.get).map_err(Trouble::at("GET"))
+    }
+
+    /// Executes the segment until its end or a semaphore.
+    fn execute<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        progress: &mut bool,
+    ) -> Result<Step, Trouble> {
+        while let Some(p) = self.push.filter(|p| p.next < p.len) {
+            let at = p.words.plus(u64::from(p.next) * 4);
+            let word = hw.m.load32(at).map_err(Trouble::at("pushbuffer"))?;
+            let (step, after) = if p.count == 0 {
+                self.header(hw, p, word)?
+            } else {
+                self.data(hw, p, word)?
+            };
+            if step == Step::Blocked {
+                if !self.blocked {
+                    hw.stats.semaphore_blocks += 1;
+                }
+                self.blocked = true;
+                return Ok(step);
+            }
+            self.blocked = false;
+            self.push = Some(after);
+            *progress = true;
+        }
+        Ok(Step::Done)
+    }
+
+    fn header<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        p: Push,
+        word: u32,
+    ) -> Result<(Step, Push), Trouble> {
+        let count = field32(word, 28, 16);
+        let mut after = Push {
+            next: p.next + 1,
+            count,
+            subchannel: field32(word, 15, 13),
+            method: field32(word, 11, 0) << 2,
+            ..p
+        };
+        // For the log, should it fail.
+        self.push = Some(Push { next: p.next, count: 0, ..after });
+        after.mode = match field32(word, 31, 29) {
+            1 => Mode::Increase,
+            3 => Mode::Stay,
+            5 => Mode::IncreaseOnce,
+            4 => {
+                after.count = 0;
+                let step = self.method(hw, after.subchannel, after.method, count)?;
+                return Ok((step, after));
+            }
+            _ => return Err(Trouble::BadHeader),
+        };
+        Ok((Step::Done, after))
+    }
+
+    fn data<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        p: Push,
+        word: u32,
+    ) -> Result<(Step, Push), Trouble> {
+        if p.method == METHOD_NOP {
+            // UVM hides page table entries and other data in NOPs.
+            let n = p.count.min(p.len - p.next);
+            hw.stats.methods += 1;
+            return Ok((Step::Done, Push { next: p.next + n, count: p.count - n, ..p }));
+        }
+        let step = self.method(hw, p.subchannel, p.method, word)?;
+        let (method, mode) = match p.mode {
+            Mode::Increase => (p.method + 4, Mode::Increase),
+            Mode::IncreaseOnce => (p.method + 4, Mode::Stay),
+            Mode::Stay => (p.method, Mode::Stay),
+        };
+        Ok((step, Push { next: p.next + 1, count: p.count - 1, method, mode, ..p }))
+    }
+
+    fn method<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        subchannel: u32,
+        method: u32,
+        value: u32,
+    ) -> Result<Step, Trouble> {
+        let step = if method < HOST_METHODS_END {
+            self.host_method(hw, method, value)?
+        } else if subchannel == SUBCHANNEL_CE {
+            self.ce_method(hw, method, value)?;
+            Step::Done
+        } else {
+            return Err(Trouble::UnknownMethod);
+        };
+        if step == Step::Done {
+            hw.stats.methods += 1;
+        }
+        Ok(step)
+    }
+
+    /// Stops the channel, tells UVM and the log.
+    pub(super) fn fail<M: Machine>(&mut self, hw: &mut Hw<M>, trouble: Trouble) {
+        self.stopped = true;
+        hw.stats.channel_errors += 1;
+        match trouble {
+            Trouble::UnknownMethod | Trouble::NotEmulated(_) => hw.stats.unknown_methods += 1,
+            Trouble::Lost(..) | Trouble::NotMemory(..) => hw.stats.bad_addresses += 1,
+            Trouble::BadHeader | Trouble::Injected => {}
+        }
+        let (method, subchannel, value) = match self.push {
+            Some(p) => {
+                let at = p.words.plus(u64::from(p.next) * 4);
+                (p.method, p.subchannel, hw.m.load32(at).unwrap_or(0))
+            }
+            None => (0, 0, 0),
+        };
+        hw.m.report(format_args!(
+            "vgpu{}: channel {} (engine {}), method {method:#x} of subchannel {subchannel}, \
+             word {value:#010x}: {trouble}; channel stopped",
+            hw.index, self.id.0, self.engine
+        ));
+        let status = Loc::buffer(self.place.control, NOTIFIER_STATUS);
+        if hw.m.store32(status, STATUS_ERROR).is_err() {
+            hw.m.report(format_args!("vgpu{}: no error notifier", hw.index));
+        }
+    }
+}

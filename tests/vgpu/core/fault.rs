@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The replayable fault buffer: a ring of 32-byte entries in memory that UVM
+//! reads, with GET and PUT in the registers.
+//!
+//! A full buffer takes nothing; the access is held back, as on hardware.
+
+use super::gpu::reg;
+use super::machine::BadAddress;
+use super::machine::Loc;
+use super::machine::Machine;
+use super::machine::Slot;
+use super::personality::Personality;
+use super::personality::UTLBS;
+use super::personality::UTLBS_PER_GPC;
+use super::walk::FaultType;
+use crate::mem::OutOfMemory;
+use crate::mem::TryVec;
+
+/// Bytes of an entry.
+pub(super) const ENTRY_BYTES: u64 = 32;
+/// GET and PUT count in their low 20 bits; UVM sets others to clear conditions.
+const INDEX_MASK: u32 = 0xf_ffff;
+/// MMU engine of the graphics engine's first sub-context.
+const ENGINE_GRAPHICS: u32 = 64;
+/// Slots of the set of outstanding pages: at least twice what µTLBs may have
+/// outstanding together.
+const SET: usize = 16384;
+/// Most outstanding faults of a µTLB; see [`SET`].
+pub(super) const UTLB_FAULTS_MAX: u32 = 512;
+
+/// How the faulting access wanted its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read = 0,
+    Write = 1,
+    Atomic = 2,
+    Prefetch = 3,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    /// Instance pointer of the channel.
+    pub(super) instance: u64,
+    pub(super) va: u64,
+    pub(super) kind: FaultType,
+    pub(super) access: Access,
+    /// µTLB, below [`UTLBS`].
+    pub(super) utlb: u32,
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// Written.
+    Written {
+        /// Its page had an entry already since the last replay.
+        duplicate: bool,
+    },
+    /// The buffer is full.
+    Full,
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub(super) struct FaultBuffer {
+    registers: Slot,
+    entries: Slot,
+    count: u32,
+    put: u32,
+    /// Faults each µTLB waits for, since the last replay.
+    outstanding: [u32; UTLBS as usize],
+    /// Pages faulted on since the last replay: hash table with linear probing of
+    /// (round, instance + page); entries of other rounds are free.
+    pages: TryVec<(u32, u64)>,
+    round: u32,
+    /// Injected: so many times to be found full.
+    pub(super) pretend_full: u64,
+}
+
+impl FaultBuffer {
+    pub(super) fn new<M: Machine>(
+        m: &mut M,
+        registers: Slot,
+        count: u32,
+    ) -> Result<Self, OutOfMemory> {
+        let pages = TryVec::filled(SET, (0, 0))?;
+        let entries = m.alloc(u64::from(count) * ENTRY_BYTES)?;
+        Ok(Self {
+            registers,
+            entries,
+            count,
+            put: 0,
+            outstanding: [0; UTLBS as usize],
+            pages,
+            round: 1,
+            pretend_full: 0,
+        })
+    }
+
+    /// The buffer of entries.
+    pub(super) fn slot(&self) -> Slot {
+        self.entries
+    }
+
+    /// Empties the buffer, before UVM takes it over.
+    pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
+        self.put = 0;
+        m.fill(Loc::buffer(self.entries, 0), u64::from(self.count) * ENTRY_BYTES, &[0], 0)?;
+        m.store32(Loc::buffer(self.registers, reg::FAULT_GET), 0)?;
+        m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), 0)?;
+        self.replay();
+        Ok(())
+    }
+
+    /// How many faults `utlb` waits for.
+    pub(super) fn outstanding(&self, utlb: u32) -> u32 {
+        self.outstanding[utlb as usize]
+    }
+
+    /// Everything that waited tries again: forgets who waits.
+    pub(super) fn replay(&mut self) {
+        self.outstanding = [0; UTLBS as usize];
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 {
+            self.pages.fill((0, 0));
+            self.round = 1;
+        }
+    }
+
+    /// Writes an entry.
+    pub(super) fn write<M: Machine>(
+        &mut self,
+        m: &M,
+        chip: &Personality,
+        fault: &Fault,
+    ) -> Result<Put, BadAddress> {
+        if self.pretend_full > 0 {
+            if self.pretend_full != u64::MAX {
+                self.pretend_full -= 1;
+            }
+            return Ok(Put::Full);
+        }
+        let next = if self.put + 1 < self.count { self.put + 1 } else { 0 };
+        let get = m.load32(Loc::buffer(self.registers, reg::FAULT_GET))? & INDEX_MASK;
+        if next == get {
+            return Ok(Put::Full);
+        }
+        let entry = Loc::buffer(self.entries, u64::from(self.put) * ENTRY_BYTES);
+        for (i, word) in encode(fault, chip, m.now_ns()).into_iter().enumerate() {
+            // The last word holds the valid bit; UVM may look at it before PUT.
+            m.store32(entry.plus(4 * i as u64), word)?;
+        }
+        m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), next)?;
+        self.put = next;
+        self.outstanding[fault.utlb as usize] += 1;
+        Ok(Put::Written { duplicate: self.remember(fault) })
+    }
+
+    /// Adds the fault's page to those of this round; true if it was among them.
+    fn remember(&mut self, fault: &Fault) -> bool {
+        let key = fault.va >> 12 ^ fault.instance << 16;
+        let mut i = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize % SET;
+        // At most UTLBS * UTLB_FAULTS_MAX = SET / 2 entries are of this round.
+        for _ in 0..SET {
+            let (round, page) = self.pages[i];
+            if round != self.round {
+                self.pages[i] = (self.round, key);
+                return false;
+            }
+            if page == key {
+                return true;
+            }
+            i = (i + 1) % SET;
+        }
+        false
+    }
+}
+
+fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
+    let va = fault.va & !0xfff;
+    let gpc = fault.utlb / UTLBS_PER_GPC;
+    let client = fault.utlb % UTLBS_PER_GPC * chip.clients_per_utlb;
+    let replayable = 1 << 7 | 1 << 30;
+    let valid = 1 << 31;
+    [
+        fault.instance as u32 & !0xfff,
+        (fault.instance >> 32) as u32,
+        va as u32,
+        (va >> 32) as u32,
+        now as u32,
+        (now >> 32) as u32,
+        ENGINE_GRAPHICS,
+        fault.kind as u32
+            | client << 8
+            | (fault.access as u32) << 16
+            | gpc << 24
+            | replayable
+            | valid,
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The software GPU's emulator as a host crate, for `cargo test`.
+//!
+//! `vgpu.ko` compiles the same files as its module [`emu`]. What differs between
+//! the two is [`mem`], which stands on `alloc` here and on the kernel's allocator
+//! there, and who implements [`emu::Machine`].
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[path = "emu.rs"]
+pub mod emu;
+#[cfg(test)]
+mod fake;
+pub mod mem;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Address spaces: UVM's own, where RM's buffers live as well, and the users'.
+
+use super::gpu::Error;
+use super::machine::Loc;
+use super::machine::Machine;
+use super::machine::Slot;
+use super::walk::walk;
+use super::walk::FaultType;
+use super::walk::Miss;
+use super::walk::Page;
+use super::walk::Pdb;
+use crate::mem::TryVec;
+
+/// Names an address space; never used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceId(pub u64);
+
+/// UVM leaves the addresses below to RM in its own address space.
+const RM_END: u64 = 128 << 40;
+/// Where RM's buffers start. Above what 32 bits reach, so that a truncated address
+/// leads nowhere, and far below 2^40, where channels' addresses end.
+const RM_FIRST: u64 = 1 << 32;
+const RM_LAST: u64 = 1 << 40;
+const RM_ALIGN: u64 = 1 << 16;
+
+/// Memory that RM gave UVM with an address in UVM's space.
+#[derive(Clone, Copy, Debug)]
+struct RmBuffer {
+    va: u64,
+    bytes: u64,
+    slot: Slot,
+}
+
+/// One address space. It exists from AddressSpaceCreate or DupAddressSpace to
+/// AddressSpaceDestroy.
+#[derive(Debug)]
+pub(super) struct AddressSpace {
+    pub(super) id: SpaceId,
+    /// The user's handle it was made from; `None` for UVM's own.
+    pub(super) h_vaspace: Option<u32>,
+    pub(super) pdb: Option<Pdb>,
+    buffers: TryVec<RmBuffer>,
+    next_va: u64,
+    /// Index of the buffer found last: channels go through one at a time.
+    last: usize,
+}
+
+impl AddressSpace {
+    pub(super) fn new(id: SpaceId, h_vaspace: Option<u32>) -> Self {
+        Self { id, h_vaspace, pdb: None, buffers: TryVec::new(), next_va: RM_FIRST, last: 0 }
+    }
+
+    /// Gives `slot`, `bytes` long, an address that is a multiple of `align`, a
+    /// power of two.
+    pub(super) fn add_buffer(&mut self, slot: Slot, bytes: u64, align: u64) -> Result<u64, Error> {
+        let align = align.max(RM_ALIGN);
+        let va = self.next_va.checked_next_multiple_of(align).ok_or(Error::Invalid)?;
+        let end = va.checked_add(bytes).filter(|&e| e <= RM_LAST).ok_or(Error::NoMemory)?;
+        self.buffers.push(RmBuffer { va, bytes, slot }).map_err(|_| Error::NoMemory)?;
+        self.next_va = end;
+        Ok(va)
+    }
+
+    /// Takes the buffer at `va` out.
+    pub(super) fn remove_buffer(&mut self, va: u64) -> Option<Slot> {
+        let i = self.buffers.iter().position(|b| b.va == va)?;
+        self.buffers.swap_remove(i).map(|b| b.slot)
+    }
+
+    /// Takes any buffer out.
+    pub(super) fn take_buffer(&mut self) -> Option<Slot> {
+        self.buffers.pop().map(|b| b.slot)
+    }
+
+    /// Where `va` lies in RM's buffers, and how far the buffer goes on.
+    fn find_buffer(&mut self, va: u64) -> Option<(Loc, u64)> {
+        let hit = |b: &RmBuffer| va >= b.va && va - b.va < b.bytes;
+        if !self.buffers.get(self.last).is_some_and(hit) {
+            self.last = self.buffers.iter().position(hit)?;
+        }
+        let b = self.buffers[self.last];
+        Some((Loc::buffer(b.slot, va - b.va), b.bytes - (va - b.va)))
+    }
+
+    /// Where an engine's access to `va` goes, and how many bytes from there are
+    /// contiguous.
+    pub(super) fn locate<M: Machine>(
+        &mut self,
+        m: &M,
+        va: u64,
+        write: bool,
+    ) -> Result<(Loc, u64), Lost> {
+        if self.h_vaspace.is_none() && va < RM_END {
+            return self.find_buffer(va).ok_or(Lost::NoBuffer);
+        }
+        let page = self.page(m, va).map_err(Lost::Miss)?;
+        if write && !page.writable {
+            return Err(Lost::Miss(Miss::Fault(FaultType::WriteToReadOnly)));
+        }
+        let offset = va & (page.bytes - 1);
+        let at = page.base.plus(offset);
+        let n = (page.bytes - offset).min(m.extent(at));
+        if n == 0 {
+            return Err(Lost::NotMemory(at));
+        }
+        Ok((at, n))
+    }
+
+    /// Walks the page tables.
+    pub(super) fn page<M: Machine>(&self, m: &M, va: u64) -> Result<Page, Miss> {
+        match self.pdb {
+            Some(pdb) => walk(m, pdb, va),
+            None => Err(Miss::Fault(FaultType::InvalidPde)),
+        }
+    }
+}
+
+/// Why an engine's address leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Below 128 TiB, but in none of RM's buffers.
+    NoBuffer,
+    /// The page tables have no page.
+    Miss(Miss),
+    /// The page is mapped to what is not memory.
+    NotMemory(Loc),
+}

@@ -1,0 +1,695 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What UVM asks of RM, nvidia.ko's resource manager: the interface of
+ * nv_uvm_interface.h, in flat calls of the emulator (vgpu_rs.h).
+ */
+#define pr_fmt(fmt) "vgpu: " fmt
+
+#include "vgpu.h"
+
+#include <linux/export.h>
+#include <linux/slab.h>
+
+static_assert(offsetof(NvNotification, status) == VGPU_NOTIFIER_STATUS);
+static_assert(sizeof(NvNotification) == 16);
+static_assert(sizeof(NvProcessorUuid) == 16);
+
+/*
+ * What UVM's handles point to. A device handle is the struct vgpu itself, as is
+ * the handle of its physical memory allocator.
+ */
+struct object {
+	struct vgpu *g;
+	u64 id;			/* address space, or channel */
+	u32 engine;		/* of a TSG */
+};
+
+static NV_STATUS to_nv(int err)
+{
+	switch (err) {
+	case 0:
+		return NV_OK;
+	case -ENOMEM:
+	case -ENOSPC:
+		return NV_ERR_NO_MEMORY;
+	case -EINVAL:
+		return NV_ERR_INVALID_ARGUMENT;
+	case -ENOENT:
+		return NV_ERR_OBJECT_NOT_FOUND;
+	case -EBUSY:
+		return NV_ERR_IN_USE;
+	case -EPIPE:
+		return NV_ERR_INVALID_STATE;
+	default:
+		return NV_ERR_GENERIC;
+	}
+}
+
+/* UVM can not be told, and did not expect it: people should know. */
+static void expect_ok(struct vgpu *g, const char *what, int err)
+{
+	if (err)
+		pr_err("vgpu%u: %s: error %d\n", g->index, what, -err);
+}
+
+static struct object *object_new(struct vgpu *g, u64 id, u32 engine)
+{
+	struct object *o = kzalloc(sizeof(*o), GFP_KERNEL);
+
+	if (o) {
+		o->g = g;
+		o->id = id;
+		o->engine = engine;
+	}
+	return o;
+}
+
+/* --- session, device, constants --- */
+
+NV_STATUS nvUvmInterfaceSessionCreate(uvmGpuSessionHandle *session, UvmPlatformInfo *platformInfo)
+{
+	static char session_object;
+
+	memset(platformInfo, 0, sizeof(*platformInfo));
+	*session = (void *)&session_object;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceSessionCreate);
+
+NV_STATUS nvUvmInterfaceSessionDestroy(uvmGpuSessionHandle session)
+{
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceSessionDestroy);
+
+NV_STATUS nvUvmInterfaceRegisterGpu(const NvProcessorUuid *gpuUuid, UvmGpuPlatformInfo *gpuInfo)
+{
+	struct vgpu *g = vgpu_find(gpuUuid);
+
+	if (!g)
+		return NV_ERR_GPU_UUID_NOT_FOUND;
+	gpuInfo->pci_dev = g->pci;
+	gpuInfo->dma_addressable_start = 0;
+	gpuInfo->dma_addressable_limit = (1ULL << 47) - 1;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceRegisterGpu);
+
+void nvUvmInterfaceUnregisterGpu(const NvProcessorUuid *gpuUuid)
+{
+}
+EXPORT_SYMBOL(nvUvmInterfaceUnregisterGpu);
+
+NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid,
+				   const UvmGpuClientInfo *pGpuClientInfo, UvmGpuInfo *pGpuInfo)
+{
+	struct vgpu *g = vgpu_find(gpuUuid);
+
+	if (!g)
+		return NV_ERR_GPU_UUID_NOT_FOUND;
+	memset(pGpuInfo, 0, sizeof(*pGpuInfo));
+	strscpy(pGpuInfo->name, g->chip.name, sizeof(g->chip.name));
+	pGpuInfo->uuid = g->uuid;
+	pGpuInfo->gpuArch = g->chip.architecture;
+	pGpuInfo->gpuImplementation = g->chip.implementation;
+	pGpuInfo->hostClass = g->chip.host_class;
+	pGpuInfo->ceClass = g->chip.ce_class;
+	pGpuInfo->computeClass = g->chip.compute_class;
+	pGpuInfo->subdeviceCount = 1;
+	pGpuInfo->virtMode = UVM_VIRT_MODE_NONE;
+	pGpuInfo->isSimulated = vgpu_is_simulated;
+	pGpuInfo->gpcCount = 4;
+	pGpuInfo->maxGpcCount = 4;
+	pGpuInfo->tpcCount = 16;
+	pGpuInfo->maxTpcPerGpcCount = 4;
+	pGpuInfo->sysmemLink = UVM_LINK_TYPE_PCIE;
+	pGpuInfo->sysmemLinkRateMBps = 15754;	/* PCIe 3 x16 */
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetGpuInfo);
+
+NV_STATUS nvUvmInterfaceDeviceCreate(uvmGpuSessionHandle session, const UvmGpuInfo *pGpuInfo,
+				     const NvProcessorUuid *gpuUuid, uvmGpuDeviceHandle *device,
+				     NvBool bCreateSmcPartition)
+{
+	struct vgpu *g = vgpu_find(gpuUuid);
+
+	if (!g)
+		return NV_ERR_GPU_UUID_NOT_FOUND;
+	if (bCreateSmcPartition)
+		return NV_ERR_NOT_SUPPORTED;
+	*device = (void *)g;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceDeviceCreate);
+
+void nvUvmInterfaceDeviceDestroy(uvmGpuDeviceHandle device)
+{
+}
+EXPORT_SYMBOL(nvUvmInterfaceDeviceDestroy);
+
+NV_STATUS nvUvmInterfaceQueryCaps(uvmGpuDeviceHandle device, UvmGpuCaps *caps)
+{
+	memset(caps, 0, sizeof(*caps));
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceQueryCaps);
+
+NV_STATUS nvUvmInterfaceQueryCopyEnginesCaps(uvmGpuDeviceHandle device, UvmGpuCopyEnginesCaps *caps)
+{
+	int i;
+
+	memset(caps, 0, sizeof(*caps));
+	/* One each that UVM will prefer for reads, for writes, and for the rest. */
+	for (i = 0; i < 3; i++) {
+		UvmGpuCopyEngineCaps *ce = &caps->copyEngineCaps[i];
+
+		ce->supported = 1;
+		ce->sysmem = 1;
+		ce->p2p = 1;
+		ce->sysmemRead = i == 0;
+		ce->sysmemWrite = i == 1;
+		ce->cePceMask = 1 << i;
+	}
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceQueryCopyEnginesCaps);
+
+NV_STATUS nvUvmInterfaceGetFbInfo(uvmGpuDeviceHandle device, UvmGpuFbInfo *fbInfo)
+{
+	struct vgpu *g = (void *)device;
+
+	memset(fbInfo, 0, sizeof(*fbInfo));
+	fbInfo->maxAllocatableAddress = g->vidmem_bytes - 1;
+	fbInfo->heapSize = (g->vidmem_bytes - VGPU_RESERVED_BYTES) >> 10;
+	fbInfo->reservedHeapSize = VGPU_RESERVED_BYTES >> 10;
+	fbInfo->maxVidmemPageSize = UVM_PAGE_SIZE_2M;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetFbInfo);
+
+NV_STATUS nvUvmInterfaceGetEccInfo(uvmGpuDeviceHandle device, UvmGpuEccInfo *eccInfo)
+{
+	memset(eccInfo, 0, sizeof(*eccInfo));
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetEccInfo);
+
+NV_STATUS nvUvmInterfaceServiceDeviceInterruptsRM(uvmGpuDeviceHandle device)
+{
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceServiceDeviceInterruptsRM);
+
+/* Two GPUs have no link to each other, and PCIe peer access is not offered. */
+NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
+				   UvmGpuP2PCapsParams *p2pCapsParams)
+{
+	memset(p2pCapsParams, 0, sizeof(*p2pCapsParams));
+	p2pCapsParams->p2pLink = UVM_LINK_TYPE_NONE;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetP2PCaps);
+
+/* --- address spaces and buffers --- */
+
+static NV_STATUS space_new(struct vgpu *g, int err, u64 id, uvmGpuAddressSpaceHandle *vaSpace,
+			   UvmGpuAddressSpaceInfo *info)
+{
+	struct object *o;
+
+	if (err)
+		return to_nv(err);
+	o = object_new(g, id, 0);
+	if (!o) {
+		vgpu_rs_space_destroy(g->rs, id);
+		return NV_ERR_NO_MEMORY;
+	}
+	memset(info, 0, sizeof(*info));
+	info->bigPageSize = UVM_PAGE_SIZE_64K;
+	info->time0Offset = vgpu_register(g, VGPU_REG_TIME_LOW);
+	info->time1Offset = vgpu_register(g, VGPU_REG_TIME_HIGH);
+	info->maxSubctxCount = 64;
+	*vaSpace = (void *)o;
+	return NV_OK;
+}
+
+NV_STATUS nvUvmInterfaceAddressSpaceCreate(uvmGpuDeviceHandle device, unsigned long long vaBase,
+					   unsigned long long vaSize, NvBool enableAts,
+					   uvmGpuAddressSpaceHandle *vaSpace,
+					   UvmGpuAddressSpaceInfo *vaSpaceInfo)
+{
+	struct vgpu *g = (void *)device;
+	u64 id = 0;
+	int err = vgpu_rs_space_create(g->rs, &id);
+
+	return space_new(g, err, id, vaSpace, vaSpaceInfo);
+}
+EXPORT_SYMBOL(nvUvmInterfaceAddressSpaceCreate);
+
+NV_STATUS nvUvmInterfaceDupAddressSpace(uvmGpuDeviceHandle device, NvHandle hUserClient,
+					NvHandle hUserVASpace, uvmGpuAddressSpaceHandle *vaSpace,
+					UvmGpuAddressSpaceInfo *vaSpaceInfo)
+{
+	struct vgpu *g = (void *)device;
+	u64 id = 0;
+	int err = vgpu_rs_space_dup(g->rs, hUserClient, hUserVASpace, &id);
+
+	return space_new(g, err, id, vaSpace, vaSpaceInfo);
+}
+EXPORT_SYMBOL(nvUvmInterfaceDupAddressSpace);
+
+void nvUvmInterfaceAddressSpaceDestroy(uvmGpuAddressSpaceHandle vaSpace)
+{
+	struct object *o = (void *)vaSpace;
+
+	expect_ok(o->g, "address space to destroy", vgpu_rs_space_destroy(o->g->rs, o->id));
+	kfree(o);
+}
+EXPORT_SYMBOL(nvUvmInterfaceAddressSpaceDestroy);
+
+NV_STATUS nvUvmInterfaceSetPageDirectory(uvmGpuAddressSpaceHandle vaSpace, NvU64 physAddress,
+					 unsigned numEntries, NvBool bVidMemAperture, NvU32 pasid)
+{
+	struct object *o = (void *)vaSpace;
+
+	return to_nv(vgpu_rs_space_set_pdb(o->g->rs, o->id, physAddress, bVidMemAperture));
+}
+EXPORT_SYMBOL(nvUvmInterfaceSetPageDirectory);
+
+NV_STATUS nvUvmInterfaceUnsetPageDirectory(uvmGpuAddressSpaceHandle vaSpace)
+{
+	struct object *o = (void *)vaSpace;
+
+	return to_nv(vgpu_rs_space_unset_pdb(o->g->rs, o->id));
+}
+EXPORT_SYMBOL(nvUvmInterfaceUnsetPageDirectory);
+
+/*
+ * UVM reaches these buffers by the address given and by CPU mapping only, so
+ * system memory will do for both kinds.
+ */
+static NV_STATUS buffer_alloc(uvmGpuAddressSpaceHandle vaSpace, NvLength length,
+			      UvmGpuPointer *gpuPointer, UvmGpuAllocInfo *allocInfo)
+{
+	struct object *o = (void *)vaSpace;
+	u64 align = max_t(u64, allocInfo->alignment, allocInfo->pageSize);
+	u64 va;
+	int err = vgpu_rs_buffer_alloc(o->g->rs, o->id, length, align, &va);
+
+	if (!err)
+		*gpuPointer = va;
+	return to_nv(err);
+}
+
+NV_STATUS nvUvmInterfaceMemoryAllocFB(uvmGpuAddressSpaceHandle vaSpace, NvLength length,
+				      UvmGpuPointer *gpuPointer, UvmGpuAllocInfo *allocInfo)
+{
+	return buffer_alloc(vaSpace, length, gpuPointer, allocInfo);
+}
+EXPORT_SYMBOL(nvUvmInterfaceMemoryAllocFB);
+
+NV_STATUS nvUvmInterfaceMemoryAllocSys(uvmGpuAddressSpaceHandle vaSpace, NvLength length,
+				       UvmGpuPointer *gpuPointer, UvmGpuAllocInfo *allocInfo)
+{
+	return buffer_alloc(vaSpace, length, gpuPointer, allocInfo);
+}
+EXPORT_SYMBOL(nvUvmInterfaceMemoryAllocSys);
+
+void nvUvmInterfaceMemoryFree(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gpuPointer)
+{
+	struct object *o = (void *)vaSpace;
+
+	expect_ok(o->g, "memory to free", vgpu_rs_buffer_free(o->g->rs, o->id, gpuPointer));
+}
+EXPORT_SYMBOL(nvUvmInterfaceMemoryFree);
+
+NV_STATUS nvUvmInterfaceMemoryCpuMap(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gpuPointer,
+				     NvLength length, void **cpuPtr, NvU64 pageSize)
+{
+	struct object *o = (void *)vaSpace;
+
+	return to_nv(vgpu_rs_buffer_map(o->g->rs, o->id, gpuPointer, length, cpuPtr));
+}
+EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuMap);
+
+void nvUvmInterfaceMemoryCpuUnMap(uvmGpuAddressSpaceHandle vaSpace, void *cpuPtr)
+{
+}
+EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuUnMap);
+
+/* --- UVM's channels --- */
+
+NV_STATUS nvUvmInterfaceTsgAllocate(uvmGpuAddressSpaceHandle vaSpace,
+				    const UvmGpuTsgAllocParams *allocParams, uvmGpuTsgHandle *tsg)
+{
+	struct object *space = (void *)vaSpace;
+	struct object *o;
+
+	if (allocParams->engineType != UVM_GPU_CHANNEL_ENGINE_TYPE_CE)
+		return NV_ERR_NOT_SUPPORTED;
+	o = object_new(space->g, space->id, allocParams->engineIndex);
+	if (!o)
+		return NV_ERR_NO_MEMORY;
+	*tsg = (void *)o;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceTsgAllocate);
+
+void nvUvmInterfaceTsgDestroy(uvmGpuTsgHandle tsg)
+{
+	kfree(tsg);
+}
+EXPORT_SYMBOL(nvUvmInterfaceTsgDestroy);
+
+NV_STATUS nvUvmInterfaceChannelAllocate(const uvmGpuTsgHandle tsg,
+					const UvmGpuChannelAllocParams *allocParams,
+					uvmGpuChannelHandle *channel, UvmGpuChannelInfo *channelInfo)
+{
+	struct object *t = (void *)tsg;
+	struct vgpu *g = t->g;
+	u32 entries = allocParams->numGpFifoEntries;
+	void *ring, *control;
+	struct object *o;
+	u32 id;
+	int err;
+
+	err = vgpu_rs_channel_create(g->rs, t->id, t->engine, entries, &id, &ring, &control);
+	if (err)
+		return to_nv(err);
+	o = object_new(g, id, t->engine);
+	if (!o) {
+		vgpu_rs_channel_destroy(g->rs, id);
+		return NV_ERR_NO_MEMORY;
+	}
+	memset(channelInfo, 0, sizeof(*channelInfo));
+	channelInfo->gpPut = control + VGPU_CHANNEL_PUT;
+	channelInfo->gpGet = control + VGPU_CHANNEL_GET;
+	channelInfo->errorNotifier = control + VGPU_CHANNEL_NOTIFIER;
+	channelInfo->gpFifoEntries = ring;
+	channelInfo->numGpFifoEntries = entries;
+	channelInfo->channelClassNum = g->chip.host_class;
+	channelInfo->hwRunlistId = t->engine;
+	channelInfo->hwChannelId = id;
+	channelInfo->workSubmissionOffset = vgpu_register(g, VGPU_REG_DOORBELL);
+	channelInfo->workSubmissionToken = id;
+	*channel = (void *)o;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceChannelAllocate);
+
+void nvUvmInterfaceChannelDestroy(uvmGpuChannelHandle channel)
+{
+	struct object *o = (void *)channel;
+
+	expect_ok(o->g, "channel to destroy", vgpu_rs_channel_destroy(o->g->rs, o->id));
+	kfree(o);
+}
+EXPORT_SYMBOL(nvUvmInterfaceChannelDestroy);
+
+/* --- users' channels --- */
+
+NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle hClient,
+				      NvHandle hChannel, void **retainedChannel,
+				      UvmGpuChannelInstanceInfo *channelInstanceInfo)
+{
+	struct object *space = (void *)vaSpace;
+	struct vgpu *g = space->g;
+	struct object *o = object_new(g, hChannel, 0);
+	u64 instance;
+	int err;
+
+	if (!o)
+		return NV_ERR_NO_MEMORY;
+	err = vgpu_rs_user_channel_retain(g->rs, space->id, hClient, hChannel, &instance);
+	if (err) {
+		kfree(o);
+		return to_nv(err);
+	}
+	memset(channelInstanceInfo, 0, sizeof(*channelInstanceInfo));
+	channelInstanceInfo->base = instance;
+	channelInstanceInfo->sysmem = NV_FALSE;
+	channelInstanceInfo->chId = instance >> 12;
+	channelInstanceInfo->channelEngineType = UVM_GPU_CHANNEL_ENGINE_TYPE_GR;
+	channelInstanceInfo->clearFaultedToken = channelInstanceInfo->chId;
+	/* Ampere clears faulted channels by registers; SMs' faults need none of it. */
+	channelInstanceInfo->pChramChannelRegister = vgpu_register(g, VGPU_REG_SINK);
+	channelInstanceInfo->pRunlistPRIBaseRegister = vgpu_register(g, VGPU_REG_SINK);
+	*retainedChannel = o;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceRetainChannel);
+
+NV_STATUS nvUvmInterfaceBindChannelResources(void *retainedChannel,
+					     UvmGpuChannelResourceBindParams *params)
+{
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceBindChannelResources);
+
+void nvUvmInterfaceStopChannel(void *retainedChannel, NvBool bImmediate)
+{
+	struct object *o = retainedChannel;
+
+	expect_ok(o->g, "channel to stop", vgpu_rs_user_channel_stop(o->g->rs, o->id));
+}
+EXPORT_SYMBOL(nvUvmInterfaceStopChannel);
+
+void nvUvmInterfaceReleaseChannel(void *retainedChannel)
+{
+	struct object *o = retainedChannel;
+
+	expect_ok(o->g, "channel to release", vgpu_rs_user_channel_release(o->g->rs, o->id));
+	kfree(o);
+}
+EXPORT_SYMBOL(nvUvmInterfaceReleaseChannel);
+
+/* --- faults and access counters --- */
+
+NV_STATUS nvUvmInterfaceOwnPageFaultIntr(uvmGpuDeviceHandle device, NvBool bOwnInterrupts)
+{
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceOwnPageFaultIntr);
+
+NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo *pFaultInfo)
+{
+	struct vgpu *g = (void *)device;
+	u32 *sink = vgpu_register(g, VGPU_REG_SINK);
+	int err = vgpu_rs_faults_reset(g->rs);
+
+	if (err)
+		return to_nv(err);
+	memset(pFaultInfo, 0, sizeof(*pFaultInfo));
+	pFaultInfo->replayable.pFaultBufferGet = vgpu_register(g, VGPU_REG_FAULT_GET);
+	pFaultInfo->replayable.pFaultBufferPut = vgpu_register(g, VGPU_REG_FAULT_PUT);
+	pFaultInfo->replayable.pPmcIntr = sink;
+	pFaultInfo->replayable.pPmcIntrEnSet = sink + 1;
+	pFaultInfo->replayable.pPmcIntrEnClear = sink + 2;
+	pFaultInfo->replayable.pPrefetchCtrl = sink + 3;
+	pFaultInfo->replayable.replayableFaultMask = 1;
+	pFaultInfo->replayable.bufferAddress = vgpu_rs_fault_buffer(g->rs);
+	pFaultInfo->replayable.bufferSize = g->fault_entries * VGPU_FAULT_ENTRY_BYTES;
+	pFaultInfo->nonReplayable.bufferSize = 64 * VGPU_FAULT_ENTRY_BYTES;
+	pFaultInfo->faultBufferHandle = 1;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceInitFaultInfo);
+
+NV_STATUS nvUvmInterfaceDestroyFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo *pFaultInfo)
+{
+	struct vgpu *g = (void *)device;
+
+	/* What is left would keep the interrupt pending. */
+	return to_nv(vgpu_rs_faults_reset(g->rs));
+}
+EXPORT_SYMBOL(nvUvmInterfaceDestroyFaultInfo);
+
+/* Called with interrupts off: must not sleep. */
+NV_STATUS nvUvmInterfaceHasPendingNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo,
+						      NvBool *hasPendingFaults)
+{
+	*hasPendingFaults = NV_FALSE;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceHasPendingNonReplayableFaults);
+
+NV_STATUS nvUvmInterfaceGetNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo, void *pFaultBuffer,
+					       NvU32 *numFaults)
+{
+	*numFaults = 0;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetNonReplayableFaults);
+
+NV_STATUS nvUvmInterfaceReportNonReplayableFault(uvmGpuDeviceHandle device,
+						 const void *pFaultPacket)
+{
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceReportNonReplayableFault);
+
+NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device,
+					   UvmGpuAccessCntrInfo *pAccessCntrInfo,
+					   NvU32 accessCntrIndex)
+{
+	struct vgpu *g = (void *)device;
+	u32 *sink = vgpu_register(g, VGPU_REG_SINK);
+	int err = vgpu_rs_counters_reset(g->rs);
+
+	if (err)
+		return to_nv(err);
+	memset(pAccessCntrInfo, 0, sizeof(*pAccessCntrInfo));
+	pAccessCntrInfo->pAccessCntrBufferGet = vgpu_register(g, VGPU_REG_COUNTER_GET);
+	pAccessCntrInfo->pAccessCntrBufferPut = vgpu_register(g, VGPU_REG_COUNTER_PUT);
+	pAccessCntrInfo->pAccessCntrBufferFull = sink + 4;
+	pAccessCntrInfo->pHubIntr = sink + 5;
+	pAccessCntrInfo->pHubIntrEnSet = sink + 6;
+	pAccessCntrInfo->pHubIntrEnClear = sink + 7;
+	pAccessCntrInfo->accessCounterMask = 2;
+	pAccessCntrInfo->bufferAddress = vgpu_rs_counter_buffer(g->rs);
+	pAccessCntrInfo->bufferSize = VGPU_COUNTER_BYTES;
+	pAccessCntrInfo->accessCntrBufferHandle = 1;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceInitAccessCntrInfo);
+
+NV_STATUS nvUvmInterfaceDestroyAccessCntrInfo(uvmGpuDeviceHandle device,
+					      UvmGpuAccessCntrInfo *pAccessCntrInfo)
+{
+	struct vgpu *g = (void *)device;
+
+	return to_nv(vgpu_rs_counters_reset(g->rs));
+}
+EXPORT_SYMBOL(nvUvmInterfaceDestroyAccessCntrInfo);
+
+NV_STATUS nvUvmInterfaceEnableAccessCntr(uvmGpuDeviceHandle device,
+					 UvmGpuAccessCntrInfo *pAccessCntrInfo,
+					 UvmGpuAccessCntrConfig *pAccessCntrConfig)
+{
+	struct vgpu *g = (void *)device;
+
+	/* The configuration is UVM's wish, despite its header. Only GPU accesses to
+	 * system memory (MIMC) are counted.
+	 */
+	vgpu_rs_counters_enable(g->rs, pAccessCntrConfig->mimcGranularity,
+				pAccessCntrConfig->threshold);
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceEnableAccessCntr);
+
+NV_STATUS nvUvmInterfaceDisableAccessCntr(uvmGpuDeviceHandle device,
+					  UvmGpuAccessCntrInfo *pAccessCntrInfo)
+{
+	struct vgpu *g = (void *)device;
+
+	vgpu_rs_counters_disable(g->rs);
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceDisableAccessCntr);
+
+/* --- physical memory --- */
+
+void vgpu_update_pma_stats(struct vgpu *g)
+{
+	struct vgpu_rs_counts counts;
+
+	vgpu_rs_pma_counts(g->rs, &counts);
+	WRITE_ONCE(g->pma_stats.numPages2m, counts.total_2m);
+	WRITE_ONCE(g->pma_stats.numFreePages64k, counts.free_64k);
+	WRITE_ONCE(g->pma_stats.numFreePages2m, counts.free_2m);
+}
+
+NV_STATUS nvUvmInterfaceGetPmaObject(uvmGpuDeviceHandle device, void **pPma,
+				     const UvmPmaStatistics **pPmaPubStats)
+{
+	struct vgpu *g = (void *)device;
+
+	*pPma = g;
+	*pPmaPubStats = &g->pma_stats;
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetPmaObject);
+
+NV_STATUS nvUvmInterfacePmaRegisterEvictionCallbacks(void *pPma,
+						     uvmPmaEvictPagesCallback evictPages,
+						     uvmPmaEvictRangeCallback evictRange,
+						     void *callbackData)
+{
+	struct vgpu *g = pPma;
+
+	down_write(&g->evict_lock);
+	g->evict_pages = evictPages;
+	g->evict_range = evictRange;
+	g->evict_data = callbackData;
+	up_write(&g->evict_lock);
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfacePmaRegisterEvictionCallbacks);
+
+void nvUvmInterfacePmaUnregisterEvictionCallbacks(void *pPma)
+{
+	struct vgpu *g = pPma;
+
+	down_write(&g->evict_lock);
+	g->evict_pages = NULL;
+	g->evict_range = NULL;
+	g->evict_data = NULL;
+	up_write(&g->evict_lock);
+}
+EXPORT_SYMBOL(nvUvmInterfacePmaUnregisterEvictionCallbacks);
+
+NV_STATUS nvUvmInterfacePmaAllocPages(void *pPma, NvLength pageCount, NvU64 pageSize,
+				      UvmPmaAllocationOptions *options, NvU64 *pPages)
+{
+	struct vgpu *g = pPma;
+	u32 flags = options->flags;
+	struct vgpu_rs_pma_request ask = {
+		.count = pageCount,
+		.page_bytes = pageSize,
+		.begin = 0,
+		.end = g->vidmem_bytes,
+		.contiguous = !!(flags & UVM_PMA_ALLOCATE_CONTIGUOUS),
+		.partial = !!(flags & UVM_PMA_ALLOCATE_ALLOW_PARTIAL),
+		.pinned = !!(flags & UVM_PMA_ALLOCATE_PINNED),
+		.no_zero = !!(flags & UVM_PMA_ALLOCATE_NO_ZERO),
+	};
+	int err;
+
+	if (flags & UVM_PMA_ALLOCATE_SPECIFY_ADDRESS_RANGE) {
+		ask.begin = options->physBegin;
+		ask.end = min(ask.end, options->physEnd + 1);
+	}
+	options->resultFlags = 0;
+	options->numPagesAllocated = 0;
+	err = vgpu_rs_pma_alloc(g->rs, &ask, pPages);
+	if (err)
+		return to_nv(err);
+	options->numPagesAllocated = ask.got;
+	if (ask.is_zero)
+		options->resultFlags |= UVM_PMA_ALLOCATE_RESULT_IS_ZERO;
+	vgpu_update_pma_stats(g);
+	return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfacePmaAllocPages);
+
+void nvUvmInterfacePmaFreePages(void *pPma, NvU64 *pPages, NvLength pageCount, NvU64 pageSize,
+				NvU32 flags)
+{
+	struct vgpu *g = pPma;
+	bool contiguous = flags & UVM_PMA_ALLOCATE_CONTIGUOUS;
+
+	expect_ok(g, "vidmem to free",
+		  vgpu_rs_pma_free(g->rs, pPages, pageCount, pageSize, contiguous));
+	vgpu_update_pma_stats(g);
+}
+EXPORT_SYMBOL(nvUvmInterfacePmaFreePages);
+
+NV_STATUS nvUvmInterfacePmaPinPages(void *pPma, NvU64 *pPages, NvLength pageCount, NvU64 pageSize,
+				    NvU32 flags)
+{
+	struct vgpu *g = pPma;
+
+	return to_nv(vgpu_rs_pma_pin(g->rs, pPages, pageCount, pageSize));
+}
+EXPORT_SYMBOL(nvUvmInterfacePmaPinPages);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* What the C files of vgpu.ko share. */
+#ifndef VGPU_INTERNAL_H
+#define VGPU_INTERNAL_H
+
+#include "nv_uvm_interface.h"
+#include "nvmisc.h"
+
+#include <linux/irq_work.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/wait.h>
+
+#include "vgpu_rs.h"
+
+#define VGPU_MAX_GPUS	2
+
+/**
+ * struct vgpu - one GPU
+ * @rs:          the emulator; has a mutex of its own inside
+ * @registers:   its register page, shared with UVM; see vgpu_rs.h
+ * @evict_lock:  guards the four fields after it. Held for reading while UVM's
+ *               eviction callbacks run, so that UVM can not take them away
+ *               meanwhile. Outside of all of UVM's locks and of the mutex of @rs
+ * @pma_stats:   what UVM reads at any time; written after each change
+ * @emulator:    executes what UVM and users queued
+ * @isr:         calls UVM's top half
+ * @isr_wait:    where @isr sleeps
+ *
+ * Made at load, gone at unload; UVM and open files keep the module loaded.
+ */
+struct vgpu {
+	u32 index;
+	u64 vidmem_bytes;
+	void *vidmem;
+	NvProcessorUuid uuid;
+	struct pci_dev *pci;
+	struct vgpu_rs *rs;
+	void *registers;
+	struct vgpu_rs_chip chip;
+	u32 fault_entries;
+
+	struct rw_semaphore evict_lock;
+	uvmPmaEvictPagesCallback evict_pages;
+	uvmPmaEvictRangeCallback evict_range;
+	void *evict_data;
+
+	UvmPmaStatistics pma_stats;
+
+	struct task_struct *emulator;
+	struct task_struct *isr;
+	wait_queue_head_t isr_wait;
+	struct irq_work isr_work;
+};
+
+extern struct vgpu *vgpus[VGPU_MAX_GPUS];
+extern unsigned int vgpu_count;
+extern bool vgpu_is_simulated;
+extern bool vgpu_tlb, vgpu_poison;
+extern unsigned int vgpu_personality;
+
+struct vgpu *vgpu_find(const NvProcessorUuid *uuid);
+
+static inline u32 *vgpu_register(struct vgpu *g, u32 offset)
+{
+	return g->registers + offset;
+}
+
+/* rm.c */
+void vgpu_update_pma_stats(struct vgpu *g);
+
+/* interrupt.c */
+int vgpu_interrupt_start(struct vgpu *g, bool hard);
+void vgpu_interrupt_stop(struct vgpu *g);
+bool vgpu_interrupt_pending(struct vgpu *g);
+
+/* dev.c */
+int vgpu_dev_register(void);
+void vgpu_dev_unregister(void);
+
+#endif
