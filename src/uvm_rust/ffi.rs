@@ -24,6 +24,7 @@
 )]
 pub(crate) mod bindings;
 mod entry;
+pub(crate) mod fault;
 // Until the first policy that allocates; its items are as public as the host's.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
