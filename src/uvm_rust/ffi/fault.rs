@@ -64,7 +64,12 @@ impl FaultGpu<'_> {
     /// `fault` is valid, and used by nobody else, for the returned value's lifetime;
     /// the service lock of its GPU is held.
     pub(super) unsafe fn new(fault: *mut bindings::uvm_seam_fault) -> Self {
-        Self { fault, published: 0, entered: false, _call: PhantomData }
+        Self {
+            fault,
+            published: 0,
+            entered: false,
+            _call: PhantomData,
+        }
     }
 
     /// How many of `n` faults from `first` are in the published order.
@@ -186,9 +191,16 @@ impl Machine for FaultGpu<'_> {
     fn service(&mut self, first: u32, per_block: bool, in_place: bool) -> Result<Served, Status> {
         if !self.entered || self.clip(first, 1) == 0 {
             self.broken("F-lock, F-order");
-            return Ok(Served::Faults { faults: 1, fatal: false });
+            return Ok(Served::Faults {
+                faults: 1,
+                fatal: false,
+            });
         }
-        let mut served = bindings::uvm_rust_fault_served { faults: 0, how: 0, fatal: 0 };
+        let mut served = bindings::uvm_rust_fault_served {
+            faults: 0,
+            how: 0,
+            fatal: 0,
+        };
         // SAFETY: a VA space is entered, in which the GPU is registered since the loop
         // heeds what `enter` said, and `first` is in the order.
         Status::check(unsafe {
@@ -197,7 +209,10 @@ impl Machine for FaultGpu<'_> {
         Ok(match u32::from(served.how) {
             bindings::UVM_RUST_SERVE_AGAIN => Served::Again,
             bindings::UVM_RUST_SERVE_AGAIN_IN_PLACE => Served::AgainInPlace,
-            _ => Served::Faults { faults: served.faults, fatal: served.fatal != 0 },
+            _ => Served::Faults {
+                faults: served.faults,
+                fatal: served.fatal != 0,
+            },
         })
     }
 
