@@ -172,10 +172,16 @@ impl Queues {
     /// The chunk to reclaim next; it stays on its queue.
     ///
     /// The first of free, unused and discarded if there is one. Of the used
-    /// chunks, the least recently migrated one that `expected` does not name
-    /// (DeepUM §5.1), looking at `patience` of them at most; if all of those are
-    /// expected, the first all the same, because a fault must be served now.
-    pub fn pick(&self, patience: u32, mut expected: impl FnMut(Chunk) -> bool) -> Option<Victim> {
+    /// chunks, the least recently migrated one that is not expected to be accessed
+    /// (DeepUM §5.1), looking at `patience` of them at most. `expected` gives the
+    /// kernels until a chunk is needed, `None` if it is not expected. If all are, the
+    /// one that is needed last is chosen, because a fault must be served now; the
+    /// oldest would be the one that was prefetched first and is needed next.
+    pub fn pick(
+        &self,
+        patience: u32,
+        mut expected: impl FnMut(Chunk) -> Option<u32>,
+    ) -> Option<Victim> {
         for queue in [Queue::Free, Queue::Unused, Queue::Discarded] {
             if let Some(chunk) = self.oldest(queue) {
                 return Some(Victim {
@@ -185,16 +191,26 @@ impl Queues {
                 });
             }
         }
-        let oldest = self.oldest(Queue::Used)?;
-        let spared = self
-            .iter(Queue::Used)
-            .take(patience as usize)
-            .find(|&c| !expected(c));
-        Some(Victim {
-            chunk: spared.unwrap_or(oldest),
+        let mut victim = Victim {
+            chunk: self.oldest(Queue::Used)?,
             queue: Queue::Used,
-            expected: spared.is_none() && patience != 0,
-        })
+            expected: false,
+        };
+        let mut last = None;
+        for chunk in self.iter(Queue::Used).take(patience as usize) {
+            let needed_in = expected(chunk);
+            if needed_in.is_none() {
+                victim.chunk = chunk;
+                victim.expected = false;
+                break;
+            }
+            if needed_in > last {
+                last = needed_in;
+                victim.chunk = chunk;
+                victim.expected = true;
+            }
+        }
+        Some(victim)
     }
 
     /// The used chunk to push out ahead of need (pre-eviction, DeepUM §5.1); it
@@ -203,15 +219,19 @@ impl Queues {
     pub fn pick_early(
         &self,
         patience: u32,
-        mut expected: impl FnMut(Chunk) -> bool,
+        mut expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Chunk> {
         self.iter(Queue::Used)
             .take(patience as usize)
-            .find(|&c| !expected(c))
+            .find(|&c| expected(c).is_none())
     }
 
     /// Picks a chunk, takes it off its queue and counts it as reclaimed.
-    pub fn take(&mut self, patience: u32, expected: impl FnMut(Chunk) -> bool) -> Option<Victim> {
+    pub fn take(
+        &mut self,
+        patience: u32,
+        expected: impl FnMut(Chunk) -> Option<u32>,
+    ) -> Option<Victim> {
         let victim = self.pick(patience, expected)?;
         self.remove(victim.chunk).ok()?;
         self.counts.reclaimed[victim.queue as usize] += 1;

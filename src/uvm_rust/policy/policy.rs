@@ -10,4 +10,5 @@ pub mod discard;
 pub mod evict;
 pub mod fault;
 pub mod mask;
+pub mod prefetch;
 pub mod stats;

@@ -4,6 +4,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// A line that a test may cause, so many times.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +17,16 @@ pub struct Allowed {
     pub times: usize,
 }
 
-/// Reader of /dev/kmsg.
+/// Reader of /dev/kmsg, which reads all the time: the kernel's buffer is short,
+/// and an assert of UVM's prints a stack.
 #[derive(Debug)]
-pub struct KernelLog(File);
+pub struct KernelLog(Arc<Mutex<Reader>>);
+
+#[derive(Debug)]
+struct Reader {
+    file: File,
+    lines: Vec<(u32, String)>,
+}
 
 /// Lines of any level that mean a bug. Lines of level "error" and worse do too.
 const BAD: [&str; 14] = [
@@ -44,28 +54,55 @@ impl KernelLog {
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/kmsg")?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self(file))
+        let reader = Arc::new(Mutex::new(Reader {
+            file,
+            lines: Vec::new(),
+        }));
+        let weak = Arc::downgrade(&reader);
+        thread::spawn(move || {
+            while let Some(reader) = weak.upgrade() {
+                lock(&reader).drain();
+                drop(reader);
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Ok(Self(reader))
     }
 
     /// Lines since the last call: level and text.
     pub fn lines(&mut self) -> Vec<(u32, String)> {
-        let mut lines = Vec::new();
-        let mut record = vec![0; 8192];
-        loop {
-            match self.0.read(&mut record) {
-                Ok(n) if n > 0 => lines.extend(parse(&String::from_utf8_lossy(&record[..n]))),
-                // The reader fell behind, and goes on with the oldest line left.
-                Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {
-                    lines.push((0, "BUG: lines of the kernel log were lost".into()));
-                }
-                _ => return lines,
-            }
-        }
+        let mut reader = lock(&self.0);
+        reader.drain();
+        std::mem::take(&mut reader.lines)
     }
 
     /// Lines since the last call that look bad and are not allowed.
     pub fn bad_lines(&mut self, allowed: &[Allowed]) -> Vec<String> {
         bad_lines(self.lines(), allowed)
+    }
+}
+
+fn lock(reader: &Mutex<Reader>) -> MutexGuard<'_, Reader> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reader {
+    fn drain(&mut self) {
+        let mut record = [0; 8192];
+        loop {
+            match self.file.read(&mut record) {
+                Ok(n) if n > 0 => {
+                    self.lines
+                        .extend(parse(&String::from_utf8_lossy(&record[..n])));
+                }
+                // The reader fell behind, and goes on with the oldest line left.
+                Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {
+                    self.lines
+                        .push((0, "BUG: lines of the kernel log were lost".into()));
+                }
+                _ => return,
+            }
+        }
     }
 }
 

@@ -165,8 +165,14 @@ impl Channel {
         while done < total {
             let (at, extent) = self.reach(hw, to, done, true, "fill target")?;
             let n = extent.min(total - done);
-            hw.m.fill(at, n, &pattern[..size], done.checked_rem(size as u64).unwrap_or(0) as usize)
-                .map_err(Trouble::at("fill target"))?;
+            hw.mark_dirty(at, n);
+            hw.m.fill(
+                at,
+                n,
+                &pattern[..size],
+                done.checked_rem(size as u64).unwrap_or(0) as usize,
+            )
+            .map_err(Trouble::at("fill target"))?;
             done += n;
         }
         hw.stats.ce_memsets += 1;
@@ -181,6 +187,7 @@ impl Channel {
             let (source, m) = self.reach(hw, from, done, false, "copy source")?;
             let (target, n) = self.reach(hw, to, done, true, "copy target")?;
             let n = n.min(m).min(total - done);
+            hw.mark_dirty(target, n);
             hw.m.copy(target, source, n).map_err(Trouble::at("copy"))?;
             done += n;
         }

@@ -227,7 +227,11 @@ impl Channel {
 
     /// Moves GET on.
     fn advance<M: Machine>(&mut self, hw: &Hw<M>) -> Result<(), Trouble> {
-        self.get = if self.get + 1 < self.entries { self.get + 1 } else { 0 };
+        self.get = if self.get + 1 < self.entries {
+            self.get + 1
+        } else {
+            0
+        };
         let at = Loc::buffer(self.place.control, GET);
         hw.m.store32(at, self.get).map_err(Trouble::at("GET"))
     }
@@ -275,7 +279,11 @@ impl Channel {
             ..p
         };
         // For the log, should it fail.
-        self.push = Some(Push { next: p.next, count: 0, ..after });
+        self.push = Some(Push {
+            next: p.next,
+            count: 0,
+            ..after
+        });
         after.mode = match field32(word, 31, 29) {
             1 => Mode::Increase,
             3 => Mode::Stay,
@@ -300,7 +308,14 @@ impl Channel {
             // UVM hides page table entries and other data in NOPs.
             let n = p.count.min(p.len - p.next);
             hw.stats.methods += 1;
-            return Ok((Step::Done, Push { next: p.next + n, count: p.count - n, ..p }));
+            return Ok((
+                Step::Done,
+                Push {
+                    next: p.next + n,
+                    count: p.count - n,
+                    ..p
+                },
+            ));
         }
         let step = self.method(hw, p.subchannel, p.method, word)?;
         let (method, mode) = match p.mode {
@@ -308,7 +323,16 @@ impl Channel {
             Mode::IncreaseOnce => (p.method + 4, Mode::Stay),
             Mode::Stay => (p.method, Mode::Stay),
         };
-        Ok((step, Push { next: p.next + 1, count: p.count - 1, method, mode, ..p }))
+        Ok((
+            step,
+            Push {
+                next: p.next + 1,
+                count: p.count - 1,
+                method,
+                mode,
+                ..p
+            },
+        ))
     }
 
     fn method<M: Machine>(

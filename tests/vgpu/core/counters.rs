@@ -56,7 +56,15 @@ impl AccessCounters {
     pub(super) fn new<M: Machine>(m: &mut M, registers: Slot) -> Result<Self, OutOfMemory> {
         let counters = TryVec::filled(COUNTERS, Counter::default())?;
         let entries = m.alloc(u64::from(ENTRIES) * ENTRY_BYTES)?;
-        Ok(Self { registers, entries, put: 0, on: false, threshold: 256, shift: 21, counters })
+        Ok(Self {
+            registers,
+            entries,
+            put: 0,
+            on: false,
+            threshold: 256,
+            shift: 21,
+            counters,
+        })
     }
 
     /// The buffer of notifications.
@@ -68,7 +76,12 @@ impl AccessCounters {
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
         self.on = false;
-        m.fill(Loc::buffer(self.entries, 0), u64::from(ENTRIES) * ENTRY_BYTES, &[0], 0)?;
+        m.fill(
+            Loc::buffer(self.entries, 0),
+            u64::from(ENTRIES) * ENTRY_BYTES,
+            &[0],
+            0,
+        )?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_GET), 0)?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_PUT), 0)
     }
@@ -123,10 +136,17 @@ impl AccessCounters {
         let tag = (region.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % COUNTERS;
         let c = &mut self.counters[tag];
         if c.region != region {
-            *c = Counter { region, ..Counter::default() };
+            *c = Counter {
+                region,
+                ..Counter::default()
+            };
         }
         c.accesses = c.accesses.saturating_add(n);
-        c.parts |= if self.shift == 21 { 1 << ((address >> 16) & 31) } else { u32::MAX };
+        c.parts |= if self.shift == 21 {
+            1 << ((address >> 16) & 31)
+        } else {
+            u32::MAX
+        };
         if c.notified || c.accesses < self.threshold {
             return Ok(false);
         }
@@ -136,7 +156,10 @@ impl AccessCounters {
             return Ok(false);
         }
         let entry = Loc::buffer(self.entries, u64::from(self.put) * ENTRY_BYTES);
-        for (i, word) in encode(kind, access, address, &counter, tag).into_iter().enumerate() {
+        for (i, word) in encode(kind, access, address, &counter, tag)
+            .into_iter()
+            .enumerate()
+        {
             m.store32(entry.plus(4 * i as u64), word)?;
         }
         m.store32(Loc::buffer(self.registers, reg::COUNTER_PUT), next)?;

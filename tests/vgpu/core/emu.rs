@@ -31,12 +31,12 @@ mod walk;
 
 pub use channel::ChannelId;
 pub use channel::ChannelPlace;
+pub use gpu::reg;
 pub use gpu::Config;
 pub use gpu::Error;
 pub use gpu::Gpu;
 pub use gpu::Injection;
 pub use gpu::Progress;
-pub use gpu::reg;
 pub use kernel::Op;
 pub use kernel::Outcome;
 pub use kernel::State;

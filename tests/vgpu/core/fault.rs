@@ -107,7 +107,12 @@ impl FaultBuffer {
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
-        m.fill(Loc::buffer(self.entries, 0), u64::from(self.count) * ENTRY_BYTES, &[0], 0)?;
+        m.fill(
+            Loc::buffer(self.entries, 0),
+            u64::from(self.count) * ENTRY_BYTES,
+            &[0],
+            0,
+        )?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_GET), 0)?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), 0)?;
         self.replay();
@@ -142,7 +147,11 @@ impl FaultBuffer {
             }
             return Ok(Put::Full);
         }
-        let next = if self.put + 1 < self.count { self.put + 1 } else { 0 };
+        let next = if self.put + 1 < self.count {
+            self.put + 1
+        } else {
+            0
+        };
         let get = m.load32(Loc::buffer(self.registers, reg::FAULT_GET))? & INDEX_MASK;
         if next == get {
             return Ok(Put::Full);
@@ -155,7 +164,9 @@ impl FaultBuffer {
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), next)?;
         self.put = next;
         self.outstanding[fault.utlb as usize] += 1;
-        Ok(Put::Written { duplicate: self.remember(fault) })
+        Ok(Put::Written {
+            duplicate: self.remember(fault),
+        })
     }
 
     /// Adds the fault's page to those of this round; true if it was among them.

@@ -133,12 +133,14 @@ impl Channel {
         if timestamp {
             let now = hw.m.now_ns();
             for (i, word) in [(1, 0), (2, now as u32), (3, (now >> 32) as u32)] {
-                hw.m.store32(at.plus(4 * i), word).map_err(Trouble::at("semaphore"))?;
+                hw.m.store32(at.plus(4 * i), word)
+                    .map_err(Trouble::at("semaphore"))?;
             }
             // The time must not be behind what a semaphore shows.
             hw.set_time(now);
         }
-        hw.m.store32(at, payload).map_err(Trouble::at("semaphore"))?;
+        hw.m.store32(at, payload)
+            .map_err(Trouble::at("semaphore"))?;
         hw.stats.semaphore_releases += 1;
         Ok(Step::Done)
     }
@@ -167,6 +169,9 @@ impl Channel {
         let (at, extent) = hw.locate(self.space, va, write, "semaphore")?;
         if extent < bytes {
             return Err(Trouble::NotMemory("end of semaphore", at.plus(extent)));
+        }
+        if write {
+            hw.mark_dirty(at, bytes);
         }
         Ok(at)
     }
@@ -214,7 +219,10 @@ impl Channel {
                 let all_spaces = bit32(c, 0);
                 let pages = 1u64.checked_shl(field32(a, 5, 0)).unwrap_or(u64::MAX);
                 let start = va & !pages.saturating_mul(4096).wrapping_sub(1);
-                hw.invalidate((!all_spaces).then_some(pdb), targeted.then_some((start, pages)));
+                hw.invalidate(
+                    (!all_spaces).then_some(pdb),
+                    targeted.then_some((start, pages)),
+                );
                 match replay {
                     1 => hw.stats.replays_start += 1,
                     2 => hw.stats.replays_ack += 1,
@@ -254,10 +262,16 @@ impl Channel {
 impl<M: Machine> Hw<M> {
     /// Shows `now` in the time registers.
     pub(super) fn set_time(&self, now: u64) {
-        let low = self.m.store32(Loc::buffer(self.registers, reg::TIME_LOW), now as u32);
-        let high = self.m.store32(Loc::buffer(self.registers, reg::TIME_HIGH), (now >> 32) as u32);
+        let low = self
+            .m
+            .store32(Loc::buffer(self.registers, reg::TIME_LOW), now as u32);
+        let high = self.m.store32(
+            Loc::buffer(self.registers, reg::TIME_HIGH),
+            (now >> 32) as u32,
+        );
         if low.is_err() || high.is_err() {
-            self.m.report(format_args!("vgpu{}: no time registers", self.index));
+            self.m
+                .report(format_args!("vgpu{}: no time registers", self.index));
         }
     }
 }

@@ -120,8 +120,11 @@ impl Plan {
         let total = op.count.checked_mul(rows).filter(|&n| n <= MAX_ACCESSES);
         let total = total.ok_or(Error::Invalid)?;
         check_range(op, rows)?;
-        let (factor, shift) =
-            if op.flags & FLAG_PERMUTE != 0 { permutation(total) } else { (1, 0) };
+        let (factor, shift) = if op.flags & FLAG_PERMUTE != 0 {
+            permutation(total)
+        } else {
+            (1, 0)
+        };
         Ok(Self {
             kind,
             width,
@@ -148,7 +151,10 @@ impl Plan {
     pub(super) fn instruction(&self, warp: u32, step: u64) -> Option<(u64, u32)> {
         let (warp, lanes) = (u64::from(warp), u64::from(self.lanes));
         let (first, end) = if self.blocked {
-            let share = (self.total - 1).checked_div(u64::from(self.warps)).unwrap_or(0) + 1;
+            let share = (self.total - 1)
+                .checked_div(u64::from(self.warps))
+                .unwrap_or(0)
+                + 1;
             let end = ((warp + 1) * share).min(self.total);
             (warp * share + step * lanes, end)
         } else {
@@ -160,7 +166,11 @@ impl Plan {
     /// The access that is `i`th in order: which it is, and its address.
     pub(super) fn access(&self, i: u64) -> (u64, u64) {
         let i = if self.factor == 1 { i } else { self.scatter(i) };
-        let row = if self.count == self.total { 0 } else { i.checked_div(self.count).unwrap_or(0) };
+        let row = if self.count == self.total {
+            0
+        } else {
+            i.checked_div(self.count).unwrap_or(0)
+        };
         let column = i - row * self.count;
         let offset = (row as i64)
             .wrapping_mul(self.row_stride)
@@ -178,7 +188,8 @@ impl Plan {
     /// The pattern's first value in access `i`.
     pub(super) fn first_value(&self, i: u64) -> u64 {
         let elements = u64::from(self.width.div_ceil(8));
-        self.value.wrapping_add(i.wrapping_mul(elements).wrapping_mul(self.value_stride))
+        self.value
+            .wrapping_add(i.wrapping_mul(elements).wrapping_mul(self.value_stride))
     }
 
     /// The µTLB of a warp.
@@ -208,7 +219,7 @@ fn check_range(op: &Op, rows: u64) -> Result<(), Error> {
 /// A one-to-one map of 0..total without locality: a factor near total divided by
 /// the golden ratio that has no divisor in common with it.
 fn permutation(total: u64) -> (u64, u64) {
-    let mut factor = total / 1000 * 618 + total % 1000 * 618 / 1000 | 1;
+    let mut factor = (total / 1000 * 618 + total % 1000 * 618 / 1000) | 1;
     while gcd(factor, total) != 1 {
         factor += 1;
     }
@@ -284,7 +295,11 @@ impl Kernel {
         if warps > MAX_WARPS {
             return Err(Error::Invalid);
         }
-        Ok(Self { fence, plans, utlb_faults })
+        Ok(Self {
+            fence,
+            plans,
+            utlb_faults,
+        })
     }
 
     /// The ops that run together from `first` on: the index after the last.
@@ -299,7 +314,12 @@ impl Kernel {
         let mut first = 0;
         while first < self.plans.len() {
             let end = self.phase_end(first);
-            most = most.max(self.plans[first..end].iter().map(|p| p.warps as usize).sum());
+            most = most.max(
+                self.plans[first..end]
+                    .iter()
+                    .map(|p| p.warps as usize)
+                    .sum(),
+            );
             first = end;
         }
         most

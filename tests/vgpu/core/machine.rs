@@ -38,22 +38,34 @@ pub struct Loc {
 impl Loc {
     /// An address in vidmem.
     pub const fn vidmem(at: u64) -> Self {
-        Self { space: Space::Vidmem, at }
+        Self {
+            space: Space::Vidmem,
+            at,
+        }
     }
 
     /// A DMA address.
     pub const fn sysmem(at: u64) -> Self {
-        Self { space: Space::Sysmem, at }
+        Self {
+            space: Space::Sysmem,
+            at,
+        }
     }
 
     /// An offset in a buffer.
     pub const fn buffer(slot: Slot, at: u64) -> Self {
-        Self { space: Space::Buffer(slot), at }
+        Self {
+            space: Space::Buffer(slot),
+            at,
+        }
     }
 
     /// The address `n` bytes on. It may lie outside of memory: access finds out.
     pub const fn plus(self, n: u64) -> Self {
-        Self { space: self.space, at: self.at.wrapping_add(n) }
+        Self {
+            space: self.space,
+            at: self.at.wrapping_add(n),
+        }
     }
 }
 
@@ -120,7 +132,9 @@ pub trait Machine {
 
     /// One 32 bit word.
     fn word32(&self, at: Loc) -> Result<&AtomicU32, BadAddress> {
-        self.words32(at, 1).and_then(<[_]>::first).ok_or(BadAddress(at))
+        self.words32(at, 1)
+            .and_then(<[_]>::first)
+            .ok_or(BadAddress(at))
     }
 
     /// Copies `bytes` bytes, low addresses first; each side must lie within its
@@ -128,7 +142,11 @@ pub trait Machine {
     fn copy(&self, to: Loc, from: Loc, bytes: u64) -> Result<(), BadAddress> {
         // Not memcpy: the bytes may be written meanwhile. Under an emulator this
         // is faster, too: its string instructions go byte by byte.
-        let head = if (to.at ^ from.at) % 8 == 0 { (8 - to.at % 8) % 8 } else { bytes };
+        let head = if (to.at ^ from.at) % 8 == 0 {
+            (8 - to.at % 8) % 8
+        } else {
+            bytes
+        };
         let head = head.min(bytes);
         self.copy_bytes(to, from, head)?;
         let words = (bytes - head) / 8;
@@ -168,7 +186,9 @@ pub trait Machine {
             }
         }
         let rest = to.plus(words * 8);
-        let bytes = self.bytes(rest, (bytes - words * 8) as usize).ok_or(BadAddress(rest))?;
+        let bytes = self
+            .bytes(rest, (bytes - words * 8) as usize)
+            .ok_or(BadAddress(rest))?;
         for (i, b) in bytes.iter().enumerate() {
             // Whole patterns fit into what was filled by words.
             b.store(at(i), Ordering::Relaxed);

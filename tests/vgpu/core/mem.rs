@@ -103,6 +103,9 @@ mod tests {
 
     #[test]
     fn refuses_what_cannot_be_had() {
-        assert_eq!(TryVec::<u64>::with_capacity(usize::MAX / 2).err(), Some(OutOfMemory));
+        assert_eq!(
+            TryVec::<u64>::with_capacity(usize::MAX / 2).err(),
+            Some(OutOfMemory)
+        );
     }
 }

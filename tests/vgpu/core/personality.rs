@@ -83,8 +83,11 @@ impl Personality {
 
     /// The personality of this number in `include/uapi/vgpu.h`.
     pub fn from_uapi(number: u32) -> Option<&'static Self> {
-        const ALL: [&Personality; 3] =
-            [&Personality::TURING, &Personality::VOLTA, &Personality::AMPERE];
+        const ALL: [&Personality; 3] = [
+            &Personality::TURING,
+            &Personality::VOLTA,
+            &Personality::AMPERE,
+        ];
         ALL.into_iter().find(|p| p.uapi == number)
     }
 }

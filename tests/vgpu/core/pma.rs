@@ -63,7 +63,12 @@ impl Pma {
         let mut used = TryVec::filled(chunks, 0)?;
         let held = (reserved / CHUNK) as usize;
         used[..held.min(chunks)].fill(u32::MAX);
-        Ok(Self { used, pinned: TryVec::filled(chunks, 0)?, reserved, evicting: (0, 0) })
+        Ok(Self {
+            used,
+            pinned: TryVec::filled(chunks, 0)?,
+            reserved,
+            evicting: (0, 0),
+        })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -85,7 +90,9 @@ impl Pma {
         let end = ask.end.min(self.bytes());
         if ask.contiguous {
             let run = size.checked_mul(ask.count).ok_or(Error::Invalid)?;
-            let at = self.find(run, size, ask.begin, end).ok_or(Error::NoVidmem)?;
+            let at = self
+                .find(run, size, ask.begin, end)
+                .ok_or(Error::NoVidmem)?;
             self.mark(at, run, true, ask.pinned);
             pages[0] = at;
             return Ok(ask.count);
@@ -93,7 +100,9 @@ impl Pma {
         let mut got = 0;
         let mut from = ask.begin;
         while got < ask.count {
-            let Some(at) = self.find(size, size, from, end) else { break };
+            let Some(at) = self.find(size, size, from, end) else {
+                break;
+            };
             self.mark(at, size, true, ask.pinned);
             pages[got as usize] = at;
             got += 1;
@@ -134,7 +143,9 @@ impl Pma {
     /// Whether anything pinned lies in `begin..end`, 2 MiB aligned.
     pub(super) fn any_pinned(&self, begin: u64, end: u64) -> bool {
         let (a, b) = (begin / CHUNK, end.min(self.bytes()) / CHUNK);
-        self.pinned[a as usize..b.max(a) as usize].iter().any(|&w| w != 0)
+        self.pinned[a as usize..b.max(a) as usize]
+            .iter()
+            .any(|&w| w != 0)
     }
 
     /// Holds `begin..end` back from allocation until the next call.
@@ -185,7 +196,9 @@ impl Pma {
 
     /// Whether `test(word, mask)` holds for every chunk of a range in vidmem.
     fn all(&self, at: u64, size: u64, test: impl Fn(u32, u32) -> bool) -> bool {
-        let Some(end) = at.checked_add(size).filter(|&e| e <= self.bytes()) else { return false };
+        let Some(end) = at.checked_add(size).filter(|&e| e <= self.bytes()) else {
+            return false;
+        };
         at % GRANULE == 0
             && size % GRANULE == 0
             && size > 0

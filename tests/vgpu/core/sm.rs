@@ -7,7 +7,6 @@
 //! warp with it. Warps that can go on are in a queue; a replay puts all others
 //! back into it.
 
-use core::mem::take;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 
@@ -15,9 +14,7 @@ use super::counters::Remote;
 use super::fault::Access;
 use super::fault::Fault;
 use super::fault::Put;
-use super::gpu::Error;
 use super::gpu::Hw;
-use super::kernel::Kernel;
 use super::kernel::Kind;
 use super::kernel::Outcome;
 use super::kernel::Plan;
@@ -30,29 +27,14 @@ use super::space::SpaceId;
 use super::walk::FaultType;
 use super::walk::Miss;
 use super::walk::Pdb;
-use crate::mem::OutOfMemory;
-use crate::mem::TryVec;
 
-/// Unfinished kernels a channel holds, and results it remembers.
-const MAX_QUEUED: usize = 128;
-/// Ops of these kernels, all together.
-const MAX_QUEUED_OPS: usize = 8192;
-const KEPT_RESULTS: u64 = 128;
+mod running;
+mod user;
 
-/// One warp of the running phase.
-#[derive(Clone, Copy, Debug)]
-struct Warp {
-    plan: u16,
-    /// Number within the op.
-    number: u32,
-    step: u64,
-    /// Lanes of the instruction that are not done.
-    todo: u32,
-    /// Of these, lanes that have faulted before.
-    faulted: u32,
-    /// Why lanes wait, as the last try found: the type of the last fault.
-    fault: Option<FaultType>,
-}
+pub(super) use running::Ring;
+use running::Running;
+use running::Warp;
+pub(super) use user::UserChannel;
 
 /// What one try at an instruction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,179 +49,6 @@ enum Try {
     Failed,
 }
 
-/// The kernel that a channel runs.
-#[derive(Debug)]
-struct Running {
-    kernel: Kernel,
-    /// Ops of this phase: first, and the one after the last.
-    phase: (usize, usize),
-    warps: TryVec<Warp>,
-    /// Warps that can go on: a ring of indices with room for all.
-    ready: Ring,
-    /// Warps not finished.
-    left: usize,
-    outcome: Outcome,
-    start_ns: u64,
-}
-
-/// A user's channel.
-#[derive(Debug)]
-pub(super) struct UserChannel {
-    pub(super) h_client: u32,
-    pub(super) h_channel: u32,
-    pub(super) h_vaspace: u32,
-    /// Bound by UVM: the space its accesses use, and how often.
-    pub(super) bound: Option<SpaceId>,
-    pub(super) retained: u32,
-    /// The user has not destroyed it.
-    pub(super) owned: bool,
-    pub(super) stopped: bool,
-    queue: TryVec<Kernel>,
-    running: Option<Running>,
-    next_fence: u64,
-    /// Results, by fence modulo their number.
-    results: TryVec<(u64, Outcome)>,
-    finished: u64,
-}
-
-impl UserChannel {
-    pub(super) fn new(h_client: u32, h_channel: u32, h_vaspace: u32) -> Result<Self, OutOfMemory> {
-        let none = (0, Outcome::default());
-        Ok(Self {
-            h_client,
-            h_channel,
-            h_vaspace,
-            bound: None,
-            retained: 0,
-            owned: true,
-            stopped: false,
-            queue: TryVec::with_capacity(MAX_QUEUED)?,
-            running: None,
-            next_fence: 1,
-            results: TryVec::filled(KEPT_RESULTS as usize, none)?,
-            finished: 0,
-        })
-    }
-
-    /// What UVM knows the channel by in fault entries: a page address, made from
-    /// the handle, since UVM may ask for it several times and compares.
-    pub(super) fn instance(&self) -> u64 {
-        u64::from(self.h_channel & 0x0fff_ffff) << 12
-    }
-
-    /// Queues a kernel.
-    pub(super) fn submit(&mut self, kernel: Kernel) -> Result<(), Error> {
-        let ops = self.queue.iter().map(|k| k.plans.len()).sum::<usize>();
-        let count = self.queue.len() + usize::from(self.running.is_some());
-        if count >= MAX_QUEUED || ops + kernel.plans.len() > MAX_QUEUED_OPS {
-            return Err(Error::Full);
-        }
-        self.queue.push(kernel).map_err(|_| Error::NoMemory)?;
-        self.next_fence += 1;
-        Ok(())
-    }
-
-    /// The fence of the kernel to be submitted next.
-    pub(super) fn next_fence(&self) -> u64 {
-        self.next_fence
-    }
-
-    /// The result of a kernel; `None` while it is unfinished.
-    pub(super) fn result(&self, fence: u64) -> Result<Option<Outcome>, Error> {
-        if fence == 0 || fence >= self.next_fence {
-            return Err(Error::NotFound);
-        }
-        let (kept, outcome) = self.results[(fence % KEPT_RESULTS) as usize];
-        if kept == fence {
-            return Ok(Some(outcome));
-        }
-        if fence <= self.finished {
-            return Err(Error::NotFound);
-        }
-        Ok(None)
-    }
-
-    /// Stops all kernels, for good.
-    pub(super) fn stop(&mut self) -> u64 {
-        self.stopped = true;
-        let mut n = 0;
-        if let Some(r) = self.running.take() {
-            self.finish(r.kernel.fence, Outcome { state: State::Stopped, ..r.outcome });
-            n += 1;
-        }
-        let queue = take(&mut self.queue);
-        for k in queue.iter() {
-            self.finish(k.fence, Outcome { state: State::Stopped, ..Outcome::default() });
-            n += 1;
-        }
-        n
-    }
-
-    fn finish(&mut self, fence: u64, outcome: Outcome) {
-        self.results[(fence % KEPT_RESULTS) as usize] = (fence, outcome);
-        self.finished = fence;
-    }
-
-    /// Whether there is a kernel to run.
-    fn is_busy(&self) -> bool {
-        self.bound.is_some() && (self.running.is_some() || !self.queue.is_empty())
-    }
-
-    /// Puts the waiting warps back into the queue, after a replay.
-    pub(super) fn replay(&mut self) {
-        if let Some(r) = &mut self.running {
-            if r.left > r.ready.len() {
-                r.outcome.replays += 1;
-                r.ready.clear();
-                for (i, w) in r.warps.iter().enumerate() {
-                    if w.todo != 0 {
-                        r.ready.push(i as u32);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The first waiting access that `test(access, va)` accepts.
-    fn find_waiting(
-        &self,
-        test: impl Fn(Access, u64) -> bool,
-    ) -> Option<(u64, FaultType, Kind)> {
-        let r = self.running.as_ref()?;
-        for w in r.warps.iter() {
-            let Some(kind) = w.fault else { continue };
-            let plan = &r.kernel.plans[usize::from(w.plan)];
-            let Some((first, _)) = plan.instruction(w.number, w.step) else { continue };
-            let mut lanes = w.todo & w.faulted;
-            while lanes != 0 {
-                let lane = lanes.trailing_zeros();
-                lanes &= lanes - 1;
-                let (_, va) = plan.access(first + u64::from(lane));
-                if test(plan.kind.access(), va) {
-                    return Some((va, kind, plan.kind));
-                }
-            }
-        }
-        None
-    }
-
-    /// Ends the running kernel with a fatal fault if `test` accepts one of its
-    /// waiting accesses. True if so.
-    pub(super) fn cancel(&mut self, now: u64, test: impl Fn(Access, u64) -> bool) -> bool {
-        let Some((va, fault, kind)) = self.find_waiting(test) else { return false };
-        let Some(r) = self.running.take() else { return false };
-        let outcome = Outcome {
-            state: State::Faulted,
-            fault_va: va,
-            fault: Some((fault as u32, kind.uapi())),
-            elapsed_ns: now.saturating_sub(r.start_ns),
-            ..r.outcome
-        };
-        self.finish(r.kernel.fence, outcome);
-        true
-    }
-}
-
 impl<M: Machine> Hw<M> {
     /// Runs users' kernels for up to `instructions` instructions each channel.
     /// True if there was anything to do.
@@ -249,7 +58,9 @@ impl<M: Machine> Hw<M> {
             if !self.users[i].is_busy() {
                 continue;
             }
-            let Some(space) = self.users[i].bound else { continue };
+            let Some(space) = self.users[i].bound else {
+                continue;
+            };
             let running = match self.users[i].running.take() {
                 Some(r) => r,
                 None => match self.start(i) {
@@ -277,8 +88,14 @@ impl<M: Machine> Hw<M> {
         match Running::new(kernel, most, now) {
             Ok(r) => Some(r),
             Err(fence) => {
-                self.m.report(format_args!("vgpu{}: no memory for a kernel's warps", self.index));
-                let outcome = Outcome { state: State::Error, ..Outcome::default() };
+                self.m.report(format_args!(
+                    "vgpu{}: no memory for a kernel's warps",
+                    self.index
+                ));
+                let outcome = Outcome {
+                    state: State::Error,
+                    ..Outcome::default()
+                };
                 self.users[user].finish(fence, outcome);
                 self.stats.kernels += 1;
                 self.finished = true;
@@ -345,7 +162,9 @@ impl<M: Machine> Hw<M> {
     fn step(&mut self, space: SpaceId, instance: u64, r: &mut Running, i: usize) -> Try {
         let warp = r.warps[i];
         let plan = r.kernel.plans[usize::from(warp.plan)];
-        let Some((first, _)) = plan.instruction(warp.number, warp.step) else { return Try::Done };
+        let Some((first, _)) = plan.instruction(warp.number, warp.step) else {
+            return Try::Done;
+        };
         let utlb = plan.utlb(warp.number);
         let mut lanes = warp.todo;
         let mut todo = 0;
@@ -382,8 +201,13 @@ impl<M: Machine> Hw<M> {
                 r.outcome.accesses += u64::from(prefetch);
                 continue;
             }
-            let entry =
-                Fault { instance, va, kind: fault, access: plan.kind.access(), utlb };
+            let entry = Fault {
+                instance,
+                va,
+                kind: fault,
+                access: plan.kind.access(),
+                utlb,
+            };
             match self.faults.write(&self.m, self.chip, &entry) {
                 Ok(Put::Written { duplicate }) => {
                     page_faulted = va >> 12;
@@ -402,7 +226,12 @@ impl<M: Machine> Hw<M> {
             }
             r.outcome.accesses += u64::from(prefetch);
         }
-        r.warps[i] = Warp { todo, faulted, fault: last_fault, ..warp };
+        r.warps[i] = Warp {
+            todo,
+            faulted,
+            fault: last_fault,
+            ..warp
+        };
         match (todo, full) {
             (0, _) => Try::Done,
             (_, true) => Try::Full,
@@ -423,7 +252,11 @@ impl<M: Machine> Hw<M> {
 
     /// Where an access goes, by TLB or page tables.
     fn translate(&mut self, space: SpaceId, va: u64, access: Access) -> Result<Loc, Miss> {
-        let cached = if self.tlb_on { self.tlb.find(space, va) } else { None };
+        let cached = if self.tlb_on {
+            self.tlb.find(space, va)
+        } else {
+            None
+        };
         let entry = match cached {
             Some(e) => {
                 self.stats.tlb_hits += 1;
@@ -471,18 +304,31 @@ impl<M: Machine> Hw<M> {
         }
         if at.space == Space::Sysmem {
             self.stats.remote_accesses += 1;
-            let remote = Remote { instance, va, physical: at.at };
-            if self.counters.count(&self.m, self.chip.counter_address, &remote, 1)? {
+            let remote = Remote {
+                instance,
+                va,
+                physical: at.at,
+            };
+            if self
+                .counters
+                .count(&self.m, self.chip.counter_address, &remote, 1)?
+            {
                 self.stats.access_notifications += 1;
             }
         } else {
             self.stats.local_accesses += 1;
         }
+        if matches!(plan.kind, Kind::Write | Kind::AtomicAdd) {
+            self.mark_dirty(at, u64::from(plan.width));
+        }
         let value = plan.first_value(number);
         if plan.width == 4 {
             return access32(&self.m, plan.kind, at, va, value as u32, outcome);
         }
-        let words = self.m.words(at, plan.width as usize / 8).ok_or(BadAddress(at))?;
+        let words = self
+            .m
+            .words(at, plan.width as usize / 8)
+            .ok_or(BadAddress(at))?;
         access64(words, plan, va, value, outcome);
         Ok(())
     }
@@ -591,137 +437,3 @@ fn mismatch(outcome: &mut Outcome, va: u64, expected: u64, seen: u64) {
     }
     outcome.mismatches += 1;
 }
-
-impl Running {
-    /// Makes the warps of the first phase; gives the fence back without memory.
-    fn new(kernel: Kernel, most_warps: usize, now: u64) -> Result<Self, u64> {
-        let fence = kernel.fence;
-        let warps = TryVec::with_capacity(most_warps).map_err(|_| fence)?;
-        let ready = Ring::new(most_warps).map_err(|_| fence)?;
-        let mut r = Self {
-            kernel,
-            phase: (0, 0),
-            warps,
-            ready,
-            left: 0,
-            outcome: Outcome::default(),
-            start_ns: now,
-        };
-        r.next_phase();
-        Ok(r)
-    }
-
-    /// Starts the next phase that has anything to do; false if there is none.
-    fn next_phase(&mut self) -> bool {
-        while self.phase.1 < self.kernel.plans.len() {
-            let first = self.phase.1;
-            self.phase = (first, self.kernel.phase_end(first));
-            self.warps.clear();
-            self.ready.clear();
-            for plan in self.phase.0..self.phase.1 {
-                for number in 0..self.kernel.plans[plan].warps {
-                    self.add_warp(plan, number);
-                }
-            }
-            self.left = self.warps.len();
-            if self.left > 0 {
-                return true;
-            }
-        }
-        false
-    }
-
-    fn add_warp(&mut self, plan: usize, number: u32) {
-        let Some((_, lanes)) = self.kernel.plans[plan].instruction(number, 0) else { return };
-        let warp = Warp {
-            plan: plan as u16,
-            number,
-            step: 0,
-            todo: all_lanes(lanes),
-            faulted: 0,
-            fault: None,
-        };
-        // There is room for all warps of the phase: see `new`.
-        if self.warps.push(warp).is_ok() {
-            self.ready.push(self.warps.len() as u32 - 1);
-        }
-    }
-
-    /// Moves a warp to its next instruction; false if it has none.
-    fn next_instruction(&mut self, i: usize) -> bool {
-        let w = &mut self.warps[i];
-        w.step += 1;
-        w.faulted = 0;
-        w.fault = None;
-        match self.kernel.plans[usize::from(w.plan)].instruction(w.number, w.step) {
-            Some((_, lanes)) => {
-                w.todo = all_lanes(lanes);
-                true
-            }
-            None => {
-                w.todo = 0;
-                self.left -= 1;
-                false
-            }
-        }
-    }
-}
-
-fn all_lanes(n: u32) -> u32 {
-    u32::MAX >> (32 - n)
-}
-
-/// A ring of indices with a fixed capacity.
-#[derive(Debug, Default)]
-pub(super) struct Ring {
-    slots: TryVec<u32>,
-    first: usize,
-    len: usize,
-}
-
-impl Ring {
-    pub(super) fn new(capacity: usize) -> Result<Self, OutOfMemory> {
-        Ok(Self { slots: TryVec::filled(capacity, 0)?, first: 0, len: 0 })
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    /// `i` is below twice the capacity.
-    fn wrap(&self, i: usize) -> usize {
-        if i < self.slots.len() {
-            i
-        } else {
-            i - self.slots.len()
-        }
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// False if it is full.
-    fn push(&mut self, value: u32) -> bool {
-        if self.len == self.slots.len() {
-            return false;
-        }
-        let at = self.wrap(self.first + self.len);
-        self.slots[at] = value;
-        self.len += 1;
-        true
-    }
-
-    fn pop(&mut self) -> Option<u32> {
-        if self.len == 0 {
-            return None;
-        }
-        let value = self.slots[self.first];
-        self.first = self.wrap(self.first + 1);
-        self.len -= 1;
-        Some(value)
-    }
-}
-
-#[cfg(test)]
-mod tests;

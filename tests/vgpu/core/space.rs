@@ -49,18 +49,38 @@ pub(super) struct AddressSpace {
 
 impl AddressSpace {
     pub(super) fn new(id: SpaceId, h_vaspace: Option<u32>) -> Self {
-        Self { id, h_vaspace, pdb: None, buffers: TryVec::new(), next_va: RM_FIRST, last: 0 }
+        Self {
+            id,
+            h_vaspace,
+            pdb: None,
+            buffers: TryVec::new(),
+            next_va: RM_FIRST,
+            last: 0,
+        }
     }
 
     /// Gives `slot`, `bytes` long, an address that is a multiple of `align`, a
     /// power of two.
     pub(super) fn add_buffer(&mut self, slot: Slot, bytes: u64, align: u64) -> Result<u64, Error> {
         let align = align.max(RM_ALIGN);
-        let va = self.next_va.checked_next_multiple_of(align).ok_or(Error::Invalid)?;
-        let end = va.checked_add(bytes).filter(|&e| e <= RM_LAST).ok_or(Error::NoMemory)?;
-        self.buffers.push(RmBuffer { va, bytes, slot }).map_err(|_| Error::NoMemory)?;
+        let va = self
+            .next_va
+            .checked_next_multiple_of(align)
+            .ok_or(Error::Invalid)?;
+        let end = va
+            .checked_add(bytes)
+            .filter(|&e| e <= RM_LAST)
+            .ok_or(Error::NoMemory)?;
+        self.buffers
+            .push(RmBuffer { va, bytes, slot })
+            .map_err(|_| Error::NoMemory)?;
         self.next_va = end;
         Ok(va)
+    }
+
+    /// The buffer that starts at `va`.
+    pub(super) fn buffer_at(&self, va: u64) -> Option<Slot> {
+        self.buffers.iter().find(|b| b.va == va).map(|b| b.slot)
     }
 
     /// Takes the buffer at `va` out.

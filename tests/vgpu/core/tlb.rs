@@ -33,7 +33,9 @@ pub(super) struct Tlb {
 
 impl Tlb {
     pub(super) fn new() -> Result<Self, OutOfMemory> {
-        Ok(Self { entries: TryVec::filled(ENTRIES, None)? })
+        Ok(Self {
+            entries: TryVec::filled(ENTRIES, None)?,
+        })
     }
 
     fn index(space: SpaceId, vpn: u64) -> usize {
@@ -99,7 +101,12 @@ mod tests {
     use super::*;
 
     fn page(at: u64, bytes: u64) -> Page {
-        Page { base: Loc::vidmem(at), bytes, writable: true, atomic: false }
+        Page {
+            base: Loc::vidmem(at),
+            bytes,
+            writable: true,
+            atomic: false,
+        }
     }
 
     #[test]
@@ -124,7 +131,11 @@ mod tests {
                 }
             }
             t.invalidate_range(SpaceId(1), base + 4096, pages);
-            let left = |s| (0..4).filter(|i| t.find(SpaceId(s), base + i * 4096).is_some()).count();
+            let left = |s| {
+                (0..4)
+                    .filter(|i| t.find(SpaceId(s), base + i * 4096).is_some())
+                    .count()
+            };
             assert_eq!(left(1), if pages == 2 { 2 } else { 1 });
             assert_eq!(left(2), 4);
             t.invalidate_space(SpaceId(2));

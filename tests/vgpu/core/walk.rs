@@ -151,3 +151,6 @@ fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
 fn is_sparse(entry: u64) -> bool {
     entry & 1 == 0 && field(entry, 3, 3) != 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,15 +23,52 @@ use crate::mem::TryVec;
 const PAGE: u64 = 4096;
 
 extern "C" {
-    fn vgpu_c_alloc(bytes: u64) -> *mut c_void;
-    fn vgpu_c_free(p: *mut c_void);
+    fn vgpu_c_alloc(bytes: u64) -> *mut Mem;
+    fn vgpu_c_get(mem: *mut Mem);
+    fn vgpu_c_put(mem: *mut Mem);
     fn vgpu_c_sysmem(dma: u64) -> *mut c_void;
+}
+
+/// The start of `struct vgpu_mem`: memory with a count of those who use it.
+#[repr(C)]
+pub(crate) struct Mem {
+    data: *mut c_void,
+    bytes: u64,
 }
 
 /// Memory of the kernel's that is ours.
 struct Buffer {
     start: NonNull<u8>,
     bytes: u64,
+    /// What keeps it: a reference of ours. `None` of vidmem, which stays.
+    mem: Option<NonNull<Mem>>,
+}
+
+impl Buffer {
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    ///
+    /// The reference is the caller's to give.
+    unsafe fn new(mem: NonNull<Mem>) -> Option<Self> {
+        // SAFETY: the reference keeps it; data and bytes do not change.
+        let (data, bytes) = unsafe { ((*mem.as_ptr()).data, (*mem.as_ptr()).bytes) };
+        Some(Self {
+            start: NonNull::new(data.cast::<u8>())?,
+            bytes,
+            mem: Some(mem),
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(mem) = self.mem {
+            // SAFETY: the reference is ours, and no view of the memory is left:
+            // they borrow the machine, and with it this.
+            unsafe { vgpu_c_put(mem.as_ptr()) };
+        }
+    }
 }
 
 /// Memory that the GPU reaches.
@@ -51,7 +88,54 @@ impl KernelMachine {
     /// `vidmem` is page-aligned memory, `bytes` long, that lives as long as this
     /// and is accessed as atomics only.
     pub(crate) unsafe fn new(vidmem: NonNull<u8>, bytes: u64) -> Self {
-        Self { vidmem: Buffer { start: vidmem, bytes }, buffers: TryVec::new() }
+        let vidmem = Buffer {
+            start: vidmem,
+            bytes,
+            mem: None,
+        };
+        Self {
+            vidmem,
+            buffers: TryVec::new(),
+        }
+    }
+
+    /// A reference to what a buffer stands on, for another GPU; null if there is
+    /// no such buffer.
+    pub(crate) fn share(&self, slot: Slot) -> *mut Mem {
+        let Some(Some(Buffer { mem: Some(mem), .. })) = self.buffers.get(slot.0 as usize) else {
+            return core::ptr::null_mut();
+        };
+        // SAFETY: the buffer holds a reference.
+        unsafe { vgpu_c_get(mem.as_ptr()) };
+        mem.as_ptr()
+    }
+
+    /// Makes a buffer of shared memory; gives its slot and bytes. The reference
+    /// is taken over if this succeeds, and else still the caller's.
+    ///
+    /// # Safety
+    ///
+    /// The reference is the caller's to give.
+    pub(crate) unsafe fn adopt(&mut self, mem: NonNull<Mem>) -> Result<(Slot, u64), OutOfMemory> {
+        // SAFETY: the caller's contract.
+        let mut buffer = unsafe { Buffer::new(mem) }.ok_or(OutOfMemory)?;
+        let bytes = buffer.bytes;
+        let slot = self.free_slot().inspect_err(|_| buffer.mem = None)?;
+        self.buffers[slot.0 as usize] = Some(buffer);
+        Ok((slot, bytes))
+    }
+
+    /// A slot without a buffer.
+    fn free_slot(&mut self) -> Result<Slot, OutOfMemory> {
+        let free = self.buffers.iter().position(Option::is_none);
+        let slot = match free {
+            Some(i) => i,
+            None => {
+                self.buffers.push(None)?;
+                self.buffers.len() - 1
+            }
+        };
+        Ok(Slot(slot as u32))
     }
 
     /// Where a buffer starts, for UVM; null if there is none.
@@ -64,7 +148,8 @@ impl KernelMachine {
 
     /// Where an address in a buffer is, for UVM; null if there is none.
     pub(crate) fn pointer(&self, at: Loc) -> *mut u8 {
-        self.find(at).map_or(core::ptr::null_mut(), |(p, _)| p.as_ptr())
+        self.find(at)
+            .map_or(core::ptr::null_mut(), |(p, _)| p.as_ptr())
     }
 
     /// The memory at an address, and how many bytes are contiguous there.
@@ -107,27 +192,19 @@ impl KernelMachine {
 
 impl Machine for KernelMachine {
     fn alloc(&mut self, bytes: u64) -> Result<Slot, OutOfMemory> {
+        let slot = self.free_slot()?;
         // SAFETY: any size may be asked for.
-        let start = unsafe { vgpu_c_alloc(bytes) };
-        let start = NonNull::new(start.cast::<u8>()).ok_or(OutOfMemory)?;
-        let buffer = Some(Buffer { start, bytes });
-        if let Some(i) = self.buffers.iter().position(Option::is_none) {
-            self.buffers[i] = buffer;
-            return Ok(Slot(i as u32));
-        }
-        let slot = Slot(self.buffers.len() as u32);
-        if self.buffers.push(buffer).is_err() {
-            // SAFETY: allocated above, and not used.
-            unsafe { vgpu_c_free(start.as_ptr().cast()) };
-            return Err(OutOfMemory);
-        }
+        let mem = NonNull::new(unsafe { vgpu_c_alloc(bytes) }).ok_or(OutOfMemory)?;
+        // SAFETY: the reference that comes with the memory is ours.
+        let buffer = unsafe { Buffer::new(mem) }.ok_or(OutOfMemory)?;
+        self.buffers[slot.0 as usize] = Some(buffer);
         Ok(slot)
     }
 
     fn free(&mut self, slot: Slot) {
-        let Some(b) = self.buffers.get_mut(slot.0 as usize).and_then(Option::take) else { return };
-        // SAFETY: allocated by `alloc`, and no view of it is left: `&mut self`.
-        unsafe { vgpu_c_free(b.start.as_ptr().cast()) };
+        if let Some(b) = self.buffers.get_mut(slot.0 as usize) {
+            *b = None;
+        }
     }
 
     fn extent(&self, at: Loc) -> u64 {
@@ -159,13 +236,5 @@ impl Machine for KernelMachine {
 
     fn report(&self, what: fmt::Arguments<'_>) {
         pr_err!("{}\n", what);
-    }
-}
-
-impl Drop for KernelMachine {
-    fn drop(&mut self) {
-        for i in 0..self.buffers.len() {
-            self.free(Slot(i as u32));
-        }
     }
 }

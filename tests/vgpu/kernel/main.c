@@ -75,14 +75,33 @@ struct vgpu *vgpu_find(const NvProcessorUuid *uuid)
 	return NULL;
 }
 
-void *vgpu_c_alloc(u64 bytes)
+struct vgpu_mem *vgpu_c_alloc(u64 bytes)
 {
-	return vzalloc(bytes);
+	struct vgpu_mem *mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+
+	if (!mem)
+		return NULL;
+	mem->data = vzalloc(bytes);
+	if (!mem->data) {
+		kfree(mem);
+		return NULL;
+	}
+	mem->bytes = bytes;
+	refcount_set(&mem->refs, 1);
+	return mem;
 }
 
-void vgpu_c_free(void *p)
+void vgpu_c_get(struct vgpu_mem *mem)
 {
-	vfree(p);
+	refcount_inc(&mem->refs);
+}
+
+void vgpu_c_put(struct vgpu_mem *mem)
+{
+	if (refcount_dec_and_test(&mem->refs)) {
+		vfree(mem->data);
+		kfree(mem);
+	}
 }
 
 void *vgpu_c_sysmem(u64 dma)
@@ -94,7 +113,10 @@ void *vgpu_c_sysmem(u64 dma)
 	if (!pfn_valid(pfn))
 		return NULL;
 	page = pfn_to_page(pfn);
-	if (is_zone_device_page(page) || PageReserved(page))
+	if (is_zone_device_page(page))
+		return NULL;
+	/* The zero page is reserved and RAM; holes and MMIO are reserved only. */
+	if (PageReserved(page) && !page_is_ram(pfn))
 		return NULL;
 	return page_address(page);
 }

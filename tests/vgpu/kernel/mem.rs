@@ -35,7 +35,9 @@ impl<T> TryVec<T> {
     }
 
     pub(crate) fn with_capacity(n: usize) -> Result<Self, OutOfMemory> {
-        KVVec::with_capacity(n, GFP_KERNEL_ACCOUNT).map(Self).map_err(|_| OutOfMemory)
+        KVVec::with_capacity(n, GFP_KERNEL_ACCOUNT)
+            .map(Self)
+            .map_err(|_| OutOfMemory)
     }
 
     pub(crate) fn filled(n: usize, value: T) -> Result<Self, OutOfMemory>
@@ -43,7 +45,8 @@ impl<T> TryVec<T> {
         T: Clone,
     {
         let mut v = Self::with_capacity(n)?;
-        v.0.extend_with(n, value, GFP_KERNEL_ACCOUNT).map_err(|_| OutOfMemory)?;
+        v.0.extend_with(n, value, GFP_KERNEL_ACCOUNT)
+            .map_err(|_| OutOfMemory)?;
         Ok(v)
     }
 
@@ -51,9 +54,13 @@ impl<T> TryVec<T> {
         // The kernel's grows to exactly what is needed; that would be quadratic.
         if self.0.len() == self.0.capacity() {
             let more = self.0.len().max(4);
-            self.0.reserve(more, GFP_KERNEL_ACCOUNT).map_err(|_| OutOfMemory)?;
+            self.0
+                .reserve(more, GFP_KERNEL_ACCOUNT)
+                .map_err(|_| OutOfMemory)?;
         }
-        self.0.push(value, GFP_KERNEL_ACCOUNT).map_err(|_| OutOfMemory)
+        self.0
+            .push(value, GFP_KERNEL_ACCOUNT)
+            .map_err(|_| OutOfMemory)
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {

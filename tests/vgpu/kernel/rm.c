@@ -24,7 +24,19 @@ struct object {
 	u32 engine;		/* of a TSG */
 };
 
-static NV_STATUS to_nv(int err)
+static struct object *object_new(struct vgpu *g, u64 id, u32 engine)
+{
+	struct object *o = kzalloc(sizeof(*o), GFP_KERNEL);
+
+	if (o) {
+		o->g = g;
+		o->id = id;
+		o->engine = engine;
+	}
+	return o;
+}
+
+NV_STATUS to_nv(int err)
 {
 	switch (err) {
 	case 0:
@@ -46,22 +58,10 @@ static NV_STATUS to_nv(int err)
 }
 
 /* UVM can not be told, and did not expect it: people should know. */
-static void expect_ok(struct vgpu *g, const char *what, int err)
+void expect_ok(struct vgpu *g, const char *what, int err)
 {
 	if (err)
 		pr_err("vgpu%u: %s: error %d\n", g->index, what, -err);
-}
-
-static struct object *object_new(struct vgpu *g, u64 id, u32 engine)
-{
-	struct object *o = kzalloc(sizeof(*o), GFP_KERNEL);
-
-	if (o) {
-		o->g = g;
-		o->id = id;
-		o->engine = engine;
-	}
-	return o;
 }
 
 /* --- session, device, constants --- */
@@ -338,6 +338,28 @@ void nvUvmInterfaceMemoryCpuUnMap(uvmGpuAddressSpaceHandle vaSpace, void *cpuPtr
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuUnMap);
 
+/* With two GPUs, each needs to reach the semaphores of the other. */
+NV_STATUS nvUvmInterfaceDupAllocation(uvmGpuAddressSpaceHandle srcVaSpace, NvU64 srcAddress,
+				      uvmGpuAddressSpaceHandle dstVaSpace, NvU64 dstVaAlignment,
+				      NvU64 *dstAddress)
+{
+	struct object *from = (void *)srcVaSpace;
+	struct object *to = (void *)dstVaSpace;
+	struct vgpu_mem *mem;
+	u64 va;
+	int err = vgpu_rs_buffer_share(from->g->rs, from->id, srcAddress, &mem);
+
+	if (err)
+		return to_nv(err);
+	err = vgpu_rs_buffer_adopt(to->g->rs, to->id, mem, dstVaAlignment, &va);
+	if (err)
+		vgpu_c_put(mem);
+	else
+		*dstAddress = va;
+	return to_nv(err);
+}
+EXPORT_SYMBOL(nvUvmInterfaceDupAllocation);
+
 /* --- UVM's channels --- */
 
 NV_STATUS nvUvmInterfaceTsgAllocate(uvmGpuAddressSpaceHandle vaSpace,
@@ -587,109 +609,3 @@ NV_STATUS nvUvmInterfaceDisableAccessCntr(uvmGpuDeviceHandle device,
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceDisableAccessCntr);
-
-/* --- physical memory --- */
-
-void vgpu_update_pma_stats(struct vgpu *g)
-{
-	struct vgpu_rs_counts counts;
-
-	vgpu_rs_pma_counts(g->rs, &counts);
-	WRITE_ONCE(g->pma_stats.numPages2m, counts.total_2m);
-	WRITE_ONCE(g->pma_stats.numFreePages64k, counts.free_64k);
-	WRITE_ONCE(g->pma_stats.numFreePages2m, counts.free_2m);
-}
-
-NV_STATUS nvUvmInterfaceGetPmaObject(uvmGpuDeviceHandle device, void **pPma,
-				     const UvmPmaStatistics **pPmaPubStats)
-{
-	struct vgpu *g = (void *)device;
-
-	*pPma = g;
-	*pPmaPubStats = &g->pma_stats;
-	return NV_OK;
-}
-EXPORT_SYMBOL(nvUvmInterfaceGetPmaObject);
-
-NV_STATUS nvUvmInterfacePmaRegisterEvictionCallbacks(void *pPma,
-						     uvmPmaEvictPagesCallback evictPages,
-						     uvmPmaEvictRangeCallback evictRange,
-						     void *callbackData)
-{
-	struct vgpu *g = pPma;
-
-	down_write(&g->evict_lock);
-	g->evict_pages = evictPages;
-	g->evict_range = evictRange;
-	g->evict_data = callbackData;
-	up_write(&g->evict_lock);
-	return NV_OK;
-}
-EXPORT_SYMBOL(nvUvmInterfacePmaRegisterEvictionCallbacks);
-
-void nvUvmInterfacePmaUnregisterEvictionCallbacks(void *pPma)
-{
-	struct vgpu *g = pPma;
-
-	down_write(&g->evict_lock);
-	g->evict_pages = NULL;
-	g->evict_range = NULL;
-	g->evict_data = NULL;
-	up_write(&g->evict_lock);
-}
-EXPORT_SYMBOL(nvUvmInterfacePmaUnregisterEvictionCallbacks);
-
-NV_STATUS nvUvmInterfacePmaAllocPages(void *pPma, NvLength pageCount, NvU64 pageSize,
-				      UvmPmaAllocationOptions *options, NvU64 *pPages)
-{
-	struct vgpu *g = pPma;
-	u32 flags = options->flags;
-	struct vgpu_rs_pma_request ask = {
-		.count = pageCount,
-		.page_bytes = pageSize,
-		.begin = 0,
-		.end = g->vidmem_bytes,
-		.contiguous = !!(flags & UVM_PMA_ALLOCATE_CONTIGUOUS),
-		.partial = !!(flags & UVM_PMA_ALLOCATE_ALLOW_PARTIAL),
-		.pinned = !!(flags & UVM_PMA_ALLOCATE_PINNED),
-		.no_zero = !!(flags & UVM_PMA_ALLOCATE_NO_ZERO),
-	};
-	int err;
-
-	if (flags & UVM_PMA_ALLOCATE_SPECIFY_ADDRESS_RANGE) {
-		ask.begin = options->physBegin;
-		ask.end = min(ask.end, options->physEnd + 1);
-	}
-	options->resultFlags = 0;
-	options->numPagesAllocated = 0;
-	err = vgpu_rs_pma_alloc(g->rs, &ask, pPages);
-	if (err)
-		return to_nv(err);
-	options->numPagesAllocated = ask.got;
-	if (ask.is_zero)
-		options->resultFlags |= UVM_PMA_ALLOCATE_RESULT_IS_ZERO;
-	vgpu_update_pma_stats(g);
-	return NV_OK;
-}
-EXPORT_SYMBOL(nvUvmInterfacePmaAllocPages);
-
-void nvUvmInterfacePmaFreePages(void *pPma, NvU64 *pPages, NvLength pageCount, NvU64 pageSize,
-				NvU32 flags)
-{
-	struct vgpu *g = pPma;
-	bool contiguous = flags & UVM_PMA_ALLOCATE_CONTIGUOUS;
-
-	expect_ok(g, "vidmem to free",
-		  vgpu_rs_pma_free(g->rs, pPages, pageCount, pageSize, contiguous));
-	vgpu_update_pma_stats(g);
-}
-EXPORT_SYMBOL(nvUvmInterfacePmaFreePages);
-
-NV_STATUS nvUvmInterfacePmaPinPages(void *pPma, NvU64 *pPages, NvLength pageCount, NvU64 pageSize,
-				    NvU32 flags)
-{
-	struct vgpu *g = pPma;
-
-	return to_nv(vgpu_rs_pma_pin(g->rs, pPages, pageCount, pageSize));
-}
-EXPORT_SYMBOL(nvUvmInterfacePmaPinPages);

@@ -34,8 +34,6 @@ static NV_STATUS unsupported(const char *what)
 UNSUPPORTED(nvUvmInterfaceP2pObjectCreate, uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
 	    NvHandle *hP2pObject);
 UNSUPPORTED_VOID(nvUvmInterfaceP2pObjectDestroy, uvmGpuSessionHandle session, NvHandle hP2pObject);
-UNSUPPORTED(nvUvmInterfaceDupAllocation, uvmGpuAddressSpaceHandle from, NvU64 address,
-	    uvmGpuAddressSpaceHandle to, NvU64 alignment, NvU64 *out);
 
 /* External allocations. */
 UNSUPPORTED(nvUvmInterfaceDupMemory, uvmGpuDeviceHandle device, NvHandle hClient,

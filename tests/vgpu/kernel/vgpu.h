@@ -66,7 +66,11 @@ static inline u32 *vgpu_register(struct vgpu *g, u32 offset)
 	return g->registers + offset;
 }
 
-/* rm.c */
+/* rm.c: an error of the emulator's as UVM knows it, and one it can not be told. */
+NV_STATUS to_nv(int err);
+void expect_ok(struct vgpu *g, const char *what, int err);
+
+/* pma.c */
 void vgpu_update_pma_stats(struct vgpu *g);
 
 /* interrupt.c */

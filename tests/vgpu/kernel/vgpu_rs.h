@@ -11,6 +11,7 @@
 #ifndef VGPU_RS_H
 #define VGPU_RS_H
 
+#include <linux/refcount.h>
 #include <linux/types.h>
 
 /* Offsets in the register page: core/gpu.rs, mod reg. */
@@ -34,6 +35,7 @@
 #define VGPU_RESERVED_BYTES	(2ULL << 20)
 
 struct vgpu_rs;
+struct vgpu_mem;
 struct vgpu_op;
 struct vgpu_wait;
 struct vgpu_translate;
@@ -103,6 +105,11 @@ int vgpu_rs_space_unset_pdb(struct vgpu_rs *rs, u64 space);
 int vgpu_rs_buffer_alloc(struct vgpu_rs *rs, u64 space, u64 bytes, u64 align, u64 *va);
 int vgpu_rs_buffer_free(struct vgpu_rs *rs, u64 space, u64 va);
 int vgpu_rs_buffer_map(struct vgpu_rs *rs, u64 space, u64 va, u64 bytes, void **out);
+/* The buffer that starts at @va, to be put; and its address elsewhere, which
+ * takes the reference over unless it fails.
+ */
+int vgpu_rs_buffer_share(struct vgpu_rs *rs, u64 space, u64 va, struct vgpu_mem **out);
+int vgpu_rs_buffer_adopt(struct vgpu_rs *rs, u64 space, struct vgpu_mem *mem, u64 align, u64 *va);
 int vgpu_rs_channel_create(struct vgpu_rs *rs, u64 space, u32 engine, u32 entries,
 			   u32 *channel, void **ring, void **control);
 int vgpu_rs_channel_destroy(struct vgpu_rs *rs, u32 channel);
@@ -142,9 +149,19 @@ int vgpu_rs_translate(struct vgpu_rs *rs, u32 h_client, struct vgpu_translate *t
 
 /* What C does for Rust. */
 
-/* Zeroed, page-aligned; NULL if there is none. */
-void *vgpu_c_alloc(u64 bytes);
-void vgpu_c_free(void *p);
+/*
+ * Memory that buffers stand on: zeroed, page-aligned, counted, since two GPUs may
+ * share it. NULL if there is none.
+ */
+struct vgpu_mem {
+	void *data;
+	u64 bytes;
+	refcount_t refs;
+};
+
+struct vgpu_mem *vgpu_c_alloc(u64 bytes);
+void vgpu_c_get(struct vgpu_mem *mem);
+void vgpu_c_put(struct vgpu_mem *mem);
 /* The page of RAM at a DMA address, NULL if there is none. */
 void *vgpu_c_sysmem(u64 dma);
 

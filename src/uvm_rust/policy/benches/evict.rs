@@ -36,7 +36,7 @@ fn benches(c: &mut Criterion) {
     });
     c.bench_function("evict/take-and-reuse", |b| {
         b.iter(|| {
-            let v = q.take(32, |_| false).unwrap();
+            let v = q.take(32, |_| None).unwrap();
             q.enqueue(v.chunk, Queue::Used)
         })
     });
@@ -45,7 +45,7 @@ fn benches(c: &mut Criterion) {
             let mut n = 0;
             black_box(&q).pick(32, |_| {
                 n += 1;
-                n < 32
+                (n < 32).then_some(n)
             })
         })
     });

@@ -27,7 +27,7 @@ fn reclaim_goes_free_unused_discarded_used() {
         ],
     );
     assert_eq!(q.available(), 4);
-    let order: Vec<_> = core::iter::from_fn(|| q.take(8, |_| false))
+    let order: Vec<_> = core::iter::from_fn(|| q.take(8, |_| None))
         .map(|v| v.chunk)
         .collect();
     assert_eq!(order, [3, 2, 1, 5, 0, 4]);
@@ -53,14 +53,15 @@ fn expected_chunks_are_spared_within_patience() {
             (3, Queue::Used),
         ],
     );
-    let soon = |c: Chunk| c < 2;
+    // Chunk 0 is needed next, chunk 1 after it.
+    let soon = |c: Chunk| (c < 2).then_some(c);
     assert_eq!(
         q.pick(8, soon).map(|v| (v.chunk, v.expected)),
         Some((2, false))
     );
     assert_eq!(
         q.pick(2, soon).map(|v| (v.chunk, v.expected)),
-        Some((0, true))
+        Some((1, true))
     );
     assert_eq!(
         q.pick(0, soon).map(|v| (v.chunk, v.expected)),
@@ -79,7 +80,7 @@ fn no_more_than_patience_chunks_are_asked_about() {
     let mut asked = 0;
     q.pick(32, |_| {
         asked += 1;
-        true
+        Some(0)
     });
     assert_eq!(asked, 32);
 }
@@ -94,7 +95,7 @@ fn a_failed_eviction_keeps_the_kind_and_lets_others_go_first() {
             (2, Queue::Used),
         ],
     );
-    let v = q.take(1, |_| false).unwrap();
+    let v = q.take(1, |_| None).unwrap();
     assert_eq!(q.queue_of(v.chunk), None);
     q.put_back(v).unwrap();
     assert_eq!(q.counts().reclaimed, [0; 4]);
@@ -109,7 +110,7 @@ fn chunks_that_do_not_exist_are_refused() {
         assert_eq!(q.remove(c), Err(NoSuchChunk));
         assert_eq!(q.queue_of(c), None);
     }
-    assert_eq!(Queues::new(0).unwrap().pick(1, |_| false), None);
+    assert_eq!(Queues::new(0).unwrap().pick(1, |_| None), None);
 }
 
 /// The reference: four deques, searched from end to end.
@@ -127,18 +128,18 @@ impl Model {
         })
     }
 
-    fn pick(&self, patience: u32, expected: impl Fn(Chunk) -> bool) -> Option<Chunk> {
+    fn pick(&self, patience: u32, expected: impl Fn(Chunk) -> Option<u32>) -> Option<Chunk> {
         for q in [Queue::Free, Queue::Unused, Queue::Discarded] {
             if let Some(&c) = self.0[q as usize].front() {
                 return Some(c);
             }
         }
         let used = &self.0[Queue::Used as usize];
-        let mut reach = used.iter().take(patience as usize);
-        reach
-            .find(|&&c| !expected(c))
-            .or_else(|| used.front())
-            .copied()
+        let reach: Vec<_> = used.iter().copied().take(patience as usize).collect();
+        let spared = reach.iter().copied().find(|&c| expected(c).is_none());
+        // Of equals `max_by_key` takes the last: seen from behind, the oldest.
+        let last = reach.iter().copied().rev().max_by_key(|&c| expected(c));
+        spared.or(last).or(used.front().copied())
     }
 }
 
@@ -187,7 +188,7 @@ proptest! {
                     prop_assert_eq!(q.remove(c), was);
                 }
                 Op::Take { patience, expected, fails } => {
-                    let soon = |c: Chunk| expected >> c & 1 != 0;
+                    let soon = |c: Chunk| (expected >> c & 1 != 0).then_some(c * 7 % 5);
                     let want = m.pick(patience, soon);
                     let got = q.take(patience, soon);
                     prop_assert_eq!(got.map(|v| v.chunk), want);

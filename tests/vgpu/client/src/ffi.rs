@@ -181,9 +181,16 @@ impl Mapping {
         self.base.as_ptr() as usize
     }
 
+    /// Makes the mapping writable, or read-only: then a write ends the program.
+    pub(crate) fn protect_all(&self, writable: bool) -> io::Result<()> {
+        let write = if writable { libc::PROT_WRITE } else { 0 };
+        self.protect(libc::PROT_READ | write)
+    }
+
     fn protect(&self, protection: i32) -> io::Result<()> {
-        // SAFETY: the range is this object's own, and its only user is
-        // `raw_ioctl`, which does not touch it afterwards.
+        // SAFETY: the range is this object's own. It stays readable, so references
+        // to its atomics stay valid (a write to a read-only page is a signal); only
+        // `raw_ioctl` takes reading away, and does not touch it afterwards.
         if unsafe { libc::mprotect(self.base.as_ptr().cast(), self.len, protection) } < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -114,6 +114,21 @@ impl<T: Element> Buffer<T> {
             .map_err(|e| Error::os("madvise", e))
     }
 
+    /// Makes the memory read-only, for the GPU as well. A write by the CPU then ends
+    /// the program.
+    pub fn protect(&self) -> Result<()> {
+        self.mapping
+            .protect_all(false)
+            .map_err(|e| Error::os("mprotect", e))
+    }
+
+    /// Makes it writable again.
+    pub fn unprotect(&self) -> Result<()> {
+        self.mapping
+            .protect_all(true)
+            .map_err(|e| Error::os("mprotect", e))
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len

@@ -6,7 +6,7 @@ use uvm_suite::{ensure, skip, Failure, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest, Params};
 use vgpu_client::{Buffer, Process};
 
-use crate::{NONE, PAGE_TREE};
+use crate::{LOCKS, NONE, PAGE_TREE};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("step 1: unload and load nvidia-uvm.ko", NONE, || {
@@ -24,7 +24,6 @@ pub(crate) fn run(suite: &mut Suite) {
     for test in [
         T::RNG_SANITY,
         T::RANGE_TREE_DIRECTED,
-        T::LOCK_SANITY,
         T::PERF_UTILS_SANITY,
         T::KVMALLOC,
         T::PERF_EVENTS_SANITY,
@@ -33,6 +32,7 @@ pub(crate) fn run(suite: &mut Suite) {
     ] {
         bare(suite, 1, test, NONE);
     }
+    bare(suite, 1, T::LOCK_SANITY, LOCKS);
     bare(suite, 1, T::PAGE_TREE, PAGE_TREE);
 
     one(
@@ -93,6 +93,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("step 1: UVM_TEST_PERF_MODULE_SANITY", NONE, || {
         let process = Process::new()?;
         let range = Buffer::<u64>::managed(&process, 4 << 20)?;
+        range.fill(|_| 1);
         process.call(&mut uvm::PerfModuleSanity {
             range_address: range.address(),
             range_size: range.bytes() as u32,

@@ -47,33 +47,45 @@ fn options() -> Result<Options, lexopt::Error> {
     Ok(options)
 }
 
-/// What NVIDIA's tests say on purpose.
+/// What NVIDIA's tests say on purpose: they check that errors are noticed.
 const NONE: &[Allowed] = &[];
-const SEMAPHORE: &[Allowed] = &[Allowed {
-    text: "MAX_JUMP",
-    times: 10,
+const FATAL: &str = "Encountered a global fatal error";
+const LOCKS: &[Allowed] = &[Allowed {
+    text: "uvm_lock.c:",
+    times: 80,
 }];
+const SEMAPHORE: &[Allowed] = &[
+    Allowed {
+        text: "MAX_JUMP",
+        times: 20,
+    },
+    Allowed {
+        text: FATAL,
+        times: 100,
+    },
+];
 const CHANNEL: &[Allowed] = &[
     Allowed {
         text: "completed_value",
         times: 2,
     },
-    // The test makes a channel fail, and UVM says so.
     Allowed {
-        text: "0xffffffff",
-        times: 8,
+        text: "uvm_gpu_tracking_semaphore_is_completed",
+        times: 4,
     },
     Allowed {
-        text: "Channel error",
+        text: FATAL,
         times: 8,
     },
+    // The test makes a channel write to an address that is nobody's.
     Allowed {
-        text: "channel error",
+        text: "vgpu",
         times: 8,
     },
 ];
+/// Its fake GPUs have no memory of such pages.
 const PAGE_TREE: &[Allowed] = &[Allowed {
-    text: "max_vidmem_page_size & page_sizes()",
+    text: "max_vidmem_page_size & tree->hal->page_sizes()",
     times: 100,
 }];
 

@@ -309,8 +309,15 @@ fn evict_chunk() -> Outcome {
     );
     resident_on(&process, buffer.address(), Uuid::CPU)?;
     resident_on(&process, buffer.address_of(WORDS), gpu.uuid())?;
-    ensure!(gpu.evict_any()?, "nothing was evicted by policy");
-    resident_on(&process, buffer.address_of(WORDS), Uuid::CPU)?;
+    // UVM's own choice: chunks that are free or unused come first.
+    let (second, mut chunks) = (buffer.address_of(WORDS), 0);
+    while process.residency(second)?.resident != [Uuid::CPU] {
+        ensure!(
+            chunks < 512 && gpu.evict_any()?,
+            "not evicted after {chunks} chunks"
+        );
+        chunks += 1;
+    }
     unchanged(&buffer, |i| i as u64 ^ 5)?;
     Ok(Pass::Ok)
 }

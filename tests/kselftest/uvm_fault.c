@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Faults of a GPU program. Only the software GPU runs one here. */
+#include "kselftest_harness.h"
+#include "uvm.h"
+
+#define LENGTH	(2 * BLOCK)
+#define PAGES	(LENGTH / 4096)
+
+FIXTURE(fault)
+{
+	int fd, mm, vgpu;
+	struct uuid gpu;
+	uint32_t channel;
+	uint64_t *p;
+};
+
+FIXTURE_SETUP(fault)
+{
+	struct uvm_mm_initialize mm = { 0 };
+
+	self->fd = uvm_open();
+	if (self->fd < 0)
+		SKIP(return, "nvidia-uvm.ko is not loaded");
+	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
+	if (self->vgpu < 0)
+		SKIP(return, "no /dev/vgpu, and a real GPU's programs need CUDA");
+	ASSERT_EQ(0U, uvm_initialize(self->fd));
+	self->mm = uvm_open();
+	mm.fd = self->fd;
+	ASSERT_EQ(0, ioctl(self->mm, UVM_MM_INITIALIZE, &mm));
+	ASSERT_EQ(1, uvm_find_gpu(self->vgpu, &self->gpu));
+	ASSERT_EQ(0U, uvm_register_gpu(self->fd, &self->gpu));
+	self->channel = uvm_channel(self->fd, self->vgpu, &self->gpu);
+	ASSERT_NE(0U, self->channel);
+	self->p = uvm_managed(self->fd, LENGTH);
+	ASSERT_NE(MAP_FAILED, self->p);
+}
+
+FIXTURE_TEARDOWN(fault)
+{
+	close(self->vgpu);
+	close(self->fd);
+	close(self->mm);
+}
+
+/* An op on a word in every page. */
+static struct vgpu_op every_page(uint32_t kind, uint64_t *p)
+{
+	return (struct vgpu_op){
+		.kind = kind, .va = (uintptr_t)p, .stride = 4096, .count = PAGES,
+		.width = 8, .warps = 8, .value = 7, .value_stride = 1,
+	};
+}
+
+TEST_F(fault, read)
+{
+	struct vgpu_op op = every_page(VGPU_OP_READ, self->p);
+	struct vgpu_wait wait;
+	uint64_t i, sum = 0;
+
+	for (i = 0; i < PAGES; i++)
+		sum += self->p[i * 512] = i + 1;
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+	EXPECT_EQ(VGPU_KERNEL_DONE, wait.state);
+	EXPECT_EQ(sum, wait.sum);
+	EXPECT_LT(0U, wait.faults);
+}
+
+TEST_F(fault, write_is_seen_by_the_cpu)
+{
+	struct vgpu_op op = every_page(VGPU_OP_WRITE, self->p);
+	struct vgpu_wait wait;
+	uint64_t i;
+
+	for (i = 0; i < LENGTH / 8; i++)
+		self->p[i] = i;
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+	EXPECT_EQ(VGPU_KERNEL_DONE, wait.state);
+	for (i = 0; i < PAGES; i++) {
+		ASSERT_EQ(7 + i, self->p[i * 512]);
+		ASSERT_EQ(i * 512 + 1, self->p[i * 512 + 1]);
+	}
+}
+
+TEST_F(fault, atomic_adds)
+{
+	struct vgpu_op op = every_page(VGPU_OP_ATOMIC_ADD, self->p);
+	struct vgpu_wait wait;
+	uint64_t i;
+
+	op.value_stride = 0;
+	op.rows = 3;
+	for (i = 0; i < PAGES; i++)
+		self->p[i * 512] = i;
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+	for (i = 0; i < PAGES; i++)
+		ASSERT_EQ(i + 3 * 7, self->p[i * 512]);
+}
+
+TEST_F(fault, ping_pong)
+{
+	struct vgpu_op op = every_page(VGPU_OP_ATOMIC_ADD, self->p);
+	struct vgpu_wait wait;
+	uint64_t round, i;
+
+	op.count = 8;
+	op.value = 1;
+	op.value_stride = 0;
+	for (round = 0; round < 10; round++) {
+		ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+		for (i = 0; i < 8; i++)
+			ASSERT_EQ(2 * round + 1, self->p[i * 512]++);
+	}
+}
+
+TEST_F(fault, fatal_fault_ends_only_its_program)
+{
+	struct vgpu_op wild = {
+		.kind = VGPU_OP_READ, .va = 0x10000000, .stride = 8, .count = 1, .width = 8,
+	};
+	struct vgpu_op op = every_page(VGPU_OP_WRITE, self->p);
+	struct vgpu_wait wait;
+
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &wild, &wait));
+	EXPECT_EQ(VGPU_KERNEL_FAULTED, wait.state);
+	EXPECT_EQ(0x10000000U, wait.fault_va);
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+	EXPECT_EQ(VGPU_KERNEL_DONE, wait.state);
+	EXPECT_EQ(7U, self->p[0]);
+}
+
+TEST_F(fault, migrated_memory_does_not_fault)
+{
+	struct vgpu_op op = every_page(VGPU_OP_READ, self->p);
+	struct vgpu_wait wait;
+
+	self->p[0] = 1;
+	ASSERT_EQ(0U, uvm_migrate(self->fd, self->p, LENGTH, &self->gpu, 0));
+	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+	EXPECT_EQ(0U, wait.faults);
+	EXPECT_EQ(1U, wait.sum);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Fatal faults: who is hit, and who is not.
+
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_PREFETCH, OP_READ, OP_WRITE};
+use vgpu_client::{Buffer, Kernel, Op, Outcome as Ended};
+
+use crate::{start, still_works, NONE, WORDS};
+
+/// Below where anything is ever mapped.
+const NOWHERE: u64 = 0x1000_0000;
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("fatal: access where nothing is mapped", NONE, nowhere);
+    suite.test("fatal: access to memory that was freed", NONE, freed);
+    suite.test("fatal: write to read-only managed memory", NONE, || {
+        read_only(true)
+    });
+    suite.test("fatal: write to read-only ordinary memory", NONE, || {
+        read_only(false)
+    });
+    suite.test("fatal: only the offender is hit", NONE, only_the_offender);
+    suite.test(
+        "fatal: some warps of a kernel among many good ones",
+        NONE,
+        some_warps,
+    );
+}
+
+fn nowhere() -> Outcome {
+    let (process, gpu) = start()?;
+    for kind in [OP_READ, OP_WRITE, OP_ATOMIC_ADD] {
+        let report = gpu
+            .launch(&Kernel::new().op(Op::wild(kind, NOWHERE)))?
+            .wait()?;
+        ensure!(
+            report.outcome == Ended::Faulted,
+            "kind {kind} ended as {:?}",
+            report.outcome
+        );
+        ensure!(
+            report.fault_va == NOWHERE,
+            "fault at {:#x}",
+            report.fault_va
+        );
+        ensure!(
+            report.fault_kind == kind,
+            "fault of kind {}, not {kind}",
+            report.fault_kind
+        );
+    }
+    let report = gpu
+        .launch(&Kernel::new().op(Op::wild(OP_PREFETCH, NOWHERE)))?
+        .wait()?;
+    ensure!(
+        report.outcome == Ended::Done,
+        "a prefetch ended as {:?}",
+        report.outcome
+    );
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn freed() -> Outcome {
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+    gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(1, 1)))?
+        .wait()?
+        .ok()?;
+    let va = buffer.address();
+    drop(buffer);
+    let report = gpu
+        .launch(&Kernel::new().op(Op::wild(OP_READ, va)))?
+        .wait()?;
+    ensure!(
+        report.outcome == Ended::Faulted,
+        "a read of freed memory: {report}"
+    );
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn read_only(managed: bool) -> Outcome {
+    let (process, gpu) = start()?;
+    if !managed && !process.has_hmm()? {
+        skip!("this driver or kernel has no HMM");
+    }
+    let buffer = match managed {
+        true => Buffer::<u64>::managed(&process, WORDS)?,
+        false => Buffer::<u64>::ordinary(WORDS)?,
+    };
+    buffer.fill(|i| i as u64);
+    buffer.protect()?;
+    let read = gpu
+        .launch(&Kernel::new().op(Op::check(&buffer).pattern(0, 1)))?
+        .wait()?;
+    read.ok()?;
+    for write in [Op::write(&buffer), Op::atomic_add(&buffer)] {
+        let write = write.range(512, 1).pattern(99, 0);
+        let report = gpu.launch(&Kernel::new().op(write))?.wait()?;
+        ensure!(
+            report.outcome == Ended::Faulted,
+            "a write to read-only memory: {report}"
+        );
+        let page = buffer.address_of(512);
+        ensure!(
+            report.fault_va == page,
+            "fault at {:#x}, not {page:#x}",
+            report.fault_va
+        );
+    }
+    buffer.unprotect()?;
+    if let Some((i, seen)) = buffer.first_other(|i| i as u64) {
+        return Err(format!("element {i} changed to {seen}").into());
+    }
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn only_the_offender() -> Outcome {
+    let (process, gpu) = start()?;
+    let (other_process, other_gpu) = start()?;
+    let beside = gpu.new_channel()?;
+    let mine = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+    let theirs = Buffer::<u64>::managed(&other_process, 4 * WORDS)?;
+    for round in 0..5u64 {
+        let work = |b: &Buffer<u64>| Kernel::new().op(Op::write(b).pattern(round, 1).warps(32));
+        let good = [
+            beside.launch(&work(&mine))?,
+            other_gpu.launch(&work(&theirs))?,
+        ];
+        let bad = gpu
+            .launch(&Kernel::new().op(Op::wild(OP_WRITE, NOWHERE)))?
+            .wait()?;
+        ensure!(
+            bad.outcome == Ended::Faulted,
+            "the offender ended as {:?}",
+            bad.outcome
+        );
+        for launch in good {
+            launch.wait()?.ok()?;
+        }
+        for buffer in [&mine, &theirs] {
+            let wrong = buffer.first_other(|i| round + i as u64);
+            ensure!(wrong.is_none(), "round {round}: wrong data: {wrong:?}");
+        }
+    }
+    Ok(Pass::Ok)
+}
+
+fn some_warps() -> Outcome {
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+    let kernel = Kernel::new()
+        .op(Op::write(&buffer).pattern(3, 1).warps(32))
+        .op(Op::wild(OP_READ, NOWHERE))
+        .op(Op::wild(OP_WRITE, NOWHERE + 4096));
+    let report = gpu.launch(&kernel)?.wait()?;
+    ensure!(
+        report.outcome == Ended::Faulted,
+        "it ended as {:?}",
+        report.outcome
+    );
+    ensure!(
+        report.fault_va & !4096 == NOWHERE,
+        "fault at {:#x}",
+        report.fault_va
+    );
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Errors that the software GPU is asked to make.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
+use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
+use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Outcome as Ended, Process, Vgpu, BLOCK};
+
+use crate::{start, still_works, NONE, WORDS};
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("injected: a full fault buffer", NONE, full_buffer);
+    // A stale translation may lead to memory that is not UVM's any more.
+    let stale = &[Allowed {
+        text: "vgpu",
+        times: 1000,
+    }];
+    suite.test(
+        "injected: dropped invalidates are noticed",
+        stale,
+        dropped_invalidates,
+    );
+    suite.test("injected: refused allocations", NONE, refused_allocations);
+    suite.test("injected: RM takes all memory back", NONE, evicted_by_rm);
+    suite.test(
+        "injected: RM takes a range back and keeps it",
+        NONE,
+        range_kept_by_rm,
+    );
+    let error = &[Allowed {
+        text: "vgpu",
+        times: 4,
+    }];
+    suite.test(
+        "injected: a channel error stops that channel only",
+        error,
+        channel_error,
+    );
+    suite.test("injected: not without CAP_SYS_ADMIN", NONE, no_privilege);
+    suite.test("freed memory is poisoned, and nobody sees it", NONE, poison);
+}
+
+fn inject(gpu: &Gpu, kind: u32, count: u64) -> Result<(), Failure> {
+    gpu.device().inject(Inject {
+        gpu: gpu.index(),
+        kind,
+        count,
+        ..Default::default()
+    })?;
+    Ok(())
+}
+
+fn full_buffer() -> Outcome {
+    let (process, gpu) = start()?;
+    let before = gpu.stats()?;
+    inject(&gpu, vgpu::INJECT_FAULT_BUFFER_FULL, 50)?;
+    still_works(&process, &gpu)?;
+    inject(&gpu, vgpu::INJECT_FAULT_BUFFER_FULL, 0)?;
+    let held = gpu.stats()?.faults_held - before.faults_held;
+    ensure!(held > 0, "no access was held back");
+
+    // And a real one: more faults at a time than there are entries.
+    let faults = gpu.info().fault_entries * 2;
+    let pages = (faults as usize).min(16 * 512);
+    let buffer = Buffer::<u64>::managed(&process, pages * 512)?;
+    let all = Op::write(&buffer)
+        .every(4096)
+        .pattern(1, 1)
+        .warps(faults / 32);
+    gpu.launch(&Kernel::new().op(all).utlb_faults(512))?
+        .wait()?
+        .ok()?;
+    for page in 0..pages {
+        let seen = buffer.get(page * 512);
+        ensure!(seen == 1 + page as u64, "page {page} holds {seen}");
+    }
+    Ok(Pass::Ok)
+}
+
+/// The test of the test: if UVM did not invalidate, would anybody notice?
+fn dropped_invalidates() -> Outcome {
+    let (process, gpu) = start()?;
+    if gpu.info().features & FEATURE_TLB == 0 {
+        skip!("vgpu.ko was loaded without its TLB");
+    }
+    inject(&gpu, vgpu::INJECT_DROP_INVALIDATES, vgpu::INJECT_FOREVER)?;
+    let noticed = ping_pong_goes_wrong(&process, &gpu);
+    inject(&gpu, vgpu::INJECT_DROP_INVALIDATES, 0)?;
+    let dropped = gpu.stats()?.tlb_invalidates_dropped;
+    ensure!(dropped > 0, "no invalidate was dropped");
+    ensure!(
+        noticed?,
+        "{dropped} invalidates were dropped, and all data was right"
+    );
+    drop((process, gpu));
+    let (process, gpu) = start()?;
+    ensure!(
+        !ping_pong_goes_wrong(&process, &gpu)?,
+        "wrong data with all invalidates made"
+    );
+    Ok(Pass::Ok)
+}
+
+fn ping_pong_goes_wrong(process: &Process, gpu: &Gpu) -> Result<bool, Failure> {
+    let buffer = Buffer::<u64>::managed(process, 32 * 512)?;
+    for round in 0..10u64 {
+        buffer.fill(|i| round + i as u64);
+        let kernel = Kernel::new()
+            .op(Op::check(&buffer).pattern(round, 1))
+            .op(Op::atomic_add(&buffer).pattern(5, 0).barrier());
+        match gpu.launch(&kernel)?.wait()?.ok() {
+            Ok(_) => {}
+            Err(Error::Kernel(_)) => return Ok(true),
+            Err(other) => return Err(other.into()),
+        }
+        if buffer.first_other(|i| round + i as u64 + 5).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn refused_allocations() -> Outcome {
+    let (process, gpu) = start()?;
+    let warm = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    gpu.launch(&Kernel::new().op(Op::write(&warm).pattern(1, 1).warps(16)))?
+        .wait()?
+        .ok()?;
+    inject(&gpu, vgpu::INJECT_PMA_FAILURE, vgpu::INJECT_FOREVER)?;
+    // UVM has to make room among what it holds.
+    let buffer = Buffer::<u64>::managed(&process, 16 * WORDS)?;
+    let ended = gpu
+        .launch(&Kernel::new().op(Op::write(&buffer).pattern(2, 1).warps(16)))?
+        .wait();
+    inject(&gpu, vgpu::INJECT_PMA_FAILURE, 0)?;
+    ended?.ok()?;
+    for (buffer, first) in [(&warm, 1), (&buffer, 2)] {
+        let wrong = buffer.first_other(|i| first + i as u64);
+        ensure!(wrong.is_none(), "wrong data: {wrong:?}");
+    }
+    Ok(Pass::Ok)
+}
+
+fn evict(gpu: &Gpu, what: Inject) -> Result<Inject, Failure> {
+    Ok(gpu.device().inject(Inject {
+        gpu: gpu.index(),
+        ..what
+    })?)
+}
+
+fn evicted_by_rm() -> Outcome {
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(7, 1).warps(16)))?
+        .wait()?
+        .ok()?;
+    let count = gpu.info().usable_bytes() / BLOCK - 16;
+    let kind = vgpu::INJECT_EVICT_PAGES;
+    let done = evict(
+        &gpu,
+        Inject {
+            kind,
+            count,
+            ..Default::default()
+        },
+    )?;
+    ensure!(done.status == 0, "UVM refused with {:#x}", done.status);
+    ensure!(
+        done.bytes == count * BLOCK,
+        "UVM gave {} of {}",
+        done.bytes,
+        count * BLOCK
+    );
+    let wrong = buffer.first_other(|i| 7 + i as u64);
+    ensure!(wrong.is_none(), "wrong data: {wrong:?}");
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn range_kept_by_rm() -> Outcome {
+    let (process, gpu) = start()?;
+    // A client of its own, to give the memory back by closing.
+    let rm = Vgpu::open()?;
+    let end = gpu.info().vidmem_bytes / 4 / BLOCK * BLOCK;
+    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(7, 1).warps(16)))?
+        .wait()?
+        .ok()?;
+    let begin = end / 2 / BLOCK * BLOCK;
+    let done = rm.inject(Inject {
+        gpu: gpu.index(),
+        kind: vgpu::INJECT_EVICT_RANGE,
+        flags: vgpu::INJECT_KEEP,
+        begin,
+        end,
+        ..Default::default()
+    })?;
+    if done.status != 0 {
+        // Memory of UVM's own in the range cannot be evicted.
+        println!("# UVM refused the range with {:#x}", done.status);
+    }
+    let wrong = buffer.first_other(|i| 7 + i as u64);
+    ensure!(wrong.is_none(), "wrong data: {wrong:?}");
+    still_works(&process, &gpu)?;
+    drop(rm);
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn channel_error() -> Outcome {
+    let (process, gpu) = start()?;
+    let (other_process, other_gpu) = start()?;
+    let victim = gpu.new_channel()?;
+    let buffer = Buffer::<u64>::managed(&process, 64 * WORDS)?;
+    let long = Op::write(&buffer)
+        .every(4096)
+        .pattern(1, 1)
+        .lanes(1)
+        .times(50);
+    let launch = victim.launch(&Kernel::new().op(long))?;
+    evict(
+        &gpu,
+        Inject {
+            kind: vgpu::INJECT_CHANNEL_ERROR,
+            handle: victim.handle(),
+            ..Default::default()
+        },
+    )?;
+    let report = launch.wait()?;
+    ensure!(
+        report.outcome == Ended::Stopped,
+        "it ended as {:?}",
+        report.outcome
+    );
+    let again = victim.launch(&Kernel::new().op(Op::write(&buffer).range(0, 1)));
+    let errno = again.err().and_then(|e| e.errno());
+    ensure!(
+        errno == Some(libc::EPIPE),
+        "a stopped channel: errno {errno:?}, not EPIPE"
+    );
+    still_works(&process, &gpu)?;
+    still_works(&other_process, &other_gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// Runs as another user; exit status 0 if injecting is refused with EPERM.
+pub(crate) fn unprivileged() -> ExitCode {
+    let inject = Inject {
+        kind: vgpu::INJECT_PMA_FAILURE,
+        ..Default::default()
+    };
+    let refused = match Vgpu::open() {
+        Ok(device) => device.inject(inject).err().and_then(|e| e.errno()),
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(3);
+        }
+    };
+    ExitCode::from(u8::from(refused != Some(libc::EPERM)))
+}
+
+fn no_privilege() -> Outcome {
+    let program = std::env::current_exe()?;
+    let status = Command::new(program)
+        .arg("--inject-unprivileged")
+        .uid(65534)
+        .status();
+    match status.map(|s| s.code()) {
+        Ok(Some(0)) => Ok(Pass::Ok),
+        Ok(Some(3)) => skip!("other users cannot open /dev/vgpu"),
+        Ok(code) => Err(format!("allowed, or another error (exit {code:?})").into()),
+        Err(error) => skip!("cannot run as another user: {error}"),
+    }
+}
+
+fn poison() -> Outcome {
+    let (process, gpu) = start()?;
+    if gpu.info().features & FEATURE_POISON == 0 {
+        skip!("vgpu.ko was loaded without poisoning");
+    }
+    let before = gpu.stats()?.poisoned_bytes;
+    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    let secret = 0x5ec7_e700_0000_0000;
+    gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(secret, 1).warps(16)))?
+        .wait()?
+        .ok()?;
+    drop(buffer);
+    process.call(&mut PmmReleaseFreeRootChunks {
+        gpu: gpu.uuid(),
+        rm_status: 0,
+    })?;
+    let poisoned = gpu.stats()?.poisoned_bytes - before;
+    ensure!(poisoned >= 8 * BLOCK, "only {poisoned} bytes were poisoned");
+
+    // New memory, first touched by a GPU, is zero: neither secret nor poison.
+    let (other_process, other_gpu) = start()?;
+    let fresh = Buffer::<u64>::managed(&other_process, 16 * WORDS)?;
+    let zero = Op::check(&fresh).pattern(0, 0).warps(16);
+    other_gpu.launch(&Kernel::new().op(zero))?.wait()?.ok()?;
+    let on_gpu = other_process.residency(fresh.address())?.resident;
+    ensure!(
+        !on_gpu.contains(&Uuid::CPU),
+        "the fresh page is on {on_gpu:?}"
+    );
+    let seen = fresh.first_other(|_| 0);
+    ensure!(
+        seen.is_none(),
+        "fresh memory holds {seen:x?} (poison is {POISON:#x})"
+    );
+    Ok(Pass::Ok)
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
+//! must end as documented, and hurt nobody else.
+
+mod faults;
+mod inject;
+mod input_uvm;
+mod input_vgpu;
+
+use std::process::ExitCode;
+
+use uvm_suite::{Allowed, Failure, Suite};
+use vgpu_client::uvm::BareTest;
+use vgpu_client::{Buffer, Gpu, Process, Vgpu, BLOCK};
+
+const HELP: &str = "usage: hazards [--only TEXT] [--channel-sanity]
+  --only TEXT       only tests whose name holds TEXT
+  --channel-sanity  show the use after free around UVM_TEST_CHANNEL_SANITY; the
+                    kernel is expected to oops
+";
+
+pub(crate) const NONE: &[Allowed] = &[];
+/// Words of a 2 MiB block.
+pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
+
+fn main() -> ExitCode {
+    use lexopt::prelude::*;
+    let mut only = None;
+    let mut parser = lexopt::Parser::from_env();
+    loop {
+        let next = match parser.next() {
+            Ok(next) => next,
+            Err(error) => {
+                eprint!("hazards: {error}\n{HELP}");
+                return ExitCode::from(2);
+            }
+        };
+        match next {
+            None => break,
+            Some(Long("only")) => only = parser.value().ok().and_then(|v| v.string().ok()),
+            Some(Long("channel-sanity")) => return channel_sanity(),
+            Some(Long("inject-unprivileged")) => return inject::unprivileged(),
+            Some(Long("help")) => {
+                print!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            Some(_) => {
+                eprint!("{HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let mut suite = Suite::new("hazards", only);
+    faults::run(&mut suite);
+    inject::run(&mut suite);
+    input_vgpu::run(&mut suite);
+    input_uvm::run(&mut suite);
+    suite.test("no leak, and the GPU still works", NONE, || {
+        let (process, gpu) = start()?;
+        still_works(&process, &gpu)?;
+        process.check_leak(gpu.uuid(), BLOCK)?;
+        Ok(uvm_suite::Pass::Ok)
+    });
+    suite.finish()
+}
+
+pub(crate) fn start() -> Result<(Process, Gpu), Failure> {
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    Ok((process, gpu))
+}
+
+/// A small job, done right.
+pub(crate) fn still_works(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
+    use vgpu_client::{Kernel, Op};
+    let buffer = Buffer::<u64>::managed(process, 2 * WORDS)?;
+    buffer.fill(|i| i as u64);
+    let kernel = Kernel::new().op(Op::atomic_add(&buffer).pattern(1, 0).warps(8));
+    gpu.launch(&kernel)?.wait()?.ok()?;
+    match buffer.first_other(|i| i as u64 + 1) {
+        None => Ok(()),
+        Some((i, seen)) => Err(format!("element {i} is {seen:#x}").into()),
+    }
+}
+
+/// Without the allocation that makes the ladder's run safe: pushes of page-table
+/// frees may be under way when the test destroys UVM's channels, and the trackers
+/// of the root chunks then point to freed memory.
+fn channel_sanity() -> ExitCode {
+    let attempt = || -> Result<(), Failure> {
+        let info = Vgpu::open()?.info(0)?;
+        let process = Process::new()?;
+        process.register_gpu(info.uuid)?;
+        for round in 0..5 {
+            for test in [
+                BareTest::MEM_SANITY,
+                BareTest::CHANNEL_SANITY,
+                BareTest::MEM_SANITY,
+            ] {
+                println!("# round {round}: {}", test.name);
+                process.run(test)?;
+            }
+        }
+        Ok(())
+    };
+    match attempt() {
+        Ok(()) => println!("# the use after free did not show in 5 rounds"),
+        Err(failure) => println!("# {failure:?}"),
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A piece of memory and what should be in it.
+
+use vgpu_client::{Buffer, Process, Result, PAGE};
+
+/// Words of a page.
+pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
+
+/// A buffer with its model.
+pub(crate) struct Area {
+    pub(crate) buffer: Buffer<u64>,
+    /// What each word should be.
+    pub(crate) model: Vec<u64>,
+    /// Tells areas apart that followed each other in the same place of the list.
+    pub(crate) id: usize,
+}
+
+/// Words that an operation touches: `count` of them, `step` words apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) step: usize,
+}
+
+impl Span {
+    pub(crate) fn words(self) -> impl Iterator<Item = usize> {
+        (0..self.count).map(move |k| self.first + k * self.step)
+    }
+
+    /// One past the last word.
+    pub(crate) fn end(self) -> usize {
+        self.first + (self.count - 1) * self.step + 1
+    }
+
+    /// Does it touch a page?
+    pub(crate) fn touches(self, page: usize) -> bool {
+        let (from, to) = (page * PAGE_WORDS, (page + 1) * PAGE_WORDS);
+        self.first < to && self.end() > from
+    }
+}
+
+/// A word that is not what it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    /// The area's id, and the page in it, where they are known.
+    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) what: String,
+}
+
+impl From<vgpu_client::Error> for Wrong {
+    fn from(error: vgpu_client::Error) -> Self {
+        Self {
+            place: None,
+            what: error.to_string(),
+        }
+    }
+}
+
+impl Area {
+    pub(crate) fn new(process: &Process, words: usize, managed: bool, id: usize) -> Result<Self> {
+        let buffer = match managed {
+            true => Buffer::managed(process, words)?,
+            false => Buffer::ordinary(words)?,
+        };
+        Ok(Self {
+            buffer,
+            model: vec![0; words],
+            id,
+        })
+    }
+
+    /// Compares with the model.
+    pub(crate) fn check(&self, span: Span) -> std::result::Result<(), Wrong> {
+        for i in span.words() {
+            let (seen, expected) = (self.buffer.get(i), self.model[i]);
+            if seen != expected {
+                let what = format!("the CPU saw {seen:#x} in word {i}, not {expected:#x}");
+                return Err(self.wrong(i, what));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wrong(&self, word: usize, what: String) -> Wrong {
+        Wrong {
+            place: Some((self.id, word / PAGE_WORDS)),
+            what,
+        }
+    }
+
+    /// What the pattern makes of the model.
+    pub(crate) fn apply(&mut self, span: Span, change: impl Fn(usize, u64) -> u64) {
+        for (k, i) in span.words().enumerate() {
+            self.model[i] = change(k, self.model[i]);
+        }
+    }
+
+    /// The whole area.
+    pub(crate) fn all(&self) -> Span {
+        Span {
+            first: 0,
+            count: self.model.len(),
+            step: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_knows_its_words_and_pages() {
+        let span = Span {
+            first: 510,
+            count: 3,
+            step: 4,
+        };
+        assert_eq!(span.words().collect::<Vec<_>>(), [510, 514, 518]);
+        assert_eq!(span.end(), 519);
+        assert_eq!(
+            [0, 1, 2].map(|page| span.touches(page)),
+            [true, true, false]
+        );
+    }
+
+    #[test]
+    fn a_wrong_word_is_found() -> Result<()> {
+        let mut area = Area {
+            buffer: Buffer::ordinary(1024)?,
+            model: vec![0; 1024],
+            id: 3,
+        };
+        let span = Span {
+            first: 600,
+            count: 4,
+            step: 2,
+        };
+        area.apply(span, |k, old| old + k as u64 + 1);
+        let wrong = area.check(area.all()).unwrap_err();
+        assert_eq!(wrong.place, Some((3, 1)));
+        span.words()
+            .enumerate()
+            .for_each(|(k, i)| area.buffer.set(i, k as u64 + 1));
+        assert!(area.check(area.all()).is_ok());
+        Ok(())
+    }
+}

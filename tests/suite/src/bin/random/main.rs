@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A random program over more managed and ordinary memory than the GPU has,
+//! checked against a model in user space.
+//!
+//! One seed gives one program, whatever the machine does. On a failure the seed,
+//! the operation and the history of the bad page are printed.
+
+mod area;
+mod history;
+mod program;
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uvm_suite::{ensure, Outcome, Pass, Suite};
+use vgpu_client::{Process, BLOCK};
+
+use program::Program;
+
+const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
+  --ops N                    operations (10000)
+  --seed N                   which program (from the clock, and printed)
+  --oversubscription TIMES   memory used, in times of the GPU's (1.5)
+";
+
+struct Options {
+    ops: u64,
+    seed: u64,
+    oversubscription: f64,
+}
+
+fn options() -> Result<Options, lexopt::Error> {
+    use lexopt::prelude::*;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let seed = u64::from(now.subsec_nanos()) ^ now.as_secs();
+    let mut options = Options {
+        ops: 10_000,
+        seed,
+        oversubscription: 1.5,
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("ops") => options.ops = parser.value()?.parse()?,
+            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("oversubscription") => {
+                let times: f64 = parser.value()?.parse()?;
+                if !(0.1..=8.0).contains(&times) {
+                    return Err("--oversubscription: use a number from 0.1 to 8".into());
+                }
+                options.oversubscription = times;
+            }
+            Long("help") => {
+                print!("{HELP}");
+                std::process::exit(0);
+            }
+            _ => return Err(argument.unexpected()),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprint!("random: {error}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    println!(
+        "# seed {} (repeat with: random --ops {} --seed {})",
+        options.seed, options.ops, options.seed
+    );
+    let mut suite = Suite::new("random", None);
+    let name = format!("{} operations, seed {}", options.ops, options.seed);
+    suite.test(&name, &[], || run(&options));
+    suite.test("no leak after it", &[], || {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        process.check_leak(gpu.uuid(), BLOCK)?;
+        Ok(Pass::Ok)
+    });
+    suite.finish()
+}
+
+fn run(options: &Options) -> Outcome {
+    let mut program = Program::new(options.seed, options.oversubscription)?;
+    let step = (options.ops / 10).max(1);
+    for index in 0..options.ops {
+        program
+            .step(index)
+            .map_err(|why| program.explain(index, &why))?;
+        if index % step == step - 1 {
+            println!("# {} operations done", index + 1);
+        }
+    }
+    program
+        .check_all()
+        .map_err(|why| program.explain(options.ops, &why))?;
+    println!("# {}", program.summary());
+    ensure!(
+        program.ran_everything() || options.ops < 1000,
+        "some kind of operation never ran"
+    );
+    Ok(Pass::Ok)
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Storms: the same thing a hundred times, and processes killed in the middle of
+//! faults, evictions and migrations. Afterwards no memory is missing, nothing
+//! hangs, and the kernel log is clean.
+//!
+//! A killed process is this program with `--victim`, so that SIGKILL hits all it
+//! has. It works until it is killed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use uvm_suite::modules::Module;
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{Buffer, Kernel, Op, Process, Vgpu, BLOCK};
+
+const HELP: &str = "usage: storms [--times N] [--only TEXT]
+  --times N     how often each (100)
+  --only TEXT   only tests whose name holds TEXT
+";
+
+const NONE: &[Allowed] = &[];
+/// Longest that the end of a killed process may take, on a slow VM.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    use lexopt::prelude::*;
+    let (mut times, mut only) = (100, None);
+    let mut parser = lexopt::Parser::from_env();
+    let parsed = loop {
+        match parser.next() {
+            Ok(None) => break Ok(()),
+            Ok(Some(Long("times"))) => match parser.value().and_then(|v| v.parse()) {
+                Ok(n) => times = n,
+                Err(e) => break Err(e),
+            },
+            Ok(Some(Long("only"))) => only = parser.value().ok().and_then(|v| v.string().ok()),
+            Ok(Some(Long("victim"))) => {
+                let what = parser
+                    .value()
+                    .ok()
+                    .and_then(|v| v.string().ok())
+                    .unwrap_or_default();
+                return victim(&what);
+            }
+            Ok(Some(Long("help"))) => {
+                print!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            Ok(Some(other)) => break Err(other.unexpected()),
+            Err(e) => break Err(e),
+        }
+    };
+    if let Err(error) = parsed {
+        eprint!("storms: {error}\n{HELP}");
+        return ExitCode::from(2);
+    }
+
+    let mut suite = Suite::new("storms", only);
+    suite.test(
+        &format!("register and unregister {times} times"),
+        NONE,
+        || register(times),
+    );
+    suite.test(
+        &format!("address spaces and channels {times} times"),
+        NONE,
+        || spaces(times),
+    );
+    for what in ["faults", "eviction", "migration"] {
+        suite.test(
+            &format!("SIGKILL during {what} {times} times"),
+            NONE,
+            || kill(what, times),
+        );
+        suite.test(
+            &format!("no leak after SIGKILL during {what}"),
+            NONE,
+            no_leak,
+        );
+    }
+    suite.test(
+        &format!("load and unload nvidia-uvm.ko {times} times"),
+        NONE,
+        || reload(times, false),
+    );
+    let pairs = times.div_ceil(5);
+    suite.test(
+        &format!("load and unload both modules {pairs} times"),
+        NONE,
+        || reload(pairs, true),
+    );
+    suite.test("no leak after it all", NONE, no_leak);
+    suite.test("kmemleak", NONE, kmemleak);
+    suite.finish()
+}
+
+fn register(times: u32) -> Outcome {
+    let info = Vgpu::open()?.info(0)?;
+    let process = Process::new()?;
+    for _ in 0..times {
+        process.register_gpu(info.uuid)?;
+        process.unregister_gpu(info.uuid)?;
+    }
+    Ok(Pass::Ok)
+}
+
+fn spaces(times: u32) -> Outcome {
+    let process = Process::new()?;
+    for round in 0..times {
+        let gpu = process.gpu(0)?;
+        // Now and then with something in it.
+        if round % 10 == 0 {
+            let buffer = Buffer::<u64>::managed(&process, 4096)?;
+            gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(1, 1)))?
+                .wait()?
+                .ok()?;
+        }
+        gpu.unregister()?;
+    }
+    Ok(Pass::Ok)
+}
+
+/// What a victim does, until it is killed.
+fn victim(what: &str) -> ExitCode {
+    let work = || -> vgpu_client::Result<()> {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        let vidmem = gpu.info().vidmem_bytes;
+        let bytes = match what {
+            "eviction" => vidmem * 5 / 4,
+            _ => vidmem / 2,
+        };
+        let buffer = Buffer::<u64>::managed(&process, (bytes / 8) as usize)?;
+        println!("ready");
+        for round in 0.. {
+            if what == "migration" {
+                process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+                process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+                continue;
+            }
+            let write = Op::write(&buffer).every(16384).pattern(round, 1).warps(64);
+            gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+            if what == "faults" {
+                // Back to the CPU, so that the GPU faults again.
+                (0..buffer.len())
+                    .step_by(8192)
+                    .for_each(|i| buffer.set(i, round));
+            }
+        }
+        Ok(())
+    };
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends a child whatever happens to the test.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+fn kill(what: &str, times: u32) -> Outcome {
+    let program = std::env::current_exe()?;
+    let mut rng = oorandom::Rand32::new(7);
+    for round in 0..times {
+        let mut command = Command::new(&program);
+        command.args(["--victim", what]).stdout(Stdio::piped());
+        let mut victim = Victim(command.spawn()?);
+        let mut said = String::new();
+        if let Some(stdout) = victim.0.stdout.take() {
+            BufReader::new(stdout).read_line(&mut said)?;
+        }
+        ensure!(
+            said == "ready\n",
+            "round {round}: the victim said '{}'",
+            said.trim()
+        );
+        // At any point of the first second of its work.
+        std::thread::sleep(Duration::from_millis(
+            u64::from(rng.rand_range(0..1000 * 1000)) / 1000,
+        ));
+        victim.0.kill()?;
+        reap(victim, round)?;
+    }
+    Ok(Pass::Ok)
+}
+
+/// Waits for the end of a killed process, but not for ever.
+fn reap(mut victim: Victim, round: u32) -> Result<(), Failure> {
+    use std::os::unix::process::ExitStatusExt;
+    let (done, wait) = mpsc::channel();
+    let start = Instant::now();
+    std::thread::spawn(move || done.send(victim.0.wait()));
+    match wait.recv_timeout(PATIENCE) {
+        Ok(status) => {
+            let signal = status?.signal();
+            ensure!(
+                signal == Some(libc::SIGKILL),
+                "round {round}: it ended by itself: {signal:?}"
+            );
+            Ok(())
+        }
+        Err(_) => Err(format!("round {round}: hangs {:?} after SIGKILL", start.elapsed()).into()),
+    }
+}
+
+fn no_leak() -> Outcome {
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let references = process.gpu_references(gpu.uuid())?;
+    ensure!(references == 1, "{references} registrations are left");
+    let chunks = process.check_leak(gpu.uuid(), BLOCK)?;
+    // What UVM and page tables need themselves is a few chunks.
+    let all = gpu.info().usable_bytes() / BLOCK;
+    ensure!(
+        chunks + 16 >= all,
+        "only {chunks} of {all} chunks are to be had"
+    );
+    let buffer = Buffer::<u64>::managed(&process, 1 << 20)?;
+    gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(1, 1).warps(16)))?
+        .wait()?
+        .ok()?;
+    ensure!(buffer.first_other(|i| 1 + i as u64).is_none(), "wrong data");
+    Ok(Pass::Ok)
+}
+
+fn reload(times: u32, both: bool) -> Outcome {
+    let (Some(uvm), Some(vgpu)) = (Module::uvm(), Module::vgpu()) else {
+        skip!("not under `make vm`, which says where the modules are");
+    };
+    for round in 0..times {
+        uvm.unload()?;
+        if both {
+            vgpu.unload()?;
+            vgpu.load()?;
+        }
+        uvm.load()?;
+        // Every tenth time, with use in between.
+        if round % 10 == 0 {
+            let process = Process::new()?;
+            let gpu = process.gpu(0)?;
+            let buffer = Buffer::<u64>::managed(&process, 4096)?;
+            gpu.launch(&Kernel::new().op(Op::write(&buffer)))?
+                .wait()?
+                .ok()?;
+        }
+    }
+    Ok(Pass::Ok)
+}
+
+/// Where the kernel has kmemleak, asks it twice: what it sees once may be on its
+/// way.
+fn kmemleak() -> Outcome {
+    let path = "/sys/kernel/debug/kmemleak";
+    if std::fs::metadata(path).is_err() {
+        skip!("the kernel has no kmemleak; run with KERNEL=debug");
+    }
+    for _ in 0..2 {
+        std::fs::write(path, "scan")?;
+        std::thread::sleep(Duration::from_secs(5));
+    }
+    let report = std::fs::read_to_string(path)?;
+    ensure!(!report.contains("unreferenced"), "{report}");
+    Ok(Pass::Ok)
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A machine of plain arrays, and a simple builder of page tables, for tests.
+
+use core::cell::Cell;
+use core::cell::RefCell;
+use core::fmt;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering;
+use std::string::String;
+use std::string::ToString;
+use std::vec::Vec;
+
+use crate::emu::Loc;
+use crate::emu::Machine;
+use crate::emu::Slot;
+use crate::emu::Space;
+use crate::mem::OutOfMemory;
+
+/// System memory starts here; nothing is below.
+pub(crate) const SYSMEM: u64 = 0x1_0000_0000;
+const PAGE: u64 = 4096;
+
+fn words(bytes: u64) -> Vec<AtomicU64> {
+    (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Memory as arrays.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    vidmem: Vec<AtomicU64>,
+    sysmem: Vec<AtomicU64>,
+    buffers: Vec<Option<Vec<AtomicU64>>>,
+    now: Cell<u64>,
+    /// What was reported.
+    pub(crate) log: RefCell<Vec<String>>,
+    /// Allocations to allow before they fail.
+    pub(crate) allocations: usize,
+}
+
+impl Fake {
+    pub(crate) fn new(vidmem: u64, sysmem: u64) -> Self {
+        Self {
+            vidmem: words(vidmem),
+            sysmem: words(sysmem),
+            buffers: Vec::new(),
+            now: Cell::new(0),
+            log: RefCell::new(Vec::new()),
+            allocations: usize::MAX,
+        }
+    }
+
+    /// Buffers allocated and not freed.
+    pub(crate) fn live(&self) -> usize {
+        self.buffers.iter().flatten().count()
+    }
+
+    fn find(&self, at: Loc) -> Option<(&[AtomicU64], u64)> {
+        let (memory, offset) = match at.space {
+            Space::Vidmem => (&self.vidmem, at.at),
+            Space::Sysmem => (&self.sysmem, at.at.checked_sub(SYSMEM)?),
+            Space::Buffer(slot) => (self.buffers.get(slot.0 as usize)?.as_ref()?, at.at),
+        };
+        (offset < memory.len() as u64 * 8).then_some((memory.as_slice(), offset))
+    }
+
+    /// `n` elements at an address.
+    ///
+    /// # Safety
+    ///
+    /// `T` is an atomic integer of at most 64 bits.
+    unsafe fn view<T>(&self, at: Loc, n: usize) -> Option<&[T]> {
+        if n == 0 {
+            return Some(&[]);
+        }
+        let (memory, offset) = self.find(at)?;
+        let size = size_of::<T>() as u64;
+        if offset % size != 0 || n as u64 * size > self.extent(at) {
+            return None;
+        }
+        // SAFETY: within the array and aligned, by the checks above; an atomic
+        // integer may have any bits.
+        Some(unsafe {
+            let start = memory.as_ptr().cast::<u8>().add(offset as usize);
+            core::slice::from_raw_parts(start.cast::<T>(), n)
+        })
+    }
+
+    pub(crate) fn get(&self, at: Loc) -> u64 {
+        self.words(at, 1).unwrap()[0].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, at: Loc, value: u64) {
+        self.words(at, 1).unwrap()[0].store(value, Ordering::Relaxed);
+    }
+}
+
+impl Machine for Fake {
+    fn alloc(&mut self, bytes: u64) -> Result<Slot, OutOfMemory> {
+        self.allocations = self.allocations.checked_sub(1).ok_or(OutOfMemory)?;
+        self.buffers.push(Some(words(bytes)));
+        Ok(Slot(self.buffers.len() as u32 - 1))
+    }
+
+    fn free(&mut self, slot: Slot) {
+        assert!(
+            self.buffers[slot.0 as usize].take().is_some(),
+            "freed twice"
+        );
+    }
+
+    fn extent(&self, at: Loc) -> u64 {
+        match (self.find(at), at.space) {
+            (None, _) => 0,
+            (Some(_), Space::Sysmem) => PAGE - at.at % PAGE,
+            (Some((memory, offset)), _) => memory.len() as u64 * 8 - offset,
+        }
+    }
+
+    fn bytes(&self, at: Loc, n: usize) -> Option<&[AtomicU8]> {
+        // SAFETY: atomic.
+        unsafe { self.view(at, n) }
+    }
+
+    fn words32(&self, at: Loc, n: usize) -> Option<&[AtomicU32]> {
+        // SAFETY: atomic.
+        unsafe { self.view(at, n) }
+    }
+
+    fn words(&self, at: Loc, n: usize) -> Option<&[AtomicU64]> {
+        // SAFETY: atomic.
+        unsafe { self.view(at, n) }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now.set(self.now.get() + 1);
+        self.now.get()
+    }
+
+    fn report(&self, what: fmt::Arguments<'_>) {
+        self.log.borrow_mut().push(what.to_string());
+    }
+}
+
+/// Page sizes of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Small = 1 << 12,
+    Big = 1 << 16,
+    Huge = 1 << 21,
+}
+
+/// Bits of a page table entry.
+pub(crate) const VALID: u64 = 1;
+pub(crate) const READ_ONLY: u64 = 1 << 6;
+pub(crate) const NO_ATOMICS: u64 = 1 << 7;
+
+/// Builds page tables from a pool of zeroed memory. The tables may be in vidmem
+/// or system memory, by turns if `mixed`.
+pub(crate) struct Tables {
+    pub(crate) root: Loc,
+    next: [Loc; 2],
+    mixed: bool,
+    turn: bool,
+}
+
+impl Tables {
+    /// `vidmem` and `sysmem` start the pools; the root is in vidmem.
+    pub(crate) fn new(vidmem: u64, sysmem: u64, mixed: bool) -> Self {
+        let next = [Loc::vidmem(vidmem + PAGE), Loc::sysmem(sysmem)];
+        Self {
+            root: Loc::vidmem(vidmem),
+            next,
+            mixed,
+            turn: false,
+        }
+    }
+
+    fn table(&mut self) -> Loc {
+        self.turn = self.mixed && !self.turn;
+        let next = &mut self.next[usize::from(self.turn)];
+        let at = *next;
+        *next = at.plus(PAGE);
+        at
+    }
+
+    /// The table an entry points to, made if there is none.
+    fn descend(&mut self, m: &Fake, entry: Loc, unit: u32, low: u32) -> Loc {
+        let old = m.get(entry);
+        let aperture = old >> 1 & 3;
+        if aperture != 0 {
+            let at = (old >> low & ((1 << (54 - low)) - 1)) << unit;
+            return if aperture == 1 {
+                Loc::vidmem(at)
+            } else {
+                Loc::sysmem(at)
+            };
+        }
+        let table = self.table();
+        let aperture = if table.space == Space::Vidmem { 1 } else { 2 };
+        m.set(entry, table.at >> unit << low | aperture << 1);
+        table
+    }
+
+    /// Where the entry of `va` for a page of `size` is.
+    pub(crate) fn entry(&mut self, m: &Fake, va: u64, size: Size) -> Loc {
+        let mut at = self.root;
+        for (shift, entries) in [(47, 4), (38, 512), (29, 512)] {
+            let entry = at.plus((va >> shift) % entries * 8);
+            at = self.descend(m, entry, 12, 8);
+        }
+        let pde0 = at.plus((va >> 21) % 256 * 16);
+        match size {
+            Size::Huge => pde0,
+            Size::Big => self.descend(m, pde0, 8, 4).plus((va >> 16) % 32 * 8),
+            Size::Small => self
+                .descend(m, pde0.plus(8), 12, 8)
+                .plus((va >> 12) % 512 * 8),
+        }
+    }
+
+    /// Maps a page.
+    pub(crate) fn map(&mut self, m: &Fake, va: u64, size: Size, to: Loc, flags: u64) {
+        let entry = self.entry(m, va, size);
+        let aperture = if to.space == Space::Vidmem { 0 } else { 2 };
+        m.set(entry, to.at >> 12 << 8 | aperture << 1 | flags | VALID);
+    }
+}

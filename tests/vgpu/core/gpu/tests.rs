@@ -1,0 +1,870 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The GPU as UVM and users see it: faults, replays, cancels, eviction, handles.
+
+use std::vec;
+use std::vec::Vec;
+
+use super::vidmem::POISON;
+use super::*;
+use crate::emu::pma::GRANULE;
+use crate::emu::walk::VA_END;
+use crate::emu::AllocRequest;
+use crate::emu::Op;
+use crate::emu::Outcome;
+use crate::emu::State;
+use crate::fake::Fake;
+use crate::fake::Size;
+use crate::fake::Tables;
+use crate::fake::NO_ATOMICS;
+use crate::fake::READ_ONLY;
+use crate::fake::SYSMEM;
+
+pub(crate) fn config() -> Config {
+    Config {
+        index: 0,
+        chip: &Personality::TURING,
+        vidmem_bytes: 16 << 20,
+        fault_entries: 64,
+        tlb: true,
+        drop_invalidates: false,
+        poison: true,
+        zero: false,
+    }
+}
+
+const CLIENT: u32 = 7;
+const VA: u64 = 0x7000_0000_0000;
+
+/// A GPU with a user's channel that is bound.
+struct Bench {
+    gpu: Gpu<Fake>,
+    tables: Tables,
+    space: SpaceId,
+    h_vaspace: u32,
+    h_channel: u32,
+}
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 4 << 20), config).unwrap();
+        let tables = Tables::new(4 << 20, SYSMEM + (1 << 20), false);
+        // Tables want zeroed memory.
+        gpu.hw.fill_vidmem(4 << 20, 2 << 20, 0);
+        let h_vaspace = gpu.create_vaspace(CLIENT).unwrap();
+        let h_channel = gpu.create_user_channel(CLIENT, h_vaspace).unwrap();
+        let space = gpu.dup_space(CLIENT, h_vaspace).unwrap();
+        gpu.set_pdb(space, tables.root.at, true).unwrap();
+        gpu.retain_channel(space, CLIENT, h_channel).unwrap();
+        Self {
+            gpu,
+            tables,
+            space,
+            h_vaspace,
+            h_channel,
+        }
+    }
+
+    fn map(&mut self, va: u64, to: Loc, flags: u64) {
+        self.tables.map(&self.gpu.hw.m, va, Size::Small, to, flags);
+    }
+
+    fn unmap(&mut self, va: u64) {
+        let entry = self.tables.entry(&self.gpu.hw.m, va, Size::Small);
+        self.gpu.hw.m.set(entry, 0);
+    }
+
+    fn submit(&mut self, ops: &[Op]) -> u64 {
+        self.gpu.submit(CLIENT, self.h_channel, ops, 0).unwrap()
+    }
+
+    /// Runs until nothing goes on.
+    fn run(&mut self) {
+        for _ in 0..10_000 {
+            if !self.gpu.run().any {
+                return;
+            }
+        }
+        panic!("goes on for ever");
+    }
+
+    fn result(&self, fence: u64) -> Option<Outcome> {
+        self.gpu.result(CLIENT, self.h_channel, fence).unwrap()
+    }
+
+    fn done(&mut self, ops: &[Op]) -> Outcome {
+        let fence = self.submit(ops);
+        self.run();
+        self.result(fence).expect("not finished")
+    }
+
+    /// UVM's part: takes the entries off the buffer. Gives (va, type, access).
+    fn fetch(&mut self) -> Vec<(u64, u32, u32)> {
+        let m = &self.gpu.hw.m;
+        let register = |r| Loc::buffer(self.gpu.hw.registers, r);
+        let mut get = m.load32(register(reg::FAULT_GET)).unwrap();
+        let put = m.load32(register(reg::FAULT_PUT)).unwrap();
+        let mut faults = Vec::new();
+        while get != put {
+            let entry = Loc::buffer(self.gpu.fault_buffer(), u64::from(get) * 32);
+            let w = |i: u64| m.load32(entry.plus(4 * i)).unwrap();
+            assert_eq!(w(7) >> 31, 1);
+            faults.push((
+                u64::from(w(3)) << 32 | u64::from(w(2)),
+                w(7) & 0x1f,
+                w(7) >> 16 & 0xf,
+            ));
+            get = (get + 1) % self.gpu.config.fault_entries;
+        }
+        m.store32(register(reg::FAULT_GET), get).unwrap();
+        faults
+    }
+}
+
+fn bench() -> Bench {
+    Bench::new(config())
+}
+
+fn op(kind: u32, va: u64, count: u64) -> Op {
+    Op {
+        kind,
+        va,
+        stride: 4096,
+        count,
+        width: 8,
+        value: 1000,
+        value_stride: 1,
+        ..Op::default()
+    }
+}
+
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const ADD: u32 = 2;
+const CHECK: u32 = 3;
+const PREFETCH: u32 = 4;
+
+#[test]
+fn mapped_accesses_do_what_they_say() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    b.map(VA + 4096, Loc::sysmem(SYSMEM), 0);
+    let all = Op {
+        width: 4096,
+        ..op(WRITE, VA, 2)
+    };
+    let o = b.done(&[all]);
+    assert_eq!((o.state, o.accesses, o.faults), (State::Done, 2, 0));
+    assert_eq!(b.gpu.hw.m.get(Loc::sysmem(SYSMEM + 8)), 1000 + 512 + 1);
+    let ops = [
+        Op { kind: CHECK, ..all },
+        Op {
+            kind: ADD,
+            value: 1,
+            value_stride: 0,
+            flags: 1,
+            ..all
+        },
+        Op {
+            kind: CHECK,
+            value: 1001,
+            flags: 1,
+            ..all
+        },
+        Op {
+            kind: READ,
+            flags: 1,
+            ..all
+        },
+    ];
+    let o = b.done(&ops);
+    assert_eq!((o.state, o.mismatches), (State::Done, 0));
+    assert_eq!(o.sum, (0..1024).map(|i| 1001 + i).sum());
+    let s = b.gpu.stats();
+    assert_eq!((s.local_accesses, s.remote_accesses, s.kernels), (5, 5, 2));
+    let wrong = b.done(&[Op {
+        kind: CHECK,
+        value_stride: 0,
+        value: 1001,
+        ..all
+    }]);
+    assert_eq!((wrong.mismatches, wrong.bad_va), (1023, VA + 8));
+    assert_eq!((wrong.bad_expected, wrong.bad_seen), (1001, 1002));
+}
+
+#[test]
+fn narrow_accesses() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    let narrow = Op {
+        width: 4,
+        stride: 4,
+        ..op(WRITE, VA, 8)
+    };
+    b.done(&[narrow]);
+    assert_eq!(b.gpu.hw.m.get(Loc::vidmem(8 << 20)), 1001 << 32 | 1000);
+    let add = Op {
+        kind: ADD,
+        value: u64::from(u32::MAX),
+        value_stride: 0,
+        ..narrow
+    };
+    let check = Op {
+        kind: CHECK,
+        value: 999,
+        flags: 1,
+        ..narrow
+    };
+    assert_eq!(b.done(&[add, check]).mismatches, 0, "32 bits wrap");
+}
+
+#[test]
+fn a_missing_page_faults_until_a_replay_finds_it() {
+    let mut b = bench();
+    let fence = b.submit(&[op(WRITE, VA, 1)]);
+    b.run();
+    assert_eq!(b.result(fence), None);
+    assert_eq!(b.fetch(), [(VA, 0, 1)], "no page directory yet");
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    b.run();
+    assert_eq!(b.result(fence), None, "not before the replay");
+    b.gpu.hw.replay();
+    b.run();
+    let o = b.result(fence).unwrap();
+    assert_eq!(
+        (o.state, o.faults, o.replays, o.refaults),
+        (State::Done, 1, 1, 0)
+    );
+    assert_eq!(b.gpu.hw.m.get(Loc::vidmem(8 << 20)), 1000);
+}
+
+#[test]
+fn a_replay_without_the_page_faults_again() {
+    let mut b = bench();
+    let fence = b.submit(&[op(READ, VA, 1)]);
+    for round in 1..=3 {
+        b.run();
+        assert_eq!(b.fetch().len(), 1, "round {round}");
+        b.gpu.hw.replay();
+    }
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    b.run();
+    let o = b.result(fence).unwrap();
+    assert_eq!((o.faults, o.refaults, o.duplicates), (3, 2, 0));
+}
+
+#[test]
+fn permissions_fault_by_type() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), READ_ONLY);
+    b.map(VA + 4096, Loc::vidmem(8 << 20), NO_ATOMICS);
+    b.submit(&[
+        op(WRITE, VA, 1),
+        op(ADD, VA + 4096, 1),
+        op(READ, VA + 8192, 1),
+    ]);
+    b.run();
+    let mut faults = b.fetch();
+    faults.sort();
+    assert_eq!(faults, [(VA, 6, 1), (VA + 4096, 15, 2), (VA + 8192, 2, 0)]);
+}
+
+#[test]
+fn lanes_of_an_instruction_share_a_fault_warps_do_not() {
+    let mut b = bench();
+    let dense = Op {
+        stride: 8,
+        ..op(READ, VA, 64)
+    };
+    b.submit(&[Op { warps: 2, ..dense }]);
+    b.run();
+    assert_eq!(b.fetch().len(), 2);
+    assert_eq!(b.gpu.stats().fault_duplicates, 1);
+}
+
+#[test]
+fn utlbs_have_their_limit() {
+    let mut b = bench();
+    let wide = Op {
+        warps: 64,
+        lanes: 1,
+        utlb_count: 2,
+        ..op(READ, VA, 64)
+    };
+    let fence = b.gpu.submit(CLIENT, b.h_channel, &[wide], 3).unwrap();
+    let mut rounds = 0;
+    while b.result(fence).is_none() {
+        b.run();
+        let faults = b.fetch();
+        assert!(faults.len() <= 6, "two uTLBs, three each");
+        for (va, ..) in faults {
+            b.map(va, Loc::vidmem(8 << 20), 0);
+        }
+        b.gpu.hw.replay();
+        rounds += 1;
+        assert!(rounds < 100);
+    }
+    assert!(rounds >= 64 / 6);
+    assert!(b.gpu.stats().faults_held > 0);
+    assert_eq!(
+        b.gpu.submit(CLIENT, b.h_channel, &[wide], 513),
+        Err(Error::Invalid)
+    );
+}
+
+#[test]
+fn a_full_buffer_holds_accesses_back() {
+    let mut b = Bench::new(Config {
+        fault_entries: 4,
+        ..config()
+    });
+    let fence = b.submit(&[Op {
+        warps: 10,
+        lanes: 1,
+        ..op(WRITE, VA, 10)
+    }]);
+    let mut seen = 0;
+    while b.result(fence).is_none() {
+        for _ in 0..10 {
+            b.gpu.run();
+        }
+        let faults = b.fetch();
+        assert!(faults.len() <= 3);
+        seen += faults.len();
+        for (va, ..) in faults {
+            b.map(va, Loc::vidmem(8 << 20), 0);
+        }
+        b.gpu.hw.replay();
+        assert!(seen < 1000);
+    }
+    assert!(seen >= 10);
+    b.gpu.inject(Injection::FaultBufferFull(5)).unwrap();
+    b.submit(&[op(READ, VA + (1 << 20), 1)]);
+    for _ in 0..4 {
+        b.gpu.run();
+        assert_eq!(b.fetch().len(), 0);
+    }
+    b.gpu.run();
+    b.gpu.run();
+    assert_eq!(b.fetch().len(), 1, "without any replay");
+}
+
+#[test]
+fn prefetches_fault_but_never_wait() {
+    let mut b = bench();
+    let o = b.done(&[op(PREFETCH, VA, 5)]);
+    assert_eq!((o.state, o.accesses, o.faults), (State::Done, 5, 5));
+    assert!(b.fetch().iter().all(|f| f.2 == 3));
+}
+
+#[test]
+fn cancels_end_the_kernels_they_mean() {
+    let mut b = bench();
+    let pdb = Pdb {
+        at: b.tables.root.at,
+        vidmem: true,
+    };
+    let first = b.submit(&[op(READ, VA, 1)]);
+    let second = b.submit(&[op(READ, VA, 0x10)]);
+    b.run();
+    for (pdb, va, kind) in [
+        (Pdb { at: 0, ..pdb }, VA, 7),
+        (pdb, VA + 4096, 7),
+        (pdb, VA, 6),
+        (pdb, VA, 1),
+    ] {
+        b.gpu.hw.cancel(pdb, va, kind);
+        b.run();
+        assert_eq!(b.result(first), None, "{va:#x} {kind}");
+    }
+    b.gpu.hw.cancel(pdb, VA, 7);
+    let o = b.result(first).unwrap();
+    assert_eq!(
+        (o.state, o.fault_va, o.fault),
+        (State::Faulted, VA, Some((0, 0)))
+    );
+    assert_eq!(b.result(second), None, "the next one runs");
+    b.run();
+    b.gpu.hw.cancel_all();
+    assert_eq!(b.result(second).map(|o| o.state), Some(State::Faulted));
+    let write = b.submit(&[op(WRITE, VA, 1)]);
+    b.run();
+    b.gpu.hw.cancel(pdb, VA, 6);
+    assert_eq!(b.result(write).map(|o| o.state), Some(State::Faulted));
+}
+
+#[test]
+fn a_missing_invalidate_shows() {
+    for drop_invalidates in [false, true] {
+        let mut b = Bench::new(Config {
+            drop_invalidates,
+            ..config()
+        });
+        let pdb = Pdb {
+            at: b.tables.root.at,
+            vidmem: true,
+        };
+        b.map(VA, Loc::vidmem(8 << 20), 0);
+        b.done(&[op(WRITE, VA, 1)]);
+        b.unmap(VA);
+        b.gpu.hw.invalidate(Some(pdb), Some((VA, 1)));
+        let fence = b.submit(&[op(WRITE, VA, 1)]);
+        b.run();
+        // Without the invalidate the access goes to the page that is gone.
+        assert_eq!(b.result(fence).is_some(), drop_invalidates);
+        assert_eq!(
+            b.gpu.stats().tlb_invalidates_dropped,
+            u64::from(drop_invalidates)
+        );
+    }
+}
+
+#[test]
+fn invalidates_are_by_page_directory_and_range() {
+    let mut b = bench();
+    let pdb = Pdb {
+        at: b.tables.root.at,
+        vidmem: true,
+    };
+    let cached = |b: &Bench, va| b.gpu.hw.tlb.find(b.space, va).is_some();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    b.map(VA + 4096, Loc::vidmem(8 << 20), 0);
+    b.done(&[op(READ, VA, 2)]);
+    b.gpu.hw.invalidate(
+        Some(Pdb {
+            vidmem: false,
+            ..pdb
+        }),
+        None,
+    );
+    b.gpu
+        .hw
+        .invalidate(Some(Pdb { at: 0, ..pdb }), Some((VA, 2)));
+    b.gpu.hw.invalidate(Some(pdb), Some((VA + 4096, 1)));
+    assert!(cached(&b, VA) && !cached(&b, VA + 4096));
+    b.gpu.inject(Injection::DropInvalidates(1)).unwrap();
+    b.gpu.hw.invalidate(None, None);
+    assert!(cached(&b, VA));
+    b.gpu.hw.invalidate(Some(pdb), None);
+    assert!(!cached(&b, VA));
+    b.done(&[op(READ, VA, 1)]);
+    b.gpu.unset_pdb(b.space).unwrap();
+    assert!(!cached(&b, VA));
+}
+
+#[test]
+fn mappings_to_nowhere_end_the_kernel() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(1 << 33), 0);
+    let o = b.done(&[op(READ, VA, 1)]);
+    assert_eq!((o.state, o.fault_va), (State::Error, VA));
+    assert_eq!(b.gpu.stats().bad_addresses, 1);
+    assert!(b.gpu.hw.m.log.borrow()[0].contains("vgpu0: kernel 1: Read at 0x700000000000"));
+}
+
+#[test]
+fn kernels_wait_their_turn_and_results_are_kept_a_while() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    for i in 1..=300 {
+        assert_eq!(b.submit(&[op(WRITE, VA, 1)]), i);
+        b.run();
+    }
+    let result = |f| b.gpu.result(CLIENT, b.h_channel, f);
+    assert_eq!(result(0), Err(Error::NotFound));
+    assert_eq!(result(301), Err(Error::NotFound));
+    assert_eq!(result(172), Err(Error::NotFound), "too old");
+    assert!(result(173).unwrap().is_some());
+    let mut queued = 0;
+    let error = loop {
+        match b
+            .gpu
+            .submit(CLIENT, b.h_channel, &[op(READ, VA + (1 << 30), 1)], 0)
+        {
+            Ok(_) => queued += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!((queued, error), (128, Error::Full));
+}
+
+#[test]
+fn stopping_ends_all_kernels_for_good() {
+    let mut b = bench();
+    let fences = [b.submit(&[op(READ, VA, 1)]), b.submit(&[op(READ, VA, 1)])];
+    b.run();
+    b.gpu.stop_channel(b.h_channel).unwrap();
+    for f in fences {
+        assert_eq!(b.result(f).map(|o| o.state), Some(State::Stopped));
+    }
+    let again = b.gpu.submit(CLIENT, b.h_channel, &[op(READ, VA, 1)], 0);
+    assert_eq!(again, Err(Error::Stopped));
+    assert!(b.gpu.run().finished);
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.fetch().len(), 1, "nothing new");
+}
+
+#[test]
+fn handles_are_their_clients_own() {
+    let mut b = bench();
+    let (v, c) = (b.h_vaspace, b.h_channel);
+    let other = CLIENT + 1;
+    let g = &mut b.gpu;
+    assert_eq!(Gpu::<Fake>::handle_gpu(c), Some(0));
+    assert_eq!(g.create_user_channel(other, v), Err(Error::NotFound));
+    assert_eq!(
+        g.submit(other, c, &[op(READ, VA, 1)], 0),
+        Err(Error::NotFound)
+    );
+    assert_eq!(g.destroy_handle(other, c), Err(Error::NotFound));
+    assert_eq!(g.result(other, c, 1), Err(Error::NotFound));
+    assert_eq!(g.translate(other, v, VA), Err(Error::NotFound));
+    assert_eq!(g.dup_space(other, v), Err(Error::NotFound));
+    assert_eq!(g.dup_space(CLIENT, v), Err(Error::Busy), "UVM has it");
+    assert_eq!(g.retain_channel(b.space, other, c), Err(Error::NotFound));
+    assert_eq!(
+        g.destroy_handle(CLIENT, v),
+        Err(Error::Busy),
+        "has a channel"
+    );
+    assert_eq!(
+        g.retain_channel(b.space, CLIENT, c),
+        g.retain_channel(b.space, CLIENT, c)
+    );
+    let unbound = g.create_user_channel(CLIENT, v).unwrap();
+    assert_eq!(
+        g.submit(CLIENT, unbound, &[op(READ, VA, 1)], 0),
+        Err(Error::NotBound)
+    );
+    let v2 = g.create_vaspace(CLIENT).unwrap();
+    let c2 = g.create_user_channel(CLIENT, v2).unwrap();
+    assert_eq!(
+        g.retain_channel(b.space, CLIENT, c2),
+        Err(Error::Invalid),
+        "another space's"
+    );
+    let own = g.create_space().unwrap();
+    assert_eq!(g.retain_channel(own, CLIENT, c2), Err(Error::Invalid));
+    g.destroy_handle(CLIENT, c2).unwrap();
+    assert_eq!(g.destroy_handle(CLIENT, c2), Err(Error::NotFound));
+    g.destroy_handle(CLIENT, v2).unwrap();
+    // One address space of this client's and two channels exist.
+    let made = (0..99)
+        .take_while(|_| g.create_vaspace(CLIENT).is_ok())
+        .count();
+    assert_eq!(made, 15);
+    let made = (0..99)
+        .take_while(|_| g.create_user_channel(CLIENT, v).is_ok())
+        .count();
+    assert_eq!(made, 14);
+}
+
+#[test]
+fn a_closed_client_leaves_when_uvm_lets_go() {
+    let mut b = bench();
+    b.submit(&[op(READ, VA, 1)]);
+    b.run();
+    b.gpu.close_client(CLIENT);
+    assert!(b.gpu.user_spaces.is_empty());
+    assert_eq!(b.gpu.hw.users.len(), 1, "UVM holds it");
+    assert_eq!(
+        b.gpu.retain_channel(b.space, CLIENT, b.h_channel),
+        Err(Error::NotFound)
+    );
+    b.gpu.stop_channel(b.h_channel).unwrap();
+    b.gpu.release_channel(b.h_channel).unwrap();
+    assert!(b.gpu.hw.users.is_empty());
+    b.gpu.destroy_space(b.space).unwrap();
+    assert_eq!(b.gpu.leaks(), (0, 0, 0));
+    assert_eq!(b.gpu.destroy_space(b.space), Err(Error::NotFound));
+}
+
+#[test]
+fn a_destroyed_space_stops_its_channels() {
+    let mut b = bench();
+    let fence = b.submit(&[op(READ, VA, 1)]);
+    b.run();
+    b.gpu.destroy_space(b.space).unwrap();
+    assert_eq!(b.result(fence).map(|o| o.state), Some(State::Stopped));
+    b.run();
+}
+
+#[test]
+fn translations_can_be_asked_for() {
+    let mut b = bench();
+    b.map(VA, Loc::sysmem(SYSMEM), READ_ONLY);
+    let v = b.h_vaspace;
+    assert_eq!(
+        b.gpu.translate(CLIENT, v, VA + 5),
+        Ok((2, 4096, 1, u32::MAX))
+    );
+    assert_eq!(b.gpu.translate(CLIENT, v, VA + 4096), Ok((0, 0, 0, 2)));
+    assert_eq!(b.gpu.translate(CLIENT, v, VA_END), Err(Error::Invalid));
+    assert_eq!(b.gpu.stats().walks, 0, "not counted");
+}
+
+fn ask(count: u64) -> AllocRequest {
+    AllocRequest {
+        count,
+        page_bytes: CHUNK,
+        contiguous: false,
+        partial: false,
+        pinned: false,
+        begin: 0,
+        end: u64::MAX,
+    }
+}
+
+#[test]
+fn freed_memory_is_poisoned_where_it_was_written() {
+    let mut b = bench();
+    let all = b.gpu.stats().poisoned_bytes;
+    assert_eq!(all, (16 << 20) - RESERVED);
+    let mut pages = [0; 7];
+    assert_eq!(b.gpu.pma_alloc(&ask(7), false, &mut pages), Ok((7, false)));
+    let page = pages[3];
+    assert_eq!(b.gpu.hw.m.get(Loc::vidmem(page)), POISON);
+    b.map(VA, Loc::vidmem(page + (1 << 20)), 0);
+    b.done(&[op(WRITE, VA, 1)]);
+    b.gpu.pma_free(&pages, 7, CHUNK, false).unwrap();
+    for at in (page..page + CHUNK).step_by(4096) {
+        assert_eq!(b.gpu.hw.m.get(Loc::vidmem(at)), POISON, "{at:#x}");
+    }
+    assert_eq!(b.gpu.stats().poisoned_bytes, all + GRANULE);
+    assert_eq!(b.gpu.pma_free(&pages, 7, CHUNK, false), Err(Error::Invalid));
+    assert_eq!(b.gpu.stats().pma_frees, 7);
+}
+
+#[test]
+fn zero_is_said_only_of_what_is_zero() {
+    let mut b = Bench::new(Config {
+        zero: true,
+        ..config()
+    });
+    let mut pages = [0];
+    assert_eq!(
+        b.gpu.pma_alloc(&ask(1), true, &mut pages),
+        Ok((1, false)),
+        "not wanted"
+    );
+    let mut more = [0; 2];
+    assert_eq!(b.gpu.pma_alloc(&ask(2), false, &mut more), Ok((2, true)));
+    for at in more {
+        assert!((0..CHUNK / 8).all(|i| b.gpu.hw.m.get(Loc::vidmem(at + 8 * i)) == 0));
+    }
+    b.gpu.pma_free(&more, 2, CHUNK, false).unwrap();
+    assert_eq!(b.gpu.hw.m.get(Loc::vidmem(more[0])), POISON);
+}
+
+#[test]
+fn allocations_fail_on_request() {
+    let mut b = bench();
+    b.gpu
+        .inject(Injection::PmaFailure { skip: 1, count: 2 })
+        .unwrap();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        got.push(b.gpu.pma_alloc(&ask(1), false, &mut [0]).is_ok());
+    }
+    assert_eq!(got, [true, false, false, true]);
+    assert_eq!(b.gpu.stats().pma_failures, 2);
+}
+
+#[test]
+fn evictions_claim_what_uvm_freed() {
+    let mut b = bench();
+    let mut pages = [0; 7];
+    b.gpu.pma_alloc(&ask(7), false, &mut pages).unwrap();
+    b.gpu.pma_pin(&pages[..1], 1, CHUNK).unwrap();
+    let (begin, end) = (pages[1], pages[3] + CHUNK);
+    assert_eq!(
+        b.gpu.begin_eviction(0, 16 << 20),
+        Err(Error::Busy),
+        "pinned"
+    );
+    assert_eq!(b.gpu.begin_eviction(begin + 1, end), Err(Error::Invalid));
+    assert_eq!(b.gpu.begin_eviction(end, begin), Err(Error::Invalid));
+    b.gpu.begin_eviction(begin, end).unwrap();
+    b.gpu.pma_free(&pages[1..4], 3, CHUNK, false).unwrap();
+    assert_eq!(
+        b.gpu.pma_alloc(&ask(1), false, &mut [0]),
+        Err(Error::NoVidmem),
+        "held back"
+    );
+    let mut mine = [0; 8];
+    assert_eq!(b.gpu.end_eviction(begin, end, &mut mine), 3);
+    assert_eq!(mine[..3], pages[1..4]);
+}
+
+#[test]
+fn buffers_have_addresses_and_are_freed() {
+    let mut b = bench();
+    let live = b.gpu.hw.m.live();
+    let s = b.gpu.create_space().unwrap();
+    let (va, slot) = b.gpu.alloc_buffer(s, 5000, 1 << 21).unwrap();
+    assert!(va >= 1 << 32 && va % (1 << 21) == 0);
+    assert_eq!(
+        b.gpu.map_buffer(s, va + 4096, 4096),
+        Ok(Loc::buffer(slot, 4096))
+    );
+    assert_eq!(b.gpu.map_buffer(s, va, 8193), Err(Error::Invalid));
+    assert_eq!(b.gpu.alloc_buffer(s, 0, 0), Err(Error::Invalid));
+    assert_eq!(b.gpu.alloc_buffer(s, 8, 3), Err(Error::Invalid));
+    b.gpu.free_buffer(s, va).unwrap();
+    assert_eq!(b.gpu.free_buffer(s, va), Err(Error::NotFound));
+    b.gpu.alloc_buffer(s, 8, 0).unwrap();
+    let (c, _) = b.gpu.create_channel(s, 0, 8).unwrap();
+    b.gpu.destroy_channel(c).unwrap();
+    b.gpu.destroy_space(s).unwrap();
+    assert!(b.gpu.hw.m.log.borrow()[0].contains("with memory in it"));
+    assert_eq!(b.gpu.hw.m.live(), live);
+}
+
+#[test]
+fn no_memory_leaves_nothing_behind() {
+    let mut b = bench();
+    let live = b.gpu.hw.m.live();
+    for allowed in 0..2 {
+        b.gpu.hw.m.allocations = allowed;
+        assert_eq!(
+            b.gpu.create_channel(b.space, 0, 8).err(),
+            Some(Error::NoMemory)
+        );
+    }
+    assert_eq!(b.gpu.hw.m.live(), live);
+    for allowed in 0..3 {
+        let mut m = Fake::new(16 << 20, 0);
+        m.allocations = allowed;
+        assert!(matches!(Gpu::new(m, config()), Err(Error::NoMemory)));
+    }
+}
+
+#[test]
+fn bad_configurations_are_refused() {
+    let bad = [
+        Config {
+            vidmem_bytes: 6 << 20,
+            ..config()
+        },
+        Config {
+            vidmem_bytes: (16 << 20) + 4096,
+            ..config()
+        },
+        Config {
+            fault_entries: 3,
+            ..config()
+        },
+        Config {
+            fault_entries: 65537,
+            ..config()
+        },
+        Config {
+            index: 7,
+            ..config()
+        },
+    ];
+    for c in bad {
+        assert!(
+            matches!(
+                Gpu::new(Fake::new(c.vidmem_bytes, 0), c),
+                Err(Error::Invalid)
+            ),
+            "{c:?}"
+        );
+    }
+}
+
+#[test]
+fn access_counters_see_remote_accesses_only() {
+    let mut b = bench();
+    b.gpu.reset_counters().unwrap();
+    b.gpu.enable_counters(2, 3);
+    b.map(VA, Loc::sysmem(SYSMEM), 0);
+    b.map(VA + 4096, Loc::vidmem(8 << 20), 0);
+    b.done(&[Op {
+        stride: 0,
+        lanes: 1,
+        ..op(READ, VA + 4096, 10)
+    }]);
+    assert_eq!(b.gpu.stats().access_notifications, 0);
+    b.done(&[Op {
+        stride: 0,
+        lanes: 1,
+        ..op(READ, VA, 10)
+    }]);
+    assert_eq!(b.gpu.stats().access_notifications, 1);
+    b.gpu.disable_counters();
+}
+
+/// Random kernels over pages that are mapped on demand, against plain memory.
+#[test]
+fn random_kernels_agree_with_a_model() {
+    let mut seed = 0x1234_5678_9abc_def0u64;
+    std::println!("seed {seed:#x}");
+    let mut random = move |n: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % n
+    };
+    let pages = 24;
+    let words = pages * 512;
+    let mut model = vec![0u64; words as usize];
+    let mut b = bench();
+    b.gpu.hw.fill_vidmem(8 << 20, pages * 4096, 0);
+    for round in 0..300 {
+        let width = 8 << random(4);
+        let count = 1 + random(words * 8 / width);
+        let kind = [WRITE, ADD, CHECK][random(3) as usize];
+        let (value, value_stride) = (random(1 << 40), random(5));
+        let o = Op {
+            kind,
+            flags: [0, 2, 4, 6][random(4) as usize],
+            va: VA,
+            stride: width as i64,
+            count,
+            width: width as u32,
+            warps: 1 + random(9) as u32,
+            lanes: random(33) as u32,
+            value,
+            value_stride,
+            ..Op::default()
+        };
+        let mut wrong = 0;
+        for (k, word) in model[..(count * width / 8) as usize].iter_mut().enumerate() {
+            let pattern = value.wrapping_add(value_stride * k as u64);
+            match kind {
+                WRITE => *word = pattern,
+                ADD => *word = word.wrapping_add(pattern),
+                _ => wrong += u64::from(*word != pattern),
+            }
+        }
+        let fence = b.submit(&[o]);
+        while b.result(fence).is_none() {
+            b.gpu.run();
+            for (va, ..) in b.fetch() {
+                b.map(va, Loc::vidmem((8 << 20) + (va - VA)), 0);
+            }
+            b.gpu.hw.replay();
+        }
+        let result = b.result(fence).unwrap();
+        assert_eq!(
+            (result.accesses, result.mismatches),
+            (count, wrong),
+            "round {round}: {o:?}"
+        );
+        if random(4) == 0 {
+            let va = VA + random(pages) * 4096;
+            b.unmap(va);
+            b.gpu.hw.invalidate(None, Some((va, 1)));
+        }
+    }
+    for (i, word) in model.iter().enumerate() {
+        assert_eq!(
+            b.gpu.hw.m.get(Loc::vidmem((8 << 20) + 8 * i as u64)),
+            *word,
+            "word {i}"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The kernel that a channel runs, and its warps.
+
+use crate::emu::kernel::Kernel;
+use crate::emu::kernel::Outcome;
+use crate::emu::walk::FaultType;
+use crate::mem::OutOfMemory;
+use crate::mem::TryVec;
+
+/// One warp of the running phase.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::emu) struct Warp {
+    pub(super) plan: u16,
+    /// Number within the op.
+    pub(super) number: u32,
+    pub(super) step: u64,
+    /// Lanes of the instruction that are not done.
+    pub(super) todo: u32,
+    /// Of these, lanes that have faulted before.
+    pub(super) faulted: u32,
+    /// Why lanes wait, as the last try found: the type of the last fault.
+    pub(super) fault: Option<FaultType>,
+}
+
+/// The kernel that a channel runs.
+#[derive(Debug)]
+pub(in crate::emu) struct Running {
+    pub(super) kernel: Kernel,
+    /// Ops of this phase: first, and the one after the last.
+    pub(super) phase: (usize, usize),
+    pub(super) warps: TryVec<Warp>,
+    /// Warps that can go on: a ring of indices with room for all.
+    pub(super) ready: Ring,
+    /// Warps not finished.
+    pub(super) left: usize,
+    pub(super) outcome: Outcome,
+    pub(super) start_ns: u64,
+}
+
+impl Running {
+    /// Makes the warps of the first phase; gives the fence back without memory.
+    pub(in crate::emu) fn new(kernel: Kernel, most_warps: usize, now: u64) -> Result<Self, u64> {
+        let fence = kernel.fence;
+        let warps = TryVec::with_capacity(most_warps).map_err(|_| fence)?;
+        let ready = Ring::new(most_warps).map_err(|_| fence)?;
+        let mut r = Self {
+            kernel,
+            phase: (0, 0),
+            warps,
+            ready,
+            left: 0,
+            outcome: Outcome::default(),
+            start_ns: now,
+        };
+        r.next_phase();
+        Ok(r)
+    }
+
+    /// Starts the next phase that has anything to do; false if there is none.
+    pub(in crate::emu) fn next_phase(&mut self) -> bool {
+        while self.phase.1 < self.kernel.plans.len() {
+            let first = self.phase.1;
+            self.phase = (first, self.kernel.phase_end(first));
+            self.warps.clear();
+            self.ready.clear();
+            for plan in self.phase.0..self.phase.1 {
+                for number in 0..self.kernel.plans[plan].warps {
+                    self.add_warp(plan, number);
+                }
+            }
+            self.left = self.warps.len();
+            if self.left > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn add_warp(&mut self, plan: usize, number: u32) {
+        let Some((_, lanes)) = self.kernel.plans[plan].instruction(number, 0) else {
+            return;
+        };
+        let warp = Warp {
+            plan: plan as u16,
+            number,
+            step: 0,
+            todo: all_lanes(lanes),
+            faulted: 0,
+            fault: None,
+        };
+        // There is room for all warps of the phase: see `new`.
+        if self.warps.push(warp).is_ok() {
+            self.ready.push(self.warps.len() as u32 - 1);
+        }
+    }
+
+    /// Moves a warp to its next instruction; false if it has none.
+    pub(in crate::emu) fn next_instruction(&mut self, i: usize) -> bool {
+        let w = &mut self.warps[i];
+        w.step += 1;
+        w.faulted = 0;
+        w.fault = None;
+        match self.kernel.plans[usize::from(w.plan)].instruction(w.number, w.step) {
+            Some((_, lanes)) => {
+                w.todo = all_lanes(lanes);
+                true
+            }
+            None => {
+                w.todo = 0;
+                self.left -= 1;
+                false
+            }
+        }
+    }
+}
+
+fn all_lanes(n: u32) -> u32 {
+    u32::MAX >> (32 - n)
+}
+
+/// A ring of indices with a fixed capacity.
+#[derive(Debug, Default)]
+pub(in crate::emu) struct Ring {
+    slots: TryVec<u32>,
+    first: usize,
+    len: usize,
+}
+
+impl Ring {
+    pub(in crate::emu) fn new(capacity: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            slots: TryVec::filled(capacity, 0)?,
+            first: 0,
+            len: 0,
+        })
+    }
+
+    pub(in crate::emu) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// `i` is below twice the capacity.
+    fn wrap(&self, i: usize) -> usize {
+        if i < self.slots.len() {
+            i
+        } else {
+            i - self.slots.len()
+        }
+    }
+
+    pub(in crate::emu) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// False if it is full.
+    pub(in crate::emu) fn push(&mut self, value: u32) -> bool {
+        if self.len == self.slots.len() {
+            return false;
+        }
+        let at = self.wrap(self.first + self.len);
+        self.slots[at] = value;
+        self.len += 1;
+        true
+    }
+
+    pub(in crate::emu) fn pop(&mut self) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let value = self.slots[self.first];
+        self.first = self.wrap(self.first + 1);
+        self.len -= 1;
+        Some(value)
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A user's channel: its queue of kernels and their results.
+
+use core::mem::take;
+
+use super::running::Running;
+use crate::emu::fault::Access;
+use crate::emu::gpu::Error;
+use crate::emu::kernel::Kernel;
+use crate::emu::kernel::Kind;
+use crate::emu::kernel::Outcome;
+use crate::emu::kernel::State;
+use crate::emu::space::SpaceId;
+use crate::emu::walk::FaultType;
+use crate::mem::OutOfMemory;
+use crate::mem::TryVec;
+
+/// Unfinished kernels a channel holds, and results it remembers.
+const MAX_QUEUED: usize = 128;
+/// Ops of these kernels, all together.
+const MAX_QUEUED_OPS: usize = 8192;
+const KEPT_RESULTS: u64 = 128;
+
+/// A user's channel.
+#[derive(Debug)]
+pub(in crate::emu) struct UserChannel {
+    pub(in crate::emu) h_client: u32,
+    pub(in crate::emu) h_channel: u32,
+    pub(in crate::emu) h_vaspace: u32,
+    /// Bound by UVM: the space its accesses use, and how often.
+    pub(in crate::emu) bound: Option<SpaceId>,
+    pub(in crate::emu) retained: u32,
+    /// The user has not destroyed it.
+    pub(in crate::emu) owned: bool,
+    pub(in crate::emu) stopped: bool,
+    pub(super) queue: TryVec<Kernel>,
+    pub(super) running: Option<Running>,
+    next_fence: u64,
+    /// Results, by fence modulo their number.
+    results: TryVec<(u64, Outcome)>,
+    finished: u64,
+}
+
+impl UserChannel {
+    pub(in crate::emu) fn new(
+        h_client: u32,
+        h_channel: u32,
+        h_vaspace: u32,
+    ) -> Result<Self, OutOfMemory> {
+        let none = (0, Outcome::default());
+        Ok(Self {
+            h_client,
+            h_channel,
+            h_vaspace,
+            bound: None,
+            retained: 0,
+            owned: true,
+            stopped: false,
+            queue: TryVec::with_capacity(MAX_QUEUED)?,
+            running: None,
+            next_fence: 1,
+            results: TryVec::filled(KEPT_RESULTS as usize, none)?,
+            finished: 0,
+        })
+    }
+
+    /// What UVM knows the channel by in fault entries: a page address, made from
+    /// the handle, since UVM may ask for it several times and compares.
+    pub(in crate::emu) fn instance(&self) -> u64 {
+        u64::from(self.h_channel & 0x0fff_ffff) << 12
+    }
+
+    /// Queues a kernel.
+    pub(in crate::emu) fn submit(&mut self, kernel: Kernel) -> Result<(), Error> {
+        let ops = self.queue.iter().map(|k| k.plans.len()).sum::<usize>();
+        let count = self.queue.len() + usize::from(self.running.is_some());
+        if count >= MAX_QUEUED || ops + kernel.plans.len() > MAX_QUEUED_OPS {
+            return Err(Error::Full);
+        }
+        self.queue.push(kernel).map_err(|_| Error::NoMemory)?;
+        self.next_fence += 1;
+        Ok(())
+    }
+
+    /// The fence of the kernel to be submitted next.
+    pub(in crate::emu) fn next_fence(&self) -> u64 {
+        self.next_fence
+    }
+
+    /// The result of a kernel; `None` while it is unfinished.
+    pub(in crate::emu) fn result(&self, fence: u64) -> Result<Option<Outcome>, Error> {
+        if fence == 0 || fence >= self.next_fence {
+            return Err(Error::NotFound);
+        }
+        let (kept, outcome) = self.results[(fence % KEPT_RESULTS) as usize];
+        if kept == fence {
+            return Ok(Some(outcome));
+        }
+        if fence <= self.finished {
+            return Err(Error::NotFound);
+        }
+        Ok(None)
+    }
+
+    /// Stops all kernels, for good.
+    pub(in crate::emu) fn stop(&mut self) -> u64 {
+        self.stopped = true;
+        let mut n = 0;
+        if let Some(r) = self.running.take() {
+            self.finish(
+                r.kernel.fence,
+                Outcome {
+                    state: State::Stopped,
+                    ..r.outcome
+                },
+            );
+            n += 1;
+        }
+        let queue = take(&mut self.queue);
+        for k in queue.iter() {
+            self.finish(
+                k.fence,
+                Outcome {
+                    state: State::Stopped,
+                    ..Outcome::default()
+                },
+            );
+            n += 1;
+        }
+        n
+    }
+
+    pub(in crate::emu) fn finish(&mut self, fence: u64, outcome: Outcome) {
+        self.results[(fence % KEPT_RESULTS) as usize] = (fence, outcome);
+        self.finished = fence;
+    }
+
+    /// Whether there is a kernel to run.
+    pub(in crate::emu) fn is_busy(&self) -> bool {
+        self.bound.is_some() && (self.running.is_some() || !self.queue.is_empty())
+    }
+
+    /// Puts the waiting warps back into the queue, after a replay.
+    pub(in crate::emu) fn replay(&mut self) {
+        if let Some(r) = &mut self.running {
+            if r.left > r.ready.len() {
+                r.outcome.replays += 1;
+                r.ready.clear();
+                for (i, w) in r.warps.iter().enumerate() {
+                    if w.todo != 0 {
+                        r.ready.push(i as u32);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first waiting access that `test(access, va)` accepts.
+    fn find_waiting(&self, test: impl Fn(Access, u64) -> bool) -> Option<(u64, FaultType, Kind)> {
+        let r = self.running.as_ref()?;
+        for w in r.warps.iter() {
+            let Some(kind) = w.fault else { continue };
+            let plan = &r.kernel.plans[usize::from(w.plan)];
+            let Some((first, _)) = plan.instruction(w.number, w.step) else {
+                continue;
+            };
+            let mut lanes = w.todo & w.faulted;
+            while lanes != 0 {
+                let lane = lanes.trailing_zeros();
+                lanes &= lanes - 1;
+                let (_, va) = plan.access(first + u64::from(lane));
+                if test(plan.kind.access(), va) {
+                    return Some((va, kind, plan.kind));
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends the running kernel with a fatal fault if `test` accepts one of its
+    /// waiting accesses. True if so.
+    pub(in crate::emu) fn cancel(&mut self, now: u64, test: impl Fn(Access, u64) -> bool) -> bool {
+        let Some((va, fault, kind)) = self.find_waiting(test) else {
+            return false;
+        };
+        let Some(r) = self.running.take() else {
+            return false;
+        };
+        let outcome = Outcome {
+            state: State::Faulted,
+            fault_va: va,
+            fault: Some((fault as u32, kind.uapi())),
+            elapsed_ns: now.saturating_sub(r.start_ns),
+            ..r.outcome
+        };
+        self.finish(r.kernel.fence, outcome);
+        true
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::fake::Fake;
+use crate::fake::Size;
+use crate::fake::Tables;
+use crate::fake::NO_ATOMICS;
+use crate::fake::READ_ONLY;
+use crate::fake::SYSMEM;
+
+const VIDMEM: u64 = 8 << 20;
+
+fn tables(mixed: bool) -> (Fake, Tables, Pdb) {
+    let m = Fake::new(VIDMEM, 4 << 20);
+    let t = Tables::new(1 << 20, SYSMEM, mixed);
+    let pdb = Pdb {
+        at: t.root.at,
+        vidmem: true,
+    };
+    (m, t, pdb)
+}
+
+#[test]
+fn nothing_is_mapped_at_first() {
+    let (m, mut t, pdb) = tables(false);
+    assert_eq!(walk(&m, pdb, 0), Err(PDE_FAULT));
+    assert_eq!(walk(&m, pdb, VA_END), Err(PDE_FAULT));
+    assert_eq!(walk(&m, pdb, u64::MAX), Err(PDE_FAULT));
+    // Tables down to the last level, but no page.
+    t.entry(&m, 0x1234_5000, Size::Small);
+    assert_eq!(walk(&m, pdb, 0x1234_5000), Err(PTE_FAULT));
+}
+
+#[test]
+fn every_size_and_place() {
+    for mixed in [false, true] {
+        for size in [Size::Small, Size::Big, Size::Huge] {
+            for to in [Loc::vidmem(4 << 20), Loc::sysmem(0x12_3460_0000)] {
+                let (m, mut t, pdb) = tables(mixed);
+                let va = 0x1_7fff_ffe0_0000;
+                t.map(&m, va, size, to, 0);
+                let bytes = size as u64;
+                let page = Page {
+                    base: to,
+                    bytes,
+                    writable: true,
+                    atomic: true,
+                };
+                assert_eq!(walk(&m, pdb, va), Ok(page));
+                assert_eq!(walk(&m, pdb, va + bytes - 1), Ok(page));
+                assert!(walk(&m, pdb, va + (2 << 20)).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn permissions() {
+    let (m, mut t, pdb) = tables(false);
+    let at = Loc::vidmem(0);
+    t.map(&m, 0, Size::Small, at, READ_ONLY);
+    t.map(&m, 4096, Size::Small, at, NO_ATOMICS);
+    let page = |va| walk(&m, pdb, va).map(|p| (p.writable, p.atomic));
+    assert_eq!(page(0), Ok((false, true)));
+    assert_eq!(page(4096), Ok((true, false)));
+}
+
+#[test]
+fn big_pages_come_before_small_ones() {
+    let (m, mut t, pdb) = tables(false);
+    t.map(&m, 0x1000, Size::Small, Loc::vidmem(0x5000), 0);
+    // The big entry is all zero: look at the small one.
+    let big = t.entry(&m, 0, Size::Big);
+    assert_eq!(walk(&m, pdb, 0x1000).map(|p| p.bytes), Ok(4096));
+    // Invalid, but private: the small one does not count.
+    m.set(big, 1 << 5);
+    assert_eq!(walk(&m, pdb, 0x1000), Err(PTE_FAULT));
+    t.map(&m, 0, Size::Big, Loc::vidmem(0x10000), 0);
+    assert_eq!(walk(&m, pdb, 0x1000).map(|p| p.bytes), Ok(65536));
+}
+
+#[test]
+fn what_is_not_emulated_is_no_fault() {
+    let (m, mut t, pdb) = tables(false);
+    for size in [Size::Small, Size::Big] {
+        let (m, mut t, pdb) = tables(false);
+        let sparse = 1 << 3;
+        let entry = t.entry(&m, 0, size);
+        m.set(entry, sparse);
+        assert_eq!(walk(&m, pdb, 0), Err(Miss::NotEmulated(sparse)), "{size:?}");
+    }
+    let peer = 1 | 1 << 1;
+    let entry = t.entry(&m, 0, Size::Small);
+    m.set(entry, peer);
+    assert_eq!(walk(&m, pdb, 0), Err(Miss::NotEmulated(peer)));
+}
+
+#[test]
+fn tables_that_are_nowhere_are_told() {
+    let (m, t, pdb) = tables(false);
+    let beyond = VIDMEM;
+    m.set(t.root, beyond >> 12 << 8 | 1 << 1);
+    assert_eq!(walk(&m, pdb, 0), Err(Miss::BadTable(Loc::vidmem(beyond))));
+    m.set(t.root, 2 << 1);
+    assert_eq!(walk(&m, pdb, 0), Err(Miss::BadTable(Loc::sysmem(0))));
+}
+
+/// Maps pages at random and compares with a map from page number to target.
+fn check_random(pages: &[(u64, Size, u64, u64)], probes: &[u64]) {
+    let (m, mut t, pdb) = tables(true);
+    let mut model = BTreeMap::new();
+    for &(block, size, slot, flags) in pages {
+        // One size per 2 MiB, as UVM never leaves others under a valid page.
+        let va = (0x7000 + block) << 21;
+        let bytes = size as u64;
+        let va = va + slot * bytes % (2 << 20);
+        let overlaps = model
+            .iter()
+            .any(|(&v, &(b, _, _)): (&u64, &(u64, Loc, u64))| v >> 21 == va >> 21 && b != bytes);
+        if overlaps {
+            continue;
+        }
+        let to = if slot % 2 == 0 {
+            Loc::vidmem(slot << 12)
+        } else {
+            Loc::sysmem(slot << 12)
+        };
+        t.map(&m, va, size, to, flags);
+        model.insert(va, (bytes, to, flags));
+    }
+    let everywhere = model
+        .keys()
+        .copied()
+        .chain(probes.iter().map(|p| (0x7000 << 21) + p));
+    for va in everywhere {
+        let hit = model
+            .range(..=va)
+            .next_back()
+            .filter(|(&v, &(b, _, _))| va < v + b);
+        match (hit, walk(&m, pdb, va)) {
+            (Some((_, &(bytes, base, flags))), Ok(page)) => {
+                let (writable, atomic) = (flags & READ_ONLY == 0, flags & NO_ATOMICS == 0);
+                assert_eq!(
+                    page,
+                    Page {
+                        base,
+                        bytes,
+                        writable,
+                        atomic
+                    }
+                );
+            }
+            (None, Err(Miss::Fault(_))) => {}
+            (want, got) => panic!("{va:#x}: {want:?}, {got:?}"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_map(
+        pages in proptest::collection::vec(
+            (
+                0u64..600,
+                prop_oneof![Just(Size::Small), Just(Size::Big), Just(Size::Huge)],
+                0u64..512,
+                prop_oneof![Just(0), Just(READ_ONLY), Just(NO_ATOMICS)],
+            ),
+            1..40,
+        ),
+        probes in proptest::collection::vec(0u64..(600 << 21), 20),
+    ) {
+        check_random(&pages, &probes);
+    }
+}
