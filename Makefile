@@ -50,6 +50,16 @@ driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints wh
 vm: deps ## a shell in the VM, or CMD='…' there
 	@scripts/vm.sh $(if $(CMD),'$(subst ','\'',$(CMD))')
 
+.PHONY: demo
+demo: deps ## both drivers fault, evict and give back the right bytes; no GPU needed
+	@scripts/demo.sh
+
+.PHONY: kselftest
+kselftest: deps ## the kernel selftests, in the VM
+	@scripts/kernel.sh >/dev/null
+	make --silent -C tests/kselftest
+	scripts/vm.sh 'make --silent -C tests/kselftest run'
+
 .PHONY: test
 test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
 	@scripts/test.sh all
@@ -58,6 +68,10 @@ test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
 test-host: ## only what needs no VM
 	@scripts/test.sh host
 
+.PHONY: userlib
+userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/userlib
+	@$(MAKE) -C userlib
+
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug
@@ -65,6 +79,10 @@ test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 .PHONY: bench
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
+
+.PHONY: sim-demo
+sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
+	@scripts/sim-demo.sh
 
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)

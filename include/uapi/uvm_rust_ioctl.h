@@ -12,7 +12,7 @@
  * what it knows. So old programs run on new drivers and new ones on old.
  *
  * Errors are errno values, unlike UVM's own rmStatus, and a call that fails
- * changes nothing:
+ * changes nothing, unless its description says otherwise:
  *   EFAULT  the pointer is null, or not readable or writable in full
  *   EINVAL  size below the first version's, unknown flag, reserved field not 0;
  *           or, from a driver without these calls, an unknown number
@@ -30,13 +30,17 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		1
+#define UVM_RUST_VERSION		2
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
+#define UVM_RUST_DISCARD_BATCH		0x1002
+#define UVM_RUST_ANNOUNCE		0x1003
 
 /* Features, as bits of struct uvm_rust_version.features. */
 #define UVM_RUST_FEATURE_STATS		(1ULL << 0)
+#define UVM_RUST_FEATURE_DISCARD	(1ULL << 1)	/* UVM_RUST_DISCARD_BATCH, and UVM_DISCARD (80) */
+#define UVM_RUST_FEATURE_EXEC_ID	(1ULL << 2)	/* UVM_RUST_ANNOUNCE */
 
 /**
  * struct uvm_rust_version - what this driver offers
@@ -124,5 +128,106 @@ struct uvm_rust_stats {
 };
 
 #define UVM_RUST_STATS_SIZE_V1		504
+
+/**
+ * struct uvm_rust_discard_range - managed memory whose contents are not needed
+ * @base:   first byte, a multiple of the page size
+ * @length: bytes, a multiple of the page size, not 0
+ */
+struct uvm_rust_discard_range {
+	__u64 base;
+	__u64 length;
+};
+
+/*
+ * Flag of struct uvm_rust_discard_batch: unmap at once (UvmDiscard), as
+ * UVM_DISCARD does with its flag 1. Without it the discard is lazy
+ * (UvmDiscardLazy): nothing is unmapped, and the memory must be prefetched with
+ * UVM_MIGRATE before it is used again.
+ */
+#define UVM_RUST_DISCARD_EAGER		(1U << 0)
+
+/* The most ranges one call takes. */
+#define UVM_RUST_DISCARD_MAX_RANGES	(1U << 20)
+
+/**
+ * struct uvm_rust_discard_batch - discard several ranges (UVM_RUST_DISCARD_BATCH)
+ * @size:             in: sizeof of the caller's structure; out: of the driver's
+ * @flags:            in: 0 (lazy) or UVM_RUST_DISCARD_EAGER
+ * @ranges:           in: address of an array of struct uvm_rust_discard_range
+ * @range_count:      in: how many, 0 to UVM_RUST_DISCARD_MAX_RANGES
+ * @range_size:       in: bytes from one to the next, a multiple of 8, at least
+ *                    UVM_RUST_DISCARD_RANGE_SIZE_V1 and at most 256; what the
+ *                    driver does not know of an element must be 0
+ * @first_failed:     out: index of the range at which the call stopped;
+ *                    @range_count when all are done
+ * @reserved:         0
+ * @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now
+ *                    discarded
+ * @blocks_skipped:   out: blocks left as they were, being empty, or covered
+ *                    partly where the driver does not discard parts
+ * @blocks_partial:   out: blocks of which some of what is covered was left alone
+ *
+ * A block is 2 MiB of address space, aligned, or what a range of managed memory
+ * has of it. Each block that a range touches counts in exactly one of the three;
+ * one that several ranges touch counts for each.
+ *
+ * Ranges are discarded in order and may overlap. The call stops at the first one
+ * that fails: those before it stay discarded and are counted, the failed one may
+ * be discarded in part, and @first_failed and the counts are filled in, with any
+ * errno of the list below. Going on from @first_failed, with the cause removed or
+ * that range left out, completes the work.
+ *   EINVAL  base or length no multiple of the page size, length 0, or the end of
+ *           the range not below 2^64
+ *   EFAULT  this element of the array is not readable
+ *   E2BIG   unknown fields of this element that are not 0
+ *   ENXIO   the range is not, as a whole, managed memory of this file descriptor
+ *   EINTR   a fatal signal came
+ *   ENOMEM  no memory for the state of a block
+ * Errors found before the first range (the list at the top of this file;
+ * EOPNOTSUPP when discard is turned off) leave all outputs unwritten.
+ */
+struct uvm_rust_discard_batch {
+	__u32 size;
+	__u32 flags;
+	__u64 ranges;
+	__u32 range_count;
+	__u32 range_size;
+	__u32 first_failed;
+	__u32 reserved;
+	__u64 blocks_discarded;
+	__u64 blocks_skipped;
+	__u64 blocks_partial;
+};
+
+#define UVM_RUST_DISCARD_RANGE_SIZE_V1	16
+#define UVM_RUST_DISCARD_BATCH_SIZE_V1	56
+
+/* Flag of struct uvm_rust_announce: no kernel follows; what comes is unknown. */
+#define UVM_RUST_ANNOUNCE_IDLE		(1U << 0)
+
+/**
+ * struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)
+ * @size:     in: sizeof of the caller's structure; out: of the driver's
+ * @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE
+ * @gpu_uuid: in: a GPU registered with this file descriptor
+ * @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the
+ *            kernel and its arguments are; any value but 0. With
+ *            UVM_RUST_ANNOUNCE_IDLE 0
+ *
+ * Faults that this process causes on the GPU from now on are taken to belong to
+ * @exec_id, until the next announcement. It only guides prefetching and eviction
+ * of this file descriptor's own memory: a wrong one costs speed, nothing else.
+ * Never waits for the GPU or for a migration, so that it can be called from a
+ * stream's host callback.
+ */
+struct uvm_rust_announce {
+	__u32 size;
+	__u32 flags;
+	__u8 gpu_uuid[16];
+	__u64 exec_id;
+};
+
+#define UVM_RUST_ANNOUNCE_SIZE_V1	32
 
 #endif /* UVM_RUST_IOCTL_H */

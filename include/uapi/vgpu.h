@@ -51,11 +51,12 @@
 #define VGPU_INJECT		_IO(VGPU_IOC_MAGIC, 0x47)
 #define VGPU_TRANSLATE		_IO(VGPU_IOC_MAGIC, 0x48)
 
-/* Bounds. Passing one of the first four is ENOSPC, of the others EINVAL. */
+/* Bounds. Passing one of the first five is ENOSPC, of the others EINVAL. */
 #define VGPU_MAX_VASPACES	16	/* per open file and GPU */
 #define VGPU_MAX_CHANNELS	16	/* per open file and GPU */
 #define VGPU_MAX_QUEUED		128	/* unfinished kernels per channel */
 #define VGPU_MAX_QUEUED_OPS	8192	/* ops of these, all together */
+#define VGPU_MAX_QUEUED_WARPS	65536	/* warps of these that run together */
 #define VGPU_MAX_OPS		1024	/* per kernel */
 #define VGPU_MAX_WARPS		16384	/* per kernel, all ops together */
 #define VGPU_MAX_ACCESSES	(1ULL << 40)	/* per op */
@@ -259,8 +260,8 @@ struct vgpu_op {
  * @fence:       out: names the kernel to VGPU_WAIT; counts up from 1 by channel
  *
  * Returns without waiting. ENOTCONN: UVM has not bound the channel yet.
- * EPIPE: the channel is stopped. ENOSPC: VGPU_MAX_QUEUED or
- * VGPU_MAX_QUEUED_OPS would be passed.
+ * EPIPE: the channel is stopped. ENOSPC: VGPU_MAX_QUEUED,
+ * VGPU_MAX_QUEUED_OPS or VGPU_MAX_QUEUED_WARPS would be passed.
  */
 struct vgpu_submit {
 	__u32 size;

@@ -272,6 +272,25 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 }
 
+/*
+ * Called by the hook in uvm_va_block.c, before the pages to evict are collected.
+ *
+ * Upstream's hmm_va_block_evict_chunks() passes the page frame numbers of all
+ * pages of a block to migrate_device_pages(), but only those of the evicted root
+ * chunk have been set; the rest is what the context's memory held before. Linux
+ * skips entries that are 0. uvm_hmm_va_block_evict_pages_from_gpu(), upstream's
+ * other caller, clears them.
+ */
+void uvm_rust_clear_hmm_pfns(void *block_context)
+{
+#if UVM_IS_CONFIG_HMM()
+	uvm_va_block_context_t *context = block_context;
+
+	memset(context->hmm.src_pfns, 0, sizeof(context->hmm.src_pfns));
+	memset(context->hmm.dst_pfns, 0, sizeof(context->hmm.dst_pfns));
+#endif
+}
+
 /* --- ioctls ------------------------------------------------------------------ */
 
 long uvm_test_ioctl__c(struct file *filp, unsigned int cmd, unsigned long arg);

@@ -32,7 +32,7 @@ const SIZE_MAX: usize = 4096;
 ///
 /// `EFAULT` where the memory cannot be read, `EINVAL` if the size is below
 /// `first_version`, `E2BIG` if it is over a page or if bytes that this driver does
-/// not know are not zero.
+/// not know are not zero; then the size it knows is written back.
 pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(T, usize)> {
     let mut bytes = [0u8; 4];
     UserSlice::new(arg, 4).reader().read_slice(&mut bytes)?;
@@ -56,6 +56,8 @@ pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(
         let chunk = rest.get_mut(..n).ok_or(EINVAL)?;
         reader.read_slice(chunk)?;
         if chunk.iter().any(|b| *b != 0) {
+            let known = (size_of::<T>() as u32).to_ne_bytes();
+            UserSlice::new(arg, known.len()).writer().write_slice(&known)?;
             return Err(E2BIG);
         }
     }

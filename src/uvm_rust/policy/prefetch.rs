@@ -400,10 +400,11 @@ impl Predictor {
             .table(c.slot)
             .is_some_and(|t| t.contains(block, shape));
         self.stats.faults += 1;
-        c.faults += 1;
+        // A kernel may run, and fault, for days.
+        c.faults = c.faults.saturating_add(1);
         if !known {
             self.stats.faults_unknown += 1;
-            c.unknown += 1;
+            c.unknown = c.unknown.saturating_add(1);
         }
         self.kernels.insert_block(c.slot, block)?;
         let Some(table) = self.kernels.table(c.slot) else {
@@ -464,10 +465,10 @@ impl Predictor {
         let (kernel, seq) = (tour.kernel, tour.seq);
         self.expected.expect(block, seq);
         match self.current.as_mut().filter(|_| ahead == 0) {
-            Some(c) => c.link.prefetched += 1,
+            Some(c) => c.link.prefetched = c.link.prefetched.saturating_add(1),
             None => {
                 if let Some(link) = self.chain.back_mut() {
-                    link.prefetched += 1;
+                    link.prefetched = link.prefetched.saturating_add(1);
                 }
             }
         }

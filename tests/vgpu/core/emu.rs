@@ -48,5 +48,7 @@ pub use machine::Space;
 pub use personality::Personality;
 pub use pma::AllocRequest;
 pub use pma::Counts;
+pub use sm::Launch;
+pub use sm::UserChannel;
 pub use space::SpaceId;
 pub use stats::Stats;

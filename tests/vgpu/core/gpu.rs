@@ -64,7 +64,7 @@ pub mod reg {
 /// Vidmem at its start that RM keeps.
 pub(super) const RESERVED: u64 = CHUNK;
 /// Outstanding faults per µTLB where a kernel does not say.
-const UTLB_FAULTS: u32 = 56;
+pub(super) const UTLB_FAULTS: u32 = 56;
 /// How much one turn executes, to bound the time the lock is held.
 const SEGMENTS_PER_TURN: u32 = 64;
 const INSTRUCTIONS_PER_TURN: u32 = 128;

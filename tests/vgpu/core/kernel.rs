@@ -273,6 +273,7 @@ pub struct Outcome {
 /// A submitted kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
+    /// Given when it is queued.
     pub(super) fence: u64,
     pub(super) plans: TryVec<Plan>,
     /// Outstanding faults allowed per µTLB.
@@ -281,7 +282,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Checks and copies `ops`.
-    pub(super) fn new(fence: u64, ops: &[Op], utlb_faults: u32) -> Result<Self, Error> {
+    pub(super) fn new(ops: &[Op], utlb_faults: u32) -> Result<Self, Error> {
         if ops.is_empty() || ops.len() > MAX_OPS {
             return Err(Error::Invalid);
         }
@@ -296,7 +297,7 @@ impl Kernel {
             return Err(Error::Invalid);
         }
         Ok(Self {
-            fence,
+            fence: 0,
             plans,
             utlb_faults,
         })

@@ -28,13 +28,13 @@ use super::walk::FaultType;
 use super::walk::Miss;
 use super::walk::Pdb;
 
-mod running;
+mod launch;
 mod user;
 
-pub(super) use running::Ring;
-use running::Running;
-use running::Warp;
-pub(super) use user::UserChannel;
+pub use launch::Launch;
+pub(super) use launch::Ring;
+use launch::Warp;
+pub use user::UserChannel;
 
 /// What one try at an instruction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<M: Machine> Hw<M> {
             };
             let running = match self.users[i].running.take() {
                 Some(r) => r,
-                None => match self.start(i) {
+                None => match self.users[i].start(self.m.now_ns()) {
                     Some(r) => r,
                     None => continue,
                 },
@@ -74,42 +74,12 @@ impl<M: Machine> Hw<M> {
         progress
     }
 
-    /// Takes the next kernel off a channel's queue.
-    fn start(&mut self, user: usize) -> Option<Running> {
-        let queue = &mut self.users[user].queue;
-        if queue.is_empty() {
-            return None;
-        }
-        // First in, first out; the queue is short.
-        queue.rotate_left(1);
-        let kernel = queue.pop()?;
-        let most = kernel.most_warps();
-        let now = self.m.now_ns();
-        match Running::new(kernel, most, now) {
-            Ok(r) => Some(r),
-            Err(fence) => {
-                self.m.report(format_args!(
-                    "vgpu{}: no memory for a kernel's warps",
-                    self.index
-                ));
-                let outcome = Outcome {
-                    state: State::Error,
-                    ..Outcome::default()
-                };
-                self.users[user].finish(fence, outcome);
-                self.stats.kernels += 1;
-                self.finished = true;
-                None
-            }
-        }
-    }
-
     fn run_kernel(
         &mut self,
         user: usize,
         space: SpaceId,
         instance: u64,
-        mut r: Running,
+        mut r: Launch,
         instructions: u32,
     ) -> bool {
         let mut again = Ring::default();
@@ -159,17 +129,18 @@ impl<M: Machine> Hw<M> {
     }
 
     /// Tries the lanes of a warp's instruction that are not done.
-    fn step(&mut self, space: SpaceId, instance: u64, r: &mut Running, i: usize) -> Try {
+    fn step(&mut self, space: SpaceId, instance: u64, r: &mut Launch, i: usize) -> Try {
         let warp = r.warps[i];
         let plan = r.kernel.plans[usize::from(warp.plan)];
         let Some((first, _)) = plan.instruction(warp.number, warp.step) else {
             return Try::Done;
         };
         let utlb = plan.utlb(warp.number);
-        let mut lanes = warp.todo;
-        let mut todo = 0;
+        let mut lanes = warp.todo & !warp.waiting;
+        let mut todo = warp.waiting;
+        let mut waiting = warp.waiting;
         let mut faulted = warp.faulted;
-        let mut last_fault = None;
+        let mut last_fault = warp.fault;
         let mut full = false;
         let mut page_faulted = u64::MAX;
         while lanes != 0 {
@@ -192,13 +163,14 @@ impl<M: Machine> Hw<M> {
                 todo |= 1 << lane;
                 last_fault = Some(fault);
             }
+            r.outcome.accesses += u64::from(prefetch);
             if va >> 12 == page_faulted {
+                waiting |= todo & 1 << lane;
                 faulted |= 1 << lane;
                 continue;
             }
             if self.faults.outstanding(utlb) >= r.kernel.utlb_faults {
                 self.stats.faults_held += 1;
-                r.outcome.accesses += u64::from(prefetch);
                 continue;
             }
             let entry = Fault {
@@ -216,6 +188,7 @@ impl<M: Machine> Hw<M> {
                     r.outcome.faults += 1;
                     r.outcome.duplicates += u64::from(duplicate);
                     r.outcome.refaults += u64::from(faulted >> lane & 1);
+                    waiting |= todo & 1 << lane;
                     faulted |= 1 << lane;
                 }
                 Ok(Put::Full) => {
@@ -224,10 +197,10 @@ impl<M: Machine> Hw<M> {
                 }
                 Err(bad) => return self.fail(r, &plan, va, &Miss::BadTable(bad.0)),
             }
-            r.outcome.accesses += u64::from(prefetch);
         }
         r.warps[i] = Warp {
             todo,
+            waiting,
             faulted,
             fault: last_fault,
             ..warp
@@ -239,7 +212,7 @@ impl<M: Machine> Hw<M> {
         }
     }
 
-    fn fail(&mut self, r: &mut Running, plan: &Plan, va: u64, miss: &Miss) -> Try {
+    fn fail(&mut self, r: &mut Launch, plan: &Plan, va: u64, miss: &Miss) -> Try {
         self.stats.bad_addresses += 1;
         self.m.report(format_args!(
             "vgpu{}: kernel {}: {:?} at {va:#x}: {miss:?}; kernel ended",

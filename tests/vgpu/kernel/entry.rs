@@ -28,6 +28,7 @@ use crate::emu;
 use crate::emu::Config;
 use crate::emu::Gpu;
 use crate::emu::Personality;
+use crate::machine::Buffer;
 use crate::machine::KernelMachine;
 
 mod dev;
@@ -100,6 +101,32 @@ unsafe fn with<R>(device: *const Device, f: impl FnOnce(&mut Gpu<KernelMachine>)
     // SAFETY: I-own: the Arc of `vgpu_rs_create` keeps it alive.
     let device = unsafe { &*device };
     f(&mut device.gpu.lock())
+}
+
+/// Runs `f` on the GPU with buffers of `sizes` bytes allocated ahead.
+///
+/// # Safety
+///
+/// I-own holds for `device`.
+unsafe fn with_buffers<R>(
+    device: *const Device,
+    sizes: [u64; 2],
+    f: impl FnOnce(&mut Gpu<KernelMachine>) -> Result<R, emu::Error>,
+) -> Result<R, emu::Error> {
+    let mut spares = [None, None];
+    for (spare, bytes) in spares.iter_mut().zip(sizes) {
+        if bytes != 0 {
+            *spare = Some(Buffer::alloc(bytes)?);
+        }
+    }
+    let run = |g: &mut Gpu<KernelMachine>| {
+        g.machine_mut().set_spares(spares);
+        let result = f(g);
+        // What is left is freed without the mutex.
+        (result, g.machine_mut().set_spares([None, None]))
+    };
+    // SAFETY: I-own.
+    unsafe { with(device, run) }.0
 }
 
 /// Runs `f` on the GPU and stores what it gives through `out`.

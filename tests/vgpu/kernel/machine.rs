@@ -37,7 +37,7 @@ pub(crate) struct Mem {
 }
 
 /// Memory of the kernel's that is ours.
-struct Buffer {
+pub(crate) struct Buffer {
     start: NonNull<u8>,
     bytes: u64,
     /// What keeps it: a reference of ours. `None` of vidmem, which stays.
@@ -45,6 +45,14 @@ struct Buffer {
 }
 
 impl Buffer {
+    /// Allocates `bytes` zeroed bytes. Sleeps.
+    pub(crate) fn alloc(bytes: u64) -> Result<Self, OutOfMemory> {
+        // SAFETY: any size may be asked for.
+        let mem = NonNull::new(unsafe { vgpu_c_alloc(bytes) }).ok_or(OutOfMemory)?;
+        // SAFETY: the reference that comes with the memory is ours.
+        unsafe { Buffer::new(mem) }.ok_or(OutOfMemory)
+    }
+
     /// Takes over a reference.
     ///
     /// # Safety
@@ -76,7 +84,12 @@ pub(crate) struct KernelMachine {
     vidmem: Buffer,
     /// By slot number; `None` is free.
     buffers: TryVec<Option<Buffer>>,
+    /// Allocated before the GPU's mutex was taken, for `alloc` to use.
+    spares: Spares,
 }
+
+/// Buffers allocated ahead, the next one last.
+pub(crate) type Spares = [Option<Buffer>; 2];
 
 // SAFETY: the pointers are to kernel memory that any thread may use; it is
 // accessed through atomics only, and freed through `&mut self`.
@@ -96,7 +109,13 @@ impl KernelMachine {
         Self {
             vidmem,
             buffers: TryVec::new(),
+            spares: [None, None],
         }
+    }
+
+    /// Puts buffers in for `alloc` to use; gives back what was left of the last.
+    pub(crate) fn set_spares(&mut self, spares: Spares) -> Spares {
+        core::mem::replace(&mut self.spares, spares)
     }
 
     /// A reference to what a buffer stands on, for another GPU; null if there is
@@ -193,10 +212,15 @@ impl KernelMachine {
 impl Machine for KernelMachine {
     fn alloc(&mut self, bytes: u64) -> Result<Slot, OutOfMemory> {
         let slot = self.free_slot()?;
-        // SAFETY: any size may be asked for.
-        let mem = NonNull::new(unsafe { vgpu_c_alloc(bytes) }).ok_or(OutOfMemory)?;
-        // SAFETY: the reference that comes with the memory is ours.
-        let buffer = unsafe { Buffer::new(mem) }.ok_or(OutOfMemory)?;
+        let spare = self
+            .spares
+            .iter_mut()
+            .find(|s| s.as_ref().is_some_and(|b| b.bytes == bytes));
+        let buffer = match spare.and_then(Option::take) {
+            Some(b) => b,
+            // At set-up, when nobody else has the GPU yet.
+            None => Buffer::alloc(bytes)?,
+        };
         self.buffers[slot.0 as usize] = Some(buffer);
         Ok(slot)
     }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! Fallible memory for the emulator, on the kernel's allocator: the twin of
-//! `core/mem.rs`, which says what each function means. May sleep.
+//! `core/mem.rs`, which says what each function means.
+//!
+//! Making an array may sleep, and reclaim memory: UVM may then be told to unmap
+//! something and wait for this GPU. So it is not done with the GPU's mutex held.
+//! `push` does not sleep: what grows under the mutex is small, and fails instead.
 
 use core::mem::swap;
 use core::ops::Deref;
 use core::ops::DerefMut;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::alloc::KVVec;
 
 /// Memory could not be had.
@@ -54,13 +59,9 @@ impl<T> TryVec<T> {
         // The kernel's grows to exactly what is needed; that would be quadratic.
         if self.0.len() == self.0.capacity() {
             let more = self.0.len().max(4);
-            self.0
-                .reserve(more, GFP_KERNEL_ACCOUNT)
-                .map_err(|_| OutOfMemory)?;
+            self.0.reserve(more, GFP_NOWAIT).map_err(|_| OutOfMemory)?;
         }
-        self.0
-            .push(value, GFP_KERNEL_ACCOUNT)
-            .map_err(|_| OutOfMemory)
+        self.0.push(value, GFP_NOWAIT).map_err(|_| OutOfMemory)
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {

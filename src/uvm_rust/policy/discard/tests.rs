@@ -148,6 +148,14 @@ fn zeroing_takes_the_whole_chunk_when_nothing_is_resident_in_it() {
 }
 
 #[test]
+fn a_new_chunk_has_nothing_of_the_old_one() {
+    let mut s = BlockState::new(PAGES);
+    s.track(A, &PageMask::FULL).unwrap();
+    s.added(A, Region::new(0, 256), &mask(0, 10));
+    assert_eq!(s.prepared_in(A), mask(0, 10) | mask(256, 512));
+}
+
+#[test]
 fn what_is_not_tracked_is_never_prepared() {
     let mut s = BlockState::new(PAGES);
     s.prepare(A, &PageMask::FULL);

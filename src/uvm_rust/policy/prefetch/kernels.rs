@@ -263,7 +263,7 @@ impl Kernels {
             (v.unknown > (e.size / 8).max(2)).then_some(false)
         } else {
             e.size = e.size.max(v.faults);
-            let covers = v.faults - v.unknown >= v.faults.div_ceil(2);
+            let covers = v.unknown <= v.faults / 2;
             let precise = v.known_blocks / 4 <= e.size;
             (v.known_blocks != 0 && v.faults != 0).then_some(covers && precise)
         };

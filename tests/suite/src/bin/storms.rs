@@ -186,10 +186,8 @@ fn kill(what: &str, times: u32) -> Outcome {
             "round {round}: the victim said '{}'",
             said.trim()
         );
-        // At any point of the first second of its work.
-        std::thread::sleep(Duration::from_millis(
-            u64::from(rng.rand_range(0..1000 * 1000)) / 1000,
-        ));
+        // At any point of the first moments of its work.
+        std::thread::sleep(Duration::from_micros(u64::from(rng.rand_range(0..400_000))));
         victim.0.kill()?;
         reap(victim, round)?;
     }

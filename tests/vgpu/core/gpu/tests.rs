@@ -10,9 +10,11 @@ use super::*;
 use crate::emu::pma::GRANULE;
 use crate::emu::walk::VA_END;
 use crate::emu::AllocRequest;
+use crate::emu::Launch;
 use crate::emu::Op;
 use crate::emu::Outcome;
 use crate::emu::State;
+use crate::emu::UserChannel;
 use crate::fake::Fake;
 use crate::fake::Size;
 use crate::fake::Tables;
@@ -52,7 +54,7 @@ impl Bench {
         // Tables want zeroed memory.
         gpu.hw.fill_vidmem(4 << 20, 2 << 20, 0);
         let h_vaspace = gpu.create_vaspace(CLIENT).unwrap();
-        let h_channel = gpu.create_user_channel(CLIENT, h_vaspace).unwrap();
+        let h_channel = create_channel(&mut gpu, CLIENT, h_vaspace).unwrap();
         let space = gpu.dup_space(CLIENT, h_vaspace).unwrap();
         gpu.set_pdb(space, tables.root.at, true).unwrap();
         gpu.retain_channel(space, CLIENT, h_channel).unwrap();
@@ -74,8 +76,13 @@ impl Bench {
         self.gpu.hw.m.set(entry, 0);
     }
 
+    fn submit_ops(&mut self, ops: &[Op], utlb_faults: u32) -> Result<u64, Error> {
+        let launch = Launch::new(ops, utlb_faults)?;
+        self.gpu.submit(CLIENT, self.h_channel, launch)
+    }
+
     fn submit(&mut self, ops: &[Op]) -> u64 {
-        self.gpu.submit(CLIENT, self.h_channel, ops, 0).unwrap()
+        self.submit_ops(ops, 0).unwrap()
     }
 
     /// Runs until nothing goes on.
@@ -119,6 +126,10 @@ impl Bench {
         m.store32(register(reg::FAULT_GET), get).unwrap();
         faults
     }
+}
+
+fn create_channel(g: &mut Gpu<Fake>, h_client: u32, h_vaspace: u32) -> Result<u32, Error> {
+    g.add_user_channel(UserChannel::new()?, h_client, h_vaspace)
 }
 
 fn bench() -> Bench {
@@ -291,7 +302,7 @@ fn utlbs_have_their_limit() {
         utlb_count: 2,
         ..op(READ, VA, 64)
     };
-    let fence = b.gpu.submit(CLIENT, b.h_channel, &[wide], 3).unwrap();
+    let fence = b.submit_ops(&[wide], 3).unwrap();
     let mut rounds = 0;
     while b.result(fence).is_none() {
         b.run();
@@ -306,10 +317,7 @@ fn utlbs_have_their_limit() {
     }
     assert!(rounds >= 64 / 6);
     assert!(b.gpu.stats().faults_held > 0);
-    assert_eq!(
-        b.gpu.submit(CLIENT, b.h_channel, &[wide], 513),
-        Err(Error::Invalid)
-    );
+    assert_eq!(b.submit_ops(&[wide], 513), Err(Error::Invalid));
 }
 
 #[test]
@@ -350,11 +358,38 @@ fn a_full_buffer_holds_accesses_back() {
 }
 
 #[test]
+fn a_full_buffer_does_not_make_a_warp_fault_twice() {
+    let mut b = Bench::new(Config {
+        fault_entries: 8,
+        ..config()
+    });
+    // One warp of 16 lanes, of which 7 find room.
+    b.submit(&[op(READ, VA, 16)]);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..10 {
+            b.gpu.run();
+        }
+        seen.extend(b.fetch().iter().map(|f| f.0));
+    }
+    let all: Vec<u64> = (0..16).map(|i| VA + i * 4096).collect();
+    assert_eq!(seen, all, "each once, although nothing was replayed");
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.fetch().len(), 7, "and again after the replay");
+}
+
+#[test]
 fn prefetches_fault_but_never_wait() {
     let mut b = bench();
     let o = b.done(&[op(PREFETCH, VA, 5)]);
     assert_eq!((o.state, o.accesses, o.faults), (State::Done, 5, 5));
     assert!(b.fetch().iter().all(|f| f.2 == 3));
+    let dense = Op {
+        stride: 8,
+        ..op(PREFETCH, VA, 100)
+    };
+    assert_eq!(b.done(&[dense]).accesses, 100);
 }
 
 #[test]
@@ -477,10 +512,7 @@ fn kernels_wait_their_turn_and_results_are_kept_a_while() {
     assert!(result(173).unwrap().is_some());
     let mut queued = 0;
     let error = loop {
-        match b
-            .gpu
-            .submit(CLIENT, b.h_channel, &[op(READ, VA + (1 << 30), 1)], 0)
-        {
+        match b.submit_ops(&[op(READ, VA + (1 << 30), 1)], 0) {
             Ok(_) => queued += 1,
             Err(e) => break e,
         }
@@ -497,7 +529,7 @@ fn stopping_ends_all_kernels_for_good() {
     for f in fences {
         assert_eq!(b.result(f).map(|o| o.state), Some(State::Stopped));
     }
-    let again = b.gpu.submit(CLIENT, b.h_channel, &[op(READ, VA, 1)], 0);
+    let again = b.submit_ops(&[op(READ, VA, 1)], 0);
     assert_eq!(again, Err(Error::Stopped));
     assert!(b.gpu.run().finished);
     b.gpu.hw.replay();
@@ -509,14 +541,12 @@ fn stopping_ends_all_kernels_for_good() {
 fn handles_are_their_clients_own() {
     let mut b = bench();
     let (v, c) = (b.h_vaspace, b.h_channel);
+    let launch = || Launch::new(&[op(READ, VA, 1)], 0).unwrap();
     let other = CLIENT + 1;
     let g = &mut b.gpu;
     assert_eq!(Gpu::<Fake>::handle_gpu(c), Some(0));
-    assert_eq!(g.create_user_channel(other, v), Err(Error::NotFound));
-    assert_eq!(
-        g.submit(other, c, &[op(READ, VA, 1)], 0),
-        Err(Error::NotFound)
-    );
+    assert_eq!(create_channel(g, other, v), Err(Error::NotFound));
+    assert_eq!(g.submit(other, c, launch()), Err(Error::NotFound));
     assert_eq!(g.destroy_handle(other, c), Err(Error::NotFound));
     assert_eq!(g.result(other, c, 1), Err(Error::NotFound));
     assert_eq!(g.translate(other, v, VA), Err(Error::NotFound));
@@ -532,13 +562,10 @@ fn handles_are_their_clients_own() {
         g.retain_channel(b.space, CLIENT, c),
         g.retain_channel(b.space, CLIENT, c)
     );
-    let unbound = g.create_user_channel(CLIENT, v).unwrap();
-    assert_eq!(
-        g.submit(CLIENT, unbound, &[op(READ, VA, 1)], 0),
-        Err(Error::NotBound)
-    );
+    let unbound = create_channel(g, CLIENT, v).unwrap();
+    assert_eq!(g.submit(CLIENT, unbound, launch()), Err(Error::NotBound));
     let v2 = g.create_vaspace(CLIENT).unwrap();
-    let c2 = g.create_user_channel(CLIENT, v2).unwrap();
+    let c2 = create_channel(g, CLIENT, v2).unwrap();
     assert_eq!(
         g.retain_channel(b.space, CLIENT, c2),
         Err(Error::Invalid),
@@ -555,7 +582,7 @@ fn handles_are_their_clients_own() {
         .count();
     assert_eq!(made, 15);
     let made = (0..99)
-        .take_while(|_| g.create_user_channel(CLIENT, v).is_ok())
+        .take_while(|_| create_channel(g, CLIENT, v).is_ok())
         .count();
     assert_eq!(made, 14);
 }

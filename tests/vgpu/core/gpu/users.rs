@@ -5,16 +5,13 @@
 use super::Error;
 use super::Gpu;
 use super::UserSpace;
-use super::UTLB_FAULTS;
-use crate::emu::fault::UTLB_FAULTS_MAX;
-use crate::emu::kernel::Kernel;
 use crate::emu::machine::Machine;
 use crate::emu::machine::Space;
+use crate::emu::sm::Launch;
 use crate::emu::sm::UserChannel;
 use crate::emu::walk::FaultType;
 use crate::emu::walk::Miss;
 use crate::emu::walk::VA_END;
-use crate::emu::Op;
 use crate::emu::Outcome;
 
 /// Bounds of `include/uapi/vgpu.h`, per open file.
@@ -56,17 +53,23 @@ impl<M: Machine> Gpu<M> {
         Ok(h_vaspace)
     }
 
-    /// Makes a channel.
-    pub fn create_user_channel(&mut self, h_client: u32, h_vaspace: u32) -> Result<u32, Error> {
+    /// Gives a channel, made before, to a client; gives its handle.
+    pub fn add_user_channel(
+        &mut self,
+        mut channel: UserChannel,
+        h_client: u32,
+        h_vaspace: u32,
+    ) -> Result<u32, Error> {
         self.find_vaspace(h_client, h_vaspace)?;
         let mine = |u: &&UserChannel| u.h_client == h_client && u.owned;
         if self.hw.users.iter().filter(mine).count() >= MAX_CHANNELS {
             return Err(Error::Full);
         }
         let h_channel = self.handle()?;
-        self.hw
-            .users
-            .push(UserChannel::new(h_client, h_channel, h_vaspace)?)?;
+        channel.h_client = h_client;
+        channel.h_channel = h_channel;
+        channel.h_vaspace = h_vaspace;
+        self.hw.users.push(channel)?;
         Ok(h_channel)
     }
 
@@ -108,14 +111,8 @@ impl<M: Machine> Gpu<M> {
         }
     }
 
-    /// Queues a kernel; gives its fence. `utlb_faults` of 0 is the default.
-    pub fn submit(
-        &mut self,
-        h_client: u32,
-        h_channel: u32,
-        ops: &[Op],
-        utlb_faults: u32,
-    ) -> Result<u64, Error> {
+    /// Queues a kernel; gives its fence.
+    pub fn submit(&mut self, h_client: u32, h_channel: u32, launch: Launch) -> Result<u64, Error> {
         let i = self.find_owned(h_client, h_channel)?;
         let u = &mut self.hw.users[i];
         if u.stopped {
@@ -124,17 +121,7 @@ impl<M: Machine> Gpu<M> {
         if u.bound.is_none() {
             return Err(Error::NotBound);
         }
-        if utlb_faults > UTLB_FAULTS_MAX {
-            return Err(Error::Invalid);
-        }
-        let limit = if utlb_faults == 0 {
-            UTLB_FAULTS
-        } else {
-            utlb_faults
-        };
-        let fence = u.next_fence();
-        u.submit(Kernel::new(fence, ops, limit)?)?;
-        Ok(fence)
+        u.submit(launch)
     }
 
     /// A kernel's result; `None` while it is unfinished.

@@ -64,14 +64,14 @@ fn bad_ops_are_refused() {
         ..op()
     };
     assert!(Plan::new(&down).is_ok());
-    assert!(Kernel::new(1, &[], 1).is_err());
-    assert!(Kernel::new(1, &vec![op(); MAX_OPS + 1], 1).is_err());
+    assert!(Kernel::new(&[], 1).is_err());
+    assert!(Kernel::new(&vec![op(); MAX_OPS + 1], 1).is_err());
     let wide = Op {
         warps: MAX_WARPS as u32,
         ..op()
     };
-    assert!(Kernel::new(1, &[wide], 1).is_ok());
-    assert!(Kernel::new(1, &[wide, op()], 1).is_err());
+    assert!(Kernel::new(&[wide], 1).is_ok());
+    assert!(Kernel::new(&[wide, op()], 1).is_err());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn phases_end_at_barriers() {
         warps: 7,
         ..op()
     };
-    let k = Kernel::new(1, &[op(), op(), barrier, op(), barrier], 1).unwrap();
+    let k = Kernel::new(&[op(), op(), barrier, op(), barrier], 1).unwrap();
     assert_eq!([k.phase_end(0), k.phase_end(2), k.phase_end(4)], [2, 4, 5]);
     assert_eq!(k.most_warps(), 8);
 }

@@ -4,10 +4,9 @@
 
 use core::mem::take;
 
-use super::running::Running;
+use super::launch::Launch;
 use crate::emu::fault::Access;
 use crate::emu::gpu::Error;
-use crate::emu::kernel::Kernel;
 use crate::emu::kernel::Kind;
 use crate::emu::kernel::Outcome;
 use crate::emu::kernel::State;
@@ -18,13 +17,14 @@ use crate::mem::TryVec;
 
 /// Unfinished kernels a channel holds, and results it remembers.
 const MAX_QUEUED: usize = 128;
-/// Ops of these kernels, all together.
+/// Ops and warps of these kernels, all together.
 const MAX_QUEUED_OPS: usize = 8192;
+const MAX_QUEUED_WARPS: usize = 65536;
 const KEPT_RESULTS: u64 = 128;
 
 /// A user's channel.
 #[derive(Debug)]
-pub(in crate::emu) struct UserChannel {
+pub struct UserChannel {
     pub(in crate::emu) h_client: u32,
     pub(in crate::emu) h_channel: u32,
     pub(in crate::emu) h_vaspace: u32,
@@ -34,8 +34,8 @@ pub(in crate::emu) struct UserChannel {
     /// The user has not destroyed it.
     pub(in crate::emu) owned: bool,
     pub(in crate::emu) stopped: bool,
-    pub(super) queue: TryVec<Kernel>,
-    pub(super) running: Option<Running>,
+    pub(super) queue: TryVec<Launch>,
+    pub(super) running: Option<Launch>,
     next_fence: u64,
     /// Results, by fence modulo their number.
     results: TryVec<(u64, Outcome)>,
@@ -43,16 +43,13 @@ pub(in crate::emu) struct UserChannel {
 }
 
 impl UserChannel {
-    pub(in crate::emu) fn new(
-        h_client: u32,
-        h_channel: u32,
-        h_vaspace: u32,
-    ) -> Result<Self, OutOfMemory> {
+    /// A channel of nobody's yet, with all the memory it needs but the kernels'.
+    pub fn new() -> Result<Self, OutOfMemory> {
         let none = (0, Outcome::default());
         Ok(Self {
-            h_client,
-            h_channel,
-            h_vaspace,
+            h_client: 0,
+            h_channel: 0,
+            h_vaspace: 0,
             bound: None,
             retained: 0,
             owned: true,
@@ -71,21 +68,34 @@ impl UserChannel {
         u64::from(self.h_channel & 0x0fff_ffff) << 12
     }
 
-    /// Queues a kernel.
-    pub(in crate::emu) fn submit(&mut self, kernel: Kernel) -> Result<(), Error> {
-        let ops = self.queue.iter().map(|k| k.plans.len()).sum::<usize>();
-        let count = self.queue.len() + usize::from(self.running.is_some());
-        if count >= MAX_QUEUED || ops + kernel.plans.len() > MAX_QUEUED_OPS {
+    /// Queues a kernel; gives its fence.
+    pub(in crate::emu) fn submit(&mut self, mut launch: Launch) -> Result<u64, Error> {
+        let held = self.running.iter().chain(self.queue.iter());
+        let (mut count, mut ops, mut warps) = (1, launch.kernel.plans.len(), launch.most_warps());
+        for l in held {
+            count += 1;
+            ops += l.kernel.plans.len();
+            warps += l.most_warps();
+        }
+        if count > MAX_QUEUED || ops > MAX_QUEUED_OPS || warps > MAX_QUEUED_WARPS {
             return Err(Error::Full);
         }
-        self.queue.push(kernel).map_err(|_| Error::NoMemory)?;
+        launch.kernel.fence = self.next_fence;
+        self.queue.push(launch)?;
         self.next_fence += 1;
-        Ok(())
+        Ok(self.next_fence - 1)
     }
 
-    /// The fence of the kernel to be submitted next.
-    pub(in crate::emu) fn next_fence(&self) -> u64 {
-        self.next_fence
+    /// Takes the next kernel off the queue.
+    pub(in crate::emu) fn start(&mut self, now: u64) -> Option<Launch> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        // First in, first out; the queue is short.
+        self.queue.rotate_left(1);
+        let mut launch = self.queue.pop()?;
+        launch.start_ns = now;
+        Some(launch)
     }
 
     /// The result of a kernel; `None` while it is unfinished.
@@ -120,7 +130,7 @@ impl UserChannel {
         let queue = take(&mut self.queue);
         for k in queue.iter() {
             self.finish(
-                k.fence,
+                k.kernel.fence,
                 Outcome {
                     state: State::Stopped,
                     ..Outcome::default()
@@ -143,15 +153,17 @@ impl UserChannel {
 
     /// Puts the waiting warps back into the queue, after a replay.
     pub(in crate::emu) fn replay(&mut self) {
-        if let Some(r) = &mut self.running {
-            if r.left > r.ready.len() {
-                r.outcome.replays += 1;
-                r.ready.clear();
-                for (i, w) in r.warps.iter().enumerate() {
-                    if w.todo != 0 {
-                        r.ready.push(i as u32);
-                    }
-                }
+        let Some(r) = &mut self.running else {
+            return;
+        };
+        if r.left > r.ready.len() || r.warps.iter().any(|w| w.waiting != 0) {
+            r.outcome.replays += 1;
+        }
+        r.ready.clear();
+        for (i, w) in r.warps.iter_mut().enumerate() {
+            w.waiting = 0;
+            if w.todo != 0 {
+                r.ready.push(i as u32);
             }
         }
     }

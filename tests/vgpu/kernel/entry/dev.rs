@@ -7,6 +7,7 @@ use core::slice::from_raw_parts;
 
 use kernel::error::code::EINTR;
 use kernel::error::code::EINVAL;
+use kernel::error::code::ENOMEM;
 use kernel::error::Error;
 use kernel::error::Result;
 use kernel::sync::CondVarTimeoutResult;
@@ -17,10 +18,14 @@ use super::errno;
 use super::give;
 use super::with;
 use super::Device;
+use crate::emu::Gpu;
 use crate::emu::Injection;
+use crate::emu::Launch;
 use crate::emu::Op;
 use crate::emu::Outcome;
 use crate::emu::Stats;
+use crate::emu::UserChannel;
+use crate::machine::KernelMachine;
 
 /// `struct vgpu_wait`.
 #[repr(C)]
@@ -90,8 +95,13 @@ unsafe extern "C" fn vgpu_rs_user_channel_create(
     h_vaspace: u32,
     out: *mut u32,
 ) -> c_int {
+    // Made before the mutex is taken: see `crate::mem`.
+    let Ok(channel) = UserChannel::new() else {
+        return ENOMEM.to_errno();
+    };
+    let add = |g: &mut Gpu<KernelMachine>| g.add_user_channel(channel, h_client, h_vaspace);
     // SAFETY: I-own, I-call.
-    unsafe { give(device, out, |g| g.create_user_channel(h_client, h_vaspace)) }
+    unsafe { give(device, out, add) }
 }
 
 /// # Safety
@@ -131,12 +141,13 @@ unsafe extern "C" fn vgpu_rs_submit(
 ) -> c_int {
     // SAFETY: I-call.
     let ops = unsafe { from_raw_parts(ops, op_count as usize) };
+    // Made before the mutex is taken: see `crate::mem`.
+    let launch = match Launch::new(ops, utlb_faults) {
+        Ok(l) => l,
+        Err(e) => return errno(e).to_errno(),
+    };
     // SAFETY: I-own, I-call.
-    unsafe {
-        give(device, fence, |g| {
-            g.submit(h_client, h_channel, ops, utlb_faults)
-        })
-    }
+    unsafe { give(device, fence, |g| g.submit(h_client, h_channel, launch)) }
 }
 
 /// # Safety

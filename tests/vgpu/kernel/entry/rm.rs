@@ -12,6 +12,7 @@ use super::call;
 use super::errno;
 use super::give;
 use super::with;
+use super::with_buffers;
 use super::Device;
 use crate::emu::ChannelId;
 use crate::emu::Gpu;
@@ -90,11 +91,18 @@ unsafe extern "C" fn vgpu_rs_buffer_alloc(
     align: u64,
     va: *mut u64,
 ) -> c_int {
-    // SAFETY: I-own, I-call.
-    unsafe {
-        give(device, va, |g| {
-            g.alloc_buffer(SpaceId(space), bytes, align).map(|b| b.0)
-        })
+    let Some(whole) = bytes.checked_next_multiple_of(4096) else {
+        return EINVAL.to_errno();
+    };
+    let alloc = |g: &mut Gpu<KernelMachine>| g.alloc_buffer(SpaceId(space), bytes, align);
+    // SAFETY: I-own.
+    match unsafe { with_buffers(device, [whole, 0], alloc) } {
+        Ok((at, _)) => {
+            // SAFETY: I-call.
+            unsafe { va.write(at) };
+            0
+        }
+        Err(e) => errno(e).to_errno(),
     }
 }
 
@@ -195,7 +203,7 @@ unsafe extern "C" fn vgpu_rs_channel_create(
         ))
     };
     // SAFETY: I-own.
-    match unsafe { with(device, make) } {
+    match unsafe { with_buffers(device, [u64::from(entries) * 8, 4096], make) } {
         Ok((id, r, c)) => {
             // SAFETY: I-call.
             unsafe {

@@ -12,21 +12,34 @@ mod program;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use uvm_suite::{ensure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, Allowed, Outcome, Pass, Suite};
 use vgpu_client::{Process, BLOCK};
 
-use program::Program;
+use program::{Memory, Program};
 
 const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
   --ops N                    operations (10000)
   --seed N                   which program (from the clock, and printed)
   --oversubscription TIMES   memory used, in times of the GPU's (1.5)
+  --memory KIND              managed, ordinary or both (both)
+  --no-eviction              use 0.4 times the GPU's memory, and evict nothing
+The unmodified driver crashes when it evicts part of a block of ordinary memory
+(docs/vgpu.md): give it --memory managed, or --no-eviction.
 ";
 
-struct Options {
-    ops: u64,
-    seed: u64,
-    oversubscription: f64,
+/// Upstream wrongly takes it that a block of ordinary memory that is evicted from a
+/// GPU has no page on the CPU (docs/vgpu.md).
+const EVICTING_ORDINARY: &[Allowed] = &[Allowed {
+    text: "uvm_page_mask_region_empty(cpu_resident_mask, region)",
+    times: usize::MAX,
+}];
+
+pub(crate) struct Options {
+    pub(crate) ops: u64,
+    pub(crate) seed: u64,
+    pub(crate) oversubscription: f64,
+    pub(crate) memory: Memory,
+    pub(crate) eviction: bool,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
@@ -39,6 +52,8 @@ fn options() -> Result<Options, lexopt::Error> {
         ops: 10_000,
         seed,
         oversubscription: 1.5,
+        memory: Memory::Both,
+        eviction: true,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -51,6 +66,18 @@ fn options() -> Result<Options, lexopt::Error> {
                     return Err("--oversubscription: use a number from 0.1 to 8".into());
                 }
                 options.oversubscription = times;
+            }
+            Long("memory") => {
+                options.memory = match parser.value()?.string()?.as_str() {
+                    "both" => Memory::Both,
+                    "managed" => Memory::Managed,
+                    "ordinary" => Memory::Ordinary,
+                    _ => return Err("--memory: use managed, ordinary or both".into()),
+                }
+            }
+            Long("no-eviction") => {
+                options.eviction = false;
+                options.oversubscription = 0.4;
             }
             Long("help") => {
                 print!("{HELP}");
@@ -76,7 +103,7 @@ fn main() -> ExitCode {
     );
     let mut suite = Suite::new("random", None);
     let name = format!("{} operations, seed {}", options.ops, options.seed);
-    suite.test(&name, &[], || run(&options));
+    suite.test(&name, EVICTING_ORDINARY, || run(&options));
     suite.test("no leak after it", &[], || {
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
@@ -87,7 +114,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Outcome {
-    let mut program = Program::new(options.seed, options.oversubscription)?;
+    let mut program = Program::new(options)?;
     let step = (options.ops / 10).max(1);
     for index in 0..options.ops {
         program

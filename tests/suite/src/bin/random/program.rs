@@ -10,6 +10,7 @@ use vgpu_client::{Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu
 
 use crate::area::{Area, Span, Wrong, PAGE_WORDS};
 use crate::history::History;
+use crate::Options;
 
 /// Largest and smallest area, in pages.
 const AREA_PAGES: [usize; 2] = [1, 1024];
@@ -48,6 +49,14 @@ enum Kind {
     Free,
 }
 
+/// Which memory is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Managed,
+    Ordinary,
+    Both,
+}
+
 type Done = Result<(), Wrong>;
 
 /// State of a run.
@@ -56,7 +65,8 @@ pub(crate) struct Program {
     process: Process,
     gpus: Vec<Gpu>,
     second_channel: Channel,
-    hmm: bool,
+    memory: Memory,
+    eviction: bool,
     areas: Vec<Area>,
     next_id: usize,
     history: History,
@@ -64,26 +74,31 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn new(seed: u64, oversubscription: f64) -> vgpu_client::Result<Self> {
+    pub(crate) fn new(options: &Options) -> vgpu_client::Result<Self> {
         let process = Process::new()?;
         let count = Vgpu::open()?.info(0)?.gpu_count;
         let gpus = (0..count)
             .map(|i| process.gpu(i))
             .collect::<Result<Vec<_>, _>>()?;
         let second_channel = gpus[0].new_channel()?;
-        let hmm = process.has_hmm()?;
+        let memory = if process.has_hmm()? {
+            options.memory
+        } else {
+            Memory::Managed
+        };
         let mut program = Self {
-            rng: Rand64::new(u128::from(seed)),
+            rng: Rand64::new(u128::from(options.seed)),
             process,
             second_channel,
-            hmm,
+            memory,
+            eviction: options.eviction,
             areas: Vec::new(),
             next_id: 0,
             history: History::default(),
             counts: [0; KINDS.len()],
             gpus,
         };
-        let wanted = (program.gpus[0].info().vidmem_bytes as f64 * oversubscription) as u64;
+        let wanted = (program.gpus[0].info().vidmem_bytes as f64 * options.oversubscription) as u64;
         let mut bytes = 0;
         while bytes < wanted {
             let area = program.new_area()?;
@@ -110,7 +125,11 @@ impl Program {
             min + self.below(max)
         };
         // One in three is ordinary memory, the rest managed.
-        let managed = !self.hmm || self.chance(67);
+        let managed = match self.memory {
+            Memory::Managed => true,
+            Memory::Ordinary => false,
+            Memory::Both => self.chance(67),
+        };
         self.next_id += 1;
         let area = Area::new(&self.process, pages * PAGE_WORDS, managed, self.next_id)?;
         if !managed {
@@ -171,6 +190,9 @@ impl Program {
             chosen += 1;
         }
         self.counts[chosen] += 1;
+        if KINDS[chosen].0 == Kind::Evict && !self.eviction {
+            return Ok(());
+        }
         let area = self.below(self.areas.len());
         match KINDS[chosen].0 {
             Kind::CpuRead => self.cpu_read(index, area),
@@ -181,9 +203,15 @@ impl Program {
             Kind::GpuAtomic => self.gpu_change(index, area, true),
             Kind::GpuMany => self.gpu_many(index),
             Kind::Migrate => self.migrate(index, area),
-            Kind::PreferredLocation => self.preferred_location(index, area),
-            Kind::AccessedBy => self.accessed_by(index, area),
-            Kind::ReadDuplication => self.read_duplication(index, area),
+            Kind::PreferredLocation => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.preferred_location(index, a)),
+            Kind::AccessedBy => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.accessed_by(index, a)),
+            Kind::ReadDuplication => self
+                .managed_from(area)
+                .map_or(Ok(()), |a| self.read_duplication(index, a)),
             Kind::Evict => self.evict(index, area),
             Kind::Free => self.free(index, area),
         }
@@ -371,17 +399,24 @@ impl Program {
         }
     }
 
+    /// A managed area from `area` on. Advice on part of a block of ordinary memory
+    /// trips asserts of upstream's, which wants one policy for larger pages.
+    fn managed_from(&self, area: usize) -> Option<usize> {
+        let all = self.areas.len();
+        (area..area + all)
+            .map(|i| i % all)
+            .find(|&i| self.areas[i].buffer.is_managed())
+    }
+
     fn preferred_location(&mut self, index: u64, area: usize) -> Done {
         let to = self.processor();
         let (span, base, length) = self.pages(area);
         if self.chance(40) {
             self.note(index, area, span, "no preferred location");
-            let done = self.process.unset_preferred_location(base, length);
-            return self.advice(area, done);
+            return Ok(self.process.unset_preferred_location(base, length)?);
         }
         self.note(index, area, span, format!("preferred location {to:?}"));
-        let done = self.process.set_preferred_location(base, length, to);
-        self.advice(area, done)
+        Ok(self.process.set_preferred_location(base, length, to)?)
     }
 
     fn accessed_by(&mut self, index: u64, area: usize) -> Done {
@@ -393,33 +428,29 @@ impl Program {
             true => self.process.set_accessed_by(base, length, by),
             false => self.process.unset_accessed_by(base, length, by),
         };
-        self.advice(area, done)
+        Ok(done?)
     }
 
     fn read_duplication(&mut self, index: u64, area: usize) -> Done {
         let (span, base, length) = self.pages(area);
         let on = self.chance(60);
         self.note(index, area, span, format!("read duplication: {on}"));
-        let done = self.process.read_duplication(base, length, on);
-        self.advice(area, done)
-    }
-
-    /// Managed memory takes all advice; of ordinary memory some is refused.
-    fn advice(&self, area: usize, done: vgpu_client::Result<()>) -> Done {
-        match done {
-            Err(e) if !self.areas[area].buffer.is_managed() && e.status().is_some() => Ok(()),
-            other => Ok(other?),
-        }
+        Ok(self.process.read_duplication(base, length, on)?)
     }
 
     fn evict(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
         let gpu = self.below(self.gpus.len());
-        let va = self.areas[area].buffer.address_of(span.first);
+        let va = self.areas[area]
+            .buffer
+            .address_of(span.first / PAGE_WORDS * PAGE_WORDS);
         if self.chance(70) {
             self.note(index, area, span, "evict by address");
-            let done = self.gpus[gpu].evict(va).map(|_| ());
-            return self.advice(area, done);
+            return match self.gpus[gpu].evict(va) {
+                // Ordinary memory that UVM does not know yet.
+                Err(e) if !self.areas[area].buffer.is_managed() && e.status().is_some() => Ok(()),
+                other => Ok(other.map(|_| ())?),
+            };
         }
         let count = 1 + self.below(8) as u64;
         self.note(

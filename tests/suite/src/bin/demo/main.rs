@@ -11,8 +11,12 @@
 //! duplicates' repeat. A second kernel with many warps makes the duplicates; what
 //! it does is left out of the counts that must repeat, but not of the checks.
 
+mod compare;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde::{Deserialize, Serialize};
 use vgpu_client::vgpu::Stats;
 use vgpu_client::{
     driver_version, Buffer, DriverStats, Error, EventCounts, EventQueue, Gpu, Kernel, Op, Process,
@@ -23,12 +27,17 @@ const HELP: &str = "usage: demo [--size TIMES]... [--variant NAME] [--quiet]
   --size TIMES     memory used, in times of the GPU's (0.5 1 1.5 2)
   --variant NAME   what to call the driver in the output (found out)
   --quiet          no progress on standard error
+       demo --compare FILE... [--out FILE]
+  prints the runs in the files as a table, writes them to --out as one JSON
+  object, and fails unless the variants agree
 ";
 
 struct Options {
     sizes: Vec<f64>,
     variant: Option<String>,
     quiet: bool,
+    compare: Vec<PathBuf>,
+    out: Option<PathBuf>,
 }
 
 fn options() -> std::result::Result<Options, lexopt::Error> {
@@ -37,6 +46,8 @@ fn options() -> std::result::Result<Options, lexopt::Error> {
         sizes: Vec::new(),
         variant: None,
         quiet: false,
+        compare: Vec::new(),
+        out: None,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -50,6 +61,8 @@ fn options() -> std::result::Result<Options, lexopt::Error> {
             }
             Long("variant") => options.variant = Some(parser.value()?.string()?),
             Long("quiet") => options.quiet = true,
+            Long("compare") => options.compare = parser.values()?.map(PathBuf::from).collect(),
+            Long("out") => options.out = Some(parser.value()?.into()),
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);
@@ -71,11 +84,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if !options.compare.is_empty() {
+        return compare::run(&options.compare, options.out.as_deref());
+    }
     let mut verified = true;
     for &size in &options.sizes {
         match run(size, &options) {
             Ok(run) => {
-                println!("{}", run.json());
+                match serde_json::to_string(&run) {
+                    Ok(line) => println!("{line}"),
+                    Err(error) => eprintln!("demo: {error}"),
+                }
                 verified &= run.verified;
             }
             Err(error) => {
@@ -87,8 +106,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!verified))
 }
 
-/// What one size gave.
-#[derive(Default)]
+/// What one size gave. One line of JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Run {
     variant: String,
     oversubscription: f64,
@@ -98,30 +117,6 @@ struct Run {
     duplicates: u64,
     evictions: u64,
     verified: bool,
-}
-
-impl Run {
-    fn json(&self) -> String {
-        let Self {
-            variant,
-            oversubscription,
-            h2d_bytes,
-            d2h_bytes,
-            faults,
-            ..
-        } = self;
-        let Self {
-            duplicates,
-            evictions,
-            verified,
-            ..
-        } = self;
-        format!(
-            "{{\"variant\": \"{variant}\", \"oversubscription\": {oversubscription:?}, \
-             \"h2d_bytes\": {h2d_bytes}, \"d2h_bytes\": {d2h_bytes}, \"faults\": {faults}, \
-             \"duplicates\": {duplicates}, \"evictions\": {evictions}, \"verified\": {verified}}}"
-        )
-    }
 }
 
 /// Values the CPU fills in, and what the GPU makes of them.
@@ -168,6 +163,10 @@ fn run(size: f64, options: &Options) -> Result<Run> {
     verified &= same(&data, |i| filled(i).wrapping_add(ADDED), &say);
     counts.add(&events.take(gpu.uuid())?);
     let steady = gpu.stats()?;
+    if ours {
+        let counted = DriverStats::get(&process, gpu.uuid(), false)?;
+        compare(&counted, &before, &steady, counts.evictions, &say);
+    }
 
     // Every page is wanted by the two halves of 64 warps at once.
     say("the GPU checks again, with 128 warps");
@@ -177,14 +176,6 @@ fn run(size: f64, options: &Options) -> Result<Run> {
     verified &= same(&data, |i| filled(i).wrapping_add(ADDED), &say);
     let after = gpu.stats()?;
 
-    if ours {
-        compare(
-            &DriverStats::get(&process, gpu.uuid(), false)?,
-            &before,
-            &after,
-            &say,
-        );
-    }
     Ok(Run {
         variant,
         oversubscription: size,
@@ -223,10 +214,10 @@ fn same(data: &Buffer<u64>, value: impl Fn(usize) -> u64, say: &impl Fn(&str)) -
     }
 }
 
-/// Says where our driver's own counts are not the software GPU's.
-fn compare(ours: &DriverStats, before: &Stats, after: &Stats, say: &impl Fn(&str)) {
+/// Says where our driver's own counts are not what others saw.
+fn compare(ours: &DriverStats, before: &Stats, after: &Stats, evictions: u64, say: &impl Fn(&str)) {
     let sum = |traffic: &[vgpu_client::Traffic]| traffic.iter().map(|t| t.bytes).sum::<u64>();
-    for (what, driver, gpu) in [
+    for (what, driver, seen) in [
         (
             "bytes to the GPU",
             sum(&ours.host_to_gpu),
@@ -237,10 +228,12 @@ fn compare(ours: &DriverStats, before: &Stats, after: &Stats, say: &impl Fn(&str
             sum(&ours.gpu_to_host),
             after.d2h_bytes - before.d2h_bytes,
         ),
+        ("faults", ours.faults, after.faults - before.faults),
+        ("evicted chunks", ours.evicted_chunks(), evictions),
     ] {
-        if driver != gpu {
+        if driver != seen {
             say(&format!(
-                "the driver counted {driver} {what}, the software GPU {gpu}"
+                "the driver counted {driver} {what}, and {seen} were seen"
             ));
         }
     }

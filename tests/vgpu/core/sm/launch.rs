@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The kernel that a channel runs, and its warps.
+//! A kernel with its warps, from its submission to its end.
 
+use crate::emu::fault::UTLB_FAULTS_MAX;
+use crate::emu::gpu::Error;
+use crate::emu::gpu::UTLB_FAULTS;
 use crate::emu::kernel::Kernel;
 use crate::emu::kernel::Outcome;
 use crate::emu::walk::FaultType;
+use crate::emu::Op;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
@@ -17,15 +21,18 @@ pub(in crate::emu) struct Warp {
     pub(super) step: u64,
     /// Lanes of the instruction that are not done.
     pub(super) todo: u32,
+    /// Of these, lanes whose fault is written and that wait for the next replay.
+    pub(super) waiting: u32,
     /// Of these, lanes that have faulted before.
     pub(super) faulted: u32,
     /// Why lanes wait, as the last try found: the type of the last fault.
     pub(super) fault: Option<FaultType>,
 }
 
-/// The kernel that a channel runs.
+/// A kernel with its warps: all the memory it will ever need, so that running it
+/// allocates none.
 #[derive(Debug)]
-pub(in crate::emu) struct Running {
+pub struct Launch {
     pub(super) kernel: Kernel,
     /// Ops of this phase: first, and the one after the last.
     pub(super) phase: (usize, usize),
@@ -38,23 +45,33 @@ pub(in crate::emu) struct Running {
     pub(super) start_ns: u64,
 }
 
-impl Running {
-    /// Makes the warps of the first phase; gives the fence back without memory.
-    pub(in crate::emu) fn new(kernel: Kernel, most_warps: usize, now: u64) -> Result<Self, u64> {
-        let fence = kernel.fence;
-        let warps = TryVec::with_capacity(most_warps).map_err(|_| fence)?;
-        let ready = Ring::new(most_warps).map_err(|_| fence)?;
-        let mut r = Self {
+impl Launch {
+    /// Checks and copies `ops`, and makes the warps that start. `utlb_faults` of 0
+    /// is the default.
+    pub fn new(ops: &[Op], utlb_faults: u32) -> Result<Self, Error> {
+        let limit = match utlb_faults {
+            0 => UTLB_FAULTS,
+            n if n <= UTLB_FAULTS_MAX => n,
+            _ => return Err(Error::Invalid),
+        };
+        let kernel = Kernel::new(ops, limit)?;
+        let most_warps = kernel.most_warps();
+        let mut launch = Self {
             kernel,
             phase: (0, 0),
-            warps,
-            ready,
+            warps: TryVec::with_capacity(most_warps)?,
+            ready: Ring::new(most_warps)?,
             left: 0,
             outcome: Outcome::default(),
-            start_ns: now,
+            start_ns: 0,
         };
-        r.next_phase();
-        Ok(r)
+        launch.next_phase();
+        Ok(launch)
+    }
+
+    /// Room for so many warps is held.
+    pub(in crate::emu) fn most_warps(&self) -> usize {
+        self.ready.capacity()
     }
 
     /// Starts the next phase that has anything to do; false if there is none.
@@ -86,6 +103,7 @@ impl Running {
             number,
             step: 0,
             todo: all_lanes(lanes),
+            waiting: 0,
             faulted: 0,
             fault: None,
         };
@@ -99,6 +117,7 @@ impl Running {
     pub(in crate::emu) fn next_instruction(&mut self, i: usize) -> bool {
         let w = &mut self.warps[i];
         w.step += 1;
+        w.waiting = 0;
         w.faulted = 0;
         w.fault = None;
         match self.kernel.plans[usize::from(w.plan)].instruction(w.number, w.step) {
@@ -134,6 +153,10 @@ impl Ring {
             first: 0,
             len: 0,
         })
+    }
+
+    pub(in crate::emu) fn capacity(&self) -> usize {
+        self.slots.len()
     }
 
     pub(in crate::emu) fn len(&self) -> usize {

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! `uvmsim compare`: one trace, many policies.
+
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
+use serde_json::json;
+use serde_json::Value;
+use uvmsim_machine::Machine;
+use uvmsim_physical::policies;
+use uvmsim_physical::Layout;
+use uvmsim_physical::Limits;
+use uvmsim_physical::Outcome;
+use uvmsim_physical::Workload;
+use uvmsim_report::Report;
+
+use crate::machine;
+use crate::run;
+use crate::zoo;
+use crate::Failure;
+
+/// `uvmsim compare`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace; - is standard input.
+    #[arg(long, required_unless_present = "net", conflicts_with = "net")]
+    trace: Option<String>,
+    /// A network of the zoo instead of a trace.
+    #[arg(long)]
+    net: Option<String>,
+    #[command(flatten)]
+    shape: zoo::Shape,
+    /// The machine model.
+    #[arg(long, value_enum, default_value = "physical")]
+    model: run::Model,
+    #[command(flatten)]
+    machine: machine::Choice,
+    /// The policies, comma-separated [default: all].
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Write a report with plots.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<String>,
+    /// Write each plot as a file of its own.
+    #[arg(long, value_name = "FOLDER")]
+    svg: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Threads [default: all cores].
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+type Outcomes = Vec<(String, Result<Outcome, String>)>;
+
+/// Runs each policy, several at a time; the results do not depend on how many.
+fn run_all(
+    names: &[String],
+    machine: &Machine,
+    w: &Workload,
+    l: &Layout,
+    limits: Limits,
+    threads: usize,
+) -> Outcomes {
+    let bar = ProgressBar::new(names.len() as u64);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:24} {pos}/{len} policies, {elapsed} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Result<Outcome, String>>> = names
+        .iter()
+        .map(|_| Mutex::new(Err("not run".into())))
+        .collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, names.len().max(1)) {
+            scope.spawn(|| loop {
+                let i = next.fetch_add(1, Relaxed);
+                let Some(name) = names.get(i) else { break };
+                bar.set_message(name.clone());
+                let outcome = run::policy(name, machine, w, l, limits);
+                if let Ok(mut slot) = results[i].lock() {
+                    *slot = outcome;
+                }
+                bar.inc(1);
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let results = results
+        .into_iter()
+        .map(|m| m.into_inner().unwrap_or_else(|e| e.into_inner()));
+    names.iter().cloned().zip(results).collect()
+}
+
+/// Runs `uvmsim compare`.
+pub fn main(args: &Args) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or(cores);
+    if args.model == run::Model::G10 {
+        if args.report.is_some() || args.svg.is_some() {
+            return Err(Failure::usage("--report and --svg need --model physical"));
+        }
+        let trace = match (&args.trace, &args.net) {
+            (Some(path), _) => crate::read_trace(path)?,
+            (None, Some(net)) => zoo::trace(net, &args.shape, &args.machine.machine("a100")?)?,
+            (None, None) => return Err(Failure::usage("give --trace or --net")),
+        };
+        return crate::g10::compare(&trace, &args.policies, &args.machine, args.json, threads);
+    }
+    let names: Vec<String> = if args.policies.is_empty() {
+        policies::NAMES.iter().map(ToString::to_string).collect()
+    } else {
+        args.policies.clone()
+    };
+    if let Some(unknown) = names
+        .iter()
+        .find(|n| !policies::NAMES.contains(&n.as_str()))
+    {
+        let all = policies::NAMES.join(", ");
+        return Err(Failure::usage(format!(
+            "no policy is called `{unknown}`; there are {all}"
+        )));
+    }
+    let machine = args.machine.machine("a100")?;
+    let trace = match (&args.trace, &args.net) {
+        (Some(path), _) => crate::read_trace(path)?,
+        (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
+        (None, None) => return Err(Failure::usage("give --trace or --net")),
+    };
+    let workload = Workload::from_trace(&trace);
+    let layout = Layout::new(&workload);
+    let drawing = args.report.is_some() || args.svg.is_some();
+    let limits = Limits {
+        bins: if drawing { 460 } else { 0 },
+        ..Limits::default()
+    };
+    let outcomes = run_all(&names, &machine, &workload, &layout, limits, threads);
+    let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
+    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let report = Report {
+        trace: &trace,
+        machine: &machine,
+        outcomes: &outcomes,
+        bound_s: Some(bound_s),
+        command: format!("uvmsim {command}"),
+    };
+    if let Some(path) = &args.report {
+        crate::write_file(path, &report.html())?;
+    }
+    if let Some(folder) = &args.svg {
+        write_figures(folder, &report)?;
+    }
+    if args.json {
+        let list: Vec<Value> = outcomes
+            .iter()
+            .map(|(name, o)| match o {
+                Ok(o) => run::object(o, Some(bound_s)),
+                Err(e) => json!({"policy": name, "error": e}),
+            })
+            .collect();
+        crate::write_file(
+            "-",
+            &format!(
+                "{:#}\n",
+                json!({"machine": machine.preset, "bound_s": bound_s, "policies": list})
+            ),
+        )?;
+    } else {
+        let text = uvmsim_report::table(&outcomes);
+        crate::write_file(
+            "-",
+            &format!(
+                "{text}{:<17} {bound_s:>9.3}  no policy can be faster\n",
+                "(bound)"
+            ),
+        )?;
+    }
+    if let Some(path) = &args.report {
+        eprintln!("report: {path}");
+    }
+    if outcomes.iter().all(|(_, o)| o.is_err()) {
+        return Err(Failure::run("no policy could run this"));
+    }
+    Ok(())
+}
+
+fn write_figures(folder: &str, report: &Report<'_>) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|e| Failure::run(format!("{folder}: {e}")))?;
+    for f in report.figures() {
+        let path = Path::new(folder).join(format!("{}.svg", f.name));
+        std::fs::write(&path, uvmsim_report::svg::standalone(&f.svg))
+            .map_err(|e| Failure::run(format!("{}: {e}", path.display())))?;
+    }
+    Ok(())
+}

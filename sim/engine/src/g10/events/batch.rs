@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Transfer batches.
+//!
+//! In a batch: planned evictions, faults from the SSD, from the host, first
+//! allocations, prefetches from the SSD, from the host, allocations ahead of use.
+//! On a full GPU each page that comes in evicts one first. All of it page by page
+//! in the artifact; here a chunk at a time, cut where the artifact's next page
+//! would be treated differently.
+
+use super::super::pages::Loc;
+use super::super::pages::Queue;
+use super::super::pages::NIL;
+use super::super::view::PAGE;
+use super::super::RunError;
+use super::Mode;
+use super::Sim;
+
+/// What the current batch has moved, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    into: u64,
+    into_ssd: u64,
+    into_host: u64,
+    out: u64,
+    out_ssd: u64,
+    out_host: u64,
+    alloc: u64,
+    /// Where evictions must go, whatever they want.
+    forced_out: Option<Loc>,
+    /// The only place from which faults are still fetched.
+    forced_in: Option<Loc>,
+    /// Chunks that put pages on the GPU, and all chunks.
+    arrivals: u32,
+    chunks: u32,
+    /// Whether the next batch may differ though it begins alike.
+    unlike: bool,
+}
+
+/// A chunk of a batch, kept to repeat it.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    /// The run that came in or was evicted as planned; `NIL` if it is used up.
+    run: u32,
+    pages: u64,
+    to: Loc,
+    /// A victim and where it went.
+    victim: u32,
+    victim_to: Loc,
+}
+
+/// Chunks that are kept; batches of more are not repeated at once.
+const KEPT: usize = 3;
+
+impl Sim<'_> {
+    /// Runs the batch due at `time` and those after it that only repeat it, up to
+    /// the event of a kernel. Returns whether the waiting kernel is served, and the
+    /// time of the last batch.
+    pub(super) fn batches_from(
+        &mut self,
+        time: u64,
+        kernel: Option<u64>,
+    ) -> Result<(bool, u64), RunError> {
+        self.batches = 0;
+        if self.is_idle() {
+            if kernel.is_none() {
+                return Err(self.stuck(time));
+            }
+            return Ok((false, time));
+        }
+        let mut b = Batch::default();
+        let mut chunks = [Chunk {
+            run: NIL,
+            pages: 0,
+            to: Loc::None,
+            victim: NIL,
+            victim_to: Loc::None,
+        }; KEPT];
+        let host_before = self.pages.host_used;
+        self.one_batch(&mut b, &mut chunks)?;
+        let mut last = time;
+        self.count(&b, 1);
+        if b.chunks > 0 {
+            self.batches = 1;
+            let room = kernel.map_or(u64::MAX, |k| {
+                k.saturating_sub(time + 1) / self.limits.batch_cycles
+            });
+            let more = self.repeats(&b, &chunks, host_before).min(room);
+            if more > 0 {
+                self.repeat(&b, &chunks, more);
+                self.count(&b, more);
+                last += more * self.limits.batch_cycles;
+            }
+        }
+        let served = self.wait.is_some_and(|w| !w.served)
+            && self.fault_queues_empty()
+            && !self.waits_for_pages();
+        if let Some(w) = self.wait.as_mut().filter(|_| served) {
+            w.served = true;
+        }
+        if b.chunks == 0 && kernel.is_none() && !served {
+            return Err(self.stuck(time));
+        }
+        Ok((served, last))
+    }
+
+    fn stuck(&self, time: u64) -> RunError {
+        RunError::Unsupported(format!(
+            "the machine is stuck at cycle {time}, kernel {}: nothing can move and the kernel waits; \
+             more GPU or host memory would free it",
+            self.kernel
+        ))
+    }
+
+    fn is_idle(&self) -> bool {
+        use Queue::{Alloc, EvictHost, EvictSsd, FetchHost, FetchSsd};
+        self.fault_queues_empty()
+            && [EvictSsd, EvictHost, FetchSsd, FetchHost, Alloc]
+                .iter()
+                .all(|&q| self.pages.front(q) == NIL)
+    }
+
+    fn fault_queues_empty(&self) -> bool {
+        [Queue::FaultSsd, Queue::FaultHost, Queue::FaultAlloc]
+            .iter()
+            .all(|&q| self.pages.front(q) == NIL)
+    }
+
+    /// Whether a page of the current kernel is in transfer.
+    fn waits_for_pages(&self) -> bool {
+        let required = &self.view.kernels[self.kernel].required;
+        required
+            .iter()
+            .any(|&t| self.pages.tensors[t as usize].in_transfer > 0)
+    }
+
+    fn count(&mut self, b: &Batch, times: u64) {
+        let t = &mut self.traffic[self.step];
+        t.ssd_to_gpu += b.into_ssd * PAGE * times;
+        t.host_to_gpu += b.into_host * PAGE * times;
+        t.gpu_to_ssd += b.out_ssd * PAGE * times;
+        t.gpu_to_host += b.out_host * PAGE * times;
+    }
+
+    fn one_batch(&mut self, b: &mut Batch, chunks: &mut [Chunk; KEPT]) -> Result<(), RunError> {
+        if self.at_line() {
+            b.forced_out = Some(Loc::Ssd);
+        }
+        self.planned_evictions(b, chunks);
+        self.serve(b, chunks, Queue::FaultSsd, true)?;
+        self.serve(b, chunks, Queue::FaultHost, true)?;
+        self.serve(b, chunks, Queue::FaultAlloc, true)?;
+        if self.serve(b, chunks, Queue::FetchSsd, false)? {
+            self.serve(b, chunks, Queue::FetchHost, false)?;
+        }
+        self.serve(b, chunks, Queue::Alloc, false)?;
+        let locked = self.mode == Mode::DeepUm
+            && self.wait.is_some_and(|w| !w.served)
+            && b.into + b.out == 0
+            && self.waits_for_pages();
+        if locked {
+            // The kernel waits for prefetches that have stalled: serve them as faults.
+            self.serve(b, chunks, Queue::FetchSsd, true)?;
+            self.serve(b, chunks, Queue::FetchHost, true)?;
+            self.serve(b, chunks, Queue::Alloc, true)?;
+            b.unlike = true;
+        }
+        Ok(())
+    }
+
+    /// Host memory is at its cap.
+    fn at_line(&self) -> bool {
+        self.pages.host_used == self.limits.host_pages
+    }
+
+    fn is_full(&self) -> bool {
+        self.pages.gpu_pages() == self.limits.gpu_pages
+    }
+
+    /// Whether a page may still leave the GPU to make room.
+    fn can_leave(&self, b: &Batch) -> bool {
+        b.out < self.limits.link && (!self.at_line() || b.out_ssd < self.limits.ssd)
+    }
+
+    fn planned_evictions(&mut self, b: &mut Batch, chunks: &mut [Chunk; KEPT]) {
+        loop {
+            let r = self.pages.front(Queue::EvictSsd);
+            if r == NIL || b.out_ssd >= self.limits.ssd || b.out >= self.limits.link {
+                break;
+            }
+            self.evict_planned(b, chunks, r, b.forced_out.unwrap_or(Loc::Ssd));
+        }
+        loop {
+            let r = self.pages.front(Queue::EvictHost);
+            let room = if self.at_line() {
+                b.out_ssd < self.limits.ssd
+            } else {
+                b.out_host < self.limits.host
+            };
+            if r == NIL || !room || b.out >= self.limits.link {
+                break;
+            }
+            self.evict_planned(b, chunks, r, b.forced_out.unwrap_or(Loc::Host));
+        }
+    }
+
+    fn evict_planned(&mut self, b: &mut Batch, chunks: &mut [Chunk; KEPT], r: u32, to: Loc) {
+        let n = self.pages.run(r).len.min(self.room_out(b, to, false));
+        let was_cursor = self.cursor == r;
+        let rest = self.evict(b, r, n, to);
+        if was_cursor {
+            self.cursor = self.pages.oldest();
+        }
+        note(
+            b,
+            chunks,
+            Chunk {
+                run: rest,
+                pages: n,
+                to,
+                victim: NIL,
+                victim_to: Loc::None,
+            },
+        );
+    }
+
+    /// Pages that may go to `to` before something changes. `swaps` says that each
+    /// is followed by a page coming in from the host.
+    fn room_out(&self, b: &Batch, to: Loc, swaps: bool) -> u64 {
+        let room = match to {
+            Loc::Ssd => self
+                .limits
+                .ssd
+                .saturating_sub(b.out_ssd)
+                .min(self.limits.link - b.out),
+            Loc::Host => {
+                let budget = self
+                    .limits
+                    .host
+                    .saturating_sub(b.out_host)
+                    .min(self.limits.link - b.out);
+                if swaps {
+                    budget
+                } else {
+                    budget.min(self.limits.host_pages.saturating_sub(self.pages.host_used))
+                }
+            }
+            _ => u64::MAX,
+        };
+        room.max(1)
+    }
+
+    /// Moves the first `n` pages of `r` off the GPU. Those that the current kernel
+    /// needs are queued as faults at once. Returns the rest of the run.
+    fn evict(&mut self, b: &mut Batch, r: u32, n: u64, to: Loc) -> u32 {
+        let tensor = self.pages.run(r).tensor;
+        let queue = match (self.required[tensor as usize] == self.stamp, to) {
+            (false, _) => Queue::Idle,
+            (true, Loc::Ssd) => Queue::FaultSsd,
+            (true, Loc::Host) => Queue::FaultHost,
+            (true, _) => Queue::FaultAlloc,
+        };
+        b.unlike |= queue != Queue::Idle;
+        let rest = self.pages.move_front(r, n, to, queue);
+        match to {
+            Loc::Ssd => {
+                b.out += n;
+                b.out_ssd += n;
+                if b.out_ssd == self.limits.ssd {
+                    b.forced_out = Some(Loc::Host);
+                }
+            }
+            Loc::Host => {
+                b.out += n;
+                b.out_host += n;
+                if b.out_host == self.limits.host || self.at_line() {
+                    b.forced_out = Some(Loc::Ssd);
+                }
+            }
+            _ => {}
+        }
+        rest
+    }
+
+    /// Brings pages of queue `q` to the GPU. Returns whether it may go on: a
+    /// prefetch that finds no victim stops all prefetches of the batch.
+    fn serve(
+        &mut self,
+        b: &mut Batch,
+        chunks: &mut [Chunk; KEPT],
+        q: Queue,
+        as_fault: bool,
+    ) -> Result<bool, RunError> {
+        let from = match q {
+            Queue::FaultSsd | Queue::FetchSsd => Loc::Ssd,
+            Queue::FaultHost | Queue::FetchHost => Loc::Host,
+            _ => Loc::None,
+        };
+        loop {
+            let r = self.pages.front(q);
+            let mut n = self.room_in(b, from, as_fault);
+            if r == NIL || n == 0 || (self.is_full() && !self.can_leave(b)) {
+                return Ok(true);
+            }
+            let (len, tensor) = (self.pages.run(r).len, self.pages.run(r).tensor);
+            n = n.min(len);
+            let mut chunk = Chunk {
+                run: NIL,
+                pages: 0,
+                to: Loc::Gpu,
+                victim: NIL,
+                victim_to: Loc::None,
+            };
+            if self.is_full() {
+                let fault = as_fault || self.required[tensor as usize] == self.stamp;
+                let Some((victim, wish)) = self.victim(fault)? else {
+                    return Ok(false);
+                };
+                let to = match (wish, b.forced_out) {
+                    (Loc::None, _) | (_, None) => wish,
+                    (_, Some(forced)) => forced,
+                };
+                n = n
+                    .min(self.pages.run(victim).len)
+                    .min(self.room_out(b, to, from == Loc::Host));
+                if victim == self.pages.newest() || (from == Loc::Host && to == Loc::Ssd) {
+                    n = 1;
+                }
+                let (follows, newer) = (self.cursor == victim, self.pages.run(victim).newer);
+                let rest = self.evict(b, victim, n, to);
+                if follows {
+                    self.cursor = if rest == NIL { newer } else { rest };
+                }
+                chunk.victim = rest;
+                chunk.victim_to = to;
+                b.unlike |= rest == NIL;
+            } else {
+                n = n.min(self.limits.gpu_pages - self.pages.gpu_pages());
+            }
+            chunk.pages = n;
+            // The eviction may have grown or joined runs, but not this queue's front.
+            chunk.run = self
+                .pages
+                .move_front(self.pages.front(q), n, Loc::Gpu, Queue::Idle);
+            if from == Loc::Host && b.forced_out == Some(Loc::Ssd) {
+                b.forced_out = None;
+            }
+            b.alloc += n;
+            b.arrivals += 1;
+            self.count_in(b, from, n);
+            note(b, chunks, chunk);
+            if as_fault && b.forced_in.is_some_and(|f| from != Loc::None && f != from) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Pages that may still come from `from` in this batch.
+    fn room_in(&self, b: &Batch, from: Loc, as_fault: bool) -> u64 {
+        let l = &self.limits;
+        let allocs = l.alloc.saturating_sub(b.alloc);
+        let link = l.link - b.into;
+        let (ssd, host) = (
+            l.ssd.saturating_sub(b.into_ssd),
+            l.host.saturating_sub(b.into_host),
+        );
+        match (from, as_fault) {
+            (Loc::Ssd, true) => link.min(allocs).min(ssd),
+            (Loc::Host, true) => link.min(allocs).min(host),
+            (Loc::Ssd, false) => link.min(ssd),
+            (Loc::Host, false) => link.min(host),
+            _ => allocs,
+        }
+    }
+
+    fn count_in(&self, b: &mut Batch, from: Loc, n: u64) {
+        match from {
+            Loc::Ssd => {
+                b.into += n;
+                b.into_ssd += n;
+                if b.into_ssd == self.limits.ssd {
+                    b.forced_in = Some(Loc::Host);
+                }
+            }
+            Loc::Host => {
+                b.into += n;
+                b.into_host += n;
+                if b.into_host == self.limits.host {
+                    b.forced_in = Some(Loc::Ssd);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The run whose first page is evicted next, and where it wants to go. `None`:
+    /// near kernels use all that is there (DeepUM+, not for a fault).
+    fn victim(&mut self, fault: bool) -> Result<Option<(u32, Loc)>, RunError> {
+        match self.mode {
+            Mode::Lru => {
+                let mut v = self.skip(self.cursor);
+                if v == NIL {
+                    v = self.skip(self.pages.oldest());
+                }
+                if v == NIL {
+                    return Err(RunError::Unsupported(format!(
+                        "kernel {}: every page of the GPU is in transfer, none can be evicted",
+                        self.kernel
+                    )));
+                }
+                self.cursor = v;
+                Ok(Some((v, Loc::Host)))
+            }
+            Mode::DeepUm => {
+                let v = if fault {
+                    self.pages.oldest()
+                } else {
+                    self.cursor = self.skip(self.cursor);
+                    self.cursor
+                };
+                if v == NIL {
+                    return Ok(None);
+                }
+                let tensor = &self.view.tensors[self.pages.run(v).tensor as usize];
+                let to = if tensor.is_alive(self.kernel) {
+                    Loc::Host
+                } else {
+                    Loc::None
+                };
+                Ok(Some((v, to)))
+            }
+        }
+    }
+
+    /// How many times the batch just run would repeat itself exactly.
+    fn repeats(&self, b: &Batch, chunks: &[Chunk; KEPT], host_before: u64) -> u64 {
+        if b.unlike || b.arrivals > 1 || b.chunks as usize > KEPT {
+            return 0;
+        }
+        // Host memory must stay below its cap all along: at the cap, evictions go
+        // elsewhere. A batch that leaves the host alone may run at the cap.
+        let (line, used) = (self.limits.host_pages, self.pages.host_used);
+        let mut most = u64::MAX;
+        if b.out_host + b.into_host > 0 {
+            let peak = used.max(host_before) + b.out_host;
+            if peak >= line {
+                return 0;
+            }
+            if used > host_before {
+                most = (line - 1 - peak) / (used - host_before);
+            }
+        }
+        for c in &chunks[..b.chunks as usize] {
+            if c.run == NIL {
+                return 0;
+            }
+            most = most.min((self.pages.run(c.run).len - 1) / c.pages);
+            if c.victim != NIL {
+                most = most.min((self.pages.run(c.victim).len - 1) / c.pages);
+                if c.victim == self.pages.newest() {
+                    return 0;
+                }
+            } else if c.to == Loc::Gpu {
+                let free = self.limits.gpu_pages - self.pages.gpu_pages();
+                most = most.min(free / c.pages);
+            }
+        }
+        most
+    }
+
+    /// Repeats the chunks of a batch `times` times.
+    fn repeat(&mut self, b: &Batch, chunks: &[Chunk; KEPT], times: u64) {
+        for c in &chunks[..b.chunks as usize] {
+            let n = c.pages * times;
+            if c.victim != NIL {
+                let follows = self.cursor == c.victim;
+                let rest = self.pages.move_front(c.victim, n, c.victim_to, Queue::Idle);
+                if follows {
+                    self.cursor = rest;
+                }
+            }
+            let follows = self.cursor == c.run;
+            self.pages.move_front(c.run, n, c.to, Queue::Idle);
+            if follows {
+                self.cursor = self.pages.oldest();
+            }
+        }
+    }
+}
+
+fn note(b: &mut Batch, chunks: &mut [Chunk; KEPT], chunk: Chunk) {
+    if let Some(slot) = chunks.get_mut(b.chunks as usize) {
+        *slot = chunk;
+    }
+    b.chunks += 1;
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Sizes, rates and times as people write them.
+
+use std::fmt;
+
+/// Text that is not what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    text: String,
+    want: &'static str,
+}
+
+impl ParseError {
+    pub(crate) fn new(text: &str, want: &'static str) -> Self {
+        Self {
+            text: text.into(),
+            want,
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not {}", self.text, self.want)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Splits a non-negative finite number from the unit behind it.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let at = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')))
+        .unwrap_or(text.len());
+    let number: f64 = text[..at].replace('_', "").parse().ok()?;
+    number.is_finite().then_some((number, text[at..].trim()))
+}
+
+/// Bytes: a number with `B`, `kB`, `MB`, `GB`, `TB`, `KiB`, `MiB`, `GiB`, `TiB`,
+/// or none of them.
+///
+/// # Errors
+/// It is no such text, or more than 2^60 bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
+    let error = || ParseError::new(text, "a size such as 40GiB, 24GB or 4096");
+    let (number, unit) = split(text).ok_or_else(error)?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "kib" | "k" => 1024.0,
+        "mib" | "m" => (1u64 << 20) as f64,
+        "gib" | "g" => (1u64 << 30) as f64,
+        "tib" | "t" => (1u64 << 40) as f64,
+        _ => return Err(error()),
+    };
+    let bytes = (number * factor).round();
+    if bytes > (1u64 << 60) as f64 {
+        return Err(error());
+    }
+    Ok(bytes as u64)
+}
+
+/// A rate: a number with `kB/s` to `TB/s`, or `TFLOP/s`; alone, in units of `bare`.
+///
+/// # Errors
+/// It is no such text.
+pub fn parse_rate(text: &str, bare: f64) -> Result<f64, ParseError> {
+    let error = || ParseError::new(text, "a rate such as 15.754 or 25GB/s");
+    let (number, unit) = split(text).ok_or_else(error)?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" => bare,
+        "b/s" => 1.0,
+        "kb/s" => 1e3,
+        "mb/s" => 1e6,
+        "gb/s" => 1e9,
+        "tb/s" => 1e12,
+        "gib/s" => (1u64 << 30) as f64,
+        "tflop/s" | "tflops" => 1e12,
+        _ => return Err(error()),
+    };
+    Ok(number * factor)
+}
+
+/// A time in nanoseconds: a number with `ns`, `us`, `ms`, `s`; alone, in
+/// microseconds.
+///
+/// # Errors
+/// It is no such text, or over an hour.
+pub fn parse_time(text: &str) -> Result<u64, ParseError> {
+    let error = || ParseError::new(text, "a time such as 45us or 1.5ms");
+    let (number, unit) = split(text).ok_or_else(error)?;
+    let factor = match unit {
+        "ns" => 1.0,
+        "" | "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(error()),
+    };
+    let ns = (number * factor).round();
+    if ns > 3.6e12 {
+        return Err(error());
+    }
+    Ok(ns as u64)
+}
+
+/// A whole number, up to 2^32.
+///
+/// # Errors
+/// It is no such text.
+pub fn parse_count(text: &str) -> Result<u64, ParseError> {
+    match text.trim().parse::<u64>() {
+        Ok(n) if n <= 1 << 32 => Ok(n),
+        _ => Err(ParseError::new(text, "a whole number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_rates_times() {
+        assert_eq!(parse_bytes("40GiB"), Ok(40 << 30));
+        assert_eq!(parse_bytes("24 GB"), Ok(24_000_000_000));
+        assert_eq!(parse_bytes("1_000"), Ok(1000));
+        assert_eq!(parse_rate("15.754", 1e9), Ok(15.754e9));
+        assert_eq!(parse_rate("500MB/s", 1e9), Ok(5e8));
+        assert_eq!(parse_time("45us"), Ok(45_000));
+        assert_eq!(parse_time("1.5ms"), Ok(1_500_000));
+        for bad in ["", "-1", "GiB", "1 parsec", "1e300", "nan", "inf"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+        assert!(parse_bytes("9999999999TiB").is_err());
+    }
+}

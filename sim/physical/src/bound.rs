@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A lower bound of the step time, whatever the policy.
+//!
+//! Consider the boundary after kernel j. Of the tensors that are alive across it,
+//! those written after kernel s have no copy outside from before. GPU memory
+//! holds at most its capacity of them, so the rest has been copied out between the
+//! start of kernel s + 1 and the end of kernel j. Likewise, of those that are read
+//! again by kernel e, all but the capacity is copied in between the start of
+//! kernel j + 1 and the end of kernel e. Each such statement is a least distance
+//! between two times; so is the duration of the kernels between. The step, which
+//! repeats, is no shorter than the longest chain of such distances around it.
+//!
+//! Nothing is assumed of policies: no working set need be resident at once, a
+//! copy may begin while a kernel writes, tensors may be split at will, setup,
+//! faults and latencies cost nothing. The bound is therefore below what can be
+//! reached.
+
+use uvmsim_machine::Machine;
+use uvmsim_trace::Kind;
+
+use crate::workload::Workload;
+
+/// Boundaries looked at, at most.
+const POINTS: usize = 256;
+
+/// Nanoseconds below which no steady step of `workload` on `machine` can be.
+pub fn bound_ns(machine: &Machine, workload: &Workload) -> u64 {
+    let kernels = workload.kernels.len();
+    let points = kernels.min(POINTS);
+    if points == 0 {
+        return 0;
+    }
+    // Point i is the boundary after kernel `at[i]`.
+    let at: Vec<usize> = (1..=points).map(|i| i * kernels / points - 1).collect();
+    let gpus = machine.gpus.max(1);
+    let mut busy = vec![0u64; points];
+    for (k, kernel) in workload.kernels.iter().enumerate() {
+        busy[at.partition_point(|&a| a < k)] += kernel.ns / gpus;
+    }
+    let mut least = Distances::new(points);
+    for j in 0..points {
+        crossings(machine, workload, &at, j, &mut least);
+    }
+    (0..points)
+        .map(|p| around(p, &busy, &least))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Least times from one point to a later one, at most a step on.
+struct Distances {
+    points: usize,
+    /// By first point and number of points on.
+    ns: Vec<u64>,
+}
+
+impl Distances {
+    fn new(points: usize) -> Self {
+        Self {
+            points,
+            ns: vec![0; points * (points + 1)],
+        }
+    }
+
+    /// At least `ns` pass from point `from` to the `on`th after it.
+    fn at_least(&mut self, from: usize, on: usize, ns: u64) {
+        let slot = &mut self.ns[from * (self.points + 1) + on];
+        *slot = ns.max(*slot);
+    }
+
+    fn get(&self, from: usize, on: usize) -> u64 {
+        self.ns[from * (self.points + 1) + on]
+    }
+}
+
+/// The longest chain from point `p` to itself a step later.
+fn around(p: usize, busy: &[u64], least: &Distances) -> u64 {
+    let n = busy.len();
+    let mut far = vec![0u64; n + 1];
+    for j in 1..=n {
+        let mut best = far[j - 1] + busy[(p + j) % n];
+        for (s, reached) in far[..j].iter().enumerate() {
+            best = best.max(reached + least.get((p + s) % n, j - s));
+        }
+        far[j] = best;
+    }
+    far[n]
+}
+
+/// What must be copied around the boundary `at[j]`.
+fn crossings(machine: &Machine, w: &Workload, at: &[usize], j: usize, least: &mut Distances) {
+    let n = at.len();
+    let boundary = at[j] as u32;
+    // Bytes by how many points before the boundary they were last written, and by
+    // how many points after it they are read.
+    let mut written = vec![0u64; n + 1];
+    let mut read = vec![0u64; n + 1];
+    let before = |k: u32| {
+        // Points from the one before kernel k to the boundary, around the step.
+        let i = at.partition_point(|&a| a < k as usize);
+        (j + n - i) % n + 1
+    };
+    let after = |k: u32| {
+        let i = at.partition_point(|&a| a < k as usize);
+        let on = (i + n - j) % n;
+        if on == 0 {
+            n
+        } else {
+            on
+        }
+    };
+    let reads = |k: u32, i: usize| {
+        let uses = &w.kernels[k as usize].uses;
+        uses.iter().any(|u| u.tensor as usize == i && u.read)
+    };
+    for (i, t) in w.tensors.iter().enumerate() {
+        if t.uses.is_empty() || t.kind == Kind::Input {
+            continue;
+        }
+        let next = t.uses.partition_point(|u| u.0 <= boundary);
+        let alive = t.lasting || (next > 0 && next < t.uses.len());
+        if !alive {
+            continue;
+        }
+        let around = t.uses[next..].iter().chain(&t.uses[..next]);
+        if let Some(&(k, _)) = around.clone().rev().find(|u| u.1) {
+            written[before(k)] += t.bytes;
+        }
+        // What is next overwritten without being read need not return.
+        if let Some(&(k, _)) = around.clone().next() {
+            if reads(k, i) {
+                read[after(k)] += t.bytes;
+            }
+        }
+    }
+    let mut sums = (0, 0);
+    for on in 1..=n {
+        sums.0 += written[on];
+        sums.1 += read[on];
+        least.at_least(
+            (j + n - on % n) % n,
+            on,
+            copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write),
+        );
+        least.at_least(
+            j,
+            on,
+            copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read),
+        );
+    }
+}
+
+/// Least time to move what of `bytes` GPU memory cannot hold; what the host cannot
+/// hold either goes at the SSD's rate.
+fn copy_ns(machine: &Machine, bytes: u64, link: f64, ssd: f64) -> u64 {
+    let outside = bytes.saturating_sub(machine.gpu_mem);
+    let beyond = outside.saturating_sub(machine.host_mem);
+    let by_link = outside as f64 / link;
+    let by_ssd = if ssd > 0.0 { beyond as f64 / ssd } else { 0.0 };
+    (by_link.max(by_ssd) * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use uvmsim_machine::presets;
+    use uvmsim_machine::GIB;
+
+    use super::*;
+    use crate::workload::Kernel;
+    use crate::workload::Use;
+
+    /// Eight tensors of 1 GiB written one after the other, then read in reverse.
+    fn there_and_back() -> Workload {
+        let tensors = (0..8)
+            .map(|i| (format!("t{i}"), GIB, Kind::Activation))
+            .collect();
+        let kernel = |tensor: u32, write: bool| Kernel {
+            name: format!("k{tensor}"),
+            ns: 1_000_000,
+            uses: vec![Use {
+                tensor,
+                read: !write,
+                write,
+            }],
+        };
+        let there = (0..8).map(|t| kernel(t, true));
+        let back = (0..8).rev().map(|t| kernel(t, false));
+        Workload::new("w", tensors, there.chain(back).collect())
+    }
+
+    #[test]
+    fn what_does_not_fit_must_go_and_come_back() {
+        let mut m = presets::find("a100").unwrap();
+        let w = there_and_back();
+        assert_eq!(bound_ns(&m, &w), w.ideal_ns());
+        m.gpu_mem = 5 * GIB;
+        // Three GiB out before the turn, three GiB in after it; t0 to t2 while
+        // the kernels run, all of it longer than they do.
+        let one_way = 3.0 * GIB as f64 / 15.754e9 * 1e9;
+        let bound = bound_ns(&m, &w) as f64;
+        assert!((bound - 2.0 * one_way).abs() < 2e6, "{bound} {one_way}");
+        m.host_mem = 2 * GIB;
+        let ssd = GIB as f64 / 3.2e9 * 1e9;
+        assert!((bound_ns(&m, &w) as f64 - 2.0 * ssd).abs() < 2e6);
+    }
+}

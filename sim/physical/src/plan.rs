@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Planners: which tensor leaves after which kernel, and when it comes back.
+//!
+//! All work on the same [`Profile`]: kernels grouped into at most [`SLOTS`] slots
+//! of the step, memory needed in each, and the budgets of the four links in each.
+//! A [`Plan`] is executed by [`Planned`](crate::policies::Planned).
+
+pub mod autovm;
+pub mod best;
+pub mod flashneuron;
+pub mod g10;
+pub mod most;
+mod profile;
+
+pub use profile::Budget;
+pub use profile::Gap;
+pub use profile::Profile;
+pub use profile::SLOTS;
+
+use crate::policy::Tier;
+
+/// A request of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Bring a tensor in.
+    Prefetch(u32),
+    /// Copy a tensor out.
+    Evict(u32, Tier),
+}
+
+/// What to request before each kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The requests, by kernel, in order.
+    pub before: Vec<Vec<Op>>,
+    /// Kernels ahead of its birth that a tensor's memory is asked for; `None`:
+    /// its first use faults it in.
+    pub allocate_ahead: Option<u32>,
+}
+
+impl Plan {
+    /// A plan that asks for nothing, for `kernels` kernels, but for the memory of
+    /// each tensor `ahead` kernels before its birth.
+    pub fn new(kernels: usize, ahead: u32) -> Self {
+        Self {
+            before: vec![Vec::new(); kernels],
+            allocate_ahead: Some(ahead),
+        }
+    }
+
+    /// Tensors moved out in a step.
+    pub fn evictions(&self) -> usize {
+        self.before
+            .iter()
+            .flatten()
+            .filter(|op| matches!(op, Op::Evict(..)))
+            .count()
+    }
+}

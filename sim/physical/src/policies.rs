@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The policies, each from its paper.
+
+mod deepum;
+mod planned;
+mod uvm;
+
+pub use deepum::DeepUm;
+pub use planned::Planned;
+pub use uvm::BaseUvm;
+pub use uvm::Discard;
+pub use uvm::Ideal;
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+
+use uvm_policy::prefetch::Config;
+use uvmsim_machine::Machine;
+
+use crate::plan::autovm;
+use crate::plan::best;
+use crate::plan::flashneuron;
+use crate::plan::g10;
+use crate::plan::most;
+use crate::plan::Profile;
+use crate::policy::Tier;
+use crate::Layout;
+use crate::Policy;
+use crate::RunError;
+use crate::Workload;
+
+/// Every policy.
+pub const NAMES: &[&str] = &[
+    "base-uvm",
+    "uvm-opt",
+    "uvm-discard",
+    "uvm-discard-lazy",
+    "autovm",
+    "autovm-late",
+    "flashneuron",
+    "deepum",
+    "g10-gds",
+    "g10-host",
+    "g10",
+    "most",
+    "best",
+    "ideal",
+];
+
+/// Share of GPU memory that the papers' planners fill.
+const FILL: f64 = 0.97;
+
+/// The policy called `name`, with its plan for `workload` if it is one that
+/// plans.
+///
+/// # Errors
+/// There is no such policy, or it cannot run this workload.
+pub fn make(
+    name: &str,
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+) -> Result<Box<dyn Policy>, RunError> {
+    let profile = || Profile::new(machine, workload, layout, FILL, 1);
+    let host = machine.host_mem > 0;
+    let ssd = machine.ssd_write > 0.0;
+    Ok(match name {
+        "base-uvm" => Box::new(BaseUvm),
+        "uvm-opt" => Box::new(Discard::opt()),
+        "uvm-discard" => Box::new(Discard::eager()),
+        "uvm-discard-lazy" => Box::new(Discard::lazy()),
+        "ideal" => Box::new(Ideal),
+        "autovm" => {
+            let plan = autovm::plan(&profile(), autovm::Options::default());
+            Box::new(Planned::new("autovm", plan, Tier::Host))
+        }
+        "autovm-late" => {
+            let options = autovm::Options {
+                known_times: true,
+                ..autovm::Options::default()
+            };
+            Box::new(Planned::new(
+                "autovm-late",
+                autovm::plan(&profile(), options),
+                Tier::Host,
+            ))
+        }
+        "deepum" => Box::new(DeepUm::new(
+            execution_ids(workload, layout),
+            deepum_config(machine),
+        )?),
+        "flashneuron" => Box::new(Planned::faultless(
+            "flashneuron",
+            flashneuron::plan(&profile())?,
+            Tier::Ssd,
+        )),
+        "g10-gds" => {
+            if !ssd {
+                return Err(RunError::Infeasible("g10-gds needs an SSD".into()));
+            }
+            let plan = g10::plan(
+                &profile(),
+                g10::Options {
+                    host: false,
+                    ..g10::Options::paper()
+                },
+            );
+            Box::new(Planned::faultless("g10-gds", plan, Tier::Ssd))
+        }
+        "g10-host" => {
+            let plan = g10::plan(
+                &profile(),
+                g10::Options {
+                    host,
+                    ..g10::Options::paper()
+                },
+            );
+            Box::new(Planned::faultless("g10-host", plan, Tier::Host))
+        }
+        "g10" => {
+            let plan = g10::plan(
+                &profile(),
+                g10::Options {
+                    host,
+                    ..g10::Options::paper()
+                },
+            );
+            Box::new(Planned::new("g10", plan, Tier::Host))
+        }
+        "most" => Box::new(Planned::new(
+            "most",
+            most::plan(&profile(), host),
+            Tier::Host,
+        )),
+        "best" => Box::new(Planned::ours(best::plan(machine, workload, layout)?)),
+        _ => {
+            let names = NAMES.join(", ");
+            return Err(RunError::Infeasible(format!(
+                "no policy is called `{name}`; there are {names}"
+            )));
+        }
+    })
+}
+
+/// Execution IDs as DeepUM's runtime makes them (section 3.1): a hash of the
+/// kernel's name and arguments. Layers of the same shape launch the same kernel;
+/// their arguments differ in the addresses of their tensors. The layer's name is
+/// ours and no argument.
+pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
+    let ids = workload.kernels.iter().map(|kernel| {
+        let mut hash = DefaultHasher::new();
+        kernel.name.rsplit('.').next().hash(&mut hash);
+        for u in &kernel.uses {
+            layout.addresses[u.tensor as usize].hash(&mut hash);
+            workload.tensors[u.tensor as usize].bytes.hash(&mut hash);
+        }
+        hash.finish()
+    });
+    ids.collect()
+}
+
+/// The paper's tables (2048 rows, two ways, four successors, N = 32), for a GPU of
+/// any size.
+fn deepum_config(machine: &Machine) -> Config {
+    Config {
+        memory_limit: 1 << 30,
+        expected_blocks: machine.chunks() as u32,
+        ..Config::default()
+    }
+}

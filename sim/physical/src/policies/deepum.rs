@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! DeepUM (ASPLOS 2023), on the driver's own correlation tables.
+//!
+//! Nothing is known in advance: the predictor learns from the kernels' execution
+//! IDs and from faults, and mispredicts where it must. Predicted blocks are
+//! prefetched up to N kernels ahead; the least recently migrated block that no
+//! predicted kernel needs is evicted before memory runs out (section 5.1); pages
+//! of tensors that the framework has freed are dropped unwritten (section 5.2).
+
+use uvm_policy::prefetch::Config;
+use uvm_policy::prefetch::ExecId;
+use uvm_policy::prefetch::Next;
+use uvm_policy::prefetch::Predictor;
+use uvm_policy::prefetch::Stats;
+use uvm_policy::prefetch::UmBlock;
+use uvmsim_machine::BLOCK;
+
+use crate::policy::Policy;
+use crate::policy::Tier;
+use crate::RunError;
+use crate::System;
+
+/// Chunks to keep free by evicting ahead of need.
+const SPARE_CHUNKS: u64 = 64;
+/// Blocks prefetched at a time, so that a wrong chain can be given up.
+const AHEAD: usize = 256;
+
+/// The policy.
+pub struct DeepUm {
+    predictor: Predictor,
+    /// Execution ID of each kernel: name and arguments, hashed.
+    ids: Vec<ExecId>,
+    pre_evict: bool,
+}
+
+impl DeepUm {
+    /// For a step whose kernels have these execution IDs.
+    ///
+    /// # Errors
+    /// There is no memory for the tables.
+    pub fn new(ids: Vec<u64>, config: Config) -> Result<Self, RunError> {
+        let predictor = Predictor::new(config)
+            .map_err(|_| RunError::Infeasible("no memory for DeepUM's tables".into()))?;
+        Ok(Self {
+            predictor,
+            ids: ids.into_iter().map(ExecId).collect(),
+            pre_evict: true,
+        })
+    }
+
+    /// What was predicted, and how well.
+    pub fn stats(&self) -> Stats {
+        self.predictor.stats()
+    }
+
+    /// Follows the chain as far as the queue has room.
+    fn follow(&mut self, s: &mut System<'_>) {
+        while s.queued() < AHEAD {
+            match self.predictor.next(64) {
+                Next::Prefetch(p) => s.prefetch_block((p.block.address() / BLOCK) as u32),
+                Next::More => {}
+                Next::Idle => break,
+            }
+        }
+        if self.pre_evict {
+            self.make_room(s);
+        }
+    }
+
+    /// Evicts ahead of need, if there is something to bring in.
+    fn make_room(&self, s: &mut System<'_>) {
+        let free = s.free_chunks() + s.evicting();
+        if free >= SPARE_CHUNKS || s.queued() == 0 {
+            return;
+        }
+        let want = (SPARE_CHUNKS - free) as usize;
+        let victims: Vec<u32> = s
+            .lru()
+            .take(8192)
+            .filter(|&b| !self.keep(b, s))
+            .take(want)
+            .collect();
+        for b in victims {
+            s.evict_block(b, Tier::Host);
+        }
+    }
+}
+
+fn um_block(block: u32) -> Option<UmBlock> {
+    UmBlock::from_address(u64::from(block) * BLOCK)
+}
+
+impl Policy for DeepUm {
+    fn name(&self) -> &str {
+        "deepum"
+    }
+
+    fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
+        // Without memory the predictor merely predicts less.
+        let _ = self.predictor.on_kernel(self.ids[k]);
+        self.follow(s);
+    }
+
+    fn fault(&mut self, block: u32, s: &mut System<'_>) {
+        if let Some(b) = um_block(block) {
+            let _ = self.predictor.on_fault(b);
+        }
+        self.follow(s);
+    }
+
+    fn keep(&self, block: u32, _s: &System<'_>) -> bool {
+        um_block(block).is_some_and(|b| self.predictor.expected().needed_in(b).is_some())
+    }
+
+    fn invalidates(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Executing a plan.
+
+use crate::plan::Op;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::policy::Tier;
+use crate::System;
+
+/// A policy that makes a plan's requests, and releases tensors when they die.
+///
+/// What the plan did not foresee is UVM's: faults, and reclaim of the least
+/// recently migrated chunk that neither this kernel nor the next uses.
+pub struct Planned {
+    name: &'static str,
+    plan: Plan,
+    faultless: bool,
+    reclaim_to: Tier,
+}
+
+impl Planned {
+    /// A plan run under UVM.
+    pub fn new(name: &'static str, plan: Plan, reclaim_to: Tier) -> Self {
+        Self {
+            name,
+            plan,
+            faultless: false,
+            reclaim_to,
+        }
+    }
+
+    /// Our plan.
+    pub fn ours(plan: Plan) -> Self {
+        Self::new("best", plan, Tier::Host)
+    }
+
+    /// A plan run by a runtime that copies whole blocks itself, without faults.
+    pub fn faultless(name: &'static str, plan: Plan, reclaim_to: Tier) -> Self {
+        Self {
+            name,
+            plan,
+            faultless: true,
+            reclaim_to,
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl Policy for Planned {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
+        s.expect(k + 1);
+        for &op in &self.plan.before[k] {
+            match op {
+                Op::Prefetch(t) => s.prefetch(t),
+                Op::Evict(t, tier) => s.evict(t, tier),
+            }
+        }
+        if let Some(ahead) = self.plan.allocate_ahead {
+            let layout = s.layout;
+            let from = if k == 0 { 0 } else { k + ahead as usize };
+            for births in layout.births.iter().take(k + ahead as usize + 1).skip(from) {
+                for &t in births {
+                    s.prefetch(t);
+                }
+            }
+        }
+    }
+
+    fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
+        let layout = s.layout;
+        for &t in &layout.deaths[k] {
+            s.release(t);
+        }
+    }
+
+    fn keep(&self, block: u32, s: &System<'_>) -> bool {
+        s.used_lately(block, 0)
+    }
+
+    fn reclaim_to(&self) -> Tier {
+        self.reclaim_to
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn faultless(&self) -> bool {
+        self.faultless
+    }
+}

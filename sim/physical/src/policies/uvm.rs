@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! UVM as it is, with prefetches by hand, and with discard.
+
+use crate::policy::Policy;
+use crate::System;
+
+/// Upstream UVM: migration on faults, the tree prefetcher, reclaim of the least
+/// recently migrated root chunk.
+#[derive(Debug, Default)]
+pub struct BaseUvm;
+
+impl Policy for BaseUvm {
+    fn name(&self) -> &str {
+        "base-uvm"
+    }
+}
+
+/// UVM with a prefetch of each kernel's tensors one kernel ahead, and a discard
+/// of each tensor after its last use (UvmDiscard listing 6, section 7.5).
+#[derive(Debug)]
+pub struct Discard {
+    /// `None`: prefetches only, the paper's UVM-opt.
+    eager: Option<bool>,
+}
+
+impl Discard {
+    /// Prefetches without discards.
+    pub fn opt() -> Self {
+        Self { eager: None }
+    }
+
+    /// UvmDiscard.
+    pub fn eager() -> Self {
+        Self { eager: Some(true) }
+    }
+
+    /// UvmDiscardLazy.
+    pub fn lazy() -> Self {
+        Self { eager: Some(false) }
+    }
+}
+
+fn prefetch_for(k: usize, s: &mut System<'_>) {
+    let workload = s.workload;
+    if let Some(kernel) = workload.kernels.get(k) {
+        for u in &kernel.uses {
+            s.prefetch(u.tensor);
+        }
+    }
+}
+
+impl Policy for Discard {
+    fn name(&self) -> &str {
+        match self.eager {
+            None => "uvm-opt",
+            Some(true) => "uvm-discard",
+            Some(false) => "uvm-discard-lazy",
+        }
+    }
+
+    fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
+        if k == 0 {
+            prefetch_for(0, s);
+        }
+        // The calls before this kernel are in its stream.
+        s.in_stream();
+        prefetch_for(k + 1, s);
+    }
+
+    fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
+        if let Some(eager) = self.eager {
+            let layout = s.layout;
+            for &t in &layout.deaths[k] {
+                s.discard(t, eager);
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+/// Everything in GPU memory, however much it is: the sum of the kernels'
+/// durations.
+#[derive(Debug, Default)]
+pub struct Ideal;
+
+impl Policy for Ideal {
+    fn name(&self) -> &str {
+        "ideal"
+    }
+
+    fn unlimited(&self) -> bool {
+        true
+    }
+}

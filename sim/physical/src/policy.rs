@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What decides: a policy sees kernels and faults and asks for moves.
+
+use crate::System;
+
+/// Where an evicted page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Host memory; the SSD when it is full.
+    Host,
+    /// The SSD; host memory if there is none.
+    Ssd,
+}
+
+/// A policy.
+///
+/// The machine calls it in virtual time; its requests go to the [`System`] it is
+/// given and are carried out when links and memory allow.
+pub trait Policy {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Kernel `k` is about to start.
+    fn kernel_start(&mut self, _k: usize, _system: &mut System<'_>) {}
+
+    /// Kernel `k` has ended.
+    fn kernel_end(&mut self, _k: usize, _system: &mut System<'_>) {}
+
+    /// A fault on `block` is being serviced.
+    fn fault(&mut self, _block: u32, _system: &mut System<'_>) {}
+
+    /// Whether `block` should not be reclaimed while others can be.
+    fn keep(&self, _block: u32, _system: &System<'_>) -> bool {
+        false
+    }
+
+    /// Where a reclaimed block's pages go.
+    fn reclaim_to(&self) -> Tier {
+        Tier::Host
+    }
+
+    /// Whether kernels wait for prefetches of their pages that are still queued,
+    /// rather than fault.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Whether pages come in without faults: a miss copies the whole block.
+    fn faultless(&self) -> bool {
+        false
+    }
+
+    /// Whether a reclaimed page of a tensor that is dead is dropped instead of
+    /// written (DeepUM section 5.2).
+    fn invalidates(&self) -> bool {
+        false
+    }
+
+    /// Whether memory has no limit: nothing moves.
+    fn unlimited(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a run reports.
+
+use crate::record::Timeline;
+
+/// Bytes moved in an iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Host to GPU.
+    pub host_to_gpu: u64,
+    /// GPU to host.
+    pub gpu_to_host: u64,
+    /// SSD to GPU.
+    pub ssd_to_gpu: u64,
+    /// GPU to SSD.
+    pub gpu_to_ssd: u64,
+}
+
+impl Bytes {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.host_to_gpu + self.gpu_to_host + self.ssd_to_gpu + self.gpu_to_ssd
+    }
+}
+
+/// Nanoseconds in which no kernel made progress, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// Fault handling and the copies it waits for, without evictions.
+    pub fault: u64,
+    /// Evictions waited for: oversubscription (MOST section II).
+    pub eviction: u64,
+    /// Prefetches that came too late.
+    pub prefetch: u64,
+    /// Driver calls in the stream: discards, migrations.
+    pub calls: u64,
+    /// NVLink: scattering inputs, reducing outputs.
+    pub peers: u64,
+}
+
+impl Stalls {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.fault + self.eviction + self.prefetch + self.calls + self.peers
+    }
+}
+
+/// One iteration under a policy.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The policy's name.
+    pub policy: String,
+    /// Duration with everything in GPU memory, nanoseconds.
+    pub ideal_ns: u64,
+    /// Duration, nanoseconds.
+    pub step_ns: u64,
+    /// Bytes moved.
+    pub bytes: Bytes,
+    /// Bytes dropped unwritten because they were dead.
+    pub dropped: u64,
+    /// Bytes zeroed.
+    pub zeroed: u64,
+    /// Pages faulted on.
+    pub faults: u64,
+    /// Fault batches.
+    pub batches: u64,
+    /// Root chunks reclaimed by the driver, from blocks in use.
+    pub reclaimed: u64,
+    /// Time lost, by cause.
+    pub stalls: Stalls,
+    /// Most host memory in use, bytes.
+    pub host_peak: u64,
+    /// Most GPU memory in use, bytes.
+    pub gpu_peak: u64,
+    /// Duration of each kernel with its stalls, nanoseconds.
+    pub kernel_ns: Vec<u64>,
+    /// Where the time went, if asked for.
+    pub timeline: Option<Timeline>,
+}
+
+impl Outcome {
+    /// Ideal time over time.
+    pub fn normalized(&self) -> f64 {
+        self.ideal_ns as f64 / self.step_ns.max(1) as f64
+    }
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Running kernels: touches, faults, waits.
+
+use std::fmt;
+
+use uvmsim_machine::Machine;
+
+use crate::mask::tree_prefetch;
+use crate::mask::Mask;
+use crate::policy::Policy;
+use crate::record::Recorder;
+use crate::result::Outcome;
+use crate::system::System;
+use crate::system::NEVER;
+use crate::workload::Layout;
+use crate::workload::Touch;
+use crate::workload::Workload;
+
+/// How long to run and what to note.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Iterations before the one that is reported.
+    pub warm_up: u32,
+    /// Bins of the timeline; 0: no timeline.
+    pub bins: usize,
+    /// Nanoseconds of virtual time after which a run is given up.
+    pub give_up: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            warm_up: 2,
+            bins: 0,
+            give_up: 100_000_000_000_000,
+        }
+    }
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// Host memory is full and there is no SSD.
+    HostFull,
+    /// Nothing in GPU memory can be reclaimed.
+    GpuFull,
+    /// The policy cannot run this: why.
+    Infeasible(String),
+    /// A kernel reads what the policy has thrown away.
+    ReadDead {
+        /// The kernel's name.
+        kernel: String,
+        /// The va_block.
+        block: u32,
+    },
+    /// A page's contents are nowhere: an error of the simulator.
+    Lost {
+        /// The va_block.
+        block: u32,
+    },
+    /// Sums do not agree: an error of the simulator.
+    Accounts {
+        /// Of what.
+        what: &'static str,
+    },
+    /// The run took more virtual time than allowed.
+    TooLong,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostFull => write!(
+                f,
+                "host memory is full and the machine has no SSD; raise --host-mem or set --ssd-read and --ssd-write"
+            ),
+            Self::GpuFull => write!(f, "no root chunk can be reclaimed; raise --gpu-mem"),
+            Self::Infeasible(why) => write!(f, "{why}"),
+            Self::ReadDead { kernel, block } => {
+                write!(f, "kernel {kernel} reads va_block {block}, which was discarded or never written")
+            }
+            Self::Lost { block } => write!(f, "internal error: va_block {block} lost live pages"),
+            Self::Accounts { what } => write!(f, "internal error: {what} do not add up"),
+            Self::TooLong => write!(f, "given up: the step takes too long"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Runs `workload` on `machine` under `policy`.
+///
+/// # Errors
+/// The step cannot run there, or (an error of policy or simulator) data were
+/// lost.
+pub fn run(
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+    policy: &mut dyn Policy,
+    limits: Limits,
+) -> Result<Outcome, RunError> {
+    if policy.unlimited() {
+        return Ok(ideal(machine, workload, policy));
+    }
+    let mut s = System::new(machine, workload, layout, !policy.faultless());
+    let samples = (workload.kernels.len() / 300).max(1);
+    let mut start = 0;
+    for iteration in 0..=limits.warm_up {
+        let last = iteration == limits.warm_up;
+        if let Some(e) = s.failure.take() {
+            return Err(e);
+        }
+        s.check()?;
+        start = s.now;
+        if last {
+            s.out = Outcome::default();
+            s.recorder = (limits.bins > 0).then(Recorder::default);
+        }
+        for k in 0..workload.kernels.len() {
+            if s.recorder.is_some() && k % samples == 0 {
+                let memory = s.memory_by_kind(k as u32);
+                let now = s.now;
+                if let Some(r) = &mut s.recorder {
+                    r.memory(now, memory);
+                }
+            }
+            let began = s.now;
+            kernel(&mut s, policy, k)?;
+            if last {
+                s.out.kernel_ns.push(s.now - began);
+            }
+            if s.now > limits.give_up {
+                return Err(RunError::TooLong);
+            }
+        }
+        s.check()?;
+    }
+    let mut out = std::mem::take(&mut s.out);
+    out.policy = policy.name().into();
+    out.ideal_ns = workload
+        .kernels
+        .iter()
+        .map(|k| k.ns / machine.gpus.max(1))
+        .sum();
+    out.step_ns = s.now - start;
+    out.timeline = s
+        .recorder
+        .take()
+        .map(|r| r.finish(start, s.now, limits.bins));
+    Ok(out)
+}
+
+/// The outcome with everything in GPU memory.
+fn ideal(machine: &Machine, workload: &Workload, policy: &dyn Policy) -> Outcome {
+    let ns = workload
+        .kernels
+        .iter()
+        .map(|k| k.ns / machine.gpus.max(1))
+        .sum();
+    Outcome {
+        policy: policy.name().into(),
+        ideal_ns: ns,
+        step_ns: ns,
+        gpu_peak: workload.live_bytes().into_iter().max().unwrap_or(0),
+        ..Outcome::default()
+    }
+}
+
+/// Runs kernel `k` from `s.now`, and advances `s.now` to its end.
+fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), RunError> {
+    let layout = s.layout;
+    let touches = &layout.touches[k];
+    s.kernel_number += 1;
+    for t in touches {
+        s.blocks[t.block as usize].used_by = s.kernel_number;
+    }
+    if policy.invalidates() {
+        for &t in &layout.births[k] {
+            s.mark_dead(t, false);
+        }
+    }
+    policy.kernel_start(k, s);
+    s.unblock();
+    if let Some(r) = &mut s.recorder {
+        r.kernel(s.now);
+    }
+    let gate = s.gate;
+    stall(s, gate, |o| &mut o.stalls.calls);
+    peers(s, k, |u| u.read);
+    let ns = s.workload.kernels[k].ns / s.machine.gpus.max(1);
+    let pages: u64 = touches.iter().map(|t| u64::from(t.count)).sum();
+    let mut done = 0;
+    let mut passed = 0;
+    for i in 0..touches.len() {
+        // What the kernel has computed by the time it gets here.
+        let progress = (ns as f64 * (done as f64 / pages as f64)) as u64;
+        s.now += progress - passed;
+        passed = progress;
+        access(s, policy, k, &touches[i..])?;
+        done += u64::from(touches[i].count);
+    }
+    s.now += ns - passed;
+    peers(s, k, |u| u.write);
+    policy.kernel_end(k, s);
+    for &t in &layout.refreshed[k] {
+        s.place_outside(t);
+    }
+    if policy.invalidates() {
+        for &t in &layout.deaths[k] {
+            s.mark_dead(t, true);
+        }
+    }
+    match s.failure.take() {
+        Some(e) => Err(e),
+        None => Ok(()),
+    }
+}
+
+/// Scatters or reduces tensors among GPUs over NVLink (MOST section IV.C).
+fn peers(s: &mut System<'_>, k: usize, role: impl Fn(&crate::workload::Use) -> bool) {
+    let g = s.machine.gpus;
+    if g < 2 {
+        return;
+    }
+    let uses = s.workload.kernels[k].uses.iter().filter(|u| role(u));
+    let bytes: u64 = uses
+        .map(|u| s.workload.tensors[u.tensor as usize].bytes)
+        .sum();
+    let ns = bytes as f64 * (g - 1) as f64 / g as f64 / s.machine.nvlink * 1e9;
+    let until = s.now + ns as u64;
+    stall(s, until, |o| &mut o.stalls.peers);
+}
+
+/// Nothing runs until `until`.
+fn stall(s: &mut System<'_>, until: u64, cause: impl Fn(&mut Outcome) -> &mut u64) {
+    if until <= s.now {
+        return;
+    }
+    *cause(&mut s.out) += until - s.now;
+    if let Some(r) = &mut s.recorder {
+        r.stall(s.now, until);
+        r.kernel_stall(until - s.now);
+    }
+    s.now = until;
+}
+
+/// The kernel reaches the first of `touches`: waits or faults until its pages are
+/// there, then reads and writes them.
+fn access(
+    s: &mut System<'_>,
+    policy: &mut dyn Policy,
+    k: usize,
+    touches: &[Touch],
+) -> Result<(), RunError> {
+    let touch = touches[0];
+    let pages = touch.pages();
+    if s.now >= s.pump_next {
+        s.pump(s.now, policy);
+    }
+    loop {
+        let block = &s.blocks[touch.block as usize];
+        if pages.minus(block.gpu.minus(block.unmapped)).is_empty() {
+            break;
+        }
+        if policy.waits() && block.queued > 0 && s.pump_next < NEVER {
+            let next = s.pump_next.max(s.now);
+            stall(s, next, |o| &mut o.stalls.prefetch);
+            s.pump(next, policy);
+        } else {
+            service(s, policy, touches);
+        }
+        if let Some(e) = s.failure.take() {
+            return Err(e);
+        }
+    }
+    let ready = s.blocks[touch.block as usize].ready_at;
+    stall(s, ready, |o| &mut o.stalls.prefetch);
+    if touch.read && !pages.minus(s.blocks[touch.block as usize].live).is_empty() {
+        let kernel = s.workload.kernels[k].name.clone();
+        return Err(RunError::ReadDead {
+            kernel,
+            block: touch.block,
+        });
+    }
+    if touch.write {
+        s.written(touch.block, pages);
+    }
+    Ok(())
+}
+
+/// Services a batch of the faults that `touches` raise from now on.
+///
+/// In upstream's order: fetch, then block by block evict, populate, copy and map,
+/// then wait for the copies and replay. Evictions are waited for in turn; copies
+/// to different blocks overlap with the work on the next.
+fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
+    let faultless = policy.faultless();
+    let batch = collect(s, touches, faultless);
+    s.begin_batch();
+    for &(b, _) in &batch {
+        s.join_batch(b);
+    }
+    s.evict_wait = 0;
+    let mut t = s.now;
+    if !faultless {
+        t += s.machine.fault_latency;
+        s.out.batches += 1;
+    }
+    let mut replay = t;
+    for &(b, faulted) in &batch {
+        if !faultless {
+            s.out.faults += u64::from(faulted.count());
+            t += s.machine.fault_block;
+        }
+        let mapped = faulted & s.blocks[b as usize].gpu;
+        if faulted.minus(mapped).is_empty() {
+            // Only unmapped by an eager discard.
+            s.blocks[b as usize].unmapped = s.blocks[b as usize].unmapped.minus(faulted);
+            s.touch_lru(b);
+            continue;
+        }
+        let pages = if s.machine.tree_prefetch != 0 && !faultless {
+            let threshold = s.machine.tree_threshold;
+            tree_prefetch(s.blocks[b as usize].gpu, faulted, threshold) | faulted
+        } else {
+            faulted
+        };
+        t = s.demand_chunk(b, t, policy);
+        if s.failure.is_some() {
+            return;
+        }
+        replay = replay.max(s.copy_in(b, pages, t));
+    }
+    let until = replay.max(t);
+    let evicting = s.evict_wait.min(until - s.now);
+    let from = s.now;
+    stall(s, from + evicting, |o| &mut o.stalls.eviction);
+    stall(s, until, |o| &mut o.stalls.fault);
+    for (b, _) in batch {
+        policy.fault(b, s);
+    }
+    s.pump(s.now, policy);
+}
+
+/// The pages that the next batch of faults is about, by va_block: those that the
+/// kernel is about to touch, up to the size of a batch.
+fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, Mask)> {
+    let mut room = if whole {
+        u32::from(touches[0].count)
+    } else {
+        s.machine.fault_batch.max(1) as u32
+    };
+    let mut batch: Vec<(u32, Mask)> = Vec::new();
+    for touch in touches.iter().take(s.machine.fault_batch.max(1) as usize) {
+        let block = &s.blocks[touch.block as usize];
+        let missing = touch
+            .pages()
+            .minus(block.gpu.minus(block.unmapped))
+            .lowest(room);
+        if missing.is_empty() {
+            continue;
+        }
+        room -= missing.count();
+        match batch.iter_mut().find(|(b, _)| *b == touch.block) {
+            Some((_, m)) => *m |= missing,
+            None => batch.push((touch.block, missing)),
+        }
+        if room == 0 {
+            break;
+        }
+    }
+    batch
+}

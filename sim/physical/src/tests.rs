@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+use proptest::prelude::*;
+use uvmsim_machine::presets;
+use uvmsim_machine::Machine;
+use uvmsim_machine::MIB;
+use uvmsim_trace::Kind;
+
+use crate::bound_ns;
+use crate::policies;
+use crate::run;
+use crate::workload::Kernel;
+use crate::workload::Use;
+use crate::Layout;
+use crate::Limits;
+use crate::Outcome;
+use crate::RunError;
+use crate::Workload;
+
+fn machine(gpu_mib: u64) -> Machine {
+    Machine {
+        gpu_mem: gpu_mib * MIB,
+        ..presets::find("a100").unwrap()
+    }
+}
+
+fn zoo(net: &str, batch: u64, m: &Machine) -> (Workload, Layout) {
+    let options = uvmsim_zoo::Options {
+        batch,
+        tokens: None,
+        precision: uvmsim_zoo::Precision::Fp32,
+        optimizer: None,
+    };
+    let w = Workload::from_trace(&uvmsim_zoo::find(net).unwrap().trace(&options, m));
+    let l = Layout::new(&w);
+    (w, l)
+}
+
+fn outcome(policy: &str, m: &Machine, w: &Workload, l: &Layout) -> Result<Outcome, RunError> {
+    run(
+        m,
+        w,
+        l,
+        policies::make(policy, m, w, l)?.as_mut(),
+        Limits::default(),
+    )
+}
+
+/// Whether a policy may refuse to run something.
+fn may_refuse(policy: &str) -> bool {
+    matches!(policy, "flashneuron" | "g10-gds")
+}
+
+/// A step over a stack: kernels push activations, then pop them in reverse, with
+/// weights, gradients, inputs and scratch in between.
+fn random_step() -> impl Strategy<Value = Workload> {
+    let layer = (1u64..24, 0u64..8, 0u64..6, 1u64..4000, any::<bool>());
+    prop::collection::vec(layer, 2..14).prop_map(|layers| {
+        let mut tensors = vec![("input".to_string(), 3 * MIB, Kind::Input)];
+        let mut add = |name: String, quarter_mib: u64, kind: Kind| {
+            tensors.push((name, quarter_mib.max(1) * MIB / 4 + 100, kind));
+            tensors.len() as u32 - 1
+        };
+        let read = |tensor: u32| Use {
+            tensor,
+            read: true,
+            write: false,
+        };
+        let write = |tensor: u32| Use {
+            tensor,
+            read: false,
+            write: true,
+        };
+        let both = |tensor: u32| Use {
+            tensor,
+            read: true,
+            write: true,
+        };
+        let mut forward = Vec::new();
+        let mut backward = Vec::new();
+        let mut last = 0;
+        for (i, &(out, weight, scratch, us, keep)) in layers.iter().enumerate() {
+            let o = add(format!("out{i}"), out * 4, Kind::Activation);
+            let w = add(format!("w{i}"), weight * 4, Kind::Weight);
+            let g = add(format!("g{i}"), weight * 4, Kind::Gradient);
+            let mut uses = vec![read(last), read(w), write(o)];
+            if scratch > 0 {
+                uses.push(write(add(format!("s{i}"), scratch * 4, Kind::Workspace)));
+            }
+            forward.push(Kernel {
+                name: format!("f{i}"),
+                ns: us * 1000,
+                uses,
+            });
+            let mut uses = vec![read(w), write(g)];
+            uses.push(read(if keep { last } else { o }));
+            backward.push(Kernel {
+                name: format!("u{i}"),
+                ns: us * 200,
+                uses: vec![read(g), both(w)],
+            });
+            backward.push(Kernel {
+                name: format!("b{i}"),
+                ns: us * 2000,
+                uses,
+            });
+            last = o;
+        }
+        backward.reverse();
+        forward.append(&mut backward);
+        Workload::new("random", tensors, forward)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Every policy runs every step with pages, chunks and bytes accounted for
+    /// (the run itself checks), no faster than the bound, and the same twice.
+    #[test]
+    fn every_policy_keeps_every_byte(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 64, 4096]), clean in 0u64..2) {
+        let l = Layout::new(&w);
+        let mut m = machine(gpu);
+        m.host_mem = host * MIB;
+        m.keep_clean = clean;
+        let bound = bound_ns(&m, &w);
+        for policy in policies::NAMES {
+            match outcome(policy, &m, &w, &l) {
+                Ok(o) => {
+                    prop_assert!(*policy == "ideal" || o.step_ns >= bound, "{policy}: {} < {bound}", o.step_ns);
+                    prop_assert!(o.host_peak <= m.host_mem);
+                    prop_assert!(o.gpu_peak <= m.gpu_mem || *policy == "ideal");
+                    prop_assert_eq!(o.kernel_ns.iter().sum::<u64>(), if *policy == "ideal" { 0 } else { o.step_ns });
+                    let again = outcome(policy, &m, &w, &l).unwrap();
+                    prop_assert_eq!(again.step_ns, o.step_ns);
+                    prop_assert_eq!(again.bytes, o.bytes);
+                }
+                Err(e) => prop_assert!(may_refuse(policy) && matches!(e, RunError::Infeasible(_)), "{policy}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_fits_runs_at_nearly_full_speed() {
+    let m = machine(40 * 1024);
+    let (w, l) = zoo("vgg16", 32, &m);
+    for policy in policies::NAMES {
+        let o = outcome(policy, &m, &w, &l).unwrap();
+        // AutoVM offloads whether memory is short or not (thesis, section 6.3.1).
+        assert!(
+            o.normalized() > 0.95 || policy.starts_with("autovm"),
+            "{policy}: {}",
+            o.normalized()
+        );
+        let out = o.bytes.gpu_to_host + o.bytes.gpu_to_ssd;
+        assert!(out == 0 || policy.starts_with("autovm"), "{policy}");
+    }
+}
+
+/// UvmDiscard, figure 5: discards do away with most of the traffic; section 7.5.1:
+/// eager ones cost more than lazy ones.
+#[test]
+fn discards_save_traffic() {
+    let m = machine(3 * 1024);
+    let (w, l) = zoo("vgg16", 32, &m);
+    let [opt, eager, lazy] =
+        ["uvm-opt", "uvm-discard", "uvm-discard-lazy"].map(|p| outcome(p, &m, &w, &l).unwrap());
+    assert!(
+        2 * eager.bytes.total() < opt.bytes.total(),
+        "{:?} {:?}",
+        eager.bytes,
+        opt.bytes
+    );
+    assert!(lazy.step_ns < eager.step_ns && eager.step_ns < opt.step_ns);
+    assert!(eager.dropped > 0 && opt.dropped == 0);
+    let m = machine(40 * 1024);
+    let [eager, lazy] =
+        ["uvm-discard", "uvm-discard-lazy"].map(|p| outcome(p, &m, &w, &l).unwrap());
+    assert!(eager.stalls.calls > 2 * lazy.stalls.calls);
+}
+
+/// DeepUM, table 5: once it has seen a step, few faults are left; and it does not
+/// know anything before.
+#[test]
+fn deepum_learns() {
+    let m = machine(3 * 1024);
+    let (w, l) = zoo("resnet50", 32, &m);
+    let faults = |policy: &str, warm_up: u32| {
+        let mut p = policies::make(policy, &m, &w, &l).unwrap();
+        run(
+            &m,
+            &w,
+            &l,
+            p.as_mut(),
+            Limits {
+                warm_up,
+                ..Limits::default()
+            },
+        )
+        .unwrap()
+        .faults
+    };
+    let base = faults("base-uvm", 2);
+    assert!(
+        faults("deepum", 0) * 2 > base,
+        "nothing is known in the first step"
+    );
+    assert!(
+        faults("deepum", 2) * 4 < base,
+        "{} {base}",
+        faults("deepum", 2)
+    );
+}
+
+/// A table that is only read is copied in again and again, out never.
+#[test]
+fn clean_pages_are_not_written_back() {
+    let tensors = (0..4)
+        .map(|i| (format!("t{i}"), 32 * MIB, Kind::Weight))
+        .collect();
+    let kernels = (0..4)
+        .map(|i| Kernel {
+            name: format!("k{i}"),
+            ns: 1_000_000,
+            uses: vec![Use {
+                tensor: i,
+                read: true,
+                write: false,
+            }],
+        })
+        .collect();
+    let w = Workload::new("tables", tensors, kernels);
+    let l = Layout::new(&w);
+    let mut m = machine(80);
+    let o = outcome("base-uvm", &m, &w, &l).unwrap();
+    assert_eq!(o.bytes.gpu_to_host, 0);
+    assert_eq!(o.bytes.host_to_gpu, 128 * MIB);
+    // Upstream keeps no clean copies: everything goes back.
+    m.keep_clean = 0;
+    let o = outcome("base-uvm", &m, &w, &l).unwrap();
+    assert_eq!(o.bytes.gpu_to_host, 128 * MIB);
+}
+
+#[test]
+fn faults_are_counted_in_pages_and_batches() {
+    let tensors = vec![("t".into(), 64 * MIB, Kind::Input)];
+    let use_ = Use {
+        tensor: 0,
+        read: true,
+        write: false,
+    };
+    let w = Workload::new(
+        "w",
+        tensors,
+        vec![Kernel {
+            name: "k".into(),
+            ns: 1000,
+            uses: vec![use_],
+        }],
+    );
+    let l = Layout::new(&w);
+    let mut m = machine(128);
+    m.tree_prefetch = 0;
+    let o = outcome("base-uvm", &m, &w, &l).unwrap();
+    assert_eq!((o.faults, o.batches), (64 * 256, 64));
+    let floor = o.batches * m.fault_latency + (64.0 * MIB as f64 / m.pcie_h2d * 1e9) as u64;
+    assert!(
+        o.step_ns > floor && o.step_ns < floor * 5 / 4,
+        "{} {floor}",
+        o.step_ns
+    );
+    // A batch is half a va_block, and the tree prefetcher wants more than half.
+    m.tree_prefetch = 1;
+    assert_eq!(outcome("base-uvm", &m, &w, &l).unwrap().batches, 64);
+    m.tree_threshold = 49;
+    assert_eq!(outcome("base-uvm", &m, &w, &l).unwrap().batches, 32);
+}
+
+#[test]
+fn without_host_memory_all_goes_to_the_ssd() {
+    let mut m = machine(512);
+    m.host_mem = 0;
+    let (w, l) = zoo("resnet50", 8, &m);
+    let o = outcome("base-uvm", &m, &w, &l).unwrap();
+    assert_eq!(o.bytes.gpu_to_host + o.bytes.host_to_gpu, 0);
+    assert!(o.bytes.gpu_to_ssd > 0 && o.bytes.ssd_to_gpu > 0);
+    m.ssd_read = 0.0;
+    m.ssd_write = 0.0;
+    assert_eq!(
+        outcome("base-uvm", &m, &w, &l).err(),
+        Some(RunError::HostFull)
+    );
+}
+
+#[test]
+fn more_gpus_split_kernels_and_pay_for_nvlink() {
+    let mut m = machine(40 * 1024);
+    let (w, l) = zoo("vgg16", 32, &m);
+    let one = outcome("base-uvm", &m, &w, &l).unwrap();
+    m.gpus = 4;
+    let four = outcome("base-uvm", &m, &w, &l).unwrap();
+    assert!(four.stalls.peers > 0);
+    assert!(four.step_ns < one.step_ns && four.step_ns > one.step_ns / 4);
+}
+
+/// Ours is the best of those that plan, on small cards too.
+#[test]
+fn ours_is_no_slower_than_the_other_planners() {
+    for (net, gib) in [("vgg16", 3), ("resnet50", 2)] {
+        let m = machine(gib * 1024);
+        let (w, l) = zoo(net, 32, &m);
+        let best = outcome("best", &m, &w, &l).unwrap();
+        for other in ["deepum", "g10", "most", "autovm", "uvm-discard-lazy"] {
+            let o = outcome(other, &m, &w, &l).unwrap();
+            assert!(
+                best.step_ns <= o.step_ns,
+                "{net}: {other} {} best {}",
+                o.step_ns,
+                best.step_ns
+            );
+        }
+    }
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a machine runs: kernels, tensors, and where the tensors lie.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use uvmsim_machine::BLOCK;
+use uvmsim_machine::MIB;
+use uvmsim_machine::PAGE;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Trace;
+
+use crate::mask::Mask;
+
+/// A tensor.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes, at least 1.
+    pub bytes: u64,
+    /// What it is for.
+    pub kind: Kind,
+    /// Whether it outlives the step, or comes from outside it.
+    pub lasting: bool,
+    /// The kernels that use it, in order, and whether each writes it.
+    pub uses: Vec<(u32, bool)>,
+}
+
+impl Tensor {
+    /// First kernel that uses it.
+    pub fn first(&self) -> u32 {
+        self.uses.first().map_or(0, |u| u.0)
+    }
+
+    /// Last kernel that uses it.
+    pub fn last(&self) -> u32 {
+        self.uses.last().map_or(0, |u| u.0)
+    }
+}
+
+/// How a kernel uses a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Which tensor.
+    pub tensor: u32,
+    /// Whether its old contents are read.
+    pub read: bool,
+    /// Whether it is written, wholly.
+    pub write: bool,
+}
+
+/// A kernel.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its name.
+    pub name: String,
+    /// Duration in nanoseconds with everything in GPU memory.
+    pub ns: u64,
+    /// Each tensor it uses, once.
+    pub uses: Vec<Use>,
+}
+
+/// A training step.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The network's name.
+    pub name: String,
+    /// Tensors.
+    pub tensors: Vec<Tensor>,
+    /// Kernels in order.
+    pub kernels: Vec<Kernel>,
+}
+
+impl Workload {
+    /// A step of `kernels` over tensors given by name, size and kind.
+    ///
+    /// A use by several roles of one kernel is one use. A tensor lasts if its
+    /// kind says so, or if the step reads it before anything wrote it. Tensors
+    /// that nothing uses are kept but take no part.
+    ///
+    /// # Panics
+    /// A use names a tensor that is not there.
+    pub fn new(name: &str, tensors: Vec<(String, u64, Kind)>, kernels: Vec<Kernel>) -> Self {
+        let mut tensors: Vec<_> = tensors
+            .into_iter()
+            .map(|(name, bytes, kind)| {
+                let lasting = matches!(kind, Kind::Weight | Kind::Optimizer | Kind::Input);
+                Tensor {
+                    name,
+                    bytes: bytes.max(1),
+                    kind,
+                    lasting,
+                    uses: Vec::new(),
+                }
+            })
+            .collect();
+        let mut kernels = kernels;
+        for (k, kernel) in kernels.iter_mut().enumerate() {
+            merge_uses(&mut kernel.uses);
+            for u in &kernel.uses {
+                let t = &mut tensors[u.tensor as usize];
+                t.lasting |= t.uses.is_empty() && u.read;
+                t.uses.push((k as u32, u.write));
+            }
+        }
+        Self {
+            name: name.into(),
+            tensors,
+            kernels,
+        }
+    }
+
+    /// The step of a trace.
+    pub fn from_trace(trace: &Trace) -> Self {
+        let tensors = trace
+            .tensors
+            .iter()
+            .map(|t| (t.name.clone(), t.bytes, t.kind))
+            .collect();
+        let kernels = trace
+            .kernels
+            .iter()
+            .map(|k| {
+                let reads = k.reads.iter().map(|t| Use {
+                    tensor: t.0,
+                    read: true,
+                    write: false,
+                });
+                let written = k.writes.iter().chain(&k.workspace);
+                let writes = written.map(|t| Use {
+                    tensor: t.0,
+                    read: false,
+                    write: true,
+                });
+                Kernel {
+                    name: k.name.clone(),
+                    ns: k.duration_ns,
+                    uses: reads.chain(writes).collect(),
+                }
+            })
+            .collect();
+        Self::new(trace.meta("name"), tensors, kernels)
+    }
+
+    /// Sum of the kernels' durations, in nanoseconds.
+    pub fn ideal_ns(&self) -> u64 {
+        self.kernels.iter().map(|k| k.ns).sum()
+    }
+
+    /// Bytes that a kernel uses, rounded to pages.
+    pub fn working_set(&self, k: usize) -> u64 {
+        self.kernels[k]
+            .uses
+            .iter()
+            .map(|u| self.tensors[u.tensor as usize].bytes.next_multiple_of(PAGE))
+            .sum()
+    }
+
+    /// Bytes alive while each kernel runs, rounded to pages.
+    pub fn live_bytes(&self) -> Vec<u64> {
+        let mut change = vec![0i64; self.kernels.len() + 1];
+        let mut base = 0;
+        for t in self.tensors.iter().filter(|t| !t.uses.is_empty()) {
+            let bytes = t.bytes.next_multiple_of(PAGE) as i64;
+            if t.lasting {
+                base += bytes;
+            } else {
+                change[t.first() as usize] += bytes;
+                change[t.last() as usize + 1] -= bytes;
+            }
+        }
+        let mut now = base;
+        change[..self.kernels.len()]
+            .iter()
+            .map(|c| {
+                now += c;
+                now as u64
+            })
+            .collect()
+    }
+}
+
+fn merge_uses(uses: &mut Vec<Use>) {
+    let mut merged: Vec<Use> = Vec::with_capacity(uses.len());
+    for u in uses.iter() {
+        match merged.iter_mut().find(|m| m.tensor == u.tensor) {
+            Some(m) => {
+                m.read |= u.read;
+                m.write |= u.write;
+            }
+            None => merged.push(*u),
+        }
+    }
+    *uses = merged;
+}
+
+/// A kernel's use of some pages of one va_block.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// The va_block.
+    pub block: u32,
+    /// First page.
+    pub first: u16,
+    /// Number of pages.
+    pub count: u16,
+    /// Whether old contents are read.
+    pub read: bool,
+    /// Whether the pages are written.
+    pub write: bool,
+}
+
+impl Touch {
+    /// Its pages.
+    pub fn pages(&self) -> Mask {
+        Mask::range(u32::from(self.first), u32::from(self.count))
+    }
+}
+
+/// Where each tensor lies, and what each kernel touches there.
+///
+/// Addresses come from an allocator like PyTorch's: best fit with splitting and
+/// merging, tensors under 1 MiB in a pool of their own, space taken back when a
+/// tensor dies. Without that reuse, pages of the dead would count as footprint
+/// that no framework has. Unlike PyTorch's, sizes are rounded to pages, so that
+/// no page holds two tensors.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// First byte of each tensor.
+    pub addresses: Vec<u64>,
+    /// Bytes of address space from 0.
+    pub span: u64,
+    /// For each kernel, its touches in the order in which a streaming kernel
+    /// makes them: all tensors at once, each from its first page to its last.
+    pub touches: Vec<Vec<Touch>>,
+    /// Tensors whose life begins with each kernel.
+    pub births: Vec<Vec<u32>>,
+    /// Tensors whose life ends with each kernel.
+    pub deaths: Vec<Vec<u32>>,
+    /// Inputs that each kernel is the last to use: from then on, host memory has
+    /// the next step's.
+    pub refreshed: Vec<Vec<u32>>,
+}
+
+impl Layout {
+    /// Lays out the tensors of `w`.
+    pub fn new(w: &Workload) -> Self {
+        let mut births = vec![Vec::new(); w.kernels.len()];
+        let mut deaths = vec![Vec::new(); w.kernels.len()];
+        let mut refreshed = vec![Vec::new(); w.kernels.len()];
+        for (i, t) in w.tensors.iter().enumerate() {
+            if !t.lasting && !t.uses.is_empty() {
+                births[t.first() as usize].push(i as u32);
+                deaths[t.last() as usize].push(i as u32);
+            } else if t.kind == Kind::Input && !t.uses.is_empty() {
+                refreshed[t.last() as usize].push(i as u32);
+            }
+        }
+        let (addresses, span) = place(w, &births, &deaths);
+        let mut layout = Self {
+            addresses,
+            span,
+            touches: Vec::new(),
+            births,
+            deaths,
+            refreshed,
+        };
+        layout.touches = w.kernels.iter().map(|k| layout.touches_of(w, k)).collect();
+        layout
+    }
+
+    /// va_blocks in the span.
+    pub fn blocks(&self) -> usize {
+        self.span.div_ceil(BLOCK) as usize
+    }
+
+    /// The parts of va_blocks that tensor `t` covers: block, first page, pages.
+    pub fn parts(&self, w: &Workload, t: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        let start = self.addresses[t as usize];
+        let end = start + w.tensors[t as usize].bytes.next_multiple_of(PAGE);
+        (start / BLOCK..end.div_ceil(BLOCK)).map(move |b| {
+            let first = start.max(b * BLOCK);
+            let last = end.min((b + 1) * BLOCK);
+            (
+                b as u32,
+                (first % BLOCK / PAGE) as u32,
+                ((last - first) / PAGE) as u32,
+            )
+        })
+    }
+
+    fn touches_of(&self, w: &Workload, kernel: &Kernel) -> Vec<Touch> {
+        let mut keyed = Vec::new();
+        for u in &kernel.uses {
+            let parts: Vec<_> = self.parts(w, u.tensor).collect();
+            let n = parts.len() as f64;
+            for (i, (block, first, count)) in parts.into_iter().enumerate() {
+                let touch = Touch {
+                    block,
+                    first: first as u16,
+                    count: count as u16,
+                    read: u.read,
+                    write: u.write,
+                };
+                keyed.push(((i as f64 + 0.5) / n, touch));
+            }
+        }
+        keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        keyed.into_iter().map(|(_, t)| t).collect()
+    }
+}
+
+/// Addresses of all tensors, and the span.
+fn place(w: &Workload, births: &[Vec<u32>], deaths: &[Vec<u32>]) -> (Vec<u64>, u64) {
+    let mut pools = [Pool::default(), Pool::default()];
+    let pool = |t: usize| usize::from(w.tensors[t].bytes >= MIB);
+    let size = |t: usize| w.tensors[t].bytes.next_multiple_of(PAGE);
+    let mut at = vec![0; w.tensors.len()];
+    for (i, t) in w.tensors.iter().enumerate() {
+        if t.lasting && !t.uses.is_empty() {
+            at[i] = pools[pool(i)].take(size(i));
+        }
+    }
+    for (born, dead) in births.iter().zip(deaths) {
+        for &t in born {
+            at[t as usize] = pools[pool(t as usize)].take(size(t as usize));
+        }
+        for &t in dead {
+            pools[pool(t as usize)].give(at[t as usize], size(t as usize));
+        }
+    }
+    let small = pools[0].end.next_multiple_of(BLOCK);
+    for (i, t) in w.tensors.iter().enumerate() {
+        if pool(i) == 1 && !t.uses.is_empty() {
+            at[i] += small;
+        }
+    }
+    (at, small + pools[1].end.next_multiple_of(BLOCK))
+}
+
+/// Free space of an allocator that grows at its end.
+#[derive(Default)]
+struct Pool {
+    end: u64,
+    by_size: BTreeSet<(u64, u64)>,
+    by_address: BTreeMap<u64, u64>,
+}
+
+impl Pool {
+    fn take(&mut self, size: u64) -> u64 {
+        let fit = self.by_size.range((size, 0)..).next().copied();
+        if let Some((room, at)) = fit {
+            self.remove(at, room);
+            if room > size {
+                self.insert(at + size, room - size);
+            }
+            return at;
+        }
+        // Grow, from the last free range if it reaches the end.
+        let tail = self
+            .by_address
+            .last_key_value()
+            .map(|(&a, &s)| (a, s))
+            .filter(|(a, s)| a + s == self.end);
+        let at = match tail {
+            Some((a, s)) => {
+                self.remove(a, s);
+                a
+            }
+            None => self.end,
+        };
+        self.end = at + size;
+        at
+    }
+
+    fn give(&mut self, mut at: u64, mut size: u64) {
+        if let Some((&a, &s)) = self.by_address.range(..at).next_back() {
+            if a + s == at {
+                self.remove(a, s);
+                at = a;
+                size += s;
+            }
+        }
+        if let Some(&s) = self.by_address.get(&(at + size)) {
+            self.remove(at + size, s);
+            size += s;
+        }
+        self.insert(at, size);
+    }
+
+    fn insert(&mut self, at: u64, size: u64) {
+        self.by_size.insert((size, at));
+        self.by_address.insert(at, size);
+    }
+
+    fn remove(&mut self, at: u64, size: u64) {
+        self.by_size.remove(&(size, at));
+        self.by_address.remove(&at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_of(tensor: u32, read: bool, write: bool) -> Use {
+        Use {
+            tensor,
+            read,
+            write,
+        }
+    }
+
+    fn chain() -> Workload {
+        let tensor = |i: u32| (format!("t{i}"), 3 * MIB, Kind::Activation);
+        let kernels = (0..6)
+            .map(|k| Kernel {
+                name: format!("k{k}"),
+                ns: 1000,
+                uses: if k == 0 {
+                    vec![use_of(0, false, true)]
+                } else {
+                    vec![use_of(k - 1, true, false), use_of(k, false, true)]
+                },
+            })
+            .collect();
+        Workload::new("chain", (0..6).map(tensor).collect(), kernels)
+    }
+
+    #[test]
+    fn addresses_are_reused_and_never_shared() {
+        let w = chain();
+        let l = Layout::new(&w);
+        assert_eq!(l.span, 6 * MIB, "two live tensors at a time");
+        for a in 0..6 {
+            for b in a + 1..6 {
+                let (x, y) = (&w.tensors[a], &w.tensors[b]);
+                let together = x.first() <= y.last() && y.first() <= x.last();
+                let apart = l.addresses[a] + x.bytes <= l.addresses[b]
+                    || l.addresses[b] + y.bytes <= l.addresses[a];
+                assert!(!together || apart, "{a} {b}");
+            }
+        }
+        assert_eq!(w.live_bytes().into_iter().max(), Some(6 * MIB));
+    }
+
+    #[test]
+    fn touches_cover_each_tensor_once() {
+        let w = chain();
+        let l = Layout::new(&w);
+        for (k, touches) in l.touches.iter().enumerate() {
+            let pages: u64 = touches.iter().map(|t| u64::from(t.count)).sum();
+            assert_eq!(pages * PAGE, w.working_set(k));
+        }
+    }
+
+    #[test]
+    fn what_is_read_first_lasts() {
+        let kernels = vec![Kernel {
+            name: "k".into(),
+            ns: 1,
+            uses: vec![use_of(0, true, false)],
+        }];
+        let w = Workload::new("w", vec![("mask".into(), 10, Kind::Activation)], kernels);
+        assert!(w.tensors[0].lasting);
+    }
+}

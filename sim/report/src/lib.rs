@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! uvmsim's results as one self-contained HTML page, or as SVG files.
+
+pub mod svg;
+mod text;
+
+use std::fmt::Write;
+
+use svg::Bar;
+use svg::Life;
+use svg::Series;
+use uvmsim_machine::Machine;
+use uvmsim_machine::CONSTANTS;
+use uvmsim_physical::Outcome;
+use uvmsim_physical::Timeline;
+use uvmsim_physical::Workload;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Trace;
+
+pub use text::table;
+
+/// What a report is about.
+pub struct Report<'a> {
+    /// The step.
+    pub trace: &'a Trace,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// What each policy did, or why it could not.
+    pub outcomes: &'a [(String, Result<Outcome, String>)],
+    /// A lower bound of the step time, seconds, where one was computed.
+    pub bound_s: Option<f64>,
+    /// How it was made, as a command line.
+    pub command: String,
+}
+
+/// A plot, for a file of its own.
+pub struct Figure {
+    /// File name without ending.
+    pub name: String,
+    /// Heading.
+    pub title: String,
+    /// The SVG.
+    pub svg: String,
+}
+
+const GB: f64 = 1e9;
+
+/// Okabe and Ito's colours: told apart by most eyes.
+const KINDS: [Series; 7] = [
+    Series {
+        name: "weights",
+        colour: "#0072b2",
+    },
+    Series {
+        name: "gradients",
+        colour: "#d55e00",
+    },
+    Series {
+        name: "optimizer",
+        colour: "#56b4e9",
+    },
+    Series {
+        name: "activations",
+        colour: "#009e73",
+    },
+    Series {
+        name: "workspace",
+        colour: "#f0e442",
+    },
+    Series {
+        name: "input",
+        colour: "#cc79a7",
+    },
+    Series {
+        name: "nothing alive",
+        colour: "#b0b0b0",
+    },
+];
+const TIMES: [Series; 6] = [
+    Series {
+        name: "compute",
+        colour: "#009e73",
+    },
+    Series {
+        name: "faults",
+        colour: "#d55e00",
+    },
+    Series {
+        name: "evictions",
+        colour: "#e69f00",
+    },
+    Series {
+        name: "late prefetches",
+        colour: "#cc79a7",
+    },
+    Series {
+        name: "driver calls",
+        colour: "#808080",
+    },
+    Series {
+        name: "NVLink",
+        colour: "#56b4e9",
+    },
+];
+const LINKS: [Series; 4] = [
+    Series {
+        name: "host to GPU",
+        colour: "#0072b2",
+    },
+    Series {
+        name: "SSD to GPU",
+        colour: "#56b4e9",
+    },
+    Series {
+        name: "GPU to host",
+        colour: "#d55e00",
+    },
+    Series {
+        name: "GPU to SSD",
+        colour: "#e69f00",
+    },
+];
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl Report<'_> {
+    fn done(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        self.outcomes
+            .iter()
+            .filter_map(|(name, o)| o.as_ref().ok().map(|o| (name.as_str(), o)))
+    }
+
+    /// All plots, in the order of the page.
+    pub fn figures(&self) -> Vec<Figure> {
+        let mut figures = vec![self.times(), self.traffic(), self.lives()];
+        for (name, o) in self.done() {
+            if let Some(t) = &o.timeline {
+                figures.extend(self.over_time(name, t));
+            }
+        }
+        figures
+    }
+
+    /// Step time of each policy, by cause.
+    fn times(&self) -> Figure {
+        let bars: Vec<Bar> = self
+            .done()
+            .map(|(name, o)| {
+                let s = &o.stalls;
+                let compute = o.step_ns.saturating_sub(s.total());
+                let parts =
+                    [compute, s.fault, s.eviction, s.prefetch, s.calls, s.peers].map(seconds);
+                Bar {
+                    label: name.into(),
+                    note: format!(
+                        "{:.3} s, {:.1} % of ideal",
+                        seconds(o.step_ns),
+                        100.0 * o.normalized()
+                    ),
+                    parts: parts.to_vec(),
+                }
+            })
+            .collect();
+        let marks: Vec<_> = self.bound_s.map(|b| (b, "bound")).into_iter().collect();
+        let title = "Step time by policy";
+        Figure {
+            name: "times".into(),
+            title: title.into(),
+            svg: svg::bars(title, "s", &TIMES, &bars, &marks),
+        }
+    }
+
+    /// Bytes moved under each policy.
+    fn traffic(&self) -> Figure {
+        let bars: Vec<Bar> = self
+            .done()
+            .map(|(name, o)| {
+                let b = &o.bytes;
+                let parts = [b.host_to_gpu, b.ssd_to_gpu, b.gpu_to_host, b.gpu_to_ssd]
+                    .map(|v| v as f64 / GB);
+                Bar {
+                    label: name.into(),
+                    note: format!("{:.1} GB", b.total() as f64 / GB),
+                    parts: parts.to_vec(),
+                }
+            })
+            .collect();
+        let title = "Bytes moved by policy";
+        Figure {
+            name: "traffic".into(),
+            title: title.into(),
+            svg: svg::bars(title, "GB", &LINKS, &bars, &[]),
+        }
+    }
+
+    /// Lives of the largest tensors, in ideal time.
+    fn lives(&self) -> Figure {
+        const LARGEST: usize = 160;
+        let w = Workload::from_trace(self.trace);
+        let mut starts = vec![0.0];
+        for k in &w.kernels {
+            starts.push(starts[starts.len() - 1] + seconds(k.ns));
+        }
+        let mut order: Vec<usize> = (0..w.tensors.len())
+            .filter(|&t| !w.tensors[t].uses.is_empty())
+            .collect();
+        order.sort_by_key(|&t| std::cmp::Reverse(w.tensors[t].bytes));
+        order.truncate(LARGEST);
+        order.sort_by_key(|&t| {
+            (
+                w.tensors[t].lasting,
+                w.tensors[t].first(),
+                w.tensors[t].last(),
+            )
+        });
+        let end = starts[w.kernels.len()];
+        let lives: Vec<Life> = order
+            .into_iter()
+            .map(|t| {
+                let tensor = &w.tensors[t];
+                let mut parts = Vec::new();
+                let mut at = if tensor.lasting {
+                    0.0
+                } else {
+                    starts[tensor.first() as usize]
+                };
+                for &(k, _) in &tensor.uses {
+                    let (from, to) = (starts[k as usize], starts[k as usize + 1]);
+                    if from > at {
+                        parts.push((at, from, false));
+                    }
+                    parts.push((from, to, true));
+                    at = to;
+                }
+                if tensor.lasting && at < end {
+                    parts.push((at, end, false));
+                }
+                Life {
+                    title: format!(
+                        "{} ({}, {:.1} MB)",
+                        tensor.name,
+                        tensor.kind,
+                        tensor.bytes as f64 / 1e6
+                    ),
+                    colour: KINDS[tensor.kind as usize].colour,
+                    parts,
+                }
+            })
+            .collect();
+        let title = "Lives of the largest tensors";
+        let svg = svg::lifetimes(title, &KINDS[..6], end, &lives);
+        Figure {
+            name: "lifetimes".into(),
+            title: title.into(),
+            svg,
+        }
+    }
+
+    /// Memory, links and stalls under one policy.
+    fn over_time(&self, name: &str, t: &Timeline) -> [Figure; 3] {
+        let span = seconds(t.span);
+        let mut times: Vec<f64> = t.memory.iter().map(|(at, _)| seconds(*at)).collect();
+        let mut values: Vec<Vec<f64>> = t
+            .memory
+            .iter()
+            .map(|(_, m)| m.iter().map(|b| *b as f64 / GB).collect())
+            .collect();
+        if let Some(last) = values.last().cloned() {
+            times.push(span);
+            values.push(last);
+        }
+        let limit = Some((self.machine.gpu_mem as f64 / GB, "GPU memory"));
+        let memory = format!("{name}: GPU memory by kind");
+        let width = span / t.bins.len().max(1) as f64;
+        let rates: Vec<Vec<f64>> = t
+            .bins
+            .iter()
+            .map(|b| {
+                [b.host_in, b.ssd_in, b.host_out, b.ssd_out]
+                    .map(|v| v / GB / width.max(1e-12))
+                    .to_vec()
+            })
+            .collect();
+        let links = format!("{name}: link use");
+        let top = self.machine.pcie_h2d.max(self.machine.pcie_d2h) / GB;
+        let stalled: Vec<f64> = t
+            .bins
+            .iter()
+            .map(|b| b.stalled / 1e9 / width.max(1e-12))
+            .collect();
+        let stalls = format!("{name}: stalls");
+        [
+            Figure {
+                name: format!("{name}-memory"),
+                svg: svg::areas(&memory, "GB", &KINDS, &times, &values, limit),
+                title: memory,
+            },
+            Figure {
+                name: format!("{name}-links"),
+                svg: svg::mirror(&links, "GB/s", &LINKS, span, &rates, top),
+                title: links,
+            },
+            Figure {
+                name: format!("{name}-stalls"),
+                svg: svg::strip(&stalls, "stalled", "#d55e00", &stalled),
+                title: stalls,
+            },
+        ]
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        let name = svg::escape(self.trace.meta("name"));
+        let batch = svg::escape(self.trace.meta("batch"));
+        let mut out = String::new();
+        let _ = write!(
+            out,
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+             <title>{name} on {}</title><style>{STYLE}</style></head><body><main><h1>{name}, batch {batch}, on {}</h1>",
+            self.machine.preset, self.machine.preset
+        );
+        self.facts(&mut out);
+        self.outcome_table(&mut out);
+        let mut policy = String::new();
+        for f in self.figures() {
+            let of = f.name.strip_suffix("-memory").unwrap_or_default();
+            if !of.is_empty() {
+                policy = of.into();
+                let _ = write!(out, "<h2>{}</h2>", svg::escape(&policy));
+            }
+            let heading = f
+                .title
+                .strip_prefix(&format!("{policy}: "))
+                .map_or_else(|| f.title.clone(), String::from);
+            let _ = write!(
+                out,
+                "<figure><figcaption>{}</figcaption>{}</figure>",
+                svg::escape(&heading),
+                f.svg
+            );
+        }
+        self.constants(&mut out);
+        let _ = writeln!(
+            out,
+            "<p class=\"dim\">Made by <code>{}</code></p></main></body></html>",
+            svg::escape(&self.command)
+        );
+        out
+    }
+
+    fn facts(&self, out: &mut String) {
+        let w = Workload::from_trace(self.trace);
+        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        let largest = (0..w.kernels.len())
+            .map(|k| w.working_set(k))
+            .max()
+            .unwrap_or(0);
+        let facts = [
+            ("kernels", w.kernels.len().to_string()),
+            ("tensors", w.tensors.len().to_string()),
+            ("ideal step", format!("{:.3} s", seconds(w.ideal_ns()))),
+            ("peak of live bytes", format!("{:.1} GB", peak as f64 / GB)),
+            (
+                "GPU memory",
+                format!("{:.1} GB", self.machine.gpu_mem as f64 / GB),
+            ),
+            ("largest kernel", format!("{:.2} GB", largest as f64 / GB)),
+            (
+                "weights",
+                format!("{:.2} GB", self.trace.bytes_of(Kind::Weight) as f64 / GB),
+            ),
+            (
+                "bound",
+                self.bound_s
+                    .map_or("not computed".into(), |b| format!("{b:.3} s")),
+            ),
+        ];
+        out.push_str("<dl>");
+        for (key, value) in facts {
+            let _ = write!(out, "<div><dt>{key}</dt><dd>{value}</dd></div>");
+        }
+        out.push_str("</dl>");
+    }
+
+    fn outcome_table(&self, out: &mut String) {
+        out.push_str(
+            "<table><thead><tr><th>policy<th>step s<th>of ideal<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
+        );
+        for (name, outcome) in self.outcomes {
+            let name = svg::escape(name);
+            match outcome {
+                Ok(o) => {
+                    let b = &o.bytes;
+                    let _ = write!(
+                        out,
+                        "<tr><td>{name}<td>{:.3}<td>{:.3}<td>{:.1}<td>{:.1}<td>{:.1}<td>{:.1}<td>{}<td>{:.3}</tr>",
+                        seconds(o.step_ns),
+                        o.normalized(),
+                        b.host_to_gpu as f64 / GB,
+                        b.gpu_to_host as f64 / GB,
+                        b.ssd_to_gpu as f64 / GB,
+                        b.gpu_to_ssd as f64 / GB,
+                        o.faults,
+                        seconds(o.stalls.total())
+                    );
+                }
+                Err(why) => {
+                    let _ = write!(
+                        out,
+                        "<tr><td>{name}<td colspan=\"8\" class=\"why\">{}</tr>",
+                        svg::escape(why)
+                    );
+                }
+            }
+        }
+        out.push_str("</tbody></table>");
+    }
+
+    fn constants(&self, out: &mut String) {
+        out.push_str("<details><summary>Constants of the machine</summary><table class=\"constants\"><thead><tr><th>option<th>value<th>meaning<th>source</tr></thead><tbody>");
+        for c in CONSTANTS {
+            let _ = write!(
+                out,
+                "<tr><td><code>--{}</code><td>{}<td>{}<td>{}</tr>",
+                c.option,
+                c.unit.show(c.get(self.machine)),
+                svg::escape(c.meaning),
+                svg::escape(c.source)
+            );
+        }
+        out.push_str("</tbody></table></details>");
+    }
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--line:#d8dade;--dim:#666}\
+@media(prefers-color-scheme:dark){:root{--fg:#e4e6ea;--bg:#16181b;--line:#3a3d42;--dim:#999}}\
+body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}\
+main{max-width:960px;margin:0 auto;padding:24px 16px}\
+h1{font-size:1.5em;margin:.2em 0 .8em}h2{font-size:1.15em;margin:2em 0 .4em;border-top:1px solid var(--line);padding-top:1em}\
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:10px;margin:0 0 1.5em}\
+dt{color:var(--dim);font-size:.85em}dd{margin:0;font-weight:600}\
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9em}\
+th,td{text-align:right;padding:3px 8px;border-bottom:1px solid var(--line)}\
+th:first-child,td:first-child,.why,.constants td,.constants th{text-align:left}.why{color:var(--dim)}\
+figure{margin:1.6em 0}figcaption{font-weight:600;margin-bottom:.4em}svg{width:100%;height:auto;display:block}\
+summary{cursor:pointer;margin-top:2em}.dim{color:var(--dim);font-size:.85em}";
+
+#[cfg(test)]
+mod tests;

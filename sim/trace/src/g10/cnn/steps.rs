@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Tensors and kernels of a training step of a convolutional network.
+
+use super::super::build::kernel;
+use super::super::build::tensor;
+use super::layers::Graph;
+use super::layers::Layer;
+use super::layers::Op;
+use super::layers::Shape;
+use crate::Kind;
+use crate::TensorId;
+use crate::Trace;
+
+/// The step of `g`, without times.
+pub(super) fn trace(g: &mut Graph) -> Trace {
+    let mut t = Trace::default();
+    for i in 0..g.layers.len() {
+        create(&mut t, g, i);
+    }
+    output_gradients(&mut t, g);
+    for (i, l) in g.layers.iter().enumerate() {
+        if i == 0 {
+            kernel(&mut t, "LoadData_A0", &[], &l.tensors.x);
+        }
+        forward(&mut t, l);
+    }
+    if let Some(last) = g.layers.last() {
+        let reads: Vec<_> = last.tensors.out.into_iter().collect();
+        kernel(&mut t, "makeLoss", &reads, &last.tensors.d_out[..1]);
+    }
+    for l in g.layers.iter().rev() {
+        backward(&mut t, l);
+    }
+    t
+}
+
+/// Creates layer `i`'s tensors in the artifact's order.
+fn create(t: &mut Trace, g: &mut Graph, i: usize) {
+    let batch = g.batch;
+    let elements = |[c, h, w]: Shape| batch.saturating_mul(c).saturating_mul(h).saturating_mul(w);
+    let l = &g.layers[i];
+    let (size_in, size_out, c) = (elements(l.input), elements(l.output), l.input[0]);
+    let producers: Vec<_> = l
+        .prev
+        .iter()
+        .map(|&p| elements(g.layers[p].output))
+        .collect();
+    let mut x: Vec<TensorId> = l
+        .prev
+        .iter()
+        .filter_map(|&p| g.layers[p].tensors.out)
+        .collect();
+    let mut s = super::layers::Tensors::default();
+    let mut new = |kind, n, what: &str| tensor(t, kind, n, &format!("{i}.{what}"));
+    use Kind::{Activation, Gradient, Weight};
+    match l.op {
+        Op::Conv {
+            cin, cout, kernel, ..
+        } => {
+            if l.prev.is_empty() {
+                x.push(new(Activation, size_in, "input"));
+            }
+            let weights = cout * cin * kernel[0] * kernel[1];
+            s.out = Some(new(Activation, size_out, "out"));
+            s.weight = Some(new(Weight, weights, "weight"));
+            s.d_weight = Some(new(Gradient, weights, "d_weight"));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+        }
+        Op::Relu { inplace } => {
+            s.out = if inplace { x.first().copied() } else { None };
+            s.out = s.out.or_else(|| Some(new(Activation, size_in, "out")));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+        }
+        Op::Dropout { inplace } => {
+            s.mask = Some(new(Activation, size_in, "mask"));
+            s.out = if inplace { x.first().copied() } else { None };
+            s.out = s.out.or_else(|| Some(new(Activation, size_in, "out")));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+        }
+        Op::MaxPool { .. } | Op::AvgPool { .. } | Op::Scale => {
+            s.out = Some(new(Activation, size_out, "out"));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+        }
+        Op::Linear { fin, fout, bias } => {
+            s.weight = Some(new(Weight, fin * fout, "weight"));
+            s.out = Some(new(Activation, size_out, "out"));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+            s.d_weight = Some(new(Gradient, fin * fout, "d_weight"));
+            if bias {
+                s.bias = Some(new(Weight, fout, "bias"));
+                s.d_bias = Some(new(Gradient, fout, "d_bias"));
+            }
+        }
+        Op::BatchNorm { tracked } => {
+            s.out = Some(new(Activation, size_in, "out"));
+            s.d_in = vec![new(Gradient, size_in, "d_in")];
+            s.weight = Some(new(Weight, 2 * c, "alpha_beta"));
+            s.d_weight = Some(new(Gradient, 2 * c, "d_alpha_beta"));
+            s.norm = [
+                (Activation, c, "mu"),
+                (Activation, c, "var"),
+                (Activation, size_in, "v1"),
+                (Activation, c, "v2"),
+                (Gradient, c, "d_mu"),
+                (Gradient, c, "d_var"),
+                (Gradient, size_in, "d_v1"),
+                (Gradient, c, "d_v2"),
+            ]
+            .map(|(kind, n, what)| new(kind, n, what))
+            .to_vec();
+            if tracked {
+                s.running = ["running_m", "running_v"]
+                    .map(|w| new(Weight, c, w))
+                    .to_vec();
+            }
+        }
+        Op::Add => s.out = Some(new(Activation, size_in, "out")),
+        Op::Concat => {
+            s.d_in = producers
+                .iter()
+                .map(|&n| new(Gradient, n, "d_in"))
+                .collect();
+            s.out = Some(new(Activation, size_out, "out"));
+        }
+    }
+    s.x = x;
+    g.layers[i].tensors = s;
+}
+
+/// Finds what each layer's output gradients are: those of its users' inputs. An
+/// addition hands its own on.
+fn output_gradients(t: &mut Trace, g: &mut Graph) {
+    for i in (0..g.layers.len()).rev() {
+        let l = &g.layers[i];
+        let d_out = if l.next.is_empty() {
+            let [c, h, w] = l.output;
+            let n = g.batch.saturating_mul(c * h * w);
+            vec![tensor(t, Kind::Gradient, n, &format!("{i}.d_out"))]
+        } else {
+            l.next
+                .iter()
+                .filter_map(|&n| {
+                    let user = &g.layers[n];
+                    match user.op {
+                        Op::Add => user.tensors.d_out.first().copied(),
+                        Op::Concat => {
+                            let place = user.prev.iter().position(|&p| p == i)?;
+                            user.tensors.d_in.get(place).copied()
+                        }
+                        _ => user.tensors.d_in.first().copied(),
+                    }
+                })
+                .collect()
+        };
+        g.layers[i].tensors.d_out = d_out;
+    }
+}
+
+fn forward(t: &mut Trace, l: &Layer) {
+    let s = &l.tensors;
+    let out: Vec<_> = s.out.into_iter().collect();
+    let with = |more: &[Option<TensorId>]| -> Vec<TensorId> {
+        s.x.iter()
+            .copied()
+            .chain(more.iter().flatten().copied())
+            .collect()
+    };
+    match l.op {
+        Op::Conv { .. } => kernel(t, "Conv2d_Forward", &with(&[s.weight]), &out),
+        Op::Relu { .. } => kernel(t, "ReLU_Forward", &s.x, &out),
+        Op::MaxPool { .. } => kernel(t, "MaxPool2d_Forward", &s.x, &out),
+        Op::AvgPool { .. } => kernel(t, "AdaptiveAvgPool2d_Forward", &s.x, &out),
+        Op::Scale => kernel(t, "Scale_Forward", &s.x, &out),
+        Op::Dropout { .. } => kernel(t, "Dropout_Forward", &with(&[s.mask]), &out),
+        Op::Linear { .. } => kernel(t, "Linear_Forward", &with(&[s.weight, s.bias]), &out),
+        Op::BatchNorm { .. } => {
+            let mut reads = with(&[s.weight]);
+            reads.extend(&s.running);
+            let writes: Vec<_> = s
+                .running
+                .iter()
+                .chain(&out)
+                .chain(&s.norm[..4])
+                .copied()
+                .collect();
+            kernel(t, "BatchNorm2d_Forward", &reads, &writes);
+        }
+        Op::Add => kernel(t, "Add_Forward", &s.x, &out),
+        Op::Concat => kernel(t, "Concat_Forward", &s.x, &out),
+    }
+}
+
+fn backward(t: &mut Trace, l: &Layer) {
+    let s = &l.tensors;
+    let Some(&g) = s.d_out.first() else { return };
+    if s.d_out.len() > 1 {
+        kernel(t, "Add_MultiGredient", &s.d_out, &[g]);
+    }
+    let reads = |list: &[Option<TensorId>]| list.iter().flatten().copied().collect::<Vec<_>>();
+    let x = s.x.first().copied();
+    let update = |t: &mut Trace, name: &str, d, w: Option<TensorId>| {
+        kernel(t, name, &reads(&[d, w]), &reads(&[w]));
+    };
+    match l.op {
+        Op::Conv { .. } => {
+            kernel(
+                t,
+                "Conv2d_Backward_Weight",
+                &reads(&[Some(g), x]),
+                &reads(&[s.d_weight]),
+            );
+            kernel(
+                t,
+                "Conv2d_Backward_Input",
+                &reads(&[Some(g), s.weight]),
+                &s.d_in,
+            );
+            update(t, "Conv2d_Apply_Grad", s.d_weight, s.weight);
+        }
+        Op::Relu { .. } => kernel(t, "ReLU_Backward", &reads(&[x, Some(g)]), &s.d_in),
+        Op::AvgPool { .. } => {
+            kernel(
+                t,
+                "AdaptiveAvgPool2d_Backward",
+                &reads(&[x, Some(g)]),
+                &s.d_in,
+            );
+        }
+        Op::MaxPool { .. } => kernel(t, "MaxPool2d_Backward", &reads(&[x, Some(g)]), &s.d_in),
+        Op::Dropout { .. } => kernel(t, "Dropout_Backward", &reads(&[s.mask, Some(g)]), &s.d_in),
+        Op::Linear { .. } => {
+            if s.bias.is_some() {
+                kernel(t, "Linear_Backward_Bias", &[g], &reads(&[s.d_bias]));
+                update(t, "Linear_Apply_Grad_Bias", s.d_bias, s.bias);
+            }
+            kernel(
+                t,
+                "Linear_Backward_Weight",
+                &reads(&[Some(g), x]),
+                &reads(&[s.d_weight]),
+            );
+            kernel(
+                t,
+                "Linear_Backward_Input",
+                &reads(&[s.weight, Some(g)]),
+                &s.d_in,
+            );
+            update(t, "Linear_Apply_Grad_Weight", s.d_weight, s.weight);
+        }
+        Op::BatchNorm { .. } => {
+            let (v1, v2) = (s.norm[2], s.norm[3]);
+            let writes: Vec<_> = s
+                .d_in
+                .iter()
+                .copied()
+                .chain(s.d_weight)
+                .chain(s.norm[4..].to_vec())
+                .collect();
+            let reads = reads(&[Some(g), Some(v1), Some(v2), s.weight]);
+            kernel(t, "BatchNorm2d_Backward", &reads, &writes);
+            update(t, "BatchNorm2d_Apply_Grad", s.d_weight, s.weight);
+        }
+        Op::Concat => kernel(t, "Concat_Backward", &[g], &s.d_in),
+        Op::Scale => kernel(t, "Scale_Backward", &[g], &s.d_in),
+        Op::Add => {}
+    }
+}

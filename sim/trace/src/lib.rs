@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A training step as kernels in order and the tensors they use.
+//!
+//! # The text format, version 1
+//!
+//! One record a line, fields separated by blanks; `#` starts a comment line.
+//! It is made for `grep`, `awk` and `sort`:
+//!
+//! ```text
+//! uvmtrace 1
+//! meta name BERT_Base
+//! meta batch 256
+//! tensor 0 weight 6144 embedding.weight
+//! tensor 1 input 131072 ids
+//! tensor 2 activation 100663296 embedding.out
+//! tensor 3 workspace 4096 scratch
+//! kernel 0 2528256 GatherV2_Forward 0,1 2 3 flops=0 bytes=201326592
+//! ```
+//!
+//! | record | fields |
+//! |---|---|
+//! | `uvmtrace` | version; the first line |
+//! | `meta` | key, value (the rest of the line); a key occurs once |
+//! | `tensor` | number (from 0, consecutive), kind, bytes (> 0), name (optional, no blanks) |
+//! | `kernel` | number (from 0, consecutive = execution order), duration in ns, name, tensors read, tensors written, tensors used as scratch; each list comma-separated, `-` when empty; then any of the options below |
+//!
+//! Kernel options, `key=value`: `flops` (floating-point operations), `bytes` (memory
+//! traffic), `out_fault_ns` (duration when outputs page-fault and inputs are
+//! resident), `all_fault_ns` (duration when inputs and outputs page-fault),
+//! `phase` (`forward`, `backward` or `optimizer`).
+//!
+//! Tensors come before the kernels that use them. A tensor may be read and
+//! written by one kernel (an update in place). [`Kind`] says what exists before
+//! the step begins; of the rest, a kernel may read only what an earlier one wrote.
+//! The step repeats: what is persistent at its end is there at the next one's start.
+
+pub mod g10;
+mod parse;
+mod validate;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use validate::KernelTooLarge;
+
+/// The version of the text format that this crate reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// What a tensor is for; it decides how long the tensor lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A parameter or a persistent buffer: exists before the step and after it.
+    Weight,
+    /// A gradient: written before it is read, dead after its last read.
+    Gradient,
+    /// Optimizer state: persistent like a weight.
+    Optimizer,
+    /// A layer's output: written before it is read, dead after its last read.
+    Activation,
+    /// Scratch of one kernel.
+    Workspace,
+    /// Data that exists before its first use, is given anew each step and is
+    /// dead after its last use.
+    Input,
+}
+
+impl Kind {
+    /// Every kind, in the order of declaration.
+    pub const ALL: [Kind; 6] = [
+        Kind::Weight,
+        Kind::Gradient,
+        Kind::Optimizer,
+        Kind::Activation,
+        Kind::Workspace,
+        Kind::Input,
+    ];
+
+    /// The word that stands for it in a trace.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Weight => "weight",
+            Kind::Gradient => "gradient",
+            Kind::Optimizer => "optimizer",
+            Kind::Activation => "activation",
+            Kind::Workspace => "workspace",
+            Kind::Input => "input",
+        }
+    }
+
+    /// Whether the contents survive from one step to the next.
+    pub const fn is_persistent(self) -> bool {
+        matches!(self, Kind::Weight | Kind::Optimizer)
+    }
+
+    /// Whether the contents exist before a kernel of the step has written them.
+    pub const fn exists_at_start(self) -> bool {
+        matches!(self, Kind::Weight | Kind::Optimizer | Kind::Input)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Where in the step a kernel belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Up to and including the loss.
+    Forward,
+    /// Gradients.
+    Backward,
+    /// Parameter updates.
+    Optimizer,
+}
+
+impl Phase {
+    /// The word that stands for it in a trace.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Optimizer => "optimizer",
+        }
+    }
+}
+
+/// A tensor's number: its place in [`Trace::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    /// As an index into [`Trace::tensors`].
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// What it is for.
+    pub kind: Kind,
+    /// Its size, greater than zero.
+    pub bytes: u64,
+    /// A name for people, without blanks; may be empty.
+    pub name: String,
+    /// The line of the file that defines it; 0 if it was not read from a file.
+    pub line: u32,
+}
+
+impl Tensor {
+    /// A tensor that no file defines. Blanks in `name` become `_`.
+    pub fn new(kind: Kind, bytes: u64, name: &str) -> Self {
+        Self {
+            kind,
+            bytes,
+            name: word(name),
+            line: 0,
+        }
+    }
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kernel {
+    /// A name for people, without blanks, not empty.
+    pub name: String,
+    /// How long it runs when everything it uses is resident, in ns.
+    pub duration_ns: u64,
+    /// Tensors it reads, without repeats.
+    pub reads: Vec<TensorId>,
+    /// Tensors it writes, without repeats.
+    pub writes: Vec<TensorId>,
+    /// Scratch tensors, without repeats; in neither of the other lists.
+    pub workspace: Vec<TensorId>,
+    /// Floating-point operations, where known.
+    pub flops: Option<u64>,
+    /// Bytes it moves to and from device memory, where known.
+    pub bytes: Option<u64>,
+    /// Measured duration in ns with inputs resident and outputs page-faulting.
+    pub out_fault_ns: Option<u64>,
+    /// Measured duration in ns with inputs and outputs page-faulting.
+    pub all_fault_ns: Option<u64>,
+    /// Its part of the step, where known.
+    pub phase: Option<Phase>,
+    /// The line of the file that defines it; 0 if it was not read from a file.
+    pub line: u32,
+}
+
+impl Kernel {
+    /// A kernel that no file defines. Blanks in `name` become `_`.
+    pub fn new(name: &str, duration_ns: u64) -> Self {
+        Self {
+            name: word(name),
+            duration_ns,
+            ..Self::default()
+        }
+    }
+
+    /// All tensors it uses: reads, writes, scratch. One that is read and written
+    /// comes twice.
+    pub fn uses(&self) -> impl Iterator<Item = TensorId> + '_ {
+        self.reads
+            .iter()
+            .chain(&self.writes)
+            .chain(&self.workspace)
+            .copied()
+    }
+}
+
+/// One training step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// Free-form facts: `name` and `batch` are shown in reports; `source` says
+    /// what made the trace.
+    pub meta: BTreeMap<String, String>,
+    /// All tensors, by number.
+    pub tensors: Vec<Tensor>,
+    /// All kernels, in execution order.
+    pub kernels: Vec<Kernel>,
+}
+
+impl Trace {
+    /// A trace of nothing yet, of network `name` at `batch` samples.
+    pub fn new(name: &str, batch: u64) -> Self {
+        let mut t = Self::default();
+        t.set_meta("name", name);
+        t.set_meta("batch", &batch.to_string());
+        t
+    }
+
+    /// Sets a fact. Line breaks in `value` become blanks.
+    pub fn set_meta(&mut self, key: &str, value: &str) {
+        let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.meta.insert(word(key), value);
+    }
+
+    /// The fact `key`, empty if there is none.
+    pub fn meta(&self, key: &str) -> &str {
+        self.meta.get(key).map_or("", String::as_str)
+    }
+
+    /// Adds a tensor and returns its number.
+    pub fn add_tensor(&mut self, t: Tensor) -> TensorId {
+        self.tensors.push(t);
+        TensorId(self.tensors.len() as u32 - 1)
+    }
+
+    /// Tensor `id`.
+    ///
+    /// # Panics
+    /// If there is none; a validated trace has every tensor that a kernel names.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.index()]
+    }
+
+    /// The time of the step when everything is resident, in ns.
+    pub fn ideal_ns(&self) -> u64 {
+        self.kernels.iter().map(|k| k.duration_ns).sum()
+    }
+
+    /// Bytes that kernel `k` needs resident at once; a tensor counts once.
+    pub fn working_set(&self, k: &Kernel) -> u64 {
+        let mut ids: Vec<_> = k.uses().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.iter().map(|&id| self.tensor(id).bytes).sum()
+    }
+}
+
+impl fmt::Display for Trace {
+    /// The text format.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "uvmtrace {FORMAT_VERSION}")?;
+        for (k, v) in &self.meta {
+            writeln!(f, "meta {k} {v}")?;
+        }
+        for (i, t) in self.tensors.iter().enumerate() {
+            write!(f, "tensor {i} {} {}", t.kind, t.bytes)?;
+            if !t.name.is_empty() {
+                write!(f, " {}", t.name)?;
+            }
+            writeln!(f)?;
+        }
+        for (i, k) in self.kernels.iter().enumerate() {
+            write!(f, "kernel {i} {} {} ", k.duration_ns, k.name)?;
+            write_list(f, &k.reads)?;
+            f.write_str(" ")?;
+            write_list(f, &k.writes)?;
+            f.write_str(" ")?;
+            write_list(f, &k.workspace)?;
+            let options = [
+                ("flops", k.flops),
+                ("bytes", k.bytes),
+                ("out_fault_ns", k.out_fault_ns),
+                ("all_fault_ns", k.all_fault_ns),
+            ];
+            for (key, value) in options {
+                if let Some(v) = value {
+                    write!(f, " {key}={v}")?;
+                }
+            }
+            if let Some(p) = k.phase {
+                write!(f, " phase={}", p.as_str())?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_list(f: &mut fmt::Formatter<'_>, ids: &[TensorId]) -> fmt::Result {
+    if ids.is_empty() {
+        return f.write_str("-");
+    }
+    for (i, id) in ids.iter().enumerate() {
+        if i > 0 {
+            f.write_str(",")?;
+        }
+        write!(f, "{}", id.0)?;
+    }
+    Ok(())
+}
+
+/// `s` as one field of a record.
+fn word(s: &str) -> String {
+    s.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+/// What is wrong with a trace, where, and with which object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line of the file, from 1; 0 if the trace was not read from a file.
+    pub line: u32,
+    /// The object: `tensor 7 (conv1.weight)`; empty if there is none.
+    pub object: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        if !self.object.is_empty() {
+            write!(f, "{}: ", self.object)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests;

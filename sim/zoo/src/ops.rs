@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Operators: shapes, arithmetic, what each keeps for backward.
+//!
+//! The saved tensors are those of PyTorch's autograd formulas: a convolution or
+//! product keeps its inputs, ReLU, tanh, sigmoid and softmax their output,
+//! batch and layer normalisation their input and two statistics, max pooling its
+//! indices, dropout a byte mask.
+
+use crate::net::Back;
+use crate::net::Forward;
+use crate::net::Net;
+use crate::net::TensorId;
+use crate::net::Val;
+use crate::roofline::Class::Product;
+use crate::roofline::Class::Vector;
+
+/// A convolution's shape: output channels, kernel, stride, padding, groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    /// Output channels.
+    pub out: u64,
+    /// Height and width of the kernel.
+    pub kernel: [u64; 2],
+    /// Stride.
+    pub stride: u64,
+    /// Padding in height and width.
+    pub pad: [u64; 2],
+    /// Groups.
+    pub groups: u64,
+    /// Whether it has a bias.
+    pub bias: bool,
+    /// Whether it is transposed.
+    pub transposed: bool,
+}
+
+impl Conv {
+    /// `out` channels, a square kernel with "same" padding, stride 1, no bias.
+    pub fn new(out: u64, kernel: u64) -> Self {
+        Self {
+            out,
+            kernel: [kernel; 2],
+            stride: 1,
+            pad: [kernel / 2; 2],
+            groups: 1,
+            bias: false,
+            transposed: false,
+        }
+    }
+
+    /// With this stride.
+    pub fn stride(self, stride: u64) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// With this padding.
+    pub fn pad(self, pad: u64) -> Self {
+        Self {
+            pad: [pad; 2],
+            ..self
+        }
+    }
+
+    /// With a kernel of height `h` and width `w`, padded to keep the shape.
+    pub fn rect(self, h: u64, w: u64) -> Self {
+        Self {
+            kernel: [h, w],
+            pad: [h / 2, w / 2],
+            ..self
+        }
+    }
+
+    /// In this many groups.
+    pub fn groups(self, groups: u64) -> Self {
+        Self { groups, ..self }
+    }
+
+    /// With a bias.
+    pub fn bias(self) -> Self {
+        Self { bias: true, ..self }
+    }
+
+    /// Transposed.
+    pub fn transposed(self) -> Self {
+        Self {
+            transposed: true,
+            ..self
+        }
+    }
+
+    fn output(&self, x: Val) -> [u64; 4] {
+        let side = |i: usize| {
+            let (n, k, p) = (x.shape[2 + i], self.kernel[i], self.pad[i]);
+            if self.transposed {
+                (n - 1) * self.stride + k - 2 * p
+            } else {
+                (n + 2 * p - k) / self.stride + 1
+            }
+        };
+        [x.shape[0], self.out, side(0), side(1)]
+    }
+}
+
+impl Net {
+    /// A convolution.
+    pub fn conv(&mut self, name: &str, x: Val, c: Conv) -> Val {
+        let shape = c.output(x);
+        let per_output = x.shape[1] / c.groups * c.kernel[0] * c.kernel[1];
+        let weight = self.param(&format!("{name}.weight"), c.out * per_output);
+        let bias = c.bias.then(|| self.param(&format!("{name}.bias"), c.out));
+        let y = self.output(name, shape);
+        // Each element of the larger side meets each weight of its group once.
+        let positions = if c.transposed {
+            x.shape[0] * x.shape[2] * x.shape[3]
+        } else {
+            y.shape[0] * y.shape[2] * y.shape[3]
+        };
+        let flops = 2 * positions * c.out * per_output;
+        let mut reads = vec![x.tensor, weight];
+        reads.extend(bias);
+        let backs = vec![
+            Back::new("grad_weight", Product, flops, &[x.tensor]).of_param(weight),
+            Back::new("grad_input", Product, flops, &[weight]).of(x),
+        ];
+        let backs = bias
+            .map(|b| Back::new("grad_bias", Vector, y.len(), &[]).of_param(b))
+            .into_iter()
+            .chain(backs)
+            .collect();
+        self.op(name, Forward::new(Product, flops, &reads), &[y], backs, &[]);
+        y
+    }
+
+    /// A linear layer over rows: `[rows, columns]` to `[rows, out]`.
+    pub fn linear(&mut self, name: &str, x: Val, out: u64, bias: bool) -> Val {
+        let weight = self.param(&format!("{name}.weight"), x.shape[1] * out);
+        self.linear_with(name, x, weight, out, bias)
+    }
+
+    /// A linear layer with a weight that may be another layer's.
+    pub fn linear_with(
+        &mut self,
+        name: &str,
+        x: Val,
+        weight: TensorId,
+        out: u64,
+        bias: bool,
+    ) -> Val {
+        let bias = bias.then(|| self.param(&format!("{name}.bias"), out));
+        let y = self.output(name, [x.shape[0], out, 1, 1]);
+        let flops = 2 * x.shape[0] * x.shape[1] * out;
+        let mut reads = vec![x.tensor, weight];
+        reads.extend(bias);
+        let mut backs = vec![
+            Back::new("grad_input", Product, flops, &[weight]).of(x),
+            Back::new("grad_weight", Product, flops, &[x.tensor]).of_param(weight),
+        ];
+        backs.extend(bias.map(|b| Back::new("grad_bias", Vector, y.len(), &[]).of_param(b)));
+        self.op(name, Forward::new(Product, flops, &reads), &[y], backs, &[]);
+        y
+    }
+
+    /// A batch of products, `flops` in all, of two values.
+    pub fn matmul(&mut self, name: &str, a: Val, b: Val, shape: [u64; 4], flops: u64) -> Val {
+        let y = self.output(name, shape);
+        let backs = vec![
+            Back::new("grad_a", Product, flops, &[b.tensor]).of(a),
+            Back::new("grad_b", Product, flops, &[a.tensor]).of(b),
+        ];
+        self.op(
+            name,
+            Forward::new(Product, flops, &[a.tensor, b.tensor]),
+            &[y],
+            backs,
+            &[],
+        );
+        y
+    }
+
+    /// Batch normalisation over channels.
+    pub fn batch_norm(&mut self, name: &str, x: Val) -> Val {
+        let c = x.shape[1];
+        let weight = self.param(&format!("{name}.weight"), c);
+        let bias = self.param(&format!("{name}.bias"), c);
+        let mean = self.buffer(&format!("{name}.running_mean"), c);
+        let var = self.buffer(&format!("{name}.running_var"), c);
+        let saved = self.saved(&format!("{name}.statistics"), 2 * c * 4);
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, 8 * x.len(), &[x.tensor, weight, saved])
+            .of(x)
+            .of_param(weight)
+            .of_param(bias);
+        let reads = [x.tensor, weight, bias, mean, var];
+        let forward = Forward::new(Vector, 5 * x.len(), &reads).saving(&[saved, mean, var]);
+        self.op(name, forward, &[y], vec![back], &[]);
+        y
+    }
+
+    /// Layer normalisation of each row.
+    pub fn layer_norm(&mut self, name: &str, x: Val) -> Val {
+        let weight = self.param(&format!("{name}.weight"), x.shape[1]);
+        let bias = self.param(&format!("{name}.bias"), x.shape[1]);
+        let saved = self.saved(&format!("{name}.statistics"), 2 * x.shape[0] * 4);
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, 10 * x.len(), &[x.tensor, weight, saved])
+            .of(x)
+            .of_param(weight)
+            .of_param(bias);
+        let forward = Forward::new(Vector, 7 * x.len(), &[x.tensor, weight, bias]).saving(&[saved]);
+        self.op(name, forward, &[y], vec![back], &[]);
+        y
+    }
+
+    /// An activation in place, whose gradient is computed from its output.
+    pub fn relu(&mut self, name: &str, x: Val) -> Val {
+        let y = self.again(x);
+        let back = Back::new("backward", Vector, x.len(), &[y.tensor])
+            .of(x)
+            .in_place();
+        self.op(
+            name,
+            Forward::new(Vector, x.len(), &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// An elementwise function with a new output; backward reads its output.
+    pub fn from_output(&mut self, name: &str, x: Val, flops: u64) -> Val {
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, flops * x.len(), &[y.tensor]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, flops * x.len(), &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// An elementwise function with a new output; backward reads its input.
+    pub fn from_input(&mut self, name: &str, x: Val, flops: u64) -> Val {
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, flops * x.len(), &[x.tensor]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, flops * x.len(), &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// GELU.
+    pub fn gelu(&mut self, name: &str, x: Val) -> Val {
+        self.from_input(name, x, 20)
+    }
+
+    /// Tanh.
+    pub fn tanh(&mut self, name: &str, x: Val) -> Val {
+        self.from_output(name, x, 8)
+    }
+
+    /// Sigmoid.
+    pub fn sigmoid(&mut self, name: &str, x: Val) -> Val {
+        self.from_output(name, x, 6)
+    }
+
+    /// Softmax of each row, with its scale and mask.
+    pub fn softmax(&mut self, name: &str, x: Val) -> Val {
+        self.from_output(name, x, 6)
+    }
+
+    /// Dropout; keeps a byte a element.
+    pub fn dropout(&mut self, name: &str, x: Val) -> Val {
+        let mask = self.saved(&format!("{name}.mask"), x.len());
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, x.len(), &[mask]).of(x);
+        let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor]).saving(&[mask]);
+        self.op(name, forward, &[y], vec![back], &[]);
+        y
+    }
+
+    /// Max pooling; keeps an 8-byte index for each output.
+    pub fn max_pool(
+        &mut self,
+        name: &str,
+        x: Val,
+        kernel: u64,
+        stride: u64,
+        pad: u64,
+        ceil: bool,
+    ) -> Val {
+        let side = |n: u64| {
+            let room = n + 2 * pad - kernel;
+            (if ceil {
+                room.div_ceil(stride)
+            } else {
+                room / stride
+            }) + 1
+        };
+        let shape = [x.shape[0], x.shape[1], side(x.shape[2]), side(x.shape[3])];
+        let y = self.output(name, shape);
+        let index = self.saved(&format!("{name}.index"), y.len() * 8);
+        let flops = y.len() * kernel * kernel;
+        let back = Back::new("backward", Vector, flops, &[x.tensor, index]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, flops, &[x.tensor]).saving(&[index]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Average pooling to `side` × `side`.
+    pub fn avg_pool_to(&mut self, name: &str, x: Val, side: u64) -> Val {
+        self.avg_pool(name, x, [x.shape[0], x.shape[1], side, side])
+    }
+
+    /// Average pooling that keeps the shape (3 × 3, stride 1, padded).
+    pub fn avg_pool_same(&mut self, name: &str, x: Val) -> Val {
+        self.avg_pool(name, x, x.shape)
+    }
+
+    fn avg_pool(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
+        let y = self.output(name, shape);
+        let back = Back::new("backward", Vector, x.len(), &[]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, x.len(), &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// The sum of two values; the gradient of both is the sum's.
+    pub fn add(&mut self, name: &str, a: Val, b: Val) -> Val {
+        let y = self.output(name, a.shape);
+        self.op(
+            name,
+            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
+            &[y],
+            Vec::new(),
+            &[a, b],
+        );
+        y
+    }
+
+    /// Adds `b` to `a` in place.
+    pub fn add_in_place(&mut self, name: &str, a: Val, b: Val) -> Val {
+        let y = self.again(a);
+        self.op(
+            name,
+            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
+            &[y],
+            Vec::new(),
+            &[a, b],
+        );
+        y
+    }
+
+    /// Two values, element by element.
+    pub fn mul(&mut self, name: &str, a: Val, b: Val) -> Val {
+        let y = self.output(name, a.shape);
+        let back = Back::new("backward", Vector, 2 * a.len(), &[a.tensor, b.tensor])
+            .of(a)
+            .of(b);
+        self.op(
+            name,
+            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Each channel of `x` times the channel's element of `s`.
+    pub fn scale(&mut self, name: &str, x: Val, s: Val) -> Val {
+        let y = self.output(name, x.shape);
+        let back = Back::new("backward", Vector, 3 * x.len(), &[x.tensor, s.tensor])
+            .of(x)
+            .of(s);
+        self.op(
+            name,
+            Forward::new(Vector, x.len(), &[x.tensor, s.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Channels of several values, side by side.
+    pub fn concat(&mut self, name: &str, xs: &[Val]) -> Val {
+        let mut shape = xs[0].shape;
+        shape[1] = xs.iter().map(|x| x.shape[1]).sum();
+        let y = self.output(name, shape);
+        let reads: Vec<_> = xs.iter().map(|x| x.tensor).collect();
+        let back = xs
+            .iter()
+            .fold(Back::new("backward", Vector, y.len(), &[]), |b, &x| b.of(x));
+        self.op(
+            name,
+            Forward::new(Vector, y.len(), &reads),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// A copy in another order (a transposition made contiguous).
+    pub fn copy(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
+        let y = self.output(name, shape);
+        let back = Back::new("backward", Vector, 0, &[]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, 0, &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Patches `[batch, hidden, h, w]` as rows, with learned tokens and positions.
+    pub fn tokens(&mut self, name: &str, x: Val, params: &[TensorId], shape: [u64; 4]) -> Val {
+        let y = self.output(name, shape);
+        let mut reads = vec![x.tensor];
+        reads.extend(params);
+        let back = Back::new("backward", Vector, y.len(), &[]).of(x);
+        let back = params.iter().fold(back, |b, &p| b.of_param(p));
+        self.op(
+            name,
+            Forward::new(Vector, y.len(), &reads),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// A copy of some rows; the gradient is zero in the others.
+    pub fn copy_part(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
+        let y = self.output(name, shape);
+        let bytes = 2 * y.len() * self.elem();
+        let back = Back::new("backward", Vector, 0, &[]).of(x);
+        self.op(
+            name,
+            Forward::new(Vector, 0, &[x.tensor]).moving(bytes),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Dot products of pairs of vectors of one value.
+    pub fn pairs(&mut self, name: &str, x: Val, shape: [u64; 4], flops: u64) -> Val {
+        let y = self.output(name, shape);
+        let back = Back::new("backward", Product, 2 * flops, &[x.tensor]).of(x);
+        self.op(
+            name,
+            Forward::new(Product, flops, &[x.tensor]),
+            &[y],
+            vec![back],
+            &[],
+        );
+        y
+    }
+
+    /// Rows of a table looked up by index. Its gradient is dense: as large as the
+    /// table.
+    pub fn embedding(
+        &mut self,
+        name: &str,
+        table: TensorId,
+        index: Val,
+        dim: u64,
+        shape: [u64; 4],
+    ) -> Val {
+        let y = self.output(name, shape);
+        let rows = index.len() * dim * self.elem();
+        let back =
+            Back::new("grad_weight", Vector, index.len() * dim, &[index.tensor]).of_param(table);
+        let forward = Forward::new(Vector, 0, &[index.tensor, table]).moving(2 * rows);
+        self.op(name, forward, &[y], vec![back], &[]);
+        y
+    }
+
+    /// Mean cross-entropy of rows of logits: log-softmax, then the loss.
+    pub fn cross_entropy(&mut self, x: Val) -> Val {
+        let target = self.input("target", [x.shape[0], 1, 1, 1], 8);
+        let p = self.from_output("log_softmax", x, 6);
+        let loss = self.output("loss", [1, 1, 1, 1]);
+        let back = Back::new("backward", Vector, p.len(), &[target.tensor]).of(p);
+        self.op(
+            "loss",
+            Forward::new(Vector, p.shape[0], &[p.tensor, target.tensor]),
+            &[loss],
+            vec![back],
+            &[],
+        );
+        loss
+    }
+
+    /// Mean binary cross-entropy, or squared error, of all elements.
+    pub fn simple_loss(&mut self, name: &str, x: Val) -> Val {
+        let target = self.input(&format!("{name}.target"), x.shape, 4);
+        let loss = self.output(name, [1, 1, 1, 1]);
+        let back = Back::new("backward", Vector, 4 * x.len(), &[x.tensor, target.tensor]).of(x);
+        let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor, target.tensor]);
+        self.op(name, forward, &[loss], vec![back], &[]);
+        loss
+    }
+}

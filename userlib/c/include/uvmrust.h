@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * uvmrust.h - discard of unified memory
+ *
+ * Tells the UVM driver that nobody will read what stands in a buffer of managed
+ * memory (cudaMallocManaged). The driver then neither copies it out when it
+ * evicts it nor in when it is used again. See uvmrust(7).
+ *
+ * All functions may be called by any threads at the same time. Those that return
+ * int return 0 or one of UVMRUST_E*, all negative.
+ */
+#ifndef UVMRUST_H
+#define UVMRUST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Errors. UvmRustStrError() has a sentence for each. */
+#define UVMRUST_ENOTSUPPORTED	(-1)	/* no driver here can discard; nothing changed */
+#define UVMRUST_EINVALID	(-2)	/* bad address, length, flag or pointer */
+#define UVMRUST_ENOTMANAGED	(-3)	/* not, as a whole, managed memory of this process */
+#define UVMRUST_ENOMEMORY	(-4)	/* no memory, in the driver or here */
+#define UVMRUST_ENOCONTEXT	(-5)	/* needs a CUDA context, which this thread has not */
+#define UVMRUST_ENODEVICE	(-6)	/* a GPU that this process does not use */
+#define UVMRUST_EINTERRUPTED	(-7)	/* a fatal signal came */
+#define UVMRUST_EDRIVER		(-8)	/* the driver failed; the kernel log says why */
+
+/* Who discards: UvmRustBackend(). */
+#define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
+#define UVMRUST_BACKEND_UVMRUST	1	/* uvm-rust's driver */
+#define UVMRUST_BACKEND_NATIVE	2	/* NVIDIA's driver, from 580 on */
+#define UVMRUST_BACKEND_CUDA	3	/* CUDA 13: cuMemDiscardBatchAsync */
+
+/* Flag of the batch calls: as UvmDiscardLazy() does. */
+#define UVMRUST_LAZY		1u
+
+/* A CUstream or cudaStream_t; NULL is the default stream. */
+typedef void *uvmrust_stream;
+
+/**
+ * struct uvmrust_range - some managed memory
+ * @base:   first byte, as an integer
+ * @length: bytes
+ */
+struct uvmrust_range {
+	uint64_t base;
+	uint64_t length;
+};
+
+/**
+ * struct uvmrust_result - what became of a batch
+ * @done:             ranges done; after an error, index of the range that failed.
+ *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
+ *                    64, and this is the first of the group
+ * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
+ * @blocks_skipped:   blocks left as they were
+ * @blocks_partial:   blocks discarded in part
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ *                    three numbers are 0
+ */
+struct uvmrust_result {
+	size_t done;
+	uint64_t blocks_discarded;
+	uint64_t blocks_skipped;
+	uint64_t blocks_partial;
+	int counted;
+};
+
+/**
+ * UvmDiscard() - nobody will read what stands here
+ * @base:   first byte of managed memory
+ * @length: bytes
+ *
+ * All work on the memory, on the host and on GPUs, must be done before. A read
+ * after it gives, page by page, zeros or a value that was written there before. A
+ * value written after it is kept. Costs an unmap, and a fault at the next access
+ * unless a prefetch comes first.
+ *
+ * Only the whole pages inside the range are discarded; a range without any is a
+ * success. How much of a partly covered 2 MiB block is discarded, is the driver's
+ * choice.
+ */
+int UvmDiscard(void *base, size_t length);
+
+/**
+ * UvmDiscardLazy() - as UvmDiscard(), but cheaper, for memory that is prefetched
+ * @base:   first byte of managed memory
+ * @length: bytes
+ *
+ * Nothing is unmapped, so the driver does not see the next access. The memory must
+ * be prefetched, with UvmPrefetch() or cudaMemPrefetchAsync(), before it is next
+ * written or read; what is written before that may be lost.
+ */
+int UvmDiscardLazy(void *base, size_t length);
+
+/**
+ * UvmDiscardBatch() - discard several ranges in one call
+ * @ranges: array of @count ranges; they may overlap
+ * @count:  how many
+ * @flags:  0, or UVMRUST_LAZY
+ * @result: what became of it, also after an error; may be NULL
+ *
+ * Stops at the first range that fails; those before it are discarded, and it may be
+ * in part.
+ */
+int UvmDiscardBatch(const struct uvmrust_range *ranges, size_t count,
+		    unsigned int flags, struct uvmrust_result *result);
+
+/**
+ * UvmDiscardBatchAsync() - discard in the order of a stream
+ * @ranges: array of @count ranges; read before the call returns
+ * @count:  how many
+ * @flags:  0, or UVMRUST_LAZY
+ * @stream: a stream of the current context
+ *
+ * The memory is discarded when all work before it in @stream is done, and before
+ * any after it starts. Errors of that moment are told by UvmRustStreamError().
+ */
+int UvmDiscardBatchAsync(const struct uvmrust_range *ranges, size_t count,
+			 unsigned int flags, uvmrust_stream stream);
+
+/**
+ * UvmPrefetch() - bring memory to a GPU, and make it usable after UvmDiscardLazy()
+ * @base:     first byte of managed memory
+ * @length:   bytes; all pages touched are brought
+ * @gpu_uuid: the GPU (UvmRustDeviceUuid()); NULL: to the host
+ *
+ * Returns when it is done. Works on drivers without discard too.
+ */
+int UvmPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+
+/**
+ * UvmPrefetchAsync() - the same, in the order of a stream
+ * @base:     first byte of managed memory
+ * @length:   bytes
+ * @gpu_uuid: the GPU; NULL: to the host
+ * @stream:   a stream of the current context
+ */
+int UvmPrefetchAsync(void *base, size_t length, const uint8_t gpu_uuid[16],
+		     uvmrust_stream stream);
+
+/**
+ * UvmDiscardAndPrefetch() - prepare memory to be overwritten, without a copy
+ * @base:     first byte of managed memory
+ * @length:   bytes
+ * @gpu_uuid: the GPU; NULL: on the host
+ *
+ * The memory can be used when this returns 0, or UVMRUST_ENOTSUPPORTED (then
+ * nothing has changed). After another error, prefetch it before using it.
+ */
+int UvmDiscardAndPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+
+/**
+ * UvmDiscardAndPrefetchBatch() - the same for several ranges
+ * @ranges:   array of @count ranges
+ * @count:    how many
+ * @gpu_uuid: the GPU; NULL: on the host
+ */
+int UvmDiscardAndPrefetchBatch(const struct uvmrust_range *ranges, size_t count,
+			       const uint8_t gpu_uuid[16]);
+
+/**
+ * UvmRustBackend() - which driver discards for this process
+ *
+ * Looked for at the first call of any function here and kept; until CUDA is
+ * initialised there is none, and it is looked for again. Looking changes nothing.
+ */
+int UvmRustBackend(void);
+
+/**
+ * UvmRustBackendName() - its name, for people
+ * @backend: UVMRUST_BACKEND_*
+ */
+const char *UvmRustBackendName(int backend);
+
+/**
+ * UvmRustUseFd() - use this file descriptor of /dev/nvidia-uvm
+ * @fd: initialised with UVM_INITIALIZE, and left open; -1: find it again
+ *
+ * For programs that use UVM without CUDA. Others need not call it. The environment
+ * variable UVMRUST_FD does the same.
+ */
+void UvmRustUseFd(int fd);
+
+/**
+ * UvmRustDeviceUuid() - the UUID of a GPU
+ * @ordinal: its number in CUDA
+ * @uuid:    where to write it
+ */
+int UvmRustDeviceUuid(int ordinal, uint8_t uuid[16]);
+
+/**
+ * UvmRustStreamError() - first error of a discard in a stream since the last call
+ */
+int UvmRustStreamError(void);
+
+/**
+ * UvmRustStrError() - a sentence for people
+ * @error: what a function returned
+ */
+const char *UvmRustStrError(int error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UVMRUST_H */

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the environment asks for, read once:
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `UVMRUST_PRELOAD` | `0`: do nothing at all | 1 |
+//! | `UVMRUST_MANAGED` | `0`: leave device memory as it is | 1 |
+//! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, in bytes, or with K, M, G | 1M |
+//! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
+//! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
+
+use std::sync::OnceLock;
+
+/// The settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Smallest allocation that becomes managed, in bytes; `None`: none does.
+    pub managed_min: Option<usize>,
+    /// Whether to announce kernels.
+    pub announce: bool,
+    /// Whether arguments are part of the execution ID.
+    pub hash_args: bool,
+}
+
+impl Config {
+    /// From the environment.
+    pub fn get() -> &'static Self {
+        static CONFIG: OnceLock<Config> = OnceLock::new();
+        CONFIG.get_or_init(|| {
+            Self::from_vars(
+                |name| std::env::var(name).ok(),
+                |bad| eprintln!("uvmrust: {bad}"),
+            )
+        })
+    }
+
+    /// Whether there is anything to do.
+    #[cfg_attr(test, allow(dead_code))]
+    pub fn active(&self) -> bool {
+        self.managed_min.is_some() || self.announce
+    }
+
+    fn from_vars(var: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Self {
+        let on = |name| var(name).is_none_or(|value| value != "0");
+        let min = match var("UVMRUST_MANAGED_MIN") {
+            None => DEFAULT_MIN,
+            Some(text) => parse_size(&text).unwrap_or_else(|| {
+                complain(format!(
+                    "UVMRUST_MANAGED_MIN={text} is no size; write bytes, or 64K, 1M, 2G. Taking 1M"
+                ));
+                DEFAULT_MIN
+            }),
+        };
+        let all = on("UVMRUST_PRELOAD");
+        Self {
+            managed_min: (all && on("UVMRUST_MANAGED")).then_some(min),
+            announce: all && on("UVMRUST_ANNOUNCE"),
+            hash_args: on("UVMRUST_ARGS"),
+        }
+    }
+}
+
+/// PyTorch's large pool starts above this (`DeepUM` §5.2).
+const DEFAULT_MIN: usize = 1 << 20;
+
+fn parse_size(text: &str) -> Option<usize> {
+    let (digits, shift) = match text
+        .trim()
+        .split_at_checked(text.trim().len().checked_sub(1)?)?
+    {
+        (digits, "K" | "k") => (digits, 10),
+        (digits, "M" | "m") => (digits, 20),
+        (digits, "G" | "g") => (digits, 30),
+        _ => (text.trim(), 0),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_unit() {
+        for (text, size) in [
+            ("4096", 4096),
+            ("64K", 65536),
+            ("1M", 1 << 20),
+            (" 2g ", 2 << 30),
+        ] {
+            assert_eq!(parse_size(text), Some(size));
+        }
+        for text in [
+            "",
+            "K",
+            "x",
+            "-1",
+            "99999999999999999999",
+            "99999999999999G",
+            "1MM",
+        ] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_turns_parts_off() {
+        let with = |set: &'static [(&str, &str)]| {
+            let var = |name: &str| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            Config::from_vars(var, |_| ())
+        };
+        let all = Config {
+            managed_min: Some(1 << 20),
+            announce: true,
+            hash_args: true,
+        };
+        assert_eq!(with(&[]), all);
+        assert_eq!(with(&[("UVMRUST_MANAGED_MIN", "what")]), all);
+        let off = with(&[("UVMRUST_PRELOAD", "0")]);
+        assert_eq!((off.managed_min, off.announce), (None, false));
+        assert_eq!(with(&[("UVMRUST_MANAGED", "0")]).managed_min, None);
+        assert!(!with(&[("UVMRUST_ANNOUNCE", "0")]).announce);
+    }
+}

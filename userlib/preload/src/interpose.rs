@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How our functions come to be called: as symbols of the same name, which the
+//! linker finds first; as what dlsym gives for CUDA's; and as what CUDA's own
+//! cuGetProcAddress gives.
+
+use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
+
+use uvmrust::cuda::Stream;
+
+use crate::config::Config;
+use crate::hooks;
+use crate::real::{self, Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
+
+/// Exports a hook under each name, and makes the table of them.
+macro_rules! exports {
+    ($($symbol:ident = $hook:expr, ($($arg:ident: $type:ty),*);)*) => {
+        $(
+            /// # Safety
+            /// As CUDA's function of this name.
+            #[no_mangle]
+            #[allow(non_snake_case, clippy::too_many_arguments)]
+            pub unsafe extern "C" fn $symbol($($arg: $type),*) -> Code {
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { $hook($($arg),*) }
+            }
+        )*
+
+        /// Our function for a symbol of libcuda.so.1.
+        fn hook_of(name: &[u8]) -> Option<*mut c_void> {
+            $(
+                if name == stringify!($symbol).as_bytes() {
+                    return Some($symbol as *mut c_void);
+                }
+            )*
+            None
+        }
+    };
+}
+
+exports! {
+    cuLaunchKernel = hooks::launch::<false>,
+        (f: *mut c_void, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+         shared: c_uint, stream: Stream, params: *mut *mut c_void, extra: *mut *mut c_void);
+    cuLaunchKernel_ptsz = hooks::launch::<true>,
+        (f: *mut c_void, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+         shared: c_uint, stream: Stream, params: *mut *mut c_void, extra: *mut *mut c_void);
+    cuLaunchCooperativeKernel = hooks::launch_cooperative::<false>,
+        (f: *mut c_void, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+         shared: c_uint, stream: Stream, params: *mut *mut c_void);
+    cuLaunchCooperativeKernel_ptsz = hooks::launch_cooperative::<true>,
+        (f: *mut c_void, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+         shared: c_uint, stream: Stream, params: *mut *mut c_void);
+    cuLaunchKernelEx = hooks::launch_ex::<false>,
+        (config: *const LaunchConfig, f: *mut c_void, params: *mut *mut c_void,
+         extra: *mut *mut c_void);
+    cuLaunchKernelEx_ptsz = hooks::launch_ex::<true>,
+        (config: *const LaunchConfig, f: *mut c_void, params: *mut *mut c_void,
+         extra: *mut *mut c_void);
+    cuGraphLaunch = hooks::graph_launch::<false>, (graph: *mut c_void, stream: Stream);
+    cuGraphLaunch_ptsz = hooks::graph_launch::<true>, (graph: *mut c_void, stream: Stream);
+    cuMemAlloc_v2 = hooks::alloc, (out: *mut u64, size: usize);
+    cuMemAllocPitch_v2 = hooks::alloc_pitch,
+        (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+    cuMemAllocAsync = hooks::alloc_async::<false>, (out: *mut u64, size: usize, stream: Stream);
+    cuMemAllocAsync_ptsz = hooks::alloc_async::<true>, (out: *mut u64, size: usize, stream: Stream);
+    cuMemFree_v2 = hooks::free, (base: u64);
+    cuMemFreeAsync = hooks::free_async::<false>, (base: u64, stream: Stream);
+    cuMemFreeAsync_ptsz = hooks::free_async::<true>, (base: u64, stream: Stream);
+    cuModuleUnload = hooks::module_unload, (module: *mut c_void);
+    cuLibraryUnload = hooks::library_unload, (library: *mut c_void);
+    cuCtxDestroy_v2 = hooks::ctx_destroy, (context: *mut c_void);
+    cuDevicePrimaryCtxRelease_v2 = hooks::primary_release, (device: c_int);
+    cuDevicePrimaryCtxReset_v2 = hooks::primary_reset, (device: c_int);
+    cuGetProcAddress_v2 = get_proc,
+        (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: u64,
+         found: *mut c_int);
+    cuGetProcAddress = get_proc_v1,
+        (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: u64);
+}
+
+/// # Safety
+/// As cuGetProcAddress.
+unsafe extern "C" fn get_proc(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    found: *mut c_int,
+) -> Code {
+    let Some(call) = Real::get().and_then(|real| real.get_proc) else {
+        return NOT_INITIALIZED;
+    };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe {
+        let code = call(name, out, version, flags, found);
+        replace(code, name, out, version, flags);
+        code
+    }
+}
+
+/// # Safety
+/// As cuGetProcAddress before CUDA 12.
+unsafe extern "C" fn get_proc_v1(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> Code {
+    let Some(call) = Real::get().and_then(|real| real.get_proc_v1) else {
+        return NOT_INITIALIZED;
+    };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe {
+        let code = call(name, out, version, flags);
+        replace(code, name, out, version, flags);
+        code
+    }
+}
+
+/// Puts our function in the place of the one that CUDA gave for `name`: with the
+/// suffix that says which variant it is, since CUDA is asked without.
+///
+/// # Safety
+/// `name` is a C string, `out` is null or writable.
+unsafe fn replace(
+    code: Code,
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) {
+    /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
+    const PER_THREAD: u64 = 2;
+    /// The CUDA from which on cuGetProcAddress has five parameters.
+    const FIVE_PARAMETERS: c_int = 12_000;
+    if code != SUCCESS || name.is_null() || out.is_null() {
+        return;
+    }
+    // SAFETY: by our contract.
+    let (name, found) = unsafe { (CStr::from_ptr(name).to_bytes(), *out) };
+    let suffixes: [&[u8]; 3] = match flags & PER_THREAD != 0 {
+        _ if name == b"cuGetProcAddress" && version < FIVE_PARAMETERS => [b"", b"", b""],
+        true => [b"_ptsz", b"_v2", b""],
+        false => [b"_v2", b"", b""],
+    };
+    let hook = suffixes
+        .into_iter()
+        .find_map(|suffix| hook_of(&[name, suffix].concat()));
+    if let (Some(hook), false) = (hook, found.is_null()) {
+        // SAFETY: by our contract.
+        unsafe { out.write(hook) };
+    }
+}
+
+/// What our dlsym gives for a name; null: what libc's gives. Leaves libc's in
+/// [`real::DLSYM`] before it returns.
+unsafe extern "C" fn dlsym_hook(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let null = core::ptr::null_mut();
+    let Some(dlsym) = real::find_dlsym() else {
+        // Without libc's there is nothing to jump to, and no way to say so.
+        std::process::abort();
+    };
+    if name.is_null() {
+        return null;
+    }
+    // SAFETY: dlsym takes a C string.
+    let text = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if !text.starts_with(b"cu") || !Config::get().active() {
+        return null;
+    }
+    let Some(hook) = hook_of(text) else {
+        return null;
+    };
+    // Only where it would be CUDA's. These two ask on behalf of a caller whom we
+    // would hide; the linker's order gives them ours without us.
+    if handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT {
+        return null;
+    }
+    // SAFETY: the caller's arguments.
+    match unsafe { dlsym(handle, name) }.is_null() {
+        true => null,
+        false => hook,
+    }
+}
+
+/// Stands before libc's dlsym. What is not for us jumps on, so that libc sees the
+/// caller's own return address, by which it knows what RTLD_NEXT means.
+#[cfg(target_arch = "x86_64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {hook}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: ret",
+        hook = sym dlsym_hook,
+        real = sym real::DLSYM,
+    )
+}
+
+/// The same.
+#[cfg(target_arch = "aarch64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "stp x0, x1, [sp, #16]",
+        "bl {hook}",
+        "mov x9, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbnz x9, 2f",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        "2: mov x0, x9",
+        "ret",
+        hook = sym dlsym_hook,
+        real = sym real::DLSYM,
+    )
+}

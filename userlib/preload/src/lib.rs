@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! `LD_PRELOAD` library for unmodified CUDA programs, PyTorch among them (the
+//! runtime of `DeepUM` §3.1):
+//!
+//! - device memory becomes managed memory (`memory.rs`), so that a program may use
+//!   more than the GPU has;
+//! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
+//!   execution ID, which the driver is told in the order of the stream, just before
+//!   the kernel (`announce.rs`).
+//!
+//! It works on the driver API: CUDA's runtime, cuBLAS and cuDNN, linked statically
+//! or not, get its functions with dlsym and cuGetProcAddress, and `interpose.rs`
+//! stands in both.
+//!
+//! Environment variables: `config.rs`.
+
+#[cfg_attr(test, allow(dead_code))]
+mod announce;
+mod config;
+#[cfg_attr(test, allow(dead_code))]
+mod hooks;
+#[cfg(not(test))]
+mod interpose;
+mod kernels;
+#[cfg_attr(test, allow(dead_code))]
+mod memory;
+#[cfg_attr(test, allow(dead_code))]
+mod real;

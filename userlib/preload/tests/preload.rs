@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A program that knows nothing of the preload, under it, on the stub libraries.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use harness::{cc, cdylib, have_cc, source, stub, tmp};
+
+/// What happened, by section, and what was said on stderr.
+struct Run {
+    sections: HashMap<String, Vec<String>>,
+    said: String,
+}
+
+impl Run {
+    fn of(&self, section: &str) -> Vec<&str> {
+        self.sections[section].iter().map(String::as_str).collect()
+    }
+}
+
+/// Runs the program; each with a log of its own.
+fn run(driver: &str, set: &[(&str, &str)]) -> Run {
+    static BUILT: std::sync::Once = std::sync::Once::new();
+    let folder = tmp("cuda");
+    let program = tmp("preload-program");
+    BUILT.call_once(|| {
+        stub("cuda", "-DSTUB");
+        let runtime = folder.join("libcudart.so.12");
+        let soname = "-Wl,-soname,libcudart.so.12";
+        cc(
+            &runtime,
+            &["-shared", "-fPIC", soname, &source("stub_cudart.c"), "-ldl"],
+        );
+        let search = format!("-L{}", folder.display());
+        let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1", "-ldl"];
+        let mut args = vec![&*search];
+        let source = source("preload_program.c");
+        args.push(&source);
+        args.extend(libraries);
+        cc(&program, &args);
+    });
+    let library = cdylib("uvmrust-preload", false);
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let log = tmp(&format!("preload-{number}.log"));
+    let _ = std::fs::remove_file(&log);
+    let preload = [&library, &folder.join("libcuda.so.1")];
+    let done = Command::new(&program)
+        .env("LD_PRELOAD", std::env::join_paths(preload).unwrap())
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("STUB_UVM", driver)
+        .env("STUB_LOG", &log)
+        .env("UVMRUST_FD", "900")
+        .envs(set.iter().copied())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let mut sections: HashMap<String, Vec<String>> = HashMap::new();
+    let mut now = String::new();
+    for line in std::fs::read_to_string(&log).unwrap().lines() {
+        if let Some(name) = line.strip_prefix("# ") {
+            name.clone_into(&mut now);
+        }
+        let list = sections.entry(now.clone()).or_default();
+        if !line.starts_with('#') {
+            list.push(line.to_owned());
+        }
+    }
+    assert!(sections.contains_key("end"));
+    Run {
+        sections,
+        said: String::from_utf8_lossy(&done.stderr).into_owned(),
+    }
+}
+
+/// The ID announced just before each kernel of a section; fails if one is not.
+fn ids(run: &Run, section: &str) -> Vec<String> {
+    let lines = run.of(section);
+    assert!(
+        !lines.is_empty() && lines.len().is_multiple_of(2),
+        "{section}: {lines:?}"
+    );
+    lines
+        .chunks(2)
+        .map(|pair| {
+            assert!(pair[1].starts_with("kernel "), "{section}: {lines:?}");
+            let id = pair[0].strip_prefix("announce ").unwrap();
+            id.strip_suffix(" gpu 0").unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn launches_are_announced_in_the_order_of_the_stream() {
+    if !have_cc() {
+        return;
+    }
+    let run = run("ours", &[]);
+    let same = ids(&run, "same");
+    assert_eq!(same.len(), 2);
+    assert_eq!(same[0], same[1]);
+    let mut different = ids(&run, "different");
+    assert_eq!(different.len(), 4);
+    different.push(same[0].clone());
+    let count = different.len();
+    different.sort();
+    different.dedup();
+    assert_eq!(different.len(), count);
+    // By the driver's functions, linked and by dlsym, the same kernel has the same ID.
+    assert_eq!(ids(&run, "driver"), [same[0].clone(), same[0].clone()]);
+    let graphs = ids(&run, "graph");
+    assert_eq!(graphs[0], graphs[1]);
+    assert_ne!(graphs[1], graphs[2]);
+    assert_eq!(run.of("capture"), ["kernel add"]);
+    // The same handle names another kernel after an unload.
+    let lines = run.of("unload");
+    assert_eq!(
+        (lines[0], lines[2], lines.len()),
+        ("unload", "kernel sub", 3)
+    );
+    assert!(lines[1].starts_with("announce ") && !lines[1].contains(&same[0]));
+    assert_eq!(run.said, "");
+}
+
+#[test]
+fn arguments_can_be_left_out() {
+    if !have_cc() {
+        return;
+    }
+    let run = run("ours", &[("UVMRUST_ARGS", "0")]);
+    let (same, different) = (ids(&run, "same"), ids(&run, "different"));
+    assert_ne!(different[0], same[0]);
+    assert_eq!(different[1..3], [same[0].clone(), same[0].clone()]);
+    assert_ne!(different[3], same[0]);
+}
+
+#[test]
+fn large_memory_is_managed_and_freed_as_such() {
+    if !have_cc() {
+        return;
+    }
+    let managed = run("ours", &[]);
+    let expected = [
+        "managed 4194304",
+        "device 65536",
+        "managed 4194304",
+        "managed 4194304",
+    ];
+    assert_eq!(managed.of("memory"), expected);
+    let expected = [
+        "free managed",
+        "free managed",
+        "free device",
+        "free managed",
+    ];
+    assert_eq!(managed.of("free"), expected);
+    let all = run("ours", &[("UVMRUST_MANAGED_MIN", "64K")]);
+    assert!(!all
+        .of("memory")
+        .iter()
+        .any(|line| line.starts_with("device")));
+}
+
+#[test]
+fn parts_are_turned_off() {
+    if !have_cc() {
+        return;
+    }
+    for set in [&[("UVMRUST_MANAGED", "0")], &[("UVMRUST_PRELOAD", "0")]] {
+        let run = run("ours", set);
+        assert!(run
+            .of("memory")
+            .iter()
+            .all(|line| line.starts_with("device")));
+        assert!(run.of("free").iter().all(|line| *line == "free device"));
+    }
+    for name in ["UVMRUST_ANNOUNCE", "UVMRUST_PRELOAD"] {
+        let run = run("ours", &[(name, "0")]);
+        assert_eq!(run.of("same"), ["kernel add", "kernel add"]);
+        assert_eq!(run.said, "");
+    }
+}
+
+#[test]
+fn a_driver_without_execution_ids_is_told_of_once_and_left_alone() {
+    if !have_cc() {
+        return;
+    }
+    for driver in ["native", "old"] {
+        let run = run(driver, &[]);
+        assert_eq!(run.of("same"), ["kernel add", "kernel add"]);
+        assert_eq!(run.of("graph").len(), 3);
+        assert_eq!(run.said.matches("takes no execution IDs").count(), 1);
+        assert_eq!(run.of("memory")[0], "managed 4194304");
+    }
+}
+
+#[test]
+fn dlsym_is_as_it_was_for_all_but_cuda() {
+    if !have_cc() {
+        return;
+    }
+    let (wrapper, program) = (tmp("libwrapper.so"), tmp("next"));
+    let source = source("next.c");
+    let fno = "-fno-builtin";
+    cc(
+        &wrapper,
+        &["-DWRAPPER", fno, "-shared", "-fPIC", &source, "-ldl"],
+    );
+    cc(&program, &[fno, &source, wrapper.to_str().unwrap(), "-ldl"]);
+    let done = Command::new(&program)
+        .env("LD_PRELOAD", cdylib("uvmrust-preload", false))
+        .status()
+        .unwrap();
+    assert_eq!(done.code(), Some(0));
+}
+
+/// Else it would stand before libuvmrust in a program that uses both.
+#[test]
+fn only_cudas_names_are_exported() {
+    let library = cdylib("uvmrust-preload", false);
+    let Ok(done) = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(library)
+        .output()
+    else {
+        return eprintln!("skipped: no nm");
+    };
+    let symbols = String::from_utf8(done.stdout).unwrap();
+    let names: Vec<_> = symbols
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .collect();
+    assert!(names.contains(&"dlsym") && names.contains(&"cuLaunchKernel"));
+    assert!(
+        names
+            .iter()
+            .all(|name| *name == "dlsym" || name.starts_with("cu")),
+        "{names:?}"
+    );
+}

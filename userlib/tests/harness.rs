@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Building C programs and the stub library, for the tests of each crate here.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The repository.
+pub fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A file of this crate's tests.
+pub fn tmp(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Whether there is a C compiler; says so if not.
+pub fn have_cc() -> bool {
+    let have = Command::new("cc").arg("--version").output().is_ok();
+    if !have {
+        eprintln!("skipped: no C compiler");
+    }
+    have
+}
+
+/// Compiles and links.
+pub fn cc(out: &Path, args: &[&str]) {
+    let done = Command::new("cc")
+        .args(["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-parameter"])
+        .arg("-I")
+        .arg(top().join("include/uapi"))
+        .arg("-I")
+        .arg(top().join("userlib/c/include"))
+        .args(args)
+        .arg("-o")
+        .arg(out)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// A source file of `userlib/tests`.
+pub fn source(name: &str) -> String {
+    let path = top().join("userlib/tests").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// libcuda.so.1 in a folder of its own.
+pub fn stub(folder: &str, flag: &str) -> PathBuf {
+    let dir = tmp(folder);
+    std::fs::create_dir_all(&dir).unwrap();
+    let library = dir.join("libcuda.so.1");
+    let source = source("stub_cuda.c");
+    cc(
+        &library,
+        &[
+            flag,
+            "-shared",
+            "-fPIC",
+            "-Wl,-Bsymbolic,-soname,libcuda.so.1",
+            &source,
+        ],
+    );
+    library
+}
+
+/// The shared library of a crate of this workspace, built here.
+pub fn cdylib(package: &str, release: bool) -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .current_dir(top())
+        .args(["build", "--quiet", "-p", package])
+        .args(release.then_some("--release"))
+        .output()
+        .unwrap();
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    // target/tmp is beside the folder of the profile.
+    let folder = tmp(if release { "../release" } else { "../debug" });
+    let library = folder.join(format!("lib{}.so", package.replace('-', "_")));
+    assert!(library.exists(), "{library:?}");
+    library
+}

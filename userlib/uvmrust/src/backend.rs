@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Which driver discards for this process, and the calls that it does at once.
+//!
+//! The choice is made at the first call and kept. It is one atomic word, so the hot
+//! path takes no lock and allocates nothing; [`Uvm::probing`] only keeps two
+//! threads from looking at the same time. "There is no UVM yet", before CUDA is
+//! initialised, is not kept.
+
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::cuda::{self, check, Cuda};
+use crate::fd;
+use crate::sys::{Linux, Sys};
+use crate::uapi::{self, Announce, DiscardBatch, Migrate, NativeDiscard, Version};
+use crate::{Error, Place, Range, Result};
+
+/// Who discards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Backend {
+    /// Nobody: no UVM in this process (yet), or a driver without discard.
+    None = 0,
+    /// uvm-rust's driver, `UVM_RUST_DISCARD_BATCH`.
+    UvmRust = 1,
+    /// NVIDIA's driver from 580 on, `UVM_DISCARD`.
+    Native = 2,
+    /// CUDA 13, `cuMemDiscardBatchAsync`.
+    Cuda = 3,
+}
+
+/// The two kinds of discard (`uvm-discard` paper, §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// UvmDiscard: unmapped at once; the next write is kept, without more ado.
+    Eager,
+    /// UvmDiscardLazy: cheaper; must be prefetched before it is used again.
+    /// CUDA has no such discard and takes it for eager, which gives more.
+    Lazy,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Ranges done. Where this is less than all, it is the index of the one that
+    /// failed; CUDA fails or does a group of up to 64 as a whole.
+    pub done: usize,
+    /// Whether the driver counted ([`Backend::UvmRust`] does); else the next three
+    /// are 0.
+    pub counted: bool,
+    /// 2 MiB blocks of which all that was asked for is discarded.
+    pub blocks_discarded: u64,
+    /// Blocks left as they were.
+    pub blocks_skipped: u64,
+    /// Blocks discarded in part.
+    pub blocks_partial: u64,
+}
+
+/// Ranges that do not fit pages, and those for CUDA, are worked on in groups of so
+/// many, on the stack.
+const GROUP: usize = 64;
+
+/// Backend and descriptor in one word: see [`Choice::pack`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    backend: Backend,
+    fd: i32,
+}
+
+impl Choice {
+    const UNKNOWN: u64 = 0;
+
+    fn pack(self) -> u64 {
+        (self.fd as u32 as u64) << 32 | (self.backend as u64 + 1)
+    }
+
+    fn unpack(word: u64) -> Option<Self> {
+        let backend = match word as u32 {
+            1 => Backend::None,
+            2 => Backend::UvmRust,
+            3 => Backend::Native,
+            4 => Backend::Cuda,
+            _ => return None,
+        };
+        Some(Self {
+            backend,
+            fd: (word >> 32) as u32 as i32,
+        })
+    }
+}
+
+/// Discards, prefetches and announces for one process. All calls may be made by any
+/// threads at the same time.
+#[derive(Debug)]
+pub struct Uvm<S = Linux> {
+    pub(crate) sys: S,
+    /// A descriptor given by the program, or -1.
+    given: AtomicI32,
+    /// UVM's major number as found last, or 0. Written before `choice`.
+    major: AtomicU64,
+    /// [`Choice::pack`], or [`Choice::UNKNOWN`].
+    choice: AtomicU64,
+    /// Descriptor for announcements: 0 unknown, 1 none, else it + 2.
+    announcer: AtomicU64,
+    /// First error of a discard that ran in a stream, or 0.
+    pub(crate) stream_error: AtomicI32,
+    /// Held while looking for a backend.
+    probing: Mutex<()>,
+}
+
+/// The one of this process, as C uses it.
+static PROCESS: Uvm = Uvm::new(Linux::new());
+
+impl Uvm {
+    /// The one of this process. It finds UVM's file descriptor itself: the one that
+    /// CUDA has opened, or, if set, that of the environment variable `UVMRUST_FD`.
+    pub fn process() -> &'static Self {
+        static ENVIRONMENT: std::sync::Once = std::sync::Once::new();
+        ENVIRONMENT.call_once(|| {
+            let fd = std::env::var("UVMRUST_FD")
+                .ok()
+                .and_then(|fd| fd.parse().ok());
+            PROCESS.use_fd(fd);
+        });
+        &PROCESS
+    }
+}
+
+impl<S: Sys> Uvm<S> {
+    /// On another system than this process's own.
+    pub const fn new(sys: S) -> Self {
+        Self {
+            sys,
+            given: AtomicI32::new(-1),
+            major: AtomicU64::new(0),
+            choice: AtomicU64::new(Choice::UNKNOWN),
+            announcer: AtomicU64::new(0),
+            stream_error: AtomicI32::new(0),
+            probing: Mutex::new(()),
+        }
+    }
+
+    /// Uses this descriptor of /dev/nvidia-uvm from now on, `None`: finds one. It
+    /// must stay open.
+    pub fn use_fd(&self, fd: Option<i32>) {
+        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.given.store(fd.unwrap_or(-1), Relaxed);
+        self.choice.store(Choice::UNKNOWN, Relaxed);
+        self.announcer.store(0, Relaxed);
+    }
+
+    /// Who would discard now.
+    pub fn backend(&self) -> Backend {
+        self.choice().map_or(Backend::None, |choice| choice.backend)
+    }
+
+    /// Discards the whole pages of one range.
+    ///
+    /// # Safety
+    /// Nothing reads the range before it is written again, or copes with zeros and
+    /// older values; no reference to it is live; and after [`Mode::Lazy`], it is
+    /// prefetched before it is next accessed.
+    pub unsafe fn discard(&self, range: Range, mode: Mode) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.discard_batch(&[range], mode, &mut Outcome::default()) }
+    }
+
+    /// Discards the whole pages of several ranges. Stops at the first that fails;
+    /// `outcome` tells how far it came, and is filled in either way.
+    ///
+    /// # Safety
+    /// As for [`Uvm::discard`], for each range.
+    pub unsafe fn discard_batch(
+        &self,
+        ranges: &[Range],
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        *outcome = Outcome::default();
+        let choice = self.choice()?;
+        let flags = match mode {
+            Mode::Eager => uapi::DISCARD_EAGER,
+            Mode::Lazy => 0,
+        };
+        match choice.backend {
+            Backend::None => Err(Error::NotSupported),
+            Backend::UvmRust => self.batch_uvm_rust(choice.fd, ranges, flags, outcome),
+            Backend::Native => self.batch_native(choice.fd, ranges, flags, outcome),
+            Backend::Cuda => self.batch_cuda(ranges, outcome),
+        }
+        .inspect_err(|error| self.doubt(*error))
+    }
+
+    /// Brings all pages that a range touches to `place`, and makes memory that was
+    /// lazily discarded usable again. Returns when it is done.
+    ///
+    /// Needs no driver with discard, only UVM (found as for discard) or CUDA.
+    pub fn prefetch(&self, range: Range, place: Place) -> Result<()> {
+        let range = range.grown()?;
+        if range.length == 0 {
+            return Ok(());
+        }
+        match self.uvm_fd() {
+            Some(fd) => self.migrate(fd, range, place),
+            None => {
+                let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
+                let device = ordinal(cuda, place)?;
+                // SAFETY: the per-thread stream is always there.
+                unsafe {
+                    cuda.prefetch(range.base, range.length, device, cuda::STREAM_PER_THREAD)?;
+                    cuda.synchronize(cuda::STREAM_PER_THREAD)
+                }
+            }
+        }
+    }
+
+    /// Discards a range and prepares it at `place` for being written: cheaper than
+    /// either alone where the data would otherwise be copied. The memory is usable
+    /// when this returns. Pages that the range covers in part are prefetched with
+    /// their contents.
+    ///
+    /// # Safety
+    /// As for [`Uvm::discard`], without the need for another prefetch, unless this
+    /// fails.
+    pub unsafe fn discard_and_prefetch(&self, range: Range, place: Place) -> Result<()> {
+        // SAFETY: the same contract, and the prefetch follows.
+        unsafe { self.discard(range, Mode::Lazy)? };
+        self.prefetch(range, place)
+    }
+
+    /// Whether the driver takes execution IDs. `None`: no UVM in this process yet.
+    pub fn can_announce(&self) -> Option<bool> {
+        if self.announcer.load(Relaxed) == 0 {
+            self.probe_announcer();
+        }
+        match self.announcer.load(Relaxed) {
+            0 => None,
+            1 => Some(false),
+            _ => Some(true),
+        }
+    }
+
+    /// Says that the kernel of this execution ID (not 0) runs next on a GPU.
+    pub fn announce(&self, gpu_uuid: [u8; 16], exec_id: u64) -> Result<()> {
+        if self.can_announce() != Some(true) {
+            return Err(Error::NotSupported);
+        }
+        let fd = (self.announcer.load(Relaxed) as i64 - 2) as i32;
+        if fd < 0 || !self.usable(fd) {
+            self.announcer.store(0, Relaxed);
+            return Err(Error::NotSupported);
+        }
+        let mut params = Announce {
+            size: size_of::<Announce>() as u32,
+            flags: 0,
+            gpu_uuid,
+            exec_id,
+        };
+        self.call(fd, uapi::ANNOUNCE, &mut params)
+            .map_err(Error::from_errno)
+    }
+
+    /// The choice, made now if it was not or no longer holds.
+    fn choice(&self) -> Result<Choice> {
+        let known = Choice::unpack(self.choice.load(Relaxed));
+        match known {
+            Some(choice) if choice.fd < 0 || self.usable(choice.fd) => Ok(choice),
+            _ => self.probe(),
+        }
+    }
+
+    /// Whether the number still names UVM. One that the program gave is trusted.
+    fn usable(&self, fd: i32) -> bool {
+        fd == self.given.load(Relaxed) || fd::is_uvm(&self.sys, fd, self.major.load(Relaxed) as u32)
+    }
+
+    /// After an error that another descriptor might not give: looks again next time.
+    fn doubt(&self, error: Error) {
+        if error == Error::NotSupported {
+            let known = Choice::unpack(self.choice.load(Relaxed));
+            if known.is_some_and(|choice| choice.backend != Backend::None) {
+                self.choice.store(Choice::UNKNOWN, Relaxed);
+            }
+        }
+    }
+
+    fn probe(&self) -> Result<Choice> {
+        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, any) = self.find(|fd| self.backend_of(fd));
+        let mut choice = found.unwrap_or(Choice {
+            backend: Backend::None,
+            fd: -1,
+        });
+        if choice.backend == Backend::None && self.sys.cuda().is_some_and(Cuda::can_discard) {
+            choice.backend = Backend::Cuda;
+        }
+        // Without UVM, CUDA may be about to open it: look again next time.
+        let word = if any { choice.pack() } else { Choice::UNKNOWN };
+        self.choice.store(word, Relaxed);
+        Ok(choice)
+    }
+
+    /// Shows `accept` the given descriptor, or all that are there.
+    fn find<T>(&self, mut accept: impl FnMut(i32) -> Option<T>) -> (Option<T>, bool) {
+        let given = self.given.load(Relaxed);
+        if given >= 0 {
+            return (accept(given), true);
+        }
+        let Some(major) = self.sys.uvm_major() else {
+            return (None, false);
+        };
+        self.major.store(major.into(), Relaxed);
+        fd::find(&self.sys, major, accept)
+    }
+
+    /// What the driver behind an initialised descriptor can do, none of it included:
+    /// then it is good for prefetches. The questions change nothing.
+    fn backend_of(&self, fd: i32) -> Option<Choice> {
+        if self.features(fd) & uapi::FEATURE_DISCARD != 0 {
+            // A batch of nothing fails only where UVM is not initialised.
+            let mut nothing = batch(&[], 0);
+            if self.call(fd, uapi::DISCARD_BATCH, &mut nothing).is_ok() {
+                return Some(Choice {
+                    backend: Backend::UvmRust,
+                    fd,
+                });
+            }
+        }
+        // An empty range with flags that do not exist is refused by who knows the
+        // call, and by another error where UVM is not initialised.
+        let mut refused = NativeDiscard {
+            flags: u64::MAX,
+            ..NativeDiscard::default()
+        };
+        let known = self.call(fd, uapi::UVM_DISCARD, &mut refused).is_ok();
+        let backend = match refused.status {
+            uapi::NV_ERR_INVALID_ARGUMENT | uapi::NV_ERR_INVALID_ADDRESS if known => {
+                Backend::Native
+            }
+            uapi::NV_ERR_ILLEGAL_ACTION if known => return None,
+            _ => Backend::None,
+        };
+        // Every driver migrates, and refuses an empty range once it is initialised.
+        let mut nothing = Migrate::default();
+        let migrates = self.call(fd, uapi::UVM_MIGRATE, &mut nothing).is_ok();
+        (migrates && nothing.status == uapi::NV_ERR_INVALID_ADDRESS)
+            .then_some(Choice { backend, fd })
+    }
+
+    fn features(&self, fd: i32) -> u64 {
+        let mut version = Version {
+            size: size_of::<Version>() as u32,
+            ..Version::default()
+        };
+        match self.call(fd, uapi::GET_VERSION, &mut version) {
+            Ok(()) => version.features,
+            Err(_) => 0,
+        }
+    }
+
+    fn probe_announcer(&self) {
+        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, any) = self.find(|fd| {
+            if self.features(fd) & uapi::FEATURE_EXEC_ID == 0 {
+                return None;
+            }
+            // No GPU has the UUID 0; where UVM is not initialised the error differs.
+            let mut nobody = Announce {
+                size: size_of::<Announce>() as u32,
+                exec_id: 1,
+                ..Announce::default()
+            };
+            let answer = self.call(fd, uapi::ANNOUNCE, &mut nobody);
+            (answer == Err(libc::ENODEV)).then_some(fd)
+        });
+        let word = match found {
+            Some(fd) => fd as u64 + 2,
+            None => any.into(),
+        };
+        self.announcer.store(word, Relaxed);
+    }
+
+    /// A descriptor for NVIDIA's own calls.
+    fn uvm_fd(&self) -> Option<i32> {
+        let choice = self.choice().ok()?;
+        (choice.fd >= 0).then_some(choice.fd)
+    }
+
+    fn migrate(&self, fd: i32, range: Range, place: Place) -> Result<()> {
+        let mut params = Migrate {
+            base: range.base,
+            length: range.length,
+            destination: match place {
+                Place::Host => uapi::CPU_UUID,
+                Place::Gpu(uuid) => uuid,
+            },
+            numa_node: -1,
+            ..Migrate::default()
+        };
+        self.native(fd, uapi::UVM_MIGRATE, &mut params, |p| p.status)
+    }
+
+    fn batch_uvm_rust(
+        &self,
+        fd: i32,
+        ranges: &[Range],
+        flags: u32,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        outcome.counted = true;
+        let one_call = |ranges: &[Range], outcome: &mut Outcome| {
+            let mut params = batch(ranges, flags);
+            let result = self.call(fd, uapi::DISCARD_BATCH, &mut params);
+            outcome.done += params.first_failed as usize;
+            outcome.blocks_discarded += params.blocks_discarded;
+            outcome.blocks_skipped += params.blocks_skipped;
+            outcome.blocks_partial += params.blocks_partial;
+            result.map_err(Error::from_errno)
+        };
+        if ranges.iter().all(|range| range.fits()) {
+            return ranges
+                .chunks(uapi::DISCARD_MAX_RANGES)
+                .try_for_each(|some| one_call(some, outcome));
+        }
+        in_groups(ranges, outcome, |group, outcome| {
+            let before = outcome.done;
+            let result = one_call(group, outcome);
+            let done = outcome.done - before;
+            outcome.done = before;
+            (done, result)
+        })
+    }
+
+    fn batch_native(
+        &self,
+        fd: i32,
+        ranges: &[Range],
+        flags: u32,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        for range in ranges {
+            let range = range.shrunk()?;
+            if range.length != 0 {
+                let mut params = NativeDiscard {
+                    base: range.base,
+                    length: range.length,
+                    flags: flags.into(),
+                    status: 0,
+                };
+                self.native(fd, uapi::UVM_DISCARD, &mut params, |p| p.status)?;
+            }
+            outcome.done += 1;
+        }
+        Ok(())
+    }
+
+    fn batch_cuda(&self, ranges: &[Range], outcome: &mut Outcome) -> Result<()> {
+        // SAFETY: the per-thread stream is always there.
+        unsafe {
+            self.cuda_discard(ranges, cuda::STREAM_PER_THREAD, outcome)?;
+            let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
+            cuda.synchronize(cuda::STREAM_PER_THREAD)
+        }
+    }
+
+    /// # Safety
+    /// As for [`Cuda::prefetch`].
+    pub(crate) unsafe fn cuda_discard(
+        &self,
+        ranges: &[Range],
+        stream: cuda::Stream,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
+        let call = cuda.mem_discard_batch.ok_or(Error::NotSupported)?;
+        // It does not take the legacy default stream. The thread's own waits for
+        // that one, and that one for it, so the order is the same.
+        let stream = match stream.is_null() || stream == cuda::STREAM_LEGACY {
+            true => cuda::STREAM_PER_THREAD,
+            false => stream,
+        };
+        in_groups(ranges, outcome, |group, _| {
+            let (mut bases, mut sizes) = ([0; GROUP], [0; GROUP]);
+            for (i, range) in group.iter().enumerate() {
+                bases[i] = range.base;
+                sizes[i] = range.length as usize;
+            }
+            // SAFETY: both arrays hold at least `group.len()` elements; CUDA checks
+            // the ranges; the stream by our contract.
+            let code = unsafe {
+                call(
+                    bases.as_mut_ptr(),
+                    sizes.as_mut_ptr(),
+                    group.len(),
+                    0,
+                    stream,
+                )
+            };
+            (if code == 0 { group.len() } else { 0 }, check(code))
+        })
+    }
+
+    /// One of NVIDIA's calls, again while the driver is busy.
+    fn native<T>(
+        &self,
+        fd: i32,
+        nr: u32,
+        params: &mut T,
+        status: impl Fn(&T) -> u32,
+    ) -> Result<()> {
+        loop {
+            // An unknown number and a closed file are the same to the caller.
+            self.call(fd, nr, params).map_err(|errno| match errno {
+                libc::EINVAL => Error::NotSupported,
+                errno => Error::from_errno(errno),
+            })?;
+            match status(params) {
+                uapi::NV_ERR_BUSY_RETRY => std::thread::yield_now(),
+                other => return Error::check_status(other),
+            }
+        }
+    }
+
+    fn call<T>(&self, fd: i32, nr: u32, params: &mut T) -> core::result::Result<(), i32> {
+        // SAFETY: callers pass the structure of `nr`. What it points to is an array
+        // of ranges that outlives the call, and is only read.
+        unsafe { self.sys.ioctl(fd, nr, (params as *mut T).cast::<c_void>()) }
+    }
+}
+
+/// CUDA's number of a place.
+pub(crate) fn ordinal(cuda: &Cuda, place: Place) -> Result<i32> {
+    match place {
+        Place::Host => Ok(cuda::DEVICE_CPU),
+        Place::Gpu(uuid) => cuda.ordinal(&uuid),
+    }
+}
+
+fn batch(ranges: &[Range], flags: u32) -> DiscardBatch {
+    DiscardBatch {
+        size: size_of::<DiscardBatch>() as u32,
+        flags,
+        ranges: ranges.as_ptr() as u64,
+        range_count: ranges.len() as u32,
+        range_size: size_of::<Range>() as u32,
+        ..DiscardBatch::default()
+    }
+}
+
+/// Shrinks ranges to pages, leaves out what then is empty, and does the rest in
+/// groups. `work` gives how many of its group are done.
+fn in_groups(
+    ranges: &[Range],
+    outcome: &mut Outcome,
+    mut work: impl FnMut(&[Range], &mut Outcome) -> (usize, Result<()>),
+) -> Result<()> {
+    let mut group = [Range::default(); GROUP];
+    // Where each of the group stands in `ranges`.
+    let mut index = [0; GROUP];
+    let mut filled = 0;
+    let mut bad = Ok(());
+    let mut flush = |group: &[Range], index: &[usize], outcome: &mut Outcome| -> Result<()> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        let (done, result) = work(group, outcome);
+        if let (Err(_), Some(&at)) = (&result, index.get(done)) {
+            outcome.done = at;
+        }
+        result
+    };
+    let mut seen = ranges.len();
+    for (i, range) in ranges.iter().enumerate() {
+        match range.shrunk() {
+            Ok(range) if range.length == 0 => continue,
+            Ok(range) => {
+                group[filled] = range;
+                index[filled] = i;
+                filled += 1;
+            }
+            Err(error) => {
+                bad = Err(error);
+                seen = i;
+                break;
+            }
+        }
+        if filled == GROUP {
+            flush(&group, &index, outcome)?;
+            filled = 0;
+        }
+    }
+    flush(&group[..filled], &index[..filled], outcome)?;
+    outcome.done = seen;
+    bad
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Against a system made up here: file descriptors, drivers, no CUDA. (CUDA and
+//! streams: `tests/programs.rs`, in processes with a stub library.)
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::sys::Chardev;
+
+const MAJOR: u32 = 511;
+const PAGE: u64 = 4096;
+const MIB2: u64 = 2 << 20;
+
+/// What is behind a file descriptor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum File {
+    /// Not UVM.
+    Other,
+    /// UVM before UVM_INITIALIZE.
+    Fresh,
+    /// NVIDIA's before 580.
+    Old,
+    /// NVIDIA's from 580 on.
+    Native,
+    /// Ours.
+    Ours,
+    /// Ours with discard turned off.
+    OursOff,
+}
+
+#[derive(Default)]
+struct Fake {
+    files: Mutex<BTreeMap<i32, File>>,
+    /// Fails the range with this base, with this errno or status.
+    fail: Mutex<Option<(u64, i32, u32)>>,
+    /// (base, length, flags) of every range discarded, and calls made.
+    log: Mutex<Vec<(u64, u64, u64)>>,
+    calls: Mutex<Vec<(i32, u32)>>,
+    migrated: Mutex<Vec<(u64, u64, [u8; 16])>>,
+    busy: Mutex<u32>,
+}
+
+impl Fake {
+    fn with(files: &[(i32, File)]) -> Uvm<Self> {
+        let fake = Self::default();
+        *fake.files.lock().unwrap() = files.iter().copied().collect();
+        Uvm::new(fake)
+    }
+
+    fn discard_one(
+        &self,
+        base: u64,
+        length: u64,
+        flags: u64,
+    ) -> std::result::Result<(), (i32, u32)> {
+        if let Some((bad, errno, status)) = *self.fail.lock().unwrap() {
+            if bad == base {
+                return Err((errno, status));
+            }
+        }
+        self.log.lock().unwrap().push((base, length, flags));
+        Ok(())
+    }
+
+    fn batch(&self, params: &mut DiscardBatch) -> std::result::Result<(), i32> {
+        assert_eq!(params.size, 56);
+        assert_eq!(params.range_size, 16);
+        for i in 0..params.range_count {
+            let at = params.ranges as *const Range;
+            // SAFETY: the caller's array has `range_count` elements.
+            let range = unsafe { *at.add(i as usize) };
+            assert!(range.base % PAGE == 0 && range.length % PAGE == 0 && range.length > 0);
+            params.first_failed = i;
+            self.discard_one(range.base, range.length, params.flags.into())
+                .map_err(|e| e.0)?;
+            params.blocks_discarded += range.length / MIB2;
+            params.blocks_partial += (range.length % MIB2 != 0) as u64;
+        }
+        params.first_failed = params.range_count;
+        Ok(())
+    }
+}
+
+impl Sys for Fake {
+    unsafe fn ioctl(&self, fd: i32, nr: u32, arg: *mut c_void) -> std::result::Result<(), i32> {
+        use File::*;
+        self.calls.lock().unwrap().push((fd, nr));
+        let file = self
+            .files
+            .lock()
+            .unwrap()
+            .get(&fd)
+            .copied()
+            .unwrap_or(Other);
+        match (nr, file) {
+            (_, Other) => panic!("ioctl {nr:#x} on a file that is not UVM"),
+            (uapi::GET_VERSION, Ours | Fresh | OursOff) => {
+                // SAFETY: the structure of this number.
+                let params = unsafe { &mut *arg.cast::<Version>() };
+                params.features = match file {
+                    OursOff => 1,
+                    _ => 1 | uapi::FEATURE_DISCARD | uapi::FEATURE_EXEC_ID,
+                };
+                Ok(())
+            }
+            // SAFETY: the structure of this number.
+            (uapi::DISCARD_BATCH, Ours) => self.batch(unsafe { &mut *arg.cast() }),
+            (uapi::DISCARD_BATCH | uapi::ANNOUNCE, Fresh) => Err(libc::EPERM),
+            (uapi::ANNOUNCE, Ours) => {
+                // SAFETY: the structure of this number.
+                let params = unsafe { &*arg.cast::<Announce>() };
+                match params.gpu_uuid {
+                    [7, ..] => Ok(()),
+                    _ => Err(libc::ENODEV),
+                }
+            }
+            (uapi::UVM_DISCARD, Native | Ours | OursOff | Fresh) => {
+                // SAFETY: the structure of this number.
+                let params = unsafe { &mut *arg.cast::<NativeDiscard>() };
+                params.status = match file {
+                    Fresh => uapi::NV_ERR_ILLEGAL_ACTION,
+                    OursOff => uapi::NV_ERR_NOT_SUPPORTED,
+                    _ if params.flags > 1 => uapi::NV_ERR_INVALID_ARGUMENT,
+                    _ => self
+                        .discard_one(params.base, params.length, params.flags)
+                        .map_or_else(|e| e.1, |()| 0),
+                };
+                Ok(())
+            }
+            (uapi::UVM_MIGRATE, _) => {
+                // SAFETY: the structure of this number.
+                let params = unsafe { &mut *arg.cast::<Migrate>() };
+                if params.length == 0 || file == Fresh {
+                    params.status = match file {
+                        Fresh => uapi::NV_ERR_ILLEGAL_ACTION,
+                        _ => uapi::NV_ERR_INVALID_ADDRESS,
+                    };
+                    return Ok(());
+                }
+                let mut busy = self.busy.lock().unwrap();
+                params.status = if *busy > 0 {
+                    uapi::NV_ERR_BUSY_RETRY
+                } else {
+                    0
+                };
+                *busy = busy.saturating_sub(1);
+                let moved = (params.base, params.length, params.destination);
+                self.migrated.lock().unwrap().push(moved);
+                Ok(())
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn chardev(&self, fd: i32) -> Option<Chardev> {
+        let major = match *self.files.lock().unwrap().get(&fd)? {
+            File::Other => 1,
+            _ => MAJOR,
+        };
+        Some(Chardev { major, minor: 0 })
+    }
+
+    fn each_fd(&self, visit: &mut dyn FnMut(i32) -> bool) {
+        let fds: Vec<_> = self.files.lock().unwrap().keys().copied().collect();
+        fds.into_iter().all(visit);
+    }
+
+    fn uvm_major(&self) -> Option<u32> {
+        Some(MAJOR)
+    }
+
+    fn cuda(&self) -> Option<&Cuda> {
+        None
+    }
+}
+
+fn range(base: u64, length: u64) -> Range {
+    Range { base, length }
+}
+
+fn discard(uvm: &Uvm<Fake>, r: Range, mode: Mode) -> Result<()> {
+    // SAFETY: the fake touches no memory.
+    unsafe { uvm.discard(r, mode) }
+}
+
+fn discard_batch(uvm: &Uvm<Fake>, r: &[Range], mode: Mode) -> (Result<()>, Outcome) {
+    let mut outcome = Outcome::default();
+    // SAFETY: the fake touches no memory.
+    (unsafe { uvm.discard_batch(r, mode, &mut outcome) }, outcome)
+}
+
+#[test]
+fn finds_the_initialised_descriptor_among_others() {
+    use File::*;
+    let uvm = Fake::with(&[(0, Other), (3, Fresh), (5, Other), (9, Ours)]);
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    assert_eq!(discard(&uvm, range(MIB2, MIB2), Mode::Eager), Ok(()));
+    assert_eq!(*uvm.sys.log.lock().unwrap(), [(MIB2, MIB2, 1)]);
+    let uvm = Fake::with(&[(3, Fresh), (4, Native)]);
+    assert_eq!(uvm.backend(), Backend::Native);
+    assert_eq!(discard(&uvm, range(MIB2, MIB2), Mode::Lazy), Ok(()));
+    assert_eq!(*uvm.sys.log.lock().unwrap(), [(MIB2, MIB2, 0)]);
+}
+
+#[test]
+fn says_not_supported_where_nobody_can_and_asks_once() {
+    use File::*;
+    for file in [Old, OursOff] {
+        let uvm = Fake::with(&[(3, file)]);
+        assert_eq!(
+            discard(&uvm, range(MIB2, MIB2), Mode::Eager),
+            Err(Error::NotSupported)
+        );
+        let asked = uvm.sys.calls.lock().unwrap().len();
+        assert_eq!(
+            discard(&uvm, range(MIB2, MIB2), Mode::Lazy),
+            Err(Error::NotSupported)
+        );
+        assert_eq!(uvm.sys.calls.lock().unwrap().len(), asked, "{file:?}");
+        assert!(uvm.sys.log.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn uvm_may_come_later_and_go_and_change_its_number() {
+    let uvm = Fake::with(&[(0, File::Other)]);
+    assert_eq!(uvm.backend(), Backend::None);
+    uvm.sys.files.lock().unwrap().insert(7, File::Ours);
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    // CUDA closes it, the number is taken by another file: it is not touched.
+    uvm.sys.files.lock().unwrap().insert(7, File::Other);
+    assert_eq!(
+        discard(&uvm, range(MIB2, MIB2), Mode::Eager),
+        Err(Error::NotSupported)
+    );
+    uvm.sys.files.lock().unwrap().insert(8, File::Native);
+    assert_eq!(discard(&uvm, range(MIB2, MIB2), Mode::Eager), Ok(()));
+    // The same number, not initialised any more: noticed by the error.
+    uvm.sys.files.lock().unwrap().insert(8, File::Fresh);
+    uvm.sys.files.lock().unwrap().insert(9, File::Ours);
+    assert_eq!(
+        discard(&uvm, range(MIB2, MIB2), Mode::Eager),
+        Err(Error::NotSupported)
+    );
+    assert_eq!(discard(&uvm, range(MIB2, MIB2), Mode::Eager), Ok(()));
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+}
+
+#[test]
+fn a_given_descriptor_is_used_as_it_is() {
+    let uvm = Fake::with(&[(3, File::Ours), (4, File::Native)]);
+    uvm.use_fd(Some(4));
+    assert_eq!(uvm.backend(), Backend::Native);
+    uvm.use_fd(None);
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+}
+
+#[test]
+fn a_batch_is_one_call_and_is_counted() {
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    uvm.backend();
+    uvm.sys.calls.lock().unwrap().clear();
+    let ranges: Vec<_> = (1..=1000)
+        .map(|i| range(i * 4 * MIB2, MIB2 + PAGE))
+        .collect();
+    let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+    assert_eq!(result, Ok(()));
+    assert_eq!(uvm.sys.calls.lock().unwrap().len(), 1);
+    let expected = Outcome {
+        done: 1000,
+        counted: true,
+        blocks_discarded: 1000,
+        blocks_skipped: 0,
+        blocks_partial: 1000,
+    };
+    assert_eq!(outcome, expected);
+}
+
+#[test]
+fn ranges_are_cut_to_pages_and_empty_ones_left_out() {
+    for file in [File::Ours, File::Native] {
+        let uvm = Fake::with(&[(3, file)]);
+        let ranges = [
+            range(PAGE + 1, 2 * PAGE),
+            range(5, 6),
+            range(0, 0),
+            range(9 * PAGE, PAGE),
+        ];
+        let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
+        assert_eq!((result, outcome.done), (Ok(()), 4));
+        let log = uvm.sys.log.lock().unwrap();
+        assert_eq!(*log, [(2 * PAGE, PAGE, 1), (9 * PAGE, PAGE, 1)], "{file:?}");
+    }
+}
+
+#[test]
+fn a_failed_range_is_named_whatever_the_path() {
+    for file in [File::Ours, File::Native] {
+        for ragged in [0, 1] {
+            for bad in [0, 63, 64, 100, 129] {
+                let uvm = Fake::with(&[(3, file)]);
+                // An empty range in front of each shifts the indices.
+                let ranges: Vec<_> = (0..130)
+                    .map(|i| match i % 2 {
+                        1 if ragged == 1 => range(1, 2),
+                        _ => range((i + 1) * MIB2, MIB2),
+                    })
+                    .collect();
+                let bad = if ragged == 1 { bad & !1 } else { bad };
+                let base = ranges[bad].base;
+                *uvm.sys.fail.lock().unwrap() =
+                    Some((base, libc::ENXIO, uapi::NV_ERR_INVALID_ADDRESS));
+                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
+                assert_eq!(result, Err(Error::NotManaged), "{file:?} {bad}");
+                assert_eq!(outcome.done, bad, "{file:?} ragged {ragged}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_range_beyond_the_address_space_stops_the_batch() {
+    for file in [File::Ours, File::Native] {
+        let uvm = Fake::with(&[(3, file)]);
+        let ranges = [
+            range(MIB2, MIB2),
+            range(u64::MAX - 1, 2),
+            range(4 * MIB2, MIB2),
+        ];
+        let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
+        assert_eq!((result, outcome.done), (Err(Error::Invalid), 1), "{file:?}");
+        assert_eq!(uvm.sys.log.lock().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn prefetch_takes_all_touched_pages_and_waits_while_busy() {
+    // Also on a driver without discard.
+    for file in [File::Ours, File::Native] {
+        let uvm = Fake::with(&[(3, file)]);
+        *uvm.sys.busy.lock().unwrap() = 2;
+        assert_eq!(
+            uvm.prefetch(range(PAGE + 1, PAGE), Place::Gpu([9; 16])),
+            Ok(())
+        );
+        let migrated = uvm.sys.migrated.lock().unwrap();
+        assert_eq!(*migrated, [(PAGE, 2 * PAGE, [9; 16]); 3]);
+    }
+}
+
+#[test]
+fn prefetch_works_on_a_driver_without_discard() {
+    let uvm = Fake::with(&[(3, File::Old)]);
+    assert_eq!(uvm.prefetch(range(PAGE, PAGE), Place::Host), Ok(()));
+    assert_eq!(
+        *uvm.sys.migrated.lock().unwrap(),
+        [(PAGE, PAGE, uapi::CPU_UUID)]
+    );
+}
+
+#[test]
+fn announcements_need_the_feature_and_a_gpu() {
+    let uvm = Fake::with(&[(0, File::Other)]);
+    assert_eq!(uvm.can_announce(), None);
+    uvm.sys.files.lock().unwrap().insert(3, File::Fresh);
+    uvm.sys.files.lock().unwrap().insert(4, File::Ours);
+    assert_eq!(uvm.can_announce(), Some(true));
+    assert_eq!(uvm.announce([7; 16], 42), Ok(()));
+    assert_eq!(uvm.announce([8; 16], 42), Err(Error::NoDevice));
+    uvm.sys.files.lock().unwrap().insert(4, File::Other);
+    assert_eq!(uvm.announce([7; 16], 42), Err(Error::NotSupported));
+    let uvm = Fake::with(&[(3, File::Native)]);
+    assert_eq!(uvm.can_announce(), Some(false));
+    assert_eq!(uvm.announce([7; 16], 42), Err(Error::NotSupported));
+}
+
+struct Buffer(Range);
+
+// SAFETY: there is no memory.
+unsafe impl crate::Managed for Buffer {
+    fn range(&self) -> Range {
+        self.0
+    }
+}
+
+#[test]
+fn owners_discard_safely() {
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    let mut buffer = Buffer(range(MIB2, MIB2));
+    assert_eq!(crate::discard(&uvm, &mut buffer), Ok(()));
+    let lazy = crate::discard_lazy(&uvm, buffer).ok().unwrap();
+    let buffer = lazy.prefetch(&uvm, Place::Gpu([1; 16])).ok().unwrap();
+    assert_eq!(
+        *uvm.sys.log.lock().unwrap(),
+        [(MIB2, MIB2, 1), (MIB2, MIB2, 0)]
+    );
+    // Not to be had back without a prefetch after a failure half-way.
+    *uvm.sys.fail.lock().unwrap() = Some((MIB2, libc::ENOMEM, 0));
+    let before = uvm.sys.migrated.lock().unwrap().len();
+    let (_buffer, error) = crate::discard_lazy(&uvm, buffer).err().unwrap();
+    assert_eq!(error, Error::NoMemory);
+    assert_eq!(uvm.sys.migrated.lock().unwrap().len(), before + 1);
+}
+
+#[test]
+fn threads_find_the_same_backend() {
+    let uvm = Fake::with(&[(3, File::Fresh), (4, File::Ours)]);
+    std::thread::scope(|scope| {
+        for t in 0..8 {
+            let uvm = &uvm;
+            scope.spawn(move || {
+                for i in 1..200 {
+                    let base = (t * 1000 + i) * MIB2;
+                    assert_eq!(discard(uvm, range(base, MIB2), Mode::Lazy), Ok(()));
+                }
+            });
+        }
+    });
+    assert_eq!(uvm.sys.log.lock().unwrap().len(), 8 * 199);
+}

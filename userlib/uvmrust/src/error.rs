@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What can go wrong, as one code for Rust and C.
+
+use core::ffi::CStr;
+
+use crate::uapi;
+
+/// Why a call failed. The numbers are those of `uvmrust.h` and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Error {
+    /// No driver in this process can discard. Going on without is safe.
+    NotSupported = -1,
+    /// A range goes over the end of the address space, a pointer is null, or a
+    /// flag is unknown.
+    Invalid = -2,
+    /// A range is not, as a whole, managed memory of this process.
+    NotManaged = -3,
+    /// Memory could not be had, by the driver or here.
+    NoMemory = -4,
+    /// CUDA is needed for this call, and this thread has no context.
+    NoContext = -5,
+    /// The GPU is not one that this process uses.
+    NoDevice = -6,
+    /// A fatal signal came.
+    Interrupted = -7,
+    /// The driver is in a state in which it does nothing any more, or gave an
+    /// error that this library does not know.
+    Driver = -8,
+}
+
+impl Error {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NotSupported,
+        Self::Invalid,
+        Self::NotManaged,
+        Self::NoMemory,
+        Self::NoContext,
+        Self::NoDevice,
+        Self::Interrupted,
+        Self::Driver,
+    ];
+
+    /// The code in C.
+    pub fn code(self) -> i32 {
+        self as i32
+    }
+
+    /// The error of a code in C.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|e| e.code() == code)
+    }
+
+    /// A sentence for people, which says what to do.
+    pub fn message(self) -> &'static CStr {
+        match self {
+            Self::NotSupported => {
+                c"no driver here can discard: load uvm-rust's nvidia-uvm, or NVIDIA's from 580 on"
+            }
+            Self::Invalid => c"bad argument: check the addresses, lengths and flags",
+            Self::NotManaged => {
+                c"not managed memory: use cudaMallocManaged, and do not free it before"
+            }
+            Self::NoMemory => c"out of memory",
+            Self::NoContext => c"no CUDA context in this thread: call cudaSetDevice first",
+            Self::NoDevice => c"no such GPU in use by this process: initialise CUDA on it first",
+            Self::Interrupted => c"interrupted by a fatal signal",
+            Self::Driver => c"the driver failed: see the kernel log",
+        }
+    }
+
+    /// The error for an errno of the calls of `uvm_rust_ioctl.h`.
+    pub(crate) fn from_errno(errno: i32) -> Self {
+        match errno {
+            libc::EOPNOTSUPP | libc::ENOTTY | libc::EPERM | libc::EBADF => Self::NotSupported,
+            libc::EINVAL | libc::E2BIG => Self::Invalid,
+            // The array is ours or the caller's; either way a bad pointer.
+            libc::EFAULT => Self::Invalid,
+            libc::ENXIO => Self::NotManaged,
+            libc::ENOMEM => Self::NoMemory,
+            libc::ENODEV => Self::NoDevice,
+            libc::EINTR => Self::Interrupted,
+            _ => Self::Driver,
+        }
+    }
+
+    /// The result of an rmStatus of NVIDIA's own calls.
+    pub(crate) fn check_status(status: u32) -> crate::Result<()> {
+        match status {
+            uapi::NV_OK => Ok(()),
+            uapi::NV_WARN_NOTHING_TO_DO => Err(Self::NotManaged),
+            uapi::NV_ERR_INVALID_ADDRESS | uapi::NV_WARN_MORE_PROCESSING_REQUIRED => {
+                Err(Self::NotManaged)
+            }
+            uapi::NV_ERR_INVALID_ARGUMENT | uapi::NV_ERR_OUT_OF_RANGE => Err(Self::Invalid),
+            uapi::NV_ERR_NO_MEMORY => Err(Self::NoMemory),
+            uapi::NV_ERR_INVALID_DEVICE => Err(Self::NoDevice),
+            uapi::NV_ERR_NOT_SUPPORTED | uapi::NV_ERR_ILLEGAL_ACTION => Err(Self::NotSupported),
+            uapi::NV_ERR_SIGNAL_PENDING => Err(Self::Interrupted),
+            _ => Err(Self::Driver),
+        }
+    }
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.message().to_str().unwrap_or("unknown error"))
+    }
+}
+
+impl std::error::Error for Error {}

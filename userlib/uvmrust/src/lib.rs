@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Discard of unified memory: tell the driver that nobody will read what stands in
+//! a buffer, and it neither copies it out when it evicts it nor in when it is used
+//! again (UvmDiscard, `uvm-discard` paper, §4).
+//!
+//! [`Uvm`] does the work, through whichever [`Backend`] this process has. On a
+//! driver with none, every discard says [`Error::NotSupported`] and changes
+//! nothing, so that a program can ignore it and go on.
+//!
+//! The calls on raw ranges are `unsafe`, since they change memory behind the
+//! compiler's back. Owners of managed buffers implement [`Managed`] once and then
+//! use the safe [`discard`] and [`discard_lazy`].
+//!
+//! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
+
+mod backend;
+pub mod cuda;
+mod error;
+mod fd;
+mod managed;
+mod ranges;
+mod stream;
+mod sys;
+pub mod uapi;
+
+pub use backend::{Backend, Mode, Outcome, Uvm};
+pub use error::Error;
+pub use managed::{discard, discard_lazy, Lazy, Managed};
+pub use ranges::Range;
+pub use sys::{Chardev, Linux, Sys};
+
+/// What a discard or prefetch gives.
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// Where to prefetch to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Host memory.
+    Host,
+    /// The GPU of this UUID.
+    Gpu([u8; 16]),
+}

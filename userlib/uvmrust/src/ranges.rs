@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Ranges of addresses, and how they are made to fit pages.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{Error, Result};
+
+/// A range of the address space, laid out as the ioctl takes it
+/// (`struct uvm_rust_discard_range`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Range {
+    /// The bytes that start at `base`.
+    pub fn new<T>(base: *const T, length: usize) -> Self {
+        Self {
+            base: base as u64,
+            length: length as u64,
+        }
+    }
+
+    /// The whole pages inside; length 0 if there are none.
+    pub fn shrunk(self) -> Result<Self> {
+        let mask = page_size() - 1;
+        let end = self.end()? & !mask;
+        let base = self.base.checked_add(mask).ok_or(Error::Invalid)? & !mask;
+        Ok(Self {
+            base,
+            length: end.saturating_sub(base),
+        })
+    }
+
+    /// All pages touched.
+    pub fn grown(self) -> Result<Self> {
+        let mask = page_size() - 1;
+        if self.length == 0 {
+            return Ok(self);
+        }
+        let end = self.end()?.checked_add(mask).ok_or(Error::Invalid)? & !mask;
+        let base = self.base & !mask;
+        Ok(Self {
+            base,
+            length: end - base,
+        })
+    }
+
+    /// Whether the ioctls take it as it is.
+    pub(crate) fn fits(self) -> bool {
+        self.length != 0
+            && self.base != 0
+            && (self.base | self.length) & (page_size() - 1) == 0
+            && self.end().is_ok()
+    }
+
+    fn end(self) -> Result<u64> {
+        self.base.checked_add(self.length).ok_or(Error::Invalid)
+    }
+}
+
+/// Bytes of a page of the host, a power of two.
+fn page_size() -> u64 {
+    static SIZE: AtomicU64 = AtomicU64::new(0);
+    match SIZE.load(Relaxed) {
+        0 => {
+            // SAFETY: always safe to call.
+            let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let size = u64::try_from(size)
+                .ok()
+                .filter(|s| s.is_power_of_two())
+                .unwrap_or(4096);
+            SIZE.store(size, Relaxed);
+            size
+        }
+        size => size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(base: u64, length: u64) -> Range {
+        Range { base, length }
+    }
+
+    #[test]
+    fn discard_takes_whole_pages_only_and_prefetch_all_touched() {
+        let p = page_size();
+        assert_eq!(range(p, 3 * p).shrunk(), Ok(range(p, 3 * p)));
+        assert_eq!(range(p + 1, 3 * p).shrunk(), Ok(range(2 * p, 2 * p)));
+        assert_eq!(range(p + 1, p - 1).shrunk().map(|r| r.length), Ok(0));
+        assert_eq!(range(p + 1, 3 * p).grown(), Ok(range(p, 4 * p)));
+        assert_eq!(range(p + 1, 0).grown().map(|r| r.length), Ok(0));
+    }
+
+    #[test]
+    fn the_end_of_the_address_space_is_no_panic() {
+        let p = page_size();
+        assert_eq!(range(u64::MAX, 1).shrunk(), Err(Error::Invalid));
+        assert_eq!(range(u64::MAX - 1, 1).shrunk(), Err(Error::Invalid));
+        assert_eq!(range(u64::MAX - p, p).grown(), Err(Error::Invalid));
+        assert_eq!(range(p, u64::MAX).grown(), Err(Error::Invalid));
+        assert!(!range(p, u64::MAX - p + 1).fits());
+        assert!(!range(0, p).fits() && !range(p, 0).fits() && range(p, p).fits());
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The ioctls of /dev/nvidia-uvm that are used here: ours as in
+//! `include/uapi/uvm_rust_ioctl.h` (checked against it by `tests/header.rs`), and
+//! NVIDIA's by number and layout, the same from driver 535 to 595.
+
+/// `UVM_RUST_GET_VERSION`.
+pub const GET_VERSION: u32 = 0x1000;
+/// `UVM_RUST_DISCARD_BATCH`.
+pub const DISCARD_BATCH: u32 = 0x1002;
+/// `UVM_RUST_ANNOUNCE`.
+pub const ANNOUNCE: u32 = 0x1003;
+/// NVIDIA's `UVM_MIGRATE`, the prefetch.
+pub const UVM_MIGRATE: u32 = 51;
+/// NVIDIA's `UVM_DISCARD`, in drivers from 580.65.06 on; and in ours.
+pub const UVM_DISCARD: u32 = 80;
+
+/// `UVM_RUST_FEATURE_DISCARD`.
+pub const FEATURE_DISCARD: u64 = 1 << 1;
+/// `UVM_RUST_FEATURE_EXEC_ID`.
+pub const FEATURE_EXEC_ID: u64 = 1 << 2;
+/// `UVM_RUST_DISCARD_EAGER`; of [`UVM_DISCARD`] the flag "unmap", of equal value.
+pub const DISCARD_EAGER: u32 = 1;
+/// `UVM_RUST_DISCARD_MAX_RANGES`.
+pub const DISCARD_MAX_RANGES: usize = 1 << 20;
+
+/// NVIDIA's status values, by their names there.
+#[allow(missing_docs)]
+mod status {
+    pub const NV_OK: u32 = 0;
+    pub const NV_ERR_BUSY_RETRY: u32 = 0x03;
+    pub const NV_ERR_ILLEGAL_ACTION: u32 = 0x16;
+    pub const NV_ERR_INVALID_ADDRESS: u32 = 0x1e;
+    pub const NV_ERR_INVALID_ARGUMENT: u32 = 0x1f;
+    pub const NV_ERR_INVALID_DEVICE: u32 = 0x26;
+    pub const NV_ERR_NO_MEMORY: u32 = 0x51;
+    pub const NV_ERR_NOT_SUPPORTED: u32 = 0x56;
+    pub const NV_ERR_OUT_OF_RANGE: u32 = 0x5b;
+    pub const NV_ERR_SIGNAL_PENDING: u32 = 0x64;
+    pub const NV_WARN_MORE_PROCESSING_REQUIRED: u32 = 0x10005;
+    pub const NV_WARN_NOTHING_TO_DO: u32 = 0x10006;
+}
+pub use status::*;
+
+/// The UUID by which UVM knows the host's processors.
+pub const CPU_UUID: [u8; 16] = [
+    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
+];
+
+/// `struct uvm_rust_version`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Version {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// Of the driver's interface.
+    pub version: u32,
+    /// `UVM_RUST_FEATURE_*`.
+    pub features: u64,
+}
+
+/// `struct uvm_rust_discard_batch`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiscardBatch {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// 0 or [`DISCARD_EAGER`].
+    pub flags: u32,
+    /// Address of the array of [`crate::Range`].
+    pub ranges: u64,
+    /// Its elements.
+    pub range_count: u32,
+    /// Bytes of one element.
+    pub range_size: u32,
+    /// Out: where the call stopped.
+    pub first_failed: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Out: blocks discarded.
+    pub blocks_discarded: u64,
+    /// Out: blocks left alone.
+    pub blocks_skipped: u64,
+    /// Out: blocks discarded in part.
+    pub blocks_partial: u64,
+}
+
+/// `struct uvm_rust_announce`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Announce {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// 0.
+    pub flags: u32,
+    /// The GPU.
+    pub gpu_uuid: [u8; 16],
+    /// The execution ID, not 0.
+    pub exec_id: u64,
+}
+
+/// Parameters of [`UVM_DISCARD`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NativeDiscard {
+    /// First byte, a multiple of the page size.
+    pub base: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+    /// 0 or [`DISCARD_EAGER`].
+    pub flags: u64,
+    /// Out: [`NV_OK`] or why not.
+    pub status: u32,
+}
+
+/// Parameters of [`UVM_MIGRATE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Migrate {
+    /// First byte, a multiple of the page size.
+    pub base: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+    /// Whereto.
+    pub destination: [u8; 16],
+    /// 0: return when it is done.
+    pub flags: u32,
+    /// 0: none.
+    pub semaphore: u64,
+    /// 0.
+    pub semaphore_payload: u32,
+    /// -1: any.
+    pub numa_node: i32,
+    /// Out: what user space must do itself, for memory that is not managed.
+    pub user_start: u64,
+    /// Out: its bytes.
+    pub user_length: u64,
+    /// Out: [`NV_OK`] or why not.
+    pub status: u32,
+}
