@@ -49,6 +49,8 @@ mod decide;
 mod service;
 
 pub use batch::Batch;
+// The driver uses a part of it; tests and uvmsim the rest.
+#[allow(unused_imports)]
 pub use decide::{
     flush_after_batch, goes_on, prefetch_faults, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch,
     ReplayPolicy,

@@ -30,7 +30,8 @@ impl ReplayPolicy {
     }
 }
 
-/// How much of the ring a flush discards.
+/// How much of the ring a flush discards. The names are upstream's.
+#[allow(clippy::enum_variant_names)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Flush {
