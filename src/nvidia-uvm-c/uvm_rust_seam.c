@@ -23,6 +23,7 @@
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_seam.h"
 
 static bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
@@ -234,21 +235,15 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 
 /* --- fault service and eviction --------------------------------------------- */
 
-void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
 NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block,
 				       uvm_gpu_t *gpu,
 				       uvm_gpu_chunk_t *root_chunk,
 				       uvm_tracker_t *tracker);
 
-void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
+void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
 {
-	uvm_replayable_fault_buffer_info_t *faults = &gpu->parent->fault_buffer_info.replayable;
-	NvU64 before = faults->stats.num_replays + faults->stats.num_replays_ack_all;
-
-	uvm_gpu_service_replayable_faults__c(gpu);
 	if (uvm_rust_gpu_state(gpu))
-		uvm_rust_note_replays(uvm_rust_gpu_state(gpu),
-				      faults->stats.num_replays + faults->stats.num_replays_ack_all - before);
+		uvm_rust_note_replays(uvm_rust_gpu_state(gpu), replays);
 }
 
 NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,

@@ -3,5 +3,6 @@
 //! Adapters: what the policies are attached to inside the driver.
 
 pub(crate) mod discard;
+pub(crate) mod fault;
 pub(crate) mod ioctl;
 pub(crate) mod stats;

@@ -34,6 +34,7 @@ pub(crate) mod bindings;
 mod discard;
 mod entry;
 mod evict;
+pub(crate) mod fault;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;

@@ -1,143 +1,146 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Replayable faults: what the service loop of a GPU decides.
+//! The replayable-fault service loop.
+//!
+//! A GPU writes an entry into its fault buffer, a ring, for each access that
+//! found no page, and stalls the access until the driver replays it. One call of
+//! [`Service::run`] works on what the ring holds:
 //!
 //! ```text
-//!   fetch     Coalescer::add, one fault at a time       drops duplicates as they come
-//!   order     order()                                   by address space, page, access
-//!   service   groups(), pages()                         a va_block at a time
-//!   replay    Service::batch_done, Service::finish      when the GPU tries again
-//!   throttle  PrefetchFaults::decide                    when prefetch faults are useless
+//!  fetch     ring -> records, duplicates coalesced           batch.rs
+//!  order     sort, coalesce across the batch, translate      batch.rs
+//!  service   per VA space: lock; per va_block: the machine   service.rs
+//!  replay    by the replay policy                            decide.rs
+//!  cancel    what no page can be found for                   cancel.rs
 //! ```
 //!
-//! Faults are records of 32 bytes in the caller's array; nothing here allocates.
-//! What upstream does in `uvm_gpu_replayable_faults.c` is named at each item.
+//! The loop acts only through [`Machine`]: in the driver that is a GPU with
+//! upstream's va_block code behind it, under `cargo test` a model of one. What a
+//! fault leads to (residency, copies, mappings) is the machine's.
 //!
-//! Locking: all of it belongs to the GPU's replayable-fault service lock.
+//! # Invariants
+//!
+//! Checked where [`Machine::CHECKS`] is set (debug and develop builds, tests).
+//!
+//! - **F-get**: an entry of the ring is read once, its valid bit cleared, and only
+//!   then GET moves past it; GET never passes PUT.
+//! - **F-order**: what the machine is given is sorted by VA space, address, and
+//!   falling access type, so that it can walk a va_block's faults forward.
+//! - **F-merge**: each entry read is either in that order or merged into one that
+//!   is, for the same instance pointer, subcontext and page, with an access no
+//!   less intrusive. An entry that is fatal by itself is never merged.
+//! - **F-replay**: once GET has moved, a replay follows before the call ends,
+//!   whatever happens in between: the faults behind those entries are stalled
+//!   until then.
+//! - **F-stale**: before a fault is cancelled, all earlier replays have ended, the
+//!   ring has been flushed, and the fault has come back, under the lock of its VA
+//!   space: what is cancelled cannot have been mended meanwhile.
+//! - **F-dead**: a fault whose channel is gone is stale; it is flushed, not
+//!   cancelled.
+//! - **F-lock**: every `enter` of a VA space is followed by one `leave`, before
+//!   another `enter`.
+//!
+//! Locking: none here. The caller owns the ring for the length of a call (in the
+//! driver, the GPU's replayable-fault service lock).
 
 mod batch;
-mod replay;
+mod cancel;
+mod decide;
+mod service;
 
-// A world takes what its adapter needs.
+pub use batch::Batch;
+// The driver uses a part of it; tests and uvmsim the rest.
 #[allow(unused_imports)]
-pub use batch::{
-    groups, order, pages, Coalescer, Group, Key, Last, Merge, Page, TooMany, MAX_BATCH,
+pub use decide::{
+    flush_after_batch, goes_on, prefetch_faults, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch,
+    ReplayPolicy,
 };
-#[allow(unused_imports)]
-pub use replay::{Limits, PrefetchFaults, Replay, ReplayPolicy, Service, Switch};
+pub use service::{Machine, Outcome, Served, Service, Translated};
 
-/// Size of a page; addresses of faults are multiples of it once in a batch.
-pub const PAGE_SIZE: u64 = 4096;
-
-/// How a fault accessed memory, the most intrusive last (`uvm_fault_access_type_t`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// Accesses, from the least to the most intrusive; upstream's numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Access {
-    /// A prefetch instruction: harmless if it fails.
-    #[default]
+    /// A prefetch: not replayed, never fatal.
     Prefetch = 0,
-    /// A read.
+    /// A load.
     Read = 1,
-    /// A write.
+    /// A store.
     Write = 2,
-    /// An atomic that need not be atomic to other processors.
+    /// An atomic that need not be one for the whole system.
     AtomicWeak = 3,
-    /// An atomic.
+    /// An atomic for the whole system.
     AtomicStrong = 4,
 }
 
-impl Access {
-    /// The access with upstream's number.
-    pub fn from_number(n: u8) -> Option<Self> {
-        Some(match n {
-            0 => Self::Prefetch,
-            1 => Self::Read,
-            2 => Self::Write,
-            3 => Self::AtomicWeak,
-            4 => Self::AtomicStrong,
-            _ => return None,
-        })
-    }
-
-    /// Its bit in [`Fault::accesses`].
-    pub fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
-/// A fault.
+/// A fault, or several that were coalesced. What the ring's entries become.
+///
+/// Its layout is that of `struct uvm_rust_fault`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Fault {
-    /// The virtual address, of 57 bits at most.
+pub struct Record {
+    /// First byte of the page, 4 KiB aligned at least.
     pub address: u64,
-    /// Whose address it is: any number that is the same for the same address space.
-    /// At fetch the instance pointer, after translation the va_space.
-    pub space: u64,
-    /// Faults that this one stands for, itself included; at least 1 unless filtered.
-    pub instances: u32,
-    /// For the caller: the place of the full record, for example.
-    pub tag: u32,
-    /// The µTLB that sent it.
+    /// Whose: a key of instance pointer and subcontext until the batch is
+    /// translated, the VA space from then on.
+    pub who: u64,
+    /// Number of the entry in the machine's fault cache that stands for all.
+    pub entry: u32,
+    /// How many entries of the ring this stands for.
+    pub instances: u16,
+    /// The µTLB that `entry` came from.
     pub utlb: u16,
-    /// How it accessed memory; of all instances, the most intrusive.
-    pub access: Access,
-    /// [`Access::bit`] of all instances.
+    /// The most intrusive access ([`Access`] as a number).
+    pub access: u8,
+    /// All accesses: bit n for access n.
     pub accesses: u8,
-    /// [`Fault::FATAL`] and others.
-    pub flags: u8,
+    /// Not 0 for a fault that no page can mend.
+    pub fatal: u8,
     /// 0.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 5],
 }
 
-const _: () = assert!(size_of::<Fault>() == 32);
+impl Record {
+    /// Address and access as one number: in its order, the more intrusive access
+    /// of a page comes first. The low bits of a page's address are free for it.
+    fn place(&self) -> u64 {
+        self.address | u64::from(7 - (self.access & 7))
+    }
 
-impl Fault {
-    /// Cannot be serviced. Never merged, since it must be cancelled on its own.
-    pub const FATAL: u8 = 1 << 0;
-    /// Another fault stands for it.
-    pub const FILTERED: u8 = 1 << 1;
-    /// Left alone for a while, as its page thrashes.
-    pub const THROTTLED: u8 = 1 << 2;
-    /// A prefetch of an address that is not mapped or not allowed.
-    pub const INVALID_PREFETCH: u8 = 1 << 3;
-
-    /// Whether one of `flags` is set.
-    pub fn is(&self, flags: u8) -> bool {
-        self.flags & flags != 0
+    /// Whether two faults may become one.
+    fn merges_with(&self, other: &Self) -> bool {
+        self.address == other.address
+            && self.who == other.who
+            && (self.fatal | other.fatal) == 0
+            && self.instances.checked_add(other.instances).is_some()
     }
 }
 
-/// What became of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Faults taken off the buffer.
-    pub faults: u32,
-    /// Those that needed no work: another on the same page came before in the order.
-    pub duplicates: u32,
-    /// Invalid prefetches.
-    pub invalid_prefetches: u32,
-    /// A page was throttled.
-    pub throttled: bool,
+/// What does not change while a GPU is in use, from upstream's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Entries of the ring.
+    pub ring: u32,
+    /// Most entries of a batch (`uvm_perf_fault_batch_count`), 1..=`ring`.
+    pub max_batch: u32,
+    /// µTLBs of the GPU.
+    pub utlbs: u32,
+    /// When replays are sent (`uvm_perf_fault_replay_policy`).
+    pub policy: ReplayPolicy,
+    /// Share of duplicates above which PUT is read again before a flush, in percent
+    /// (`uvm_perf_fault_replay_update_put_ratio`), 0..=100.
+    pub update_put_percent: u32,
+    /// Most batches of a call (`uvm_perf_fault_max_batches_per_service`).
+    pub max_batches: u32,
+    /// Most batches of a call that held throttled pages
+    /// (`uvm_perf_fault_max_throttle_per_service`).
+    pub max_throttled: u32,
+    /// Whether faults are coalesced (`uvm_perf_fault_coalesce`).
+    pub coalesce: bool,
+    /// Whether the GPU can cancel by address (Volta and later). If not, the
+    /// machine finds the µTLB to cancel (Pascal).
+    pub cancels_by_address: bool,
 }
 
-impl Summary {
-    /// Counts an ordered and serviced batch. Upstream counts while it services
-    /// (`update_batch_and_notify_fault`, `mark_fault_invalid_prefetch`,
-    /// `mark_fault_throttled`); the numbers are the same.
-    pub fn of(faults: &[Fault], order: &[Key]) -> Self {
-        let mut s = Self::default();
-        for page in pages(order) {
-            let (instances, _) = page.count(faults, order);
-            s.faults += instances;
-            s.duplicates += instances.saturating_sub(1);
-        }
-        for f in order.iter().filter_map(|k| faults.get(k.index())) {
-            s.throttled |= f.is(Fault::THROTTLED);
-            if f.is(Fault::INVALID_PREFETCH) {
-                s.invalid_prefetches += f.instances;
-            }
-        }
-        s
-    }
-}
+#[cfg(test)]
+mod tests;

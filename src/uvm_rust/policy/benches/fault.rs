@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Cost of a batch of faults from coalescing to the list of pages.
+//! Cost of a batch of faults from the ring to the order that va_blocks are serviced in.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use std::hint::black_box;
-use uvm_policy::fault::{groups, order, Access, Coalescer, Fault, Key, Last, Summary};
+use uvm_policy::fault::{Access, Batch, Record};
 
 /// A batch over 8 va_blocks and 64 µTLBs, of which `duplicates` % repeat a page.
-fn batch(n: u64, duplicates: u64) -> Vec<Fault> {
+fn batch(n: u64, duplicates: u64) -> Vec<Record> {
     let distinct = (n * (100 - duplicates) / 100).max(1);
     (0..n)
         .map(|i| {
             let x = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             let page = x % distinct;
-            Fault {
+            let access = if page % 3 == 0 {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            Record {
                 address: (page % 8) << 21 | (page / 8) << 12,
-                space: 1,
+                who: 1,
+                entry: i as u32,
+                instances: 1,
                 utlb: (x / 7 % 64) as u16,
-                access: if page % 3 == 0 {
-                    Access::Write
-                } else {
-                    Access::Read
-                },
-                ..Fault::default()
+                access: access as u8,
+                accesses: 1 << access as u8,
+                ..Record::default()
             }
         })
         .collect()
@@ -35,21 +39,16 @@ fn benches(c: &mut Criterion) {
     for n in [1, 16, 256] {
         for duplicates in [0, 50, 90] {
             let input = batch(n, duplicates);
-            let mut faults = vec![Fault::default(); input.len()];
-            let mut keys = vec![Key::default(); input.len()];
-            let mut utlbs = vec![Last::default(); 64];
-            let mut number = 0;
+            let mut batch = Batch::new(n as u32, 64).unwrap();
             group.throughput(Throughput::Elements(n));
             group.bench_function(format!("{n}/{duplicates}"), |b| {
                 b.iter(|| {
-                    number += 1;
-                    let mut c = Coalescer::new(&mut faults, &mut utlbs, number, true);
-                    for f in black_box(&input) {
-                        c.add(*f);
-                    }
-                    let order = order(&faults, &mut keys).unwrap();
-                    black_box(groups(order).count());
-                    Summary::of(&faults, order)
+                    batch.clear();
+                    batch.room().copy_from_slice(black_box(&input));
+                    batch.absorb(input.len(), true);
+                    batch.order(true);
+                    batch.translate(|_| Ok::<_, ()>(1)).unwrap();
+                    batch.records().len()
                 })
             });
         }

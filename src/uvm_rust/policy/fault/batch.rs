@@ -1,347 +1,250 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! From a stream of faults to groups of them: coalescing, order, va_blocks, pages.
+//! A batch of faults: coalesced as they are read, then put in order.
+//!
+//! All memory is had when the batch is made. Reading is one step per entry;
+//! ordering is O(n log n) by the sort of `core`, which allocates nothing and is
+//! done after one pass where the faults came in order.
 
-use super::{Access, Fault, PAGE_SIZE};
-use core::ops::Range;
+use super::Record;
+use crate::mem::{OutOfMemory, TryVec};
 
-/// Faults in a batch, at most: the order keeps their places in 16 bits.
-pub const MAX_BATCH: usize = 1 << 16;
-
-/// A batch of more than [`MAX_BATCH`] faults, or with too little room for its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
-
-/// The last fault of a µTLB. One for each, kept by the caller from batch to batch,
-/// at first [`Last::default`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Last {
-    /// The batch that `fault` belongs to; so that none need be cleared for the next.
-    batch: u64,
-    fault: u32,
-}
-
-/// What became of a fault that was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merge {
-    /// It stands for itself.
-    New,
-    /// The fault at this place stands for it.
-    Into(usize),
-    /// It stands for the fault at this place, and for those that that one stood for.
-    Replaces(usize),
-}
-
-/// Takes in the faults of a batch and drops duplicates on the way, in constant time
-/// for each: those on the page of the last fault of the same µTLB, and those on
-/// the page of the last fault of all, if they access it no more intrusively
-/// (`fetch_fault_buffer_try_merge_entry`). What it misses, the order finds.
-pub struct Coalescer<'a> {
-    faults: &'a mut [Fault],
-    utlbs: &'a mut [Last],
-    batch: u64,
+/// The faults of one batch.
+pub struct Batch {
+    /// As long as the ring; the first `len` are in use.
+    records: TryVec<Record>,
+    /// For each entry read, the entry that stands for it: itself, or one that it
+    /// was merged into, perhaps over several steps until [`Batch::settle`].
+    into: TryVec<u32>,
+    /// For each µTLB, a place in `records` that may hold its last fault. Never
+    /// cleared: a place is only believed if the record there matches.
+    last_of_utlb: TryVec<u32>,
     len: usize,
-    distinct: usize,
-    last: Option<usize>,
-    merges: bool,
+    /// Entries read.
+    entries: usize,
+    /// Whether all faults so far are of one instance pointer and subcontext.
+    single: bool,
 }
 
-impl<'a> Coalescer<'a> {
-    /// Fills `faults` with the batch number `batch`, which must never have been used
-    /// with these `utlbs` and not be 0. With `merges` false every fault stands for
-    /// itself (upstream's parameter `uvm_perf_fault_coalesce`, and cancel on Pascal).
-    pub fn new(faults: &'a mut [Fault], utlbs: &'a mut [Last], batch: u64, merges: bool) -> Self {
-        let room = faults.len().min(MAX_BATCH);
-        Self {
-            faults: &mut faults[..room],
-            utlbs,
-            batch,
+impl Batch {
+    /// For a ring of `ring` entries and a GPU with `utlbs` µTLBs.
+    pub fn new(ring: u32, utlbs: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            records: TryVec::filled(ring as usize, Record::default())?,
+            into: TryVec::filled(ring as usize, 0)?,
+            last_of_utlb: TryVec::filled(utlbs as usize, 0)?,
             len: 0,
-            distinct: 0,
-            last: None,
-            merges,
-        }
+            entries: 0,
+            single: true,
+        })
     }
 
-    /// Adds a fault, whose `instances`, `accesses` and filter flag are set here;
-    /// `None` if there is no room.
-    pub fn add(&mut self, mut fault: Fault) -> Option<Merge> {
-        let at = self.len;
-        if at == self.faults.len() {
-            return None;
-        }
-        fault.address &= !(PAGE_SIZE - 1);
-        fault.instances = 1;
-        fault.accesses = fault.access.bit();
-        fault.flags &= !Fault::FILTERED;
-        let merge = self.merge(&mut fault, at);
-        self.faults[at] = fault;
-        self.len += 1;
-        if merge == Merge::New {
-            self.distinct += 1;
-            self.last = Some(at);
-        }
-        Some(merge)
+    /// Forgets all faults.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.entries = 0;
+        self.single = true;
     }
 
-    /// Faults in the batch, filtered ones too.
-    pub fn len(&self) -> usize {
-        self.len
+    /// Entries read, coalesced ones included.
+    pub fn entries(&self) -> usize {
+        self.entries
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// Most entries it can hold.
+    pub fn capacity(&self) -> usize {
+        self.records.len()
     }
 
-    /// Faults that stand for themselves.
-    pub fn distinct(&self) -> usize {
-        self.distinct
+    /// The faults: in order after [`Batch::order`].
+    pub fn records(&self) -> &[Record] {
+        self.records.get(..self.len).unwrap_or(&[])
     }
 
-    fn merge(&mut self, fault: &mut Fault, at: usize) -> Merge {
-        let utlb = self.utlbs.get_mut(usize::from(fault.utlb));
-        let mine = utlb
-            .as_ref()
-            .filter(|u| u.batch == self.batch)
-            .map(|u| u.fault as usize);
-        let merge = if self.merges && !fault.is(Fault::FATAL) {
-            let on_page = |i: usize| {
-                let f = self.faults.get(i)?;
-                (f.address == fault.address && f.space == fault.space && !f.is(Fault::FATAL))
-                    .then_some((i, fault.access <= f.access))
+    /// For each entry read, the one that stands for it; after [`Batch::order`].
+    pub fn representatives(&self) -> &[u32] {
+        self.into.get(..self.entries).unwrap_or(&[])
+    }
+
+    /// Where the next entries go, before [`Batch::absorb`].
+    pub fn room(&mut self) -> &mut [Record] {
+        self.records.get_mut(self.len..).unwrap_or(&mut [])
+    }
+
+    /// Takes over the first `n` of [`Batch::room`], whose `entry` numbers go on
+    /// from the last one; merges those of a fault already there if `coalesce`.
+    ///
+    /// Two places are looked at, as upstream does: the last fault of the same µTLB
+    /// and the last fault of all. The rest is found by [`Batch::order`].
+    pub fn absorb(&mut self, n: usize, coalesce: bool) {
+        let from = self.len;
+        for at in from..from.saturating_add(n) {
+            let Some(record) = self.records.get(at).copied() else {
+                return;
             };
-            match (mine.and_then(on_page), self.last) {
-                (Some((i, true)), _) => Merge::Into(i),
-                (Some((i, false)), _) => Merge::Replaces(i),
-                (None, Some(last)) => match on_page(last) {
-                    Some((i, true)) => Merge::Into(i),
-                    _ => Merge::New,
-                },
-                (None, None) => Merge::New,
+            if let Some(into) = self.into.get_mut(self.entries) {
+                *into = record.entry;
             }
-        } else {
-            Merge::New
-        };
-        match merge {
-            Merge::New => {}
-            Merge::Into(i) => {
-                let leader = &mut self.faults[i];
-                leader.instances += 1;
-                leader.accesses |= fault.accesses;
-                fault.flags |= Fault::FILTERED;
-                fault.instances = 0;
-                return merge;
+            self.entries += 1;
+            if coalesce && record.fatal == 0 && self.merge(&record) {
+                continue;
             }
-            Merge::Replaces(i) => {
-                let old = &mut self.faults[i];
-                fault.instances += old.instances;
-                fault.accesses |= old.accesses;
-                old.flags |= Fault::FILTERED;
-                old.instances = 0;
-                if self.last == Some(i) {
-                    self.last = Some(at);
+            if let Some(previous) = self.len.checked_sub(1) {
+                let before = self.records.get(previous).map(|r| r.who);
+                self.single &= before == Some(record.who);
+            }
+            if let Some(last) = self.last_of_utlb.get_mut(usize::from(record.utlb)) {
+                *last = self.len as u32;
+            }
+            if let Some(slot) = self.records.get_mut(self.len) {
+                *slot = record;
+            }
+            self.len += 1;
+        }
+    }
+
+    fn merge(&mut self, record: &Record) -> bool {
+        let last_of_utlb = self.last_of_utlb.get(usize::from(record.utlb)).copied();
+        let last = self.len.checked_sub(1);
+        for place in [last, last_of_utlb.map(|p| p as usize)]
+            .into_iter()
+            .flatten()
+        {
+            if place >= self.len {
+                continue;
+            }
+            if let Some(to) = self.records.get_mut(place) {
+                if to.merges_with(record) {
+                    join(to, record, &mut self.into);
+                    return true;
                 }
             }
         }
-        if let Some(u) = utlb {
-            *u = Last {
-                batch: self.batch,
-                fault: at as u32,
+        false
+    }
+
+    /// Puts the faults in the order of whose, address, falling access, and merges
+    /// what is then side by side if `coalesce`.
+    pub fn order(&mut self, coalesce: bool) {
+        let Some(records) = self.records.get_mut(..self.len) else {
+            return;
+        };
+        if self.single {
+            records.sort_unstable_by_key(Record::place);
+        } else {
+            records.sort_unstable_by_key(|r| (r.who, r.place()));
+        }
+        if coalesce {
+            self.merge_neighbours();
+        }
+        self.settle();
+    }
+
+    fn merge_neighbours(&mut self) {
+        let mut kept = 0;
+        for at in 1..self.len {
+            let Some(record) = self.records.get(at).copied() else {
+                return;
             };
+            match self.records.get_mut(kept) {
+                Some(to) if to.merges_with(&record) => join(to, &record, &mut self.into),
+                _ => {
+                    kept += 1;
+                    if let Some(slot) = self.records.get_mut(kept) {
+                        *slot = record;
+                    }
+                }
+            }
         }
-        merge
+        self.len = self.len.min(kept + 1);
     }
-}
 
-/// A fault's place in the order of a batch: address space first, then page, then the
-/// most intrusive access, then arrival.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    space: u64,
-    /// From the top: page number (45 bits; GPUs' addresses have 57 bits at most),
-    /// access turned over (3 bits), place (16 bits).
-    rest: u64,
-}
-
-impl Key {
-    const INDEX_BITS: u32 = 16;
-    const ACCESS_BITS: u32 = 3;
-
-    fn new(fault: &Fault, index: usize) -> Self {
-        let access = Access::AtomicStrong as u64 - fault.access as u64;
-        let page = fault.address / PAGE_SIZE;
-        let rest = (page << Self::ACCESS_BITS | access) << Self::INDEX_BITS | index as u64;
-        Self {
-            space: fault.space,
-            rest,
+    /// Makes every entry point at what stands for it in one step. A way there has
+    /// at most one step for each kind of access, and one more.
+    fn settle(&mut self) {
+        if self.len == self.entries {
+            return;
         }
-    }
-
-    /// The place of the fault in the batch.
-    pub fn index(self) -> usize {
-        (self.rest & ((1 << Self::INDEX_BITS) - 1)) as usize
-    }
-
-    /// The virtual address of the page.
-    pub fn address(self) -> u64 {
-        (self.rest >> (Self::INDEX_BITS + Self::ACCESS_BITS)) * PAGE_SIZE
-    }
-
-    /// The address space.
-    pub fn space(self) -> u64 {
-        self.space
-    }
-
-    fn block(self) -> (u64, u64) {
-        (self.space, self.address() >> 21)
-    }
-
-    fn page(self) -> (u64, u64) {
-        (self.space, self.address())
-    }
-}
-
-/// Puts the unfiltered ones of `faults` in order, in `keys`, and returns the part
-/// of it that was filled. O(n log n) (`preprocess_fault_batch`).
-pub fn order<'a>(faults: &[Fault], keys: &'a mut [Key]) -> Result<&'a [Key], TooMany> {
-    if faults.len() > MAX_BATCH {
-        return Err(TooMany);
-    }
-    let mut n = 0usize;
-    let mut one_space = true;
-    let mut sorted = true;
-    for (i, fault) in faults
-        .iter()
-        .enumerate()
-        .filter(|(_, f)| !f.is(Fault::FILTERED))
-    {
-        let key = Key::new(fault, i);
-        if let Some(last) = n.checked_sub(1).and_then(|i| keys.get(i)) {
-            one_space &= last.space == key.space;
-            sorted &= *last <= key;
-        }
-        *keys.get_mut(n).ok_or(TooMany)? = key;
-        n += 1;
-    }
-    let keys = keys.get_mut(..n).ok_or(TooMany)?;
-    match (sorted, one_space) {
-        (true, _) => {}
-        (false, true) => heap_sort(keys, |a, b| a.rest < b.rest),
-        (false, false) => heap_sort(keys, |a, b| a < b),
-    }
-    Ok(keys)
-}
-
-/// Heap sort: in place and O(n log n) whatever the keys are. The quick sort of `core`
-/// calls itself, and 16 frames of it, which addresses of a program's choice might
-/// provoke in a batch of 256, nearly fill a kernel stack.
-fn heap_sort(keys: &mut [Key], less: impl Fn(&Key, &Key) -> bool) {
-    for at in (0..keys.len() / 2).rev() {
-        sift_down(keys, at, &less);
-    }
-    for end in (1..keys.len()).rev() {
-        keys.swap(0, end);
-        sift_down(&mut keys[..end], 0, &less);
-    }
-}
-
-/// Moves the key at `at` down to where no child is greater.
-fn sift_down(heap: &mut [Key], mut at: usize, less: impl Fn(&Key, &Key) -> bool) {
-    let Some(&key) = heap.get(at) else { return };
-    loop {
-        let mut child = 2 * at + 1;
-        if child + 1 < heap.len() {
-            child += usize::from(less(&heap[child], &heap[child + 1]));
-        }
-        match heap.get(child) {
-            Some(c) if less(&key, c) => heap[at] = *c,
-            _ => break,
-        }
-        at = child;
-    }
-    heap[at] = key;
-}
-
-/// Faults of one va_block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// The address space.
-    pub space: u64,
-    /// The address of the 2 MiB that hold the va_block.
-    pub block: u64,
-    /// Its part of the order.
-    pub keys: Range<usize>,
-}
-
-/// The va_blocks of an ordered batch, one after the other.
-pub fn groups(order: &[Key]) -> impl Iterator<Item = Group> + '_ {
-    let mut at = 0;
-    order
-        .chunk_by(|a, b| a.block() == b.block())
-        .filter_map(move |keys| {
-            let (space, block) = keys.first()?.block();
-            let from = at;
-            at += keys.len();
-            Some(Group {
-                space,
-                block: block << 21,
-                keys: from..at,
-            })
-        })
-}
-
-/// Faults of one page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// The address space.
-    pub space: u64,
-    /// The address.
-    pub address: u64,
-    /// The place in the batch of the most intrusive fault; of several, the first.
-    pub leader: usize,
-    /// Its part of the order.
-    pub keys: Range<usize>,
-}
-
-impl Page {
-    /// Its faults, those that were merged counted too, and [`Access::bit`] of all.
-    pub fn count(&self, faults: &[Fault], order: &[Key]) -> (u32, u8) {
-        let keys = order.get(self.keys.clone()).unwrap_or(&[]);
-        let mine = keys.iter().filter_map(|k| faults.get(k.index()));
-        mine.fold((0, 0), |(n, accesses), f| {
-            (n + f.instances, accesses | f.accesses)
-        })
-    }
-
-    /// Sets `flag` in all its faults: what is decided for one of them, throttling or
-    /// that a prefetch is invalid, holds for the page (`fault_entry_duplicate_flags`).
-    pub fn mark(&self, faults: &mut [Fault], order: &[Key], flag: u8) {
-        for key in order.get(self.keys.clone()).unwrap_or(&[]) {
-            if let Some(f) = faults.get_mut(key.index()) {
-                f.flags |= flag;
+        for entry in 0..self.entries {
+            let mut at = entry as u32;
+            while let Some(next) = self.into.get(at as usize).copied() {
+                if next == at {
+                    break;
+                }
+                at = next;
+            }
+            if let Some(into) = self.into.get_mut(entry) {
+                *into = at;
             }
         }
     }
+
+    /// Replaces instance pointers and subcontexts by VA spaces: calls `translate`
+    /// with an entry of each, in any order, and restores the order if need be.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `translate`; the batch is of no use then.
+    pub fn translate<E>(
+        &mut self,
+        mut translate: impl FnMut(u32) -> Result<u64, E>,
+    ) -> Result<(), E> {
+        let Some(records) = self.records.get_mut(..self.len) else {
+            return Ok(());
+        };
+        let mut rising = true;
+        let mut last: Option<(u64, u64)> = None;
+        for record in records.iter_mut() {
+            let space = match last {
+                Some((who, space)) if who == record.who => space,
+                _ => {
+                    let space = translate(record.entry)?;
+                    rising &= last.is_none_or(|(_, before)| before < space);
+                    last = Some((record.who, space));
+                    space
+                }
+            };
+            record.who = space;
+        }
+        if !rising {
+            records.sort_unstable_by_key(|r| (r.who, r.place()));
+        }
+        Ok(())
+    }
+
+    /// Whether F-order and F-merge hold (after [`Batch::translate`]).
+    pub fn is_sound(&self) -> bool {
+        let records = self.records();
+        let ordered = records.is_sorted_by_key(|r| (r.who, r.place()));
+        let instances: usize = records.iter().map(|r| usize::from(r.instances)).sum();
+        let merged = self
+            .representatives()
+            .iter()
+            .zip(0..)
+            .filter(|(r, i)| *r != i)
+            .count();
+        ordered
+            && instances == self.entries
+            && records.len() + merged == self.entries
+            && records
+                .iter()
+                .all(|r| r.accesses.checked_ilog2() == Some(u32::from(r.access)))
+    }
 }
 
-/// The pages of an ordered batch, one after the other.
-pub fn pages(order: &[Key]) -> impl Iterator<Item = Page> + '_ {
-    let mut at = 0;
-    order
-        .chunk_by(|a, b| a.page() == b.page())
-        .filter_map(move |keys| {
-            let leader = *keys.first()?;
-            let from = at;
-            at += keys.len();
-            Some(Page {
-                space: leader.space,
-                address: leader.address(),
-                leader: leader.index(),
-                keys: from..at,
-            })
-        })
+/// Merges `from` into `to`; the one with the more intrusive access stands for both.
+fn join(to: &mut Record, from: &Record, into: &mut [u32]) {
+    let (stands, gone) = if from.access > to.access {
+        (from, to.entry)
+    } else {
+        (&*to, from.entry)
+    };
+    if let Some(slot) = into.get_mut(gone as usize) {
+        *slot = stands.entry;
+    }
+    *to = Record {
+        instances: to.instances.saturating_add(from.instances),
+        accesses: to.accesses | from.accesses,
+        ..*stands
+    };
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,32 +4,34 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uvm_policy::fault::{groups, order, pages, Access, Coalescer, Fault, Key, Last, Summary};
+use uvm_policy::fault::{Batch, Record};
 
 fuzz_target!(|data: &[u8]| {
-    let record = |c: &[u8]| Fault {
-        address: u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], 0, 0]),
-        space: u64::from(c[6]),
+    let record = |(i, c): (usize, &[u8])| Record {
+        address: u64::from_le_bytes([0, c[0] & 0xf0, c[1], c[2], c[3], c[4], c[5], 0]),
+        who: u64::from(c[6]),
+        entry: i as u32,
+        instances: 1,
         utlb: u16::from(c[7]),
-        access: Access::from_number(c[8] % 5).unwrap_or_default(),
-        flags: c[9],
-        instances: u32::from(c[9]),
-        ..Fault::default()
+        access: c[8] % 5,
+        accesses: 1 << (c[8] % 5),
+        fatal: u8::from(c[9] == 0),
+        ..Record::default()
     };
-    let input: Vec<Fault> = data.chunks_exact(10).map(record).collect();
-    let mut faults = vec![Fault::default(); input.len()];
-    let mut utlbs = [Last::default(); 100];
-    let merges = data.len() % 2 == 0;
-    let mut c = Coalescer::new(&mut faults, &mut utlbs, 1, merges);
-    for f in &input {
-        assert!(c.add(*f).is_some());
+    let input: Vec<Record> = data.chunks_exact(10).enumerate().map(record).collect();
+    let coalesce = data.len() % 2 == 0;
+    let mut batch = Batch::new(input.len() as u32, 100).expect("memory");
+    for part in input.chunks(data.len() % 7 + 1) {
+        batch.room()[..part.len()].copy_from_slice(part);
+        batch.absorb(part.len(), coalesce);
     }
-    let distinct = c.distinct();
-    let mut keys = vec![Key::default(); distinct];
-    let order = order(&faults, &mut keys).expect("room for all");
-    assert_eq!(order.len(), distinct);
-    assert!(order.windows(2).all(|w| w[0] < w[1]));
-    assert_eq!(groups(order).map(|g| g.keys.len()).sum::<usize>(), distinct);
-    assert_eq!(pages(order).map(|p| p.keys.len()).sum::<usize>(), distinct);
-    assert_eq!(Summary::of(&faults, order).faults as usize, input.len());
+    batch.order(coalesce);
+    batch.translate(|entry| Ok::<_, ()>(input[entry as usize].who / 2)).expect("no error");
+    assert!(batch.is_sound());
+    assert_eq!(batch.entries(), input.len());
+    for (entry, by) in batch.representatives().iter().enumerate() {
+        assert_eq!(batch.representatives()[*by as usize], *by);
+        assert_eq!(input[*by as usize].address, input[entry].address);
+        assert!(coalesce || *by as usize == entry);
+    }
 });

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The C side of the replayable-fault service loop in Rust: its statics are
+ * reached by including upstream's file, which Kbuild then does not compile on
+ * its own. What calls what, and under which lock, is in uvm_rust_ffi.h.
+ */
+#include "uvm_common.h"
+#include "uvm_gpu.h"
+#include "uvm_gpu_replayable_faults.h"
+#include "uvm_tools.h"
+
+/*
+ * Each replay that belongs to a batch is announced to the tools exactly once, in
+ * either loop: count it there. Upstream's own count needs debug procfs.
+ */
+static void count_replay(uvm_gpu_t *gpu);
+#define uvm_tools_broadcast_replay(gpu, push, batch_id, client_type)			\
+	do {										\
+		count_replay(gpu);							\
+		uvm_tools_broadcast_replay(gpu, push, batch_id, client_type);		\
+	} while (0)
+
+/* Replaced below; their C bodies. See Kbuild for the same with other files. */
+void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
+NV_STATUS uvm_parent_gpu_fault_buffer_init__c(uvm_parent_gpu_t *parent_gpu);
+void uvm_parent_gpu_fault_buffer_deinit__c(uvm_parent_gpu_t *parent_gpu);
+#define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
+#define uvm_parent_gpu_fault_buffer_init	uvm_parent_gpu_fault_buffer_init__c
+#define uvm_parent_gpu_fault_buffer_deinit	uvm_parent_gpu_fault_buffer_deinit__c
+#include "uvm_gpu_replayable_faults.c"
+#undef uvm_gpu_service_replayable_faults
+#undef uvm_parent_gpu_fault_buffer_init
+#undef uvm_parent_gpu_fault_buffer_deinit
+
+#include "uvm_rust_ffi.h"
+#include "uvm_rust_seam.h"
+
+static bool uvm_rust_fault = true;
+module_param(uvm_rust_fault, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)");
+
+/*
+ * Of each parent GPU, by its index. @loop is written where no fault can be
+ * serviced, by the two functions below; @replays under the service lock.
+ */
+static struct {
+	void *loop;
+	__u64 replays;
+} services[UVM_PARENT_ID_MAX_GPUS];
+
+/* One call of the loop. On the stack of the bottom half, which holds the service lock. */
+struct uvm_seam_fault {
+	uvm_gpu_t *gpu;
+	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */
+	uvm_va_space_t *va_space;
+	uvm_gpu_va_space_t *gpu_va_space;
+	struct mm_struct *mm;
+};
+
+static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
+{
+	return uvm_parent_id_gpu_index(parent_gpu->id);
+}
+
+static void count_replay(uvm_gpu_t *gpu)
+{
+	services[service_index(gpu->parent)].replays++;
+}
+
+static uvm_replayable_fault_buffer_info_t *ring_of(struct uvm_seam_fault *f)
+{
+	return &f->gpu->parent->fault_buffer_info.replayable;
+}
+
+static uvm_fault_service_batch_context_t *batch_of(struct uvm_seam_fault *f)
+{
+	return &ring_of(f)->batch_service_context;
+}
+
+/* --- life ------------------------------------------------------------------- */
+
+NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
+{
+	uvm_replayable_fault_buffer_info_t *ring = &parent_gpu->fault_buffer_info.replayable;
+	NV_STATUS status = uvm_parent_gpu_fault_buffer_init__c(parent_gpu);
+
+	if (status != NV_OK || !uvm_rust_fault)
+		return status;
+	{
+		const struct uvm_rust_fault_params params = {
+			.ring = ring->max_faults,
+			.max_batch = parent_gpu->fault_buffer_info.max_batch_size,
+			.utlbs = ring->utlb_count,
+			.policy = ring->replay_policy,
+			.update_put_percent = ring->replay_update_put_ratio,
+			.max_batches = uvm_perf_fault_max_batches_per_service,
+			.max_throttled = uvm_perf_fault_max_throttle_per_service,
+			.coalesce = uvm_perf_fault_coalesce != 0,
+			.cancels_by_address = parent_gpu->fault_cancel_va_supported,
+		};
+
+		services[service_index(parent_gpu)].loop = uvm_rust_fault_create(&params);
+	}
+	if (!services[service_index(parent_gpu)].loop) {
+		uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
+		return NV_ERR_NO_MEMORY;
+	}
+	return NV_OK;
+}
+
+void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
+{
+	void **loop = &services[service_index(parent_gpu)].loop;
+
+	/* Also called for a GPU whose set-up failed. */
+	if (*loop)
+		uvm_rust_fault_destroy(*loop);
+	*loop = NULL;
+	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
+}
+
+void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
+{
+	__u32 index = service_index(gpu->parent);
+	__u64 before = services[index].replays;
+
+	if (services[index].loop) {
+		struct uvm_seam_fault f = { .gpu = gpu };
+		uvm_tracker_t *tracker = &batch_of(&f)->tracker;
+		NV_STATUS status;
+
+		uvm_tracker_init(tracker);
+		status = uvm_rust_fault_service(services[index].loop, &f);
+		uvm_tracker_deinit(tracker);
+		if (status != NV_OK)
+			UVM_DBG_PRINT("Error servicing replayable faults on GPU %s: %s\n",
+				      uvm_gpu_name(gpu), nvstatusToString(status));
+	} else {
+		uvm_gpu_service_replayable_faults__c(gpu);
+	}
+	uvm_rust_served(gpu, services[index].replays - before);
+}
+
+/* --- the ring ---------------------------------------------------------------- */
+
+void uvm_seam_fault_ring(struct uvm_seam_fault *f, __u32 *get, __u32 *put)
+{
+	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
+
+	if (ring->cached_get == ring->cached_put)
+		ring->cached_put = f->gpu->parent->fault_buffer_hal->read_put(f->gpu->parent);
+	*get = ring->cached_get;
+	*put = ring->cached_put;
+}
+
+/* Fields of a fresh entry that upstream's code below the loop reads. */
+static void entry_init(uvm_fault_buffer_entry_t *entry)
+{
+	entry->fault_address = UVM_PAGE_ALIGN_DOWN(entry->fault_address);
+	entry->is_fatal = entry->fault_type >= UVM_FAULT_TYPE_FATAL;
+	entry->fatal_reason = entry->is_fatal ? UvmEventFatalReasonInvalidFaultType : UvmEventFatalReasonInvalid;
+	entry->va_space = NULL;
+	entry->filtered = false;
+	entry->replayable.cancel_va_mode = UVM_FAULT_CANCEL_VA_MODE_ALL;
+}
+
+/*
+ * Equal for faults of the same channel and subcontext. Instance blocks are 4K
+ * aligned. The hub reports subcontext 0 for all, so it must not look like a GPC.
+ */
+static __u64 who(const uvm_fault_buffer_entry_t *entry)
+{
+	BUILD_BUG_ON(UVM_APERTURE_MAX > 16);
+	BUILD_BUG_ON(UVM_FAULT_CLIENT_TYPE_COUNT > 2);
+	UVM_ASSERT(IS_ALIGNED(entry->instance_ptr.address, UVM_PAGE_SIZE_4K));
+
+	return entry->instance_ptr.address |
+	       (__u64)entry->instance_ptr.aperture << 8 |
+	       (__u64)entry->fault_source.client_type << 63 |
+	       entry->fault_source.ve_id;
+}
+
+__u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 entry,
+			   struct uvm_rust_fault *out, __u32 *got)
+{
+	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
+	const struct uvm_fault_buffer_hal_struct *hal = parent_gpu->fault_buffer_hal;
+	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	__u32 i;
+
+	for (i = 0; i < n && hal->entry_is_valid(parent_gpu, at); i++) {
+		uvm_fault_buffer_entry_t *e = &batch->fault_cache[entry + i];
+		NV_STATUS status;
+
+		/* Nothing of the entry is read before its valid bit. */
+		smp_mb__after_atomic();
+
+		/* Clears the valid bit. */
+		status = hal->parse_replayable_entry(parent_gpu, at, e);
+		if (status != NV_OK) {
+			/* Once more, and reported then, if others came before. */
+			*got = i;
+			return i ? NV_OK : status;
+		}
+		entry_init(e);
+
+		/* Only ever rises: upstream's cancel for Pascal resets the uTLBs up to it. */
+		UVM_ASSERT(e->fault_source.utlb_id < ring->utlb_count);
+		if (e->fault_source.utlb_id > batch->max_utlb_id)
+			batch->max_utlb_id = e->fault_source.utlb_id;
+
+		out[i] = (struct uvm_rust_fault) {
+			.address = e->fault_address,
+			.who = who(e),
+			.entry = entry + i,
+			.instances = 1,
+			.utlb = e->fault_source.utlb_id,
+			.access = e->fault_access_type,
+			.accesses = uvm_fault_access_type_mask_bit(e->fault_access_type),
+			.fatal = e->is_fatal,
+		};
+		if (++at == ring->max_faults)
+			at = 0;
+	}
+	*got = i;
+	return NV_OK;
+}
+
+__u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *f, __u32 at)
+{
+	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
+	uvm_spin_loop_t spin;
+
+	UVM_SPIN_WHILE(!parent_gpu->fault_buffer_hal->entry_is_valid(parent_gpu, at), &spin) {
+		NV_STATUS status = uvm_global_get_status();
+
+		if (status != NV_OK)
+			return status;
+	}
+	return NV_OK;
+}
+
+void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
+{
+	write_get(f->gpu->parent, get);
+}
+
+/* --- a batch ------------------------------------------------------------------ */
+
+void uvm_seam_fault_begin(struct uvm_seam_fault *f)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+
+	batch->num_invalid_prefetch_faults = 0;
+	batch->num_duplicate_faults = 0;
+	batch->num_replays = 0;
+	batch->fatal_va_space = NULL;
+	batch->has_throttled_faults = false;
+	batch->batch_id++;
+}
+
+__u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *space)
+{
+	uvm_fault_buffer_entry_t *e = &batch_of(f)->fault_cache[entry];
+
+	switch (uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space)) {
+	case NV_OK:
+		*space = (uintptr_t)e->va_space;
+		return UVM_RUST_TRANSLATED;
+	case NV_ERR_PAGE_TABLE_NOT_AVAIL:
+		return UVM_RUST_NO_SUBCONTEXT;
+	default:
+		return UVM_RUST_STALE;
+	}
+}
+
+__u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry)
+{
+	uvm_fault_buffer_entry_t *e = &batch_of(f)->fault_cache[entry];
+	uvm_tracker_t *tracker = &batch_of(f)->tracker;
+
+	/* There is no page directory to aim at: cancel all of the channel group's. */
+	if (f->gpu->parent->smc.enabled)
+		return push_cancel_on_gpu_targeted(f->gpu, e->instance_ptr, e->fault_source.gpc_id,
+						   e->fault_source.client_id, tracker);
+	return push_cancel_on_gpu_global(f->gpu, e->instance_ptr, tracker);
+}
+
+void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_fault *records, __u32 n,
+			    const __u32 *representatives, __u32 entries)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	uvm_fault_buffer_entry_t *cache = batch->fault_cache;
+	__u32 i;
+
+	for (i = 0; i < n; i++) {
+		uvm_fault_buffer_entry_t *e = &cache[records[i].entry];
+
+		e->va_space = (uvm_va_space_t *)(uintptr_t)records[i].who;
+		e->num_instances = records[i].instances;
+		e->access_type_mask = records[i].accesses;
+		INIT_LIST_HEAD(&e->merged_instances_list);
+		batch->ordered_fault_cache[i] = e;
+	}
+	for (i = 0; n != entries && i < entries; i++) {
+		if (representatives[i] == i)
+			continue;
+		cache[i].filtered = true;
+		list_add(&cache[i].merged_instances_list, &cache[representatives[i]].merged_instances_list);
+	}
+	batch->num_cached_faults = entries;
+	batch->num_coalesced_faults = n;
+	ring_of(f)->ats_invalidate.tlb_batch_pending = false;
+}
+
+void uvm_seam_fault_outcome(struct uvm_seam_fault *f, struct uvm_rust_fault_outcome *out)
+{
+	const uvm_fault_service_batch_context_t *batch = batch_of(f);
+	const uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
+
+	*out = (struct uvm_rust_fault_outcome) {
+		.fatal_space = (uintptr_t)batch->fatal_va_space,
+		.duplicates = batch->num_duplicate_faults,
+		.invalid_prefetches = batch->num_invalid_prefetch_faults,
+		.prefetch_lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
+		.throttled = batch->has_throttled_faults,
+		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
+	};
+	if (!parent_gpu->prefetch_fault_supported)
+		return;
+	if (parent_gpu->fault_buffer_info.prefetch_faults_enabled) {
+		out->prefetch_faults = UVM_RUST_PREFETCH_FAULTS_ON;
+	} else {
+		out->prefetch_faults = UVM_RUST_PREFETCH_FAULTS_OFF;
+		out->prefetch_off_ns = NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp;
+	}
+}
+
+void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
+{
+	if (on)
+		uvm_parent_gpu_enable_prefetch_faults(f->gpu->parent);
+	else
+		uvm_parent_gpu_disable_prefetch_faults(f->gpu->parent);
+}
+
+/* --- a VA space ---------------------------------------------------------------- */
+
+bool uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
+{
+	uvm_va_space_t *va_space = (uvm_va_space_t *)(uintptr_t)space;
+
+	f->va_space = va_space;
+	f->mm = NULL;
+	if (!to_cancel) {
+		/* Without an mm only managed memory can be serviced. */
+		f->mm = uvm_va_space_mm_retain_lock(va_space);
+		uvm_va_block_context_init(ring_of(f)->block_service_context.block_context, f->mm);
+	}
+	uvm_va_space_down_read(va_space);
+	f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
+	return f->gpu_va_space != NULL;
+}
+
+void uvm_seam_fault_leave(struct uvm_seam_fault *f)
+{
+	uvm_va_space_up_read(f->va_space);
+	uvm_va_space_mm_release_unlock(f->va_space, f->mm);
+	f->va_space = NULL;
+	f->gpu_va_space = NULL;
+	f->mm = NULL;
+}
+
+__u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
+			     struct uvm_rust_fault_served *served)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	NV_STATUS status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, batch, first,
+							&served->faults, per_block, !in_place);
+
+	served->fatal = batch->fatal_va_space != NULL;
+	switch (status) {
+	case NV_WARN_MORE_PROCESSING_REQUIRED:
+		served->how = UVM_RUST_SERVE_AGAIN;
+		return NV_OK;
+	case NV_WARN_MISMATCHED_TARGET:
+		served->how = UVM_RUST_SERVE_AGAIN_IN_PLACE;
+		return NV_OK;
+	default:
+		served->how = UVM_RUST_SERVED;
+		return status;
+	}
+}
+
+void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	const uvm_fault_buffer_entry_t *e = batch->ordered_fault_cache[first];
+
+	if (!batch->fatal_va_space)
+		batch->fatal_va_space = e->va_space;
+	batch->utlbs[e->fault_source.utlb_id].has_fatal_faults = true;
+}
+
+__u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
+{
+	return uvm_ats_invalidate_tlbs(f->gpu_va_space, &ring_of(f)->ats_invalidate, &batch_of(f)->tracker);
+}
+
+/* --- replays and cancels --------------------------------------------------------- */
+
+__u32 uvm_seam_fault_replay(struct uvm_seam_fault *f)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	NV_STATUS status = push_replay_on_gpu(f->gpu, UVM_FAULT_REPLAY_TYPE_START, batch);
+
+	/* Replays of one batch would look like one to the tools. */
+	if (ring_of(f)->replay_policy == UVM_PERF_FAULT_REPLAY_POLICY_BLOCK)
+		batch->batch_id++;
+	return status;
+}
+
+__u32 uvm_seam_fault_flush(struct uvm_seam_fault *f, __u32 how)
+{
+	uvm_gpu_buffer_flush_mode_t mode = UVM_GPU_BUFFER_FLUSH_MODE_WAIT_UPDATE_PUT;
+
+	if (how == UVM_RUST_FLUSH_CACHED_PUT)
+		mode = UVM_GPU_BUFFER_FLUSH_MODE_CACHED_PUT;
+	else if (how == UVM_RUST_FLUSH_UPDATE_PUT)
+		mode = UVM_GPU_BUFFER_FLUSH_MODE_UPDATE_PUT;
+	return fault_buffer_flush_locked(f->gpu, mode, UVM_FAULT_REPLAY_TYPE_START, batch_of(f));
+}
+
+__u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *f, bool settle)
+{
+	NV_STATUS status = uvm_tracker_wait(&ring_of(f)->replay_tracker);
+
+	/* Where GSP owns the ring, it must first copy into the one that we see. */
+	if (status == NV_OK && settle)
+		status = hw_fault_buffer_flush_locked(f->gpu->parent, HW_FAULT_BUFFER_FLUSH_MODE_MOVE);
+	return status;
+}
+
+__u32 uvm_seam_fault_wait_service(struct uvm_seam_fault *f)
+{
+	return uvm_tracker_wait(&batch_of(f)->tracker);
+}
+
+__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 first, __u32 n, __u32 reason)
+{
+	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	__u32 i;
+
+	for (i = first; i < first + n; i++) {
+		uvm_fault_buffer_entry_t *e = batch->ordered_fault_cache[i];
+		NV_STATUS status;
+
+		if (!e->is_fatal) {
+			if (reason == NV_OK)
+				continue;
+			e->fatal_reason = uvm_tools_status_to_fatal_fault_reason(reason);
+		}
+		status = cancel_fault_precise_va(f->gpu, e,
+						 e->is_fatal ? e->replayable.cancel_va_mode :
+							       UVM_FAULT_CANCEL_VA_MODE_ALL);
+		if (status != NV_OK)
+			return status;
+	}
+	return NV_OK;
+}
+
+__u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f, __u32 reason)
+{
+	if (reason == NV_OK)
+		return cancel_faults_precise_tlb(f->gpu, batch_of(f));
+	cancel_fault_batch_tlb(f->gpu, batch_of(f), uvm_tools_status_to_fatal_fault_reason(reason));
+	return NV_OK;
+}
+
+void uvm_seam_fault_broken(struct uvm_seam_fault *f, const __u8 *text, __kernel_size_t len)
+{
+	UVM_ASSERT_MSG(false, "GPU %s: invariant %.*s of the fault service loop\n",
+		       uvm_gpu_name(f->gpu), (int)len, text);
+}

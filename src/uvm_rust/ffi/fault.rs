@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A GPU whose faults are being serviced, as the loop sees it.
+//!
+//! Invariants besides those of `ffi.rs`, kept by `uvm_rust_fault.c`:
+//!
+//! - **I-cache**: the fault cache, its view in order, and the ring have
+//!   `uvm_rust_fault_params.ring` entries each.
+//! - **I-space**: a number that `uvm_seam_fault_translate` gave is the address of
+//!   a VA space that lives at least as long as the service lock is held: its end
+//!   flushes the ring under that lock first.
+
+use super::bindings;
+use crate::policy::fault::{
+    Flush, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
+};
+use core::marker::PhantomData;
+use core::mem::{offset_of, size_of};
+use core::num::NonZeroU32;
+
+/// An `NV_STATUS` other than `NV_OK`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status(NonZeroU32);
+
+/// A GPU for the length of one call of the service loop.
+pub(crate) struct FaultGpu<'a> {
+    /// Invariant: valid for `'a`, and used by nobody else.
+    fault: *mut bindings::uvm_seam_fault,
+    /// Length of the order that was last published.
+    published: u32,
+    /// Between `enter` and `leave`.
+    entered: bool,
+    _call: PhantomData<&'a ()>,
+}
+
+// What C writes is what the policy reads: see `FaultGpu::fetch`.
+const _: () = {
+    assert!(size_of::<Record>() == size_of::<bindings::uvm_rust_fault>());
+    macro_rules! same_place {
+        ($($field:ident)*) => {$(
+            assert!(offset_of!(Record, $field) == offset_of!(bindings::uvm_rust_fault, $field));
+        )*};
+    }
+    same_place!(address who entry instances utlb access accesses fatal reserved);
+    assert!(Flush::CachedPut as u32 == bindings::UVM_RUST_FLUSH_CACHED_PUT);
+    assert!(Flush::UpdatePut as u32 == bindings::UVM_RUST_FLUSH_UPDATE_PUT);
+    assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
+};
+
+impl Status {
+    /// The status as a number; never 0.
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    fn check(status: u32) -> Result<(), Self> {
+        NonZeroU32::new(status).map_or(Ok(()), |s| Err(Self(s)))
+    }
+}
+
+impl FaultGpu<'_> {
+    /// # Safety
+    ///
+    /// `fault` is valid, and used by nobody else, for the returned value's lifetime;
+    /// the service lock of its GPU is held.
+    pub(super) unsafe fn new(fault: *mut bindings::uvm_seam_fault) -> Self {
+        Self {
+            fault,
+            published: 0,
+            entered: false,
+            _call: PhantomData,
+        }
+    }
+
+    /// How many of `n` faults from `first` are in the published order.
+    fn clip(&self, first: u32, n: u32) -> u32 {
+        n.min(self.published.saturating_sub(first))
+    }
+}
+
+// In all blocks below `self.fault` is valid by the type's invariant; what else a
+// call needs is in each comment.
+impl Machine for FaultGpu<'_> {
+    type Error = Status;
+
+    const CHECKS: bool = cfg!(uvm_checks);
+
+    fn broken(&mut self, invariant: &'static str) {
+        // SAFETY: the text has `len` bytes.
+        unsafe {
+            bindings::uvm_seam_fault_broken(self.fault, invariant.as_ptr(), invariant.len() as _)
+        };
+    }
+
+    fn ring(&mut self) -> (u32, u32) {
+        let (mut get, mut put) = (0, 0);
+        // SAFETY: both places are written, once each.
+        unsafe { bindings::uvm_seam_fault_ring(self.fault, &mut get, &mut put) };
+        (get, put)
+    }
+
+    fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, Status> {
+        let n = n.min(out.len().try_into().unwrap_or(u32::MAX));
+        let mut got = 0;
+        // SAFETY: `out` has room for `n` records, which have the layout of C's (see
+        // above) and are plain numbers. `entry + n` is within the cache (I-cache):
+        // `entry` counts the records before `out` in an array as long as the ring,
+        // or more that were merged into those, and the loop asks for no more than
+        // the ring holds; `at` is GET, or was reached from it modulo the ring.
+        let status = unsafe {
+            let out = out.as_mut_ptr().cast::<bindings::uvm_rust_fault>();
+            bindings::uvm_seam_fault_fetch(self.fault, at, n, entry, out, &mut got)
+        };
+        Status::check(status)?;
+        Ok(got)
+    }
+
+    fn wait_for(&mut self, at: u32) -> Result<(), Status> {
+        // SAFETY: `at` is in the ring, as above.
+        Status::check(unsafe { bindings::uvm_seam_fault_wait_for(self.fault, at) })
+    }
+
+    fn set_get(&mut self, get: u32) {
+        // SAFETY: `get` is in the ring, as above.
+        unsafe { bindings::uvm_seam_fault_set_get(self.fault, get) };
+    }
+
+    fn begin(&mut self) {
+        // SAFETY: as for all.
+        unsafe { bindings::uvm_seam_fault_begin(self.fault) };
+    }
+
+    fn translate(&mut self, entry: u32) -> Translated {
+        let mut space = 0;
+        // SAFETY: `entry` is of a record that `fetch` filled.
+        match unsafe { bindings::uvm_seam_fault_translate(self.fault, entry, &mut space) } {
+            bindings::UVM_RUST_TRANSLATED => Translated::Space(space),
+            bindings::UVM_RUST_NO_SUBCONTEXT => Translated::NoSubcontext,
+            _ => Translated::Stale,
+        }
+    }
+
+    fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
+        // SAFETY: as for `translate`.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.fault, entry) })
+    }
+
+    fn publish(&mut self, records: &[Record], representatives: &[u32]) {
+        self.published = records.len() as u32;
+        // SAFETY: the arrays are as long as said. Their entries were fetched in this
+        // batch, so they are below `representatives.len()` and in the cache; `who`
+        // is what `translate` gave for them.
+        unsafe {
+            bindings::uvm_seam_fault_publish(
+                self.fault,
+                records.as_ptr().cast(),
+                records.len() as u32,
+                representatives.as_ptr(),
+                representatives.len() as u32,
+            );
+        }
+    }
+
+    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+        if self.entered {
+            self.broken("F-lock");
+            self.leave();
+        }
+        self.entered = true;
+        // SAFETY: `space` is one that `translate` gave, and alive (I-space); nothing
+        // is entered.
+        unsafe { bindings::uvm_seam_fault_enter(self.fault, space, to_cancel) }
+    }
+
+    fn invalidate(&mut self) -> Result<(), Status> {
+        if !self.entered {
+            self.broken("F-lock");
+            return Ok(());
+        }
+        // SAFETY: a VA space is entered.
+        Status::check(unsafe { bindings::uvm_seam_fault_invalidate(self.fault) })
+    }
+
+    fn leave(&mut self) {
+        if core::mem::take(&mut self.entered) {
+            // SAFETY: a VA space is entered, and is left once.
+            unsafe { bindings::uvm_seam_fault_leave(self.fault) };
+        }
+    }
+
+    fn service(&mut self, first: u32, per_block: bool, in_place: bool) -> Result<Served, Status> {
+        if !self.entered || self.clip(first, 1) == 0 {
+            self.broken("F-lock, F-order");
+            return Ok(Served::Faults {
+                faults: 1,
+                fatal: false,
+            });
+        }
+        let mut served = bindings::uvm_rust_fault_served {
+            faults: 0,
+            how: 0,
+            fatal: 0,
+        };
+        // SAFETY: a VA space is entered, in which the GPU is registered since the loop
+        // heeds what `enter` said, and `first` is in the order.
+        Status::check(unsafe {
+            bindings::uvm_seam_fault_service(self.fault, first, per_block, in_place, &mut served)
+        })?;
+        Ok(match u32::from(served.how) {
+            bindings::UVM_RUST_SERVE_AGAIN => Served::Again,
+            bindings::UVM_RUST_SERVE_AGAIN_IN_PLACE => Served::AgainInPlace,
+            _ => Served::Faults {
+                faults: served.faults,
+                fatal: served.fatal != 0,
+            },
+        })
+    }
+
+    fn found_fatal(&mut self, first: u32) {
+        if self.clip(first, 1) != 0 {
+            // SAFETY: `first` is in the order.
+            unsafe { bindings::uvm_seam_fault_found_fatal(self.fault, first) };
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let mut out = bindings::uvm_rust_fault_outcome {
+            fatal_space: 0,
+            prefetch_off_ns: 0,
+            duplicates: 0,
+            invalid_prefetches: 0,
+            prefetch_lapse_ms: 0,
+            prefetch_faults: 0,
+            throttled: 0,
+            in_test: 0,
+        };
+        // SAFETY: `out` is written once.
+        unsafe { bindings::uvm_seam_fault_outcome(self.fault, &mut out) };
+        Outcome {
+            duplicates: out.duplicates,
+            invalid_prefetches: out.invalid_prefetches,
+            throttled: out.throttled != 0,
+            fatal: (out.fatal_space != 0).then_some(out.fatal_space),
+            prefetch_faults: match u32::from(out.prefetch_faults) {
+                bindings::UVM_RUST_PREFETCH_FAULTS_ON => PrefetchFaults::On,
+                bindings::UVM_RUST_PREFETCH_FAULTS_OFF => PrefetchFaults::Off(out.prefetch_off_ns),
+                _ => PrefetchFaults::Fixed,
+            },
+            prefetch_lapse_ms: out.prefetch_lapse_ms,
+            in_test: out.in_test != 0,
+        }
+    }
+
+    fn switch_prefetch_faults(&mut self, to: PrefetchSwitch) {
+        // SAFETY: as for all.
+        unsafe { bindings::uvm_seam_fault_switch_prefetch(self.fault, to == PrefetchSwitch::On) };
+    }
+
+    fn replay(&mut self) -> Result<(), Status> {
+        // SAFETY: as for all.
+        Status::check(unsafe { bindings::uvm_seam_fault_replay(self.fault) })
+    }
+
+    fn flush(&mut self, how: Flush) -> Result<(), Status> {
+        // SAFETY: `how` has the numbers of C's (see above).
+        Status::check(unsafe { bindings::uvm_seam_fault_flush(self.fault, how as u32) })
+    }
+
+    fn wait_replays(&mut self, settle: bool) -> Result<(), Status> {
+        // SAFETY: as for all.
+        Status::check(unsafe { bindings::uvm_seam_fault_wait_replays(self.fault, settle) })
+    }
+
+    fn wait_service(&mut self) -> Result<(), Status> {
+        // SAFETY: as for all.
+        Status::check(unsafe { bindings::uvm_seam_fault_wait_service(self.fault) })
+    }
+
+    fn cancel(&mut self, first: u32, n: u32, reason: Option<Status>) -> Result<(), Status> {
+        let n = self.clip(first, n);
+        if !self.entered {
+            self.broken("F-lock");
+            return Ok(());
+        }
+        let reason = reason.map_or(0, Status::number);
+        // SAFETY: a VA space is entered, in which the GPU is registered since the loop
+        // heeds what `enter` said, and `first` to `first + n` are in the order.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.fault, first, n, reason) })
+    }
+
+    fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
+        self.leave();
+        let reason = reason.map_or(0, Status::number);
+        // SAFETY: nothing is entered.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.fault, reason) })
+    }
+}

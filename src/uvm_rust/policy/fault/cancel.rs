@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Cancelling faults: exactly the fatal ones, or all of a batch.
+
+use super::decide::Flush;
+use super::service::{Call, Machine, Prepared, Served};
+
+impl<M: Machine> Call<'_, M> {
+    /// Cancels the fatal faults of a VA space in which some were seen, and services
+    /// the rest of its faults. Those of other VA spaces come back with the replay.
+    pub(super) fn cancel_fatal(&mut self, space: u64) -> Result<(), M::Error> {
+        if !self.params.cancels_by_address {
+            self.machine.cancel_utlbs(None)?;
+            self.replayed();
+            return Ok(());
+        }
+        let registered = self.machine.enter(space, false);
+        let result = self.cancel_in(space, registered);
+        self.machine.leave();
+        result?;
+        // For the faults that were serviced or not looked at; and what was cancelled
+        // may have left duplicates behind.
+        self.flush(Flush::UpdatePut)
+    }
+
+    /// Under the locks of the VA space, so that nothing can mend a fault between its
+    /// coming back and its end (F-stale).
+    fn cancel_in(&mut self, space: u64, registered: bool) -> Result<(), M::Error> {
+        self.flush(Flush::WaitUpdatePut)?;
+        self.machine.wait_replays(true)?;
+        if !registered {
+            // Unregistering preempts all channels, so the faults were stale.
+            return Ok(());
+        }
+        self.fetch(true)?;
+        if self.batch.entries() == 0 {
+            return Ok(());
+        }
+        self.machine.begin();
+        if let Prepared::Flushed = self.prepare()? {
+            return Ok(());
+        }
+        let records = self.batch.records();
+        let first = records.partition_point(|r| r.who < space);
+        let end = records.partition_point(|r| r.who <= space);
+        let mut at = first;
+        while at < end {
+            let fatal = self.batch.records().get(at).is_some_and(|r| r.fatal != 0);
+            let mut n = 1;
+            if !fatal {
+                // Servicing finds out which ones are fatal.
+                match self.machine.service(at as u32, false, false)? {
+                    Served::Faults { faults, .. } => n = (faults.max(1) as usize).min(end - at),
+                    // The locks would have to be let go: start over after the flush.
+                    Served::Again | Served::AgainInPlace => break,
+                }
+                // Lest fatal faults stay behind others to the same TLB line.
+                self.machine.invalidate()?;
+            }
+            self.machine.cancel(at as u32, n as u32, None)?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Cancels all faults of the batch, fatal or not, for an error that is nobody's
+    /// (memory ran out, a GPU failed). Does what it can.
+    pub(super) fn cancel_all(&mut self, reason: M::Error) {
+        if !self.params.cancels_by_address {
+            // F-replay holds by the replay at the end of the call.
+            let _ = self.machine.cancel_utlbs(Some(reason));
+            return;
+        }
+        let mut at = 0;
+        while let Some(space) = self.whose(at) {
+            let n = self
+                .batch
+                .records()
+                .iter()
+                .skip(at)
+                .take_while(|r| r.who == space)
+                .count();
+            let mut result = Ok(());
+            // Without a registered GPU the page directory may be another's by now.
+            if self.machine.enter(space, true) {
+                result = self.machine.cancel(at as u32, n as u32, Some(reason));
+            }
+            self.machine.leave();
+            if result.is_err() {
+                break;
+            }
+            at += n.max(1);
+        }
+        // Each cancel is a replay too: discard the duplicates that it brought.
+        let _ = self.flush(Flush::UpdatePut);
+    }
+}

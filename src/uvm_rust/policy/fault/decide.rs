@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What is decided between batches, as plain functions.
+
+use super::Params;
+
+/// When replays are sent; upstream's numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ReplayPolicy {
+    /// After each va_block.
+    Block = 0,
+    /// After each batch.
+    Batch = 1,
+    /// After each batch, with the ring flushed before.
+    BatchFlush = 2,
+    /// Once, at the end of a call.
+    Once = 3,
+}
+
+impl ReplayPolicy {
+    /// The policy with this number; upstream's default for any other.
+    pub fn from_number(n: u32) -> Self {
+        match n {
+            0 => Self::Block,
+            1 => Self::Batch,
+            3 => Self::Once,
+            _ => Self::BatchFlush,
+        }
+    }
+}
+
+/// How much of the ring a flush discards. The names are upstream's.
+#[allow(clippy::enum_variant_names)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Flush {
+    /// Up to PUT as it was last read.
+    CachedPut = 0,
+    /// Up to PUT as the GPU has it now.
+    UpdatePut = 1,
+    /// The same, after all replays so far have ended.
+    WaitUpdatePut = 2,
+}
+
+/// What follows a batch without fatal faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterBatch {
+    /// Nothing: replays were sent, or come at the end.
+    GoOn,
+    /// A replay.
+    Replay,
+    /// A flush, which ends in a replay, and waiting for that.
+    Flush(Flush),
+}
+
+/// Whether another batch is begun in this call, after `batches`, of which
+/// `throttled` held throttled pages.
+pub fn goes_on(params: &Params, batches: u32, throttled: u32) -> bool {
+    batches < params.max_batches && throttled < params.max_throttled
+}
+
+/// What follows a batch of `entries` entries, `duplicates` of which needed no work.
+///
+/// Discarding more than was known when the batch was read saves work if most of
+/// it would have been duplicates: the replay brings back what was not.
+pub fn flush_after_batch(params: &Params, entries: usize, duplicates: u32) -> AfterBatch {
+    match params.policy {
+        ReplayPolicy::Block | ReplayPolicy::Once => AfterBatch::GoOn,
+        ReplayPolicy::Batch => AfterBatch::Replay,
+        ReplayPolicy::BatchFlush => {
+            let many = entries as u64 * u64::from(params.update_put_percent);
+            AfterBatch::Flush(if u64::from(duplicates) * 100 > many {
+                Flush::UpdatePut
+            } else {
+                Flush::CachedPut
+            })
+        }
+    }
+}
+
+/// Whether a GPU reports accesses of its prefetch instructions that found no page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefetchFaults {
+    /// The GPU has no switch for it.
+    #[default]
+    Fixed,
+    /// It does.
+    On,
+    /// It does not, since so many nanoseconds.
+    Off(u64),
+}
+
+/// A change of [`PrefetchFaults`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchSwitch {
+    /// Turn them off.
+    Off,
+    /// Turn them on.
+    On,
+}
+
+/// Share of a full batch, as a fraction, that invalid prefetches must exceed for
+/// prefetch faults to be turned off; upstream's `enable_disable_prefetch_faults`,
+/// whose tests rely on it.
+const INVALID_PREFETCH_SHARE: (u64, u64) = (2, 3);
+
+/// How many invalid prefetches suffice where NVIDIA's tests run on a simulated GPU.
+const INVALID_PREFETCHES_IN_TEST: u32 = 5;
+
+/// Whether to turn prefetch faults off or on after a batch that held `invalid`
+/// prefetches of addresses that cannot be serviced.
+///
+/// They stay off for `lapse_ms` milliseconds, 0 meaning that they are never turned
+/// off. `in_test`: NVIDIA's tests are on, and the GPU is simulated.
+pub fn prefetch_faults(
+    params: &Params,
+    now: PrefetchFaults,
+    invalid: u32,
+    lapse_ms: u32,
+    in_test: bool,
+) -> Option<PrefetchSwitch> {
+    let (part, of) = INVALID_PREFETCH_SHARE;
+    match now {
+        PrefetchFaults::Fixed => None,
+        PrefetchFaults::On => {
+            let many = u64::from(invalid) * of > u64::from(params.max_batch) * part
+                || (in_test && invalid > INVALID_PREFETCHES_IN_TEST);
+            (lapse_ms > 0 && many).then_some(PrefetchSwitch::Off)
+        }
+        PrefetchFaults::Off(since_ns) => {
+            (since_ns > u64::from(lapse_ms) * 1_000_000).then_some(PrefetchSwitch::On)
+        }
+    }
+}

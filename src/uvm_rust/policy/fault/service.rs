@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The loop over batches, and over the VA spaces and va_blocks of a batch.
+
+use super::decide::{self, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch, ReplayPolicy};
+use super::{Batch, Params, Record};
+use crate::mem::OutOfMemory;
+
+/// What an instance pointer and subcontext stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Translated {
+    /// A VA space, as the machine numbers them.
+    Space(u64),
+    /// Nothing any more: the channel is gone, so the entry is stale.
+    Stale,
+    /// A channel, but no such subcontext: its process broke the rules.
+    NoSubcontext,
+}
+
+/// What became of a call of [`Machine::service`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The next `faults` faults were seen to; `fatal` if any fault of the batch so
+    /// far turned out to be fatal.
+    Faults {
+        /// How many, of those in order.
+        faults: u32,
+        /// Whether the batch holds a fatal fault.
+        fatal: bool,
+    },
+    /// Nothing yet: the VA space's locks must be let go and taken again.
+    Again,
+    /// The same, and then without migrating memory that is also the CPU's (HMM).
+    AgainInPlace,
+}
+
+/// What the machine counted in the batch that is being worked on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Entries that needed no work of their own.
+    pub duplicates: u32,
+    /// Prefetches of addresses that cannot be serviced.
+    pub invalid_prefetches: u32,
+    /// A page was left alone because it thrashes.
+    pub throttled: bool,
+    /// A VA space with a fatal fault, if there is any.
+    pub fatal: Option<u64>,
+    /// Whether prefetch faults are on.
+    pub prefetch_faults: PrefetchFaults,
+    /// How long they stay off, in milliseconds.
+    pub prefetch_lapse_ms: u32,
+    /// NVIDIA's tests are on, and the GPU is simulated.
+    pub in_test: bool,
+}
+
+/// What the loop works on: a GPU, its ring, and the VA spaces behind it.
+///
+/// The machine keeps a fault cache, into which it copies entries of the ring, and
+/// after [`Machine::publish`] a view of it in order. `first` and `n` below count
+/// in that order, `entry` in the cache.
+pub trait Machine {
+    /// Why it went wrong.
+    type Error: Copy;
+
+    /// Whether the invariants are checked.
+    const CHECKS: bool;
+
+    /// An invariant does not hold. Reports it, and lives on.
+    fn broken(&mut self, invariant: &'static str);
+
+    /// GET and PUT. PUT is read from the GPU if it was equal to GET before.
+    fn ring(&mut self) -> (u32, u32);
+
+    /// Copies up to `n` entries from place `at` of the ring to `entry` and after in
+    /// the fault cache and to `out`, clearing their valid bits; stops before one
+    /// that the GPU has not written yet. Returns how many.
+    fn fetch(
+        &mut self,
+        at: u32,
+        n: u32,
+        entry: u32,
+        out: &mut [Record],
+    ) -> Result<u32, Self::Error>;
+
+    /// Waits until the GPU has written the entry at place `at`.
+    fn wait_for(&mut self, at: u32) -> Result<(), Self::Error>;
+
+    /// Tells the GPU that the ring is free up to place `get`.
+    fn set_get(&mut self, get: u32);
+
+    /// A batch begins: its counts are zero and it has a new number.
+    fn begin(&mut self);
+
+    /// Whose the fault of `entry` is.
+    fn translate(&mut self, entry: u32) -> Translated;
+
+    /// Cancels what the channel of `entry` does; its subcontext is gone.
+    fn cancel_channel(&mut self, entry: u32) -> Result<(), Self::Error>;
+
+    /// The batch in order, for the calls below. `representatives` says for each
+    /// entry which one stands for it.
+    fn publish(&mut self, records: &[Record], representatives: &[u32]);
+
+    /// Takes the locks of a VA space, to service or (`to_cancel`) to cancel.
+    /// Returns whether the GPU is registered there; if not, its faults are stale.
+    fn enter(&mut self, space: u64, to_cancel: bool) -> bool;
+
+    /// Invalidates what servicing left in the GPU's TLBs.
+    fn invalidate(&mut self) -> Result<(), Self::Error>;
+
+    /// Lets the locks of [`Machine::enter`] go.
+    fn leave(&mut self);
+
+    /// Services fault `first` and those after it in its va_block.
+    fn service(
+        &mut self,
+        first: u32,
+        per_block: bool,
+        in_place: bool,
+    ) -> Result<Served, Self::Error>;
+
+    /// Fault `first` is fatal by its type: it counts as such in [`Machine::outcome`].
+    fn found_fatal(&mut self, first: u32);
+
+    /// The counts of this batch.
+    fn outcome(&mut self) -> Outcome;
+
+    /// Turns prefetch faults off or on.
+    fn switch_prefetch_faults(&mut self, to: PrefetchSwitch);
+
+    /// Has the GPU try again all accesses that are stalled.
+    fn replay(&mut self) -> Result<(), Self::Error>;
+
+    /// Discards what is in the ring, then the same.
+    fn flush(&mut self, how: Flush) -> Result<(), Self::Error>;
+
+    /// Waits until the replays have ended; if `settle`, until all faults they brought
+    /// back are in the ring.
+    fn wait_replays(&mut self, settle: bool) -> Result<(), Self::Error>;
+
+    /// Waits until the copies and mappings of this batch are done.
+    fn wait_service(&mut self) -> Result<(), Self::Error>;
+
+    /// Cancels those of `n` faults from `first` that are fatal; all of them if there
+    /// is a `reason` for those that are not.
+    fn cancel(
+        &mut self,
+        first: u32,
+        n: u32,
+        reason: Option<Self::Error>,
+    ) -> Result<(), Self::Error>;
+
+    /// On a GPU that cannot cancel by address: finds and cancels the µTLBs with
+    /// fatal faults, or with a `reason` all that the batch has faults of. Sends
+    /// replays of its own.
+    fn cancel_utlbs(&mut self, reason: Option<Self::Error>) -> Result<(), Self::Error>;
+}
+
+/// The service loop of one GPU.
+pub struct Service {
+    params: Params,
+    batch: Batch,
+}
+
+/// One call of the loop.
+pub(super) struct Call<'a, M: Machine> {
+    pub(super) params: &'a Params,
+    pub(super) batch: &'a mut Batch,
+    pub(super) machine: &'a mut M,
+    /// F-replay: GET has moved since the last replay.
+    pub(super) owed: bool,
+    replays: u32,
+}
+
+/// How a batch came out of [`Call::prepare`].
+pub(super) enum Prepared {
+    Ordered,
+    /// It held stale faults, and the ring was flushed with all that it held.
+    Flushed,
+}
+
+/// Why translating stopped.
+enum Untranslated {
+    Stale,
+    NoSubcontext(u32),
+}
+
+/// How far [`Call::service_space`] came.
+enum Progress {
+    Done,
+    /// The locks must be let go and taken again.
+    Again,
+}
+
+impl Service {
+    /// For a GPU with these parameters. All memory is had here.
+    pub fn new(params: Params) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            params,
+            batch: Batch::new(params.ring, params.utlbs)?,
+        })
+    }
+
+    /// Services what is in the ring, within the limits on batches of a call.
+    ///
+    /// # Errors
+    ///
+    /// What the machine could not mend; all faults of that batch were cancelled then
+    /// as far as that is possible.
+    pub fn run<M: Machine>(&mut self, machine: &mut M) -> Result<(), M::Error> {
+        let mut call = Call {
+            params: &self.params,
+            batch: &mut self.batch,
+            machine,
+            owed: false,
+            replays: 0,
+        };
+        let result = call.batches();
+        // At least one: a fault may have found no room in the ring.
+        let replayed = if call.owed || call.replays == 0 {
+            call.replay()
+        } else {
+            Ok(())
+        };
+        result.and(replayed)
+    }
+}
+
+impl<M: Machine> Call<'_, M> {
+    fn batches(&mut self) -> Result<(), M::Error> {
+        let (mut batches, mut throttled) = (0, 0);
+        while decide::goes_on(self.params, batches, throttled) {
+            self.fetch(false)?;
+            if self.batch.entries() == 0 {
+                break;
+            }
+            batches += 1;
+            self.machine.begin();
+            if let Prepared::Flushed = self.prepare()? {
+                continue;
+            }
+            let serviced = self.service_batch();
+            let outcome = self.machine.outcome();
+            self.throttle_prefetches(&outcome);
+            if let Err(e) = serviced {
+                self.cancel_all(e);
+                return Err(e);
+            }
+            if let Some(space) = outcome.fatal {
+                self.machine.wait_service()?;
+                self.cancel_fatal(space)?;
+                continue;
+            }
+            match decide::flush_after_batch(self.params, self.batch.entries(), outcome.duplicates) {
+                AfterBatch::GoOn => {}
+                AfterBatch::Replay => self.replay()?,
+                AfterBatch::Flush(how) => {
+                    self.flush(how)?;
+                    self.machine.wait_replays(false)?;
+                }
+            }
+            throttled += u32::from(outcome.throttled);
+        }
+        Ok(())
+    }
+
+    /// Reads entries into the batch: `all` up to PUT, waiting for each; else those
+    /// that are ready, at least one and at most a batch. None if the ring is empty.
+    pub(super) fn fetch(&mut self, all: bool) -> Result<(), M::Error> {
+        self.batch.clear();
+        let (mut get, put) = self.machine.ring();
+        let ring = self.params.ring;
+        let pending = if put >= get {
+            put - get
+        } else {
+            (ring - get.min(ring)).saturating_add(put)
+        };
+        let most = if all { ring } else { self.params.max_batch };
+        let want = pending.min(most).min(self.batch.capacity() as u32);
+        let mut got = 0;
+        let result = loop {
+            if got >= want {
+                break Ok(());
+            }
+            match self.machine.fetch(get, want - got, got, self.batch.room()) {
+                Ok(0) if got > 0 && !all => break Ok(()),
+                Ok(0) => {
+                    if let Err(e) = self.machine.wait_for(get) {
+                        break Err(e);
+                    }
+                }
+                Ok(n) => {
+                    self.check(n <= want - got, "F-get");
+                    self.batch.absorb(n as usize, self.params.coalesce);
+                    got += n;
+                    get += n;
+                    if get >= ring {
+                        get -= ring;
+                    }
+                }
+                Err(e) => break Err(e),
+            }
+        };
+        if got > 0 {
+            self.machine.set_get(get);
+            self.owed = true;
+        }
+        result
+    }
+
+    /// Orders the batch and finds its VA spaces.
+    pub(super) fn prepare(&mut self) -> Result<Prepared, M::Error> {
+        self.batch.order(self.params.coalesce);
+        let machine = &mut *self.machine;
+        let translated = self
+            .batch
+            .translate(|entry| match machine.translate(entry) {
+                Translated::Space(space) => Ok(space),
+                Translated::Stale => Err(Untranslated::Stale),
+                Translated::NoSubcontext => Err(Untranslated::NoSubcontext(entry)),
+            });
+        match translated {
+            Ok(()) => {
+                if M::CHECKS && !self.batch.is_sound() {
+                    self.machine.broken("F-order, F-merge");
+                }
+                self.machine
+                    .publish(self.batch.records(), self.batch.representatives());
+                return Ok(Prepared::Ordered);
+            }
+            Err(Untranslated::NoSubcontext(entry)) => self.machine.cancel_channel(entry)?,
+            Err(Untranslated::Stale) => {}
+        }
+        // F-dead. No need to wait for replays: the context was preempted, so PUT is
+        // already past what it left behind.
+        self.flush(Flush::UpdatePut)?;
+        Ok(Prepared::Flushed)
+    }
+
+    fn service_batch(&mut self) -> Result<(), M::Error> {
+        let (mut at, mut in_place) = (0, false);
+        while let Some(space) = self.whose(at) {
+            let registered = self.machine.enter(space, false);
+            let progress = self.service_space(space, registered, &mut at, &mut in_place);
+            let result = match progress {
+                Ok(Progress::Done) => self.machine.invalidate(),
+                Ok(Progress::Again) => Ok(()),
+                Err(e) => Err(e),
+            };
+            self.machine.leave();
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Services the faults of one VA space, from `at`.
+    fn service_space(
+        &mut self,
+        space: u64,
+        registered: bool,
+        at: &mut usize,
+        in_place: &mut bool,
+    ) -> Result<Progress, M::Error> {
+        let per_block = self.params.policy == ReplayPolicy::Block;
+        while let Some(record) = self.batch.records().get(*at).filter(|r| r.who == space) {
+            if record.fatal != 0 {
+                self.machine.found_fatal(*at as u32);
+                *at += 1;
+                continue;
+            }
+            if !registered {
+                // The GPU left this VA space since: stale.
+                *at += 1;
+                continue;
+            }
+            match self.machine.service(*at as u32, per_block, *in_place)? {
+                Served::Again => return Ok(Progress::Again),
+                Served::AgainInPlace => {
+                    *in_place = true;
+                    return Ok(Progress::Again);
+                }
+                Served::Faults { faults, fatal } => {
+                    self.check(faults > 0, "F-order: a fault that was not looked at");
+                    *in_place = false;
+                    *at += faults.max(1) as usize;
+                    if per_block && !fatal {
+                        // What this batch still holds is owed another one.
+                        self.replay()?;
+                        self.owed = *at < self.batch.records().len();
+                    }
+                }
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    fn throttle_prefetches(&mut self, outcome: &Outcome) {
+        let switch = decide::prefetch_faults(
+            self.params,
+            outcome.prefetch_faults,
+            outcome.invalid_prefetches,
+            outcome.prefetch_lapse_ms,
+            outcome.in_test,
+        );
+        if let Some(to) = switch {
+            self.machine.switch_prefetch_faults(to);
+        }
+    }
+
+    /// The VA space of the fault at place `at` of the order.
+    pub(super) fn whose(&self, at: usize) -> Option<u64> {
+        Some(self.batch.records().get(at)?.who)
+    }
+
+    pub(super) fn replay(&mut self) -> Result<(), M::Error> {
+        self.machine.replay()?;
+        self.replayed();
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, how: Flush) -> Result<(), M::Error> {
+        // Should it fail half-way, GET has moved all the same.
+        self.owed = true;
+        self.machine.flush(how)?;
+        self.replayed();
+        Ok(())
+    }
+
+    pub(super) fn replayed(&mut self) {
+        self.owed = false;
+        self.replays = self.replays.saturating_add(1);
+    }
+
+    pub(super) fn check(&mut self, holds: bool, invariant: &'static str) {
+        if M::CHECKS && !holds {
+            self.machine.broken(invariant);
+        }
+    }
+}

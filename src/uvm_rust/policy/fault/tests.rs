@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+mod storm;
+mod upstream;
+mod world;
+
+use super::*;
+use crate::testing::model;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn params() -> Params {
+    Params {
+        ring: 64,
+        max_batch: 32,
+        utlbs: 8,
+        policy: ReplayPolicy::BatchFlush,
+        update_put_percent: 50,
+        max_batches: 20,
+        max_throttled: 5,
+        coalesce: true,
+        cancels_by_address: true,
+    }
+}
+
+fn record(entry: u32, who: u64, page: u64, access: u8, utlb: u16) -> Record {
+    Record {
+        address: page << 12,
+        who,
+        entry,
+        instances: 1,
+        utlb,
+        access,
+        accesses: 1 << access,
+        ..Record::default()
+    }
+}
+
+fn faults() -> impl Strategy<Value = Vec<Record>> {
+    let fault = (0..3u64, 0..20u64, 0..5u8, 0..4u16, 0..20u8);
+    prop::collection::vec(fault, 0..64).prop_map(|faults| {
+        let number = |(i, (who, page, access, utlb, fatal))| Record {
+            fatal: u8::from(fatal == 0),
+            ..record(i as u32, who, page, access, utlb)
+        };
+        faults.into_iter().enumerate().map(number).collect()
+    })
+}
+
+fn fill(batch: &mut Batch, faults: &[Record], steps: usize, coalesce: bool) {
+    batch.clear();
+    for part in faults.chunks(steps) {
+        batch.room()[..part.len()].copy_from_slice(part);
+        batch.absorb(part.len(), coalesce);
+    }
+    batch.order(coalesce);
+}
+
+proptest! {
+    #![proptest_config(model(2000))]
+
+    /// Whatever the order of arrival: one record for each page that someone asked
+    /// for, with all that was asked.
+    #[test]
+    fn coalesces_across_the_batch(faults in faults(), steps in 1..64usize) {
+        let mut batch = Batch::new(64, 4).unwrap();
+        fill(&mut batch, &faults, steps, true);
+        let key = |r: &Record| (r.who, r.address);
+        for (entry, &by) in batch.representatives().iter().enumerate() {
+            prop_assert_eq!(key(&faults[entry]), key(&faults[by as usize]));
+            prop_assert!(batch.records().iter().any(|r| r.entry == by));
+            prop_assert!(faults[entry].fatal == 0 || by as usize == entry);
+        }
+        for r in batch.records().iter().filter(|r| r.fatal == 0) {
+            let same: Vec<_> =
+                faults.iter().filter(|f| f.fatal == 0 && key(f) == key(r)).collect();
+            prop_assert!(same.len() >= usize::from(r.instances));
+            prop_assert_eq!(r.access, faults[r.entry as usize].access);
+        }
+        batch.translate(|entry| Ok::<_, ()>(faults[entry as usize].who)).unwrap();
+        prop_assert!(batch.is_sound());
+        // A fatal fault in between may keep two apart; else every page is there once.
+        if faults.iter().all(|f| f.fatal == 0) {
+            let mut pages: Vec<_> = faults.iter().map(key).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            prop_assert_eq!(batch.records().iter().map(key).collect::<Vec<_>>(), pages);
+        }
+    }
+
+    #[test]
+    fn keeps_all_without_coalescing(faults in faults(), steps in 1..64usize) {
+        let mut batch = Batch::new(64, 4).unwrap();
+        fill(&mut batch, &faults, steps, false);
+        prop_assert_eq!(batch.records().len(), faults.len());
+        batch.translate(|entry| Ok::<_, ()>(faults[entry as usize].who)).unwrap();
+        prop_assert!(batch.is_sound());
+    }
+
+    /// Translating asks once for each run and leaves VA spaces together.
+    #[test]
+    fn translates(faults in faults(), spaces in prop::array::uniform3(0..3u64)) {
+        let mut batch = Batch::new(64, 4).unwrap();
+        fill(&mut batch, &faults, 7, true);
+        let mut asked = 0;
+        batch.translate(|entry| {
+            asked += 1;
+            Ok::<_, ()>(spaces[faults[entry as usize].who as usize])
+        }).unwrap();
+        prop_assert!(asked <= 3);
+        prop_assert!(batch.is_sound());
+        for r in batch.records() {
+            prop_assert_eq!(r.who, spaces[faults[r.entry as usize].who as usize]);
+        }
+    }
+}
+
+#[test]
+fn the_record_is_32_bytes() {
+    assert_eq!(size_of::<Record>(), 32);
+}
+
+#[test]
+fn a_full_count_is_not_exceeded() {
+    let mut batch = Batch::new(3, 1).unwrap();
+    let mut faults = [
+        record(0, 0, 0, 1, 0),
+        record(1, 0, 0, 1, 0),
+        record(2, 0, 0, 1, 0),
+    ];
+    faults[0].instances = u16::MAX - 1;
+    fill(&mut batch, &faults, 3, true);
+    assert_eq!(
+        batch.records().iter().map(|r| r.instances).max(),
+        Some(u16::MAX)
+    );
+    assert_eq!(batch.records().len(), 2);
+}
+
+#[test]
+fn batch_stops() {
+    let p = params();
+    assert!(goes_on(&p, 19, 4));
+    assert!(!goes_on(&p, 20, 0));
+    assert!(!goes_on(&p, 0, 5));
+}
+
+#[test]
+fn replay_policies() {
+    let with = |policy| Params { policy, ..params() };
+    assert_eq!(
+        flush_after_batch(&with(ReplayPolicy::Block), 8, 8),
+        AfterBatch::GoOn
+    );
+    assert_eq!(
+        flush_after_batch(&with(ReplayPolicy::Once), 8, 8),
+        AfterBatch::GoOn
+    );
+    assert_eq!(
+        flush_after_batch(&with(ReplayPolicy::Batch), 8, 8),
+        AfterBatch::Replay
+    );
+    let flush = with(ReplayPolicy::BatchFlush);
+    assert_eq!(
+        flush_after_batch(&flush, 8, 4),
+        AfterBatch::Flush(Flush::CachedPut)
+    );
+    assert_eq!(
+        flush_after_batch(&flush, 8, 5),
+        AfterBatch::Flush(Flush::UpdatePut)
+    );
+    for n in 0..4 {
+        assert_eq!(ReplayPolicy::from_number(n) as u32, n);
+    }
+    assert_eq!(ReplayPolicy::from_number(4), ReplayPolicy::BatchFlush);
+}
+
+#[test]
+fn prefetch_faults_are_throttled() {
+    let p = Params {
+        max_batch: 30,
+        ..params()
+    };
+    let decide = |now, invalid, lapse, test| prefetch_faults(&p, now, invalid, lapse, test);
+    assert_eq!(decide(PrefetchFaults::On, 20, 1000, false), None);
+    assert_eq!(
+        decide(PrefetchFaults::On, 21, 1000, false),
+        Some(PrefetchSwitch::Off)
+    );
+    assert_eq!(decide(PrefetchFaults::On, 30, 0, false), None);
+    assert_eq!(
+        decide(PrefetchFaults::On, 6, 1000, true),
+        Some(PrefetchSwitch::Off)
+    );
+    assert_eq!(decide(PrefetchFaults::On, 5, 1000, true), None);
+    assert_eq!(decide(PrefetchFaults::Fixed, 30, 1000, true), None);
+    assert_eq!(
+        decide(PrefetchFaults::Off(1_000_000_000), 0, 1000, false),
+        None
+    );
+    assert_eq!(
+        decide(PrefetchFaults::Off(1_000_000_001), 0, 1000, false),
+        Some(PrefetchSwitch::On)
+    );
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A GPU with its ring and page tables, as plainly as it can be said, and upstream's
+//! rules for what a fault leads to.
+
+use super::super::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::vec;
+use std::vec::Vec;
+
+pub const BLOCK: u64 = 2 << 20;
+
+/// What a page may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    Missing,
+    ReadOnly,
+    ReadWrite,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Stalled,
+    Done,
+    Cancelled,
+}
+
+/// An access, and what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warp {
+    pub fault: Record,
+    pub state: State,
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    pub warps: Vec<Warp>,
+    /// By instance pointer: `None` for a channel that is gone.
+    pub channels: Vec<Translated>,
+    /// By VA space.
+    pub registered: Vec<bool>,
+    /// By VA space and page address.
+    pub pages: BTreeMap<(u64, u64), Page>,
+    /// Pages that the GPU may read; those that it may write.
+    pub readable: BTreeSet<(u64, u64)>,
+    pub writable: BTreeSet<(u64, u64)>,
+    /// The ring: entries, and how often each has yet to be looked at before it is valid.
+    ring: Vec<Option<(Record, u32)>>,
+    get: u32,
+    put: u32,
+    cached_put: u32,
+    cache: BTreeMap<u32, Record>,
+    order: Vec<Record>,
+    fatal: Vec<Option<bool>>,
+    held: Option<(u64, bool)>,
+    /// F-stale: the ring was flushed after waiting, and the replays awaited, under
+    /// the lock that is held.
+    fresh: (bool, bool),
+    outcome: Outcome,
+    pub replays: u32,
+    pub flushes: u32,
+    pub serviced: u32,
+    /// How many calls of `service` until one says `Again`, fails.
+    pub again_in: Option<u32>,
+    pub fails_in: Option<u32>,
+    /// Entries are valid at once.
+    pub prompt: bool,
+    random: u64,
+}
+
+impl World {
+    pub fn new(ring: u32, seed: u64) -> Self {
+        Self {
+            warps: Vec::new(),
+            channels: Vec::new(),
+            registered: Vec::new(),
+            pages: BTreeMap::new(),
+            readable: BTreeSet::new(),
+            writable: BTreeSet::new(),
+            ring: vec![None; ring as usize],
+            get: 0,
+            put: 0,
+            cached_put: 0,
+            cache: BTreeMap::new(),
+            order: Vec::new(),
+            fatal: Vec::new(),
+            held: None,
+            fresh: (false, false),
+            outcome: Outcome::default(),
+            replays: 0,
+            flushes: 0,
+            serviced: 0,
+            again_in: None,
+            fails_in: None,
+            prompt: false,
+            random: seed | 1,
+        }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    pub fn pending(&self) -> bool {
+        self.get != self.put
+    }
+
+    pub fn stalled(&self) -> bool {
+        self.warps.iter().any(|w| w.state == State::Stalled)
+    }
+
+    /// All stalled accesses try again; what finds no page becomes an entry, while
+    /// there is room.
+    pub fn issue(&mut self) {
+        for i in 0..self.warps.len() {
+            let Warp { fault, state } = self.warps[i];
+            if state != State::Stalled {
+                continue;
+            }
+            let channel = self.channels[fault.who as usize];
+            if let Translated::Space(space) = channel {
+                let key = (space, fault.address);
+                let allowed = if fault.access <= Access::Read as u8 {
+                    self.readable.contains(&key)
+                } else {
+                    self.writable.contains(&key)
+                };
+                if allowed {
+                    self.warps[i].state = State::Done;
+                    continue;
+                }
+                if !self.registered[space as usize] {
+                    // Its channel was preempted; the entry below is all that is left.
+                    self.warps[i].state = State::Cancelled;
+                }
+            }
+            if channel == Translated::Stale {
+                self.warps[i].state = State::Cancelled;
+            }
+            let next = (self.put + 1) % self.ring.len() as u32;
+            if next == self.get {
+                continue;
+            }
+            if fault.access == Access::Prefetch as u8 {
+                self.warps[i].state = State::Done;
+            }
+            let delay = if self.prompt {
+                0
+            } else {
+                (self.random() % 4) as u32
+            };
+            assert!(
+                self.ring[self.put as usize].is_none(),
+                "an entry was not consumed"
+            );
+            self.ring[self.put as usize] = Some((fault, delay));
+            self.put = next;
+        }
+    }
+
+    fn valid(&mut self, at: u32) -> bool {
+        match &mut self.ring[at as usize] {
+            Some((_, 0)) => true,
+            Some((_, n)) => {
+                *n -= 1;
+                false
+            }
+            None => panic!("waiting for an entry that will not come"),
+        }
+    }
+
+    /// Marks a fault fatal; `all`: not only its writes.
+    fn mark(&mut self, at: usize, all: bool) {
+        self.fatal[at] = Some(all);
+        self.outcome.fatal.get_or_insert(self.order[at].who);
+    }
+
+    /// Upstream's rules for one fault of a va_block.
+    fn service_one(&mut self, at: usize, duplicate: bool) {
+        let record = self.order[at];
+        let key = (record.who, record.address);
+        let instances = u32::from(record.instances);
+        self.outcome.duplicates += instances - u32::from(!duplicate);
+        self.serviced += 1;
+        if duplicate && self.fatal[at - 1].is_none() {
+            return;
+        }
+        let write = record.access > Access::Read as u8;
+        match self.pages.get(&key).copied().unwrap_or(Page::Missing) {
+            Page::Missing if record.access == Access::Prefetch as u8 => {
+                self.outcome.invalid_prefetches += instances;
+            }
+            Page::Missing => self.mark(at, true),
+            Page::ReadOnly if write => {
+                if record.accesses & (1 << Access::Read as u8) != 0 {
+                    self.readable.insert(key);
+                }
+                self.mark(at, false);
+            }
+            _ => {
+                self.readable.insert(key);
+                if write {
+                    self.writable.insert(key);
+                }
+            }
+        }
+    }
+}
+
+fn count_down(n: &mut Option<u32>) -> bool {
+    match n {
+        Some(0) => {
+            *n = None;
+            true
+        }
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
+    }
+}
+
+impl Machine for World {
+    type Error = u32;
+    const CHECKS: bool = true;
+
+    fn broken(&mut self, invariant: &'static str) {
+        panic!("{invariant}");
+    }
+
+    fn ring(&mut self) -> (u32, u32) {
+        if self.cached_put == self.get {
+            self.cached_put = self.put;
+        }
+        (self.get, self.cached_put)
+    }
+
+    fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, u32> {
+        let ring = self.ring.len() as u32;
+        for i in 0..n {
+            let place = (at + i) % ring;
+            if !self.valid(place) {
+                return Ok(i);
+            }
+            let (fault, _) = self.ring[place as usize].take().unwrap();
+            let fault = Record {
+                entry: entry + i,
+                ..fault
+            };
+            out[i as usize] = fault;
+            self.cache.insert(entry + i, fault);
+        }
+        Ok(n)
+    }
+
+    fn wait_for(&mut self, at: u32) -> Result<(), u32> {
+        while !self.valid(at) {}
+        Ok(())
+    }
+
+    fn set_get(&mut self, get: u32) {
+        let ring = self.ring.len() as u32;
+        while self.get != get {
+            assert_ne!(self.get, self.put, "GET passed PUT");
+            assert!(
+                self.ring[self.get as usize].is_none(),
+                "GET passed an entry that is valid"
+            );
+            self.get = (self.get + 1) % ring;
+        }
+    }
+
+    fn begin(&mut self) {
+        self.outcome = Outcome::default();
+    }
+
+    fn translate(&mut self, entry: u32) -> Translated {
+        self.channels[self.cache[&entry].who as usize]
+    }
+
+    fn cancel_channel(&mut self, entry: u32) -> Result<(), u32> {
+        let who = self.cache[&entry].who;
+        for warp in self.warps.iter_mut().filter(|w| w.fault.who == who) {
+            warp.state = State::Cancelled;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, records: &[Record], representatives: &[u32]) {
+        assert!(records
+            .iter()
+            .all(|r| representatives[r.entry as usize] == r.entry));
+        self.order = records.to_vec();
+        self.fatal = vec![None; records.len()];
+    }
+
+    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+        assert_eq!(self.held, None, "F-lock");
+        self.held = Some((space, to_cancel));
+        self.fresh = (false, false);
+        self.registered[space as usize]
+    }
+
+    fn invalidate(&mut self) -> Result<(), u32> {
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        assert!(self.held.take().is_some(), "F-lock");
+    }
+
+    fn service(&mut self, first: u32, _: bool, _: bool) -> Result<Served, u32> {
+        let first = first as usize;
+        let start = self.order[first];
+        assert_eq!(self.held, Some((start.who, false)), "F-lock");
+        if count_down(&mut self.again_in) {
+            return Ok(Served::Again);
+        }
+        if count_down(&mut self.fails_in) {
+            return Err(7);
+        }
+        let missing = |w: &Self, r: &Record| {
+            w.pages
+                .get(&(r.who, r.address))
+                .is_none_or(|p| *p == Page::Missing)
+        };
+        let mut at = first;
+        while let Some(record) = self.order.get(at) {
+            let previous = at
+                .checked_sub(1)
+                .filter(|p| *p >= first)
+                .map(|p| self.order[p]);
+            let same_block =
+                record.who == start.who && record.address / BLOCK == start.address / BLOCK;
+            // An address of no range is a group of its own.
+            if !same_block || (at > first && (missing(self, record) || missing(self, &start))) {
+                break;
+            }
+            assert_eq!(record.fatal, 0);
+            let duplicate = previous.is_some_and(|p| p.address == record.address);
+            self.service_one(at, duplicate);
+            at += 1;
+        }
+        Ok(Served::Faults {
+            faults: (at - first) as u32,
+            fatal: self.outcome.fatal.is_some(),
+        })
+    }
+
+    fn found_fatal(&mut self, first: u32) {
+        self.mark(first as usize, true);
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        self.outcome
+    }
+
+    fn switch_prefetch_faults(&mut self, _: PrefetchSwitch) {}
+
+    fn replay(&mut self) -> Result<(), u32> {
+        self.replays += 1;
+        self.issue();
+        Ok(())
+    }
+
+    fn flush(&mut self, how: Flush) -> Result<(), u32> {
+        if how != Flush::CachedPut {
+            self.cached_put = self.put;
+        }
+        self.fresh.0 |= how == Flush::WaitUpdatePut;
+        self.flushes += 1;
+        while self.get != self.cached_put {
+            self.ring[self.get as usize] = None;
+            self.get = (self.get + 1) % self.ring.len() as u32;
+        }
+        self.replay()
+    }
+
+    fn wait_replays(&mut self, settle: bool) -> Result<(), u32> {
+        self.fresh.1 |= settle && self.fresh.0;
+        Ok(())
+    }
+
+    fn wait_service(&mut self) -> Result<(), u32> {
+        Ok(())
+    }
+
+    fn cancel(&mut self, first: u32, n: u32, reason: Option<u32>) -> Result<(), u32> {
+        let (space, _) = self.held.expect("F-lock");
+        assert!(reason.is_some() || self.fresh.1, "F-stale");
+        for at in first as usize..(first + n) as usize {
+            let record = self.order[at];
+            assert_eq!(record.who, space);
+            let by_type = (record.fatal != 0).then_some(true);
+            let Some(all) = self.fatal[at].or(by_type).or(reason.map(|_| true)) else {
+                continue;
+            };
+            for warp in &mut self.warps {
+                let theirs = self.channels[warp.fault.who as usize] == Translated::Space(space);
+                let hit = all || warp.fault.access > Access::Read as u8;
+                if theirs
+                    && warp.fault.address == record.address
+                    && hit
+                    && warp.state == State::Stalled
+                {
+                    warp.state = State::Cancelled;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cancel_utlbs(&mut self, _: Option<u32>) -> Result<(), u32> {
+        panic!("only on Pascal");
+    }
+}
