@@ -57,6 +57,12 @@ pub struct Failure {
     code: u8,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl Failure {
     /// What was asked for makes no sense: exit code 2.
     pub fn usage(message: impl fmt::Display) -> Self {

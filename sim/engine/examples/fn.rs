@@ -6,6 +6,11 @@ fn main() {
     let o = run(&t, Policy::FlashNeuron, &Machine::default()).unwrap();
     let i = run(&t, Policy::Ideal, &Machine::default()).unwrap();
     for (k, (c, d)) in o.kernel_cycles.iter().zip(&i.kernel_cycles).enumerate() {
-        println!("{} {:.6} {}", k, (*c as f64 - *d as f64) / *d as f64, t.kernels[k].name);
+        println!(
+            "{} {:.6} {}",
+            k,
+            (*c as f64 - *d as f64) / *d as f64,
+            t.kernels[k].name
+        );
     }
 }

@@ -42,7 +42,10 @@ fn traces() -> Option<PathBuf> {
     );
     let dir = shared.join("g10/traces");
     if !dir.is_dir() {
-        eprintln!("skipped: no G10 traces at {} (set UVM_SHARED)", dir.display());
+        eprintln!(
+            "skipped: no G10 traces at {} (set UVM_SHARED)",
+            dir.display()
+        );
         return None;
     }
     Some(dir)
@@ -62,17 +65,29 @@ struct Cell {
 fn table(file: &Path) -> (Vec<String>, Vec<(String, Vec<Option<f64>>)>) {
     let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let mut lines = text.lines().filter(|l| !l.trim().is_empty());
-    let head = lines.next().unwrap().split('|').map(|c| c.trim().to_string()).collect();
+    let head = lines
+        .next()
+        .unwrap()
+        .split('|')
+        .map(|c| c.trim().to_string())
+        .collect();
     let mut rows = Vec::new();
     while let (Some(name), Some(values)) = (lines.next(), lines.next()) {
         let value = |v: &str| v.parse::<f64>().ok().filter(|v| v.is_finite());
-        rows.push((name.trim().to_string(), values.split_whitespace().map(value).collect()));
+        rows.push((
+            name.trim().to_string(),
+            values.split_whitespace().map(value).collect(),
+        ));
     }
     (head, rows)
 }
 
 fn policy(name: &str) -> Policy {
-    POLICIES.iter().find(|p| p.0 == name).unwrap_or_else(|| panic!("policy {name}")).1
+    POLICIES
+        .iter()
+        .find(|p| p.0 == name)
+        .unwrap_or_else(|| panic!("policy {name}"))
+        .1
 }
 
 fn cells(dir: &Path) -> Vec<Cell> {
@@ -82,7 +97,14 @@ fn cells(dir: &Path) -> Vec<Cell> {
     for ((_, values), (_, net, batch)) in rows.iter().zip(NETS) {
         for (name, &cycles) in head.iter().zip(values) {
             let machine = Machine::default();
-            cells.push(Cell { figure: "11", net, batch, policy: policy(name), machine, cycles });
+            cells.push(Cell {
+                figure: "11",
+                net,
+                batch,
+                policy: policy(name),
+                machine,
+                cycles,
+            });
         }
     }
     for (file, net, headline) in NETS {
@@ -91,21 +113,42 @@ fn cells(dir: &Path) -> Vec<Cell> {
             for (name, &cycles) in head.iter().zip(&values) {
                 let (batch, machine) = (batch.parse().unwrap(), Machine::default());
                 let policy = policy(name);
-                cells.push(Cell { figure: "15", net, batch, policy, machine, cycles });
+                cells.push(Cell {
+                    figure: "15",
+                    net,
+                    batch,
+                    policy,
+                    machine,
+                    cycles,
+                });
             }
         }
         let host = |cells: &mut Vec<Cell>, figure, file: String, policy| {
             let (batches, rows) = table(&dir.join(file));
             for (gib, values) in rows {
                 for (batch, &cycles) in batches.iter().zip(&values) {
-                    let machine =
-                        Machine { host_gib: gib.parse().unwrap(), ..Machine::default() };
+                    let machine = Machine {
+                        host_gib: gib.parse().unwrap(),
+                        ..Machine::default()
+                    };
                     let batch = batch.parse().unwrap();
-                    cells.push(Cell { figure, net, batch, policy, machine, cycles });
+                    cells.push(Cell {
+                        figure,
+                        net,
+                        batch,
+                        policy,
+                        machine,
+                        cycles,
+                    });
                 }
             }
         };
-        host(&mut cells, "16", format!("sensitivity_cpumem/{file}.txt"), Policy::G10);
+        host(
+            &mut cells,
+            "16",
+            format!("sensitivity_cpumem/{file}.txt"),
+            Policy::G10,
+        );
         for name in ["deepUM", "FlashNeuron"] {
             let file = format!("sensitivity_cpumem_combined/{name}/{file}.txt");
             host(&mut cells, "17", file, policy(name));
@@ -117,9 +160,20 @@ fn cells(dir: &Path) -> Vec<Cell> {
         for (gbps, values) in rows {
             for (name, &cycles) in head.iter().zip(&values) {
                 let ssd_gbps = gbps.parse().unwrap();
-                let machine = Machine { ssd_gbps, pcie_gbps: 32.0, ..Machine::default() };
+                let machine = Machine {
+                    ssd_gbps,
+                    pcie_gbps: 32.0,
+                    ..Machine::default()
+                };
                 let policy = policy(name);
-                cells.push(Cell { figure: "18", net, batch, policy, machine, cycles });
+                cells.push(Cell {
+                    figure: "18",
+                    net,
+                    batch,
+                    policy,
+                    machine,
+                    cycles,
+                });
             }
         }
     }
@@ -145,7 +199,8 @@ type Traces = HashMap<(&'static str, u64), Option<Trace>>;
 fn load(dir: &Path, points: impl Iterator<Item = (&'static str, u64)>) -> Traces {
     let mut all = Traces::new();
     for (net, batch) in points {
-        all.entry((net, batch)).or_insert_with(|| uvmsim_trace::g10::import(dir, net, batch).ok());
+        all.entry((net, batch))
+            .or_insert_with(|| uvmsim_trace::g10::import(dir, net, batch).ok());
     }
     all
 }
@@ -162,7 +217,9 @@ fn every_published_cell_whose_trace_is_here() {
             absent.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let ours = g10::run(trace, c.policy, &c.machine).ok().map(|o| o.step_cycles as f64);
+        let ours = g10::run(trace, c.policy, &c.machine)
+            .ok()
+            .map(|o| o.step_cycles as f64);
         // A cycle off: the artifact converts some of its milliseconds by truncation.
         let same = match (ours, c.cycles) {
             (None, None) => true,
@@ -173,7 +230,9 @@ fn every_published_cell_whose_trace_is_here() {
             exact.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let off = ours.zip(c.cycles).map_or(f64::INFINITY, |(a, b)| a / b - 1.0);
+        let off = ours
+            .zip(c.cycles)
+            .map_or(f64::INFINITY, |(a, b)| a / b - 1.0);
         wrong.lock().unwrap().push((
             off.abs(),
             format!(
@@ -201,5 +260,8 @@ fn every_published_cell_whose_trace_is_here() {
         wrong.len()
     );
     assert!(exact > 0, "no trace was found");
-    assert!(wrong.iter().all(|w| w.0 < 0.02), "a cell is more than 2 % off");
+    assert!(
+        wrong.iter().all(|w| w.0 < 0.02),
+        "a cell is more than 2 % off"
+    );
 }

@@ -2,7 +2,10 @@
 
 //! Our planner on the artifact's machine.
 //!
-//! It walks through the step in time. The way out is kept busy as long as some
+//! Plans are made in two ways and under several assumptions, each is run on the
+//! machine with the profile's times, and the fastest is taken.
+//!
+//! One way is G10's, refined ([`Variant::Refined`]). The other walks through the step in time. The way out is kept busy as long as some
 //! later kernel would not fit: what is evicted next is, of all that is idle, the
 //! tensor whose next use is farthest, so that each byte written helps for as long
 //! as any could. Where the host is too small for what must leave, the SSD writes
@@ -14,18 +17,75 @@
 
 use std::collections::BinaryHeap;
 
+use super::events;
+use super::events::Mode;
 use super::plan::intervals;
 use super::plan::intervals::Interval;
+use super::plan::link_rates;
 use super::plan::links::Links;
 use super::plan::Hint;
 use super::plan::Target;
+use super::plan::Variant;
 use super::view::View;
-use super::view::PAGE;
 use super::Machine;
+use super::Outcome;
+use super::RunError;
+
+/// Factors on the links' rates under which G10's way is tried.
+const RATES: [f64; 2] = [1.25, 1.5];
+
+/// The fastest plan that was found, and what it came to on the profile's times.
+///
+/// # Errors
+/// No plan can be run; the first's error.
+pub(super) fn search(view: &View, machine: &Machine) -> Result<(Vec<Hint>, Outcome), RunError> {
+    // The planner knows the profile, not what the run will take.
+    let profiled = Machine {
+        time_error: 0.0,
+        ..machine.clone()
+    };
+    let walk = || Ok(plan(view, &profiled, Tuning::default()));
+    let refined =
+        |rate| super::plan::g10(view, &profiled, Variant::Refined { rate }).map(|p| p.hints);
+    let attempt = |n: usize| -> Result<(Vec<Hint>, Outcome), RunError> {
+        let hints = if n == 0 {
+            walk()?
+        } else {
+            refined(RATES[n - 1])?
+        };
+        let outcome = events::run(view, &profiled, Mode::Lru, hints.clone())?;
+        Ok((hints, outcome))
+    };
+    let all: Vec<_> = std::thread::scope(|s| {
+        let attempt = &attempt;
+        let threads: Vec<_> = (0..=RATES.len())
+            .map(|n| s.spawn(move || attempt(n)))
+            .collect();
+        threads.into_iter().filter_map(|t| t.join().ok()).collect()
+    });
+    let mut first_error = None;
+    let mut best: Option<(Vec<Hint>, Outcome)> = None;
+    for result in all {
+        match result {
+            Ok(new)
+                if best
+                    .as_ref()
+                    .is_none_or(|b| new.1.step_cycles < b.1.step_cycles) =>
+            {
+                best = Some(new);
+            }
+            Ok(_) => {}
+            Err(e) => first_error = first_error.or(Some(e)),
+        }
+    }
+    best.ok_or_else(|| {
+        first_error.unwrap_or_else(|| RunError::Internal("no plan was tried".into()))
+    })
+}
 
 /// What may be tuned; the defaults are what the tests hold to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tuning {
+struct Tuning {
     /// Share of the GPU that the plan fills.
     pub fill: f64,
     /// Share of the links' rate that the plan counts on.
@@ -33,11 +93,18 @@ pub(super) struct Tuning {
     /// How much earlier than necessary the host is written to when the SSD is the
     /// narrow way: a factor on the time that the writes take.
     pub urgency: f64,
+    /// How early a read from the SSD may begin: a factor on the time it takes.
+    pub lead: f64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { fill: 0.995, rate: 0.97, urgency: 1.3 }
+        Self {
+            fill: 0.995,
+            rate: 0.97,
+            urgency: 1.3,
+            lead: 5.0,
+        }
     }
 }
 
@@ -62,8 +129,7 @@ struct Moved {
     back: usize,
 }
 
-struct Planner<'a> {
-    view: &'a View,
+struct Planner {
     kernels: usize,
     /// Ideal start of each kernel over two steps, in µs, and what stalls add.
     starts: Vec<f64>,
@@ -86,39 +152,36 @@ struct Planner<'a> {
     under_way: Vec<Write>,
     moved: Vec<Moved>,
     hints: Vec<Hint>,
-    /// Bytes that the host cannot take, less those promised to the SSD.
-    ssd_share: i64,
+    /// The share of all writes that goes to the SSD, bytes written to it, and all.
+    ssd_ratio: f64,
+    ssd_bytes: i64,
+    bytes: i64,
     urgency: f64,
+    lead: f64,
 }
 
-/// The plan.
-pub(super) fn plan(view: &View, machine: &Machine, tuning: Tuning) -> Vec<Hint> {
+/// The plan of the walk.
+fn plan(view: &View, machine: &Machine, tuning: Tuning) -> Vec<Hint> {
     let mut p = Planner::new(view, machine, tuning);
     for k in 0..p.kernels {
         p.step(k);
     }
     p.prefetch_early();
-    let mut hints = p.hints;
-    for (i, t) in view.tensors.iter().enumerate() {
-        if !t.is_weight && t.birth != usize::MAX {
-            hints.push(Hint { kernel: t.birth, tensor: i as u32, to: Target::Gpu });
-            hints.push(Hint { kernel: t.end(), tensor: i as u32, to: Target::Free });
-        }
-    }
-    // What frees memory first, then what fetches.
-    hints.sort_by_key(|h| (h.kernel, h.to != Target::Free));
-    hints
+    super::plan::with_lifetimes(view, p.hints)
 }
 
-impl<'a> Planner<'a> {
-    fn new(view: &'a View, machine: &'a Machine, tuning: Tuning) -> Self {
+impl Planner {
+    fn new(view: &View, machine: &Machine, tuning: Tuning) -> Self {
         let kernels = view.kernels.len();
         let starts = intervals::two_steps(view);
         let gib = f64::from(1u32 << 30);
         let mut resident = vec![0i64; kernels];
         for t in &view.tensors {
-            let (from, to) =
-                if t.is_weight { (0, kernels) } else { (t.birth.min(kernels), t.end()) };
+            let (from, to) = if t.is_weight {
+                (0, kernels)
+            } else {
+                (t.birth.min(kernels), t.end())
+            };
             for r in resident.get_mut(from..to.min(kernels)).unwrap_or_default() {
                 *r += t.bytes() as i64;
             }
@@ -126,16 +189,11 @@ impl<'a> Planner<'a> {
         let room = (machine.gpu_gib * gib * tuning.fill) as i64;
         let host_room = (machine.host_gib * gib * 0.99) as i64;
         let peak = resident.iter().copied().max().unwrap_or(0);
-        // Pages per batch are whole numbers.
-        let pages = f64::from(machine.batch_pages);
-        let batch_us = pages * PAGE as f64 / (machine.pcie_gbps * 1e3);
-        let ssd_pages = (pages / machine.pcie_gbps * machine.ssd_gbps).trunc();
-        let ssd_rate = ssd_pages * PAGE as f64 / batch_us * tuning.rate;
-        let host_rate = machine.pcie_gbps * 1e3 * tuning.rate;
+        let (link, ssd) = link_rates(machine);
+        let (host_rate, ssd_rate) = (link * tuning.rate, ssd * tuning.rate);
         let all = intervals::of(view, &starts);
         let back = Links::with_rates(&starts[..=kernels], host_rate, ssd_rate);
         Self {
-            view,
             kernels,
             stall: 0.0,
             room,
@@ -152,8 +210,11 @@ impl<'a> Planner<'a> {
             under_way: Vec::new(),
             moved: Vec::new(),
             hints: Vec::new(),
-            ssd_share: peak - room - host_room,
+            ssd_ratio: (1.0 - host_room as f64 / (peak - room).max(1) as f64).clamp(0.0, 1.0),
+            ssd_bytes: 0,
+            bytes: 0,
             urgency: tuning.urgency,
+            lead: tuning.lead,
             starts,
         }
     }
@@ -172,7 +233,11 @@ impl<'a> Planner<'a> {
         for i in 0..self.all.len() {
             let interval = &self.all[i];
             if interval.start == k {
-                let end = if interval.looped { interval.end + self.kernels } else { interval.end };
+                let end = if interval.looped {
+                    interval.end + self.kernels
+                } else {
+                    interval.end
+                };
                 self.idle.push((end, interval.bytes, i));
             }
         }
@@ -200,10 +265,11 @@ impl<'a> Planner<'a> {
                 put_back.push((next, bytes, i));
                 break;
             }
-            let to_ssd = self.ssd_share > 0;
-            let target = if to_ssd && self.ssd_free < end {
+            let turn = (self.ssd_bytes as f64) < self.ssd_ratio * (self.bytes + bytes) as f64
+                && self.is_back_in_time(i);
+            let target = if turn && self.ssd_free < end {
                 Target::Ssd
-            } else if self.host_free < end && (!to_ssd || self.is_urgent(k)) {
+            } else if self.host_free < end && (!turn || self.is_urgent(k)) {
                 Target::Host
             } else {
                 put_back.push((next, bytes, i));
@@ -220,6 +286,15 @@ impl<'a> Planner<'a> {
     /// Whether a kernel from `k` to before `next` does not fit.
     fn is_needed(&self, k: usize, next: usize) -> bool {
         (k..next.min(k + self.kernels)).any(|j| self.resident[j % self.kernels] > self.room)
+    }
+
+    /// Whether the SSD can hold interval `i`'s tensor until shortly before its use.
+    /// Where reads queue up, tensors would come back long before, and take room.
+    fn is_back_in_time(&self, i: usize) -> bool {
+        let interval = &self.all[i];
+        let back = self.back.start_back(interval, true);
+        let early = self.starts[interval.end] - self.starts[back];
+        early <= self.lead * interval.bytes as f64 / self.ssd_rate
     }
 
     /// Whether the host must take some for a later kernel to fit in time.
@@ -242,14 +317,17 @@ impl<'a> Planner<'a> {
         let finish = free.max(self.now(k)) + interval.bytes as f64 / rate;
         let last = self.kernel_at(finish);
         let back = self.back.start_back(&interval, to == Target::Ssd);
-        let back = if interval.looped { back + self.kernels } else { back };
+        let back = if interval.looped {
+            back + self.kernels
+        } else {
+            back
+        };
         if back <= last + 1 || !self.is_needed(last + 1, back) {
             return false;
         }
         if to == Target::Host {
-            let fits = (k..next).all(|j| {
-                self.host[j % self.kernels] + interval.bytes <= self.host_room
-            });
+            let fits =
+                (k..next).all(|j| self.host[j % self.kernels] + interval.bytes <= self.host_room);
             if !fits {
                 return false;
             }
@@ -259,16 +337,32 @@ impl<'a> Planner<'a> {
             self.host_free = finish;
         } else {
             self.ssd_free = finish;
-            self.ssd_share -= interval.bytes;
+            self.ssd_bytes += interval.bytes;
             // The SSD's pages take from the link's.
             self.host_free += interval.bytes as f64 / self.host_rate;
         }
-        self.back.book_back(&interval, back % self.kernels, to == Target::Ssd);
+        self.bytes += interval.bytes;
+        self.back
+            .book_back(&interval, back % self.kernels, to == Target::Ssd);
         self.relieve(last + 1, back, interval.bytes);
-        self.hints.push(Hint { kernel: k, tensor: interval.tensor, to });
-        self.under_way.push(Write { bytes: interval.bytes, finish, last, back });
+        self.hints.push(Hint {
+            kernel: k,
+            tensor: interval.tensor,
+            to,
+        });
+        self.under_way.push(Write {
+            bytes: interval.bytes,
+            finish,
+            last,
+            back,
+        });
         let (tensor, bytes) = (interval.tensor, interval.bytes);
-        self.moved.push(Moved { tensor, bytes, gone: last, back });
+        self.moved.push(Moved {
+            tensor,
+            bytes,
+            gone: last,
+            back,
+        });
         true
     }
 
@@ -299,7 +393,11 @@ impl<'a> Planner<'a> {
         // Writes now end in earlier kernels than was thought.
         let writes = std::mem::take(&mut self.under_way);
         for mut w in writes {
-            let last = if w.finish <= until { k.max(1) - 1 } else { self.kernel_at(w.finish) };
+            let last = if w.finish <= until {
+                k.max(1) - 1
+            } else {
+                self.kernel_at(w.finish)
+            };
             if last < w.last {
                 self.relieve(last + 1, (w.last + 1).min(w.back), w.bytes);
                 w.last = last;
@@ -318,9 +416,12 @@ impl<'a> Planner<'a> {
                 at -= 1;
                 self.resident[at % self.kernels] += m.bytes;
             }
-            self.hints.push(Hint { kernel: at % self.kernels, tensor: m.tensor, to: Target::Gpu });
+            self.hints.push(Hint {
+                kernel: at % self.kernels,
+                tensor: m.tensor,
+                to: Target::Gpu,
+            });
         }
-        let _ = self.view;
     }
 }
 

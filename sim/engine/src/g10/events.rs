@@ -244,7 +244,13 @@ impl<'a> Sim<'a> {
             let duration = self.fault_in();
             match &mut self.wait {
                 Some(w) => w.served = false,
-                None => self.wait = Some(Wait { since: time, duration, served: false }),
+                None => {
+                    self.wait = Some(Wait {
+                        since: time,
+                        duration,
+                        served: false,
+                    })
+                }
             }
             return None;
         }
@@ -265,8 +271,11 @@ impl<'a> Sim<'a> {
         let done = self.records.len();
         self.kernel = done % self.view.kernels.len();
         self.step = done / self.view.kernels.len();
-        self.record =
-            KernelRecord { step: self.step, kernel: self.kernel, ..KernelRecord::default() };
+        self.record = KernelRecord {
+            step: self.step,
+            kernel: self.kernel,
+            ..KernelRecord::default()
+        };
         self.stamp += 1;
         for &t in &self.view.kernels[self.kernel].required {
             self.required[t as usize] = self.stamp;
@@ -371,7 +380,9 @@ impl<'a> Sim<'a> {
             ideal_cycles: self.view.ideal_cycles(),
             step_cycles: time(best),
             traffic: self.traffic[best],
-            faults: of_step.map(|r| r.host_faults + r.ssd_faults + r.alloc_faults).sum(),
+            faults: of_step
+                .map(|r| r.host_faults + r.ssd_faults + r.alloc_faults)
+                .sum(),
             kernel_cycles: durations[best * kernels..][..kernels].to_vec(),
             records: self.records,
         }

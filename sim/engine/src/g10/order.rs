@@ -146,7 +146,9 @@ mod tests {
         for n in 0..600usize {
             let v: Vec<u64> = (0..n)
                 .map(|_| {
-                    x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    x = x
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
                     (x >> 33) % (1 + n as u64 / 2)
                 })
                 .collect();

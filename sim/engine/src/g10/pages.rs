@@ -66,7 +66,11 @@ struct List {
     pages: u64,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL, pages: 0 };
+const EMPTY: List = List {
+    head: NIL,
+    tail: NIL,
+    pages: 0,
+};
 
 /// What is known of a tensor without walking its runs.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +119,12 @@ impl Pages {
                 q_prev: NIL,
                 q_next: NIL,
             });
-            p.tensors.push(TensorPages { first, pages: len, ready: 0, in_transfer: 0 });
+            p.tensors.push(TensorPages {
+                first,
+                pages: len,
+                ready: 0,
+                in_transfer: 0,
+            });
         }
         p
     }
@@ -152,7 +161,9 @@ impl Pages {
     /// Puts an idle run, wholly, at the end of a queue.
     pub(super) fn enqueue(&mut self, r: u32, q: Queue) {
         debug_assert_eq!(self.run(r).queue, Queue::Idle);
-        let Run { tensor, len, loc, .. } = *self.run(r);
+        let Run {
+            tensor, len, loc, ..
+        } = *self.run(r);
         let t = &mut self.tensors[tensor as usize];
         t.in_transfer += len;
         if loc == Loc::Gpu {
@@ -180,7 +191,11 @@ impl Pages {
             self.join_next(grown);
             return NIL;
         }
-        let (part, rest) = if n < from.len { (self.cut_front(r, n), r) } else { (r, NIL) };
+        let (part, rest) = if n < from.len {
+            (self.cut_front(r, n), r)
+        } else {
+            (r, NIL)
+        };
         if from.loc == Loc::Gpu && loc != Loc::Gpu {
             self.remove_arrival(part);
         }
@@ -249,7 +264,14 @@ impl Pages {
 
     /// Takes an empty run out of its tensor and of all orders.
     fn unlink(&mut self, r: u32) {
-        let Run { tensor, loc, queue, prev, next, .. } = *self.run(r);
+        let Run {
+            tensor,
+            loc,
+            queue,
+            prev,
+            next,
+            ..
+        } = *self.run(r);
         if loc == Loc::Gpu {
             self.remove_arrival(r);
         }
@@ -325,7 +347,9 @@ impl Pages {
     }
 
     fn remove_arrival(&mut self, r: u32) {
-        let Run { older, newer, len, .. } = *self.run(r);
+        let Run {
+            older, newer, len, ..
+        } = *self.run(r);
         match older {
             NIL => self.arrival.head = newer,
             o => self.runs[o as usize].newer = newer,
@@ -354,7 +378,13 @@ impl Pages {
     }
 
     fn remove_queue(&mut self, r: u32) {
-        let Run { queue, q_prev, q_next, len, .. } = *self.run(r);
+        let Run {
+            queue,
+            q_prev,
+            q_next,
+            len,
+            ..
+        } = *self.run(r);
         let q = queue as usize;
         match q_prev {
             NIL => self.queues[q].head = q_next,
@@ -392,7 +422,9 @@ impl Pages {
                 r = run.next;
             }
             if (pages, ready, moving) != (t.pages, t.ready, t.in_transfer) {
-                return Err(format!("tensor {i}: {pages} {ready} {moving} pages, not {t:?}"));
+                return Err(format!(
+                    "tensor {i}: {pages} {ready} {moving} pages, not {t:?}"
+                ));
             }
         }
         let known = self.queues.map(|q| q.pages);

@@ -39,7 +39,7 @@ pub(super) struct Hint {
 }
 
 /// Which of the artifact's designs the plan is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Variant {
     /// G10.
     Uvm,
@@ -47,6 +47,14 @@ pub(super) enum Variant {
     Gds,
     /// Without UVM.
     Host,
+    /// G10 with what its machine lets a plan do better: memory is allocated at the
+    /// first use and always freed, and a prefetch moves ahead only where the tensor
+    /// has room. Links carry their rate times a factor: below 1 for caution, above
+    /// for a step that stalls anyway and gives them more time.
+    Refined {
+        /// That factor.
+        rate: f64,
+    },
 }
 
 /// What the planner decided.
@@ -63,9 +71,34 @@ pub(super) fn look_ahead(view: &View, degree: usize) -> Vec<Hint> {
     let ahead = |k: usize| &view.kernels[(k + degree) % n].required;
     (0..n)
         .flat_map(|kernel| {
-            ahead(kernel).iter().map(move |&tensor| Hint { kernel, tensor, to: Target::Gpu })
+            ahead(kernel).iter().map(move |&tensor| Hint {
+                kernel,
+                tensor,
+                to: Target::Gpu,
+            })
         })
         .collect()
+}
+
+/// Adds to a plan the allocation of each tensor that does not survive the step, at
+/// its first use, and its freeing after the last. What frees comes first.
+pub(super) fn with_lifetimes(view: &View, mut hints: Vec<Hint>) -> Vec<Hint> {
+    for (i, t) in view.tensors.iter().enumerate() {
+        if !t.is_weight && t.birth != usize::MAX {
+            hints.push(Hint {
+                kernel: t.birth,
+                tensor: i as u32,
+                to: Target::Gpu,
+            });
+            hints.push(Hint {
+                kernel: t.end(),
+                tensor: i as u32,
+                to: Target::Free,
+            });
+        }
+    }
+    hints.sort_by_key(|h| (h.kernel, h.to != Target::Free));
+    hints
 }
 
 /// G10's plan.
@@ -79,23 +112,31 @@ pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Pl
     let hill = p.hill();
     p.evict();
     p.prefetch_eagerly();
-    if variant != Variant::Uvm {
+    if matches!(variant, Variant::Gds | Variant::Host) {
         p.flatten(hill);
     }
     let mut hints = p.hints;
     order::sort(&mut hints, &mut |a, b| a.kernel < b.kernel);
-    Ok(Plan { hints, evicted: p.evicted })
+    Ok(Plan {
+        hints,
+        evicted: p.evicted,
+    })
 }
 
 /// What the artifact sets by hand for some of its points.
 fn loosening(view: &View, machine: &Machine, variant: Variant) -> f64 {
     if !machine.hand_tuned {
-        return if variant == Variant::Uvm { 1.0 } else { 1.060606 };
+        return if matches!(variant, Variant::Gds | Variant::Host) {
+            1.060606
+        } else {
+            1.0
+        };
     }
     let ssd = machine.ssd_gbps;
     match (variant, view.name.as_str(), view.batch.as_str()) {
         (Variant::Host, "VIT", _) => 1.269366,
         (Variant::Host | Variant::Gds, ..) => 1.060606,
+        (Variant::Refined { .. }, ..) => 1.0,
         (Variant::Uvm, "BERT", "512") if ssd < 6.3 => 1.394,
         (Variant::Uvm, "VIT", "1280") if ssd > 6.3 && ssd < 6.5 => 1.1,
         _ => 1.0,
@@ -105,6 +146,15 @@ fn loosening(view: &View, machine: &Machine, variant: Variant) -> f64 {
 /// Bytes per µs of a link of `gbps`, which the planner takes as GiB/s.
 fn per_us(gbps: f64) -> f64 {
     gbps * 1024.0 * 1024.0 * 1024.0 / 1_000_000.0
+}
+
+/// What the machine's link and SSD carry, in bytes per µs: pages per batch are
+/// whole numbers.
+pub(super) fn link_rates(machine: &Machine) -> (f64, f64) {
+    let pages = f64::from(machine.batch_pages);
+    let pcie = machine.pcie_gbps * 1e3;
+    let ssd_pages = (pages / machine.pcie_gbps * machine.ssd_gbps).trunc();
+    (pcie, ssd_pages / pages * pcie)
 }
 
 struct Planner<'a> {
@@ -149,7 +199,11 @@ impl<'a> Planner<'a> {
         let target = (line as f64 * 0.99) as i64;
         let (weights, rest) = view.totals();
         let first = view.tensors.first().map_or(0, super::view::Tensor::bytes);
-        let host_gib = if variant == Variant::Gds { 0.0 } else { machine.host_gib };
+        let host_gib = if variant == Variant::Gds {
+            0.0
+        } else {
+            machine.host_gib
+        };
         Self {
             view,
             machine,
@@ -160,13 +214,23 @@ impl<'a> Planner<'a> {
             // Everything is resident all the time, and the first tensor twice.
             resident: vec![(weights + rest + first) as i64; kernels],
             host: vec![0; kernels],
-            links: Links::new(&starts[..=kernels], machine),
+            links: match variant {
+                Variant::Refined { rate } => {
+                    let (pcie, ssd) = link_rates(machine);
+                    Links::with_rates(&starts[..=kernels], pcie * rate, ssd * rate)
+                }
+                _ => Links::new(&starts[..=kernels], machine),
+            },
             intervals: intervals::of(view, &starts),
             hints: Vec::new(),
             evicted: vec![false; view.tensors.len()],
             moved: Vec::new(),
             starts,
         }
+    }
+
+    fn refined(&self) -> bool {
+        matches!(self.variant, Variant::Refined { .. })
     }
 
     fn fits(&self) -> bool {
@@ -178,7 +242,7 @@ impl<'a> Planner<'a> {
     fn allocate_and_free(&mut self) {
         let kernels = self.view.kernels.len();
         for (i, t) in self.view.tensors.iter().enumerate().skip(1) {
-            if self.fits() {
+            if !self.refined() && self.fits() {
                 break;
             }
             if t.is_weight || t.birth == usize::MAX {
@@ -186,7 +250,12 @@ impl<'a> Planner<'a> {
             }
             let bytes = t.bytes() as i64;
             let start = self.starts[t.birth] - bytes as f64 * self.machine.malloc_us_per_byte;
-            let issue = if start < 0.0 {
+            let issue = if self.refined() {
+                for r in &mut self.resident[..t.birth] {
+                    *r -= bytes;
+                }
+                t.birth
+            } else if start < 0.0 {
                 0
             } else {
                 let issue = self.starts[..=t.birth].partition_point(|&s| s <= start) - 1;
@@ -195,7 +264,7 @@ impl<'a> Planner<'a> {
                 }
                 issue
             };
-            if self.variant == Variant::Uvm {
+            if !matches!(self.variant, Variant::Gds | Variant::Host) {
                 self.hint(issue, i as u32, Target::Gpu);
                 self.hint(t.end(), i as u32, Target::Free);
             }
@@ -225,6 +294,23 @@ impl<'a> Planner<'a> {
             }
             self.weigh();
             let all = &self.intervals;
+            if self.refined() {
+                // Ties are nobody's business here: no sort.
+                let weight = |i: &u32| (all[*i as usize].benefit, all[*i as usize].area);
+                let by = |a: &u32, b: &u32| {
+                    let (x, y) = (weight(a), weight(b));
+                    x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1)).then(b.cmp(a))
+                };
+                let open = (0..all.len() as u32).filter(|&i| !all[i as usize].handled);
+                match open.max_by(by) {
+                    Some(best) => {
+                        self.handle(best);
+                        self.intervals[best as usize].handled = true;
+                    }
+                    None => break,
+                }
+                continue;
+            }
             order::sort(&mut sorted, &mut |&a, &b| {
                 let (a, b) = (&all[a as usize], &all[b as usize]);
                 let (x, y) = (a.benefit, b.benefit);
@@ -242,7 +328,9 @@ impl<'a> Planner<'a> {
         }
         // The last sort is by time and size; see `flatten`.
         let all = &self.intervals;
-        order::sort(&mut sorted, &mut |&a, &b| all[a as usize].area > all[b as usize].area);
+        order::sort(&mut sorted, &mut |&a, &b| {
+            all[a as usize].area > all[b as usize].area
+        });
         self.intervals = sorted.iter().map(|&i| all[i as usize].clone()).collect();
         for m in &mut self.moved {
             m.0 = sorted.iter().position(|&i| i == m.0).unwrap_or(0) as u32;
@@ -270,13 +358,21 @@ impl<'a> Planner<'a> {
         }
         over.push(a);
         late.push(b);
-        let wrap = if self.resident[0] > self.line { -self.starts[n] } else { 0.0 };
+        let wrap = if self.resident[0] > self.line {
+            -self.starts[n]
+        } else {
+            0.0
+        };
         for i in &mut self.intervals {
             i.benefit = if i.handled {
                 0.0
             } else if i.looped {
                 let head = over[n] - over[i.start];
-                let tail = if i.end > 0 { late[i.end] - late[1] } else { 0.0 };
+                let tail = if i.end > 0 {
+                    late[i.end] - late[1]
+                } else {
+                    0.0
+                };
                 let wrap = if i.end > 0 { wrap } else { 0.0 };
                 i.bytes as f64 * (head + wrap + tail)
             } else {
@@ -298,7 +394,11 @@ impl<'a> Planner<'a> {
         let i = self.intervals[index as usize].clone();
         let end = if i.end < i.start { i.end + n } else { i.end };
         let below = (i.start..end).all(|k| self.resident[k % n] <= self.target);
-        let length = if i.looped { i.end + n - i.start } else { i.end - i.start };
+        let length = if i.looped {
+            i.end + n - i.start
+        } else {
+            i.end - i.start
+        };
         if below || length == 1 {
             self.intervals[index as usize].handled = true;
             return;
@@ -333,11 +433,20 @@ impl<'a> Planner<'a> {
     }
 
     fn times(&self, i: &Interval, latency: f64, gbps: f64) -> Times {
-        let transfer = i.bytes as f64 / per_us(gbps);
+        let rate = if self.refined() {
+            gbps * 1e3
+        } else {
+            per_us(gbps)
+        };
+        let transfer = i.bytes as f64 / rate;
         let both = 2.0 * (latency + self.machine.fault_us + transfer);
         let one_way = both / 2.0;
         let slack = self.machine.slack * one_way;
-        Times { one_way, safe: both + slack, fetch: one_way + slack }
+        Times {
+            one_way,
+            safe: both + slack,
+            fetch: one_way + slack,
+        }
     }
 
     fn host_has_room(&self, bytes: i64) -> bool {
@@ -432,7 +541,8 @@ impl<'a> Planner<'a> {
         for (index, planned, written) in moved {
             let i = self.intervals[index as usize].clone();
             let mut at = planned;
-            while at > written + 1 && self.target > self.resident[at - 1] {
+            let bytes = if self.refined() { i.bytes } else { 0 };
+            while at > written + 1 && self.target > self.resident[at - 1] + bytes {
                 at -= 1;
             }
             self.hint(at, i.tensor, Target::Gpu);

@@ -177,7 +177,13 @@ impl<'a> Sim<'a> {
 
     /// Makes room for `t`, waiting for what is pending if need be.
     fn make_room(&mut self, t: u32, right: bool) -> Result<(), RunError> {
-        let take = |s: &mut Self| if right { s.take_right(t) } else { s.take_left(t) };
+        let take = |s: &mut Self| {
+            if right {
+                s.take_right(t)
+            } else {
+                s.take_left(t)
+            }
+        };
         if take(self) {
             return Ok(());
         }
@@ -206,9 +212,15 @@ impl<'a> Sim<'a> {
 
     /// Starts the first prefetch that waits for room, if there is room.
     fn admit(&mut self) {
-        let Some(&t) = self.waiting.front() else { return };
+        let Some(&t) = self.waiting.front() else {
+            return;
+        };
         if self.space.largest() >= self.view.tensors[t as usize].pages && self.take_right(t) {
-            let way = if self.in_host[t as usize] { Way::FromHost } else { Way::FromSsd };
+            let way = if self.in_host[t as usize] {
+                Way::FromHost
+            } else {
+                Way::FromSsd
+            };
             self.send(t, way);
             self.waits.remove(&t);
             self.waiting.pop_front();
@@ -297,7 +309,8 @@ pub(super) fn flashneuron(view: &View, machine: &Machine) -> Result<Outcome, Run
         }
         s.run_kernel(i);
         for &t in &k.required {
-            if !view.tensors[t as usize].is_weight && view.tensors[t as usize].death == Some(i + 1) {
+            if !view.tensors[t as usize].is_weight && view.tensors[t as usize].death == Some(i + 1)
+            {
                 s.release(t);
             }
         }

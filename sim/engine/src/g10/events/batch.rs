@@ -69,7 +69,13 @@ impl Sim<'_> {
             return Ok((false, time));
         }
         let mut b = Batch::default();
-        let mut chunks = [Chunk { run: NIL, pages: 0, to: Loc::None, victim: NIL, victim_to: Loc::None }; KEPT];
+        let mut chunks = [Chunk {
+            run: NIL,
+            pages: 0,
+            to: Loc::None,
+            victim: NIL,
+            victim_to: Loc::None,
+        }; KEPT];
         let host_before = self.pages.host_used;
         self.one_batch(&mut b, &mut chunks)?;
         let mut last = time;
@@ -123,7 +129,9 @@ impl Sim<'_> {
     /// Whether a page of the current kernel is in transfer.
     fn waits_for_pages(&self) -> bool {
         let required = &self.view.kernels[self.kernel].required;
-        required.iter().any(|&t| self.pages.tensors[t as usize].in_transfer > 0)
+        required
+            .iter()
+            .any(|&t| self.pages.tensors[t as usize].in_transfer > 0)
     }
 
     fn count(&mut self, b: &Batch, times: u64) {
@@ -134,11 +142,7 @@ impl Sim<'_> {
         t.gpu_to_host += b.out_host * PAGE * times;
     }
 
-    fn one_batch(
-        &mut self,
-        b: &mut Batch,
-        chunks: &mut [Chunk; KEPT],
-    ) -> Result<(), RunError> {
+    fn one_batch(&mut self, b: &mut Batch, chunks: &mut [Chunk; KEPT]) -> Result<(), RunError> {
         if self.at_line() {
             b.forced_out = Some(Loc::Ssd);
         }
@@ -207,17 +211,34 @@ impl Sim<'_> {
         if was_cursor {
             self.cursor = self.pages.oldest();
         }
-        note(b, chunks, Chunk { run: rest, pages: n, to, victim: NIL, victim_to: Loc::None });
+        note(
+            b,
+            chunks,
+            Chunk {
+                run: rest,
+                pages: n,
+                to,
+                victim: NIL,
+                victim_to: Loc::None,
+            },
+        );
     }
 
     /// Pages that may go to `to` before something changes. `swaps` says that each
     /// is followed by a page coming in from the host.
     fn room_out(&self, b: &Batch, to: Loc, swaps: bool) -> u64 {
         let room = match to {
-            Loc::Ssd => self.limits.ssd.saturating_sub(b.out_ssd).min(self.limits.link - b.out),
+            Loc::Ssd => self
+                .limits
+                .ssd
+                .saturating_sub(b.out_ssd)
+                .min(self.limits.link - b.out),
             Loc::Host => {
-                let budget =
-                    self.limits.host.saturating_sub(b.out_host).min(self.limits.link - b.out);
+                let budget = self
+                    .limits
+                    .host
+                    .saturating_sub(b.out_host)
+                    .min(self.limits.link - b.out);
                 if swaps {
                     budget
                 } else {
@@ -283,8 +304,13 @@ impl Sim<'_> {
             }
             let (len, tensor) = (self.pages.run(r).len, self.pages.run(r).tensor);
             n = n.min(len);
-            let mut chunk =
-                Chunk { run: NIL, pages: 0, to: Loc::Gpu, victim: NIL, victim_to: Loc::None };
+            let mut chunk = Chunk {
+                run: NIL,
+                pages: 0,
+                to: Loc::Gpu,
+                victim: NIL,
+                victim_to: Loc::None,
+            };
             if self.is_full() {
                 let fault = as_fault || self.required[tensor as usize] == self.stamp;
                 let Some((victim, wish)) = self.victim(fault)? else {
@@ -294,7 +320,9 @@ impl Sim<'_> {
                     (Loc::None, _) | (_, None) => wish,
                     (_, Some(forced)) => forced,
                 };
-                n = n.min(self.pages.run(victim).len).min(self.room_out(b, to, from == Loc::Host));
+                n = n
+                    .min(self.pages.run(victim).len)
+                    .min(self.room_out(b, to, from == Loc::Host));
                 if victim == self.pages.newest() || (from == Loc::Host && to == Loc::Ssd) {
                     n = 1;
                 }
@@ -311,7 +339,9 @@ impl Sim<'_> {
             }
             chunk.pages = n;
             // The eviction may have grown or joined runs, but not this queue's front.
-            chunk.run = self.pages.move_front(self.pages.front(q), n, Loc::Gpu, Queue::Idle);
+            chunk.run = self
+                .pages
+                .move_front(self.pages.front(q), n, Loc::Gpu, Queue::Idle);
             if from == Loc::Host && b.forced_out == Some(Loc::Ssd) {
                 b.forced_out = None;
             }
@@ -330,7 +360,10 @@ impl Sim<'_> {
         let l = &self.limits;
         let allocs = l.alloc.saturating_sub(b.alloc);
         let link = l.link - b.into;
-        let (ssd, host) = (l.ssd.saturating_sub(b.into_ssd), l.host.saturating_sub(b.into_host));
+        let (ssd, host) = (
+            l.ssd.saturating_sub(b.into_ssd),
+            l.host.saturating_sub(b.into_host),
+        );
         match (from, as_fault) {
             (Loc::Ssd, true) => link.min(allocs).min(ssd),
             (Loc::Host, true) => link.min(allocs).min(host),
@@ -389,7 +422,11 @@ impl Sim<'_> {
                     return Ok(None);
                 }
                 let tensor = &self.view.tensors[self.pages.run(v).tensor as usize];
-                let to = if tensor.is_alive(self.kernel) { Loc::Host } else { Loc::None };
+                let to = if tensor.is_alive(self.kernel) {
+                    Loc::Host
+                } else {
+                    Loc::None
+                };
                 Ok(Some((v, to)))
             }
         }

@@ -90,8 +90,7 @@ impl Sim<'_> {
         let t11 = whole(self.cycles[self.kernel]);
         let t00 = whole(all).max(t11);
         let t10 = whole(out).max(t11).min(t00);
-        let (bytes_in, bytes_out) =
-            ((inputs.total * PAGE) as f64, (outputs.total * PAGE) as f64);
+        let (bytes_in, bytes_out) = ((inputs.total * PAGE) as f64, (outputs.total * PAGE) as f64);
         let measured = |bytes: f64, ms: f64| {
             if ms == 0.0 {
                 UNMEASURED_BYTES_PER_MS
@@ -99,10 +98,16 @@ impl Sim<'_> {
                 bytes / ms
             }
         };
-        let (mut host_in, mut host_out) = (measured(bytes_in, t00 - t10), measured(bytes_out, t10 - t11));
+        let (mut host_in, mut host_out) = (
+            measured(bytes_in, t00 - t10),
+            measured(bytes_out, t10 - t11),
+        );
 
         let per_ms = |gbps: f64| gbps * 1e9 / 1.2e9 * 1.2e9 / 1000.0;
-        let (link, ssd) = (per_ms(self.machine.pcie_gbps), per_ms(self.machine.ssd_gbps));
+        let (link, ssd) = (
+            per_ms(self.machine.pcie_gbps),
+            per_ms(self.machine.ssd_gbps),
+        );
         // Latencies are integers there; they enter as a ratio only.
         let (fault, drive) = (self.machine.fault_us.trunc(), self.machine.ssd_us.trunc());
         let (in_ratio, in_ssd) = inputs.ratios();
@@ -146,9 +151,10 @@ impl Sim<'_> {
         let k = &self.view.kernels[self.kernel];
         match self.time_ratio.get(self.kernel) {
             None => (k.all_fault_cycles, k.out_fault_cycles),
-            Some(&r) => {
-                ((k.all_fault_cycles as f64 * r) as u64, (k.out_fault_cycles as f64 * r) as u64)
-            }
+            Some(&r) => (
+                (k.all_fault_cycles as f64 * r) as u64,
+                (k.out_fault_cycles as f64 * r) as u64,
+            ),
         }
     }
 }
@@ -160,7 +166,11 @@ pub(super) fn perturb(sim: &mut Sim<'_>) {
         return;
     }
     // The artifact seeds its engine only where the seed is not 1.
-    let seed = if sim.machine.seed == 1 { DEFAULT_SEED } else { sim.machine.seed };
+    let seed = if sim.machine.seed == 1 {
+        DEFAULT_SEED
+    } else {
+        sim.machine.seed
+    };
     let mut random = rand_mt::Mt::new(seed);
     let (low, high) = (1.0 - d, 1.0 + d);
     for c in &mut sim.cycles {

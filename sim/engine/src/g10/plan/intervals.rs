@@ -36,7 +36,8 @@ pub(in super::super) struct Interval {
 impl Interval {
     /// Forgets what bookings of these kernels may have changed.
     pub fn forget(&mut self, out: &RangeInclusive<usize>, into: &RangeInclusive<usize>) {
-        let meets = |r: &RangeInclusive<usize>, a: usize, b: usize| *r.start() <= b && a <= *r.end();
+        let meets =
+            |r: &RangeInclusive<usize>, a: usize, b: usize| *r.start() <= b && a <= *r.end();
         if self.written.is_some_and(|w| meets(out, self.start, w)) {
             self.written = None;
         }
@@ -90,7 +91,11 @@ pub(in super::super) fn of(view: &View, starts: &[f64]) -> Vec<Interval> {
         };
         let uses = &uses[t];
         // Writes after the last read count for weights only.
-        let last = if tensor.is_weight { n } else { tensor.death.unwrap_or(0) };
+        let last = if tensor.is_weight {
+            n
+        } else {
+            tensor.death.unwrap_or(0)
+        };
         for pair in uses.windows(2).filter(|p| p[1] < last && p[1] > p[0] + 1) {
             add(pair[0] + 1, pair[1]);
         }

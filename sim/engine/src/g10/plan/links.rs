@@ -145,11 +145,21 @@ impl Links {
         let slots = |rate: f64| -> Vec<Slot> {
             starts
                 .windows(2)
-                .map(|w| Slot { capacity: rate * (w[1] - w[0]), booked: 0.0, full: false })
+                .map(|w| Slot {
+                    capacity: rate * (w[1] - w[0]),
+                    booked: 0.0,
+                    full: false,
+                })
                 .collect()
         };
-        let way = Way { pcie: slots(pcie), ssd: slots(ssd) };
-        Self { out: way.clone(), into: way }
+        let way = Way {
+            pcie: slots(pcie),
+            ssd: slots(ssd),
+        };
+        Self {
+            out: way.clone(),
+            into: way,
+        }
     }
 
     /// The kernel from which the interval's tensor must come back.

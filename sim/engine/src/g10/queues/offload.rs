@@ -37,13 +37,14 @@ pub(super) fn plan(view: &View, machine: &Machine) -> Result<Vec<Offload>, RunEr
     line -= weights as i64 + working_set as i64;
     let fails = |what: &str| RunError::Unsupported(format!("FlashNeuron cannot run this: {what}"));
     if line <= 0 {
-        return Err(fails("weights and the largest working set leave no room for activations"));
+        return Err(fails(
+            "weights and the largest working set leave no room for activations",
+        ));
     }
-    let loss = view
-        .kernels
-        .iter()
-        .position(|k| k.is_loss)
-        .ok_or_else(|| fails("the trace has no kernel makeLoss between forward and backward"))?;
+    let loss =
+        view.kernels.iter().position(|k| k.is_loss).ok_or_else(|| {
+            fails("the trace has no kernel makeLoss between forward and backward")
+        })?;
 
     let mut candidates: Vec<u32> = Vec::new();
     let mut seen = vec![false; view.tensors.len()];

@@ -19,7 +19,9 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn new(pages: u64) -> Self {
-        Self { holes: BTreeMap::from([(0, pages)]) }
+        Self {
+            holes: BTreeMap::from([(0, pages)]),
+        }
     }
 
     /// The first hole from the left, its left end.
@@ -40,7 +42,10 @@ impl Space {
         } else {
             self.holes.remove(&start);
         }
-        Some(Range { start: start + hole - len, len })
+        Some(Range {
+            start: start + hole - len,
+            len,
+        })
     }
 
     /// Pages of the largest hole.
