@@ -374,13 +374,14 @@ fn errors_in_plans_name_line_and_tensor() {
     assert!(error(&format!("uvmplan 1\n{}", fields.join(" "))).contains("lives in kernels"));
 }
 
-/// Kernel times that are 20 % off cost our plans little.
+/// Kernel times that are up to 20 % off cost less than 1 %, against a plan made
+/// for the times as they are.
 #[test]
 fn plans_are_robust() {
     let m = machine(2 * 1024);
-    let (w, l) = zoo("resnet50", 32, &m);
-    let plan = policies::plan("best", &m, &w, &l).unwrap();
-    let go = |w: &Workload| {
+    let (w, l) = zoo("vgg16", 32, &m);
+    let planned = |w: &Workload| policies::plan("best", &m, w, &l).unwrap();
+    let go = |w: &Workload, plan: &Plan| {
         run(
             &m,
             w,
@@ -390,14 +391,19 @@ fn plans_are_robust() {
         )
         .unwrap()
     };
-    let exact = go(&w);
-    for seed in 1..=5 {
+    let plan = planned(&w);
+    for seed in 1..=3 {
         let mut noisy = w.clone();
         noisy.add_noise(0.2, seed);
-        let o = go(&noisy);
+        let (o, knowing) = (go(&noisy, &plan), go(&noisy, &planned(&noisy)));
         assert!(o.bytes.gpu_to_host > 0, "nothing had to move");
-        let (a, b) = (exact.normalized(), o.normalized());
-        println!("seed {seed}: normalized {a:.4} -> {b:.4}");
-        assert!(b > a * 0.99, "seed {seed}: {a} {b}");
+        println!(
+            "seed {seed}: {} ns, knowing the times {} ns",
+            o.step_ns, knowing.step_ns
+        );
+        assert!(
+            o.step_ns as f64 <= knowing.step_ns as f64 * 1.01,
+            "seed {seed}"
+        );
     }
 }
