@@ -127,6 +127,8 @@ impl Runner {
                     Op::Prefetch(t) => (t, g10::Place::Gpu),
                     Op::Evict(t, Tier::Host) => (t, g10::Place::Host),
                     Op::Evict(t, Tier::Ssd) => (t, g10::Place::Ssd),
+                    // The artifact's machine allocates and frees by itself.
+                    Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
                 };
                 moves.push(g10::Move {
                     kernel: kernel % trace.kernels.len(),
