@@ -2,6 +2,8 @@
 
 //! Cost of a run against the number of kernels, and against the number of bytes.
 
+#![allow(missing_docs)]
+
 use criterion::black_box;
 use criterion::criterion_group;
 use criterion::criterion_main;

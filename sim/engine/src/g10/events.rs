@@ -266,7 +266,8 @@ impl<'a> Sim<'a> {
             self.pages.host_used <= self.limits.host_pages,
             "host over its cap"
         );
-        debug_assert_eq!(self.pages.check(), Ok(()));
+        // Whole networks are recounted at the end only: it takes its time.
+        debug_assert!(self.view.tensors.len() > 500 || self.pages.check() == Ok(()));
         self.record.start = start;
         self.record.end = end;
         self.record.host_pages = self.pages.host_used;
