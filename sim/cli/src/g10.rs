@@ -12,10 +12,20 @@ use uvmsim_engine::g10;
 use uvmsim_engine::g10::Machine;
 use uvmsim_engine::g10::Outcome;
 use uvmsim_engine::g10::Policy;
+use uvmsim_physical::plan::autovm;
+use uvmsim_physical::plan::most;
+use uvmsim_physical::plan::Op;
+use uvmsim_physical::plan::Profile;
+use uvmsim_physical::Layout;
+use uvmsim_physical::Tier;
+use uvmsim_physical::Workload;
 use uvmsim_trace::Trace;
 
 use crate::machine::Choice;
 use crate::Failure;
+
+/// Share of GPU memory that MOST and AutoVM plan to fill.
+const PLANNED_FILL: f64 = 0.97;
 
 /// The machine of the artifact with the user's changes.
 pub fn machine(choice: &Choice) -> Result<Machine, Failure> {
@@ -63,13 +73,86 @@ pub fn machine(choice: &Choice) -> Result<Machine, Failure> {
     })
 }
 
+/// A policy of the artifact, or one of ours, or a planner of the physical model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// The engine has it.
+    Built(Policy),
+    /// MOST, planned as for the physical machine.
+    Most,
+    /// AutoVM, likewise.
+    AutoVm,
+}
+
+impl Runner {
+    /// Every policy of the model.
+    fn all() -> Vec<Runner> {
+        let built = Policy::ALL.into_iter().map(Runner::Built);
+        built.chain([Runner::Most, Runner::AutoVm]).collect()
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Runner::Built(p) => p.as_str(),
+            Runner::Most => "most",
+            Runner::AutoVm => "autovm",
+        }
+    }
+
+    fn run(self, trace: &Trace, machine: &Machine, choice: &Choice) -> Result<Outcome, String> {
+        let built = |p| g10::run(trace, p, machine).map_err(|e| e.to_string());
+        match self {
+            Runner::Built(p) => built(p),
+            _ => {
+                let moves = self.moves(trace, choice)?;
+                g10::run_plan(trace, &moves, machine).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// The plan of a planner of the physical model, as moves.
+    fn moves(self, trace: &Trace, choice: &Choice) -> Result<Vec<g10::Move>, String> {
+        let machine = choice.machine("a100").map_err(|e| e.to_string())?;
+        let workload = Workload::from_trace(trace);
+        let layout = Layout::new(&workload);
+        let profile = Profile::new(&machine, &workload, &layout, PLANNED_FILL, 1);
+        let plan = match self {
+            Runner::Most => most::plan(&profile, machine.host_mem > 0),
+            _ => autovm::plan(&profile, autovm::Options::default()),
+        };
+        let mut moves = Vec::new();
+        for (kernel, ops) in plan.before.iter().enumerate() {
+            for op in ops {
+                let (tensor, to) = match *op {
+                    Op::Prefetch(t) => (t, g10::Place::Gpu),
+                    Op::Evict(t, Tier::Host) => (t, g10::Place::Host),
+                    Op::Evict(t, Tier::Ssd) => (t, g10::Place::Ssd),
+                    // The artifact's machine allocates and frees by itself.
+                    Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
+                };
+                moves.push(g10::Move {
+                    kernel: kernel % trace.kernels.len(),
+                    tensor,
+                    to,
+                });
+            }
+        }
+        Ok(moves)
+    }
+}
+
 /// The policy called `name`.
-pub fn policy(name: &str) -> Result<Policy, Failure> {
-    Policy::ALL
-        .into_iter()
-        .find(|p| p.as_str() == name)
+fn runner(name: &str) -> Result<Runner, Failure> {
+    let all = Runner::all();
+    all.iter()
+        .copied()
+        .find(|r| r.as_str() == name)
         .ok_or_else(|| {
-            let all = Policy::ALL.map(Policy::as_str).join(", ");
+            let all = all
+                .iter()
+                .map(|r| r.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
             Failure::usage(format!(
                 "--model g10 has no policy called `{name}`; it has {all}"
             ))
@@ -77,7 +160,7 @@ pub fn policy(name: &str) -> Result<Policy, Failure> {
 }
 
 /// What a run says of itself.
-pub fn object(policy: Policy, o: &Outcome) -> Value {
+fn object(policy: Runner, o: &Outcome) -> Value {
     let s = |cycles: u64| cycles as f64 / g10::CYCLES_PER_SECOND as f64;
     json!({
         "model": "g10",
@@ -99,7 +182,7 @@ pub fn object(policy: Policy, o: &Outcome) -> Value {
     })
 }
 
-type Row = (Policy, Result<Outcome, String>);
+type Row = (Runner, Result<Outcome, String>);
 
 /// A table of outcomes.
 fn table(rows: &[Row]) -> String {
@@ -131,9 +214,10 @@ fn table(rows: &[Row]) -> String {
 
 /// `uvmsim run --model g10`.
 pub fn run(trace: &Trace, name: &str, choice: &Choice, json: bool) -> Result<(), Failure> {
-    let (policy, machine) = (policy(name)?, machine(choice)?);
-    let o =
-        g10::run(trace, policy, &machine).map_err(|e| Failure::run(format!("{policy}: {e}")))?;
+    let (policy, machine) = (runner(name)?, machine(choice)?);
+    let o = policy
+        .run(trace, &machine, choice)
+        .map_err(|e| Failure::run(format!("{}: {e}", policy.as_str())))?;
     let text = if json {
         format!("{:#}\n", object(policy, &o))
     } else {
@@ -151,10 +235,10 @@ pub fn compare(
     threads: usize,
 ) -> Result<(), Failure> {
     let machine = machine(choice)?;
-    let policies: Vec<Policy> = if names.is_empty() {
-        Policy::ALL.to_vec()
+    let policies: Vec<Runner> = if names.is_empty() {
+        Runner::all()
     } else {
-        names.iter().map(|n| policy(n)).collect::<Result<_, _>>()?
+        names.iter().map(|n| runner(n)).collect::<Result<_, _>>()?
     };
     let next = AtomicUsize::new(0);
     let rows: Vec<Mutex<Option<Row>>> = policies.iter().map(|_| Mutex::new(None)).collect();
@@ -165,7 +249,7 @@ pub fn compare(
                     let i = next.fetch_add(1, Relaxed);
                     rows.get(i).zip(policies.get(i))
                 } {
-                    let outcome = g10::run(trace, p, &machine).map_err(|e| e.to_string());
+                    let outcome = p.run(trace, &machine, choice);
                     if let Ok(mut slot) = slot.lock() {
                         *slot = Some((p, outcome));
                     }

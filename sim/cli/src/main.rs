@@ -6,6 +6,7 @@ mod compare;
 mod g10;
 mod import;
 mod machine;
+mod plan;
 mod run;
 mod trace;
 mod zoo;
@@ -38,6 +39,8 @@ enum Command {
     Machine(machine::Args),
     /// Run a trace under one policy.
     Run(run::Args),
+    /// Write the plan that a policy makes: what to move before which kernel.
+    Plan(plan::Args),
     /// Run a trace under many policies, as a table or a report with plots.
     Compare(compare::Args),
     /// Print a completion script for a shell.
@@ -52,6 +55,12 @@ enum Command {
 pub struct Failure {
     message: String,
     code: u8,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
 }
 
 impl Failure {
@@ -80,6 +89,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::main(&args),
         Command::Machine(args) => machine::main(&args),
         Command::Run(args) => run::main(&args),
+        Command::Plan(args) => plan::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());

@@ -5,10 +5,13 @@
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
+use uvmsim_physical::Policy;
+use uvmsim_physical::Tier;
 use uvmsim_physical::Workload;
 
 use crate::machine;
@@ -21,8 +24,23 @@ pub struct Args {
     #[arg(long)]
     trace: String,
     /// The policy.
-    #[arg(long)]
+    #[arg(
+        long,
+        required_unless_present = "plan",
+        conflicts_with = "plan",
+        default_value = ""
+    )]
     policy: String,
+    /// A plan to replay instead, as `uvmsim plan` writes it.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<String>,
+    /// Scale each kernel's time by a random factor within 1 ± this, after
+    /// planning.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    noise: f64,
+    /// Seed of the noise.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// The machine model.
     #[arg(long, value_enum, default_value = "physical")]
     model: Model,
@@ -89,36 +107,54 @@ pub fn policy(
         .map_err(|e| e.to_string())
 }
 
+/// The plan in `path`, as a policy.
+fn replay(path: &str, workload: &Workload, layout: &Layout) -> Result<policies::Planned, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{path}: {e}")))?;
+    let plan =
+        Plan::parse(&text, workload, layout).map_err(|e| Failure::usage(format!("{path}: {e}")))?;
+    Ok(policies::Planned::new("plan", plan, Tier::Host))
+}
+
 /// Runs `uvmsim run`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     if args.model == Model::G10 {
         let trace = crate::read_trace(&args.trace)?;
         return crate::g10::run(&trace, &args.policy, &args.machine, args.json);
     }
-    if !policies::NAMES.contains(&args.policy.as_str()) {
+    if args.plan.is_none() && !policies::NAMES.contains(&args.policy.as_str()) {
         let names = policies::NAMES.join(", ");
         return Err(Failure::usage(format!(
             "no policy is called `{}`; there are {names}",
             args.policy
         )));
     }
+    if !(0.0..1.0).contains(&args.noise) {
+        return Err(Failure::usage("--noise must be at least 0 and less than 1"));
+    }
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
-    let workload = Workload::from_trace(&trace);
+    let mut workload = Workload::from_trace(&trace);
     let layout = Layout::new(&workload);
-    let outcome = policy(
-        &args.policy,
+    let mut policy: Box<dyn Policy> = match &args.plan {
+        Some(path) => Box::new(replay(path, &workload, &layout)?),
+        None => policies::make(&args.policy, &machine, &workload, &layout)
+            .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?,
+    };
+    let name = policy.name().to_string();
+    workload.add_noise(args.noise, args.seed);
+    let outcome = uvmsim_physical::run(
         &machine,
         &workload,
         &layout,
+        policy.as_mut(),
         Limits::default(),
     )
-    .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
+    .map_err(|e| Failure::run(format!("{name}: {e}")))?;
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let text = if args.json {
         format!("{:#}\n", object(&outcome, Some(bound_s)))
     } else {
-        uvmsim_report::table(&[(args.policy.clone(), Ok(outcome))])
+        uvmsim_report::table(&[(name, Ok(outcome))])
     };
     crate::write_file("-", &text)
 }

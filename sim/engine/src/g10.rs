@@ -241,6 +241,63 @@ pub fn run(trace: &Trace, policy: Policy, machine: &Machine) -> Result<Outcome, 
     }
 }
 
+/// Where a plan sends a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To the GPU.
+    Gpu,
+    /// To host memory.
+    Host,
+    /// To the SSD.
+    Ssd,
+}
+
+/// An instruction of a plan: at the start of a kernel, move a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The kernel, from 0.
+    pub kernel: usize,
+    /// The tensor's number in the trace.
+    pub tensor: u32,
+    /// Where to.
+    pub to: Place,
+}
+
+/// Runs `trace` under a plan made elsewhere, given in the order in which it is to be
+/// carried out within a kernel. Memory of tensors that do not survive the step is
+/// allocated at the first kernel that uses them and freed after the last.
+///
+/// # Errors
+/// As [`run`]; and a move of a tensor or at a kernel that does not exist.
+pub fn run_plan(trace: &Trace, moves: &[Move], machine: &Machine) -> Result<Outcome, RunError> {
+    check(machine)?;
+    let view = view::View::new(trace, machine)?;
+    let mut hints = Vec::with_capacity(moves.len());
+    for m in moves {
+        if m.kernel >= view.kernels.len() || m.tensor as usize >= view.tensors.len() {
+            return Err(RunError::Option(format!(
+                "the plan moves tensor {} at kernel {}, and the trace has {} tensors and {} kernels",
+                m.tensor,
+                m.kernel,
+                view.tensors.len(),
+                view.kernels.len()
+            )));
+        }
+        let to = match m.to {
+            Place::Gpu => plan::Target::Gpu,
+            Place::Host => plan::Target::Host,
+            Place::Ssd => plan::Target::Ssd,
+        };
+        hints.push(plan::Hint {
+            kernel: m.kernel,
+            tensor: m.tensor,
+            to,
+        });
+    }
+    let hints = plan::with_lifetimes(&view, hints);
+    events::run(&view, machine, events::Mode::Lru, hints)
+}
+
 fn ideal(view: &view::View) -> Outcome {
     let cycles = view.ideal_cycles();
     Outcome {

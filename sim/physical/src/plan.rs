@@ -12,6 +12,7 @@ pub mod flashneuron;
 pub mod g10;
 pub mod most;
 mod profile;
+pub mod text;
 
 pub use profile::Budget;
 pub use profile::Gap;
@@ -27,6 +28,12 @@ pub enum Op {
     Prefetch(u32),
     /// Copy a tensor out.
     Evict(u32, Tier),
+    /// Ask for a tensor's memory, before its first use.
+    Allocate(u32),
+    /// Give a tensor's memory back, after its last use.
+    Free(u32),
+    /// Discard a tensor's contents lazily, after its last use.
+    Discard(u32),
 }
 
 /// What to request before each kernel.
@@ -37,6 +44,8 @@ pub struct Plan {
     /// Kernels ahead of its birth that a tensor's memory is asked for; `None`:
     /// its first use faults it in.
     pub allocate_ahead: Option<u32>,
+    /// Whether tensors are released when they die, without a request.
+    pub releases: bool,
 }
 
 impl Plan {
@@ -46,6 +55,7 @@ impl Plan {
         Self {
             before: vec![Vec::new(); kernels],
             allocate_ahead: Some(ahead),
+            releases: true,
         }
     }
 

@@ -24,6 +24,7 @@ use crate::plan::best;
 use crate::plan::flashneuron;
 use crate::plan::g10;
 use crate::plan::most;
+use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policy::Tier;
 use crate::Layout;
@@ -52,6 +53,49 @@ pub const NAMES: &[&str] = &[
 /// Share of GPU memory that the papers' planners fill.
 const FILL: f64 = 0.97;
 
+/// The plan that policy `name` makes, if it is one that plans.
+///
+/// # Errors
+/// It makes no plans, or cannot run this workload.
+pub fn plan(
+    name: &str,
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+) -> Result<Plan, RunError> {
+    let profile = || Profile::new(machine, workload, layout, FILL, 1);
+    let host = machine.host_mem > 0;
+    let paper = g10::Options {
+        host,
+        ..g10::Options::paper()
+    };
+    Ok(match name {
+        "autovm" => autovm::plan(&profile(), autovm::Options::default()),
+        "autovm-late" => {
+            let options = autovm::Options {
+                known_times: true,
+                ..autovm::Options::default()
+            };
+            autovm::plan(&profile(), options)
+        }
+        "flashneuron" => flashneuron::plan(&profile())?,
+        "g10-gds" if machine.ssd_write <= 0.0 => {
+            return Err(RunError::Infeasible("g10-gds needs an SSD".into()));
+        }
+        "g10-gds" => g10::plan(
+            &profile(),
+            g10::Options {
+                host: false,
+                ..paper
+            },
+        ),
+        "g10-host" | "g10" => g10::plan(&profile(), paper),
+        "most" => most::plan(&profile(), host),
+        "best" => best::plan(machine, workload, layout)?,
+        _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
+    })
+}
+
 /// The policy called `name`, with its plan for `workload` if it is one that
 /// plans.
 ///
@@ -63,84 +107,28 @@ pub fn make(
     workload: &Workload,
     layout: &Layout,
 ) -> Result<Box<dyn Policy>, RunError> {
-    let profile = || Profile::new(machine, workload, layout, FILL, 1);
-    let host = machine.host_mem > 0;
-    let ssd = machine.ssd_write > 0.0;
+    let plan = || plan(name, machine, workload, layout);
     Ok(match name {
         "base-uvm" => Box::new(BaseUvm),
         "uvm-opt" => Box::new(Discard::opt()),
         "uvm-discard" => Box::new(Discard::eager()),
         "uvm-discard-lazy" => Box::new(Discard::lazy()),
         "ideal" => Box::new(Ideal),
-        "autovm" => {
-            let plan = autovm::plan(&profile(), autovm::Options::default());
-            Box::new(Planned::new("autovm", plan, Tier::Host))
+        "deepum" => {
+            let ids = execution_ids(workload, layout);
+            Box::new(DeepUm::new(ids, deepum_config(machine))?)
         }
-        "autovm-late" => {
-            let options = autovm::Options {
-                known_times: true,
-                ..autovm::Options::default()
-            };
-            Box::new(Planned::new(
-                "autovm-late",
-                autovm::plan(&profile(), options),
-                Tier::Host,
-            ))
-        }
-        "deepum" => Box::new(DeepUm::new(
-            execution_ids(workload, layout),
-            deepum_config(machine),
-        )?),
-        "flashneuron" => Box::new(Planned::faultless(
-            "flashneuron",
-            flashneuron::plan(&profile())?,
-            Tier::Ssd,
-        )),
-        "g10-gds" => {
-            if !ssd {
-                return Err(RunError::Infeasible("g10-gds needs an SSD".into()));
+        "flashneuron" => Box::new(Planned::faultless("flashneuron", plan()?, Tier::Ssd)),
+        "g10-gds" => Box::new(Planned::faultless("g10-gds", plan()?, Tier::Ssd)),
+        "g10-host" => Box::new(Planned::faultless("g10-host", plan()?, Tier::Host)),
+        _ => match NAMES.iter().find(|n| **n == name) {
+            Some(name) => Box::new(Planned::new(name, plan()?, Tier::Host)),
+            None => {
+                let names = NAMES.join(", ");
+                let what = format!("no policy is called `{name}`; there are {names}");
+                return Err(RunError::Infeasible(what));
             }
-            let plan = g10::plan(
-                &profile(),
-                g10::Options {
-                    host: false,
-                    ..g10::Options::paper()
-                },
-            );
-            Box::new(Planned::faultless("g10-gds", plan, Tier::Ssd))
-        }
-        "g10-host" => {
-            let plan = g10::plan(
-                &profile(),
-                g10::Options {
-                    host,
-                    ..g10::Options::paper()
-                },
-            );
-            Box::new(Planned::faultless("g10-host", plan, Tier::Host))
-        }
-        "g10" => {
-            let plan = g10::plan(
-                &profile(),
-                g10::Options {
-                    host,
-                    ..g10::Options::paper()
-                },
-            );
-            Box::new(Planned::new("g10", plan, Tier::Host))
-        }
-        "most" => Box::new(Planned::new(
-            "most",
-            most::plan(&profile(), host),
-            Tier::Host,
-        )),
-        "best" => Box::new(Planned::ours(best::plan(machine, workload, layout)?)),
-        _ => {
-            let names = NAMES.join(", ");
-            return Err(RunError::Infeasible(format!(
-                "no policy is called `{name}`; there are {names}"
-            )));
-        }
+        },
     })
 }
 

@@ -7,7 +7,9 @@ use uvmsim_machine::MIB;
 use uvmsim_trace::Kind;
 
 use crate::bound_ns;
+use crate::plan::Plan;
 use crate::policies;
+use crate::policies::Planned;
 use crate::run;
 use crate::workload::Kernel;
 use crate::workload::Use;
@@ -15,6 +17,7 @@ use crate::Layout;
 use crate::Limits;
 use crate::Outcome;
 use crate::RunError;
+use crate::Tier;
 use crate::Workload;
 
 fn machine(gpu_mib: u64) -> Machine {
@@ -320,5 +323,87 @@ fn ours_is_no_slower_than_the_other_planners() {
                 best.step_ns
             );
         }
+    }
+}
+
+const PLANNERS: [&str; 6] = ["autovm", "autovm-late", "g10", "most", "g10-host", "best"];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    /// Every plan is valid for its trace, and replayed from text does the same.
+    #[test]
+    fn plans_replay_from_text(w in random_step(), gpu in 40u64..160) {
+        let l = Layout::new(&w);
+        let m = machine(gpu);
+        for name in PLANNERS {
+            let plan = policies::plan(name, &m, &w, &l).unwrap();
+            let text = plan.text(&w, &l);
+            let read = Plan::parse(&text, &w, &l).map_err(|e| TestCaseError::fail(format!("{name}: {e}")))?;
+            prop_assert_eq!(&read.text(&w, &l), &text);
+            let go = |plan: Plan| run(&m, &w, &l, &mut Planned::new("p", plan, Tier::Host), Limits::default()).unwrap();
+            let (a, b) = (go(plan), go(read));
+            prop_assert_eq!((a.step_ns, a.bytes, a.faults), (b.step_ns, b.bytes, b.faults), "{}", name);
+        }
+    }
+
+    /// No text makes the parser panic, and what it takes can be run.
+    #[test]
+    fn hostile_plans_are_refused_or_harmless(text in "(uvmplan 1\n)?(at [0-9]{1,2} (evict|free|prefetch|allocate|discard) [0-9]{1,2} [0-9]{1,9} [0-9]{1,9}( host| ssd)?\n|kernels [0-9]{0,20}\n|.{0,20}\n){0,6}") {
+        let m = machine(64);
+        let (w, l) = zoo("dcgan", 1, &m);
+        if let Ok(plan) = Plan::parse(&text, &w, &l) {
+            let _ = run(&m, &w, &l, &mut Planned::new("p", plan, Tier::Host), Limits { warm_up: 0, ..Limits::default() });
+        }
+    }
+}
+
+#[test]
+fn errors_in_plans_name_line_and_tensor() {
+    let m = machine(3 * 1024);
+    let (w, l) = zoo("vgg16", 32, &m);
+    let text = policies::plan("g10", &m, &w, &l).unwrap().text(&w, &l);
+    let error = |text: &str| Plan::parse(text, &w, &l).unwrap_err().to_string();
+    assert_eq!(error("uvmplan 2\n"), "line 1: want `uvmplan 1`");
+    assert!(error(&text.replace("kernels 1", "kernels 9")).contains("line 3"));
+    assert!(error("uvmplan 1\nat 0 evict 999999 0 0 host").contains("tensor 999999"));
+    assert!(error("uvmplan 1\nat 0 prefetch 0 7 8").contains("line 2: tensor 0 (images) is at"));
+    let line = text.lines().find(|l| l.contains(" free ")).unwrap();
+    let mut fields: Vec<_> = line.split(' ').collect();
+    fields[1] = "70";
+    assert!(error(&format!("uvmplan 1\n{}", fields.join(" "))).contains("lives in kernels"));
+}
+
+/// Kernel times that are up to 20 % off cost less than 1 %, against a plan made
+/// for the times as they are.
+#[test]
+fn plans_are_robust() {
+    let m = machine(2 * 1024);
+    let (w, l) = zoo("vgg16", 32, &m);
+    let planned = |w: &Workload| policies::plan("best", &m, w, &l).unwrap();
+    let go = |w: &Workload, plan: &Plan| {
+        run(
+            &m,
+            w,
+            &l,
+            &mut Planned::ours(plan.clone()),
+            Limits::default(),
+        )
+        .unwrap()
+    };
+    let plan = planned(&w);
+    for seed in 1..=3 {
+        let mut noisy = w.clone();
+        noisy.add_noise(0.2, seed);
+        let (o, knowing) = (go(&noisy, &plan), go(&noisy, &planned(&noisy)));
+        assert!(o.bytes.gpu_to_host > 0, "nothing had to move");
+        println!(
+            "seed {seed}: {} ns, knowing the times {} ns",
+            o.step_ns, knowing.step_ns
+        );
+        assert!(
+            o.step_ns as f64 <= knowing.step_ns as f64 * 1.01,
+            "seed {seed}"
+        );
     }
 }

@@ -144,6 +144,21 @@ impl Workload {
         Self::new(trace.meta("name"), tensors, kernels)
     }
 
+    /// Scales each kernel's duration by a factor from 1 - `share` to 1 + `share`,
+    /// at random; the same for the same `seed`.
+    pub fn add_noise(&mut self, share: f64, seed: u64) {
+        // SplitMix64: any seed will do, and no crate is needed for it.
+        let mut state = seed;
+        for k in &mut self.kernels {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let unit = ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64;
+            k.ns = (k.ns as f64 * (1.0 + share * (2.0 * unit - 1.0))) as u64;
+        }
+    }
+
     /// Sum of the kernels' durations, in nanoseconds.
     pub fn ideal_ns(&self) -> u64 {
         self.kernels.iter().map(|k| k.ns).sum()

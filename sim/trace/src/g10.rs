@@ -180,6 +180,20 @@ pub fn import(dir: &Path, net: &str, batch: u64) -> Result<Trace, ImportError> {
     Ok(trace)
 }
 
+/// Builds a step, without times, from the text of a graph alone: a list of
+/// `operators` or printed modules. For fuzzing and for graphs that have no times.
+///
+/// # Errors
+/// The first thing wrong with the text.
+pub fn graph(text: &str, operators: bool, batch: u64) -> Result<Trace, Error> {
+    let batch = batch.max(1);
+    if operators {
+        transformer::build(text, 210, batch)
+    } else {
+        cnn::build(text, 224, batch)
+    }
+}
+
 fn read(file: &Path) -> Result<String, ImportError> {
     fs::read_to_string(file).map_err(|e| ImportError::Read(file.to_path_buf(), e))
 }

@@ -186,3 +186,14 @@ fn g10_imports_have_the_artifacts_tensors_and_kernels() {
         assert_eq!(again.to_string(), t.to_string());
     }
 }
+
+proptest! {
+    /// Graphs made of the words of graphs, and of noise, are errors, not panics.
+    #[test]
+    fn no_graph_makes_the_importer_panic(
+        operators in any::<bool>(),
+        s in "(([0-9]{1,3}|Dot|Add|Divide|GatherV2|SoftmaxBasic|Power|-----)[ \n]){0,40}|((\\(a\\): )?(Net|Bottleneck|SENetUnit|InceptionA|InceptionE|Add)\\(\n|\\)\n|\\(c\\): Conv2d\\([0-9]{1,2}, [0-9]{1,2}, kernel_size=\\([0-9], [0-9]\\), stride=\\([0-9], 1\\)\\)\n|\\(b\\): BatchNorm2d\\(3\\)\n|\\(l\\): Linear\\(in_features=[0-9], out_features=9, bias=True\\)\n|\\(p\\): MaxPool2d\\(kernel_size=[0-9], stride=[0-9]\\)\n){0,12}"
+    ) {
+        let _ = g10::graph(&s, operators, 4);
+    }
+}

@@ -167,24 +167,7 @@ fn plan(view: &View, machine: &Machine, tuning: Tuning) -> Vec<Hint> {
         p.step(k);
     }
     p.prefetch_early();
-    let mut hints = p.hints;
-    for (i, t) in view.tensors.iter().enumerate() {
-        if !t.is_weight && t.birth != usize::MAX {
-            hints.push(Hint {
-                kernel: t.birth,
-                tensor: i as u32,
-                to: Target::Gpu,
-            });
-            hints.push(Hint {
-                kernel: t.end(),
-                tensor: i as u32,
-                to: Target::Free,
-            });
-        }
-    }
-    // What frees memory first, then what fetches.
-    hints.sort_by_key(|h| (h.kernel, h.to != Target::Free));
-    hints
+    super::plan::with_lifetimes(view, p.hints)
 }
 
 impl Planner {

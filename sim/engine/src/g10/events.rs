@@ -258,6 +258,16 @@ impl<'a> Sim<'a> {
             Some(w) => (w.since, time.max(w.since + w.duration)),
             None => (time, time + self.cycles[self.kernel]),
         };
+        debug_assert!(
+            self.pages.gpu_pages() <= self.limits.gpu_pages,
+            "GPU over capacity"
+        );
+        debug_assert!(
+            self.pages.host_used <= self.limits.host_pages,
+            "host over its cap"
+        );
+        // Whole networks are recounted at the end only: it takes its time.
+        debug_assert!(self.view.tensors.len() > 500 || self.pages.check() == Ok(()));
         self.record.start = start;
         self.record.end = end;
         self.record.host_pages = self.pages.host_used;
@@ -377,7 +387,7 @@ impl<'a> Sim<'a> {
         let best = (0..STEPS).min_by_key(|&s| time(s)).unwrap_or(0);
         let of_step = self.records.iter().filter(|r| r.step == best);
         Outcome {
-            ideal_cycles: self.view.ideal_cycles(),
+            ideal_cycles: self.cycles.iter().sum(),
             step_cycles: time(best),
             traffic: self.traffic[best],
             faults: of_step

@@ -80,6 +80,27 @@ pub(super) fn look_ahead(view: &View, degree: usize) -> Vec<Hint> {
         .collect()
 }
 
+/// Adds to a plan the allocation of each tensor that does not survive the step, at
+/// its first use, and its freeing after the last. What frees comes first.
+pub(super) fn with_lifetimes(view: &View, mut hints: Vec<Hint>) -> Vec<Hint> {
+    for (i, t) in view.tensors.iter().enumerate() {
+        if !t.is_weight && t.birth != usize::MAX {
+            hints.push(Hint {
+                kernel: t.birth,
+                tensor: i as u32,
+                to: Target::Gpu,
+            });
+            hints.push(Hint {
+                kernel: t.end(),
+                tensor: i as u32,
+                to: Target::Free,
+            });
+        }
+    }
+    hints.sort_by_key(|h| (h.kernel, h.to != Target::Free));
+    hints
+}
+
 /// G10's plan.
 ///
 /// # Errors

@@ -60,7 +60,9 @@ impl Policy for Planned {
         s.expect(k + 1);
         for &op in &self.plan.before[k] {
             match op {
-                Op::Prefetch(t) => s.prefetch(t),
+                Op::Prefetch(t) | Op::Allocate(t) => s.prefetch(t),
+                Op::Free(t) => s.release(t),
+                Op::Discard(t) => s.discard(t, false),
                 Op::Evict(t, tier) => s.evict(t, tier),
             }
         }
@@ -77,8 +79,10 @@ impl Policy for Planned {
 
     fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
         let layout = s.layout;
-        for &t in &layout.deaths[k] {
-            s.release(t);
+        if self.plan.releases {
+            for &t in &layout.deaths[k] {
+                s.release(t);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 
 /// `bytes`, rounded up to whole pages.
 pub(super) fn whole_pages(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE) * PAGE
+    bytes.div_ceil(PAGE).saturating_mul(PAGE)
 }
 
 /// Adds a tensor of `elements` numbers of four bytes.

@@ -57,12 +57,11 @@ impl Module {
             .iter()
             .find_map(|p| p.strip_prefix(key)?.strip_prefix('='));
         let value = named.or_else(|| parts.get(i).copied().filter(|p| !p.contains('=')))?;
-        let mut numbers = value
-            .trim_matches(['(', ')'])
-            .split(',')
-            .map(|v| v.trim().parse());
-        let first = numbers.next()?.ok()?;
-        Some([first, numbers.next().and_then(Result::ok).unwrap_or(first)])
+        // No layer has numbers beyond 16 bits, and products of four stay in 64.
+        let number = |v: &str| v.trim().parse::<u16>().ok().map(u64::from);
+        let mut numbers = value.trim_matches(['(', ')']).split(',').map(number);
+        let first = numbers.next()??;
+        Some([first, numbers.next().flatten().unwrap_or(first)])
     }
 
     fn need(&self, i: usize, key: &str) -> Result<[u64; 2], Error> {

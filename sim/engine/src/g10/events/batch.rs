@@ -135,6 +135,9 @@ impl Sim<'_> {
     }
 
     fn count(&mut self, b: &Batch, times: u64) {
+        let l = &self.limits;
+        debug_assert!(b.into <= l.link && b.into_ssd <= l.ssd && b.into_host <= l.host);
+        debug_assert!(b.out <= l.link && b.out_ssd <= l.ssd && b.out_host <= l.host);
         let t = &mut self.traffic[self.step];
         t.ssd_to_gpu += b.into_ssd * PAGE * times;
         t.host_to_gpu += b.into_host * PAGE * times;

@@ -102,7 +102,11 @@ impl Graph {
     pub(super) fn add(&mut self, op: Op, prev: &[LayerId]) -> LayerId {
         let mut input = self.layers[prev[0]].output;
         if matches!(op, Op::Concat) {
-            input[0] = prev.iter().map(|&p| self.layers[p].output[0]).sum();
+            input[0] = prev
+                .iter()
+                .map(|&p| self.layers[p].output[0])
+                .sum::<u64>()
+                .min(1 << 24);
         }
         self.push(op, prev.to_vec(), input)
     }
@@ -193,7 +197,11 @@ fn output_shape(op: &Op, [c, h, w]: Shape) -> Shape {
             window(w, size, stride, padding),
         ],
         Op::AvgPool { out } => [c, out[0], out[1]],
-        Op::Linear { fin, fout, .. } => [c * h * w / fin * fout, 1, 1],
+        Op::Linear { fin, fout, .. } => {
+            // Far beyond any network; keeps later products in range.
+            let features = c.saturating_mul(h).saturating_mul(w) / fin;
+            [features.saturating_mul(fout).min(1 << 24), 1, 1]
+        }
         _ => [c, h, w],
     }
 }

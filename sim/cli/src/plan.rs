@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! `uvmsim plan`.
+
+use uvmsim_physical::policies;
+use uvmsim_physical::Layout;
+use uvmsim_physical::Workload;
+
+use crate::machine;
+use crate::Failure;
+
+/// `uvmsim plan`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace; - is standard input.
+    #[arg(long)]
+    trace: String,
+    /// The policy; one that plans.
+    #[arg(long, default_value = "best")]
+    policy: String,
+    #[command(flatten)]
+    machine: machine::Choice,
+    /// File to write the plan to; - is standard output.
+    #[arg(short, long, default_value = "-")]
+    output: String,
+}
+
+/// Runs `uvmsim plan`.
+pub fn main(args: &Args) -> Result<(), Failure> {
+    let machine = args.machine.machine("a100")?;
+    let trace = crate::read_trace(&args.trace)?;
+    let workload = Workload::from_trace(&trace);
+    let layout = Layout::new(&workload);
+    let plan = policies::plan(&args.policy, &machine, &workload, &layout)
+        .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
+    crate::write_file(&args.output, &plan.text(&workload, &layout))
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Cost of a run against the number of kernels, and against the number of bytes.
+
+#![allow(missing_docs)]
+
+use criterion::black_box;
+use criterion::criterion_group;
+use criterion::criterion_main;
+use criterion::BenchmarkId;
+use criterion::Criterion;
+use uvmsim_engine::g10;
+use uvmsim_engine::g10::Machine;
+use uvmsim_engine::g10::Policy;
+use uvmsim_trace::Kernel;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Tensor;
+use uvmsim_trace::Trace;
+
+/// `layers` forward and as many backward kernels over `bytes` of activations in
+/// all; durations go with the bytes, so that the schedule keeps its shape.
+fn step(layers: u64, bytes: u64) -> Trace {
+    let mut t = Trace::new("bench", 1);
+    let size = bytes / layers;
+    let ns = size / 10;
+    let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, size, "x"))];
+    for _ in 0..layers {
+        let a = t.add_tensor(Tensor::new(Kind::Activation, size, "a"));
+        let mut k = Kernel::new("forward", ns);
+        k.reads.extend(values.last());
+        k.writes = vec![a];
+        t.kernels.push(k);
+        values.push(a);
+    }
+    let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
+    let mut k = Kernel::new("makeLoss", 1000);
+    k.reads.extend(values.last());
+    k.writes = vec![grad];
+    t.kernels.push(k);
+    for &x in values.iter().rev().skip(1) {
+        let g = t.add_tensor(Tensor::new(Kind::Gradient, size, "g"));
+        let mut k = Kernel::new("backward", ns);
+        k.reads = vec![grad, x];
+        k.writes = vec![g];
+        t.kernels.push(k);
+        grad = g;
+    }
+    t
+}
+
+fn engine(c: &mut Criterion) {
+    let policies = [Policy::BaseUvm, Policy::DeepUm, Policy::G10];
+    for policy in policies {
+        let mut group = c.benchmark_group(format!("{policy}/kernels"));
+        for layers in [200, 400, 800, 1600] {
+            let trace = step(layers, 64 << 30);
+            group.bench_with_input(BenchmarkId::from_parameter(layers), &trace, |b, t| {
+                b.iter(|| g10::run(black_box(t), policy, &Machine::default()));
+            });
+        }
+        group.finish();
+        let mut group = c.benchmark_group(format!("{policy}/gib"));
+        // Memory grows with the bytes: as many moves of larger tensors.
+        for gib in [16u64, 32, 64, 128] {
+            let trace = step(400, gib << 30);
+            let scale = gib as f64 / 64.0;
+            let machine = Machine {
+                gpu_gib: 40.0 * scale,
+                host_gib: 128.0 * scale,
+                ..Machine::default()
+            };
+            group.bench_with_input(BenchmarkId::from_parameter(gib), &trace, |b, t| {
+                b.iter(|| g10::run(black_box(t), policy, &machine));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10);
+    targets = engine
+}
+criterion_main!(benches);

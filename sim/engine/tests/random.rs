@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Random traces under every policy. In debug builds the engine recounts all pages
+//! at every kernel and checks memories and links against their limits.
+
+use proptest::prelude::*;
+use uvmsim_engine::g10;
+use uvmsim_engine::g10::Machine;
+use uvmsim_engine::g10::Policy;
+use uvmsim_trace::Kernel;
+use uvmsim_trace::Kind;
+use uvmsim_trace::Tensor;
+use uvmsim_trace::Trace;
+
+/// A chain of layers, forward and back: each keeps an activation for its backward
+/// kernel and has a weight.
+fn network(layers: &[(u64, u64, u64)]) -> Trace {
+    let mut t = Trace::new("random", 1);
+    let mut weights = Vec::new();
+    let mut values = vec![t.add_tensor(Tensor::new(
+        Kind::Input,
+        1 + layers.first().map_or(1, |l| l.0),
+        "x",
+    ))];
+    for &(activation, weight, ns) in layers {
+        let w = t.add_tensor(Tensor::new(Kind::Weight, weight, "w"));
+        let a = t.add_tensor(Tensor::new(Kind::Activation, activation, "a"));
+        let mut k = Kernel::new("forward", ns);
+        k.reads = vec![values[values.len() - 1], w];
+        k.writes = vec![a];
+        t.kernels.push(k);
+        weights.push(w);
+        values.push(a);
+    }
+    let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
+    let mut k = Kernel::new("makeLoss", 1000);
+    k.reads = vec![values[values.len() - 1]];
+    k.writes = vec![grad];
+    t.kernels.push(k);
+    for (i, &(activation, _, ns)) in layers.iter().enumerate().rev() {
+        let g = t.add_tensor(Tensor::new(Kind::Gradient, activation, "g"));
+        let mut k = Kernel::new("backward", ns);
+        k.reads = vec![grad, values[i], weights[i]];
+        k.writes = vec![g, weights[i]];
+        t.kernels.push(k);
+        grad = g;
+    }
+    t
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_policy_keeps_the_rules(
+        layers in prop::collection::vec((1u64..40 << 20, 1u64..8 << 20, 1_000u64..40_000_000), 1..14),
+        gpu_mib in 100u32..400,
+        host_mib in 0u32..300,
+    ) {
+        let trace = network(&layers);
+        trace.validate().unwrap();
+        let machine = Machine {
+            gpu_gib: f64::from(gpu_mib) / 1024.0,
+            host_gib: f64::from(host_mib) / 1024.0,
+            ..Machine::default()
+        };
+        for policy in Policy::ALL {
+            let first = g10::run(&trace, policy, &machine);
+            match (&first, g10::run(&trace, policy, &machine)) {
+                (Ok(a), Ok(b)) => {
+                    prop_assert_eq!(a.step_cycles, b.step_cycles, "{} is not deterministic", policy);
+                    prop_assert_eq!(a.traffic, b.traffic);
+                    // The designs without UVM print six digits of their time.
+                    prop_assert!(a.step_cycles as f64 >= a.ideal_cycles as f64 * 0.99999);
+                }
+                (Err(a), Err(b)) => {
+                    prop_assert_eq!(a, &b);
+                    prop_assert!(!matches!(a, g10::RunError::Internal(_)), "{}: {}", policy, a);
+                }
+                (a, b) => prop_assert!(false, "{}: {:?} then {:?}", policy, a, b),
+            }
+        }
+    }
+}
