@@ -86,7 +86,8 @@ vm_parts() {
 	part build/clippy scripts/driver.sh clippy
 	part build/programs build_programs
 	for d in rust upstream; do
-		part "$d/ladder" vm DRIVER=$d "$slow" VM_TIMEOUT=1500 -- $suite/ladder
+		part "$d/ladder" vm DRIVER=$d VM_TIMEOUT=1500 -- $suite/ladder
+		part "$d/ladder-thrashing" vm DRIVER=$d "$slow" VM_TIMEOUT=900 -- "$suite/ladder --only 'step 16'"
 		part "$d/ladder-volta" vm DRIVER=$d GPU=volta VM_TIMEOUT=900 \
 			UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1 -- \
 			"$suite/ladder --only 'step 14' && $suite/ladder --only 'step 18' && $suite/ladder --only PMM_SYSMEM"
@@ -112,7 +113,7 @@ debug_parts() {
 	part build/debug-kernel scripts/kernel.sh debug
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream rust vgpu
 	part build/programs build_programs
-	part debug/ladder vm $k "$slow" VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
+	part debug/ladder vm $k VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	part debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
 	part debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard

@@ -42,8 +42,18 @@ fn errno(fd: BorrowedFd<'_>, number: u32, bytes: &mut [u8], bad: Option<BadPoint
     }
 }
 
+/// `UVM_RUST_STATS_SIZE_V1`.
+const STATS_FIRST: usize = 504;
+
 /// What all calls share: pointers, sizes, unknown fields.
-fn envelope(fd: BorrowedFd<'_>, (number, size): (u32, usize), good: &[u8]) -> Result<(), Failure> {
+///
+/// `first` is the size of the call's first version, `size` the driver's.
+fn envelope(
+    fd: BorrowedFd<'_>,
+    (number, size): (u32, usize),
+    first: usize,
+    good: &[u8],
+) -> Result<(), Failure> {
     for bad in BadPointer::ALL {
         let got = errno(fd, number, &mut good.to_vec(), Some(bad));
         ensure!(
@@ -57,7 +67,7 @@ fn envelope(fd: BorrowedFd<'_>, (number, size): (u32, usize), good: &[u8]) -> Re
         bytes[..4].copy_from_slice(&said.to_ne_bytes());
         bytes
     };
-    for said in [0, 4, size as u32 - 1] {
+    for said in [0, 4, first as u32 - 1] {
         let got = errno(fd, number, &mut with_size(size, said), None);
         ensure!(got == libc::EINVAL, "size {said}: errno {got}, not EINVAL");
     }
@@ -65,6 +75,8 @@ fn envelope(fd: BorrowedFd<'_>, (number, size): (u32, usize), good: &[u8]) -> Re
         let got = errno(fd, number, &mut with_size(8192, said), None);
         ensure!(got == libc::E2BIG, "size {said}: errno {got}, not E2BIG");
     }
+    let got = errno(fd, number, &mut with_size(size, first as u32), None);
+    ensure!(got == 0, "the first version's size: errno {got}");
     let longer = size + 16;
     let got = errno(fd, number, &mut with_size(longer, longer as u32), None);
     ensure!(got == 0, "unknown fields that are 0: errno {got}");
@@ -85,7 +97,7 @@ fn envelope(fd: BorrowedFd<'_>, (number, size): (u32, usize), good: &[u8]) -> Re
 
 fn version() -> Outcome {
     let process = Process::new()?;
-    envelope(process.uvm_fd(), VERSION, &structure(VERSION.1))?;
+    envelope(process.uvm_fd(), VERSION, VERSION.1, &structure(VERSION.1))?;
     // Works on a file that is not initialised.
     let file = open()?;
     let got = errno(file.as_fd(), VERSION.0, &mut structure(VERSION.1), None);
@@ -97,7 +109,7 @@ fn stats() -> Outcome {
     let (process, gpu) = start()?;
     let mut good = structure(STATS.1);
     good[8..24].copy_from_slice(&gpu.uuid().0);
-    envelope(process.uvm_fd(), STATS, &good)?;
+    envelope(process.uvm_fd(), STATS, STATS_FIRST, &good)?;
     let before = DriverStats::get(&process, gpu.uuid(), false)?;
     for bit in 1..32 {
         let mut flags = good.clone();
