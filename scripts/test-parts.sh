@@ -15,7 +15,7 @@ rustfmt_check() {
 host_parts() {
 	part host/rustfmt rustfmt_check
 	part host/clippy cargo clippy --workspace --all-targets --quiet -- -D warnings
-	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 	part host/cargo-test cargo test --workspace
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh

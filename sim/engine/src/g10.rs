@@ -2,8 +2,8 @@
 
 //! The G10 artifact's machine, bugs included.
 //!
-//! Two simulators, as there: [`events`] moves 4 KiB pages in batches of 50 every
-//! 13 µs (base UVM, DeepUM+, G10), [`queues`] moves whole tensors through FIFOs
+//! Two simulators, as there: `events` moves 4 KiB pages in batches of 50 every
+//! 13 µs (base UVM, DeepUM+, G10), `queues` moves whole tensors through FIFOs
 //! (FlashNeuron, G10-GDS, G10-Host). Time is counted in cycles of 1.2 GHz.
 //! Nothing here is fitted: the rules are the artifact's, and tests compare the
 //! outcome with its published cells.

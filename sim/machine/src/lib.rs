@@ -3,7 +3,7 @@
 //! What uvmsim knows of a machine: a GPU, its link, its host and its SSD.
 //!
 //! Every number is a [`Machine`] field, listed in [`CONSTANTS`] with the option
-//! that sets it, its unit, what it means and where it is from. A [preset]
+//! that sets it, its unit, what it means and where it is from. A preset
 //! (presets::PRESETS) is a name for a set of values, each with its source. What
 //! has no source is an assumption, and says so.
 

@@ -10,7 +10,7 @@
 //! link; copies from and to the SSD share its read and write rates as well.
 //! Every constant is one of [`uvmsim_machine::CONSTANTS`].
 //!
-//! [`run`] executes a [`Workload`] under a [`Policy`], checks that no byte is
+//! [`run`](fn@run) executes a [`Workload`] under a [`Policy`], checks that no byte is
 //! lost and no memory overfilled, and reports the last of some iterations.
 
 mod bound;

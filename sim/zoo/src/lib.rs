@@ -5,7 +5,7 @@
 //! [`NETS`] lists the networks that the papers train; [`Entry::build`] makes a
 //! step of one: kernels in order, with the tensors that each reads and writes,
 //! their sizes, and what each kernel computes and moves. No data, no framework.
-//! A [roofline](roofline) of a GPU gives the durations.
+//! A [roofline] of a GPU gives the durations.
 
 mod cnn;
 pub mod net;

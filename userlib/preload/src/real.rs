@@ -16,7 +16,7 @@ pub(crate) const NOT_INITIALIZED: Code = 3;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// libc's dlsym, or null before [`dlsym`] was first called. Our dlsym jumps to it.
+/// libc's dlsym, or null before `dlsym` was first called. Our dlsym jumps to it.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Finds libc's dlsym, past ours.

@@ -25,7 +25,7 @@ struct Job {
 /// Slots for jobs under way. More at once are on the heap.
 const SLOTS: usize = 256;
 
-/// A slot is owned by who has set `taken`, from [`enqueue`] to the end of [`run`].
+/// A slot is owned by who has set `taken`, from `enqueue` to the end of `run`.
 struct Slot {
     taken: AtomicBool,
     job: core::cell::UnsafeCell<core::mem::MaybeUninit<Job>>,

@@ -88,7 +88,7 @@ pub struct Prefetch {
     pub ahead: u32,
 }
 
-/// What [`Predictor::next`] found.
+/// What `Predictor::next` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A block to prefetch.

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         suite.test(
             "foreign data is seen without prepared tracking",
             NONE,
-            || paper::foreign_gpu_data_leaks(),
+            paper::foreign_gpu_data_leaks,
         );
         return suite.finish();
     }
