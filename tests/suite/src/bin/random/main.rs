@@ -25,8 +25,10 @@ const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES
   --oversubscription TIMES   memory used, in times of the GPU's (1.5)
   --memory KIND              managed, ordinary or both (both)
   --no-eviction              use 0.4 times the GPU's memory, and evict nothing
+  --no-read-duplication      do not turn read duplication on
 The unmodified driver crashes when it evicts part of a block of ordinary memory
-(docs/vgpu.md): give it --memory managed, or --no-eviction.
+(docs/vgpu.md): give it --memory managed, or --no-eviction. With read duplication
+both drivers end up with a writable mapping of a page that has two copies.
 ";
 
 /// Upstream wrongly takes it that a block of ordinary memory that is evicted from a
@@ -42,6 +44,7 @@ pub(crate) struct Options {
     pub(crate) oversubscription: f64,
     pub(crate) memory: Memory,
     pub(crate) eviction: bool,
+    pub(crate) read_duplication: bool,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
@@ -56,6 +59,7 @@ fn options() -> Result<Options, lexopt::Error> {
         oversubscription: 1.5,
         memory: Memory::Both,
         eviction: true,
+        read_duplication: true,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -81,6 +85,7 @@ fn options() -> Result<Options, lexopt::Error> {
                 options.eviction = false;
                 options.oversubscription = 0.4;
             }
+            Long("no-read-duplication") => options.read_duplication = false,
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);

@@ -71,6 +71,7 @@ pub(crate) struct Program {
     second_channel: Channel,
     memory: Memory,
     eviction: bool,
+    may_duplicate: bool,
     /// The driver has UVM_DISCARD.
     pub(crate) has_discard: bool,
     pub(crate) areas: Vec<Area>,
@@ -99,6 +100,7 @@ impl Program {
             second_channel,
             memory,
             eviction: options.eviction,
+            may_duplicate: options.read_duplication,
             has_discard,
             areas: Vec::new(),
             next_id: 0,
@@ -456,7 +458,7 @@ impl Program {
 
     fn read_duplication(&mut self, index: u64, area: usize) -> Done {
         let (span, base, length) = self.pages(area);
-        let on = self.chance(60);
+        let on = self.chance(60) && self.may_duplicate;
         self.note(index, area, span, format!("read duplication: {on}"));
         Ok(self.process.read_duplication(base, length, on)?)
     }
