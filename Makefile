@@ -73,6 +73,10 @@ test-host: ## only what needs no VM
 userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/userlib
 	@$(MAKE) -C userlib
 
+.PHONY: test-extra
+test-extra: deps ## discard, and the oops that NVIDIA's CHANNEL_SANITY leaves behind
+	@scripts/test.sh extra
+
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug

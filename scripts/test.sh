@@ -6,7 +6,7 @@
 #
 # and the exit status is 0 only if nothing failed and every part ran to its end.
 #
-#   test.sh host|vm|debug|all      ONLY=REGEX: only parts of that name
+#   test.sh host|vm|extra|debug|all      ONLY=REGEX: only parts of that name
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
 # must keep to its plan; cargo's counts are taken from its own summaries.
@@ -88,9 +88,10 @@ vm() {
 case ${1:-all} in
 host) host_parts ;;
 vm) vm_parts ;;
+extra) extra_parts ;;
 debug) debug_parts ;;
 all) host_parts; vm_parts ;;
-*) die "test.sh: use host, vm, debug or all" ;;
+*) die "test.sh: use host, vm, extra, debug or all" ;;
 esac
 
 [ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[*]}"
