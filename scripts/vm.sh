@@ -40,10 +40,14 @@ virtme=$CACHE/tools/virtme/bin/virtme-run
 have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run 'make deps'"
 
 kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
-built=$("$TOP/scripts/driver.sh" upstream rust vgpu)
-upstream=$(sed -n 1p <<<"$built")/nvidia-uvm.ko
-rust=$(sed -n 2p <<<"$built")/nvidia-uvm.ko
-vgpu=$(sed -n 3p <<<"$built")/vgpu.ko
+# A command that loads nothing yet, and a shell, may want both.
+variants=("$driver")
+if [ -z "$command" ] || [ -n "${NOLOAD:-}" ]; then variants=(upstream rust); fi
+declare -A built
+{ for v in "${variants[@]}" vgpu; do read -r "built[$v]"; done; } < <("$TOP/scripts/driver.sh" "${variants[@]}" vgpu)
+upstream=${built[upstream]:+${built[upstream]}/nvidia-uvm.ko}
+rust=${built[rust]:+${built[rust]}/nvidia-uvm.ko}
+vgpu=${built[vgpu]:?the drivers were not built}/vgpu.ko
 
 # --- how to run it -------------------------------------------------------------
 run_dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-vm.XXXXXX")

@@ -106,6 +106,24 @@ impl EventQueue {
     /// A queue for `capacity` events (a power of two) of migrations, faults,
     /// replays, fatal faults, thrashing and remote mappings.
     pub fn new(process: &Process, capacity: u32) -> Result<Self> {
+        let kinds = [
+            MIGRATION,
+            GPU_FAULT,
+            REPLAY,
+            FATAL_FAULT,
+            THRASHING,
+            MAP_REMOTE,
+        ];
+        Self::of(process, capacity, &kinds)
+    }
+
+    /// The same of thrashing alone: a throttled GPU faults again at every replay,
+    /// and nobody can say how often that is.
+    pub fn of_thrashing(process: &Process, capacity: u32) -> Result<Self> {
+        Self::of(process, capacity, &[THRASHING])
+    }
+
+    fn of(process: &Process, capacity: u32, kinds: &[u8]) -> Result<Self> {
         let tools = open_uvm(1)?;
         let map = |bytes: usize| {
             let pages = bytes.next_multiple_of(crate::PAGE as usize);
@@ -129,14 +147,6 @@ impl EventQueue {
         .map_err(|e| Error::os("UVM_TOOLS_INIT_EVENT_TRACKER", e))?;
         check("UVM_TOOLS_INIT_EVENT_TRACKER", NvStatus(start.rm_status))?;
 
-        let kinds = [
-            MIGRATION,
-            GPU_FAULT,
-            REPLAY,
-            FATAL_FAULT,
-            THRASHING,
-            MAP_REMOTE,
-        ];
         let flags = kinds.iter().fold(0, |flags, kind| flags | 1u64 << kind);
         let mut enable = uvm::EnableEvents {
             flags,

@@ -6,6 +6,7 @@ mod faults;
 mod inject;
 mod input_uvm;
 mod input_vgpu;
+mod migrate;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new("hazards", only);
     faults::run(&mut suite);
     inject::run(&mut suite);
+    migrate::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite);
     suite.test("no leak, and the GPU still works", NONE, || {

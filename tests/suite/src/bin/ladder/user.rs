@@ -437,7 +437,7 @@ fn prefetch() -> Outcome {
 
 fn thrashing() -> Outcome {
     let (process, gpu) = start()?;
-    let events = EventQueue::new(&process, 1 << 14)?;
+    let events = EventQueue::of_thrashing(&process, 1 << 14)?;
     let thrash = |policy: u32, rounds: u64| -> Result<bool, Failure> {
         process.call(&mut uvm::SetPageThrashingPolicy {
             policy,

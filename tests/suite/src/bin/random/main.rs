@@ -26,9 +26,9 @@ const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES
   --memory KIND              managed, ordinary or both (both)
   --no-eviction              use 0.4 times the GPU's memory, and evict nothing
   --no-read-duplication      do not turn read duplication on
-The unmodified driver crashes when it evicts part of a block of ordinary memory
-(docs/vgpu.md): give it --memory managed, or --no-eviction. With read duplication
-both drivers end up with a writable mapping of a page that has two copies.
+The unmodified driver crashes when it evicts part of a block of ordinary memory, and
+loses writes to read-duplicated pages (docs/vgpu.md): give it --no-read-duplication
+and --memory managed, or --no-read-duplication and --no-eviction.
 ";
 
 /// Upstream wrongly takes it that a block of ordinary memory that is evicted from a

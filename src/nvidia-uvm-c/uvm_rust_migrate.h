@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * In front of uvm_migrate.c: what its hook calls.
+ */
+#ifndef UVM_RUST_MIGRATE_H
+#define UVM_RUST_MIGRATE_H
+
+#include "uvm_va_block.h"
+
+/*
+ * With the pages to map for writing in the context's caller_page_mask. Caller
+ * holds the block's lock.
+ *
+ * Upstream takes pages that nobody maps for pages with one copy. A page that is
+ * read-duplicated while it is not mapped (evicted to the host, say, and then
+ * migrated back with read duplication on) has two: mapped for writing, the copies
+ * part, and whoever reads the other one reads an old value.
+ */
+static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_va_block_context_t *context)
+{
+	uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
+			     &va_block->read_duplicated_pages);
+}
+
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! UVM_MIGRATE where the unmodified driver goes wrong.
+
+use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite};
+use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, PAGE};
+
+use crate::{start, NONE};
+
+/// What the unmodified driver's checks say of a page with two copies that may
+/// be written.
+const TWO_COPIES: &[Allowed] = &[Allowed {
+    text: "Too many resident copies for pages with write_mappings",
+    times: 10,
+}];
+
+pub(crate) fn run(suite: &mut Suite) {
+    let ours = Process::new().is_ok_and(|p| matches!(driver_version(&p), Ok(Some(_))));
+    suite.test(
+        "migrate: an unmapped page with two copies is not made writable",
+        if ours { NONE } else { TWO_COPIES },
+        two_copies,
+    );
+}
+
+/// On the host and not mapped, as eviction leaves it, then read-duplicated by a
+/// migration: the GPU's writes must be seen by the CPU.
+fn two_copies() -> Outcome {
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, (PAGE / 8) as usize)?;
+    let launch = |op: Op| gpu.launch(&Kernel::new().op(op))?.wait()?.ok();
+    launch(Op::write(&buffer).pattern(1, 1))?;
+    ensure!(gpu.evict(buffer.address())?, "nothing was evicted");
+    process.read_duplication(buffer.address(), buffer.bytes(), true)?;
+    process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+    let there = process.residency(buffer.address())?;
+    ensure!(there.resident.len() == 2, "not two copies: {there:?}");
+    launch(Op::write(&buffer).pattern(2, 1))?;
+    let Some((i, seen)) = buffer.first_other(|i| 2 + i as u64) else {
+        return Ok(Pass::Ok);
+    };
+    let what = format!("the CPU sees an old {seen:#x} in word {i}");
+    if driver_version(&process)?.is_none() {
+        skip!("a bug of upstream's, see docs/vgpu.md: {what}");
+    }
+    Err(what.into())
+}
