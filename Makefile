@@ -21,6 +21,7 @@ SHELL := /bin/bash
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
 #|   OPS=10000 SEED=n         length and seed of the random program
 #|   ONLY=REGEX               which parts of make test
+#|   LANES=2                  how many VMs make test runs at a time
 #|   KDIR=/path               build the modules for this kernel tree
 #|   UVM_SRC=/path            take the driver's source from here
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
@@ -28,7 +29,7 @@ SHELL := /bin/bash
 # Options, passed on to the scripts.
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_SRC UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
-export OPS SEED JOBS ONLY
+export OPS SEED JOBS ONLY LANES
 
 .PHONY: help
 help: ## this list

@@ -56,7 +56,6 @@ key=$(printf '%s %s' "$tree" "$kernel" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
 own=$base/$checkout
 mkdir -p "$own"
-locked "driver-$(basename "$base")"
 
 mk() {
 	make -C "$kernel" M="$1" LLVM=1 ARCH=x86_64 -j"$JOBS" --no-print-directory \
@@ -93,13 +92,15 @@ check_symbols() {
 	[ -z "$missing" ] || die "$1 needs symbols that nothing provides: $missing"
 }
 
-build_upstream() {
+# The baseline is all checkouts'; what else there is is this one's.
+build_upstream() (
 	local dir=$base/upstream
+	locked "driver-$(basename "$base")"
 	stage "$dir"
 	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
 	check_symbols "$dir/nvidia-uvm.ko"
 	echo "$dir"
-}
+)
 
 build_rust() {
 	local dir=$own/rust donor=$base/upstream
@@ -141,6 +142,7 @@ build_clippy() {
 		CLIPPY=1 uvm-rust/uvm_rust/uvm_rust.o
 }
 
+locked "driver-$(basename "$base")-$checkout"
 for v in "${variants[@]}"; do
 	case $v in
 	upstream) build_upstream ;;

@@ -67,11 +67,11 @@ channel_sanity() {
 random_parts() {
 	local d=$1 args="--ops ${OPS:-10000} ${SEED:+--seed $SEED}"
 	if [ "$d" = rust ]; then
-		part rust/random vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/random $args"
+		lane rust/random vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/random $args"
 	else
-		part "$d/random-managed" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
+		lane "$d/random-managed" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
 			"$suite/random $args --no-read-duplication --memory managed"
-		part "$d/random-no-eviction" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
+		lane "$d/random-no-eviction" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
 			"$suite/random --ops $((${OPS:-10000} / 10)) ${SEED:+--seed $SEED} --no-read-duplication --no-eviction"
 	fi
 }
@@ -83,20 +83,20 @@ vm_parts() {
 	part build/clippy scripts/driver.sh clippy
 	part build/programs build_programs
 	for d in rust upstream; do
-		part "$d/ladder" vm DRIVER=$d VM_TIMEOUT=1500 -- $suite/ladder
-		part "$d/ladder-volta" vm DRIVER=$d GPU=volta VM_TIMEOUT=900 \
+		lane "$d/ladder" vm DRIVER=$d VM_TIMEOUT=1500 -- $suite/ladder
+		lane "$d/ladder-volta" vm DRIVER=$d GPU=volta VM_TIMEOUT=900 \
 			UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1 -- \
 			"$suite/ladder --only 'step 14' && $suite/ladder --only 'step 18' && $suite/ladder --only PMM_SYSMEM"
-		part "$d/ladder-thrashing" vm DRIVER=$d "$slow" VM_TIMEOUT=600 -- "$suite/ladder --only 'step 16'"
-		part "$d/ladder-two-gpus" vm DRIVER=$d GPUS=2 VM_TIMEOUT=900 -- "$suite/ladder --only 'step 19'"
+		lane "$d/ladder-thrashing" vm DRIVER=$d "$slow" VM_TIMEOUT=600 -- "$suite/ladder --only 'step 16'"
+		lane "$d/ladder-two-gpus" vm DRIVER=$d GPUS=2 VM_TIMEOUT=900 -- "$suite/ladder --only 'step 19'"
 		random_parts "$d"
-		part "$d/storms" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/storms --times $times"
+		lane "$d/storms" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/storms --times $times"
 		times=20 # the baseline's storms are NVIDIA's to pass; a look will do
-		part "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
+		lane "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
 	done
-	part rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
-	part rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
-	part demo scripts/demo.sh
+	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
+	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
+	lane demo scripts/demo.sh
 }
 
 # What make test leaves out: discard, which is on its way, and upstream's use
@@ -105,11 +105,11 @@ extra_parts() {
 	part build/modules scripts/driver.sh
 	part build/programs build_programs
 	# UVM takes 64 chunks at a time: with all of the GPU's on their way, an allocation beside it fails.
-	part rust/discard vm DRIVER=rust GPUS=2 VIDMEM=256M VM_TIMEOUT=1500 -- $suite/discard
-	part rust/discard-c-lists vm DRIVER=rust VIDMEM=256M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
+	lane rust/discard vm DRIVER=rust GPUS=2 VIDMEM=256M VM_TIMEOUT=1500 -- $suite/discard
+	lane rust/discard-c-lists vm DRIVER=rust VIDMEM=256M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
 		"$suite/discard --only 5.3 && $suite/discard --only 5.7"
-	part rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"
-	part upstream/channel-sanity channel_sanity DRIVER=upstream
+	lane rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"
+	lane upstream/channel-sanity channel_sanity DRIVER=upstream
 }
 
 # The same under a kernel that looks for what goes wrong; slower by several times.
@@ -118,10 +118,10 @@ debug_parts() {
 	part build/debug-kernel scripts/kernel.sh debug
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream rust vgpu
 	part build/programs build_programs
-	part debug/ladder vm $k VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
-	part debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
+	lane debug/ladder vm $k VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
+	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
-	part debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
-	part debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
-	part debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
+	lane debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
+	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
 }

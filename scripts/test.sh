@@ -7,6 +7,7 @@
 # and the exit status is 0 only if nothing failed and every part ran to its end.
 #
 #   test.sh host|vm|extra|debug|all      ONLY=REGEX: only parts of that name
+#                                        LANES=N: so many VMs at a time
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
 # must keep to its plan; cargo's counts are taken from its own summaries.
@@ -18,6 +19,8 @@ mkdir -p "$out"
 
 passed=0 failed=0 skipped=0
 failures=()
+declare -A running=()
+LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
 # count PART STATUS: add up what the log of a part says.
 count() {
@@ -57,16 +60,70 @@ count() {
 part() {
 	local name=$1 status=0 t0=$SECONDS
 	shift
-	[[ -z "${ONLY:-}" || $name =~ $ONLY ]] || return 0
-	mkdir -p "$(dirname "$out/$name.log")"
+	wanted "$name" || return 0
 	say "$name"
 	"$@" >"$out/$name.log" 2>&1 &
 	local pid=$!
-	tail -n +1 -f --pid="$pid" "$out/$name.log" 2>/dev/null |
-		grep --line-buffered -E '^ *(not ok|ok) [0-9]' | sed -u "s|^|  |" || :
+	follow "$name" "$pid"
 	wait "$pid" || status=$?
 	count "$name" "$status"
 	echo "  ($((SECONDS - t0)) s)"
+}
+
+# lane NAME COMMAND...: the same beside others, up to LANES at a time: a VM keeps
+# about one core busy. What comes after must not need its outcome; `lanes_end`
+# waits for all.
+lane() {
+	local name=$1
+	shift
+	wanted "$name" || return 0
+	[ "${#running[@]}" -lt "$LANES" ] || lane_end
+	say "$name"
+	"$@" >"$out/$name.log" 2>&1 &
+	local pid=$!
+	follow "$name" "$pid" "$name: " &
+	running[$pid]="$SECONDS $! $name"
+}
+
+# lane_end: wait for one of the lanes, and count it.
+lane_end() {
+	local pid status t0 follower name
+	while :; do
+		status=0
+		wait -n -p pid || status=$?
+		[ -z "${running[$pid]:-}" ] || break
+	done
+	read -r t0 follower name <<<"${running[$pid]}"
+	unset "running[$pid]"
+	wait "$follower" 2>/dev/null || :
+	count "$name" "$status"
+	echo "  ($name: $((SECONDS - t0)) s)"
+}
+
+lanes_end() { while [ ${#running[@]} -gt 0 ]; do lane_end; done; }
+
+# A VM is not in our process group, and would go on.
+kill_tree() {
+	local child
+	for child in $(pgrep -P "$1"); do kill_tree "$child"; done
+	kill "$1" 2>/dev/null || :
+}
+interrupted() {
+	local job
+	for job in $(jobs -p); do kill_tree "$job"; done
+	exit 130
+}
+trap interrupted INT TERM
+
+wanted() {
+	[[ -z "${ONLY:-}" || $1 =~ $ONLY ]] || return 1
+	mkdir -p "$(dirname "$out/$1.log")"
+}
+
+# follow NAME PID [PREFIX]: print the tests in a part's log until PID ends.
+follow() {
+	tail -n +1 -f --pid="$2" "$out/$1.log" 2>/dev/null |
+		grep --line-buffered -E '^ *(not ok|ok) [0-9]' | sed -u "s|^|  ${3:-}|" || :
 }
 
 # skip NAME REASON: a part that cannot run here.
@@ -93,6 +150,7 @@ debug) debug_parts ;;
 all) host_parts; vm_parts ;;
 *) die "test.sh: use host, vm, extra, debug or all" ;;
 esac
+lanes_end
 
 [ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[*]}"
 echo "$passed passed, $failed failed, $skipped skipped"
