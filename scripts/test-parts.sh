@@ -118,7 +118,7 @@ debug_parts() {
 	part build/debug-kernel scripts/kernel.sh debug
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream rust vgpu
 	part build/programs build_programs
-	lane debug/ladder vm $k VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
+	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
 	lane debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
