@@ -120,9 +120,16 @@ fi
 printf '%s\n' "$command" >"$run_dir/command"
 guest="bash $(printf '%q %q %q' "$TOP/scripts/vm-guest.sh" "$run_dir/env" "$run_dir/command")"
 # Through pipes, as QEMU would cut a file that is our output down to nothing.
-rc=0
-{ timeout -k 5 "$limit" "$virtme" "${args[@]}" --script-sh "$guest" \
-	--qemu-opts "${qemu_args[@]}" </dev/null 2>&3 3>&- | cat; } 3> >(cat >&2) || rc=$?
+run() {
+	timeout -k 5 "$limit" "$virtme" "${args[@]}" --script-sh "$guest" \
+		--qemu-opts "${qemu_args[@]}" </dev/null 2>&3 3>&- | cat
+}
+for try in 1 2 3; do
+	rc=0
+	{ run; } 3> >(cat >&2) || rc=$?
+	if [ "$rc" != 251 ] || [ "$try" = 3 ]; then break; fi
+	say "booting again"
+done
 if [ -n "${VM_LOG:-}" ]; then cp "$log" "$VM_LOG"; fi
 case $rc in
 124 | 137)
