@@ -18,6 +18,7 @@
 static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
+static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
 					uvm_chunk_size_t chunk_size, uvm_pmm_list_zero_t zero_type);
 
@@ -57,6 +58,28 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 		uvm_rust_queues_remove(queues, index);
 	}
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);
+}
+
+/*
+ * A root chunk to evict, pinned, or NULL.
+ *
+ * alloc_root_chunk() takes a batch of 64 chunks from PMA before it puts them on the
+ * free lists. If that is all there was, whoever allocates at this moment finds none
+ * with PMA, none free and, with little in use, none to evict: upstream then fails,
+ * and a GPU fault ends as a fatal one. So let such a batch arrive, and look once more.
+ *
+ * @may_wait: false where PMA calls us. Caller holds pmm->lock.
+ */
+static uvm_gpu_root_chunk_t *uvm_rust_pick_root_chunk(uvm_pmm_gpu_t *pmm, bool may_wait)
+{
+	uvm_gpu_root_chunk_t *root_chunk = pick_root_chunk_to_evict(pmm);
+
+	if (root_chunk || !may_wait)
+		return root_chunk;
+	/* Batches on their way hold it for reading. */
+	uvm_down_write(&pmm->pma_lock);
+	uvm_up_write(&pmm->pma_lock);
+	return pick_root_chunk_to_evict(pmm);
 }
 
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)

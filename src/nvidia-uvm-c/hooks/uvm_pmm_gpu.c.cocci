@@ -42,3 +42,16 @@ pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 + E = uvm_rust_root_chunk_to_evict(pmm);
 ...>
 }
+
+// Nothing to evict, and nothing free: perhaps only for a moment.
+@@
+typedef uvm_pmm_context_t;
+identifier pmm, pmm_context, root;
+@@
+pick_and_evict_root_chunk(uvm_pmm_gpu_t *pmm, ..., uvm_pmm_context_t pmm_context, ...)
+{
+<...
+- root = pick_root_chunk_to_evict(pmm);
++ root = uvm_rust_pick_root_chunk(pmm, pmm_context == PMM_CONTEXT_DEFAULT);
+...>
+}
