@@ -23,11 +23,12 @@ SHELL := /bin/bash
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
 #|   KDIR=/path               build the modules for this kernel tree
+#|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
 #|   UVM_SRC=/path            take the driver's source from here
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
 
 # Options, passed on to the scripts.
-export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_SRC UVM_RUST_CACHE
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
 export OPS SEED JOBS ONLY LANES
 
@@ -57,10 +58,8 @@ demo: deps ## both drivers fault, evict and give back the right bytes; no GPU ne
 	@scripts/demo.sh
 
 .PHONY: kselftest
-kselftest: deps ## the kernel selftests, in the VM
-	@scripts/kernel.sh >/dev/null
-	make --silent -C tests/kselftest
-	scripts/vm.sh 'make --silent -C tests/kselftest run'
+kselftest: deps ## the kernel selftests and what the paper says of discard, one GPU and two
+	@scripts/test.sh kselftest
 
 .PHONY: test
 test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
@@ -75,8 +74,12 @@ userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/us
 	@$(MAKE) -C userlib
 
 .PHONY: test-extra
-test-extra: deps ## discard, and the oops that NVIDIA's CHANNEL_SANITY leaves behind
+test-extra: deps ## what ends differently from run to run: see scripts/test-parts.sh
 	@scripts/test.sh extra
+
+.PHONY: test-versions
+test-versions: deps ## build ours from NVIDIA's 535, 550 and 555, and from UVM_SRC
+	@scripts/test.sh versions
 
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak

@@ -76,7 +76,9 @@ stage() {
 	mkdir -p "$dir/conftests"
 	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko' --exclude=uvm-rust \
 		"${@:2}" "$tree/nvidia-uvm" "$tree/common" "$dir/"
-	rsync -a "$tree/conftest.sh" "$tree/Kbuild" "$tree/header-presence-tests.mk" "$dir/"
+	rsync -a "$tree/conftest.sh" "$tree/Kbuild" "$dir/"
+	# Not in 535.
+	if [ -e "$tree/header-presence-tests.mk" ]; then rsync -a "$tree/header-presence-tests.mk" "$dir/"; fi
 	grep '^NV_CONFTEST_[A-Z]*_COMPILE_TESTS' "$tree/nvidia/nvidia.Kbuild" >"$dir/conftests/conftests.Kbuild.new"
 	if ! cmp -s "$dir/conftests/conftests.Kbuild.new" "$dir/conftests/conftests.Kbuild"; then
 		mv "$dir/conftests/conftests.Kbuild.new" "$dir/conftests/conftests.Kbuild"
@@ -95,19 +97,21 @@ check_symbols() {
 # The baseline is all checkouts'; what else there is is this one's.
 build_upstream() (
 	local dir=$base/upstream
+	# A pinned package and a kernel of ours do not change under their names.
+	if [ -z "${UVM_SRC:-}${KDIR:-}" ] && [ -e "$dir/.complete" ]; then echo "$dir"; exit; fi
 	locked "driver-$(basename "$base")"
 	stage "$dir"
 	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
 	check_symbols "$dir/nvidia-uvm.ko"
+	touch "$dir/.complete"
 	echo "$dir"
 )
 
 build_rust() {
 	local dir=$own/rust donor=$base/upstream
-	[ -e "$donor/nvidia-uvm.ko" ] || build_upstream >/dev/null
-	# The conftests' answers are the same for both: take the baseline's.
 	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
-	[ -d "$dir/conftest" ] || { mkdir -p "$dir" && cp -a "$donor/conftest" "$dir/"; }
+	# The conftests' answers are the same for both: take the baseline's, if it is built.
+	if [ ! -d "$dir/conftest" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	check_symbols "$dir/nvidia-uvm.ko"

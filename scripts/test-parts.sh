@@ -95,20 +95,29 @@ vm_parts() {
 		lane "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
 	done
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
-	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
+	selftest_parts
 	lane demo scripts/demo.sh
 }
 
-# What make test leaves out: discard, which is on its way, and upstream's use
-# after free, which ends differently from run to run.
+# `make kselftest`: the selftests in C, and a test for each sentence on discard
+# (docs/testing.md says which), with one GPU and with two.
+selftest_parts() {
+	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 -- make --silent -C tests/kselftest run
+	lane rust/discard vm DRIVER=rust VIDMEM=128M VM_TIMEOUT=1500 -- $suite/discard
+	lane rust/discard-two-gpus vm DRIVER=rust GPUS=2 VIDMEM=128M VM_TIMEOUT=1800 -- $suite/discard
+	lane rust/discard-c-lists vm DRIVER=rust VIDMEM=128M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
+		"$suite/discard --only 5.3 && $suite/discard --only 5.7"
+	lane rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"
+	lane rust/library vm DRIVER=rust VIDMEM=64M -- $suite/library
+	# There it says that it can not, in C as in Rust.
+	lane upstream/library vm DRIVER=upstream VIDMEM=64M -- "$suite/library && out/kselftest/uvm_library"
+}
+
+# What make test leaves out: upstream's use after free, which ends differently
+# from run to run.
 extra_parts() {
 	part build/modules scripts/driver.sh
 	part build/programs build_programs
-	# UVM takes 64 chunks at a time: with all of the GPU's on their way, an allocation beside it fails.
-	lane rust/discard vm DRIVER=rust GPUS=2 VIDMEM=256M VM_TIMEOUT=1500 -- $suite/discard
-	lane rust/discard-c-lists vm DRIVER=rust VIDMEM=256M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
-		"$suite/discard --only 5.3 && $suite/discard --only 5.7"
-	lane rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"
 	lane upstream/channel-sanity channel_sanity DRIVER=upstream
 }
 
@@ -121,7 +130,22 @@ debug_parts() {
 	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
-	lane debug/discard vm $k VIDMEM=256M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
 	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
 	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
+}
+
+# Every upstream version that the seam knows is hooked and built, and the tree in
+# UVM_SRC if one is given. The baseline is not built for it.
+versions_parts() {
+	local v
+	part build/kernel scripts/kernel.sh
+	for v in 535 550 555; do
+		part versions/$v env -u UVM_SRC UVM_VERSION=$v scripts/driver.sh rust
+	done
+	if [ -n "${UVM_SRC:-}" ]; then
+		part versions/given scripts/driver.sh rust
+	else
+		skip versions/given "no UVM_SRC: point it to an open-gpu-kernel-modules tree"
+	fi
 }

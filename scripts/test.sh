@@ -6,8 +6,8 @@
 #
 # and the exit status is 0 only if nothing failed and every part ran to its end.
 #
-#   test.sh host|vm|extra|debug|all      ONLY=REGEX: only parts of that name
-#                                        LANES=N: so many VMs at a time
+#   test.sh host|vm|kselftest|extra|debug|versions|all
+#                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
 # must keep to its plan; cargo's counts are taken from its own summaries.
@@ -147,8 +147,10 @@ host) host_parts ;;
 vm) vm_parts ;;
 extra) extra_parts ;;
 debug) debug_parts ;;
+kselftest) part build/programs build_programs; selftest_parts ;;
+versions) versions_parts ;;
 all) host_parts; vm_parts ;;
-*) die "test.sh: use host, vm, extra, debug or all" ;;
+*) die "test.sh: use host, vm, kselftest, extra, debug, versions or all" ;;
 esac
 lanes_end
 

@@ -2,16 +2,25 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Provide NVIDIA's open driver source and print the folder that holds it.
 #
-# The source is the pinned Debian package nvidia-open-kernel-source, or any tree
-# the user names in UVM_SRC: an unpacked open-gpu-kernel-modules release, its
-# kernel-open folder, or the folder of a Debian package. Nothing is edited there.
+# The source is a pinned Debian package nvidia-open-kernel-source (UVM_VERSION=535,
+# 550 or 555; 550 if unset), or any tree the user names in UVM_SRC: an unpacked
+# open-gpu-kernel-modules release, its kernel-open folder, or the folder of a
+# Debian package. Nothing is edited there.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
-# What the seam in src/nvidia-uvm-c/ was written for.
-version=550.163.01
-package=nvidia-open-kernel-source_$version-2_amd64.deb
-sha256=8726fc25ee050f530e569b32cb4634d1f75585a11b5481de3dfd82b72abb0505
+# Debian's package of each version that the seam in src/nvidia-uvm-c/ knows, and the
+# release that carries it.
+case ${UVM_VERSION:-550} in
+535) version=535.261.03-1 release=bookworm
+	sha256=ee35aa18179ff6406186b3b0744138f5d66084dbca61170599d911a5d8a0c117 ;;
+550) version=550.163.01-2 release=trixie
+	sha256=8726fc25ee050f530e569b32cb4634d1f75585a11b5481de3dfd82b72abb0505 ;;
+555) version=555.58.02-2 release=experimental
+	sha256=9b1ce5c3aaa65935019b04f8fc53712da20dff55739de2b1f6a7227914a4d5c9 ;;
+*) die "UVM_VERSION=$UVM_VERSION: use 535, 550 or 555, or point UVM_SRC to a tree" ;;
+esac
+package=nvidia-open-kernel-source_${version}_amd64.deb
 pool=pool/contrib/n/nvidia-open-gpu-kernel-modules
 
 # driver_folder DIR: the folder below DIR with Kbuild and nvidia-uvm/, if any.
@@ -23,16 +32,14 @@ driver_folder() {
 	return 1
 }
 
-# supported DIR: is it a version that the seam knows?
+# check_version DIR: prints it; fails if the seam does not know it.
 check_version() {
 	local v
 	v=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$1/Kbuild" | head -n 1)
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
-	case $v in
-	550.*) ;;
-	[0-9].*|[0-9][0-9].*|[1-4][0-9][0-9].*|50*.*|51*.*|52*.*)
-		die "UVM_SRC is driver $v, which is too old: the seam is written for 550" ;;
-	*) die "UVM_SRC is driver $v; this tree supports 550 only" ;;
+	case ${v%%.*} in
+	535 | 550 | 555) ;;
+	*) die "UVM_SRC is driver $v; the seam knows 535, 550 and 555" ;;
 	esac
 	echo "$v"
 }
@@ -49,7 +56,7 @@ fetch_package() {
 	if [ -r "$deb" ] && echo "$sha256  $deb" | sha256sum -c --quiet 2>/dev/null; then echo "$deb"; return; fi
 	have curl || die "curl is missing: run 'make deps'"
 	for m in $(debian_mirrors); do
-		say "fetching $package (36 MB)"
+		say "fetching $package (about 35 MB)"
 		if curl -fsSL --retry 3 -o "$deb.part" "${m%/}/$pool/$package"; then
 			if echo "$sha256  $deb.part" | sha256sum -c --quiet 2>/dev/null; then
 				mv "$deb.part" "$deb"
@@ -59,7 +66,7 @@ fetch_package() {
 			say "what ${m%/} gave has another sha256 than the pinned one; trying the next archive"
 		fi
 	done
-	die "no archive of this machine's apt sources has $package; download it from Debian (contrib of trixie), check that its sha256 is $sha256, and put it into $CACHE/dl"
+	die "no archive of this machine's apt sources has $package; download it from Debian (contrib of $release), check that its sha256 is $sha256, and put it into $CACHE/dl"
 }
 
 if [ -n "${UVM_SRC:-}" ]; then
@@ -70,7 +77,7 @@ if [ -n "${UVM_SRC:-}" ]; then
 fi
 
 locked upstream
-dir=$CACHE/upstream-$version-${sha256:0:8}
+dir=$CACHE/upstream-${version%-*}-${sha256:0:8}
 if [ ! -e "$dir/.unpacked" ]; then
 	deb=$(fetch_package)
 	rm -rf "$dir" && mkdir -p "$dir/deb"
