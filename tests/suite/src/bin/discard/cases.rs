@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Discard, Kernel, Op, Process, BLOCK, PAGE};
+use vgpu_client::{Buffer, Discard, Op, Process, BLOCK, PAGE};
 
 use crate::both;
 use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
@@ -218,15 +218,10 @@ fn small_pages(how: Discard) -> Outcome {
 
 fn two_gpus(how: Discard) -> Outcome {
     let rig = Rig::new()?;
-    let Ok(second) = rig.process.gpu(1) else {
+    let Some(second) = &rig.other else {
         skip!("one GPU only: run with GPUS=2");
     };
-    let on_second = |op: Op| -> Result<_, uvm_suite::Failure> {
-        Ok(second
-            .launch(&Kernel::new().op(op.warps(8)))?
-            .wait()?
-            .ok()?)
-    };
+    let on_second = |op| rig.on_other(op);
     let buffer = rig.buffer(2)?;
     rig.gpu_write(&buffer, OLD)?;
     rig.discard(&buffer, how)?;
@@ -288,14 +283,18 @@ fn thrashing(how: Discard) -> Outcome {
 fn unregister(how: Discard) -> Outcome {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
-    let rig = Rig { process, gpu };
+    let rig = Rig {
+        process,
+        gpu,
+        other: None,
+    };
     let buffer = rig.buffer(2)?;
     rig.gpu_write(&buffer, OLD)?;
     // Live data beside it comes home.
     let live = rig.buffer(1)?;
     rig.gpu_write(&live, NEW)?;
     rig.discard(&buffer, how)?;
-    let Rig { process, gpu } = rig;
+    let Rig { process, gpu, .. } = rig;
     gpu.unregister()?;
     exactly(&live, NEW)?;
     zeros_or(&buffer, &[OLD])?;
@@ -303,6 +302,7 @@ fn unregister(how: Discard) -> Outcome {
     let rig = Rig {
         gpu: process.gpu(0)?,
         process,
+        other: None,
     };
     rig.process.discard(buffer.address(), buffer.bytes(), how)?;
     (WORDS / 2..WORDS).for_each(|i| buffer.set(i, OLD + i as u64));

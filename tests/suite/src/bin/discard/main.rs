@@ -68,9 +68,14 @@ fn main() -> ExitCode {
     let mut suite = Suite::new("discard", options.only);
     if options.leaks {
         suite.test(
-            "foreign data is seen without prepared tracking",
+            "foreign data is seen in GPU chunks without prepared tracking",
             NONE,
             paper::foreign_gpu_data_leaks,
+        );
+        suite.test(
+            "foreign data is seen in host pages without prepared tracking",
+            NONE,
+            paper::foreign_host_data_leaks,
         );
         return suite.finish();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the paper says, sentence by sentence.
 
-use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{AllocList, Buffer, Discard, Op, BLOCK, PAGE};
 
@@ -111,10 +111,10 @@ pub(crate) fn run(suite: &mut Suite) {
     );
 }
 
-/// A buffer with OLD, then LATER, on the GPU.
+/// A buffer with OLD, written on the other GPU if there are two, then LATER, on the GPU.
 fn written(rig: &Rig, blocks: usize) -> Result<Buffer<u64>, uvm_suite::Failure> {
     let buffer = rig.buffer(blocks)?;
-    rig.gpu_write(&buffer, OLD)?;
+    rig.on_other(Op::write(&buffer).pattern(OLD, 1))?;
     rig.gpu_write(&buffer, LATER)?;
     Ok(buffer)
 }
@@ -570,12 +570,17 @@ fn half_prepared(how: Discard) -> Done {
     zeros_or(&buffer, &[OLD])
 }
 
-/// For `--leaks`: the driver was told to skip preparing, so the test above fails.
+/// For `--leaks`: the driver must have been told to skip preparing.
+fn ensure_unprepared() -> Result<Option<Pass>, uvm_suite::Failure> {
+    let parameter = uvm_suite::modules::parameter("nvidia_uvm", "uvm_rust_test_unprepared");
+    Ok((parameter.as_deref() != Some("Y"))
+        .then(|| Pass::Skip("load nvidia-uvm.ko with uvm_rust_test_unprepared=1".to_owned())))
+}
+
+/// For `--leaks`: without preparing, the test of GPU chunks fails.
 pub(crate) fn foreign_gpu_data_leaks() -> Outcome {
-    if uvm_suite::modules::parameter("nvidia_uvm", "uvm_rust_test_unprepared").as_deref()
-        != Some("Y")
-    {
-        skip!("load nvidia-uvm.ko with uvm_rust_test_unprepared=1");
+    if let Some(skipped) = ensure_unprepared()? {
+        return Ok(skipped);
     }
     for how in [Discard::Eager, Discard::Lazy] {
         let outcome = half_prepared(how);
@@ -584,6 +589,24 @@ pub(crate) fn foreign_gpu_data_leaks() -> Outcome {
             text.contains("foreign data"),
             "{how:?}: no foreign data was seen: {text}"
         );
+    }
+    Ok(Pass::Ok)
+}
+
+/// For `--leaks`: without preparing, the test of host pages fails. Which free pages
+/// Linux hands out is its own choice, so it has several goes.
+pub(crate) fn foreign_host_data_leaks() -> Outcome {
+    const GOES: usize = 8;
+    if let Some(skipped) = ensure_unprepared()? {
+        return Ok(skipped);
+    }
+    for how in [Discard::Eager, Discard::Lazy] {
+        let mut seen = Vec::new();
+        let leaked = (0..GOES).any(|_| {
+            seen.push(format!("{:?}", host_unprepared(how)));
+            seen.last().is_some_and(|s| s.contains("an unknown value"))
+        });
+        ensure!(leaked, "{how:?}: no foreign data was seen: {seen:?}");
     }
     Ok(Pass::Ok)
 }

@@ -16,7 +16,10 @@ pub(crate) type Done = Result<(), Failure>;
 
 pub(crate) struct Rig {
     pub(crate) process: Process,
+    /// The one that a test looks at.
     pub(crate) gpu: Gpu,
+    /// With two GPUs: it had the data before, and keeps its chunks.
+    pub(crate) other: Option<Gpu>,
 }
 
 /// Bytes moved since a moment.
@@ -33,7 +36,14 @@ impl Rig {
     pub(crate) fn new() -> Result<Self, Failure> {
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
-        Ok(Self { process, gpu })
+        let other = (gpu.info().gpu_count > 1)
+            .then(|| process.gpu(1))
+            .transpose()?;
+        Ok(Self {
+            process,
+            gpu,
+            other,
+        })
     }
 
     pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
@@ -46,6 +56,12 @@ impl Rig {
             .launch(&Kernel::new().op(op.warps(8)))?
             .wait()?
             .ok()?)
+    }
+
+    /// The same on the other GPU, or on the only one.
+    pub(crate) fn on_other(&self, op: Op) -> Result<Report, Failure> {
+        let gpu = self.other.as_ref().unwrap_or(&self.gpu);
+        Ok(gpu.launch(&Kernel::new().op(op.warps(8)))?.wait()?.ok()?)
     }
 
     /// Writes `value` + index to the whole buffer on the GPU.
