@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# Guest instructions per serviced fault and per evicted chunk, the unmodified
-# driver against ours, in one VM under -icount. Prints a table and writes
-# out/bench.json.
+# Guest instructions per serviced fault, evicted chunk, discard and queue operation,
+# the unmodified driver against ours, in one VM under -icount. Prints a table and
+# writes out/bench.json.
+#
+#   bench.sh [TEXT]    only rows whose name holds TEXT
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -10,13 +12,15 @@ mkdir -p out
 
 cargo build --release --quiet -p uvm-bench
 bench=$TOP/target/release/uvm-bench
-say "measuring in the VM, both drivers twice (about 3 minutes)"
-# Turn by turn, so that neither has the warmer machine.
-ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-128M} VM_TIMEOUT=${VM_TIMEOUT:-1800} scripts/vm.sh "
+say "measuring in the VM, both drivers twice (about 5 minutes)"
+# Turn by turn, so that none has the warmer machine.
+ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-1800} scripts/vm.sh "
 	set -e
-	for driver in upstream rust rust upstream; do
-		bash scripts/vm-load.sh \$driver
-		$bench measure \$driver
+	for driver in upstream rust rust-c-loop rust-c-loop rust upstream; do
+		args=\$UVM_ARGS
+		[ \$driver != rust-c-loop ] || args=\"\$args uvm_rust_fault=0 uvm_rust_stats=0\"
+		UVM_ARGS=\$args bash scripts/vm-load.sh \${driver%-c-loop}
+		$bench measure \$driver ${1:-}
 		bash scripts/vm-load.sh unload
 	done" >out/bench.tsv
 "$bench" report out/bench.tsv --json out/bench.json

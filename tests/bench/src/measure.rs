@@ -7,26 +7,63 @@
 //! software GPU's work nor idling counts; what the driver spins while it waits
 //! for the GPU does, in both drivers alike.
 
+use crate::lists;
 use anyhow::{ensure, Context, Result};
 use nix::time::{clock_getcpuclockid, clock_gettime, ClockId};
 use nix::unistd::Pid;
 use std::fs;
-use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
+use uvm_policy::evict::{Queue, Queues};
+use vgpu_client::{Buffer, Discard, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Rounds of each workload; the first warms up and is not reported.
 const ROUNDS: usize = 6;
 
-/// Measures every row for the driver that is loaded.
-pub fn run(driver: &str) -> Result<()> {
+/// Which driver is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The unmodified one.
+    Upstream,
+    /// Ours.
+    Rust,
+    /// Ours with upstream's fault loop and no statistics, so that what is left of
+    /// ours on a fault's way is what discard and the eviction queues put there.
+    RustWithCLoop,
+}
+
+/// Measures every row whose name holds `only`, for the driver that is loaded.
+pub fn run(driver: Driver, only: &str) -> Result<()> {
+    let wanted = |row: &str| row.contains(only);
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
-    faults(driver, &process, &gpu)?;
-    evictions(driver, &process, &gpu)
+    if wanted("fault") {
+        faults(driver, &process, &gpu)?;
+    }
+    // What follows does not depend on who services the faults.
+    if driver == Driver::RustWithCLoop {
+        return Ok(());
+    }
+    if wanted("evict") {
+        evictions(driver, &process, &gpu)?;
+    }
+    if wanted("discard") {
+        for mib in [2, 8, 32, 128] {
+            discards(driver, &process, &gpu, mib)?;
+        }
+    }
+    if wanted("queue") {
+        queues(driver)?;
+    }
+    Ok(())
 }
 
 /// Prints one measurement: driver, row, unit, value.
-fn say(driver: &str, row: &str, unit: &str, value: f64) {
-    println!("{driver}\t{row}\t{unit}\t{value:.1}");
+fn say(driver: Driver, row: &str, unit: &str, value: f64) {
+    let (driver, note) = match driver {
+        Driver::Upstream => ("upstream", ""),
+        Driver::Rust => ("rust", ""),
+        Driver::RustWithCLoop => ("rust", " (C loop)"),
+    };
+    println!("{driver}\t{row}{note}\t{unit}\t{value:.1}");
 }
 
 /// The CPU clock of the kernel thread of this name.
@@ -50,7 +87,7 @@ fn nanoseconds(clock: ClockId) -> Result<u64> {
 
 /// Instructions of the bottom half per fault that the GPU wrote, for reads of a
 /// buffer that the CPU has just written, in order and scattered.
-fn faults(driver: &str, process: &Process, gpu: &Gpu) -> Result<()> {
+fn faults(driver: Driver, process: &Process, gpu: &Gpu) -> Result<()> {
     let clock = thread_clock("UVM GPU1 BH")
         .or_else(|_| thread_clock("UVM GPU 1 BH"))
         .context("the fault handler's thread")?;
@@ -85,7 +122,7 @@ fn faults(driver: &str, process: &Process, gpu: &Gpu) -> Result<()> {
 }
 
 /// Instructions of the caller per 2 MiB chunk that is evicted with all its pages.
-fn evictions(driver: &str, process: &Process, gpu: &Gpu) -> Result<()> {
+fn evictions(driver: Driver, process: &Process, gpu: &Gpu) -> Result<()> {
     const BLOCKS: u64 = 16;
     let data = Buffer::<u64>::managed(process, (BLOCKS * BLOCK / 8) as usize)?;
     for round in 0..ROUNDS {
@@ -107,6 +144,111 @@ fn evictions(driver: &str, process: &Process, gpu: &Gpu) -> Result<()> {
         }
         let wrong = data.first_other(|i| i as u64);
         ensure!(wrong.is_none(), "after eviction: {wrong:?}");
+    }
+    Ok(())
+}
+
+/// Instructions of the caller to get rid of what a buffer holds. Ours discards it;
+/// the unmodified driver frees it and allocates as much again on the GPU.
+///
+/// The rows "renew" say what it costs until the memory can be written anew without a
+/// fault: with a discard, that takes a prefetch more.
+fn discards(driver: Driver, process: &Process, gpu: &Gpu, mib: u64) -> Result<()> {
+    let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    let bytes = mib << 20;
+    let allocate = || -> Result<Buffer<u64>> {
+        let buffer = Buffer::managed(process, (bytes / 8) as usize)?;
+        process.migrate(buffer.address(), bytes, gpu.uuid())?;
+        Ok(buffer)
+    };
+    for (how, name) in [(Discard::Eager, "eager"), (Discard::Lazy, "lazy")] {
+        let mut buffer = allocate()?;
+        for round in 0..ROUNDS {
+            // On the GPU, mapped there, and live.
+            let start = nanoseconds(clock)?;
+            let middle;
+            if driver == Driver::Upstream {
+                drop(buffer);
+                buffer = allocate()?;
+                middle = nanoseconds(clock)?;
+            } else {
+                process.discard(buffer.address(), bytes, how)?;
+                middle = nanoseconds(clock)?;
+                process.migrate(buffer.address(), bytes, gpu.uuid())?;
+            }
+            let end = nanoseconds(clock)?;
+            if round > 0 {
+                let row = |what| format!("{what}/{name}/{mib}MiB");
+                say(
+                    driver,
+                    &row("discard"),
+                    "instructions/call",
+                    (middle - start) as f64,
+                );
+                say(
+                    driver,
+                    &row("renew"),
+                    "instructions/call",
+                    (end - start) as f64,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Instructions of an operation on the eviction queues of a GPU of 8 GiB: ours
+/// against doubly linked lists in C, as upstream has them. Both run here, so that
+/// nothing but the operation is counted; which driver is loaded does not matter.
+fn queues(driver: Driver) -> Result<()> {
+    const CHUNKS: u32 = 4096;
+    const TIMES: u32 = 100_000;
+    let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    let mut ours = Queues::new(CHUNKS).ok().context("memory for the queues")?;
+    let mut theirs = lists::Lists::new(CHUNKS);
+    for chunk in 0..CHUNKS {
+        ours.enqueue(chunk, Queue::Used).ok().context("a chunk")?;
+        theirs.move_tail(chunk, lists::USED);
+    }
+    // Neighbours in the order are not neighbours in memory.
+    let chunk = |i: u32| i.wrapping_mul(2_654_435_761) % CHUNKS;
+    for round in 0..ROUNDS {
+        let start = nanoseconds(clock)?;
+        for i in 0..TIMES {
+            match driver {
+                Driver::Upstream => theirs.move_tail(chunk(i), lists::USED),
+                _ => _ = ours.enqueue(chunk(i), Queue::Used),
+            }
+        }
+        let moved = nanoseconds(clock)?;
+        for _ in 0..TIMES {
+            match driver {
+                Driver::Upstream => {
+                    let first = theirs.take_first();
+                    theirs.move_tail(first, lists::UNUSED);
+                }
+                _ => {
+                    let taken = ours.take(1, |_| None).context("an empty queue")?;
+                    _ = ours.enqueue(taken.chunk, Queue::Unused);
+                }
+            }
+        }
+        let taken = nanoseconds(clock)?;
+        if round > 0 {
+            let each = |spent| spent as f64 / f64::from(TIMES);
+            say(
+                driver,
+                "queue/mark-used",
+                "instructions/op",
+                each(moved - start),
+            );
+            say(
+                driver,
+                "queue/take-and-queue",
+                "instructions/op",
+                each(taken - moved),
+            );
+        }
     }
     Ok(())
 }

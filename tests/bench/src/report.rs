@@ -35,12 +35,12 @@ pub fn run(from: &Path, to: &Path) -> Result<()> {
     let text = fs::read_to_string(from).with_context(|| format!("reading {}", from.display()))?;
     let table = pair(&text)?;
     println!(
-        "{:<24} {:<20} {:>12} {:>12} {:>7}",
+        "{:<27} {:<18} {:>12} {:>12} {:>7}",
         "row", "unit", "baseline", "ours", "ratio"
     );
     for r in &table.rows {
         println!(
-            "{:<24} {:<20} {:>12.0} {:>12.0} {:>7.3}",
+            "{:<27} {:<18} {:>12.0} {:>12.0} {:>7.3}",
             r.name, r.unit, r.baseline, r.ours, r.ratio
         );
     }
@@ -51,6 +51,8 @@ pub fn run(from: &Path, to: &Path) -> Result<()> {
 fn pair(text: &str) -> Result<Table> {
     let mut order: Vec<(&str, &str)> = Vec::new();
     let mut values: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    // A variant of ours, "row (variant)", has the row's baseline.
+    let base = |name: &str| name.split(" (").next().unwrap_or_default().to_owned();
     for line in text.lines().filter(|l| !l.is_empty()) {
         let parts: Vec<&str> = line.split('\t').collect();
         let [driver, name, unit, value] = parts[..] else {
@@ -66,12 +68,12 @@ fn pair(text: &str) -> Result<Table> {
     }
     let mut rows = Vec::new();
     for (name, unit) in order {
-        let mut of = |driver| {
-            let v = values.remove(&(driver, name));
+        let of = |driver, name: &str| {
+            let v = values.get(&(driver, name)).cloned();
             v.map(median)
                 .with_context(|| format!("{name} was not measured for {driver}"))
         };
-        let (baseline, ours) = (of("upstream")?, of("rust")?);
+        let (baseline, ours) = (of("upstream", &base(name))?, of("rust", name)?);
         ensure!(baseline > 0.0, "{name}: the baseline is 0");
         let (name, unit) = (name.to_owned(), unit.to_owned());
         rows.push(Row {
@@ -109,6 +111,14 @@ mod tests {
             (rows[0].baseline, rows[0].ours, rows[0].ratio),
             (4.0, 2.0, 0.5)
         );
+    }
+
+    #[test]
+    fn a_variant_of_ours_has_the_baseline_of_its_row() {
+        let text = "upstream\ta\tn\t4\nrust\ta\tn\t2\nrust\ta (b)\tn\t6\n";
+        let rows = pair(text).unwrap().rows;
+        assert_eq!((rows[0].ratio, rows[1].ratio), (0.5, 1.5));
+        assert!(pair("rust\ta (b)\tn\t6\n").is_err());
     }
 
     #[test]
