@@ -189,8 +189,12 @@ struct uvm_rust_discard_range {
  *   ENXIO   the range is not, as a whole, managed memory of this file descriptor
  *   EINTR   a fatal signal came
  *   ENOMEM  no memory for the state of a block
+ *   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this
+ *           file descriptor: it could not come back to what was unmapped. Met at
+ *           the first range, unless it is registered meanwhile
  * Errors found before the first range (the list at the top of this file;
- * EOPNOTSUPP when discard is turned off) leave all outputs unwritten.
+ * EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller
+ * that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart.
  */
 struct uvm_rust_discard_batch {
 	__u32 size;
