@@ -72,7 +72,6 @@ FIXTURE_SETUP(library)
 	case FOUND:
 		break;
 	}
-	TH_LOG("discard by %s", UvmRustBackendName(UvmRustBackend()));
 }
 
 FIXTURE_TEARDOWN(library)
@@ -145,6 +144,7 @@ TEST_F(library, says_who_discards)
 	struct uvm_rust_version version = { .size = sizeof(version) };
 	int backend = UvmRustBackend();
 
+	TH_LOG("discard by %s", UvmRustBackendName(backend));
 	if (!ioctl(self->fd, UVM_RUST_GET_VERSION, &version) &&
 	    version.features & UVM_RUST_FEATURE_DISCARD) {
 		EXPECT_EQ(UVMRUST_BACKEND_UVMRUST, backend);

@@ -10,6 +10,7 @@
 mod cases;
 mod interface;
 mod paper;
+mod reclaim;
 mod rig;
 
 use std::process::ExitCode;
@@ -70,17 +71,18 @@ fn main() -> ExitCode {
         suite.test(
             "foreign data is seen in GPU chunks without prepared tracking",
             NONE,
-            paper::foreign_gpu_data_leaks,
+            reclaim::foreign_gpu_data_leaks,
         );
         suite.test(
             "foreign data is seen in host pages without prepared tracking",
             NONE,
-            paper::foreign_host_data_leaks,
+            reclaim::foreign_host_data_leaks,
         );
         return suite.finish();
     }
     interface::run(&mut suite);
     paper::run(&mut suite);
+    reclaim::run(&mut suite);
     cases::run(&mut suite);
     suite.finish()
 }

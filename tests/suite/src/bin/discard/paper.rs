@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the paper says, sentence by sentence.
+//! What the paper says of semantics and mappings (§4.1, §5.1, §5.2), sentence by
+//! sentence.
 
 use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{AllocList, Buffer, Discard, Op, BLOCK, PAGE};
+use vgpu_client::{Buffer, Discard, Op, BLOCK};
 
 use crate::both;
-use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
+use crate::rig::{exactly, zeros_or, Rig};
 
-const OLD: u64 = 0x0100_0000_0000;
-const LATER: u64 = 0x0200_0000_0000;
-const NEW: u64 = 0x0300_0000_0000;
+pub(crate) const OLD: u64 = 0x0100_0000_0000;
+pub(crate) const LATER: u64 = 0x0200_0000_0000;
+pub(crate) const NEW: u64 = 0x0300_0000_0000;
 
 pub(crate) fn run(suite: &mut Suite) {
     both(
@@ -42,6 +43,17 @@ pub(crate) fn run(suite: &mut Suite) {
     );
     both(
         suite,
+        "5.1, 5.2: page tables are changed and TLBs invalidated, or nothing is sent",
+        work_for_the_gpu,
+    );
+    both(suite, "5.1: a prefetch spares the faults", prefetch_first);
+    both(
+        suite,
+        "5.1, 5.2: a read revalidates, or only a prefetch does",
+        revalidation,
+    );
+    both(
+        suite,
         "5.1, 5.2: once in use again it is not reclaimed without transfer",
         in_use_again,
     );
@@ -55,64 +67,10 @@ pub(crate) fn run(suite: &mut Suite) {
         "5.2: after reclaim a prefetch gives zeroed memory",
         prefetch_reclaimed,
     );
-    both(
-        suite,
-        "5.3: reclaim moves nothing to the host",
-        reclaim_is_free,
-    );
-    both(
-        suite,
-        "5.3: use after reclaim moves nothing to the GPU",
-        use_is_free,
-    );
-    both(
-        suite,
-        "5.3: reclaim allocates nothing on the host",
-        no_host_pages,
-    );
-    both(
-        suite,
-        "5.4: a 2 MiB mapping is not split, and comes back whole",
-        granularity,
-    );
-    both(suite, "5.5: free, unused, discarded, used", order);
-    both(
-        suite,
-        "5.5: discarded chunks leave in the order they came",
-        fifo,
-    );
-    both(
-        suite,
-        "5.6: nothing is reclaimed before there is need",
-        delayed,
-    );
-    both(
-        suite,
-        "5.6: reclaim unmaps what is still mapped",
-        reclaim_unmaps,
-    );
-    both(
-        suite,
-        "5.7: reused, a chunk goes to the new end of the used queue",
-        reuse,
-    );
-    both(
-        suite,
-        "5.7: no foreign data in a chunk that was prepared in part",
-        |how| {
-            half_prepared(how)?;
-            Ok(Pass::Ok)
-        },
-    );
-    both(
-        suite,
-        "5.7: no foreign data in pages of the host",
-        host_unprepared,
-    );
 }
 
 /// A buffer with OLD, written on the other GPU if there are two, then LATER, on the GPU.
-fn written(rig: &Rig, blocks: usize) -> Result<Buffer<u64>, uvm_suite::Failure> {
+pub(crate) fn written(rig: &Rig, blocks: usize) -> Result<Buffer<u64>, uvm_suite::Failure> {
     let buffer = rig.buffer(blocks)?;
     rig.on_other(Op::write(&buffer).pattern(OLD, 1))?;
     rig.gpu_write(&buffer, LATER)?;
@@ -196,9 +154,11 @@ fn mappings(how: Discard) -> Outcome {
     let on_gpu = written(&rig, 1)?;
     let on_cpu = rig.buffer(1)?;
     on_cpu.fill(|i| i as u64);
-    // Mapped on both processors, resident on one.
-    rig.process
-        .set_accessed_by(on_cpu.address(), on_cpu.bytes(), rig.gpu.uuid())?;
+    // Mapped on all processors, resident on one.
+    for gpu in [Some(&rig.gpu), rig.other.as_ref()].into_iter().flatten() {
+        rig.process
+            .set_accessed_by(on_cpu.address(), on_cpu.bytes(), gpu.uuid())?;
+    }
     for (name, buffer) in [("GPU", &on_gpu), ("CPU", &on_cpu)] {
         let before = rig.process.residency(buffer.address())?;
         rig.discard(buffer, how)?;
@@ -237,6 +197,53 @@ fn next_access(how: Discard) -> Outcome {
         "{} bytes came from the host",
         moved.to_gpu
     );
+    Ok(Pass::Ok)
+}
+
+/// What a discard itself has the GPU do.
+fn work_for_the_gpu(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = written(&rig, 2)?;
+    let before = rig.gpu.stats()?;
+    rig.discard(&buffer, how)?;
+    let after = rig.gpu.stats()?;
+    let pushes = after.pushes - before.pushes;
+    let invalidates = (after.tlb_invalidates_all - before.tlb_invalidates_all)
+        + (after.tlb_invalidates_targeted - before.tlb_invalidates_targeted);
+    match how {
+        Discard::Eager => ensure!(invalidates > 0, "no TLB invalidate was sent"),
+        Discard::Lazy => ensure!(pushes == 0, "{pushes} pushes were sent"),
+    }
+    Ok(Pass::Ok)
+}
+
+fn prefetch_first(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = written(&rig, 2)?;
+    rig.discard(&buffer, how)?;
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    let moved = rig.moved(|| rig.gpu_write(&buffer, NEW))?;
+    ensure!(moved.faults == 0, "{} faults", moved.faults);
+    exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+fn revalidation(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = written(&rig, 1)?;
+    rig.discard(&buffer, how)?;
+    rig.on_gpu(Op::read(&buffer))?;
+    let discarded = rig.is_discarded(&buffer, 0)?;
+    ensure!(
+        discarded == (how == Discard::Lazy),
+        "discarded after a read: {discarded}"
+    );
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    ensure!(!rig.is_discarded(&buffer, 0)?, "discarded after a prefetch");
+    // Mapped for writing at once: NVIDIA's would fault once more.
+    let moved = rig.moved(|| rig.gpu_write(&buffer, NEW))?;
+    ensure!(moved.faults == 0, "{} faults", moved.faults);
+    exactly(&buffer, NEW)?;
     Ok(Pass::Ok)
 }
 
@@ -293,340 +300,5 @@ fn prefetch_reclaimed(how: Discard) -> Outcome {
         "not mapped: {residency:?}"
     );
     rig.on_gpu(Op::check(&buffer).pattern(0, 0))?;
-    Ok(Pass::Ok)
-}
-
-fn reclaim_is_free(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 4)?;
-    rig.discard(&buffer, how)?;
-    let moved = rig.moved(|| (0..4).try_for_each(|block| rig.reclaim_until(&buffer, block)))?;
-    ensure!(
-        moved.to_host == 0,
-        "{} bytes went to the host",
-        moved.to_host
-    );
-    ensure!(
-        moved.evictions[2] == 4,
-        "evictions by queue: {:?}",
-        moved.evictions
-    );
-    for page in [0, 511, 512, 2047] {
-        let at = rig.is_resident_and_mapped(&buffer, page)?;
-        ensure!(
-            at == (false, false),
-            "page {page} is (resident, mapped): {at:?}"
-        );
-    }
-    Ok(Pass::Ok)
-}
-
-fn use_is_free(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 2)?;
-    rig.discard(&buffer, how)?;
-    rig.reclaim(&buffer)?;
-    let moved = rig.moved(|| rig.gpu_write(&buffer, NEW))?;
-    ensure!(
-        moved.to_gpu == 0,
-        "{} bytes came from the host",
-        moved.to_gpu
-    );
-    rig.reclaim(&buffer)?;
-    exactly(&buffer, NEW)?;
-    Ok(Pass::Ok)
-}
-
-/// Free memory of the host, in bytes.
-fn host_free() -> Result<i64, uvm_suite::Failure> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find(|l| l.starts_with("MemFree:"));
-    let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<i64>().ok());
-    Ok(kib.ok_or("no MemFree in /proc/meminfo")? * 1024)
-}
-
-fn no_host_pages(how: Discard) -> Outcome {
-    const BLOCKS: usize = 16;
-    let rig = Rig::new()?;
-    let buffer = rig.buffer(BLOCKS)?;
-    rig.gpu_write(&buffer, OLD)?;
-    rig.discard(&buffer, how)?;
-    let before = host_free()?;
-    rig.reclaim(&buffer)?;
-    let used = before - host_free()?;
-    // Evicting with a copy takes 32 MiB; the rest of the VM takes a little meanwhile.
-    let limit = BLOCKS as i64 * BLOCK as i64 / 4;
-    ensure!(used < limit, "{used} bytes of the host were used");
-    Ok(Pass::Ok)
-}
-
-fn granularity(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 2)?;
-    let size = |page: usize| -> Result<u32, uvm_suite::Failure> {
-        let at = rig
-            .process
-            .residency(buffer.address_of(page * PAGE_WORDS))?;
-        Ok(at.mapped.first().map_or(0, |m| m.2))
-    };
-    ensure!(
-        size(0)? == BLOCK as u32,
-        "the block is mapped by pages of {}",
-        size(0)?
-    );
-    // Half of a block.
-    rig.process.discard(buffer.address(), BLOCK / 2, how)?;
-    ensure!(
-        size(0)? == BLOCK as u32,
-        "a partial discard split the mapping: {}",
-        size(0)?
-    );
-    ensure!(
-        rig.is_discarded(&buffer, 0)? == (how == Discard::Lazy),
-        "the rule for parts"
-    );
-    ensure!(
-        !rig.is_discarded(&buffer, 256)?,
-        "the other half is discarded"
-    );
-    // The whole block, with a bit of the next one.
-    rig.process.discard(buffer.address(), BLOCK + PAGE, how)?;
-    ensure!(
-        rig.is_discarded(&buffer, 511)?,
-        "the block is not discarded"
-    );
-    ensure!(!rig.is_discarded(&buffer, 512)?, "the bit is discarded");
-    rig.on_gpu(
-        Op::check(&buffer)
-            .range(WORDS, WORDS)
-            .pattern(LATER + WORDS as u64, 1),
-    )?;
-    rig.prefetch(&buffer, rig.gpu.uuid())?;
-    ensure!(
-        size(0)? == BLOCK as u32,
-        "used again it is mapped by pages of {}",
-        size(0)?
-    );
-    // A part lost to the discard takes nothing from the rest.
-    rig.process.discard(buffer.address(), BLOCK / 2, how)?;
-    rig.reclaim(&buffer)?;
-    let second = (WORDS..2 * WORDS).find(|&i| buffer.get(i) != LATER + i as u64);
-    ensure!(
-        second.is_none(),
-        "word {second:?} of the second block changed"
-    );
-    Ok(Pass::Ok)
-}
-
-fn order(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let used = written(&rig, 1)?;
-    let discarded = written(&rig, 1)?;
-    let unused = written(&rig, 1)?;
-    rig.discard(&discarded, how)?;
-    rig.prefetch(&unused, Uuid::CPU)?;
-    let lists = [&unused, &discarded, &used].map(|b| rig.list(b, 0));
-    let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let want = [AllocList::Unused, AllocList::Discarded, AllocList::Used];
-    ensure!(
-        lists.iter().copied().eq(want.map(Some)),
-        "on the lists {lists:?}"
-    );
-    rig.reclaim_until(&unused, 0)?;
-    ensure!(
-        rig.list(&discarded, 0)?.is_some(),
-        "a discarded chunk went before an unused one"
-    );
-    rig.reclaim_until(&discarded, 0)?;
-    ensure!(
-        rig.list(&used, 0)?.is_some(),
-        "a used chunk went before a discarded one"
-    );
-    rig.reclaim_until(&used, 0)?;
-    exactly(&used, LATER)?;
-    exactly(&unused, LATER)?;
-    Ok(Pass::Ok)
-}
-
-fn fifo(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 4)?;
-    let order = [2, 0, 3, 1];
-    for block in order {
-        let at = buffer.address_of(block * WORDS);
-        rig.process.discard(at, BLOCK, how)?;
-    }
-    for (i, &block) in order.iter().enumerate() {
-        rig.reclaim_until(&buffer, block)?;
-        for &later in &order[i + 1..] {
-            ensure!(
-                rig.list(&buffer, later)?.is_some(),
-                "block {later} left before {block}"
-            );
-        }
-    }
-    Ok(Pass::Ok)
-}
-
-fn delayed(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let on_gpu = written(&rig, 1)?;
-    rig.discard(&on_gpu, how)?;
-    ensure!(
-        rig.list(&on_gpu, 0)? == Some(AllocList::Discarded),
-        "the chunk is not kept"
-    );
-    // On the CPU: its pages are kept, so their values are still there.
-    let on_cpu = rig.buffer(1)?;
-    on_cpu.fill(|i| OLD + i as u64);
-    rig.discard(&on_cpu, how)?;
-    if how == Discard::Lazy {
-        rig.prefetch(&on_cpu, Uuid::CPU)?;
-    }
-    exactly(&on_cpu, OLD)?;
-    Ok(Pass::Ok)
-}
-
-fn reclaim_unmaps(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 2)?;
-    rig.discard(&buffer, how)?;
-    let mapped = rig.is_resident_and_mapped(&buffer, 0)?.1;
-    ensure!(
-        mapped == (how == Discard::Lazy),
-        "mapped before reclaim: {mapped}"
-    );
-    rig.reclaim(&buffer)?;
-    for page in [0, 511, 1023] {
-        ensure!(
-            !rig.is_resident_and_mapped(&buffer, page)?.1,
-            "page {page} is mapped"
-        );
-    }
-    // Were an old mapping still cached, this would reach another's memory.
-    rig.gpu_write(&buffer, NEW)?;
-    exactly(&buffer, NEW)?;
-    Ok(Pass::Ok)
-}
-
-fn reuse(how: Discard) -> Outcome {
-    let rig = Rig::new()?;
-    let first = written(&rig, 1)?;
-    let second = written(&rig, 1)?;
-    rig.discard(&first, how)?;
-    ensure!(
-        rig.list(&first, 0)? == Some(AllocList::Discarded),
-        "not on the discarded queue"
-    );
-    let moved = rig.moved(|| {
-        rig.revive(&first, how)?;
-        rig.gpu_write(&first, NEW)
-    })?;
-    ensure!(
-        moved.to_gpu == 0,
-        "{} bytes came from the host",
-        moved.to_gpu
-    );
-    ensure!(
-        rig.list(&first, 0)? == Some(AllocList::Used),
-        "not on the used queue"
-    );
-    // Written first, but used last: it outlives the other.
-    rig.reclaim_until(&second, 0)?;
-    ensure!(
-        rig.list(&first, 0)?.is_some(),
-        "the chunk used last was reclaimed first"
-    );
-    exactly(&first, NEW)?;
-    Ok(Pass::Ok)
-}
-
-/// The paper's case: a GPU touches a part of a block whose other pages are resident
-/// elsewhere, so they are not zeroed in its chunk; then all is discarded.
-fn half_prepared(how: Discard) -> Done {
-    let rig = Rig::new()?;
-    let buffer = rig.buffer(1)?;
-    // The second half on the host.
-    (WORDS / 2..WORDS).for_each(|i| buffer.set(i, OLD + i as u64));
-    rig.process
-        .migrate(buffer.address(), BLOCK / 2, rig.gpu.uuid())?;
-    ensure!(rig.list(&buffer, 0)?.is_some(), "the GPU has no chunk");
-    rig.discard(&buffer, how)?;
-    if how == Discard::Lazy {
-        // Lazily discarded on the host, and wanted on the GPU: dropped, not copied.
-        let moved = rig.moved(|| rig.prefetch(&buffer, rig.gpu.uuid()))?;
-        ensure!(
-            moved.to_gpu == 0,
-            "{} bytes came from the host",
-            moved.to_gpu
-        );
-    }
-    let report = rig.on_gpu(Op::read(&buffer))?;
-    ensure!(report.accesses > 0, "nothing was read");
-    ensure!(
-        rig.list(&buffer, 0)? == Some(AllocList::Used),
-        "not on the GPU"
-    );
-    zeros_or(&buffer, &[OLD])
-}
-
-/// For `--leaks`: the driver must have been told to skip preparing.
-fn ensure_unprepared() -> Result<Option<Pass>, uvm_suite::Failure> {
-    let parameter = uvm_suite::modules::parameter("nvidia_uvm", "uvm_rust_test_unprepared");
-    Ok((parameter.as_deref() != Some("Y"))
-        .then(|| Pass::Skip("load nvidia-uvm.ko with uvm_rust_test_unprepared=1".to_owned())))
-}
-
-/// For `--leaks`: without preparing, the test of GPU chunks fails.
-pub(crate) fn foreign_gpu_data_leaks() -> Outcome {
-    if let Some(skipped) = ensure_unprepared()? {
-        return Ok(skipped);
-    }
-    for how in [Discard::Eager, Discard::Lazy] {
-        let outcome = half_prepared(how);
-        let text = format!("{outcome:?}");
-        ensure!(
-            text.contains("foreign data"),
-            "{how:?}: no foreign data was seen: {text}"
-        );
-    }
-    Ok(Pass::Ok)
-}
-
-/// For `--leaks`: without preparing, the test of host pages fails. Which free pages
-/// Linux hands out is its own choice, so it has several goes.
-pub(crate) fn foreign_host_data_leaks() -> Outcome {
-    const GOES: usize = 8;
-    if let Some(skipped) = ensure_unprepared()? {
-        return Ok(skipped);
-    }
-    for how in [Discard::Eager, Discard::Lazy] {
-        let mut seen = Vec::new();
-        let leaked = (0..GOES).any(|_| {
-            seen.push(format!("{:?}", host_unprepared(how)));
-            seen.last().is_some_and(|s| s.contains("an unknown value"))
-        });
-        ensure!(leaked, "{how:?}: no foreign data was seen: {seen:?}");
-    }
-    Ok(Pass::Ok)
-}
-
-/// A host chunk is allocated for a migration of one page while all others are on the
-/// GPU, so it is not zeroed; then all is discarded, and the CPU reads the others.
-fn host_unprepared(how: Discard) -> Outcome {
-    const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 1)?;
-    // Free memory of the host holds a secret.
-    {
-        let secret = Buffer::<u64>::ordinary(64 * WORDS)?;
-        secret.fill(|_| SECRET);
-    }
-    rig.process.migrate(buffer.address(), PAGE, Uuid::CPU)?;
-    rig.discard(&buffer, how)?;
-    if how == Discard::Lazy {
-        rig.prefetch(&buffer, Uuid::CPU)?;
-    }
-    zeros_or(&buffer, &[OLD, LATER])?;
     Ok(Pass::Ok)
 }
