@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
-use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_PREFETCH, OP_READ, OP_WRITE};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Outcome as Ended};
 
@@ -38,19 +37,17 @@ pub(crate) fn run(suite: &mut Suite) {
 /// UVM takes free memory from PMA 64 chunks at a time. Whoever asks while all that is
 /// free is on its way must wait for it, not end with a fatal fault.
 ///
-/// A thread evicts, so that what is free goes back to PMA; the GPU and a migrating
-/// thread take it again, for a few blocks only: there is nothing else to evict.
+/// A thread evicts, which gives what is free back to PMA one by one; two more and the
+/// GPU's faults take a block each, and free it. There is nothing to evict for them.
 fn memory_on_its_way() -> Outcome {
-    const ROUNDS: usize = 12;
+    const ROUNDS: usize = 100;
     let (process, gpu) = start()?;
-    let buffer = Buffer::<u64>::managed(&process, 3 * WORDS)?;
     let ended = AtomicBool::new(false);
-    let migrate = || -> Result<(), Failure> {
-        for to in [Uuid::CPU, gpu.uuid()].into_iter().cycle() {
-            if ended.load(Ordering::Relaxed) {
-                break;
-            }
-            process.migrate(buffer.address(), buffer.bytes(), to)?;
+    let block = || Buffer::<u64>::managed(&process, WORDS);
+    let take = || -> Result<(), Failure> {
+        while !ended.load(Ordering::Relaxed) {
+            let buffer = block()?;
+            process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
         }
         Ok(())
     };
@@ -60,13 +57,13 @@ fn memory_on_its_way() -> Outcome {
         }
         Ok(())
     };
-    let write = |value| -> Result<(), Failure> {
-        let op = Op::write(&buffer).pattern(value, 1).warps(8);
+    let write = |buffer: &Buffer<u64>| -> Result<(), Failure> {
+        let op = Op::write(buffer).pattern(7, 1).warps(8);
         Ok(gpu.launch(&Kernel::new().op(op))?.wait()?.ok().map(drop)?)
     };
     let outcome = std::thread::scope(|scope| -> Result<(), Failure> {
-        let others = [scope.spawn(migrate), scope.spawn(evict)];
-        let mut outcome = (0..ROUNDS as u64).try_for_each(write);
+        let others = [scope.spawn(take), scope.spawn(take), scope.spawn(evict)];
+        let mut outcome = (0..ROUNDS).try_for_each(|_| write(&block()?));
         ended.store(true, Ordering::Relaxed);
         for other in others {
             let other = other.join().map_err(|_| "a thread panicked")?;
@@ -78,7 +75,8 @@ fn memory_on_its_way() -> Outcome {
         skip!("the unmodified driver ends here, now and then: {outcome:?}; docs/vgpu.md says why");
     }
     outcome?;
-    write(7)?;
+    let buffer = block()?;
+    write(&buffer)?;
     let other = buffer.first_other(|i| 7 + i as u64);
     ensure!(other.is_none(), "(word, value) is {other:x?}");
     Ok(Pass::Ok)
