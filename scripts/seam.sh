@@ -21,14 +21,20 @@ dest=$dir/uvm-rust
 mkdir -p "$dest"
 install_new "$TOP/Kbuild" "$dest/uvm-rust.Kbuild"
 rsync -rlc --delete --exclude='*.o' --exclude='.*' --exclude=bindings.rs --exclude=Cargo.toml \
-	--exclude=benches --exclude=fuzz --exclude=target \
+	--exclude=benches --exclude=fuzz --exclude=target --exclude=uvm_rust_version.h \
 	"$TOP/src/uvm_rust" "$TOP/src/nvidia-uvm-c" "$dest/"
 mkdir -p "$dest/include"
 rsync -rlc --delete "$TOP/include/uapi" "$dest/include/"
 
-# The few C types that Rust shares, from our own headers.
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
+
+# Which upstream this is, for uvm_rust_compat.h.
+major=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9]*\)\..*/\1/p' "$tree/Kbuild" | head -n 1)
+printf '/* Written by seam.sh. */\n#define UVM_RUST_UPSTREAM %s\n' "$major" >"$new/version.h"
+install_new "$new/version.h" "$dest/nvidia-uvm-c/uvm_rust_version.h"
+
+# The few C types that Rust shares, from our own headers.
 cat >"$new/all.h" <<'H'
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_ffi.h"

@@ -21,6 +21,7 @@
 #include "uvm_va_space.h"
 #include "uvm_va_space_mm.h"
 
+#include "uvm_rust_compat.h"
 #include "uvm_rust_hooks.h"
 
 static bool uvm_rust_discard = true;
@@ -166,7 +167,7 @@ static void requeue_chunks(uvm_va_block_t *block)
 		if (!state || !state->chunks[0])
 			continue;
 		gpu = uvm_va_space_get_gpu(uvm_va_block_get_va_space(block), id);
-		if (!uvm_parent_gpu_supports_eviction(gpu->parent))
+		if (!uvm_rust_gpu_supports_eviction(gpu))
 			continue;
 		if (uvm_rust_block_queue(block->uvm_rust, uvm_rust_memory(id), uvm_rust_mask(&state->resident)) ==
 		    UVM_RUST_QUEUE_DISCARDED)
@@ -253,7 +254,7 @@ static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, 
 	NV_STATUS status = NV_OK;
 
 	/* Such a GPU cannot fault on what was unmapped. */
-	if (!uvm_processor_mask_empty(&va_space->non_faultable_processors))
+	if (uvm_rust_has_non_faultable(va_space))
 		return NV_ERR_INVALID_DEVICE;
 
 	switch (uvm_api_range_type_check(va_space, mm, base, length)) {

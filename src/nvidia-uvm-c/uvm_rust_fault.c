@@ -22,16 +22,24 @@ static void count_replay(uvm_gpu_t *gpu);
 
 /* Replaced below; their C bodies. See Kbuild for the same with other files. */
 void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
+NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
+void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
 NV_STATUS uvm_parent_gpu_fault_buffer_init__c(uvm_parent_gpu_t *parent_gpu);
 void uvm_parent_gpu_fault_buffer_deinit__c(uvm_parent_gpu_t *parent_gpu);
 #define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
 #define uvm_parent_gpu_fault_buffer_init	uvm_parent_gpu_fault_buffer_init__c
 #define uvm_parent_gpu_fault_buffer_deinit	uvm_parent_gpu_fault_buffer_deinit__c
+/* Their names before 550. */
+#define uvm_gpu_fault_buffer_init		uvm_parent_gpu_fault_buffer_init__c
+#define uvm_gpu_fault_buffer_deinit		uvm_parent_gpu_fault_buffer_deinit__c
 #include "uvm_gpu_replayable_faults.c"
+#undef uvm_gpu_fault_buffer_init
+#undef uvm_gpu_fault_buffer_deinit
 #undef uvm_gpu_service_replayable_faults
 #undef uvm_parent_gpu_fault_buffer_init
 #undef uvm_parent_gpu_fault_buffer_deinit
 
+#include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_seam.h"
 
@@ -66,6 +74,28 @@ static void count_replay(uvm_gpu_t *gpu)
 {
 	services[service_index(gpu->parent)].replays++;
 }
+
+/* Where upstream versions differ. */
+
+static NV_STATUS entry_to_va_space(struct uvm_seam_fault *f, uvm_fault_buffer_entry_t *e)
+{
+#if UVM_RUST_UPSTREAM < 550
+	return uvm_gpu_fault_entry_to_va_space(f->gpu, e, &e->va_space);
+#else
+	return uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space);
+#endif
+}
+
+#if UVM_RUST_UPSTREAM < 550
+#define uvm_parent_gpu_enable_prefetch_faults	uvm_gpu_enable_prefetch_faults
+#define uvm_parent_gpu_disable_prefetch_faults	uvm_gpu_disable_prefetch_faults
+/* Without HMM that asks for a service in place. */
+#define service_fault_batch_dispatch(va_space, gpu_va_space, batch, first, faults, per_block, may_migrate) \
+	((void)(may_migrate), \
+	 (service_fault_batch_dispatch)(va_space, gpu_va_space, batch, first, faults, per_block))
+/* Moves nothing else. */
+#define hw_fault_buffer_flush_locked(parent_gpu, mode) (hw_fault_buffer_flush_locked)(parent_gpu)
+#endif
 
 static uvm_replayable_fault_buffer_info_t *ring_of(struct uvm_seam_fault *f)
 {
@@ -118,6 +148,18 @@ void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 	*loop = NULL;
 	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
 }
+
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS uvm_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
+{
+	return uvm_parent_gpu_fault_buffer_init(parent_gpu);
+}
+
+void uvm_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
+{
+	uvm_parent_gpu_fault_buffer_deinit(parent_gpu);
+}
+#endif
 
 void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 {
@@ -264,7 +306,7 @@ __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *spa
 {
 	uvm_fault_buffer_entry_t *e = &batch_of(f)->fault_cache[entry];
 
-	switch (uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space)) {
+	switch (entry_to_va_space(f, e)) {
 	case NV_OK:
 		*space = (uintptr_t)e->va_space;
 		return UVM_RUST_TRANSLATED;
@@ -356,7 +398,7 @@ bool uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
 	if (!to_cancel) {
 		/* Without an mm only managed memory can be serviced. */
 		f->mm = uvm_va_space_mm_retain_lock(va_space);
-		uvm_va_block_context_init(ring_of(f)->block_service_context.block_context, f->mm);
+		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), f->mm);
 	}
 	uvm_va_space_down_read(va_space);
 	f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);

@@ -21,6 +21,7 @@
 #include "uvm_test.h"
 
 #include "uvm_rust_ioctl.h"
+#include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
@@ -56,7 +57,11 @@ NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu);
 void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu);
 NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space);
 void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space);
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
+#else
 void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
+#endif
 
 static int gpu_show(struct seq_file *seq, void *unused)
 {
@@ -226,12 +231,25 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	uvm_perf_heuristics_unload__c(va_space);
 }
 
-void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+static void space_add_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
 		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_gpu_state(gpu));
+}
+
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+{
+	space_add_gpu(va_space, gpu);
+	return uvm_perf_heuristics_register_gpu__c(va_space, gpu);
+}
+#else
+void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+{
+	space_add_gpu(va_space, gpu);
 	uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
+#endif
 
 /* --- fault service and eviction --------------------------------------------- */
 

@@ -15,12 +15,17 @@
 #include "uvm_push.h"
 #include "uvm_va_space.h"
 #include "uvm_va_block.h"
+#include "uvm_rust_compat.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
+#if UVM_RUST_UPSTREAM < 550
+static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index);
+#else
 static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
 static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index, int nid);
+#endif
 static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_page_index_t page_index,
 				    uvm_chunk_size_t *out_chunk_size);
 
@@ -41,25 +46,35 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
 
 	uvm_page_mask_zero(out);
 	for_each_id_in_mask(id, &block->resident)
-		uvm_page_mask_or(out, out, uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE));
+		uvm_page_mask_or(out, out, uvm_rust_resident_mask(block, id));
 }
 
 static const uvm_page_mask_t *resident_on(uvm_va_block_t *block, uvm_processor_id_t id)
 {
-	return uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE);
+	return uvm_rust_resident_mask(block, id);
 }
 
 /* --- dropping pages ---------------------------------------------------------- */
 
-static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
+static void drop_cpu_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
 {
-	uvm_processor_id_t id;
+#if UVM_RUST_UPSTREAM < 550
+	uvm_page_mask_andnot(&block->cpu.resident, &block->cpu.resident, drop);
+#else
 	int nid;
-
-	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
 
 	for_each_possible_uvm_node(nid)
 		uvm_va_block_cpu_clear_resident_mask(block, nid, drop);
+#endif
+}
+
+static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
+{
+	uvm_processor_id_t id;
+
+	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
+
+	drop_cpu_residency(block, drop);
 	if (uvm_page_mask_empty(&block->cpu.resident))
 		block_clear_resident_processor(block, UVM_ID_CPU);
 
@@ -79,14 +94,14 @@ NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_
 				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
 {
 	/* Not block->mapped itself, which changes on the way. */
-	uvm_processor_mask_t *mapped = uvm_processor_mask_cache_alloc();
+	uvm_processor_mask_t *mapped = uvm_rust_processor_mask_alloc();
 	NV_STATUS status;
 
 	if (!mapped)
 		return NV_ERR_NO_MEMORY;
 	uvm_processor_mask_copy(mapped, &block->mapped);
 	status = uvm_va_block_unmap_mask(block, context, mapped, uvm_va_block_region_from_block(block), unmap);
-	uvm_processor_mask_cache_free(mapped);
+	uvm_rust_processor_mask_free(mapped);
 	if (status != NV_OK)
 		return status;
 
@@ -228,13 +243,17 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 	int nid;
 
 	/* On which node's the page will be resident is not known yet. */
-	for_each_possible_uvm_node(nid) {
-		uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
+	for_each_rust_node(nid) {
+		struct page *cpu_page = uvm_rust_cpu_page(block, nid, page);
 
-		if (!chunk)
+		if (!cpu_page)
 			continue;
-		clear_highpage(uvm_cpu_chunk_get_cpu_page(block, chunk, page));
+		clear_highpage(cpu_page);
+#if UVM_RUST_UPSTREAM < 550
+		block_mark_cpu_page_dirty(block, page);
+#else
 		block_mark_cpu_page_dirty(block, page, nid);
+#endif
 	}
 }
 

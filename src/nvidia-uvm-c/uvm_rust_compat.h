@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Where upstream versions differ by a name or an argument. The seam is written in
+ * the names of 550; UVM_RUST_UPSTREAM is the major version of the driver that it is
+ * built into (uvm_rust_version.h, written by scripts/seam.sh).
+ */
+#ifndef UVM_RUST_COMPAT_H
+#define UVM_RUST_COMPAT_H
+
+#include "uvm_gpu.h"
+#include "uvm_kvmalloc.h"
+#include "uvm_va_block.h"
+#include "uvm_va_space.h"
+
+#include "uvm_rust_version.h"
+
+#if UVM_RUST_UPSTREAM < 550
+
+/* A GPU and its parent share one number space, and 535 has no name of its own for it. */
+#define UVM_PARENT_ID_MAX_GPUS		UVM_ID_MAX_GPUS
+#define uvm_parent_id_gpu_index(id)	uvm_id_gpu_index(id)
+
+static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm_processor_id_t id)
+{
+	return uvm_va_block_resident_mask_get(block, id);
+}
+
+/* 535 does not tell NUMA nodes apart. */
+static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	if (!uvm_cpu_chunk_get_chunk_for_page(block, page))
+		return NULL;
+	return uvm_cpu_chunk_get_cpu_page(block, page);
+}
+#define for_each_rust_node(nid)		for ((nid) = 0; (nid) < 1; (nid)++)
+
+static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
+{
+	return uvm_kvmalloc(sizeof(uvm_processor_mask_t));
+}
+
+static inline void uvm_rust_processor_mask_free(uvm_processor_mask_t *mask)
+{
+	uvm_kvfree(mask);
+}
+
+static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
+{
+	return uvm_gpu_supports_eviction(gpu);
+}
+
+/* Is a GPU registered that cannot fault? Caller holds the VA space's lock. */
+static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
+{
+	uvm_gpu_t *gpu;
+
+	for_each_va_space_gpu(gpu, va_space) {
+		if (!uvm_processor_mask_test(&va_space->faultable_processors, gpu->id))
+			return true;
+	}
+	return false;
+}
+
+#define uvm_rust_block_context(service_context)	(&(service_context)->block_context)
+
+#else
+
+static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm_processor_id_t id)
+{
+	return uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE);
+}
+
+/* The page of a node, or NULL if the block has none there. */
+static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
+
+	return chunk ? uvm_cpu_chunk_get_cpu_page(block, chunk, page) : NULL;
+}
+#define for_each_rust_node(nid)		for_each_possible_uvm_node(nid)
+
+static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
+{
+	return uvm_processor_mask_cache_alloc();
+}
+
+static inline void uvm_rust_processor_mask_free(uvm_processor_mask_t *mask)
+{
+	uvm_processor_mask_cache_free(mask);
+}
+
+static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
+{
+	return uvm_parent_gpu_supports_eviction(gpu->parent);
+}
+
+static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
+{
+	return !uvm_processor_mask_empty(&va_space->non_faultable_processors);
+}
+
+#define uvm_rust_block_context(service_context)	((service_context)->block_context)
+
+#endif
+
+#endif
