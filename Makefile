@@ -82,6 +82,10 @@ test-extra: deps ## discard, and the oops that NVIDIA's CHANNEL_SANITY leaves be
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug
 
+.PHONY: workloads
+workloads: deps ## the UvmDiscard paper's applications: traffic here, there, and required
+	@scripts/workloads.sh
+
 .PHONY: bench
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
