@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Pass, Suite};
+use uvm_suite::{ensure, Failure, Pass, Suite};
 use uvm_workloads::cases::{self, Case};
 use uvm_workloads::oracle::{traffic, Knowledge};
 use uvm_workloads::program::Mode;
@@ -107,11 +107,14 @@ fn measure(options: &Options) -> ExitCode {
     let mut suite = Suite::new("workloads", None);
     for case in &options.cases() {
         let mut cells = Vec::new();
+        let idle = Idle::leaving(case.available).map_err(|e| e.to_string());
         for &mode in &options.modes {
             let name = report::name(&case.workload, case.oversubscription, mode.name());
             suite.test(&name, &[], || {
-                let idle = Idle::leaving(case.available)?;
-                let room = idle.available();
+                let room = idle
+                    .as_ref()
+                    .map_err(|e| Failure::from(e.clone()))?
+                    .available();
                 let enough = case.available.unwrap_or(case.program.footprint());
                 ensure!(
                     room >= enough,
