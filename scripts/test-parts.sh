@@ -95,7 +95,7 @@ vm_parts() {
 		lane "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
 	done
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
-	lane rust/workloads vm DRIVER=rust VIDMEM=420M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
+	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
 	lane demo scripts/demo.sh
 }

@@ -34,6 +34,6 @@ pub fn program() -> Program {
         p.discard(window(input));
     }
     p.push(Step::Stop);
-    p.push(Step::HostRead(p.all(output)));
+    p.host_read(p.all(output));
     p
 }

@@ -52,7 +52,7 @@ pub fn program() -> Program {
             p.push(Step::Stop);
             // The database keeps its tables.
             for buffer in [result, tables[0], tables[1]] {
-                p.push(Step::HostRead(p.all(buffer)));
+                p.host_read(p.all(buffer));
             }
         }
         [left, right, p.all(result)]

@@ -118,7 +118,7 @@ fn measure(options: &Options) -> ExitCode {
                 let enough = case.available.unwrap_or(case.program.footprint());
                 ensure!(
                     room >= enough,
-                    "{enough} blocks must fit the GPU, and {room} do: use VIDMEM=420M or more"
+                    "{enough} blocks must fit the GPU, and {room} do: give the VM more VIDMEM"
                 );
                 cells.push(one(case, mode, room)?);
                 report::relate(&mut cells);

@@ -243,6 +243,12 @@ impl Program {
         self.push(Step::HostWrite(span));
     }
 
+    /// The CPU reads a span that it has prefetched.
+    pub fn host_read(&mut self, span: Span) {
+        self.push(Step::Prefetch(span, Place::Host));
+        self.push(Step::HostRead(span));
+    }
+
     /// Discards a span that will be prefetched before it is used again.
     pub fn discard(&mut self, span: Span) {
         self.push(Step::Discard(span, Next::Prefetch));

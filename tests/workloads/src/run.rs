@@ -46,28 +46,32 @@ impl Idle {
         let gpu = process.gpu(0)?;
         let most = (gpu.info().vidmem_bytes / BLOCK) as usize;
         let filler = Buffer::<u64>::managed(&process, most * WORDS)?;
-        let fill = || process.migrate(filler.address(), filler.bytes(), gpu.uuid());
-        fill()?;
-        let there = on_gpu(&process, &filler, gpu.uuid())?;
+        let fill = |blocks: usize| {
+            // Nothing of the filler's is ever read: it is not copied out.
+            process.discard(filler.address(), filler.bytes(), Discard::Eager)?;
+            process.migrate(filler.address(), blocks as u64 * BLOCK, gpu.uuid())?;
+            on_gpu(&process, &filler, gpu.uuid())
+        };
+        let there = fill(most)?;
         let Some(available) = available.filter(|&n| n < there) else {
             return Ok(Self {
                 _device: device,
                 available: there,
             });
         };
+        process.discard(filler.address(), filler.bytes(), Discard::Eager)?;
         let gave = device.inject(Inject {
             kind: INJECT_EVICT_PAGES,
             flags: INJECT_KEEP,
             count: (there - available) as u64,
             ..Default::default()
         })?;
-        // What was evicted wants back in: the rest of the GPU is filled again.
-        fill()?;
-        let left = on_gpu(&process, &filler, gpu.uuid())?;
+        // One block too many shows how many fit.
+        let left = fill(available + 1)?;
         if gave.status != 0 || left != available {
+            let bytes = gave.bytes;
             return Err(Error::Missing(format!(
-                "{left} blocks of the GPU are free, not {available}: the idle program got {} bytes",
-                gave.bytes
+                "{left} blocks of the GPU are free, not {available}: the idle program got {bytes} bytes"
             )));
         }
         Ok(Self {

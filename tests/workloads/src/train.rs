@@ -64,8 +64,8 @@ struct Placed {
 }
 
 impl Training {
-    /// As the paper trains it, with one mini-batch before the two that count: all
-    /// are the same but the first.
+    /// As the paper trains it, with one mini-batch before the one that counts: all
+    /// but the first move the same.
     pub fn new(net: &'static str, batch: u64) -> Self {
         // Darknet's buffers of VGG-16 leave this much of what the paper's takes.
         let workspace = if net == "vgg16" { 1.0e9 } else { 0.0 };
@@ -74,7 +74,7 @@ impl Training {
             batch,
             workspace,
             warm: 1,
-            counted: 2,
+            counted: 1,
         }
     }
 
@@ -197,7 +197,7 @@ impl Training {
             net.backward(&mut p);
         }
         p.push(Step::Stop);
-        p.push(Step::HostRead(p.all(weights.buffer)));
+        p.host_read(p.all(weights.buffer));
         Some(p)
     }
 }
