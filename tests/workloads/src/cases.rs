@@ -11,7 +11,8 @@ use crate::{fir, join, radix};
 pub struct Case {
     /// Its name in the JSON, such as `fir` or `vgg16-150`.
     pub workload: String,
-    /// Its memory, in times of what the GPU has for it; below 1: all fits.
+    /// Its memory, in times of what the GPU has for it. Where that is all there is,
+    /// something below 1.
     pub oversubscription: f64,
     /// Blocks of GPU memory that it gets; `None`: all there are.
     pub available: Option<usize>,
@@ -22,6 +23,23 @@ pub struct Case {
 }
 
 impl Case {
+    /// Its oversubscription on a GPU with room for so many blocks.
+    pub fn oversubscription_with(&self, room: usize) -> f64 {
+        match self.available {
+            Some(_) => self.oversubscription,
+            None => rounded(self.program.footprint() as f64 / room as f64),
+        }
+    }
+
+    /// Is this the case of a cell?
+    pub fn is(&self, workload: &str, oversubscription: f64) -> bool {
+        let same = match self.available {
+            Some(_) => oversubscription == self.oversubscription,
+            None => oversubscription < 1.0,
+        };
+        same && self.workload == workload
+    }
+
     /// Must the discarding modes move what the oracle requires, and no more?
     pub fn is_exact(workload: &str, oversubscription: f64) -> bool {
         match workload {
@@ -30,6 +48,11 @@ impl Case {
             _ => true,
         }
     }
+}
+
+/// To three digits, for people.
+fn rounded(times: f64) -> f64 {
+    (times * 1000.0).round() / 1000.0
 }
 
 /// All cases, those of one application together.
@@ -66,7 +89,7 @@ fn net(paper: &Allocated) -> Option<Case> {
     let times = paper.gb / paper::GPU_GB;
     Some(Case {
         workload: format!("{}-{}", paper.net, paper.batch),
-        oversubscription: times,
+        oversubscription: rounded(times),
         available: Some((program.footprint() as f64 / times) as usize),
         program,
         paper: None,

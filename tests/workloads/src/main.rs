@@ -169,7 +169,7 @@ fn one(case: &Case, mode: Mode, available: usize) -> Result<Cell, vgpu_client::E
     );
     Ok(Cell {
         workload: case.workload.clone(),
-        oversubscription: case.oversubscription,
+        oversubscription: case.oversubscription_with(available),
         mode: mode.name().into(),
         h2d_bytes: measured.h2d_bytes,
         d2h_bytes: measured.d2h_bytes,

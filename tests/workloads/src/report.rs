@@ -97,9 +97,7 @@ pub fn table(cells: &[Cell], cases: &[Case]) -> String {
             text.push('\n');
         }
         last = Some(cell);
-        let case = cases
-            .iter()
-            .find(|c| c.workload == cell.workload && c.oversubscription == cell.oversubscription);
+        let case = (cases.iter()).find(|c| c.is(&cell.workload, cell.oversubscription));
         let mode = Mode::ALL.into_iter().find(|m| m.name() == cell.mode);
         let paper = case
             .and_then(|c| c.paper)
