@@ -237,9 +237,7 @@ fn feed_forward(step: &ZooStep) -> (Vec<Layer>, u64) {
         };
         // In place in Darknet, or next to nothing.
         let in_place = kernel.reads.contains(&out)
-            || ["drop", "log_softmax", "loss"]
-                .iter()
-                .any(|n| name.starts_with(n));
+            || ["drop", "log_softmax"].iter().any(|n| name.starts_with(n));
         match alone {
             Some(layer) if in_place => made[out] = Some(Source::Layer(layer)),
             // Normalised in the output, after a copy to x, as large as it is.
@@ -374,5 +372,43 @@ impl Net {
             }
         }
         p.discard(p.all(self.data));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_those_of_the_networks() {
+        // Convolutions, connected layers, pools, shortcuts, and the loss.
+        for (net, layers) in [
+            ("vgg16", 13 + 3 + 5 + 1),
+            ("darknet19", 19 + 5 + 1 + 1),
+            ("darknet53", 52 + 1 + 1 + 23 + 1),
+            ("rnn", 3 + 1),
+        ] {
+            let (found, _) = Training::new(net, 1).layers().expect("in the zoo");
+            assert_eq!(found.len(), layers, "{net}");
+            let parameters = uvmsim_zoo::find(net).map_or(0, |e| e.parameters);
+            let weights: u64 = found.iter().map(|l| l.weights).sum();
+            let off = weights as f64 / 4.0 / parameters as f64 - 1.0;
+            // The zoo counts no running means, which are weights here.
+            assert!(off.abs() < 0.01, "{net}: {off:+.4} of {parameters}");
+        }
+    }
+
+    #[test]
+    fn normalised_layers_keep_what_they_normalise() {
+        let (layers, data) = Training::new("darknet19", 2).layers().expect("in the zoo");
+        let first = 2 * 32 * 224 * 224 * 4;
+        assert_eq!(data, 2 * 3 * 224 * 224 * 4 + 2 * 8);
+        assert_eq!(
+            (&layers[0].kept[..], &layers[0].deltas[..]),
+            (&[first; 2][..], &[first][..])
+        );
+        // A pool keeps 4 bytes for each of its maxima.
+        assert_eq!(layers[1].kept, [first / 4; 2]);
+        assert_eq!(layers[1].sources, [Source::Layer(0)]);
     }
 }
