@@ -210,14 +210,22 @@ fn put_together(options: &Options) -> Result<bool, String> {
     if cells.is_empty() {
         return Err("no cells: the VM printed none".into());
     }
+    let cases = cases::all();
+    cells.sort_by_key(|cell| {
+        let is = |c: &Case| c.is(&cell.workload, cell.oversubscription);
+        (
+            cases.iter().position(is),
+            Mode::ALL.iter().position(|m| m.name() == cell.mode),
+        )
+    });
     report::relate(&mut cells);
-    print!("{}", report::table(&cells, &options.cases()));
+    print!("{}", report::table(&cells, &cases));
     let (distant, wrong) = (report::distant(&cells), report::failures(&cells));
     distant
         .iter()
         .for_each(|line| println!("not within 10 points: {line}"));
     wrong.iter().for_each(|line| println!("WRONG: {line}"));
-    let expected = cases::all().len() * Mode::ALL.len();
+    let expected = cases.len() * Mode::ALL.len();
     if cells.len() < expected {
         println!("{} of {expected} cells", cells.len());
     }
