@@ -85,6 +85,10 @@ test-versions: deps ## build ours from NVIDIA's 535, 550 and 555, and from UVM_S
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 	@scripts/test.sh debug
 
+.PHONY: workloads
+workloads: deps ## the UvmDiscard paper's applications: traffic here, there, and required
+	@scripts/workloads.sh
+
 .PHONY: bench
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh

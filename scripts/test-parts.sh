@@ -31,7 +31,7 @@ host_parts() {
 
 # The programs that run in the VM.
 build_programs() {
-	cargo build --release --quiet -p uvm-suite
+	cargo build --release --quiet -p uvm-suite -p uvm-workloads
 	make --silent -C tests/kselftest
 }
 
@@ -95,6 +95,7 @@ vm_parts() {
 		lane "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
 	done
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
+	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	selftest_parts
 	lane demo scripts/demo.sh
 }

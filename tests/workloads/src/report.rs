@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the runs gave: one JSON object, a table, and a judgement.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cases::Case;
+use crate::paper;
+use crate::program::Mode;
+use crate::scale::paper_gb;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Name of the application.
+    pub workload: String,
+    /// Its memory in times of the GPU's.
+    pub oversubscription: f64,
+    /// `opt`, `discard` or `lazy`.
+    pub mode: String,
+    /// Bytes to the GPU.
+    pub h2d_bytes: u64,
+    /// Bytes to the host.
+    pub d2h_bytes: u64,
+    /// Bytes, both ways, that the oracle moves.
+    pub required_bytes: u64,
+    /// Bytes in times of the `opt` cell's.
+    pub ratio_to_opt: Option<f64>,
+    /// The same in the paper, where it says.
+    pub paper_ratio_to_opt: Option<f64>,
+    /// All data were right.
+    pub verified: bool,
+}
+
+/// What is written to `out/workloads.json`.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// All runs.
+    pub cells: Vec<Cell>,
+}
+
+impl Cell {
+    /// Bytes, both ways.
+    pub fn bytes(&self) -> u64 {
+        self.h2d_bytes + self.d2h_bytes
+    }
+
+    fn is_beside(&self, other: &Self) -> bool {
+        self.workload == other.workload && self.oversubscription == other.oversubscription
+    }
+
+    /// How much more it moved than is required, as a part of that.
+    fn excess(&self) -> f64 {
+        self.bytes() as f64 / self.required_bytes.max(1) as f64 - 1.0
+    }
+}
+
+/// What people call a cell.
+pub fn name(workload: &str, oversubscription: f64, mode: &str) -> String {
+    format!("{workload} at {oversubscription:.2} x, {mode}")
+}
+
+/// The paper's ratio to UVM-opt for a case, where it gives numbers.
+pub fn paper_ratio(case: &Case, mode: Mode) -> Option<f64> {
+    let row = case.paper?;
+    Some(paper::of(&row, mode) / paper::of(&row, Mode::Opt))
+}
+
+/// Fills in the ratios, once all cells are there.
+pub fn relate(cells: &mut [Cell]) {
+    let opts: Vec<Cell> = cells.iter().filter(|c| c.mode == "opt").cloned().collect();
+    for cell in cells {
+        let opt = opts.iter().find(|o| o.is_beside(cell));
+        cell.ratio_to_opt = opt.map(|o| cell.bytes() as f64 / o.bytes().max(1) as f64);
+    }
+}
+
+/// The table, in GB of the paper's size.
+pub fn table(cells: &[Cell], cases: &[Case]) -> String {
+    let mut text = format!(
+        "{:<14}{:>6} {:<8}{:>8}{:>8}{:>9}{:>8}{:>7}{:>7}  {}\n",
+        "workload",
+        "x GPU",
+        "mode",
+        "here",
+        "paper",
+        "required",
+        "excess",
+        "ratio",
+        "paper",
+        "data"
+    );
+    let mut last = None;
+    for cell in cells {
+        if last.is_some_and(|l: &Cell| !l.is_beside(cell)) {
+            text.push('\n');
+        }
+        last = Some(cell);
+        let case = (cases.iter()).find(|c| c.is(&cell.workload, cell.oversubscription));
+        let mode = Mode::ALL.into_iter().find(|m| m.name() == cell.mode);
+        let paper = case
+            .and_then(|c| c.paper)
+            .zip(mode)
+            .map(|(row, m)| paper::of(&row, m));
+        let number =
+            |n: Option<f64>, digits: usize| n.map_or("-".into(), |n| format!("{n:.digits$}"));
+        let times = if cell.oversubscription < 1.0 {
+            "< 1".into()
+        } else {
+            format!("{:.2}", cell.oversubscription)
+        };
+        let _ = writeln!(
+            text,
+            "{:<14}{:>6} {:<8}{:>8.2}{:>8}{:>9.2}{:>7.1}%{:>7}{:>7}  {}",
+            cell.workload,
+            times,
+            cell.mode,
+            paper_gb(cell.bytes()),
+            number(paper, 2),
+            paper_gb(cell.required_bytes),
+            100.0 * cell.excess(),
+            number(cell.ratio_to_opt, 3),
+            number(cell.paper_ratio_to_opt, 3),
+            if cell.verified { "right" } else { "WRONG" },
+        );
+    }
+    text
+}
+
+/// What the cells must show and do not, a line each.
+pub fn failures(cells: &[Cell]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for c in cells {
+        let name = name(&c.workload, c.oversubscription, &c.mode);
+        if !c.verified {
+            wrong.push(format!("{name}: wrong data, or bytes that nobody counted"));
+        }
+        if let (Some(ratio), Some(paper), "fir") =
+            (c.ratio_to_opt, c.paper_ratio_to_opt, &*c.workload)
+        {
+            if (ratio / paper - 1.0).abs() > 0.05 {
+                wrong.push(format!(
+                    "{name}: ratio {ratio:.3}, more than 5 % off the paper's {paper:.3}"
+                ));
+            }
+        }
+        let exact = Case::is_exact(&c.workload, c.oversubscription);
+        if exact && c.mode != "opt" && c.excess().abs() > 0.02 {
+            let percent = 100.0 * c.excess();
+            wrong.push(format!(
+                "{name}: {percent:+.1} % of the required traffic, more than 2"
+            ));
+        }
+    }
+    wrong
+}
+
+/// Cells of Radix-sort and Hash-join whose reduction is not the paper's, within 10
+/// percentage points; docs/workloads.md gives the reasons.
+pub fn distant(cells: &[Cell]) -> Vec<String> {
+    let mut distant = Vec::new();
+    for c in cells {
+        let (Some(ratio), Some(paper)) = (c.ratio_to_opt, c.paper_ratio_to_opt) else {
+            continue;
+        };
+        if (ratio - paper).abs() > 0.10 {
+            distant.push(format!(
+                "{}: {:.1} % less than opt, in the paper {:.1} %",
+                name(&c.workload, c.oversubscription, &c.mode),
+                100.0 * (1.0 - ratio),
+                100.0 * (1.0 - paper)
+            ));
+        }
+    }
+    distant
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(workload: &str, mode: &str, bytes: u64, required: u64, paper: f64) -> Cell {
+        Cell {
+            workload: workload.into(),
+            oversubscription: 2.0,
+            mode: mode.into(),
+            h2d_bytes: bytes,
+            d2h_bytes: 0,
+            required_bytes: required,
+            ratio_to_opt: None,
+            paper_ratio_to_opt: Some(paper),
+            verified: true,
+        }
+    }
+
+    #[test]
+    fn what_is_not_as_it_must_be_is_found() {
+        let mut cells = [
+            cell("fir", "opt", 1000, 500, 1.0),
+            cell("fir", "discard", 505, 500, 0.5),
+        ];
+        relate(&mut cells);
+        assert_eq!(cells[1].ratio_to_opt, Some(0.505));
+        assert_eq!(failures(&cells), Vec::<String>::new());
+        cells[1].verified = false;
+        cells[1].h2d_bytes = 530;
+        relate(&mut cells);
+        assert_eq!(failures(&cells).len(), 3, "{:?}", failures(&cells));
+        let mut cells = [
+            cell("radix-sort", "opt", 1000, 1, 1.0),
+            cell("radix-sort", "lazy", 700, 1, 0.81),
+        ];
+        relate(&mut cells);
+        assert_eq!((failures(&cells).len(), distant(&cells).len()), (0, 1));
+    }
+
+    #[test]
+    fn a_cell_is_what_the_issue_asks_for() {
+        let line = serde_json::to_string(&cell("fir", "opt", 7, 8, 1.0)).unwrap();
+        assert_eq!(
+            line,
+            "{\"workload\":\"fir\",\"oversubscription\":2.0,\"mode\":\"opt\",\"h2d_bytes\":7,\"d2h_bytes\":0,\
+             \"required_bytes\":8,\"ratio_to_opt\":null,\"paper_ratio_to_opt\":1.0,\"verified\":true}"
+        );
+        let cells = [cell("fir", "discard", 1 << 30, 1 << 30, 0.5)];
+        let table = table(&cells, &[]);
+        assert!(table.lines().all(|l| l.len() <= 100), "{table}");
+    }
+}
