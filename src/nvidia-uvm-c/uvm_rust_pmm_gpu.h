@@ -31,6 +31,8 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 		return;
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE || chunk_is_root_chunk_pinned(pmm, chunk)) {
 		uvm_rust_queues_remove(queues, index);
+		if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+			uvm_rust_queues_unexpect(queues, index);
 		return;
 	}
 	/* Parts of a split chunk are not told apart. */
@@ -57,6 +59,17 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 		uvm_rust_queues_remove(queues, index);
 	}
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);
+}
+
+bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm)
+{
+	uvm_pmm_list_zero_t zero;
+
+	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
+		if (!list_empty(find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero)))
+			return true;
+	}
+	return false;
 }
 
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
