@@ -25,7 +25,7 @@ pub fn run(driver: &str) -> Result<()> {
 }
 
 /// Prints one measurement: driver, row, unit, value.
-fn say(driver: &str, row: &str, unit: &str, value: f64) {
+pub(crate) fn say(driver: &str, row: &str, unit: &str, value: f64) {
     println!("{driver}\t{row}\t{unit}\t{value:.1}");
 }
 
@@ -43,7 +43,15 @@ fn thread_clock(name: &str) -> Result<ClockId> {
     anyhow::bail!("no thread is called '{name}'; is the GPU registered?")
 }
 
-fn nanoseconds(clock: ClockId) -> Result<u64> {
+/// The CPU clock of the thread that services the first GPU's faults.
+pub(crate) fn fault_clock() -> Result<ClockId> {
+    thread_clock("UVM GPU1 BH")
+        .or_else(|_| thread_clock("UVM GPU 1 BH"))
+        .context("the fault handler's thread")
+}
+
+/// What a CPU clock shows.
+pub(crate) fn nanoseconds(clock: ClockId) -> Result<u64> {
     let t = clock_gettime(clock)?;
     Ok(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
@@ -51,9 +59,7 @@ fn nanoseconds(clock: ClockId) -> Result<u64> {
 /// Instructions of the bottom half per fault that the GPU wrote, for reads of a
 /// buffer that the CPU has just written, in order and scattered.
 fn faults(driver: &str, process: &Process, gpu: &Gpu) -> Result<()> {
-    let clock = thread_clock("UVM GPU1 BH")
-        .or_else(|_| thread_clock("UVM GPU 1 BH"))
-        .context("the fault handler's thread")?;
+    let clock = fault_clock()?;
     let data = Buffer::<u64>::managed(process, (16 * BLOCK / 8) as usize)?;
     for scattered in [false, true] {
         let row = if scattered {
