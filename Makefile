@@ -86,6 +86,10 @@ test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
 
+.PHONY: dnn
+dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
+	@scripts/dnn.sh
+
 .PHONY: sim-demo
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh

@@ -31,7 +31,7 @@ host_parts() {
 
 # The programs that run in the VM.
 build_programs() {
-	cargo build --release --quiet -p uvm-suite
+	cargo build --release --quiet -p uvm-suite -p uvm-dnn
 	make --silent -C tests/kselftest
 }
 
@@ -96,6 +96,8 @@ vm_parts() {
 	done
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 -- make --silent -C tests/kselftest run
+	part rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4" -- \
+		"out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
 	lane demo scripts/demo.sh
 }
 
