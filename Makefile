@@ -93,6 +93,10 @@ workloads: deps ## the UvmDiscard paper's applications: traffic here, there, and
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
 
+.PHONY: dnn
+dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
+	@scripts/dnn.sh
+
 .PHONY: sim-demo
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh

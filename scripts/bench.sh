@@ -12,9 +12,9 @@ mkdir -p out
 
 cargo build --release --quiet -p uvm-bench
 bench=$TOP/target/release/uvm-bench
-say "measuring in the VM, both drivers twice (about 5 minutes)"
+say "measuring in the VM, both drivers twice (about 10 minutes)"
 # Turn by turn, so that none has the warmer machine.
-ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-1800} scripts/vm.sh "
+RELEASE=1 ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-3000} scripts/vm.sh "
 	set -e
 	for driver in upstream rust rust-c-loop rust-c-loop rust upstream; do
 		args=\$UVM_ARGS
@@ -22,6 +22,14 @@ ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-1800} scripts/
 		UVM_ARGS=\$args bash scripts/vm-load.sh \${driver%-c-loop}
 		$bench measure \$driver ${1:-}
 		bash scripts/vm-load.sh unload
+	done
+	case fault/ in *${1:-fault}*) ;; *) exit ;; esac
+	for batch in 1 16 256; do
+		for driver in upstream rust rust upstream; do
+			UVM_ARGS=\"\$UVM_ARGS uvm_perf_fault_batch_count=\$batch\" bash scripts/vm-load.sh \$driver
+			$bench faults \$driver \$batch
+			bash scripts/vm-load.sh unload
+		done
 	done" >out/bench.tsv
 "$bench" report out/bench.tsv --json out/bench.json
 say "written to out/bench.json"

@@ -39,7 +39,7 @@ cat >"$new/all.h" <<'H'
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_ffi.h"
 H
-bindgen "$new/all.h" --use-core --no-layout-tests --no-prepend-enum-name \
+bindgen "$new/all.h" --use-core --no-layout-tests --no-prepend-enum-name --with-derive-default \
 	--allowlist-item '(uvm|UVM)_(rust|RUST|seam).*' --opaque-type '(file|seq_file)' \
 	--rust-target 1.82 --output "$new/bindings.rs" -- \
 	-I"$TOP/include/uapi" -I"$TOP/src/nvidia-uvm-c" 2>"$new/log" || { cat "$new/log" >&2; die "bindgen failed"; }

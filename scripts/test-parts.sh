@@ -31,7 +31,7 @@ host_parts() {
 
 # The programs that run in the VM.
 build_programs() {
-	cargo build --release --quiet -p uvm-suite -p uvm-workloads
+	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn
 	make --silent -C tests/kselftest
 }
 
@@ -97,6 +97,8 @@ vm_parts() {
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	selftest_parts
+	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4" -- \
+		"out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
 	lane demo scripts/demo.sh
 }
 

@@ -30,12 +30,13 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		2
+#define UVM_RUST_VERSION		3
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
 #define UVM_RUST_DISCARD_BATCH		0x1002
 #define UVM_RUST_ANNOUNCE		0x1003
+#define UVM_RUST_GET_PREFETCH_STATS	0x1004
 
 /* Features, as bits of struct uvm_rust_version.features. */
 #define UVM_RUST_FEATURE_STATS		(1ULL << 0)
@@ -238,5 +239,62 @@ struct uvm_rust_announce {
 };
 
 #define UVM_RUST_ANNOUNCE_SIZE_V1	32
+
+/**
+ * struct uvm_rust_prefetch_stats - what was learnt of this process's kernels on a GPU,
+ * and done with it (UVM_RUST_GET_PREFETCH_STATS)
+ * @size:            in: sizeof of the caller's structure; out: of the driver's
+ * @flags:           0
+ * @gpu_uuid:        in: a GPU registered with this file descriptor
+ * @kernels:         out: announcements taken into account
+ * @kernels_right:   out: those that had been predicted to come next
+ * @kernels_wrong:   out: those where another had been
+ * @dropped_kernels: out: announcements for which a queue had no room
+ * @blocks:          out: blocks of 2 MiB that kernels faulted on, repetitions not counted
+ * @blocks_unknown:  out: those that were not known of their kernel
+ * @dropped_faults:  out: faulted blocks for which a queue had no room
+ * @predicted:       out: blocks that were predicted
+ * @prefetched:      out: of these, moved to the GPU
+ * @resident:        out: of these, on the GPU already
+ * @held:            out: of these, with no room but what was predicted itself
+ * @unfit:           out: of these, freed meanwhile, or kept elsewhere by policy
+ * @failed:          out: of these, not moved because of an error
+ * @bytes_in:        out: bytes moved to the GPU
+ * @pushed_out:      out: blocks moved to the host ahead of need
+ * @bytes_out:       out: bytes of these
+ * @table_bytes:     out: memory that the tables take now
+ * @ids_dropped:     out: execution IDs forgotten for lack of room
+ * @ids:             out: execution IDs known now
+ * @window:          out: how many kernels ahead is looked now
+ *
+ * All are 0 before the first announcement. Counters never go back.
+ */
+struct uvm_rust_prefetch_stats {
+	__u32 size;
+	__u32 flags;
+	__u8 gpu_uuid[16];
+	__u64 kernels;
+	__u64 kernels_right;
+	__u64 kernels_wrong;
+	__u64 dropped_kernels;
+	__u64 blocks;
+	__u64 blocks_unknown;
+	__u64 dropped_faults;
+	__u64 predicted;
+	__u64 prefetched;
+	__u64 resident;
+	__u64 held;
+	__u64 unfit;
+	__u64 failed;
+	__u64 bytes_in;
+	__u64 pushed_out;
+	__u64 bytes_out;
+	__u64 table_bytes;
+	__u64 ids_dropped;
+	__u32 ids;
+	__u32 window;
+};
+
+#define UVM_RUST_PREFETCH_STATS_SIZE_V1	176
 
 #endif /* UVM_RUST_IOCTL_H */

@@ -75,6 +75,18 @@ static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue)
 	uvm_spin_unlock(&pmm->list_lock);
 }
 
+/* It was expected for what it held. */
+static void unexpect(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	void *queues;
+
+	uvm_spin_lock(&pmm->list_lock);
+	queues = uvm_rust_pmm_queues(pmm);
+	if (queues)
+		uvm_rust_queues_unexpect(queues, uvm_rust_root_index(chunk));
+	uvm_spin_unlock(&pmm->list_lock);
+}
+
 void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
 	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
@@ -97,6 +109,7 @@ void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 	uvm_pmm_gpu_mark_chunk_evicted__c(pmm, chunk);
 	/* Whoever gets it next starts afresh. */
 	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED);
+	unexpect(pmm, chunk);
 }
 
 /* --- reclaim -------------------------------------------------------------------- */

@@ -41,6 +41,7 @@ void uvm_parent_gpu_fault_buffer_deinit__c(uvm_parent_gpu_t *parent_gpu);
 
 #include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
+#include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
 
 static bool uvm_rust_fault = true;
@@ -49,12 +50,16 @@ MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust;
 
 /*
  * Of each parent GPU, by its index. @loop is written where no fault can be
- * serviced, by the two functions below; @replays under the service lock.
+ * serviced, by the two functions below; @replays and @busy under the service lock.
  */
 static struct {
 	void *loop;
 	__u64 replays;
+	bool busy;
 } services[UVM_PARENT_ID_MAX_GPUS];
+
+/* Woken when a GPU's fault service becomes idle. */
+static DECLARE_WAIT_QUEUE_HEAD(service_idle);
 
 /* One call of the loop. On the stack of the bottom half, which holds the service lock. */
 struct uvm_seam_fault {
@@ -166,6 +171,7 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	__u32 index = service_index(gpu->parent);
 	__u64 before = services[index].replays;
 
+	WRITE_ONCE(services[index].busy, true);
 	if (services[index].loop) {
 		struct uvm_seam_fault f = { .gpu = gpu };
 		uvm_tracker_t *tracker = &batch_of(&f)->tracker;
@@ -181,6 +187,18 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 		uvm_gpu_service_replayable_faults__c(gpu);
 	}
 	uvm_rust_served(gpu, services[index].replays - before);
+	WRITE_ONCE(services[index].busy, false);
+	/* Pairs with the waiter's barrier, between queueing itself and looking. */
+	if (wq_has_sleeper(&service_idle))
+		wake_up_all(&service_idle);
+}
+
+void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id)
+{
+	const bool *busy = &services[uvm_parent_id_gpu_index(id)].busy;
+
+	/* Storms may last. Prefetching is no use then, nor is waiting for ever. */
+	wait_event_timeout(service_idle, !READ_ONCE(*busy), HZ / 10);
 }
 
 /* --- the ring ---------------------------------------------------------------- */
@@ -431,6 +449,9 @@ __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_blo
 		return NV_OK;
 	default:
 		served->how = UVM_RUST_SERVED;
+		if (status == NV_OK)
+			uvm_rust_prefetch_note_fault(f->va_space, f->gpu->id,
+						     batch->ordered_fault_cache[first]->fault_address);
 		return status;
 	}
 }

@@ -178,6 +178,66 @@ __u32 uvm_rust_queues_of(void *queues, __u32 chunk);
 /* How many chunks are on a queue. */
 __u32 uvm_rust_queues_length(void *queues, __u32 queue);
 
+/*
+ * Expectations (policy/evict/roots.rs): a process that prefetches marks the chunks that
+ * it needs soon, under a number of its own (never 0), and they are reclaimed last. Setting
+ * the current kernel's number gives false if the owner has to be added again.
+ */
+__u32 uvm_rust_queues_add_owner(void *queues);
+void uvm_rust_queues_remove_owner(void *queues, __u32 owner);
+_Bool uvm_rust_queues_set_now(void *queues, __u32 owner, __u32 now);
+void uvm_rust_queues_expect(void *queues, __u32 chunk, __u32 owner, __u32 until);
+void uvm_rust_queues_unexpect(void *queues, __u32 chunk);
+
+/* Whether the chunk to reclaim next is used, and expected. */
+_Bool uvm_rust_queues_pick_is_expected(void *queues);
+
+/* The used chunk to push out ahead of need; UVM_RUST_NO_CHUNK if all are expected. */
+__u32 uvm_rust_queues_pick_early(void *queues);
+
+/* --- prefetching: called by C -------------------------------------------------- */
+
+struct uvm_seam_prefetch;	/* prefetching of a VA space, on one GPU, for the length of a call */
+
+/*
+ * What a process's kernels on one GPU are known to do: made by its first
+ * announcement, gone with the VA space. @ahead, @rows, @assoc, @succs: as in
+ * `Config` of policy/prefetch/types.rs; what is out of range is clamped. @act: 0:
+ * learn only. Returns NULL if there is no memory.
+ */
+struct uvm_rust_prefetch_params {
+	__u64 memory_limit;	/* bytes */
+	__u64 seed;
+	__u32 ahead;
+	__u32 rows;
+	__u32 assoc;
+	__u32 succs;
+	_Bool act;		/* prefetch */
+	_Bool push_out;		/* pre-evict */
+};
+void *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params);
+void uvm_rust_prefetch_destroy(void *prefetch);
+
+/* An ID is announced; 0 for none. Caller serialises these for one @prefetch. */
+void uvm_rust_prefetch_announce(void *prefetch, __u64 exec_id);
+
+/*
+ * A fault at @address was serviced. Caller holds the GPU's replayable-fault service lock.
+ * Returns whether the worker has something to do. Neither sleeps nor allocates.
+ */
+_Bool uvm_rust_prefetch_fault(void *prefetch, __u64 address);
+
+/*
+ * Learns, and prefetches. Called by the VA space's worker only, with no lock held.
+ * Returns whether there is more to do.
+ */
+_Bool uvm_rust_prefetch_work(void *prefetch, struct uvm_seam_prefetch *call);
+
+/* Addresses from @first to @last are memory no more. Caller holds the VA space's lock in write mode. */
+void uvm_rust_prefetch_forget(void *prefetch, __u64 first, __u64 last);
+
+void uvm_rust_prefetch_show(void *prefetch, struct seq_file *seq);
+
 /* Text for debugfs. Caller keeps the object alive. */
 void uvm_rust_gpu_show(void *gpu, struct seq_file *seq);
 void uvm_rust_space_show(void *space, struct seq_file *seq);
@@ -248,6 +308,7 @@ _Bool uvm_seam_stats_enabled(void);
 
 /* Which parts are turned on (module parameters). */
 _Bool uvm_seam_discard_enabled(void);
+_Bool uvm_seam_announce_enabled(void);
 _Bool uvm_seam_tests_enabled(void);
 
 /* What became of the blocks that a discard covers; added to what is there. */
@@ -274,6 +335,45 @@ __u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u
  * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
  */
 void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
+
+/*
+ * The GPU with @uuid runs @exec_id next for this VA space; 0: nothing known. Takes the VA
+ * space's lock. Returns an NV_STATUS: NV_ERR_INVALID_DEVICE without such a GPU,
+ * NV_ERR_NOT_SUPPORTED for one without replayable faults.
+ */
+__u32 uvm_seam_announce(struct uvm_seam_space *space, const __u8 *uuid, __u64 exec_id);
+
+/*
+ * What uvm_rust_prefetch_create() gave for the GPU with @uuid; NULL before its first
+ * announcement, or without such a GPU. Caller holds the VA space's lock.
+ */
+void *uvm_seam_prefetch_of(struct uvm_seam_space *space, const __u8 *uuid);
+
+/* --- prefetching: called by Rust, within uvm_rust_prefetch_work() --------------- */
+
+#define UVM_RUST_PREFETCHED		0	/* pages are on their way */
+#define UVM_RUST_PREFETCH_RESIDENT	1	/* they were there */
+#define UVM_RUST_PREFETCH_NO_ROOM	2	/* without evicting what is expected */
+#define UVM_RUST_PREFETCH_UNFIT		3	/* no such memory any more, or it has another place by policy */
+#define UVM_RUST_PREFETCH_FAILED	4	/* an error */
+#define UVM_RUST_PREFETCH_STOP		5	/* the VA space ends, the GPU left it, or the system suspends */
+
+/*
+ * Brings the va_block at @address to the GPU, and marks its chunk as expected up to kernel
+ * number @until. Waits for the fault service to be idle first. @pages: how many were moved.
+ */
+__u32 uvm_seam_prefetch_block(struct uvm_seam_prefetch *call, __u64 address, __u32 until, __u32 *pages);
+
+/* The current kernel has number @now. */
+void uvm_seam_prefetch_now(struct uvm_seam_prefetch *call, __u32 now);
+
+/*
+ * Pre-eviction: where fewer chunks can be had without a copy than the watermark says, moves
+ * what a used chunk of this VA space holds, and nobody expects, to the host. Gives
+ * UVM_RUST_PREFETCHED, or why not: UVM_RUST_PREFETCH_RESIDENT with enough chunks,
+ * UVM_RUST_PREFETCH_NO_ROOM without such a victim.
+ */
+__u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages);
 
 /* upstream's uvm_global_get_status(). */
 __u32 uvm_seam_global_status(void);

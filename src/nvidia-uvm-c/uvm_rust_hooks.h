@@ -86,6 +86,34 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 /* Frees the state of a va_block that dies. */
 void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 
+/* --- prefetching: uvm_rust_prefetch.c ------------------------------------------ */
+
+NV_STATUS uvm_rust_prefetch_init(void);
+void uvm_rust_prefetch_exit(void);
+
+/*
+ * A VA space begins, ends (no lock held; its worker has stopped after this), and is gone (the
+ * VA space's lock in write mode, as for the first).
+ */
+NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space);
+void uvm_rust_prefetch_stop(uvm_va_space_t *va_space);
+void uvm_rust_prefetch_unload(uvm_va_space_t *va_space);
+
+/*
+ * A fault of @va_space at @address was serviced. Caller holds the GPU's replayable-fault
+ * service lock and the VA space's lock in read mode.
+ */
+void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id, NvU64 address);
+
+/* What was learnt, as text. Caller keeps the VA space. */
+void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
+
+/* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
+void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
+
+/* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
+bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
+
 /* --- ordinary memory: uvm_rust_seam.c ------------------------------------------ */
 
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */

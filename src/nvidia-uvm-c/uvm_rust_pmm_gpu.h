@@ -32,6 +32,8 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 		return;
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE || chunk_is_root_chunk_pinned(pmm, chunk)) {
 		uvm_rust_queues_remove(queues, index);
+		if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+			uvm_rust_queues_unexpect(queues, index);
 		return;
 	}
 	/* Parts of a split chunk are not told apart. */
@@ -80,6 +82,17 @@ static uvm_gpu_root_chunk_t *uvm_rust_pick_root_chunk(uvm_pmm_gpu_t *pmm, bool m
 	uvm_down_write(&pmm->pma_lock);
 	uvm_up_write(&pmm->pma_lock);
 	return pick_root_chunk_to_evict(pmm);
+}
+
+bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm)
+{
+	uvm_pmm_list_zero_t zero;
+
+	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
+		if (!list_empty(find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero)))
+			return true;
+	}
+	return false;
 }
 
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)

@@ -56,6 +56,7 @@ void uvm_perf_heuristics_exit__c(void);
 NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu);
 void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu);
 NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space);
+void uvm_perf_heuristics_stop__c(uvm_va_space_t *va_space);
 void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space);
 #if UVM_RUST_UPSTREAM < 550
 NV_STATUS uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
@@ -79,6 +80,7 @@ static int processes_show(struct seq_file *seq, void *unused)
 	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node) {
 		if (va_space->uvm_rust)
 			uvm_rust_space_show(va_space->uvm_rust, seq);
+		uvm_rust_prefetch_show_space(va_space, seq);
 	}
 	uvm_mutex_unlock(&g_uvm_global.va_spaces.lock);
 	return 0;
@@ -107,6 +109,8 @@ NV_STATUS uvm_perf_heuristics_init(void)
 {
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
+	if (status == NV_OK)
+		status = uvm_rust_prefetch_init();
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
@@ -118,6 +122,7 @@ void uvm_perf_heuristics_exit(void)
 {
 	debugfs_remove(debug_dir);
 	debug_dir = NULL;
+	uvm_rust_prefetch_exit();
 	uvm_perf_heuristics_exit__c();
 }
 
@@ -206,6 +211,8 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 		return status;
 	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 						  uvm_rust_on_block_destroy);
+	if (status == NV_OK)
+		status = uvm_rust_prefetch_load(va_space);
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
@@ -217,9 +224,16 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
 }
 
+void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
+{
+	uvm_rust_prefetch_stop(va_space);
+	uvm_perf_heuristics_stop__c(va_space);
+}
+
 void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 {
 	/* Also called when load failed half-way. */
+	uvm_rust_prefetch_unload(va_space);
 	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 					   uvm_rust_on_block_destroy);
 	if (va_space->uvm_rust) {

@@ -5,4 +5,5 @@
 pub(crate) mod discard;
 pub(crate) mod fault;
 pub(crate) mod ioctl;
+pub(crate) mod prefetch;
 pub(crate) mod stats;

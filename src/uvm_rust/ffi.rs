@@ -38,5 +38,6 @@ pub(crate) mod fault;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
+pub(crate) mod prefetch;
 pub(crate) mod seam;
 pub(crate) mod uaccess;

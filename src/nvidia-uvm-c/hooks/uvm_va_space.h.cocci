@@ -1,7 +1,9 @@
-// A place for our state of a VA space. Owned by uvm_rust_seam.c.
+// Places for our state of a VA space. The first is owned by uvm_rust_seam.c, the
+// second by uvm_rust_prefetch.c.
 @@
 @@
 struct uvm_va_space_struct {
 + void *uvm_rust;
++ void *uvm_rust_prefetch;
 ...
 };

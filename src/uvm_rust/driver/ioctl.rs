@@ -5,7 +5,7 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
-use super::discard;
+use super::discard::{self, status};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -16,6 +16,9 @@ const FEATURE_STATS: u64 = 1 << 0;
 
 /// `UVM_RUST_FEATURE_DISCARD`.
 const FEATURE_DISCARD: u64 = 1 << 1;
+
+/// `UVM_RUST_FEATURE_EXEC_ID`.
+const FEATURE_EXEC_ID: u64 = 1 << 2;
 
 /// The kernel crate of Linux 6.12 has no name for it.
 pub(super) const EOPNOTSUPP: core::ffi::c_int = 95;
@@ -35,6 +38,13 @@ const _: () = {
         core::mem::size_of::<uapi::uvm_rust_discard_range>()
             == uapi::UVM_RUST_DISCARD_RANGE_SIZE_V1 as usize
     );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_announce>() == uapi::UVM_RUST_ANNOUNCE_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_prefetch_stats>()
+            == uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1 as usize
+    );
 };
 
 /// An ioctl that upstream does not know; `None` if it is not ours either.
@@ -43,6 +53,8 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
         uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
+        uapi::UVM_RUST_ANNOUNCE => announce(file, arg),
+        uapi::UVM_RUST_GET_PREFETCH_STATS => get_prefetch_stats(file, arg),
         _ => return None,
     })
 }
@@ -57,6 +69,9 @@ fn get_version(arg: usize) -> Result {
     }
     if seam::discard_enabled() {
         version.features |= FEATURE_DISCARD;
+    }
+    if seam::announce_enabled() {
+        version.features |= FEATURE_EXEC_ID;
     }
     uaccess::write_sized(arg, version, size)
 }
@@ -83,6 +98,53 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         }
     };
     fill(&mut stats, &snapshot);
+    uaccess::write_sized(arg, stats, size)
+}
+
+fn announce(file: &seam::File<'_>, arg: usize) -> Result {
+    let (what, _) =
+        uaccess::read_sized::<uapi::uvm_rust_announce>(arg, uapi::UVM_RUST_ANNOUNCE_SIZE_V1)?;
+    let idle = what.flags & uapi::UVM_RUST_ANNOUNCE_IDLE != 0;
+    // An ID, or none and said so.
+    if what.flags & !uapi::UVM_RUST_ANNOUNCE_IDLE != 0 || idle != (what.exec_id == 0) {
+        return Err(EINVAL);
+    }
+    if !seam::announce_enabled() {
+        return Err(Error::from_errno(-EOPNOTSUPP));
+    }
+    let space = file.space().ok_or(EPERM)?;
+    match space.announce(&what.gpu_uuid, what.exec_id) {
+        status::OK => Ok(()),
+        status::INVALID_DEVICE => Err(ENODEV),
+        status::NO_MEMORY => Err(ENOMEM),
+        status::NOT_SUPPORTED => Err(Error::from_errno(-EOPNOTSUPP)),
+        _ => Err(EIO),
+    }
+}
+
+fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
+    let (mut stats, size) = uaccess::read_sized::<uapi::uvm_rust_prefetch_stats>(
+        arg,
+        uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1,
+    )?;
+    if stats.flags != 0 {
+        return Err(EINVAL);
+    }
+    if !seam::announce_enabled() {
+        return Err(Error::from_errno(-EOPNOTSUPP));
+    }
+    let space = file.space().ok_or(EPERM)?;
+    {
+        let space = space.lock();
+        space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
+        stats = uapi::uvm_rust_prefetch_stats {
+            gpu_uuid: stats.gpu_uuid,
+            ..Default::default()
+        };
+        if let Some(prefetcher) = space.prefetcher(&stats.gpu_uuid) {
+            prefetcher.fill(&mut stats);
+        }
+    }
     uaccess::write_sized(arg, stats, size)
 }
 

@@ -25,6 +25,13 @@ super::check_exports!(
     uvm_rust_queues_pick,
     uvm_rust_queues_of,
     uvm_rust_queues_length,
+    uvm_rust_queues_add_owner,
+    uvm_rust_queues_remove_owner,
+    uvm_rust_queues_set_now,
+    uvm_rust_queues_expect,
+    uvm_rust_queues_unexpect,
+    uvm_rust_queues_pick_is_expected,
+    uvm_rust_queues_pick_early,
 );
 
 /// The queues behind a pointer that C keeps.
@@ -118,4 +125,54 @@ unsafe extern "C" fn uvm_rust_queues_length(queues: *mut c_void, queue: u32) -> 
     // SAFETY: I-own and I-lock.
     let queues = unsafe { borrow(queues) };
     queue_from(queue).map_or(0, |queue| queues.length(queue))
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_add_owner(queues: *mut c_void) -> u32 {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.add_owner()
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_remove_owner(queues: *mut c_void, owner: u32) {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.remove_owner(owner);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_set_now(queues: *mut c_void, owner: u32, now: u32) -> bool {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.set_now(owner, now)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_expect(
+    queues: *mut c_void,
+    chunk: u32,
+    owner: u32,
+    until: u32,
+) {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.expect(chunk, owner, until);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_unexpect(queues: *mut c_void, chunk: u32) {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.unexpect(chunk);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_pick_is_expected(queues: *mut c_void) -> bool {
+    // SAFETY: I-own and I-lock.
+    let victim = unsafe { borrow(queues) }.victim();
+    victim.is_some_and(|v| v.expected)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_pick_early(queues: *mut c_void) -> u32 {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }
+        .pick_early()
+        .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }

@@ -2,7 +2,8 @@
 
 //! What Rust asks of upstream, as safe types around the seam's C functions.
 
-use super::{bindings, entry};
+use super::{bindings, entry, prefetch};
+use crate::driver::prefetch::Prefetcher;
 use crate::driver::stats::{Gpu, Space};
 use core::ffi::c_void;
 use core::fmt;
@@ -79,6 +80,13 @@ impl VaSpace<'_> {
         unsafe { bindings::uvm_seam_discard(self.space.as_ptr(), base, length, eager, counts) }
     }
 
+    /// The GPU with this UUID runs `exec_id` next; 0: nothing known. Takes the VA
+    /// space's lock. Returns NVIDIA's status code.
+    pub(crate) fn announce(&self, uuid: &[u8; 16], exec_id: u64) -> u32 {
+        // SAFETY: valid by the type's invariant; `uuid` has the 16 bytes that are read.
+        unsafe { bindings::uvm_seam_announce(self.space.as_ptr(), uuid.as_ptr(), exec_id) }
+    }
+
     /// Whether the page at `address` is discarded. Returns NVIDIA's status code.
     pub(crate) fn discard_status(&self, address: u64, discarded: &mut bool) -> u32 {
         // SAFETY: valid by the type's invariant; `discarded` is ours for the call.
@@ -114,6 +122,17 @@ impl LockedVaSpace<'_> {
         // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and the
         // arrays have the lengths that are read and written.
         unsafe { bindings::uvm_seam_queued(self.0.space.as_ptr(), uuid.as_ptr(), out.as_mut_ptr()) }
+    }
+
+    /// What was learnt of this VA space's kernels on the GPU with this UUID; `None`
+    /// before the first announcement.
+    pub(crate) fn prefetcher(&self, uuid: &[u8; 16]) -> Option<&Prefetcher> {
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and `uuid` has
+        // the 16 bytes that are read.
+        let state = unsafe { bindings::uvm_seam_prefetch_of(self.0.space.as_ptr(), uuid.as_ptr()) };
+        // SAFETY: I-own: not null, so from `uvm_rust_prefetch_create`; destroyed only
+        // under this lock in write mode, and `self` holds it in read mode.
+        (!state.is_null()).then(|| unsafe { prefetch::borrow(state) })
     }
 
     /// The GPU with this UUID, if it is registered in this VA space.
@@ -174,6 +193,12 @@ pub(crate) fn discard_enabled() -> bool {
 pub(crate) fn tests_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
     unsafe { bindings::uvm_seam_tests_enabled() }
+}
+
+/// Whether announcements are taken (module parameter `uvm_rust_announce`).
+pub(crate) fn announce_enabled() -> bool {
+    // SAFETY: reads a parameter that never changes after load.
+    unsafe { bindings::uvm_seam_announce_enabled() }
 }
 
 /// NVIDIA's status code of the whole driver: not 0 after a fatal error.

@@ -27,6 +27,11 @@ unsafe impl Sized32 for bindings::uvm_rust_discard_batch {}
 // SAFETY: two u64. An element of an array, read by `read_element` only.
 unsafe impl Sized32 for bindings::uvm_rust_discard_range {}
 
+// SAFETY: as for the version.
+unsafe impl Sized32 for bindings::uvm_rust_announce {}
+// SAFETY: as for the version.
+unsafe impl Sized32 for bindings::uvm_rust_prefetch_stats {}
+
 /// Longest structure a caller may pass.
 const SIZE_MAX: usize = 4096;
 

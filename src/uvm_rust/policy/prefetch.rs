@@ -44,12 +44,14 @@
 
 mod blocks;
 mod expected;
+mod feed;
 mod kernels;
 mod ring;
 mod types;
 
 pub use blocks::Shape;
 pub use expected::ExpectedSet;
+pub use feed::{Correlator, Feed};
 pub use types::{Config, ExecId, Next, Prefetch, Stats, UmBlock, Walk};
 
 use crate::mem::OutOfMemory;
@@ -234,6 +236,23 @@ impl Predictor {
         let result = self.fault_in(&mut c, block);
         self.current = Some(c);
         result
+    }
+
+    /// No kernel that is known runs from here on.
+    pub fn on_idle(&mut self) {
+        self.current = None;
+        self.before = Before::default();
+        self.foreseen = None;
+        self.chain_ended = true;
+        self.fix.queue.clear();
+        let _ = self.restart_chain(ExecId(0), None);
+        self.expected.set_now(self.seq);
+    }
+
+    /// The number of the current kernel, in the sequence of [`Prefetch::ahead`]. It
+    /// jumps where the chain breaks, so that what was expected no longer is.
+    pub fn now(&self) -> u32 {
+        self.seq
     }
 
     /// The next block to prefetch, looking at `steps` blocks or kernels at most.

@@ -4,10 +4,11 @@
 //!
 //! `uvm-bench measure NAME [TEXT]` runs in the VM under `-icount`, where one nanosecond
 //! of CPU time is one instruction, and prints what it measured for the driver
-//! NAME that is loaded, in rows whose name holds TEXT. `uvm-bench report FILE`
-//! pairs the baseline with ours.
-//! `scripts/bench.sh` does both.
+//! NAME that is loaded, in rows whose name holds TEXT; `uvm-bench faults NAME BATCH`
+//! does for the fault loop with batches of BATCH. `uvm-bench report FILE` pairs the
+//! baseline with ours. `scripts/bench.sh` does all.
 
+mod faults;
 mod lists;
 mod measure;
 mod report;
@@ -20,15 +21,12 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["measure", driver, ref only @ ..] if only.len() < 2 => {
-            let driver = match driver {
-                "upstream" => Driver::Upstream,
-                "rust" => Driver::Rust,
-                "rust-c-loop" => Driver::RustWithCLoop,
-                other => bail!("no driver '{other}': use upstream, rust or rust-c-loop"),
-            };
-            measure::run(driver, only.first().unwrap_or(&""))
+            measure::run(Driver::named(driver)?, only.first().unwrap_or(&""))
         }
+        ["faults", driver, batch] => faults::run(Driver::named(driver)?, batch.parse()?),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-bench measure upstream|rust|rust-c-loop [TEXT] | uvm-bench report FILE --json FILE"),
+        _ => bail!(
+            "usage: uvm-bench measure upstream|rust|rust-c-loop [TEXT] | uvm-bench faults upstream|rust BATCH | uvm-bench report FILE --json FILE"
+        ),
     }
 }

@@ -8,7 +8,7 @@
 //! for the GPU does, in both drivers alike.
 
 use crate::lists;
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use nix::time::{clock_getcpuclockid, clock_gettime, ClockId};
 use nix::unistd::Pid;
 use std::fs;
@@ -28,6 +28,18 @@ pub enum Driver {
     /// Ours with upstream's fault loop and no statistics, so that what is left of
     /// ours on a fault's way is what discard and the eviction queues put there.
     RustWithCLoop,
+}
+
+impl Driver {
+    /// By its name on the command line.
+    pub fn named(name: &str) -> Result<Self> {
+        Ok(match name {
+            "upstream" => Self::Upstream,
+            "rust" => Self::Rust,
+            "rust-c-loop" => Self::RustWithCLoop,
+            other => bail!("no driver '{other}': use upstream, rust or rust-c-loop"),
+        })
+    }
 }
 
 /// Measures every row whose name holds `only`, for the driver that is loaded.
@@ -57,7 +69,7 @@ pub fn run(driver: Driver, only: &str) -> Result<()> {
 }
 
 /// Prints one measurement: driver, row, unit, value.
-fn say(driver: Driver, row: &str, unit: &str, value: f64) {
+pub(crate) fn say(driver: Driver, row: &str, unit: &str, value: f64) {
     let (driver, note) = match driver {
         Driver::Upstream => ("upstream", ""),
         Driver::Rust => ("rust", ""),
@@ -80,7 +92,15 @@ fn thread_clock(name: &str) -> Result<ClockId> {
     anyhow::bail!("no thread is called '{name}'; is the GPU registered?")
 }
 
-fn nanoseconds(clock: ClockId) -> Result<u64> {
+/// The CPU clock of the thread that services the first GPU's faults.
+pub(crate) fn fault_clock() -> Result<ClockId> {
+    thread_clock("UVM GPU1 BH")
+        .or_else(|_| thread_clock("UVM GPU 1 BH"))
+        .context("the fault handler's thread")
+}
+
+/// What a CPU clock shows.
+pub(crate) fn nanoseconds(clock: ClockId) -> Result<u64> {
     let t = clock_gettime(clock)?;
     Ok(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
@@ -88,9 +108,7 @@ fn nanoseconds(clock: ClockId) -> Result<u64> {
 /// Instructions of the bottom half per fault that the GPU wrote, for reads of a
 /// buffer that the CPU has just written, in order and scattered.
 fn faults(driver: Driver, process: &Process, gpu: &Gpu) -> Result<()> {
-    let clock = thread_clock("UVM GPU1 BH")
-        .or_else(|_| thread_clock("UVM GPU 1 BH"))
-        .context("the fault handler's thread")?;
+    let clock = fault_clock()?;
     let data = Buffer::<u64>::managed(process, (16 * BLOCK / 8) as usize)?;
     for scattered in [false, true] {
         let row = if scattered {

@@ -26,6 +26,7 @@
 //!
 //! All `unsafe` code is in the private module `ffi`.
 
+pub mod announce;
 pub mod discard;
 pub mod driver;
 mod error;
@@ -39,6 +40,7 @@ mod process;
 pub mod uvm;
 pub mod vgpu;
 
+pub use announce::PrefetchStats;
 pub use discard::{AllocList, Discard, DiscardBatch, DiscardRange};
 pub use driver::{driver_version, DriverStats, Traffic};
 pub use error::{Error, NvStatus, Result};

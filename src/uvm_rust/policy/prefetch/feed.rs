@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the fault loop and the announcements tell the correlator, and the
+//! correlator itself (DeepUM §3.1).
+//!
+//! ```text
+//!  announcements ──▶ kernels  ─┐
+//!                              ├─▶ Correlator ──▶ Predictor ──▶ blocks to prefetch
+//!  fault loop ─────▶ faults   ─┘        ▲
+//!                                       └── what had no room, again
+//! ```
+//!
+//! Two rings, each with one producer and one consumer at a time. A fault carries the
+//! number of the announcement before it, so that the correlator sees both in the order
+//! in which they came. A full ring drops what would be learnt, and never a fault: the
+//! fault loop does not wait for this module, nor depend on it.
+//!
+//! Locking: producers of one ring are serialised by their caller (announcements by
+//! whoever takes them, faults by the GPU's service lock), as are the calls of
+//! [`Correlator`]. Between producers and consumer there is no lock.
+
+use super::{Config, ExecId, Next, Predictor, Prefetch, Stats, UmBlock};
+use crate::mem::{OutOfMemory, TryVec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A ring of numbers between one producer and one consumer.
+struct Lane {
+    slots: TryVec<AtomicU64>,
+    /// Numbers taken; written by the consumer.
+    taken: AtomicU32,
+    /// Numbers put; written by the producer.
+    put: AtomicU32,
+}
+
+impl Lane {
+    /// For `capacity` numbers, a power of two.
+    fn new(capacity: u32) -> Result<Self, OutOfMemory> {
+        let capacity = capacity.clamp(1, 1 << 20).next_power_of_two();
+        let mut slots = TryVec::with_capacity(capacity as usize)?;
+        for _ in 0..capacity {
+            slots.push(AtomicU64::new(0))?;
+        }
+        Ok(Self {
+            slots,
+            taken: AtomicU32::new(0),
+            put: AtomicU32::new(0),
+        })
+    }
+
+    fn slot(&self, at: u32) -> Option<&AtomicU64> {
+        // Their number is a power of two, so places go on where the count wraps.
+        self.slots.get(at as usize & (self.slots.len() - 1))
+    }
+
+    /// Appends a number; false if there is no room.
+    fn push(&self, number: u64) -> bool {
+        let put = self.put.load(Ordering::Relaxed);
+        let taken = self.taken.load(Ordering::Acquire);
+        if put.wrapping_sub(taken) as usize >= self.slots.len() {
+            return false;
+        }
+        if let Some(slot) = self.slot(put) {
+            slot.store(number, Ordering::Relaxed);
+        }
+        self.put.store(put.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// The oldest number, which stays.
+    fn front(&self) -> Option<u64> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken == self.put.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(self.slot(taken)?.load(Ordering::Relaxed))
+    }
+
+    fn pop(&self) -> Option<u64> {
+        let number = self.front()?;
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.taken.store(taken.wrapping_add(1), Ordering::Release);
+        Some(number)
+    }
+}
+
+/// What stands for [`Feed::idle`] among the IDs.
+const IDLE: u64 = 0;
+
+/// The rings of one process on one GPU.
+pub struct Feed {
+    kernels: Lane,
+    /// Block above, number of the announcement below.
+    faults: Lane,
+    /// Announcements that found room.
+    announced: AtomicU32,
+    /// The last fault put.
+    last: AtomicU64,
+    /// An announcement found no room: what follows it is not known.
+    overrun: AtomicBool,
+    dropped_kernels: AtomicU64,
+    dropped_faults: AtomicU64,
+}
+
+impl Feed {
+    /// Room for so many announcements and faults that wait for the correlator.
+    pub fn new(kernels: u32, faults: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            kernels: Lane::new(kernels)?,
+            faults: Lane::new(faults)?,
+            announced: AtomicU32::new(0),
+            last: AtomicU64::new(u64::MAX),
+            overrun: AtomicBool::new(false),
+            dropped_kernels: AtomicU64::new(0),
+            dropped_faults: AtomicU64::new(0),
+        })
+    }
+
+    /// The kernel `id` is about to run; [`ExecId`] 0: no kernel that is known.
+    pub fn announce(&self, id: ExecId) {
+        if !self.kernels.push(id.0) {
+            self.dropped_kernels.fetch_add(1, Ordering::Relaxed);
+            self.overrun.store(true, Ordering::Release);
+            return;
+        }
+        let number = self.announced.load(Ordering::Relaxed).wrapping_add(1);
+        self.announced.store(number, Ordering::Release);
+    }
+
+    /// `block` faulted, and its migration has begun. Returns whether there is
+    /// something to learn that was not there before.
+    pub fn fault(&self, block: UmBlock) -> bool {
+        let number = self.announced.load(Ordering::Acquire);
+        let fault = u64::from(block.0) << 32 | u64::from(number);
+        // A block is serviced in several batches, as its faults come.
+        if number == 0 || self.last.load(Ordering::Relaxed) == fault {
+            return false;
+        }
+        if !self.faults.push(fault) {
+            self.dropped_faults.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.last.store(fault, Ordering::Relaxed);
+        true
+    }
+
+    /// Announcements and faults for which there was no room.
+    pub fn dropped(&self) -> (u64, u64) {
+        (
+            self.dropped_kernels.load(Ordering::Relaxed),
+            self.dropped_faults.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// Learns from a [`Feed`], and says what to prefetch.
+pub struct Correlator {
+    predictor: Predictor,
+    /// Announcements taken.
+    taken: u32,
+    /// A block for which there was no room, until the next kernel.
+    held: Option<Prefetch>,
+    /// No prefetch until the next kernel.
+    holding: bool,
+}
+
+impl Correlator {
+    /// One that knows nothing.
+    pub fn new(config: Config) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            predictor: Predictor::new(config)?,
+            taken: 0,
+            held: None,
+            holding: false,
+        })
+    }
+
+    /// Takes up to `most` kernels and faults off the rings. Returns whether that was
+    /// all. Where memory is short, less is learnt.
+    pub fn absorb(&mut self, feed: &Feed, most: u32) -> bool {
+        for _ in 0..most {
+            let fault = feed.faults.front();
+            // Faults of the current kernel, or an earlier one, go before the next.
+            let due = |f: &u64| (*f as u32).wrapping_sub(self.taken) as i32 <= 0;
+            if let Some(fault) = fault.filter(due) {
+                feed.faults.pop();
+                let _ = self.predictor.on_fault(UmBlock((fault >> 32) as u32));
+            } else if let Some(id) = feed.kernels.pop() {
+                self.taken = self.taken.wrapping_add(1);
+                self.kernel(id);
+            } else {
+                if feed.overrun.swap(false, Ordering::Acquire) {
+                    self.kernel(IDLE);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    fn kernel(&mut self, id: u64) {
+        self.holding = false;
+        if id == IDLE {
+            self.held = None;
+            self.predictor.on_idle();
+        } else if self.predictor.on_kernel(ExecId(id)).is_err() {
+            self.held = None;
+        }
+        // One kernel nearer; not worth it once its kernel has come.
+        self.held = self.held.and_then(|p| {
+            let ahead = p.ahead.checked_sub(1)?;
+            Some(Prefetch { ahead, ..p })
+        });
+    }
+
+    /// The next block to prefetch, looking at `steps` blocks or kernels at most.
+    pub fn next(&mut self, steps: u32) -> Next {
+        if self.holding {
+            return Next::Idle;
+        }
+        match self.held.take() {
+            Some(p) => Next::Prefetch(p),
+            None => self.predictor.next(steps),
+        }
+    }
+
+    /// There is no room for `prefetch` but what is expected itself: nothing is
+    /// prefetched until the next kernel, and this first then.
+    pub fn hold(&mut self, prefetch: Prefetch) {
+        self.holding = true;
+        self.held = Some(prefetch);
+    }
+
+    /// Addresses `first` to `last` went away.
+    pub fn forget(&mut self, first: UmBlock, last: UmBlock) {
+        self.held = None;
+        self.predictor.forget(first, last);
+    }
+
+    /// The current kernel's number in the sequence to which [`Prefetch::ahead`] is
+    /// added; it may jump, and wraps.
+    pub fn now(&self) -> u32 {
+        self.predictor.now()
+    }
+
+    /// What was predicted, and how well.
+    pub fn stats(&self) -> Stats {
+        self.predictor.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests;

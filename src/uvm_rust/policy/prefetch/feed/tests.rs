@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+use super::*;
+use crate::prefetch::Shape;
+use std::collections::VecDeque;
+use std::thread;
+use std::vec::Vec;
+
+fn block(n: u32) -> UmBlock {
+    UmBlock(n)
+}
+
+fn correlator() -> Correlator {
+    Correlator::new(Config {
+        shape: Shape::DEEPUM,
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_lane_keeps_order_and_refuses_what_does_not_fit() {
+    let lane = Lane::new(4).unwrap();
+    let mut model = VecDeque::new();
+    // So that the counts wrap.
+    lane.put.store(u32::MAX - 2, Ordering::Relaxed);
+    lane.taken.store(u32::MAX - 2, Ordering::Relaxed);
+    for n in 0..100u64 {
+        assert_eq!(lane.push(n), model.len() < 4);
+        if model.len() < 4 {
+            model.push_back(n);
+        }
+        if n % 3 == 0 {
+            assert_eq!(lane.front(), model.front().copied());
+            assert_eq!(lane.pop(), model.pop_front());
+        }
+    }
+}
+
+#[test]
+fn a_lane_between_two_threads_loses_nothing() {
+    const N: u64 = if cfg!(miri) { 200 } else { 2_000 };
+    let lane = Lane::new(8).unwrap();
+    thread::scope(|s| {
+        s.spawn(|| {
+            for n in 0..N {
+                while !lane.push(n) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for n in 0..N {
+            let got = loop {
+                match lane.pop() {
+                    Some(got) => break got,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(got, n);
+        }
+    });
+}
+
+/// Kernels 1, 2, 3 over and over, each of which faults on blocks of its own.
+fn train(c: &mut Correlator, feed: &Feed, iterations: usize) {
+    for _ in 0..iterations {
+        for id in 1..4u32 {
+            feed.announce(ExecId(id.into()));
+            for b in 0..5 {
+                feed.fault(block(id * 10 + b));
+            }
+        }
+        assert!(c.absorb(feed, 1000));
+    }
+}
+
+fn prefetched(c: &mut Correlator) -> Vec<u32> {
+    let mut found = Vec::new();
+    loop {
+        match c.next(100) {
+            Next::Prefetch(p) => found.push(p.block.0),
+            Next::More => {}
+            Next::Idle => return found,
+        }
+    }
+}
+
+#[test]
+fn what_came_in_order_is_learnt_in_order() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    train(&mut c, &feed, 3);
+    assert_eq!(c.stats().kernels, 9);
+    feed.announce(ExecId(1));
+    assert!(c.absorb(&feed, 1000));
+    let found = prefetched(&mut c);
+    // Each kernel's blocks, and the next ones' after them.
+    for id in 1..4 {
+        for b in 0..5 {
+            assert!(found.contains(&(id * 10 + b)), "{id} {b}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_before_any_kernel_is_nobodys() {
+    let feed = Feed::new(4, 4).unwrap();
+    assert!(!feed.fault(block(1)));
+    feed.announce(ExecId(1));
+    assert!(feed.fault(block(1)));
+    assert!(!feed.fault(block(1)), "the same again tells nothing");
+}
+
+#[test]
+fn a_full_ring_drops_and_says_so() {
+    let (mut c, feed) = (correlator(), Feed::new(2, 2).unwrap());
+    for id in 1..4 {
+        feed.announce(ExecId(id));
+        feed.fault(block(id as u32));
+    }
+    assert_eq!(feed.dropped(), (1, 1));
+    assert!(c.absorb(&feed, 100));
+    assert_eq!((c.stats().kernels, c.stats().faults), (2, 2));
+    // What came after the lost announcement belongs to no kernel.
+    feed.fault(block(9));
+    c.absorb(&feed, 100);
+    assert_eq!(c.stats().faults, 2);
+}
+
+#[test]
+fn little_is_taken_at_a_time() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 64).unwrap());
+    feed.announce(ExecId(1));
+    for b in 0..9 {
+        feed.fault(block(b));
+    }
+    assert!(!c.absorb(&feed, 4));
+    assert!(!c.absorb(&feed, 6));
+    assert!(c.absorb(&feed, 4));
+    assert_eq!(c.stats().faults, 9);
+}
+
+#[test]
+fn what_has_no_room_waits_for_the_next_kernel() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    train(&mut c, &feed, 3);
+    feed.announce(ExecId(1));
+    c.absorb(&feed, 1000);
+    let far = loop {
+        match c.next(100) {
+            Next::Prefetch(p) if p.ahead > 1 => break p,
+            Next::Prefetch(_) | Next::More => {}
+            Next::Idle => panic!("the chain ended early"),
+        }
+    };
+    c.hold(far);
+    assert_eq!(c.next(100), Next::Idle);
+    feed.announce(ExecId(2));
+    c.absorb(&feed, 1000);
+    let Next::Prefetch(p) = c.next(100) else {
+        panic!("it was not tried again");
+    };
+    assert_eq!((p.block, p.ahead), (far.block, far.ahead - 1));
+}
+
+#[test]
+fn idle_predicts_nothing() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    train(&mut c, &feed, 3);
+    let before = c.now();
+    feed.announce(ExecId(0));
+    c.absorb(&feed, 10);
+    assert_eq!(prefetched(&mut c), []);
+    assert!(c.now().wrapping_sub(before) > 32, "expectations are void");
+}
+
+#[test]
+fn what_is_freed_is_not_prefetched() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    train(&mut c, &feed, 3);
+    c.forget(block(20), block(29));
+    feed.announce(ExecId(1));
+    c.absorb(&feed, 1000);
+    let found = prefetched(&mut c);
+    assert!(found.iter().all(|b| !(20..30).contains(b)), "{found:?}");
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Training steps of the zoo's networks, scaled down to the software GPU's memory.
+//!
+//! `uvm-dnn run POLICY [WORKLOAD...]` runs in the VM under the driver that is loaded, whose
+//! parameters make the policy, and prints a cell of `out/dnn.json` a line; `uvm-dnn report
+//! FILE --json FILE` puts them together. `scripts/dnn.sh` does both.
+
+mod program;
+mod report;
+mod run;
+
+use anyhow::{bail, Result};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["run", policy, ref workloads @ ..] => run::run(policy, workloads),
+        ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn report FILE --json FILE"),
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* UVM_RUST_ANNOUNCE: input, isolation, bounded memory; and what is learnt from it. */
+#include "kselftest_harness.h"
+#include "uvm.h"
+
+FIXTURE(announce)
+{
+	int fd, mm, vgpu;
+	struct uuid gpu;
+};
+
+FIXTURE_SETUP(announce)
+{
+	struct uvm_rust_version version = { .size = sizeof(version) };
+	struct uvm_mm_initialize mm = { 0 };
+
+	self->fd = uvm_open();
+	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
+	if (self->fd < 0)
+		SKIP(return, "nvidia-uvm.ko is not loaded");
+	if (ioctl(self->fd, UVM_RUST_GET_VERSION, &version) || !(version.features & UVM_RUST_FEATURE_EXEC_ID))
+		SKIP(return, "this nvidia-uvm.ko takes no announcements");
+	if (!uvm_find_gpu(self->vgpu, &self->gpu))
+		SKIP(return, "no GPU: neither /dev/vgpu nor /proc/driver/nvidia/gpus");
+	ASSERT_EQ(0U, uvm_initialize(self->fd));
+	/* Without it there is no GPU address space. */
+	self->mm = uvm_open();
+	mm.fd = self->fd;
+	ASSERT_EQ(0, ioctl(self->mm, UVM_MM_INITIALIZE, &mm));
+	ASSERT_EQ(0U, uvm_register_gpu(self->fd, &self->gpu));
+}
+
+FIXTURE_TEARDOWN(announce)
+{
+	close(self->vgpu);
+	close(self->fd);
+	close(self->mm);
+}
+
+static int announce(int fd, const struct uuid *gpu, uint64_t id)
+{
+	struct uvm_rust_announce what = {
+		.size = sizeof(what), .flags = id ? 0 : UVM_RUST_ANNOUNCE_IDLE, .exec_id = id,
+	};
+
+	memcpy(what.gpu_uuid, gpu, sizeof(*gpu));
+	return ioctl(fd, UVM_RUST_ANNOUNCE, &what) ? errno : 0;
+}
+
+static int learnt(int fd, const struct uuid *gpu, struct uvm_rust_prefetch_stats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	stats->size = sizeof(*stats);
+	memcpy(stats->gpu_uuid, gpu, sizeof(*gpu));
+	return ioctl(fd, UVM_RUST_GET_PREFETCH_STATS, stats) ? errno : 0;
+}
+
+/* Waits until so many announcements were taken off their queue, or 20 s. */
+static void settle(int fd, const struct uuid *gpu, uint64_t kernels, struct uvm_rust_prefetch_stats *stats)
+{
+	int tries;
+
+	for (tries = 0; tries < 2000; tries++) {
+		if (learnt(fd, gpu, stats) || stats->kernels + stats->dropped_kernels >= kernels)
+			return;
+		usleep(10000);
+	}
+}
+
+TEST_F(announce, a_cycle_is_learnt)
+{
+	struct uvm_rust_prefetch_stats stats;
+	uint64_t i;
+
+	ASSERT_EQ(0, learnt(self->fd, &self->gpu, &stats));
+	EXPECT_EQ(0U, stats.kernels);
+	for (i = 0; i < 60; i++) {
+		ASSERT_EQ(0, announce(self->fd, &self->gpu, 1 + i % 6));
+		/* Slower than the worker, so that none is dropped. */
+		settle(self->fd, &self->gpu, i + 1, &stats);
+	}
+	EXPECT_EQ(60U, stats.kernels);
+	EXPECT_EQ(6U, stats.ids);
+	EXPECT_LT(40U, stats.kernels_right);
+	EXPECT_EQ(0U, stats.kernels_wrong);
+	EXPECT_EQ(0U, stats.prefetched);
+	EXPECT_LT(0U, stats.table_bytes);
+	/* Idle, and on again. */
+	ASSERT_EQ(0, announce(self->fd, &self->gpu, 0));
+	ASSERT_EQ(0, announce(self->fd, &self->gpu, 1));
+}
+
+TEST_F(announce, bad_input)
+{
+	struct uvm_rust_announce what = { .size = sizeof(what), .exec_id = 1 };
+	struct uuid nobody = { { 0xff } };
+	unsigned int bit;
+
+	memcpy(what.gpu_uuid, &self->gpu, sizeof(self->gpu));
+	EXPECT_EQ(-1, ioctl(self->fd, UVM_RUST_ANNOUNCE, NULL));
+	EXPECT_EQ(EFAULT, errno);
+	EXPECT_EQ(ENODEV, announce(self->fd, &nobody, 1));
+	for (bit = 1; bit < 32; bit++) {
+		what.flags = 1U << bit;
+		EXPECT_EQ(-1, ioctl(self->fd, UVM_RUST_ANNOUNCE, &what));
+		EXPECT_EQ(EINVAL, errno);
+	}
+	/* No ID without the flag, and none with it. */
+	what.flags = UVM_RUST_ANNOUNCE_IDLE;
+	EXPECT_EQ(-1, ioctl(self->fd, UVM_RUST_ANNOUNCE, &what));
+	EXPECT_EQ(EINVAL, errno);
+	what.flags = 0;
+	what.exec_id = 0;
+	EXPECT_EQ(-1, ioctl(self->fd, UVM_RUST_ANNOUNCE, &what));
+	EXPECT_EQ(EINVAL, errno);
+	what.exec_id = 1;
+	what.size = sizeof(what) - 1;
+	EXPECT_EQ(-1, ioctl(self->fd, UVM_RUST_ANNOUNCE, &what));
+	EXPECT_EQ(EINVAL, errno);
+	what.size = sizeof(what);
+	EXPECT_EQ(0, ioctl(self->fd, UVM_RUST_ANNOUNCE, &what));
+}
+
+TEST_F(announce, is_this_process_s_own)
+{
+	struct uvm_rust_prefetch_stats stats;
+	int other = uvm_open();
+
+	ASSERT_LE(0, other);
+	EXPECT_EQ(EPERM, announce(other, &self->gpu, 1));
+	ASSERT_EQ(0U, uvm_initialize(other));
+	EXPECT_EQ(ENODEV, announce(other, &self->gpu, 1));
+	ASSERT_EQ(0U, uvm_register_gpu(other, &self->gpu));
+	ASSERT_EQ(0, announce(self->fd, &self->gpu, 1));
+	settle(self->fd, &self->gpu, 1, &stats);
+	EXPECT_EQ(1U, stats.kernels);
+	ASSERT_EQ(0, learnt(other, &self->gpu, &stats));
+	EXPECT_EQ(0U, stats.kernels);
+	close(other);
+}
+
+/* A stream of IDs that never come again costs bounded memory, and no time later. */
+TEST_F(announce, a_hostile_stream_is_bounded)
+{
+	struct uvm_rust_prefetch_stats stats;
+	uint64_t i, id = 0x9e3779b97f4a7c15;
+	const uint64_t total = 50000;
+
+	for (i = 0; i < total; i++) {
+		id = id * 6364136223846793005u + 1442695040888963407u;
+		ASSERT_EQ(0, announce(self->fd, &self->gpu, id | 1));
+	}
+	settle(self->fd, &self->gpu, total, &stats);
+	EXPECT_EQ(total, stats.kernels + stats.dropped_kernels);
+	EXPECT_GE(64U << 20, stats.table_bytes);
+	EXPECT_GE(16384U, stats.ids);
+}
+
+/* Ends with work still queued. */
+TEST_F(announce, the_end_comes_in_the_middle)
+{
+	int round;
+
+	for (round = 0; round < 20; round++) {
+		int fd = uvm_open();
+		uint64_t i;
+
+		ASSERT_LE(0, fd);
+		ASSERT_EQ(0U, uvm_initialize(fd));
+		ASSERT_EQ(0U, uvm_register_gpu(fd, &self->gpu));
+		for (i = 1; i < 50; i++)
+			ASSERT_EQ(0, announce(fd, &self->gpu, i));
+		if (round % 2)
+			ASSERT_EQ(0U, uvm_unregister_gpu(fd, &self->gpu));
+		if (round % 2)
+			EXPECT_EQ(ENODEV, announce(fd, &self->gpu, i));
+		close(fd);
+	}
+}
+
+/* Kernels that each read a buffer of their own: its blocks are learnt. */
+TEST_F(announce, faults_are_learnt)
+{
+	struct uvm_rust_prefetch_stats stats;
+	uint32_t channel;
+	char *p[3];
+	int i, iteration;
+
+	if (self->vgpu < 0)
+		SKIP(return, "no /dev/vgpu, and a real GPU's programs need CUDA");
+	channel = uvm_channel(self->fd, self->vgpu, &self->gpu);
+	ASSERT_NE(0U, channel);
+	for (i = 0; i < 3; i++) {
+		p[i] = uvm_managed(self->fd, 4 * BLOCK);
+		ASSERT_NE(MAP_FAILED, p[i]);
+	}
+	for (iteration = 0; iteration < 4; iteration++) {
+		for (i = 0; i < 3; i++) {
+			struct vgpu_op op = {
+				.kind = VGPU_OP_READ, .va = (uintptr_t)p[i], .stride = 4096,
+				.count = 4 * BLOCK / 4096, .width = 8, .warps = 4,
+			};
+			struct vgpu_wait wait;
+
+			/* Back to the CPU, so that it faults again. */
+			memset(p[i], iteration, 4 * BLOCK);
+			ASSERT_EQ(0, announce(self->fd, &self->gpu, 100 + i));
+			ASSERT_EQ(0, vgpu_run(self->vgpu, channel, &op, &wait));
+			ASSERT_EQ(VGPU_KERNEL_DONE, wait.state);
+		}
+	}
+	settle(self->fd, &self->gpu, 12, &stats);
+	EXPECT_EQ(12U, stats.kernels);
+	EXPECT_LE(12U, stats.blocks);
+	/* Only the first time is news. */
+	EXPECT_GE(12U, stats.blocks_unknown);
+	EXPECT_LT(5U, stats.kernels_right);
+}
+
+TEST_HARNESS_MAIN
