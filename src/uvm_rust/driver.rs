@@ -4,5 +4,6 @@
 
 pub(crate) mod discard;
 pub(crate) mod fault;
+pub(crate) mod flash;
 pub(crate) mod ioctl;
 pub(crate) mod stats;

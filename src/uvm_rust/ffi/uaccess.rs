@@ -27,6 +27,15 @@ unsafe impl Sized32 for bindings::uvm_rust_discard_batch {}
 // SAFETY: two u64. An element of an array, read by `read_element` only.
 unsafe impl Sized32 for bindings::uvm_rust_discard_range {}
 
+// SAFETY: as for `uvm_rust_version`, all four.
+unsafe impl Sized32 for bindings::uvm_rust_flash_attach {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_detach {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_stats {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_move_range {}
+
 /// Longest structure a caller may pass.
 const SIZE_MAX: usize = 4096;
 
@@ -73,7 +82,9 @@ pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
         reader.read_slice(chunk)?;
         if chunk.iter().any(|b| *b != 0) {
             let known = (size_of::<T>() as u32).to_ne_bytes();
-            UserSlice::new(arg, known.len()).writer().write_slice(&known)?;
+            UserSlice::new(arg, known.len())
+                .writer()
+                .write_slice(&known)?;
             return Err(E2BIG);
         }
     }

@@ -31,11 +31,11 @@
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
-mod block;
-mod table;
+pub mod block;
+pub mod table;
 
 pub use block::{BlockPages, Read, ReadError, Spill};
-pub use table::{Chain, Config, Error, Move, Piece, Place, Table, Tenant, Usage, SLOT_PAGES};
+pub use table::{Config, Error, Move, Piece, Place, Table};
 
 #[cfg(test)]
 mod tests;

@@ -216,27 +216,31 @@ impl BlockPages {
         }
     }
 
-    /// Splits the block in two; returns what is known of the pages from `at` on. A
-    /// write under way comes to nothing. No read is under way.
+    /// Prepares [`BlockPages::split`], so that it cannot fail. A write under way comes
+    /// to nothing; no other may begin and no read be under way until the split.
     ///
     /// # Errors
     ///
-    /// Those of [`Table::split_chain`]; only the write has ended then.
-    pub fn split(&mut self, table: &mut Table, at: u16) -> Result<Self, Error> {
-        let at = at.min(self.pages);
+    /// Those of [`Table::cut`]; only the write has ended then.
+    pub fn cut(&mut self, table: &mut Table, at: u16) -> Result<(), Error> {
         self.spilling = PageMask::EMPTY;
-        let chain = table.split_chain(&mut self.chain, at)?;
+        table.cut(&mut self.chain, at)
+    }
+
+    /// Splits the block in two; returns what is known of the pages from `at` on.
+    pub fn split(&mut self, table: &mut Table, at: u16) -> Self {
+        let at = at.min(self.pages);
         let low = PageMask::from(Region::new(0, at));
         let upper = Self {
             on_flash: self.on_flash.shifted_down(at),
             lost: self.lost.shifted_down(at),
-            chain,
+            chain: table.split_chain(&mut self.chain, at),
             ..Self::new(self.pages - at)
         };
         self.pages = at;
         self.on_flash &= low;
         self.lost &= low;
-        Ok(upper)
+        upper
     }
 
     /// Gives back all that it holds. Writes under way end by [`Spill::abandon`].

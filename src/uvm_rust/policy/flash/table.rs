@@ -407,23 +407,27 @@ impl Table {
         self.retain(&mut chain, &PageMask::EMPTY);
     }
 
-    /// Takes the pages from `at` on out of `chain` and numbers them from 0, as those of
-    /// the upper half of a va_block that is split.
+    /// Sees to it that no extent of `chain` has pages on both sides of `at`.
     ///
     /// # Errors
     ///
-    /// `Fragmented` or `OutOfMemory`, with `chain` as it was, though perhaps in more
-    /// pieces.
-    pub fn split_chain(&mut self, chain: &mut Chain, at: u16) -> Result<Chain, Error> {
+    /// `Fragmented` or `OutOfMemory`; nothing has changed.
+    pub fn cut(&mut self, chain: &mut Chain, at: u16) -> Result<(), Error> {
         let mut i = chain.0;
         while let Some(&e) = self.extents.get(i as usize) {
             if e.first < at && at < e.first + e.pages {
                 let upper = self.split(i, at)?;
                 self.link(chain, upper);
-                break;
+                return Ok(());
             }
             i = e.next;
         }
+        Ok(())
+    }
+
+    /// Takes the pages from `at` on out of `chain`, which was cut there, and numbers
+    /// them from 0, as those of the upper half of a va_block that is split.
+    pub fn split_chain(&mut self, chain: &mut Chain, at: u16) -> Chain {
         let mut upper = Chain::EMPTY;
         let mut rest = chain.take().0;
         while let Some(e) = self.extents.get_mut(rest as usize) {
@@ -436,7 +440,7 @@ impl Table {
                 self.link(&mut upper, this);
             }
         }
-        Ok(upper)
+        upper
     }
 
     // Reading.

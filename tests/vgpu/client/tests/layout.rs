@@ -84,7 +84,12 @@ fn uvm_rust_ioctl_h() -> Checked {
         "uvm_rust_ioctl",
         &["uvm_rust_ioctl.h"],
         &[uapi()],
-        &[driver::LAYOUTS, vgpu_client::discard::LAYOUTS].concat(),
+        &[
+            driver::LAYOUTS,
+            vgpu_client::discard::LAYOUTS,
+            vgpu_client::flash::LAYOUTS,
+        ]
+        .concat(),
         "",
     )
 }

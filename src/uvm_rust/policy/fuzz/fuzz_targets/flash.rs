@@ -54,8 +54,9 @@ fuzz_target!(|data: &[u8]| {
             }
             10 => b.forget(&mut t, &mask),
             11 if flying.reads.is_empty() => {
-                if let Ok(mut upper) = b.split(&mut t, u16::from(op[1]) * 3) {
-                    upper.release(&mut t);
+                let at = u16::from(op[1]) * 3;
+                if b.cut(&mut t, at).is_ok() {
+                    b.split(&mut t, at).release(&mut t);
                 }
             }
             12 if moving.is_none() => moving = t.relocate_begin(),
