@@ -83,6 +83,12 @@ static struct uvm_rust_flash_dev *get_dev(void)
 
 /* --- host memory --------------------------------------------------------------------- */
 
+/* Where there was nothing to do, there will be nothing for a while. */
+static bool is_resting(struct uvm_rust_flash_dev *dev)
+{
+	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + HZ / 10);
+}
+
 /* Wakes the workers if there is something for them. */
 static void kick(void)
 {
@@ -91,7 +97,7 @@ static void kick(void)
 
 	spin_lock(&queue_lock);
 	dev = flash_dev;
-	if (dev && atomic64_read(&host_pages) > dev->host_low) {
+	if (dev && atomic64_read(&host_pages) > dev->host_low && !is_resting(dev)) {
 		for (i = 0; i < worker_count; i++)
 			queue_work(workers, &worker_array[i].work);
 	}
@@ -245,6 +251,8 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 	NV_STATUS status = NV_OK;
 
 	*upper = NULL;
+	if (!static_branch_unlikely(&uvm_rust_flash_key))
+		return NV_OK;
 	uvm_mutex_lock(&block->lock);
 	f = uvm_rust_flash_of(block);
 	if (f && f->state) {
@@ -675,7 +683,9 @@ static void spill_work(struct worker *w)
 			uvm_va_block_release(block);
 			break;
 		}
+		atomic_inc(&dev->active);
 		outcome = spill_block(dev, block, NULL, w->io, false);
+		atomic_dec(&dev->active);
 		if (outcome == NOTHING)
 			set_aside(block);
 		uvm_up_read(&g_uvm_global.pm.lock);
@@ -692,7 +702,9 @@ static void spill_work(struct worker *w)
 		relocate(dev, w->io);
 		cond_resched();
 	}
-	if (atomic64_read(&host_pages) > dev->host_low && fruitless) {
+	/* If others are still at it, they will find out. */
+	if (atomic64_read(&host_pages) > dev->host_low && fruitless && !atomic_read(&dev->active)) {
+		WRITE_ONCE(dev->stalled_at, jiffies);
 		WRITE_ONCE(dev->stalled, true);
 		wake_up_all(&dev->wait);
 	}

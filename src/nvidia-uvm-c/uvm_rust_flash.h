@@ -44,8 +44,11 @@ struct uvm_rust_flash_dev {
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
 	wait_queue_head_t wait;
-	/* No spill is possible: do not wait for one. */
+	/* Spills under way by workers. */
+	atomic_t active;
+	/* All blocks were looked at in vain, at that time (jiffies): do not wait for a spill. */
 	bool stalled;
+	unsigned long stalled_at;
 
 	atomic64_t written, spilled, fetched, relocated, dropped;
 	atomic64_t write_errors, read_errors, lost_pages, refused;
