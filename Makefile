@@ -90,6 +90,10 @@ bench: deps ## guest instructions per fault and per eviction, baseline against o
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh
 
+.PHONY: ssd-demo
+ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
+	@scripts/ssd-demo.sh
+
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)
 	@rm -rf out target
