@@ -101,6 +101,10 @@ dnn: deps ## faults and traffic of DNN training steps on the software GPU, by po
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh
 
+.PHONY: ssd-demo
+ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
+	@scripts/ssd-demo.sh
+
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)
 	@rm -rf out target

@@ -37,11 +37,16 @@
 #define UVM_RUST_DISCARD_BATCH		0x1002
 #define UVM_RUST_ANNOUNCE		0x1003
 #define UVM_RUST_GET_PREFETCH_STATS	0x1004
+#define UVM_RUST_FLASH_ATTACH		0x1010
+#define UVM_RUST_FLASH_DETACH		0x1011
+#define UVM_RUST_FLASH_GET_STATS	0x1012
+#define UVM_RUST_FLASH_MOVE		0x1013
 
 /* Features, as bits of struct uvm_rust_version.features. */
 #define UVM_RUST_FEATURE_STATS		(1ULL << 0)
 #define UVM_RUST_FEATURE_DISCARD	(1ULL << 1)	/* UVM_RUST_DISCARD_BATCH, and UVM_DISCARD (80) */
 #define UVM_RUST_FEATURE_EXEC_ID	(1ULL << 2)	/* UVM_RUST_ANNOUNCE */
+#define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_* */
 
 /**
  * struct uvm_rust_version - what this driver offers
@@ -296,5 +301,138 @@ struct uvm_rust_prefetch_stats {
 };
 
 #define UVM_RUST_PREFETCH_STATS_SIZE_V1	176
+
+/* Flags of struct uvm_rust_flash_attach. */
+#define UVM_RUST_FLASH_FORCE		(1U << 0)	/* even if something seems to be on it; not if it is in use */
+#define UVM_RUST_FLASH_NO_CHECKSUMS	(1U << 1)	/* trust the device to give back what was written */
+
+/**
+ * struct uvm_rust_flash_attach - use a device as SSD tier (UVM_RUST_FLASH_ATTACH)
+ * @size:        in: sizeof of the caller's structure
+ * @flags:       in: UVM_RUST_FLASH_FORCE, UVM_RUST_FLASH_NO_CHECKSUMS
+ * @path:        in: address of the path of a block device or a file, NUL-terminated,
+ *               4096 bytes at most
+ * @host_bytes:  in: host memory for managed pages, of all processes, not 0: above it
+ *               pages are written to the device, those longest in host memory first
+ * @quota_bytes: in: what a process may have on the device; 0 for all of it
+ *
+ * Needs CAP_SYS_ADMIN, and the module parameter uvm_rust_flash=1. The device is opened
+ * exclusively and written to: what it held is lost. Its first 2 MiB are not used but for
+ * a mark that lets it be attached again without UVM_RUST_FLASH_FORCE.
+ *   EPERM       no CAP_SYS_ADMIN
+ *   EEXIST      a device is attached
+ *   EBUSY       it is mounted, or in use by something else
+ *   ENOTEMPTY   its first 128 KiB are not zeros, so something may be on it
+ *   ENOTBLK     neither a block device nor a regular file
+ *   ENOSPC      smaller than 8 MiB
+ *   EOPNOTSUPP  off by the module parameter, or no direct I/O, or no encryption (the
+ *               kernel lacks "xts(aes)")
+ *   and what opening, reading and writing it give
+ */
+struct uvm_rust_flash_attach {
+	__u32 size;
+	__u32 flags;
+	__u64 path;
+	__u64 host_bytes;
+	__u64 quota_bytes;
+};
+
+#define UVM_RUST_FLASH_ATTACH_SIZE_V1	32
+
+/**
+ * struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)
+ * @size:  in: sizeof of the caller's structure
+ * @flags: 0
+ *
+ * Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back
+ * to host memory, which takes as long as that takes, and then it is let go.
+ *   EPERM   no CAP_SYS_ADMIN
+ *   ENODEV  none is attached
+ *   EINTR   a fatal signal came: it stays attached, writes nothing, and may be
+ *           detached again
+ *   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above
+ */
+struct uvm_rust_flash_detach {
+	__u32 size;
+	__u32 flags;
+};
+
+#define UVM_RUST_FLASH_DETACH_SIZE_V1	8
+
+/**
+ * struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)
+ * @size:         in: sizeof of the caller's structure; out: of the driver's
+ * @flags:        0
+ * @attached:     out: 1 while a device is attached and written to, else 0
+ * @slots:        out: slots of 2 MiB of the device
+ * @free_slots:   out: those with no page
+ * @extents:      out: extents in use
+ * @pages:        out: pages of 4 KiB on the device
+ * @pages_mine:   out: those of this file descriptor
+ * @host_pages:   out: pages of host memory allocated to managed memory
+ * @host_peak:    out: the most they ever were since attaching
+ * @written:      out: bytes written to the device for pages that left host memory, also
+ *                those that turned out to be in use
+ * @spilled:      out: bytes that left host memory
+ * @fetched:      out: bytes that came back to host memory
+ * @relocated:    out: bytes copied inside the device to gather free space
+ * @dropped:      out: bytes that left host memory unwritten, being discarded
+ * @write_errors: out: writes that failed; their pages stayed in host memory
+ * @read_errors:  out: reads that failed, were short, or had a wrong checksum
+ * @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal
+ *                GPU fault
+ * @refused:      out: va_blocks that were not written for want of room or by the quota
+ *
+ * Counters begin with attaching and stay until the next one. Without a device all is 0.
+ */
+struct uvm_rust_flash_stats {
+	__u32 size;
+	__u32 flags;
+	__u32 attached;
+	__u32 slots;
+	__u32 free_slots;
+	__u32 extents;
+	__u64 pages;
+	__u64 pages_mine;
+	__u64 host_pages;
+	__u64 host_peak;
+	__u64 written;
+	__u64 spilled;
+	__u64 fetched;
+	__u64 relocated;
+	__u64 dropped;
+	__u64 write_errors;
+	__u64 read_errors;
+	__u64 lost_pages;
+	__u64 refused;
+};
+
+#define UVM_RUST_FLASH_STATS_SIZE_V1	128
+
+/* Flag of struct uvm_rust_flash_move_range: from the device to host memory. */
+#define UVM_RUST_FLASH_TO_HOST		(1U << 0)
+
+/**
+ * struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)
+ * @size:   in: sizeof of the caller's structure
+ * @flags:  in: 0, from host memory to the device, or UVM_RUST_FLASH_TO_HOST
+ * @base:   in: first byte, a multiple of the page size
+ * @length: in: bytes, a multiple of the page size, not 0
+ *
+ * G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host
+ * they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the
+ * device leaves no room, stay where they are. Returns when all is done.
+ *   ENXIO   not, as a whole, managed memory of this file descriptor
+ *   ENODEV  no device is attached
+ *   EINTR, ENOMEM, EIO
+ */
+struct uvm_rust_flash_move_range {
+	__u32 size;
+	__u32 flags;
+	__u64 base;
+	__u64 length;
+};
+
+#define UVM_RUST_FLASH_MOVE_SIZE_V1	24
 
 #endif /* UVM_RUST_IOCTL_H */

@@ -22,6 +22,7 @@
 #include "uvm_va_space_mm.h"
 
 #include "uvm_rust_compat.h"
+#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 
 static bool uvm_rust_discard = true;
@@ -61,6 +62,7 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 	if (block->uvm_rust)
 		uvm_rust_block_destroy(block->uvm_rust);
 	block->uvm_rust = NULL;
+	uvm_rust_flash_block_gone(block);
 }
 
 /* The block's state, made if need be with what is resident now taken as prepared. */
@@ -100,19 +102,24 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 {
 	__u32 at = (new_end + 1 - existing->start) / PAGE_SIZE;
 	uvm_va_block_t *upper_block;
+	struct uvm_rust_flash_block *upper_flash;
 	void *upper = NULL;
 	bool has_state;
 	NV_STATUS status;
 
+	status = uvm_rust_flash_before_split(existing, at, &upper_flash);
+	if (status != NV_OK)
+		return status;
 	uvm_mutex_lock(&existing->lock);
 	has_state = existing->uvm_rust != NULL;
 	if (has_state)
 		upper = uvm_rust_block_upper(existing->uvm_rust, at);
 	uvm_mutex_unlock(&existing->lock);
 	if (has_state && !upper)
-		return NV_ERR_NO_MEMORY;
-
-	status = uvm_va_block_split__c(existing, new_end, &upper_block, new_range);
+		status = NV_ERR_NO_MEMORY;
+	if (status == NV_OK)
+		status = uvm_va_block_split__c(existing, new_end, &upper_block, new_range);
+	uvm_rust_flash_after_split(existing, status == NV_OK ? upper_block : NULL, at, upper_flash);
 	if (status != NV_OK) {
 		if (upper)
 			uvm_rust_block_destroy(upper);
@@ -200,6 +207,7 @@ static NV_STATUS discard_block_locked(uvm_va_block_t *block, uvm_va_block_region
 			return status;
 	}
 	uvm_rust_block_commit(state);
+	uvm_rust_flash_discarded(block, &plan.done);
 	requeue_chunks(block);
 
 	if (!plan.ignored)

@@ -109,6 +109,7 @@ struct uvm_rust_discard {
 	_Bool mapped_2m;		/* in: some processor maps the block with one entry */
 	struct uvm_rust_mask resident;	/* in: on any processor */
 	struct uvm_rust_mask drop;	/* out: to unmap, and to take residency of, everywhere */
+	struct uvm_rust_mask done;	/* out: discarded when all is carried out */
 	__u32 discarded, ignored;	/* out: pages */
 };
 
@@ -143,6 +144,10 @@ void uvm_rust_block_truncate(void *block, __u32 at);
 #define UVM_RUST_PAGE_LAZY	1
 #define UVM_RUST_PAGE_EAGER	2
 __u32 uvm_rust_block_status(void *block, __u32 page);
+
+/* --- the SSD tier: called by C ---------------------------------------------- */
+
+#include "uvm_rust_flash_ffi.h"
 
 /* --- eviction queues: called by C -------------------------------------------- */
 

@@ -23,6 +23,7 @@
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
+#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
 
@@ -111,8 +112,11 @@ NV_STATUS uvm_perf_heuristics_init(void)
 
 	if (status == NV_OK)
 		status = uvm_rust_prefetch_init();
-	if (status != NV_OK || !uvm_rust_stats)
+	if (status != NV_OK)
 		return status;
+	uvm_rust_flash_init();
+	if (!uvm_rust_stats)
+		return NV_OK;
 	debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
 	debugfs_create_file("processes", 0400, debug_dir, NULL, &processes_fops);
 	return NV_OK;
@@ -122,6 +126,7 @@ void uvm_perf_heuristics_exit(void)
 {
 	debugfs_remove(debug_dir);
 	debug_dir = NULL;
+	uvm_rust_flash_exit();
 	uvm_rust_prefetch_exit();
 	uvm_perf_heuristics_exit__c();
 }

@@ -16,6 +16,7 @@
 #include "uvm_va_space.h"
 #include "uvm_va_block.h"
 #include "uvm_rust_compat.h"
+#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
@@ -90,8 +91,8 @@ static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
 	}
 }
 
-NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
+NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				     const uvm_page_mask_t *pages)
 {
 	/* Not block->mapped itself, which changes on the way. */
 	uvm_processor_mask_t *mapped = uvm_rust_processor_mask_alloc();
@@ -100,15 +101,24 @@ NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_
 	if (!mapped)
 		return NV_ERR_NO_MEMORY;
 	uvm_processor_mask_copy(mapped, &block->mapped);
-	status = uvm_va_block_unmap_mask(block, context, mapped, uvm_va_block_region_from_block(block), unmap);
+	status = uvm_va_block_unmap_mask(block, context, mapped, uvm_va_block_region_from_block(block), pages);
 	uvm_rust_processor_mask_free(mapped);
-	if (status != NV_OK)
-		return status;
-
-	uvm_page_mask_andnot(&block->maybe_mapped_pages, &block->maybe_mapped_pages, unmap);
-	drop_residency(block, drop);
-	return NV_OK;
+	if (status == NV_OK)
+		uvm_page_mask_andnot(&block->maybe_mapped_pages, &block->maybe_mapped_pages, pages);
+	return status;
 }
+
+NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
+{
+	NV_STATUS status = uvm_rust_block_unmap_pages(block, context, unmap);
+
+	if (status == NV_OK)
+		drop_residency(block, drop);
+	return status;
+}
+
+#include "uvm_rust_flash_block.h"
 
 NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t dest_id,
 			      uvm_va_block_region_t region, const uvm_page_mask_t *mask)
@@ -116,6 +126,11 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 	uvm_page_mask_t pages, stale;
 	NV_STATUS status;
 
+	if (static_branch_unlikely(&uvm_rust_flash_key)) {
+		status = flash_before_populate(block, context, region, mask);
+		if (status != NV_OK)
+			return status;
+	}
 	if (likely(!block->uvm_rust))
 		return NV_OK;
 	uvm_page_mask_init_from_region(&pages, region, mask);
@@ -296,6 +311,8 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 	uvm_processor_id_t dest_id = context->make_resident.dest_id;
 	uvm_page_mask_t pages;
 
+	if (static_branch_unlikely(&uvm_rust_flash_key))
+		uvm_rust_flash_note(block, UVM_ID_IS_CPU(dest_id));
 	if (likely(!block->uvm_rust))
 		return;
 	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(resident_on(block, dest_id)));

@@ -4,6 +4,7 @@
 
 pub(crate) mod discard;
 pub(crate) mod fault;
+pub(crate) mod flash;
 pub(crate) mod ioctl;
 pub(crate) mod prefetch;
 pub(crate) mod stats;

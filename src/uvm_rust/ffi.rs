@@ -35,6 +35,7 @@ mod discard;
 mod entry;
 mod evict;
 pub(crate) mod fault;
+mod flash;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;

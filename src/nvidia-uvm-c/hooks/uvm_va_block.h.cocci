@@ -1,8 +1,9 @@
-// A place for our state of a va_block. Zero in a new one; owned by
-// uvm_rust_discard.c and protected by the va_block's lock.
+// Places for our state of a va_block. Zero in a new one; owned by
+// uvm_rust_discard.c and uvm_rust_flash.c and protected by the va_block's lock.
 @@
 @@
 struct uvm_va_block_struct {
 + void *uvm_rust;
++ void *uvm_rust_flash;
 ...
 };

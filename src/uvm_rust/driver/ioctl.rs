@@ -6,6 +6,7 @@
 //! driver that is going away gets between.
 
 use super::discard::{self, status};
+use super::flash;
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -19,6 +20,9 @@ const FEATURE_DISCARD: u64 = 1 << 1;
 
 /// `UVM_RUST_FEATURE_EXEC_ID`.
 const FEATURE_EXEC_ID: u64 = 1 << 2;
+
+/// `UVM_RUST_FEATURE_FLASH`.
+const FEATURE_FLASH: u64 = 1 << 8;
 
 /// The kernel crate of Linux 6.12 has no name for it.
 pub(super) const EOPNOTSUPP: core::ffi::c_int = 95;
@@ -45,6 +49,22 @@ const _: () = {
         core::mem::size_of::<uapi::uvm_rust_prefetch_stats>()
             == uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1 as usize
     );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_attach>()
+            == uapi::UVM_RUST_FLASH_ATTACH_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_detach>()
+            == uapi::UVM_RUST_FLASH_DETACH_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_stats>()
+            == uapi::UVM_RUST_FLASH_STATS_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_move_range>()
+            == uapi::UVM_RUST_FLASH_MOVE_SIZE_V1 as usize
+    );
 };
 
 /// An ioctl that upstream does not know; `None` if it is not ours either.
@@ -55,6 +75,10 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
         uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
         uapi::UVM_RUST_ANNOUNCE => announce(file, arg),
         uapi::UVM_RUST_GET_PREFETCH_STATS => get_prefetch_stats(file, arg),
+        uapi::UVM_RUST_FLASH_ATTACH => flash::attach(arg),
+        uapi::UVM_RUST_FLASH_DETACH => flash::detach(arg),
+        uapi::UVM_RUST_FLASH_GET_STATS => flash::stats(file, arg),
+        uapi::UVM_RUST_FLASH_MOVE => flash::move_range(file, arg),
         _ => return None,
     })
 }
@@ -72,6 +96,9 @@ fn get_version(arg: usize) -> Result {
     }
     if seam::announce_enabled() {
         version.features |= FEATURE_EXEC_ID;
+    }
+    if seam::flash_enabled() {
+        version.features |= FEATURE_FLASH;
     }
     uaccess::write_sized(arg, version, size)
 }

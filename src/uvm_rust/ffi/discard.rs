@@ -54,7 +54,7 @@ unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut Block {
 /// # Safety
 ///
 /// `mask` is valid for reading.
-unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
+pub(super) unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
     // SAFETY: by this function's contract.
     PageMask::from_words(unsafe { *mask }.words)
 }
@@ -62,7 +62,7 @@ unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
 /// # Safety
 ///
 /// `out` is valid for writing.
-unsafe fn write(out: *mut uvm_rust_mask, mask: &PageMask) -> bool {
+pub(super) unsafe fn write(out: *mut uvm_rust_mask, mask: &PageMask) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
         *out = uvm_rust_mask {
@@ -73,7 +73,7 @@ unsafe fn write(out: *mut uvm_rust_mask, mask: &PageMask) -> bool {
 }
 
 /// Numbers of pages and of memories come from C as `u32` and are far below 2^16.
-fn short(n: u32) -> u16 {
+pub(super) fn short(n: u32) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
 
@@ -135,6 +135,9 @@ unsafe extern "C" fn uvm_rust_block_plan(
     let plan = block.state.plan(range, mode, discard.granule_shift, &facts);
     discard.drop = uvm_rust_mask {
         words: *plan.drop.words(),
+    };
+    discard.done = uvm_rust_mask {
+        words: *plan.discarded.words(),
     };
     discard.discarded = plan.discarded.count().into();
     discard.ignored = plan.ignored.count().into();

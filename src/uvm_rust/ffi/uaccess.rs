@@ -31,6 +31,14 @@ unsafe impl Sized32 for bindings::uvm_rust_discard_range {}
 unsafe impl Sized32 for bindings::uvm_rust_announce {}
 // SAFETY: as for the version.
 unsafe impl Sized32 for bindings::uvm_rust_prefetch_stats {}
+// SAFETY: as for `uvm_rust_version`, all four.
+unsafe impl Sized32 for bindings::uvm_rust_flash_attach {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_detach {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_stats {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_move_range {}
 
 /// Longest structure a caller may pass.
 const SIZE_MAX: usize = 4096;
@@ -78,7 +86,9 @@ pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
         reader.read_slice(chunk)?;
         if chunk.iter().any(|b| *b != 0) {
             let known = (size_of::<T>() as u32).to_ne_bytes();
-            UserSlice::new(arg, known.len()).writer().write_slice(&known)?;
+            UserSlice::new(arg, known.len())
+                .writer()
+                .write_slice(&known)?;
             return Err(E2BIG);
         }
     }

@@ -9,6 +9,7 @@
 pub mod discard;
 pub mod evict;
 pub mod fault;
+pub mod flash;
 pub mod mask;
 pub mod prefetch;
 pub mod stats;

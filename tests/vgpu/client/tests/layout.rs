@@ -88,6 +88,7 @@ fn uvm_rust_ioctl_h() -> Checked {
             driver::LAYOUTS,
             vgpu_client::announce::LAYOUTS,
             vgpu_client::discard::LAYOUTS,
+            vgpu_client::flash::LAYOUTS,
         ]
         .concat(),
         "",

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The SSD tier, the part that needs what is static in upstream's uvm_va_block.c; included
+ * by uvm_rust_va_block.h, which see.
+ *
+ * A page on flash is resident nowhere to upstream, which would hand it out zeroed. Here it
+ * is brought to host memory before upstream looks, so that what follows is an ordinary
+ * migration from the host: one place serves GPU faults, CPU faults, UVM_MIGRATE and
+ * prefetches.
+ */
+#include "uvm_rust_flash.h"
+
+/* Upstream's, defined below in uvm_va_block.c. */
+static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
+					  uvm_va_block_region_t populate_region,
+					  uvm_va_block_context_t *block_context, bool staged);
+static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
+
+static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, int *node)
+{
+	int nid;
+
+	for_each_possible_uvm_node(nid) {
+		uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, index);
+
+		if (chunk) {
+			*node = nid;
+			return uvm_cpu_chunk_get_cpu_page(block, chunk, index);
+		}
+	}
+	return NULL;
+}
+
+void uvm_rust_flash_release_pages(struct uvm_rust_flash_io *io)
+{
+	u32 i;
+
+	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
+		if (io->pages[i])
+			put_page(io->pages[i]);
+		io->pages[i] = NULL;
+	}
+}
+
+bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_rust_flash_io *io)
+{
+	uvm_page_index_t index;
+	int nid;
+
+	for_each_va_block_page_in_mask(index, mask, block) {
+		io->pages[index] = flash_host_page(block, index, &nid);
+		if (!io->pages[index]) {
+			uvm_rust_flash_release_pages(io);
+			return false;
+		}
+		get_page(io->pages[index]);
+	}
+	return true;
+}
+
+/* The pages of a read are here and hold what was written: host memory has them now. */
+static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
+{
+	uvm_page_index_t index;
+	int nid;
+
+	if (uvm_page_mask_empty(arrived))
+		return;
+	for_each_va_block_page_in_mask(index, arrived, block) {
+		if (!flash_host_page(block, index, &nid))
+			continue;
+		uvm_va_block_cpu_set_resident_page(block, nid, index);
+		block_mark_cpu_page_dirty(block, index, nid);
+	}
+	block_set_resident_processor(block, UVM_ID_CPU);
+	if (block->uvm_rust)
+		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(arrived));
+}
+
+/* What the host had for a page when the read began must be what it has now. */
+static void flash_check_pages(uvm_va_block_t *block, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
+{
+	uvm_page_index_t index;
+	int nid;
+
+	for_each_va_block_page_in_mask(index, good, block) {
+		if (flash_host_page(block, index, &nid) != io->pages[index])
+			uvm_page_mask_clear(good, index);
+	}
+}
+
+/* Host memory for those of @wanted that are on flash. */
+static NV_STATUS flash_populate(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				const uvm_page_mask_t *wanted, uvm_page_mask_t *pages)
+{
+	uvm_page_mask_t in_flight;
+	uvm_memcg_context_t memcg_context;
+	uvm_va_block_region_t region = uvm_va_block_region_from_block(block);
+	NV_STATUS status;
+
+	uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, pages);
+	uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &in_flight);
+	uvm_page_mask_and(pages, pages, wanted);
+	if (!uvm_page_mask_andnot(pages, pages, &in_flight))
+		return NV_OK;
+	region = uvm_va_block_region(find_first_bit(pages->bitmap, region.outer),
+				     find_last_bit(pages->bitmap, region.outer) + 1);
+	uvm_memcg_context_start(&memcg_context, context->mm);
+	status = block_populate_pages_cpu(block, pages, region, context, false);
+	uvm_memcg_context_end(&memcg_context);
+	return status;
+}
+
+/* As uvm_rust_flash_fetch(), with a buffer, for pages of which at least one is on flash. */
+static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_block *f,
+				   struct uvm_rust_flash_io *io)
+{
+	struct uvm_rust_flash_dev *dev = f->dev;
+	uvm_page_mask_t good, failed, arrived;
+	NV_STATUS status = NV_ERR_MORE_PROCESSING_REQUIRED;
+	bool held = uvm_rust_flash_hold_pages(block, (const uvm_page_mask_t *)&io->mask, io);
+
+	uvm_page_mask_zero(&good);
+	uvm_page_mask_zero(&failed);
+	if (held) {
+		/* The VA space's lock keeps the block, its state keeps the device. */
+		uvm_mutex_unlock(&block->lock);
+		uvm_rust_flash_read(dev, io, &good, &failed);
+		uvm_mutex_lock(&block->lock);
+		flash_check_pages(block, io, &good);
+	}
+	uvm_rust_flash_end_read(dev->table, f->state, io->op, uvm_rust_mask(&good), uvm_rust_mask(&failed),
+				uvm_rust_mask_out(&arrived));
+	flash_arrived(block, &arrived);
+	uvm_rust_flash_release_pages(io);
+	uvm_rust_flash_note(block, true);
+
+	atomic64_add((u64)uvm_page_mask_weight(&arrived) * PAGE_SIZE, &dev->fetched);
+	if (!uvm_page_mask_empty(&failed)) {
+		atomic64_add(uvm_page_mask_weight(&failed), &dev->lost_pages);
+		pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
+				   "it will get SIGBUS or a GPU fault\n",
+				   uvm_page_mask_weight(&failed), block->start, block->end + 1, current->tgid);
+	}
+	else if (uvm_page_mask_empty(&good)) {
+		status = NV_ERR_NO_MEMORY;
+	}
+	atomic_inc(&dev->progress);
+	wake_up_all(&dev->wait);
+	return status;
+}
+
+NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
+			       const uvm_page_mask_t *wanted)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	struct uvm_rust_flash_dev *dev;
+	struct uvm_rust_flash_io *io;
+	uvm_page_mask_t pages;
+	NV_STATUS status;
+	int seen;
+
+	if (!f || !f->state)
+		return NV_OK;
+	dev = f->dev;
+	status = flash_populate(block, context, wanted, &pages);
+	if (status != NV_OK)
+		return status;
+	/* Also where all that is wanted is under way, or lost: Rust says which. */
+	io = uvm_rust_flash_io_alloc(false);
+	if (!io)
+		return NV_ERR_NO_MEMORY;
+	seen = atomic_read(&dev->progress);
+	switch (uvm_rust_flash_begin_read(dev->table, f->state, uvm_rust_mask(wanted), &io->op, &io->mask,
+					  &io->pieces)) {
+	case UVM_RUST_FLASH_NOTHING:
+		status = NV_OK;
+		break;
+	case UVM_RUST_FLASH_BEGUN:
+		status = flash_fetch_begun(block, f, io);
+		break;
+	case UVM_RUST_FLASH_BUSY:
+		kref_get(&dev->ref);
+		uvm_mutex_unlock(&block->lock);
+		wait_event_timeout(dev->wait, atomic_read(&dev->progress) != seen, HZ);
+		uvm_mutex_lock(&block->lock);
+		uvm_rust_flash_put(dev);
+		status = NV_ERR_MORE_PROCESSING_REQUIRED;
+		break;
+	case UVM_RUST_FLASH_IS_LOST:
+		status = NV_ERR_INVALID_OPERATION;
+		break;
+	default:
+		status = NV_ERR_NO_MEMORY;
+	}
+	uvm_rust_flash_io_free(io);
+	return status;
+}
+
+/* From the hook in block_populate_pages(), which both ways to make pages resident pass. */
+static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_context_t *context,
+				       uvm_va_block_region_t region, const uvm_page_mask_t *mask)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	bool evicting = context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION;
+	uvm_page_mask_t wanted, set;
+
+	if (uvm_va_block_is_hmm(block))
+		return NV_OK;
+	/* An eviction cannot be called again, and takes only what is on a GPU. */
+	if (!evicting && uvm_rust_flash_must_wait()) {
+		uvm_mutex_unlock(&block->lock);
+		uvm_rust_flash_wait_room();
+		uvm_mutex_lock(&block->lock);
+		return NV_ERR_MORE_PROCESSING_REQUIRED;
+	}
+	if (!f || !f->state)
+		return NV_OK;
+	uvm_page_mask_init_from_region(&wanted, region, mask);
+	uvm_rust_flash_touched(f->state, uvm_rust_mask(&wanted));
+	if (evicting)
+		return NV_OK;
+	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &set) &&
+	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &set))
+		return NV_OK;
+	return uvm_rust_flash_fetch(block, context, &wanted);
+}
+
+/* --- leaving host memory --------------------------------------------------------------- */
+
+/* The host memory of @chunk_region may go: nothing of it is resident, or about to be. */
+static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region, const uvm_page_mask_t *in_flight)
+{
+	return uvm_page_mask_region_empty(&block->cpu.resident, region) &&
+	       uvm_page_mask_region_empty(in_flight, region);
+}
+
+void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+{
+	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
+	uvm_page_mask_t in_flight;
+	uvm_page_index_t index;
+	int nid;
+
+	drop_residency(block, pages);
+	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &in_flight))
+		uvm_page_mask_zero(&in_flight);
+	index = find_first_bit(block->cpu.allocated.bitmap, whole.outer);
+	while (index < whole.outer) {
+		struct page *page = flash_host_page(block, index, &nid);
+		uvm_va_block_region_t region = uvm_va_block_region_for_page(index);
+
+		if (page) {
+			uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, index);
+
+			region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
+			if (flash_is_unused(block, region, &in_flight))
+				uvm_va_block_remove_cpu_chunks(block, region);
+		}
+		index = find_next_bit(block->cpu.allocated.bitmap, whole.outer, region.outer);
+	}
+}

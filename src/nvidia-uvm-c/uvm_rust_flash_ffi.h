@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The SSD tier's part of the boundary between C and Rust; see uvm_rust_ffi.h for
+ * what holds of all of it. The functions are those of policy/flash.rs, which says
+ * what they mean and in which order they come.
+ *
+ * A table has a mutex of its own, taken inside each call that has @table and inside
+ * all other locks; such a call may sleep. A block's state is protected by the lock
+ * of its va_block, which the caller of all that have @block holds.
+ */
+#ifndef UVM_RUST_FLASH_FFI_H
+#define UVM_RUST_FLASH_FFI_H
+
+#include <linux/types.h>
+
+/* The slots of a device. Returns NULL if there is no memory. */
+void *uvm_rust_flash_create(__u32 slots, _Bool checksums, __u64 quota_pages);
+/* All blocks, reads, writes and moves of it have ended. */
+void uvm_rust_flash_destroy(void *table);
+
+struct uvm_rust_flash_usage {
+	__u64 pages;
+	__u32 slots;
+	__u32 free_slots;
+	__u32 extents;
+	__u32 reserved;
+};
+void uvm_rust_flash_usage(void *table, struct uvm_rust_flash_usage *usage);
+
+/* Pages that the tenant @key holds. */
+__u64 uvm_rust_flash_held(void *table, __u64 key);
+
+/* Neighbouring pages of a va_block that are neighbours on the device. */
+struct uvm_rust_flash_piece {
+	__u64 stamp;
+	__u32 slot;
+	__u16 offset;
+	__u16 first;
+	__u16 pages;
+	__u16 reserved[3];
+};
+
+/* The most pieces of one va_block: 256 runs of pages, and a slot that ends in one. */
+#define UVM_RUST_FLASH_PIECES	260
+
+struct uvm_rust_flash_pieces {
+	__u32 count;
+	__u32 reserved;
+	struct uvm_rust_flash_piece piece[UVM_RUST_FLASH_PIECES];
+};
+
+/* Checksums of the pages of @piece. False if they are not kept. */
+_Bool uvm_rust_flash_sums(void *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
+void uvm_rust_flash_set_sums(void *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
+
+/* A va_block of @pages pages. Returns NULL if there is no memory. */
+void *uvm_rust_flash_block_create(__u32 pages);
+void uvm_rust_flash_block_destroy(void *table, void *block);
+
+/* Sets of pages of a block. */
+#define UVM_RUST_FLASH_ON_FLASH		0
+#define UVM_RUST_FLASH_IN_FLIGHT	1
+#define UVM_RUST_FLASH_LOST		2
+#define UVM_RUST_FLASH_SPILLING		3
+
+/* Fills @out; returns whether it names a page. */
+_Bool uvm_rust_flash_pages(void *block, __u32 set, struct uvm_rust_mask *out);
+
+/* Whether nothing is known of it, so that it may be destroyed and made anew. */
+_Bool uvm_rust_flash_idle(void *block);
+
+void uvm_rust_flash_touched(void *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_forget(void *table, void *block, const struct uvm_rust_mask *pages);
+
+/*
+ * Before a split, while the VA space's lock is held in write mode, and after it: moves
+ * the state of the pages from @at on to @upper, which was just created. Without memory
+ * the first returns false, and nothing has changed.
+ */
+_Bool uvm_rust_flash_block_cut(void *table, void *block, __u32 at);
+void uvm_rust_flash_block_split(void *table, void *block, __u32 at, void *upper);
+
+/* How a spill or a read begins. */
+#define UVM_RUST_FLASH_BEGUN	0
+#define UVM_RUST_FLASH_NOTHING	1	/* no such page */
+#define UVM_RUST_FLASH_BUSY	2	/* ask again when what is under way has ended */
+#define UVM_RUST_FLASH_FULL	3	/* the device is, or has too many extents */
+#define UVM_RUST_FLASH_QUOTA	4
+#define UVM_RUST_FLASH_NO_MEMORY	5
+#define UVM_RUST_FLASH_IS_LOST	6
+
+/* @tenant: a key. BEGUN fills @op, @pages and @pieces. */
+__u32 uvm_rust_flash_begin_spill(void *table, void *block, __u64 tenant, const struct uvm_rust_mask *wanted,
+				 void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
+/* @block: NULL if it died. Fills @moved. */
+void uvm_rust_flash_end_spill(void *table, void *block, void *op, const struct uvm_rust_mask *written,
+			      struct uvm_rust_mask *moved);
+
+__u32 uvm_rust_flash_begin_read(void *table, void *block, const struct uvm_rust_mask *wanted,
+				void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
+/* Fills @arrived. */
+void uvm_rust_flash_end_read(void *table, void *block, void *op, const struct uvm_rust_mask *good,
+			     const struct uvm_rust_mask *failed, struct uvm_rust_mask *arrived);
+
+struct uvm_rust_flash_move {
+	__u32 from_slot, to_slot;
+	__u16 from_offset, to_offset;
+	__u16 pages;
+	__u16 reserved;
+};
+
+/* The next copy that gathers dead space, if @reserve slots or fewer are free; NULL if there is none. */
+void *uvm_rust_flash_begin_move(void *table, __u32 reserve, struct uvm_rust_flash_move *move);
+/* Returns how many pages are at the new place. */
+__u32 uvm_rust_flash_end_move(void *table, void *op, _Bool copied);
+
+/* --- called by Rust ------------------------------------------------------------ */
+
+struct uvm_seam_space;
+struct uvm_rust_flash_attach;
+struct uvm_rust_flash_stats;
+
+/* Whether there is an SSD tier (module parameter uvm_rust_flash). */
+_Bool uvm_seam_flash_enabled(void);
+
+/*
+ * What the ioctls of these names do, once their structures are found valid; they
+ * return 0 or -errno. Attaching and detaching ask for CAP_SYS_ADMIN.
+ */
+int uvm_seam_flash_attach(const struct uvm_rust_flash_attach *attach);
+int uvm_seam_flash_detach(void);
+int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, _Bool to_host);
+/* @space: NULL for none. Fills all but size and flags. */
+void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_stats *stats);
+
+#endif

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The SSD tier's device: a block device or a file, opened exclusively, written to
+ * around the page cache, and encrypted.
+ *
+ * Each page is encrypted on its own with AES-256-XTS. Its tweak is the stamp that it got
+ * when it was written, which no other write ever gets, so equal pages look different and
+ * an old page does not decrypt in the place of a new one. The key is made when the device
+ * is attached and is nowhere but in memory. XTS does not notice a change; a checksum of
+ * the ciphertext and the stamp, kept in memory, does.
+ */
+#include <crypto/skcipher.h>
+#include <linux/bvec.h>
+#include <linux/crc32c.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/random.h>
+#include <linux/scatterlist.h>
+#include <linux/uio.h>
+
+#include "uvm_common.h"
+#include "uvm_va_block.h"
+#include "uvm_rust_flash.h"
+
+/* In front of the first slot. */
+#define RESERVED_SIZE	FLASH_SLOT_SIZE
+/* What must be empty, or begin with our mark. */
+#define PROBE_PAGES	32u
+
+static const char mark[] = "uvm-rust flash 1: what follows is encrypted with a key that is gone\n";
+
+/* --- raw I/O ------------------------------------------------------------------------ */
+
+static loff_t position(u32 slot, u16 offset)
+{
+	return RESERVED_SIZE + (loff_t)slot * FLASH_SLOT_SIZE + (loff_t)offset * PAGE_SIZE;
+}
+
+/* Whole pages, or an error. The array is used up. */
+static int transfer(struct file *file, bool write, struct bio_vec *bvec, u32 pages, loff_t pos)
+{
+	size_t length = (size_t)pages * PAGE_SIZE;
+	struct iov_iter iter;
+	struct kiocb kiocb;
+	ssize_t ret;
+
+	init_sync_kiocb(&kiocb, file);
+	kiocb.ki_pos = pos;
+	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, pages, length);
+	if (write) {
+		kiocb_start_write(&kiocb);
+		ret = vfs_iocb_iter_write(file, &kiocb, &iter);
+		kiocb_end_write(&kiocb);
+	}
+	else {
+		ret = vfs_iocb_iter_read(file, &kiocb, &iter);
+	}
+	if (ret < 0)
+		return ret;
+	return (size_t)ret == length ? 0 : -EIO;
+}
+
+/* --- buffers -------------------------------------------------------------------------- */
+
+void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io)
+{
+	u32 i;
+
+	if (!io)
+		return;
+	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
+		if (io->bounce[i])
+			__free_page(io->bounce[i]);
+	}
+	kvfree(io);
+}
+
+struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce)
+{
+	struct uvm_rust_flash_io *io = kvzalloc(sizeof(*io), GFP_KERNEL);
+	u32 i;
+
+	for (i = 0; io && bounce && i < FLASH_SLOT_PAGES; i++) {
+		io->bounce[i] = alloc_page(GFP_KERNEL);
+		if (!io->bounce[i]) {
+			uvm_rust_flash_io_free(io);
+			return NULL;
+		}
+	}
+	return io;
+}
+
+/* --- encryption ------------------------------------------------------------------------ */
+
+static int crypt_page(struct skcipher_request *req, bool encrypt, struct page *from, struct page *to, u64 stamp)
+{
+	struct scatterlist src, dst;
+	__le64 tweak[2] = { cpu_to_le64(stamp), 0 };
+
+	sg_init_table(&src, 1);
+	sg_set_page(&src, from, PAGE_SIZE, 0);
+	sg_init_table(&dst, 1);
+	sg_set_page(&dst, to, PAGE_SIZE, 0);
+	skcipher_request_set_crypt(req, &src, &dst, PAGE_SIZE, tweak);
+	return encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req);
+}
+
+static u32 page_sum(struct page *page, u64 stamp)
+{
+	void *data = kmap_local_page(page);
+	u32 sum = crc32c(crc32c(~0u, &stamp, sizeof(stamp)), data, PAGE_SIZE);
+
+	kunmap_local(data);
+	return sum;
+}
+
+static struct skcipher_request *crypt_begin(struct uvm_rust_flash_dev *dev)
+{
+	struct skcipher_request *req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
+
+	if (req)
+		skcipher_request_set_callback(req, 0, NULL, NULL);
+	return req;
+}
+
+static int make_key(struct uvm_rust_flash_dev *dev)
+{
+	u8 key[64];
+	int ret;
+
+	/* Without CRYPTO_ALG_ASYNC set: one that is done when it returns. */
+	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ASYNC);
+	if (IS_ERR(dev->tfm)) {
+		ret = PTR_ERR(dev->tfm);
+		dev->tfm = NULL;
+		return ret == -ENOENT ? -EOPNOTSUPP : ret;
+	}
+	get_random_bytes(key, sizeof(key));
+	ret = crypto_skcipher_setkey(dev->tfm, key, sizeof(key));
+	memzero_explicit(key, sizeof(key));
+	return ret;
+}
+
+/* --- pages of a va_block ------------------------------------------------------------------ */
+
+static bool read_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+		       const struct uvm_rust_flash_piece *piece, int *error)
+{
+	u32 k;
+
+	for (k = 0; k < piece->pages; k++)
+		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
+	*error = transfer(dev->file, false, io->bvec, piece->pages, position(piece->slot, piece->offset));
+	return *error == 0;
+}
+
+/* Whether it is worth asking again for what gave @error. */
+static bool is_passing(int error)
+{
+	return error == -ENOMEM || error == -EINTR || error == -EAGAIN || error == -ERESTARTSYS;
+}
+
+static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+		       struct skcipher_request *req, const struct uvm_rust_flash_piece *piece,
+		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
+{
+	bool checked = uvm_rust_flash_sums(dev->table, piece, io->sums);
+	u32 k;
+
+	for (k = 0; k < piece->pages; k++) {
+		struct page *page = io->pages[piece->first + k];
+		u64 stamp = piece->stamp + k;
+
+		if (checked && page_sum(page, stamp) != io->sums[k]) {
+			atomic64_inc(&dev->read_errors);
+			uvm_page_mask_set(failed, piece->first + k);
+		}
+		else if (crypt_page(req, false, page, page, stamp) == 0) {
+			uvm_page_mask_set(good, piece->first + k);
+		}
+	}
+}
+
+void uvm_rust_flash_read(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
+{
+	struct skcipher_request *req = crypt_begin(dev);
+	u32 i, k;
+	int error;
+
+	uvm_page_mask_zero(good);
+	uvm_page_mask_zero(failed);
+	if (!req)
+		return;
+	for (i = 0; i < io->pieces.count; i++) {
+		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
+
+		if (read_pages(dev, io, piece, &error)) {
+			open_pages(dev, io, req, piece, good, failed);
+			continue;
+		}
+		atomic64_inc(&dev->read_errors);
+		/* One bad sector is not to cost 2 MiB: page by page, then. */
+		for (k = 0; k < piece->pages; k++) {
+			struct uvm_rust_flash_piece one = *piece;
+
+			one.first += k;
+			one.offset += k;
+			one.stamp += k;
+			one.pages = 1;
+			if (read_pages(dev, io, &one, &error))
+				open_pages(dev, io, req, &one, good, failed);
+			else if (!is_passing(error))
+				uvm_page_mask_set(failed, one.first);
+		}
+	}
+	skcipher_request_free(req);
+}
+
+static bool seal_pages(struct uvm_rust_flash_io *io, struct skcipher_request *req,
+		       const struct uvm_rust_flash_piece *piece)
+{
+	u32 k;
+
+	for (k = 0; k < piece->pages; k++) {
+		u32 page = piece->first + k;
+
+		if (crypt_page(req, true, io->pages[page], io->bounce[page], piece->stamp + k))
+			return false;
+		io->sums[k] = page_sum(io->bounce[page], piece->stamp + k);
+		bvec_set_page(&io->bvec[k], io->bounce[page], PAGE_SIZE, 0);
+		cond_resched();
+	}
+	return true;
+}
+
+void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
+{
+	struct skcipher_request *req = crypt_begin(dev);
+	u32 i;
+
+	uvm_page_mask_zero(good);
+	for (i = 0; req && i < io->pieces.count; i++) {
+		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
+
+		if (!seal_pages(io, req, piece))
+			continue;
+		if (transfer(dev->file, true, io->bvec, piece->pages, position(piece->slot, piece->offset))) {
+			if (atomic64_inc_return(&dev->write_errors) == 1)
+				pr_warn("nvidia-uvm: flash: a write failed; the pages stay in host memory\n");
+			continue;
+		}
+		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
+		uvm_page_mask_region_fill(good, uvm_va_block_region(piece->first, piece->first + piece->pages));
+		atomic64_add((u64)piece->pages * PAGE_SIZE, &dev->written);
+	}
+	if (req)
+		skcipher_request_free(req);
+}
+
+bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+			 const struct uvm_rust_flash_move *move)
+{
+	u32 pass, k;
+
+	for (pass = 0; pass < 2; pass++) {
+		loff_t pos = pass ? position(move->to_slot, move->to_offset) :
+				    position(move->from_slot, move->from_offset);
+
+		for (k = 0; k < move->pages; k++)
+			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
+		if (transfer(dev->file, pass, io->bvec, move->pages, pos)) {
+			atomic64_inc(pass ? &dev->write_errors : &dev->read_errors);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* 0 if the device begins with zeros or our mark; then, and by force, puts the mark there. */
+static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
+{
+	u32 k;
+	int ret;
+
+	for (k = 0; k < PROBE_PAGES; k++)
+		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
+	ret = transfer(file, false, io->bvec, PROBE_PAGES, 0);
+	if (ret)
+		return ret;
+	for (k = 0; !force && k < PROBE_PAGES; k++) {
+		char *data = kmap_local_page(io->bounce[k]);
+		bool ours = k == 0 && !memcmp(data, mark, sizeof(mark));
+
+		if (!ours && memchr_inv(data, 0, PAGE_SIZE))
+			ret = -ENOTEMPTY;
+		kunmap_local(data);
+		if (ret)
+			return ret;
+	}
+	clear_highpage(io->bounce[0]);
+	memcpy_to_page(io->bounce[0], 0, mark, sizeof(mark));
+	bvec_set_page(&io->bvec[0], io->bounce[0], PAGE_SIZE, 0);
+	return transfer(file, true, io->bvec, 1, 0);
+}
+
+static int open_device(struct uvm_rust_flash_dev *dev, const char *path, bool force)
+{
+	struct uvm_rust_flash_io *io;
+	struct inode *inode;
+	struct file *file;
+	int ret = -ENOMEM;
+
+	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
+	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
+	if (IS_ERR(file))
+		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
+	dev->file = file;
+	inode = file_inode(file);
+	if (!S_ISBLK(inode->i_mode) && !S_ISREG(inode->i_mode))
+		return -ENOTBLK;
+	if (i_size_read(file->f_mapping->host) < RESERVED_SIZE + 3 * (loff_t)FLASH_SLOT_SIZE)
+		return -ENOSPC;
+	io = uvm_rust_flash_io_alloc(true);
+	if (io)
+		ret = probe(file, io, force);
+	uvm_rust_flash_io_free(io);
+	return ret;
+}
+
+void uvm_rust_flash_close(struct uvm_rust_flash_dev *dev)
+{
+	if (dev->file)
+		filp_close(dev->file, NULL);
+	dev->file = NULL;
+}
+
+static void release_dev(struct kref *ref)
+{
+	struct uvm_rust_flash_dev *dev = container_of(ref, struct uvm_rust_flash_dev, ref);
+
+	if (dev->table)
+		uvm_rust_flash_destroy(dev->table);
+	if (dev->tfm)
+		crypto_free_skcipher(dev->tfm);
+	uvm_rust_flash_close(dev);
+	kfree(dev);
+}
+
+void uvm_rust_flash_put(struct uvm_rust_flash_dev *dev)
+{
+	kref_put(&dev->ref, release_dev);
+}
+
+struct uvm_rust_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota)
+{
+	struct uvm_rust_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	u64 slots;
+	int ret;
+
+	if (!dev)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&dev->ref);
+	init_waitqueue_head(&dev->wait);
+	dev->checksums = checksums;
+	ret = make_key(dev);
+	if (ret == 0)
+		ret = open_device(dev, path, force);
+	if (ret == 0) {
+		slots = (i_size_read(dev->file->f_mapping->host) - RESERVED_SIZE) / FLASH_SLOT_SIZE;
+		dev->table = uvm_rust_flash_create(min_t(u64, slots, U32_MAX - 1), checksums,
+						   quota ? quota / PAGE_SIZE : U64_MAX);
+		if (!dev->table)
+			ret = -ENOMEM;
+	}
+	if (ret) {
+		uvm_rust_flash_put(dev);
+		return ERR_PTR(ret);
+	}
+	return dev;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The SSD tier in the driver: the table of a device, and its ioctls.
+//!
+//! C does the I/O, and carries out on va_blocks what `policy/flash.rs` decides
+//! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
+
+use crate::ffi::bindings as uapi;
+use crate::ffi::{seam, uaccess};
+use crate::policy::flash::{Config, Table};
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Mutex};
+
+/// The table of an attached device. Its mutex is taken inside all other locks, and
+/// nothing but allocations sleeps under it.
+#[pin_data]
+pub(crate) struct Flash {
+    #[pin]
+    pub(crate) table: Mutex<Table>,
+}
+
+impl Flash {
+    /// An empty device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(config: Config) -> Result<Pin<KBox<Self>>> {
+        let table = Table::new(config).map_err(|_| ENOMEM)?;
+        KBox::pin_init(
+            pin_init!(Self {
+                table <- new_mutex!(table),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+/// Who may attach and detach is C's to check: it asks for `CAP_SYS_ADMIN`.
+fn checked(result: i32) -> Result {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Error::from_errno(result))
+    }
+}
+
+fn enabled() -> Result {
+    if seam::flash_enabled() {
+        Ok(())
+    } else {
+        Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP))
+    }
+}
+
+/// `UVM_RUST_FLASH_ATTACH`.
+pub(crate) fn attach(arg: usize) -> Result {
+    let (attach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_attach>(
+        arg,
+        uapi::UVM_RUST_FLASH_ATTACH_SIZE_V1,
+    )?;
+    let known = uapi::UVM_RUST_FLASH_FORCE | uapi::UVM_RUST_FLASH_NO_CHECKSUMS;
+    if attach.flags & !known != 0 || attach.host_bytes == 0 {
+        return Err(EINVAL);
+    }
+    enabled()?;
+    checked(seam::flash_attach(&attach))
+}
+
+/// `UVM_RUST_FLASH_DETACH`.
+pub(crate) fn detach(arg: usize) -> Result {
+    let (detach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_detach>(
+        arg,
+        uapi::UVM_RUST_FLASH_DETACH_SIZE_V1,
+    )?;
+    if detach.flags != 0 {
+        return Err(EINVAL);
+    }
+    enabled()?;
+    checked(seam::flash_detach())
+}
+
+/// `UVM_RUST_FLASH_GET_STATS`.
+pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
+    let (mut stats, size) =
+        uaccess::read_sized::<uapi::uvm_rust_flash_stats>(arg, uapi::UVM_RUST_FLASH_STATS_SIZE_V1)?;
+    if stats.flags != 0 {
+        return Err(EINVAL);
+    }
+    enabled()?;
+    let space = file.space();
+    seam::flash_stats(space.as_ref(), &mut stats);
+    uaccess::write_sized(arg, stats, size)
+}
+
+/// `UVM_RUST_FLASH_MOVE`.
+pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
+    let (range, _) = uaccess::read_sized::<uapi::uvm_rust_flash_move_range>(
+        arg,
+        uapi::UVM_RUST_FLASH_MOVE_SIZE_V1,
+    )?;
+    let page = kernel::page::PAGE_SIZE as u64;
+    let end = range.base.checked_add(range.length).ok_or(EINVAL)?;
+    let aligned = range.base % page == 0 && range.length % page == 0;
+    if !aligned || end == range.base || range.flags & !uapi::UVM_RUST_FLASH_TO_HOST != 0 {
+        return Err(EINVAL);
+    }
+    enabled()?;
+    let space = file.space().ok_or(EPERM)?;
+    let to_host = range.flags & uapi::UVM_RUST_FLASH_TO_HOST != 0;
+    checked(space.flash_move(range.base, range.length, to_host))
+}

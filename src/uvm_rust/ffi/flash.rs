@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What C calls about the SSD tier.
+//!
+//! A block's state is used by one thread at a time, as its va_block's lock is held
+//! (I-lock); the table has a mutex inside.
+
+// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::bindings::{
+    self, uvm_rust_flash_move, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask,
+};
+use super::discard::{read, short, write};
+use crate::driver::flash::Flash;
+use crate::policy::flash::{BlockPages, Config, Error, Move, Piece, Place, Read, ReadError, Spill};
+use crate::policy::mask::PageMask;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use kernel::prelude::*;
+use kernel::types::ForeignOwnable;
+
+super::check_exports!(
+    uvm_rust_flash_create,
+    uvm_rust_flash_destroy,
+    uvm_rust_flash_usage,
+    uvm_rust_flash_held,
+    uvm_rust_flash_sums,
+    uvm_rust_flash_set_sums,
+    uvm_rust_flash_block_create,
+    uvm_rust_flash_block_destroy,
+    uvm_rust_flash_pages,
+    uvm_rust_flash_idle,
+    uvm_rust_flash_touched,
+    uvm_rust_flash_forget,
+    uvm_rust_flash_block_cut,
+    uvm_rust_flash_block_split,
+    uvm_rust_flash_begin_spill,
+    uvm_rust_flash_end_spill,
+    uvm_rust_flash_begin_read,
+    uvm_rust_flash_end_read,
+    uvm_rust_flash_begin_move,
+    uvm_rust_flash_end_move,
+);
+
+/// # Safety
+///
+/// `table` came from [`uvm_rust_flash_create`] and is not destroyed during `'a`.
+unsafe fn flash<'a>(table: *mut c_void) -> &'a Flash {
+    // SAFETY: by this function's contract it points to a live, boxed `Flash`, to which
+    // only shared references are made.
+    unsafe { &*table.cast::<Flash>() }
+}
+
+/// # Safety
+///
+/// `block` came from [`uvm_rust_flash_block_create`] or [`uvm_rust_flash_block_split`],
+/// is not destroyed during `'a`, and the va_block's lock is held for `'a`; one such
+/// reference exists at a time.
+unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut BlockPages {
+    // SAFETY: by this function's contract it points to a live, boxed `BlockPages` that
+    // nobody else uses.
+    unsafe { &mut *block.cast::<BlockPages>() }
+}
+
+/// Takes back what an operation began with.
+///
+/// # Safety
+///
+/// `op` came from [`boxed`] with this type and is not used again.
+unsafe fn unboxed<T: 'static>(op: *mut c_void) -> KBox<T> {
+    // SAFETY: by this function's contract.
+    unsafe { <KBox<T> as ForeignOwnable>::from_foreign(op) }
+}
+
+fn boxed<T: 'static>(value: KBox<T>) -> *mut c_void {
+    value.into_foreign().cast_mut()
+}
+
+fn place(piece: &uvm_rust_flash_piece, k: u16) -> Place {
+    Place {
+        slot: piece.slot,
+        offset: piece.offset.saturating_add(k),
+    }
+}
+
+/// # Safety
+///
+/// `out` is valid for writing.
+unsafe fn write_pieces(out: *mut uvm_rust_flash_pieces, pieces: &[Piece]) -> bool {
+    // SAFETY: by this function's contract. Any bytes make a valid one.
+    let out = unsafe { &mut *out };
+    out.count = 0;
+    if pieces.len() > out.piece.len() {
+        return false;
+    }
+    for (to, from) in out.piece.iter_mut().zip(pieces) {
+        *to = uvm_rust_flash_piece {
+            stamp: from.stamp,
+            slot: from.place.slot,
+            offset: from.place.offset,
+            first: from.pages.first(),
+            pages: from.pages.pages(),
+            reserved: [0; 3],
+        };
+        out.count += 1;
+    }
+    true
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_create(slots: u32, checksums: bool, quota: u64) -> *mut c_void {
+    let config = Config {
+        slots,
+        checksums,
+        quota,
+    };
+    match Flash::new(config) {
+        Ok(flash) => flash.into_foreign().cast_mut(),
+        Err(_) => null_mut(),
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_destroy(table: *mut c_void) {
+    // SAFETY: I-own: `table` came from `into_foreign` and this is its one destroy.
+    drop(unsafe { <Pin<KBox<Flash>> as ForeignOwnable>::from_foreign(table) });
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_usage(
+    table: *mut c_void,
+    out: *mut bindings::uvm_rust_flash_usage,
+) {
+    // SAFETY: I-own for `table`.
+    let usage = unsafe { flash(table) }.table.lock().usage();
+    // SAFETY: I-call for `out`.
+    unsafe {
+        *out = bindings::uvm_rust_flash_usage {
+            pages: usage.pages,
+            slots: usage.slots,
+            free_slots: usage.free_slots,
+            extents: usage.extents,
+            reserved: 0,
+        }
+    };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_held(table: *mut c_void, key: u64) -> u64 {
+    // SAFETY: I-own.
+    unsafe { flash(table) }.table.lock().held(key)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_sums(
+    table: *mut c_void,
+    piece: *const uvm_rust_flash_piece,
+    sums: *mut u32,
+) -> bool {
+    // SAFETY: I-own for `table`; I-call for `piece`.
+    let (flash, piece) = unsafe { (flash(table), &*piece) };
+    let table = flash.table.lock();
+    for k in 0..piece.pages {
+        let Some(sum) = table.sum(place(piece, k)) else {
+            return false;
+        };
+        // SAFETY: I-call: `sums` has room for the pages of `piece`.
+        unsafe { *sums.add(usize::from(k)) = sum };
+    }
+    true
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_set_sums(
+    table: *mut c_void,
+    piece: *const uvm_rust_flash_piece,
+    sums: *const u32,
+) {
+    // SAFETY: I-own for `table`; I-call for `piece`.
+    let (flash, piece) = unsafe { (flash(table), &*piece) };
+    let mut table = flash.table.lock();
+    for k in 0..piece.pages {
+        // SAFETY: I-call: `sums` has one for each page of `piece`.
+        table.set_sum(place(piece, k), unsafe { *sums.add(usize::from(k)) });
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_create(pages: u32) -> *mut c_void {
+    KBox::new(BlockPages::new(short(pages)), GFP_KERNEL).map_or(null_mut(), boxed)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_destroy(table: *mut c_void, block: *mut c_void) {
+    // SAFETY: I-own for both; `block` came from `boxed` and this is its one destroy.
+    let (flash, mut block) = unsafe { (flash(table), unboxed::<BlockPages>(block)) };
+    block.release(&mut flash.table.lock());
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_pages(
+    block: *mut c_void,
+    set: u32,
+    out: *mut uvm_rust_mask,
+) -> bool {
+    // SAFETY: I-own and I-lock.
+    let block = unsafe { borrow(block) };
+    let pages = match set {
+        bindings::UVM_RUST_FLASH_ON_FLASH => block.on_flash(),
+        bindings::UVM_RUST_FLASH_IN_FLIGHT => block.in_flight(),
+        bindings::UVM_RUST_FLASH_LOST => block.lost(),
+        bindings::UVM_RUST_FLASH_SPILLING => block.spilling(),
+        _ => PageMask::EMPTY,
+    };
+    // SAFETY: I-call.
+    unsafe { write(out, &pages) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_idle(block: *mut c_void) -> bool {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(block) }.is_idle()
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_touched(block: *mut c_void, pages: *const uvm_rust_mask) {
+    // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
+    unsafe { borrow(block).touched(&read(pages)) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_forget(
+    table: *mut c_void,
+    block: *mut c_void,
+    pages: *const uvm_rust_mask,
+) {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
+    let (flash, block, pages) = unsafe { (flash(table), borrow(block), read(pages)) };
+    block.forget(&mut flash.table.lock(), &pages);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_cut(
+    table: *mut c_void,
+    block: *mut c_void,
+    at: u32,
+) -> bool {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block`.
+    let (flash, block) = unsafe { (flash(table), borrow(block)) };
+    block.cut(&mut flash.table.lock(), short(at)).is_ok()
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_split(
+    table: *mut c_void,
+    block: *mut c_void,
+    at: u32,
+    upper: *mut c_void,
+) {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block` and `upper`, which are not
+    // the same.
+    let (flash, block, upper) = unsafe { (flash(table), borrow(block), borrow(upper)) };
+    *upper = block.split(&mut flash.table.lock(), short(at));
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_begin_spill(
+    table: *mut c_void,
+    block: *mut c_void,
+    tenant: u64,
+    wanted: *const uvm_rust_mask,
+    op: *mut *mut c_void,
+    pages: *mut uvm_rust_mask,
+    pieces: *mut uvm_rust_flash_pieces,
+) -> u32 {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `wanted`.
+    let (flash, block, wanted) = unsafe { (flash(table), borrow(block), read(wanted)) };
+    let Ok(cell) = KBox::new_uninit(GFP_KERNEL) else {
+        return bindings::UVM_RUST_FLASH_NO_MEMORY;
+    };
+    let mut table = flash.table.lock();
+    let begun = table
+        .tenant(tenant)
+        .map_err(Error::from)
+        .and_then(|tenant| block.begin_spill(&mut table, tenant, &wanted));
+    let spill: Spill = match begun {
+        Ok(spill) => spill,
+        Err(Error::Full | Error::Fragmented) => return bindings::UVM_RUST_FLASH_FULL,
+        Err(Error::Quota) => return bindings::UVM_RUST_FLASH_QUOTA,
+        Err(Error::OutOfMemory) => return bindings::UVM_RUST_FLASH_NO_MEMORY,
+        Err(Error::Busy) => return bindings::UVM_RUST_FLASH_BUSY,
+    };
+    let places = spill.pieces(&table);
+    let mask = spill.pages;
+    // SAFETY: I-call for `pieces`.
+    let fits = places.is_ok_and(|places| unsafe { write_pieces(pieces, &places) });
+    if !fits || mask.is_empty() {
+        let _ = block.end_spill(&mut table, spill, &PageMask::EMPTY);
+        return if fits {
+            bindings::UVM_RUST_FLASH_NOTHING
+        } else {
+            bindings::UVM_RUST_FLASH_NO_MEMORY
+        };
+    }
+    // SAFETY: I-call.
+    unsafe {
+        write(pages, &mask);
+        *op = boxed(KBox::write(cell, spill));
+    }
+    bindings::UVM_RUST_FLASH_BEGUN
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_end_spill(
+    table: *mut c_void,
+    block: *mut c_void,
+    op: *mut c_void,
+    written: *const uvm_rust_mask,
+    moved: *mut uvm_rust_mask,
+) {
+    // SAFETY: I-own for `table` and for `op`, which `begin_spill` gave and which ends
+    // here; I-call for `written`.
+    let (flash, spill, written) = unsafe { (flash(table), unboxed::<Spill>(op), read(written)) };
+    let spill = KBox::into_inner(spill);
+    let mut table = flash.table.lock();
+    let pages = if block.is_null() {
+        spill.abandon(&mut table);
+        PageMask::EMPTY
+    } else {
+        // SAFETY: I-own and I-lock.
+        unsafe { borrow(block) }.end_spill(&mut table, spill, &written)
+    };
+    // SAFETY: I-call.
+    unsafe { write(moved, &pages) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_begin_read(
+    table: *mut c_void,
+    block: *mut c_void,
+    wanted: *const uvm_rust_mask,
+    op: *mut *mut c_void,
+    pages: *mut uvm_rust_mask,
+    pieces: *mut uvm_rust_flash_pieces,
+) -> u32 {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `wanted`.
+    let (flash, block, wanted) = unsafe { (flash(table), borrow(block), read(wanted)) };
+    let Ok(cell) = KBox::new_uninit(GFP_KERNEL) else {
+        return bindings::UVM_RUST_FLASH_NO_MEMORY;
+    };
+    let mut table = flash.table.lock();
+    let begun: Read = match block.begin_read(&mut table, &wanted) {
+        Ok(None) => return bindings::UVM_RUST_FLASH_NOTHING,
+        Ok(Some(read)) => read,
+        Err(ReadError::Wait) => return bindings::UVM_RUST_FLASH_BUSY,
+        Err(ReadError::Lost) => return bindings::UVM_RUST_FLASH_IS_LOST,
+        Err(ReadError::OutOfMemory) => return bindings::UVM_RUST_FLASH_NO_MEMORY,
+    };
+    // SAFETY: I-call for `pieces`.
+    if !unsafe { write_pieces(pieces, &begun.pieces) } {
+        let none = PageMask::EMPTY;
+        let _ = block.end_read(&mut table, begun, &none, &none);
+        return bindings::UVM_RUST_FLASH_NO_MEMORY;
+    }
+    // SAFETY: I-call.
+    unsafe {
+        write(pages, &begun.pages);
+        *op = boxed(KBox::write(cell, begun));
+    }
+    bindings::UVM_RUST_FLASH_BEGUN
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_end_read(
+    table: *mut c_void,
+    block: *mut c_void,
+    op: *mut c_void,
+    good: *const uvm_rust_mask,
+    failed: *const uvm_rust_mask,
+    arrived: *mut uvm_rust_mask,
+) {
+    // SAFETY: I-own for `table` and for `op`, which `begin_read` gave and which ends
+    // here; I-own and I-lock for `block`; I-call for the masks.
+    unsafe {
+        let begun = KBox::into_inner(unboxed::<Read>(op));
+        let (good, failed) = (read(good), read(failed));
+        let mut table = flash(table).table.lock();
+        let pages = borrow(block).end_read(&mut table, begun, &good, &failed);
+        write(arrived, &pages);
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_begin_move(
+    table: *mut c_void,
+    reserve: u32,
+    out: *mut uvm_rust_flash_move,
+) -> *mut c_void {
+    let Ok(cell) = KBox::<Move>::new_uninit(GFP_KERNEL) else {
+        return null_mut();
+    };
+    // SAFETY: I-own.
+    let mut table = unsafe { flash(table) }.table.lock();
+    if !table.is_low(reserve) {
+        return null_mut();
+    }
+    let Some(begun) = table.relocate_begin() else {
+        return null_mut();
+    };
+    // SAFETY: I-call.
+    unsafe {
+        *out = uvm_rust_flash_move {
+            from_slot: begun.from.slot,
+            to_slot: begun.to.slot,
+            from_offset: begun.from.offset,
+            to_offset: begun.to.offset,
+            pages: begun.pages,
+            reserved: 0,
+        }
+    };
+    boxed(KBox::write(cell, begun))
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_end_move(
+    table: *mut c_void,
+    op: *mut c_void,
+    copied: bool,
+) -> u32 {
+    // SAFETY: I-own for `table` and for `op`, which `begin_move` gave and which ends here.
+    let (flash, begun) = unsafe { (flash(table), KBox::into_inner(unboxed::<Move>(op))) };
+    flash.table.lock().relocate_end(begun, copied).into()
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The SSD tier: which pages of a va_block are on flash, and where.
+//!
+//! G10 (§4.5) extends the page table by entries that point to flash. Upstream's page
+//! tables cannot hold such an entry, so it stands beside them, for each va_block: to
+//! upstream a page on flash is resident nowhere, and whoever is about to populate it
+//! asks here first.
+//!
+//! ```text
+//!                  begin_spill                 end_spill
+//!     ┌── host ─────────────────▶ spilling ─────────────────┐
+//!     │    ▲ ▲                       │                      ▼
+//!  forget  │ └─────── touched ───────┘                    flash ──── forget ──▶ (nowhere)
+//!     │    │                                                │
+//!     ▼    └──────────── end_read ─────── reading ◀─────────┘
+//! (nowhere)                                 │        begin_read
+//!                                           └── end_read, failed ──▶ lost
+//! ```
+//!
+//! - *host* stands for all that upstream knows: host memory, GPUs, or untouched.
+//! - *spilling*: in host memory, which counts, while a copy is on its way to flash. Any
+//!   use of the page ends this state, so no fault waits for a write.
+//! - *flash*: only there. *reading*: the same, while it is being fetched.
+//! - *lost*: the device did not give the page back. It stays so until it is freed,
+//!   discarded, or its process ends: nothing is returned that was not written.
+//!
+//! [`BlockPages`] is this state of one va_block, [`Table`] the device: slots of 2 MiB
+//! and extents in them. No page has two places that count, and no place two pages.
+//!
+//! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
+//! its own that is taken inside that and under which nothing sleeps but allocations.
+
+pub mod block;
+pub mod table;
+
+pub use block::{BlockPages, Read, ReadError, Spill};
+pub use table::{Config, Error, Move, Piece, Place, Table};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The pages of one va_block: which are on flash, and which are on the way.
+
+use super::super::mask::{PageMask, Region, PAGES};
+use super::table::{Chain, Error, Piece, Table, Tenant};
+use crate::mem::{OutOfMemory, TryVec};
+
+/// A write under way: [`BlockPages::begin_spill`] to [`BlockPages::end_spill`], or
+/// [`Spill::abandon`] if the block has died.
+#[derive(Debug)]
+#[must_use]
+pub struct Spill {
+    /// Pages that are being written.
+    pub pages: PageMask,
+    chain: Chain,
+}
+
+impl Spill {
+    /// Where they go.
+    pub fn pieces(&self, table: &Table) -> Result<TryVec<Piece>, OutOfMemory> {
+        table.pieces(&self.chain)
+    }
+
+    /// Gives the room back.
+    pub fn abandon(self, table: &mut Table) {
+        table.release(self.chain);
+    }
+}
+
+/// A read under way: [`BlockPages::begin_read`] to [`BlockPages::end_read`].
+#[derive(Debug)]
+#[must_use]
+pub struct Read {
+    /// Pages that are being read.
+    pub pages: PageMask,
+    /// Where they are. They stay there until the read ends.
+    pub pieces: TryVec<Piece>,
+}
+
+/// Why no read begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// All that is wanted is being read already: ask again when a read has ended.
+    Wait,
+    /// A page that is wanted is lost.
+    Lost,
+    /// No memory for the state.
+    OutOfMemory,
+}
+
+/// Which pages of a va_block are on flash. Protected by the va_block's lock.
+///
+/// Invariants: `on_flash`, `spilling` and `lost` have no page in common; `reading` is a
+/// part of both `on_flash` and `in_flight`; `chain` has a place for each page of
+/// `on_flash` and, but for holes that could not be cut ([`Table::retain`]), for no
+/// other; no mask has a page at or behind `pages`.
+pub struct BlockPages {
+    pages: u16,
+    on_flash: PageMask,
+    /// What is being read and still wanted from there.
+    reading: PageMask,
+    /// What is being read, wanted or not.
+    in_flight: PageMask,
+    spilling: PageMask,
+    is_spilling: bool,
+    lost: PageMask,
+    chain: Chain,
+}
+
+impl BlockPages {
+    /// Of a va_block of `pages` pages (at most 512), none on flash.
+    pub fn new(pages: u16) -> Self {
+        Self {
+            pages: pages.min(PAGES),
+            on_flash: PageMask::EMPTY,
+            reading: PageMask::EMPTY,
+            in_flight: PageMask::EMPTY,
+            spilling: PageMask::EMPTY,
+            is_spilling: false,
+            lost: PageMask::EMPTY,
+            chain: Chain::EMPTY,
+        }
+    }
+
+    /// Pages that are on flash and nowhere else.
+    pub fn on_flash(&self) -> PageMask {
+        self.on_flash
+    }
+
+    /// Pages of which the host has memory that a read is filling.
+    pub fn in_flight(&self) -> PageMask {
+        self.in_flight
+    }
+
+    /// Pages that are in host memory and being written.
+    pub fn spilling(&self) -> PageMask {
+        self.spilling
+    }
+
+    /// Pages that could not be read.
+    pub fn lost(&self) -> PageMask {
+        self.lost
+    }
+
+    /// Whether nothing is known of it.
+    pub fn is_idle(&self) -> bool {
+        let pages = self.on_flash | self.in_flight | self.lost;
+        pages.is_empty() && !self.is_spilling
+    }
+
+    // Host to flash.
+
+    /// Begins to write `pages`, which are in host memory, mapped nowhere and used by
+    /// nobody. From now until the end of the write every use is told to
+    /// [`BlockPages::touched`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::reserve`], and `Busy`. Nothing has changed then.
+    pub fn begin_spill(
+        &mut self,
+        table: &mut Table,
+        tenant: Tenant,
+        pages: &PageMask,
+    ) -> Result<Spill, Error> {
+        if self.is_spilling {
+            return Err(Error::Busy);
+        }
+        let pages = (*pages & self.whole()) - self.on_flash - self.in_flight - self.lost;
+        let chain = table.reserve(tenant, &pages)?;
+        self.is_spilling = true;
+        self.spilling = pages;
+        Ok(Spill { pages, chain })
+    }
+
+    /// `pages` are being used where they are, so that what is written of them is stale.
+    pub fn touched(&mut self, pages: &PageMask) {
+        self.spilling -= *pages;
+    }
+
+    /// Ends a write. `written` are the pages that the device has and that nobody has
+    /// mapped since. Returns those that are on flash now: the caller takes their
+    /// residency from them before the block's lock is dropped.
+    pub fn end_spill(&mut self, table: &mut Table, spill: Spill, written: &PageMask) -> PageMask {
+        let moved = spill.pages & self.spilling & *written;
+        let mut chain = spill.chain;
+        table.retain(&mut chain, &moved);
+        table.merge(&mut self.chain, chain);
+        self.on_flash |= moved;
+        self.spilling = PageMask::EMPTY;
+        self.is_spilling = false;
+        moved
+    }
+
+    // Flash to host.
+
+    /// Begins to read those of `wanted` that are on flash and not being read. `None` if
+    /// there is none on flash. The caller has host memory for them, which it does not
+    /// make resident before [`BlockPages::end_read`].
+    pub fn begin_read(
+        &mut self,
+        table: &mut Table,
+        wanted: &PageMask,
+    ) -> Result<Option<Read>, ReadError> {
+        if self.lost.intersects(wanted) {
+            return Err(ReadError::Lost);
+        }
+        let wanted = self.on_flash & *wanted;
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let pages = wanted - self.in_flight;
+        if pages.is_empty() {
+            return Err(ReadError::Wait);
+        }
+        let pinned = table.pin(&self.chain, &pages);
+        let pieces = pinned.map_err(|OutOfMemory| ReadError::OutOfMemory)?;
+        self.reading |= pages;
+        self.in_flight |= pages;
+        Ok(Some(Read { pages, pieces }))
+    }
+
+    /// Ends a read, of which `good` has arrived and `failed` never will. What is in
+    /// neither is on flash as before. Returns the pages that are in host memory now: the
+    /// caller makes them resident there before the block's lock is dropped.
+    pub fn end_read(
+        &mut self,
+        table: &mut Table,
+        read: Read,
+        good: &PageMask,
+        failed: &PageMask,
+    ) -> PageMask {
+        table.unpin(&read.pieces);
+        let valid = read.pages & self.reading;
+        let failed = valid & *failed;
+        let arrived = (valid & *good) - failed;
+        self.in_flight -= read.pages;
+        self.reading -= read.pages;
+        self.lost |= failed;
+        self.on_flash -= arrived | failed;
+        table.retain(&mut self.chain, &self.on_flash);
+        arrived
+    }
+
+    // Endings.
+
+    /// `pages` are not needed any more: discarded, or freed.
+    pub fn forget(&mut self, table: &mut Table, pages: &PageMask) {
+        self.spilling -= *pages;
+        self.lost -= *pages;
+        if self.on_flash.intersects(pages) {
+            self.on_flash -= *pages;
+            self.reading -= *pages;
+            table.retain(&mut self.chain, &self.on_flash);
+        }
+    }
+
+    /// Prepares [`BlockPages::split`], so that it cannot fail. A write under way comes
+    /// to nothing; no other may begin and no read be under way until the split.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::cut`]; only the write has ended then.
+    pub fn cut(&mut self, table: &mut Table, at: u16) -> Result<(), Error> {
+        self.spilling = PageMask::EMPTY;
+        table.cut(&mut self.chain, at)
+    }
+
+    /// Splits the block in two; returns what is known of the pages from `at` on.
+    pub fn split(&mut self, table: &mut Table, at: u16) -> Self {
+        let at = at.min(self.pages);
+        let low = PageMask::from(Region::new(0, at));
+        let upper = Self {
+            on_flash: self.on_flash.shifted_down(at),
+            lost: self.lost.shifted_down(at),
+            chain: table.split_chain(&mut self.chain, at),
+            ..Self::new(self.pages - at)
+        };
+        self.pages = at;
+        self.on_flash &= low;
+        self.lost &= low;
+        upper
+    }
+
+    /// Gives back all that it holds. Writes under way end by [`Spill::abandon`].
+    pub fn release(&mut self, table: &mut Table) {
+        table.release(self.chain.take());
+        *self = Self::new(self.pages);
+    }
+
+    fn whole(&self) -> PageMask {
+        Region::new(0, self.pages).into()
+    }
+
+    /// Where its pages are.
+    #[cfg(test)]
+    pub(super) fn places(&self, table: &Table) -> TryVec<Piece> {
+        table.pieces(&self.chain).unwrap()
+    }
+}

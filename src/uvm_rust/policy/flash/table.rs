@@ -1,0 +1,929 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The device: slots of 2 MiB, extents in them, and who holds how much.
+//!
+//! Allocation is that of a log: a whole va_block gets a slot of its own, what is less
+//! is appended to the one open slot. A slot whose last page is given back is free
+//! again. Space given back inside a slot that is otherwise in use is dead until the
+//! slot is emptied, which [`Table::relocate_begin`] does, fullest of dead first (G10
+//! §4.5: garbage collection of the SSD, with the entries updated). A slot is only
+//! worth relocating while an eighth of it is dead, so at most seven pages are moved
+//! for each page gained, and every operation is O(1) amortised per page run.
+//!
+//! Memory: [`Table::BYTES_PER_SLOT`] for each slot of the device from the beginning,
+//! [`Table::BYTES_PER_EXTENT`] for each extent in use, of which there are at most
+//! [`EXTENTS_PER_SLOT`] times as many as slots, and with checksums 2 KiB for each slot
+//! in use.
+
+use super::super::mask::{PageMask, Region, PAGES};
+use crate::mem::{OutOfMemory, TryVec};
+
+/// Pages in a slot: those of a va_block.
+pub const SLOT_PAGES: u16 = PAGES;
+
+/// Limit of extents, as a multiple of the number of slots.
+pub const EXTENTS_PER_SLOT: u32 = 8;
+
+/// Slots that only relocation may take, so that it can always begin.
+const SPARE: u32 = 1;
+
+/// No slot, no extent.
+const NONE: u32 = u32::MAX;
+
+/// Lists of slots by how many of their pages are in use, in steps of an eighth; the
+/// last one holds the full ones.
+const BUCKETS: usize = 9;
+
+/// The first list whose slots are not worth relocating.
+const TOO_FULL: usize = 7;
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No slot is free. Relocation may find room.
+    Full,
+    /// The tenant holds what it may.
+    Quota,
+    /// As many extents are in use as there may be.
+    Fragmented,
+    /// No memory for the state.
+    OutOfMemory,
+    /// The block's last spill is still under way.
+    Busy,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// A page of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Number of the slot.
+    pub slot: u32,
+    /// Page in it, below [`SLOT_PAGES`].
+    pub offset: u16,
+}
+
+/// Neighbouring pages of a va_block that are neighbours on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Pages of the va_block.
+    pub pages: Region,
+    /// Where the first of them is.
+    pub place: Place,
+    /// A number that the first page got when it was written and that no other write
+    /// ever gets; the next page has the next number. The tweak of its encryption.
+    pub stamp: u64,
+}
+
+/// Extents that belong together, as their first one. Not dropped but given back:
+/// [`Table::release`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Chain(u32);
+
+impl Chain {
+    /// No extent.
+    pub const EMPTY: Self = Self(NONE);
+
+    /// Takes all extents, leaving none.
+    pub fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::EMPTY)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == NONE
+    }
+}
+
+/// Whose pages they are, to the quota. A number that [`Table::tenant`] gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant(u32);
+
+/// What a table is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Slots of the device.
+    pub slots: u32,
+    /// Keep a checksum of each page.
+    pub checksums: bool,
+    /// Pages that a tenant may hold.
+    pub quota: u64,
+}
+
+/// How full the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Slots in all.
+    pub slots: u32,
+    /// Slots with no page in use.
+    pub free_slots: u32,
+    /// Pages in use.
+    pub pages: u64,
+    /// Extents in use.
+    pub extents: u32,
+}
+
+/// A copy to be made inside the device, to empty a slot. The bytes are not to be
+/// changed: encryption and checksum go by stamp, which stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Move {
+    extent: u32,
+    stamp: u64,
+    /// Where the pages are.
+    pub from: Place,
+    /// Where they are to be.
+    pub to: Place,
+    /// How many.
+    pub pages: u16,
+}
+
+#[derive(Clone, Copy)]
+struct Extent {
+    stamp: u64,
+    /// The next of the chain, or of the unused ones.
+    next: u32,
+    /// Neighbours in the slot's list.
+    slot_prev: u32,
+    slot_next: u32,
+    slot: u32,
+    tenant: u32,
+    offset: u16,
+    first: u16,
+    /// 0 for one that is not in use.
+    pages: u16,
+}
+
+/// What a slot is doing. Only a closed slot is in a bucket, only a free one in the
+/// list of free ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    Closed,
+}
+
+struct Slot {
+    /// One for each page, empty without checksums or while the slot is free.
+    sums: TryVec<u32>,
+    extents: u32,
+    prev: u32,
+    next: u32,
+    /// Pages that an extent or a move holds.
+    live: u16,
+    /// Pages handed out since it was last free: the log's end.
+    used: u16,
+    /// Reads and moves under way that rely on its contents.
+    pins: u16,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+struct Holder {
+    key: u64,
+    pages: u64,
+}
+
+/// The device's slots and extents.
+///
+/// Invariants: a slot's `live` is the sum of the pages of its extents and of the
+/// targets of moves into it, which do not overlap and lie below `used`; a slot with no
+/// live page, no pin, and that is not open, is free; `pages` is the sum of `live`.
+pub struct Table {
+    config: Config,
+    slots: TryVec<Slot>,
+    extents: TryVec<Extent>,
+    unused_extent: u32,
+    extents_in_use: u32,
+    holders: TryVec<Holder>,
+    free: u32,
+    free_slots: u32,
+    open: u32,
+    buckets: [u32; BUCKETS],
+    pages: u64,
+    next_stamp: u64,
+}
+
+impl Table {
+    /// Bytes of memory for each slot, used or not, without checksums.
+    pub const BYTES_PER_SLOT: usize = size_of::<Slot>();
+    /// Bytes of memory for each extent.
+    pub const BYTES_PER_EXTENT: usize = size_of::<Extent>();
+
+    /// A table in which all is free.
+    pub fn new(config: Config) -> Result<Self, OutOfMemory> {
+        let mut slots = TryVec::with_capacity(config.slots as usize)?;
+        for i in 0..config.slots {
+            slots.push(Slot {
+                sums: TryVec::new(),
+                extents: NONE,
+                prev: NONE,
+                next: if i + 1 < config.slots { i + 1 } else { NONE },
+                live: 0,
+                used: 0,
+                pins: 0,
+                state: State::Free,
+            })?;
+        }
+        Ok(Self {
+            config,
+            slots,
+            extents: TryVec::new(),
+            unused_extent: NONE,
+            extents_in_use: 0,
+            holders: TryVec::new(),
+            free: if config.slots == 0 { NONE } else { 0 },
+            free_slots: config.slots,
+            open: NONE,
+            buckets: [NONE; BUCKETS],
+            pages: 0,
+            next_stamp: 1,
+        })
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        // An open slot with nothing in it is as good as free.
+        let idle = self
+            .slots
+            .get(self.open as usize)
+            .is_some_and(|s| s.live == 0);
+        Usage {
+            slots: self.config.slots,
+            free_slots: self.free_slots + u32::from(idle),
+            pages: self.pages,
+            extents: self.extents_in_use,
+        }
+    }
+
+    /// The tenant called `key`.
+    pub fn tenant(&mut self, key: u64) -> Result<Tenant, OutOfMemory> {
+        // Few processes use a GPU at a time, so they are looked through. One that
+        // holds nothing may be forgotten.
+        let mut idle = None;
+        for (i, h) in self.holders.iter().enumerate() {
+            if h.key == key {
+                return Ok(Tenant(i as u32));
+            }
+            if h.pages == 0 {
+                idle = Some(i);
+            }
+        }
+        let new = Holder { key, pages: 0 };
+        if let Some((i, h)) = idle.and_then(|i| Some((i, self.holders.get_mut(i)?))) {
+            *h = new;
+            return Ok(Tenant(i as u32));
+        }
+        self.holders.push(new)?;
+        Ok(Tenant(self.holders.len() as u32 - 1))
+    }
+
+    /// Pages that the tenant called `key` holds.
+    pub fn held(&self, key: u64) -> u64 {
+        self.holders
+            .iter()
+            .filter(|h| h.key == key)
+            .map(|h| h.pages)
+            .sum()
+    }
+
+    // Extents.
+
+    /// Finds room for `pages`. Each run of them is one extent, or two where the open
+    /// slot ends. `tenant` was obtained without anything being given back since.
+    ///
+    /// # Errors
+    ///
+    /// All but `Busy`; nothing is held then.
+    pub fn reserve(&mut self, tenant: Tenant, pages: &PageMask) -> Result<Chain, Error> {
+        let count = u64::from(pages.count());
+        let held = self
+            .holders
+            .get(tenant.0 as usize)
+            .map_or(u64::MAX, |h| h.pages);
+        if held.saturating_add(count) > self.config.quota {
+            return Err(Error::Quota);
+        }
+        let mut chain = Chain::EMPTY;
+        for run in pages.runs() {
+            if let Err(error) = self.reserve_run(tenant, run, &mut chain) {
+                self.release(chain);
+                return Err(error);
+            }
+        }
+        Ok(chain)
+    }
+
+    fn reserve_run(&mut self, tenant: Tenant, run: Region, chain: &mut Chain) -> Result<(), Error> {
+        let mut first = run.first();
+        while first < run.outer() {
+            let (place, got) = self.append(run.outer() - first, SPARE)?;
+            let stamp = self.next_stamp;
+            self.next_stamp += u64::from(got);
+            let extent = Extent {
+                stamp,
+                next: chain.0,
+                slot_prev: NONE,
+                slot_next: NONE,
+                slot: place.slot,
+                tenant: tenant.0,
+                offset: place.offset,
+                first,
+                pages: got,
+            };
+            match self.insert(extent) {
+                Ok(i) => chain.0 = i,
+                Err(error) => {
+                    self.give_back(place.slot, got);
+                    return Err(error);
+                }
+            }
+            if let Some(h) = self.holders.get_mut(tenant.0 as usize) {
+                h.pages += u64::from(got);
+            }
+            first += got;
+        }
+        Ok(())
+    }
+
+    /// Joins the extents of `from` to those of `to`. They have no page in common.
+    pub fn merge(&mut self, to: &mut Chain, from: Chain) {
+        let mut last = from.0;
+        while let Some(e) = self.extents.get_mut(last as usize) {
+            if e.next == NONE {
+                e.next = to.0;
+                *to = from;
+                return;
+            }
+            last = e.next;
+        }
+    }
+
+    /// Gives back what `chain` has of all pages but `keep`.
+    ///
+    /// Where a hole in the middle of an extent needs another extent and there is none
+    /// to be had, its pages stay in use until a later call finds one, or until the
+    /// pages around them are given back.
+    pub fn retain(&mut self, chain: &mut Chain, keep: &PageMask) {
+        let mut rest = chain.take().0;
+        while let Some(&e) = self.extents.get(rest as usize) {
+            let this = rest;
+            rest = e.next;
+            let kept = PageMask::from(e.region()) & *keep;
+            let first = kept.runs().next();
+            let Some((first, last)) = first.zip(kept.runs().last()) else {
+                self.remove(this);
+                continue;
+            };
+            self.trim(this, Region::new(first.first(), last.outer()));
+            self.link(chain, this);
+            self.cut_holes(this, &kept, chain);
+        }
+    }
+
+    /// Splits extent `i` at the pages that are not in `kept`, of which its first and
+    /// last are.
+    fn cut_holes(&mut self, mut i: u32, kept: &PageMask, chain: &mut Chain) {
+        let mut runs = kept.runs().peekable();
+        while let Some((run, next)) = runs.next().zip(runs.peek()) {
+            let Ok(upper) = self.split(i, next.first()) else {
+                return;
+            };
+            self.link(chain, upper);
+            if let Some(&e) = self.extents.get(i as usize) {
+                self.trim(i, Region::new(e.first, run.outer()));
+            }
+            i = upper;
+        }
+    }
+
+    /// Gives all of it back.
+    pub fn release(&mut self, mut chain: Chain) {
+        self.retain(&mut chain, &PageMask::EMPTY);
+    }
+
+    /// Sees to it that no extent of `chain` has pages on both sides of `at`.
+    ///
+    /// # Errors
+    ///
+    /// `Fragmented` or `OutOfMemory`; nothing has changed.
+    pub fn cut(&mut self, chain: &mut Chain, at: u16) -> Result<(), Error> {
+        let mut i = chain.0;
+        while let Some(&e) = self.extents.get(i as usize) {
+            if e.first < at && at < e.first + e.pages {
+                let upper = self.split(i, at)?;
+                self.link(chain, upper);
+                return Ok(());
+            }
+            i = e.next;
+        }
+        Ok(())
+    }
+
+    /// Takes the pages from `at` on out of `chain`, which was cut there, and numbers
+    /// them from 0, as those of the upper half of a va_block that is split.
+    pub fn split_chain(&mut self, chain: &mut Chain, at: u16) -> Chain {
+        let mut upper = Chain::EMPTY;
+        let mut rest = chain.take().0;
+        while let Some(e) = self.extents.get_mut(rest as usize) {
+            let this = rest;
+            rest = e.next;
+            if e.first < at {
+                self.link(chain, this);
+            } else {
+                e.first -= at;
+                self.link(&mut upper, this);
+            }
+        }
+        upper
+    }
+
+    // Reading.
+
+    /// Where those of `pages` are that `chain` has, in no particular order, and sees to
+    /// it that they stay readable there until [`Table::unpin`].
+    pub fn pin(&mut self, chain: &Chain, pages: &PageMask) -> Result<TryVec<Piece>, OutOfMemory> {
+        let mut pieces = TryVec::new();
+        let mut i = chain.0;
+        while let Some(&e) = self.extents.get(i as usize) {
+            i = e.next;
+            for run in (PageMask::from(e.region()) & *pages).runs() {
+                let part = e.part(run);
+                let piece = Piece {
+                    pages: run,
+                    place: part.place(),
+                    stamp: part.stamp,
+                };
+                if pieces.push(piece).is_err() {
+                    self.unpin(&pieces);
+                    return Err(OutOfMemory);
+                }
+                if let Some(s) = self.slots.get_mut(e.slot as usize) {
+                    s.pins += 1;
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Ends what [`Table::pin`] began.
+    pub fn unpin(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.unpin_slot(piece.place.slot);
+        }
+    }
+
+    /// Where the extents of `chain` are, for writing. The places are its own.
+    pub fn pieces(&self, chain: &Chain) -> Result<TryVec<Piece>, OutOfMemory> {
+        let mut pieces = TryVec::new();
+        let mut i = chain.0;
+        while let Some(e) = self.extents.get(i as usize) {
+            pieces.push(Piece {
+                pages: e.region(),
+                place: e.place(),
+                stamp: e.stamp,
+            })?;
+            i = e.next;
+        }
+        Ok(pieces)
+    }
+
+    /// Notes the checksum of a page. Does nothing if they are not kept.
+    pub fn set_sum(&mut self, place: Place, sum: u32) {
+        let slot = self.slots.get_mut(place.slot as usize);
+        if let Some(s) = slot.and_then(|s| s.sums.get_mut(place.offset as usize)) {
+            *s = sum;
+        }
+    }
+
+    /// The checksum of a page; `None` if they are not kept.
+    pub fn sum(&self, place: Place) -> Option<u32> {
+        let slot = self.slots.get(place.slot as usize)?;
+        slot.sums.get(place.offset as usize).copied()
+    }
+
+    // Relocation.
+
+    /// Whether relocation is due: `reserve` slots or fewer are free.
+    pub fn is_low(&self, reserve: u32) -> bool {
+        self.free_slots <= reserve.max(SPARE)
+    }
+
+    /// What to copy next to empty a slot; `None` if none is worth it, or there is no room.
+    pub fn relocate_begin(&mut self) -> Option<Move> {
+        let (slot, i) = self.victim()?;
+        let e = *self.extents.get(i as usize)?;
+        let (to, pages) = self.append_whole(e.pages)?;
+        self.slots.get_mut(slot as usize)?.pins += 1;
+        Some(Move {
+            extent: i,
+            stamp: e.stamp,
+            from: e.place(),
+            to,
+            pages,
+        })
+    }
+
+    /// The slot with most to gain that nobody is reading, and its first extent.
+    fn victim(&self) -> Option<(u32, u32)> {
+        for head in self.buckets.iter().take(TOO_FULL) {
+            let mut slot = *head;
+            // Those that are being read are few; look no further than that.
+            for _ in 0..16 {
+                let Some(s) = self.slots.get(slot as usize) else {
+                    break;
+                };
+                if s.pins == 0 && s.extents != NONE {
+                    return Some((slot, s.extents));
+                }
+                slot = s.next;
+            }
+        }
+        None
+    }
+
+    /// Ends a move; `copied` if the bytes are at the new place. What was given back in
+    /// the meantime is given back there. Returns how many pages are at the new place.
+    pub fn relocate_end(&mut self, m: Move, copied: bool) -> u16 {
+        let moved = if copied { self.switch(&m) } else { 0 };
+        self.give_back(m.to.slot, m.pages - moved);
+        self.unpin_slot(m.from.slot);
+        moved
+    }
+
+    /// Has the extent point to the copy, if it is still the one that was copied.
+    fn switch(&mut self, m: &Move) -> u16 {
+        let Some(e) = self.extents.get(m.extent as usize).copied() else {
+            return 0;
+        };
+        // Its ends may have been given back; stamps tell it from a later extent.
+        let skipped = e.stamp.wrapping_sub(m.stamp);
+        if e.pages == 0 || skipped >= u64::from(m.pages) || e.slot != m.from.slot {
+            return 0;
+        }
+        let skipped = skipped as u16;
+        for k in 0..e.pages {
+            let at = |p: Place| Place {
+                slot: p.slot,
+                offset: p.offset + skipped + k,
+            };
+            if let Some(sum) = self.sum(at(m.from)) {
+                self.set_sum(at(m.to), sum);
+            }
+        }
+        self.unlink_from_slot(m.extent);
+        if let Some(x) = self.extents.get_mut(m.extent as usize) {
+            x.slot = m.to.slot;
+            x.offset = m.to.offset + skipped;
+        }
+        self.link_to_slot(m.extent);
+        self.give_back(m.from.slot, e.pages);
+        e.pages
+    }
+
+    // Space in slots.
+
+    /// Appends up to `pages` pages to the open slot, or to a free one of which
+    /// `spare` are left.
+    fn append(&mut self, pages: u16, spare: u32) -> Result<(Place, u16), Error> {
+        if pages < SLOT_PAGES {
+            if let Some(s) = self.slots.get_mut(self.open as usize) {
+                let got = pages.min(SLOT_PAGES - s.used);
+                if got > 0 {
+                    return Ok((self.take_pages(self.open, got), got));
+                }
+            }
+        }
+        if self.free_slots <= spare {
+            return Err(Error::Full);
+        }
+        let slot = self.take_free()?;
+        // A whole slot is closed at once, and the open one stays.
+        if pages < SLOT_PAGES {
+            self.close_open();
+            self.open = slot;
+        }
+        let place = self.take_pages(slot, pages);
+        if pages == SLOT_PAGES {
+            self.close(slot);
+        }
+        Ok((place, pages))
+    }
+
+    /// The same in one piece and with no slot spared.
+    fn append_whole(&mut self, pages: u16) -> Option<(Place, u16)> {
+        let room = |t: &Self| {
+            t.slots
+                .get(t.open as usize)
+                .map_or(0, |s| SLOT_PAGES - s.used)
+        };
+        if room(self) < pages {
+            if self.free_slots == 0 {
+                return None;
+            }
+            self.close_open();
+        }
+        self.append(pages, 0).ok()
+    }
+
+    fn take_pages(&mut self, slot: u32, pages: u16) -> Place {
+        let mut offset = 0;
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            offset = s.used;
+            s.used += pages;
+            s.live += pages;
+        }
+        self.pages += u64::from(pages);
+        Place { slot, offset }
+    }
+
+    fn take_free(&mut self) -> Result<u32, Error> {
+        let slot = self.free;
+        let sums = self.config.checksums;
+        let s = self.slots.get_mut(slot as usize).ok_or(Error::Full)?;
+        if sums {
+            s.sums = TryVec::filled(SLOT_PAGES as usize, 0)?;
+        }
+        self.free = s.next;
+        self.free_slots -= 1;
+        s.next = NONE;
+        s.state = State::Open;
+        Ok(slot)
+    }
+
+    fn close_open(&mut self) {
+        let slot = core::mem::replace(&mut self.open, NONE);
+        self.close(slot);
+    }
+
+    fn close(&mut self, slot: u32) {
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.state = State::Closed;
+            self.enter_bucket(slot);
+            self.free_if_empty(slot);
+        }
+    }
+
+    /// Pages of `slot` are no longer in use.
+    fn give_back(&mut self, slot: u32, pages: u16) {
+        let Some(s) = self.slots.get(slot as usize) else {
+            return;
+        };
+        let closed = s.state == State::Closed;
+        if closed {
+            self.leave_bucket(slot);
+        }
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.live -= pages;
+        }
+        self.pages -= u64::from(pages);
+        if closed {
+            self.enter_bucket(slot);
+        }
+        self.free_if_empty(slot);
+    }
+
+    fn unpin_slot(&mut self, slot: u32) {
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.pins -= 1;
+        }
+        self.free_if_empty(slot);
+    }
+
+    fn free_if_empty(&mut self, slot: u32) {
+        let Some(s) = self.slots.get(slot as usize) else {
+            return;
+        };
+        if s.live > 0 || s.pins > 0 {
+            return;
+        }
+        match s.state {
+            State::Free => {}
+            State::Open => {
+                if let Some(s) = self.slots.get_mut(slot as usize) {
+                    s.used = 0;
+                }
+            }
+            State::Closed => {
+                self.leave_bucket(slot);
+                let next = core::mem::replace(&mut self.free, slot);
+                self.free_slots += 1;
+                if let Some(s) = self.slots.get_mut(slot as usize) {
+                    s.state = State::Free;
+                    s.used = 0;
+                    s.next = next;
+                    s.sums = TryVec::new();
+                }
+            }
+        }
+    }
+
+    fn bucket_of(live: u16) -> usize {
+        (live / (SLOT_PAGES / 8)) as usize
+    }
+
+    fn enter_bucket(&mut self, slot: u32) {
+        let Some(live) = self.slots.get(slot as usize).map(|s| s.live) else {
+            return;
+        };
+        let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) else {
+            return;
+        };
+        let next = core::mem::replace(head, slot);
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.prev = NONE;
+            s.next = next;
+        }
+        if let Some(s) = self.slots.get_mut(next as usize) {
+            s.prev = slot;
+        }
+    }
+
+    fn leave_bucket(&mut self, slot: u32) {
+        let Some((prev, next, live)) = self
+            .slots
+            .get(slot as usize)
+            .map(|s| (s.prev, s.next, s.live))
+        else {
+            return;
+        };
+        match self.slots.get_mut(prev as usize) {
+            Some(p) => p.next = next,
+            None => {
+                if let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) {
+                    *head = next;
+                }
+            }
+        }
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = prev;
+        }
+    }
+
+    // Extents, one by one.
+
+    /// Puts an extent into the arena and its slot's list.
+    fn insert(&mut self, extent: Extent) -> Result<u32, Error> {
+        if self.extents_in_use >= self.config.slots.saturating_mul(EXTENTS_PER_SLOT) {
+            return Err(Error::Fragmented);
+        }
+        let i = self.unused_extent;
+        let i = match self.extents.get_mut(i as usize) {
+            Some(e) => {
+                self.unused_extent = e.next;
+                *e = extent;
+                i
+            }
+            None => {
+                self.extents.push(extent)?;
+                self.extents.len() as u32 - 1
+            }
+        };
+        self.extents_in_use += 1;
+        self.link_to_slot(i);
+        Ok(i)
+    }
+
+    /// Gives an extent and its pages back. It is in no chain.
+    fn remove(&mut self, i: u32) {
+        let Some(&e) = self.extents.get(i as usize) else {
+            return;
+        };
+        self.unlink_from_slot(i);
+        let next = core::mem::replace(&mut self.unused_extent, i);
+        if let Some(x) = self.extents.get_mut(i as usize) {
+            x.pages = 0;
+            x.next = next;
+        }
+        self.extents_in_use -= 1;
+        self.forget_pages(&e, e.pages);
+    }
+
+    /// Gives back what an extent has outside `region`.
+    fn trim(&mut self, i: u32, region: Region) {
+        if let Some(x) = self.extents.get_mut(i as usize) {
+            let e = *x;
+            *x = e.part(region);
+            self.forget_pages(&e, e.pages - region.pages());
+        }
+    }
+
+    /// Makes a new extent of what `i` has from page `at` on.
+    fn split(&mut self, i: u32, at: u16) -> Result<u32, Error> {
+        let e = *self.extents.get(i as usize).ok_or(Error::Full)?;
+        let upper = self.insert(e.part(Region::new(at, e.first + e.pages)))?;
+        if let Some(x) = self.extents.get_mut(i as usize) {
+            *x = x.part(Region::new(e.first, at));
+        }
+        Ok(upper)
+    }
+
+    fn link(&mut self, chain: &mut Chain, i: u32) {
+        if let Some(e) = self.extents.get_mut(i as usize) {
+            e.next = core::mem::replace(&mut chain.0, i);
+        }
+    }
+
+    fn link_to_slot(&mut self, i: u32) {
+        let Some(slot) = self.extents.get(i as usize).map(|e| e.slot) else {
+            return;
+        };
+        let Some(s) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        let next = core::mem::replace(&mut s.extents, i);
+        if let Some(e) = self.extents.get_mut(i as usize) {
+            e.slot_prev = NONE;
+            e.slot_next = next;
+        }
+        if let Some(e) = self.extents.get_mut(next as usize) {
+            e.slot_prev = i;
+        }
+    }
+
+    fn unlink_from_slot(&mut self, i: u32) {
+        let Some(&e) = self.extents.get(i as usize) else {
+            return;
+        };
+        match self.extents.get_mut(e.slot_prev as usize) {
+            Some(p) => p.slot_next = e.slot_next,
+            None => {
+                if let Some(s) = self.slots.get_mut(e.slot as usize) {
+                    s.extents = e.slot_next;
+                }
+            }
+        }
+        if let Some(n) = self.extents.get_mut(e.slot_next as usize) {
+            n.slot_prev = e.slot_prev;
+        }
+    }
+
+    fn forget_pages(&mut self, e: &Extent, pages: u16) {
+        if let Some(h) = self.holders.get_mut(e.tenant as usize) {
+            h.pages -= u64::from(pages);
+        }
+        self.give_back(e.slot, pages);
+    }
+}
+
+impl Extent {
+    fn region(&self) -> Region {
+        Region::new(self.first, self.first + self.pages)
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            slot: self.slot,
+            offset: self.offset,
+        }
+    }
+
+    /// The same with only the pages of `region`, all of which it has.
+    fn part(&self, region: Region) -> Self {
+        let skipped = region.first() - self.first;
+        Self {
+            stamp: self.stamp + u64::from(skipped),
+            offset: self.offset + skipped,
+            first: region.first(),
+            pages: region.pages(),
+            ..*self
+        }
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Checks the invariants of the slots; panics where one does not hold.
+    pub(super) fn check(&self) {
+        let mut live = std::vec![0u16; self.slots.len()];
+        for e in self.extents.iter().filter(|e| e.pages > 0) {
+            live[e.slot as usize] += e.pages;
+            assert!(e.offset + e.pages <= self.slots[e.slot as usize].used);
+        }
+        let mut sum = 0;
+        for (i, s) in self.slots.iter().enumerate() {
+            assert!(live[i] <= s.live && s.live <= s.used && s.used <= SLOT_PAGES);
+            let empty = s.live == 0 && s.pins == 0 && s.state != State::Open;
+            assert_eq!(s.state == State::Free, empty, "slot {i}");
+            assert_eq!(s.state == State::Open, i as u32 == self.open);
+            sum += u64::from(s.live);
+        }
+        assert_eq!(sum, self.pages);
+        let free = self.slots.iter().filter(|s| s.state == State::Free).count();
+        assert_eq!(free, self.free_slots as usize);
+        let in_use = self.extents.iter().filter(|e| e.pages > 0).count();
+        assert_eq!(in_use, self.extents_in_use as usize);
+        for (b, head) in self.buckets.iter().enumerate() {
+            let mut i = *head;
+            while let Some(s) = self.slots.get(i as usize) {
+                assert!(s.state == State::Closed && Self::bucket_of(s.live) == b);
+                i = s.next;
+            }
+        }
+    }
+}

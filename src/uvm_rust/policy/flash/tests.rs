@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One test for each sentence of the documentation, and a model.
+
+use super::*;
+use crate::policy::mask::{PageMask, Region};
+
+mod model;
+
+fn pages(first: u16, outer: u16) -> PageMask {
+    Region::new(first, outer).into()
+}
+
+fn table(slots: u32) -> Table {
+    Table::new(Config {
+        slots,
+        checksums: true,
+        quota: u64::MAX,
+    })
+    .unwrap()
+}
+
+/// Puts `mask` of `block` on flash.
+fn spill(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
+    let tenant = t.tenant(1).unwrap();
+    let spill = block.begin_spill(t, tenant, &mask).unwrap();
+    block.end_spill(t, spill, &PageMask::FULL)
+}
+
+/// Fetches `mask` of `block`.
+fn fetch(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
+    let read = block.begin_read(t, &mask).unwrap().unwrap();
+    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY)
+}
+
+#[test]
+fn a_whole_block_is_one_extent_in_a_slot_of_its_own() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    assert_eq!(spill(&mut t, &mut b, PageMask::FULL), PageMask::FULL);
+    let places = b.places(&t);
+    assert_eq!(places.len(), 1);
+    assert_eq!(
+        (places[0].pages, places[0].place.offset),
+        (Region::WHOLE, 0)
+    );
+    assert_eq!(t.usage().free_slots, 3);
+    assert_eq!(fetch(&mut t, &mut b, PageMask::FULL), PageMask::FULL);
+    assert_eq!((t.usage().free_slots, t.usage().extents), (4, 0));
+    assert!(b.is_idle());
+}
+
+#[test]
+fn parts_of_blocks_share_a_slot() {
+    let mut t = table(4);
+    let mut blocks = [(); 8].map(|()| BlockPages::new(512));
+    for b in &mut blocks {
+        spill(&mut t, b, pages(10, 70));
+    }
+    assert_eq!(t.usage().free_slots, 3);
+    assert_eq!(t.usage().pages, 480);
+    for b in &mut blocks {
+        b.release(&mut t);
+    }
+    assert_eq!((t.usage().free_slots, t.usage().pages), (4, 0));
+    t.check();
+}
+
+#[test]
+fn a_use_ends_the_write_of_a_page() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    let tenant = t.tenant(1).unwrap();
+    let s = b.begin_spill(&mut t, tenant, &PageMask::FULL).unwrap();
+    b.touched(&pages(100, 101));
+    let moved = b.end_spill(&mut t, s, &PageMask::FULL);
+    assert_eq!(moved, PageMask::FULL - pages(100, 101));
+    assert_eq!(t.usage().pages, 511);
+    assert_eq!(b.places(&t).len(), 2);
+    t.check();
+}
+
+#[test]
+fn one_write_of_a_block_at_a_time() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    let tenant = t.tenant(1).unwrap();
+    let s = b.begin_spill(&mut t, tenant, &pages(0, 8)).unwrap();
+    b.touched(&PageMask::FULL);
+    let again = b.begin_spill(&mut t, tenant, &pages(0, 8));
+    assert_eq!(again.err(), Some(Error::Busy));
+    assert!(b.end_spill(&mut t, s, &PageMask::FULL).is_empty());
+    assert_eq!(t.usage().pages, 0);
+}
+
+#[test]
+fn what_the_device_refused_stays_in_the_host() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    let tenant = t.tenant(1).unwrap();
+    let s = b.begin_spill(&mut t, tenant, &PageMask::FULL).unwrap();
+    assert!(b.end_spill(&mut t, s, &PageMask::EMPTY).is_empty());
+    assert!(b.is_idle());
+    assert_eq!(t.usage().free_slots, 4);
+}
+
+#[test]
+fn two_reads_of_a_page_are_one() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let first = b.begin_read(&mut t, &pages(0, 16)).unwrap().unwrap();
+    assert_eq!(
+        b.begin_read(&mut t, &pages(8, 16)).err(),
+        Some(ReadError::Wait)
+    );
+    let second = b.begin_read(&mut t, &pages(8, 24)).unwrap().unwrap();
+    assert_eq!(second.pages, pages(16, 24));
+    let none = PageMask::EMPTY;
+    assert_eq!(b.end_read(&mut t, first, &none, &none), none);
+    assert_eq!(b.on_flash(), PageMask::FULL);
+    let arrived = b.end_read(&mut t, second, &PageMask::FULL, &none);
+    assert_eq!(arrived, pages(16, 24));
+    t.check();
+}
+
+#[test]
+fn a_discarded_page_does_not_arrive() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let read = b.begin_read(&mut t, &pages(0, 8)).unwrap().unwrap();
+    b.forget(&mut t, &PageMask::FULL);
+    // Its slot stays until nobody reads it.
+    assert_eq!(t.usage().free_slots, 3);
+    let arrived = b.end_read(&mut t, read, &PageMask::FULL, &PageMask::EMPTY);
+    assert!(arrived.is_empty());
+    assert_eq!(t.usage().free_slots, 4);
+}
+
+/// A page that was discarded, used, and spilled again while the first read of it was
+/// still under way: that read must not bring the old page.
+#[test]
+fn an_old_read_does_not_answer_a_new_one() {
+    let mut t = table(8);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, pages(0, 8));
+    let old = b.begin_read(&mut t, &pages(0, 8)).unwrap().unwrap();
+    b.forget(&mut t, &pages(0, 8));
+    // Not spilled while a read may still write to that memory.
+    assert!(spill(&mut t, &mut b, pages(0, 8)).is_empty());
+    assert!(b
+        .end_read(&mut t, old, &PageMask::FULL, &PageMask::EMPTY)
+        .is_empty());
+    assert_eq!(spill(&mut t, &mut b, pages(0, 8)), pages(0, 8));
+}
+
+#[test]
+fn what_cannot_be_read_is_lost_until_it_is_freed() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let read = b.begin_read(&mut t, &pages(0, 8)).unwrap().unwrap();
+    let arrived = b.end_read(&mut t, read, &pages(0, 4), &pages(4, 8));
+    assert_eq!(arrived, pages(0, 4));
+    assert_eq!(b.lost(), pages(4, 8));
+    assert_eq!(
+        b.begin_read(&mut t, &pages(7, 9)).err(),
+        Some(ReadError::Lost)
+    );
+    assert!(b.begin_read(&mut t, &pages(8, 9)).is_ok());
+    b.forget(&mut t, &pages(4, 8));
+    assert!(b.lost().is_empty());
+}
+
+#[test]
+fn a_split_shares_the_extents() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let before = b.places(&t)[0];
+    b.cut(&mut t, 200).unwrap();
+    let upper = b.split(&mut t, 200);
+    assert_eq!(
+        (b.on_flash(), upper.on_flash()),
+        (pages(0, 200), pages(0, 312))
+    );
+    let places = upper.places(&t);
+    assert_eq!(places[0].place.offset, 200);
+    assert_eq!(places[0].stamp, before.stamp + 200);
+    let (mut lower, mut upper) = (b, upper);
+    lower.release(&mut t);
+    assert_eq!(t.usage().pages, 312);
+    upper.release(&mut t);
+    assert_eq!(t.usage().free_slots, 4);
+    t.check();
+}
+
+#[test]
+fn a_process_has_a_quota() {
+    let mut t = Table::new(Config {
+        slots: 8,
+        checksums: false,
+        quota: 600,
+    })
+    .unwrap();
+    let (mut a, mut b) = (BlockPages::new(512), BlockPages::new(512));
+    let one = t.tenant(1).unwrap();
+    let s = a.begin_spill(&mut t, one, &PageMask::FULL).unwrap();
+    let _ = a.end_spill(&mut t, s, &PageMask::FULL);
+    let refused = b.begin_spill(&mut t, one, &PageMask::FULL);
+    assert_eq!(refused.err(), Some(Error::Quota));
+    assert_eq!((t.held(1), t.held(2)), (512, 0));
+    let other = t.tenant(2).unwrap();
+    let s = b.begin_spill(&mut t, other, &PageMask::FULL).unwrap();
+    s.abandon(&mut t);
+    assert_eq!(t.held(2), 0);
+    a.release(&mut t);
+    assert_eq!(t.held(1), 0);
+}
+
+#[test]
+fn a_full_device_refuses_and_holds_nothing_of_it() {
+    let mut t = table(3);
+    let mut blocks = [(); 3].map(|()| BlockPages::new(512));
+    spill(&mut t, &mut blocks[0], PageMask::FULL);
+    spill(&mut t, &mut blocks[1], PageMask::FULL);
+    let before = t.usage();
+    let tenant = t.tenant(1).unwrap();
+    // One slot is spared for relocation.
+    let refused = blocks[2].begin_spill(&mut t, tenant, &PageMask::FULL);
+    assert_eq!(refused.err(), Some(Error::Full));
+    assert_eq!(t.usage(), before);
+    t.check();
+}
+
+/// The device is filled and every second page of each slot given back: half of it is
+/// dead, no slot is free, and relocation makes whole slots of it again.
+#[test]
+fn relocation_gathers_what_is_dead() {
+    let mut t = table(17);
+    let mut blocks: std::vec::Vec<_> = (0..16).map(|_| BlockPages::new(512)).collect();
+    for b in &mut blocks {
+        spill(&mut t, b, PageMask::FULL);
+    }
+    for b in &mut blocks {
+        b.forget(&mut t, &pages(64, 448));
+    }
+    assert_eq!(t.usage().free_slots, 1);
+    let mut moved = 0;
+    while let Some(m) = t.relocate_begin() {
+        moved += t.relocate_end(m, true);
+        t.check();
+    }
+    // 16 times 128 pages fit into four slots.
+    assert_eq!(t.usage().free_slots, 17 - 4);
+    assert!(moved <= 16 * 128);
+    let mut b = BlockPages::new(512);
+    assert_eq!(spill(&mut t, &mut b, PageMask::FULL), PageMask::FULL);
+}
+
+#[test]
+fn what_is_given_back_during_its_move_stays_given_back() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    b.forget(&mut t, &pages(100, 512));
+    let m = t.relocate_begin().unwrap();
+    assert_eq!(m.pages, 100);
+    b.forget(&mut t, &(pages(0, 10) | pages(90, 100)));
+    assert_eq!(t.relocate_end(m, true), 80);
+    assert_eq!((t.usage().pages, t.usage().free_slots), (80, 3));
+    let places = b.places(&t);
+    assert_eq!(places[0].pages, Region::new(10, 90));
+    assert_eq!(places[0].place.offset, m.to.offset + 10);
+    t.check();
+}
+
+#[test]
+fn a_failed_copy_moves_nothing() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, pages(0, 512));
+    b.forget(&mut t, &pages(64, 512));
+    let before = b.places(&t)[0];
+    let m = t.relocate_begin().unwrap();
+    assert_eq!(t.relocate_end(m, false), 0);
+    assert_eq!(b.places(&t)[0], before);
+    t.check();
+}
+
+#[test]
+fn checksums_move_with_their_pages() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let from = b.places(&t)[0].place;
+    for k in 0..512 {
+        let at = Place {
+            offset: from.offset + k,
+            ..from
+        };
+        t.set_sum(at, u32::from(k) + 7);
+    }
+    b.forget(&mut t, &pages(32, 512));
+    let m = t.relocate_begin().unwrap();
+    assert_eq!(t.relocate_end(m, true), 32);
+    let to = b.places(&t)[0].place;
+    assert_ne!(from, to);
+    assert_eq!(
+        t.sum(Place {
+            offset: to.offset + 5,
+            ..to
+        }),
+        Some(12)
+    );
+}
+
+/// What docs/ssd.md says of memory.
+#[test]
+fn memory_for_each_tebibyte() {
+    let slots = (1u64 << 40) / (2 << 20);
+    assert_eq!(slots * Table::BYTES_PER_SLOT as u64, 24 << 20);
+    assert_eq!(slots * Table::BYTES_PER_EXTENT as u64, 20 << 20);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The SSD tier: data that goes to a device and comes back, and what else a page on
+//! flash can meet.
+//!
+//! Needs nvidia-uvm.ko with `uvm_rust_flash=1` and `uvm_enable_builtin_tests=1`,
+//! vgpu.ko, and a block device of at least 256 MiB that is OVERWRITTEN.
+
+mod demo;
+mod interface;
+mod paths;
+mod random;
+mod rig;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uvm_suite::{Allowed, Pass, Suite};
+
+const HELP: &str = "usage: flash [--device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
+  --device PATH  a block device, which is OVERWRITTEN (/dev/nvme0n1)
+  --only TEXT    only tests whose name holds TEXT
+  --demo FILE    run the programs of `make ssd-demo` instead, and write FILE
+  --ops N        length of the random program (2000)
+  --seed N       where it begins (from the clock)
+";
+
+const NONE: &[Allowed] = &[];
+
+struct Options {
+    only: Option<String>,
+    demo: Option<PathBuf>,
+    ops: u32,
+    seed: u64,
+}
+
+fn options() -> Result<Options, lexopt::Error> {
+    use lexopt::prelude::*;
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut options = Options {
+        only: None,
+        demo: None,
+        ops: 2000,
+        seed: clock.map_or(1, |t| t.as_secs()),
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("device") => rig::set_device(parser.value()?.into()),
+            Long("only") => options.only = Some(parser.value()?.string()?),
+            Long("demo") => options.demo = Some(parser.value()?.into()),
+            Long("ops") => options.ops = parser.value()?.parse()?,
+            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("help") => {
+                print!("{HELP}");
+                std::process::exit(0);
+            }
+            _ => return Err(argument.unexpected()),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprint!("flash: {error}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut suite = Suite::new("flash", options.only);
+    println!("# seed {}", options.seed);
+    if let Some(out) = options.demo {
+        demo::run(&mut suite, &out, options.ops, options.seed);
+        return suite.finish();
+    }
+    interface::run(&mut suite);
+    paths::run(&mut suite);
+    let (ops, seed) = (options.ops, options.seed);
+    suite.test("a random program", NONE, || {
+        let rig = rig::Rig::new(24)?;
+        random::run(&rig, 48, ops, seed)?;
+        rig::no_leak(&rig.stats()?)?;
+        Ok(Pass::Ok)
+    });
+    suite.finish()
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ways of a page to flash and back.
+
+use uvm_suite::{ensure, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{Discard, Flash, BLOCK, PAGE};
+
+use crate::rig::{check, device, no_leak, write, Rig, WORDS};
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("to flash by call, back by a CPU's fault", NONE, cpu_fault);
+    suite.test("to flash by call, back by call", NONE, by_call);
+    suite.test("to flash by call, back by a GPU's fault", NONE, gpu_fault);
+    suite.test("to flash by call, back by UVM_MIGRATE", NONE, migrate);
+    suite.test("part of a block", NONE, part);
+    suite.test("freed on flash", NONE, freed);
+    suite.test("discarded on flash", NONE, discarded);
+    suite.test("detaching brings all back", NONE, detach);
+    suite.test("above the watermark", NONE, watermark);
+    suite.test("GPU, host and device oversubscribed", NONE, oversubscribed);
+    suite.test("a quota", NONE, quota);
+    suite.test("a full device", NONE, full);
+}
+
+/// Host memory enough that nothing is spilled but by call.
+const AMPLE: u64 = 1 << 10;
+
+fn cpu_fault() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 7);
+    rig.spill(&buffer)?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 4 * 512, "not all is on flash: {stats:?}");
+    ensure!(stats.extents == 4, "not one extent a block: {stats:?}");
+    ensure!(stats.host_pages == 0, "host memory stays: {stats:?}");
+    check(&buffer, 7)?;
+    let stats = rig.stats()?;
+    ensure!(stats.fetched == buffer.bytes(), "{stats:?}");
+    no_leak(&stats)?;
+    Ok(Pass::Ok)
+}
+
+fn by_call() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 9);
+    for _ in 0..3 {
+        rig.spill(&buffer)?;
+        ensure!(rig.stats()?.pages == 4 * 512, "not all is on flash");
+        rig.fetch(&buffer)?;
+        no_leak(&rig.stats()?)?;
+    }
+    check(&buffer, 9)?;
+    Ok(Pass::Ok)
+}
+
+fn gpu_fault() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 11);
+    rig.spill(&buffer)?;
+    rig.gpu_check(&buffer, 11)?;
+    no_leak(&rig.stats()?)?;
+    rig.gpu_write(&buffer, 12)?;
+    rig.process
+        .migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+    rig.spill(&buffer)?;
+    ensure!(rig.stats()?.pages == 4 * 512, "not all is on flash");
+    check(&buffer, 12)?;
+    Ok(Pass::Ok)
+}
+
+fn migrate() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(4)?;
+    for to in [rig.gpu.uuid(), Uuid::CPU] {
+        write(&buffer, 13);
+        rig.spill(&buffer)?;
+        rig.process.migrate(buffer.address(), buffer.bytes(), to)?;
+        no_leak(&rig.stats()?)?;
+        check(&buffer, 13)?;
+    }
+    Ok(Pass::Ok)
+}
+
+/// Every third page is fetched and spilled again: extents are cut, and nothing is lost.
+fn part() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(2)?;
+    write(&buffer, 17);
+    rig.spill(&buffer)?;
+    for page in (0..1024).step_by(3) {
+        let at = buffer.address() + page * PAGE;
+        rig.process.flash_move(at, PAGE, true)?;
+    }
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 1024 - 342, "{stats:?}");
+    rig.spill(&buffer)?;
+    ensure!(rig.stats()?.pages == 1024, "{:?}", rig.stats()?);
+    check(&buffer, 17)?;
+    no_leak(&rig.stats()?)?;
+    Ok(Pass::Ok)
+}
+
+fn freed() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 19);
+    rig.spill(&buffer)?;
+    drop(buffer);
+    no_leak(&rig.stats()?)?;
+    Ok(Pass::Ok)
+}
+
+fn discarded() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    for how in [Discard::Eager, Discard::Lazy] {
+        let buffer = rig.buffer(2)?;
+        write(&buffer, 23);
+        rig.spill(&buffer)?;
+        rig.process.discard(buffer.address(), buffer.bytes(), how)?;
+        no_leak(&rig.stats()?)?;
+        let other = buffer.first_other(|_| 0);
+        ensure!(other.is_none(), "{how:?}: not zeros: {other:?}");
+        // Discarded in host memory, it is dropped there without a write.
+        write(&buffer, 29);
+        rig.process.discard(buffer.address(), buffer.bytes(), how)?;
+        let before = rig.stats()?;
+        rig.spill(&buffer)?;
+        let after = rig.stats()?;
+        ensure!(
+            after.written == before.written,
+            "{how:?}: written: {after:?}"
+        );
+    }
+    Ok(Pass::Ok)
+}
+
+fn detach() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let buffer = rig.buffer(8)?;
+    write(&buffer, 31);
+    rig.spill(&buffer)?;
+    rig.process.flash_detach()?;
+    check(&buffer, 31)?;
+    Ok(Pass::Ok)
+}
+
+/// The CPU writes four times what the host may hold.
+fn watermark() -> Outcome {
+    let limit = 16;
+    let rig = Rig::new(limit)?;
+    let buffer = rig.buffer(4 * limit as usize)?;
+    write(&buffer, 37);
+    check(&buffer, 37)?;
+    let stats = rig.stats()?;
+    ensure!(stats.spilled > 0 && stats.fetched > 0, "{stats:?}");
+    // A thread that waits has allocated a block at most.
+    let most = (limit + 2) * 512;
+    ensure!(stats.host_peak <= most, "over the watermark: {stats:?}");
+    drop(buffer);
+    no_leak(&rig.stats()?)?;
+    Ok(Pass::Ok)
+}
+
+/// A program of four times the GPU's memory and twice the host's.
+fn oversubscribed() -> Outcome {
+    let vidmem: usize = std::env::var("VIDMEM_MB")
+        .ok()
+        .and_then(|mb| mb.parse().ok())
+        .unwrap_or(64);
+    let blocks = 4 * vidmem / 2;
+    let rig = Rig::new(blocks as u64 / 2)?;
+    let buffer = rig.buffer(blocks)?;
+    rig.gpu_write(&buffer, 41)?;
+    rig.gpu_check(&buffer, 41)?;
+    rig.gpu_write(&buffer, 43)?;
+    check(&buffer, 43)?;
+    let stats = rig.stats()?;
+    ensure!(stats.spilled > 0 && stats.fetched > 0, "{stats:?}");
+    println!("# {stats:?}");
+    drop(buffer);
+    no_leak(&rig.stats()?)?;
+    Ok(Pass::Ok)
+}
+
+fn quota() -> Outcome {
+    let rig = Rig::with(Flash {
+        path: device(),
+        host_bytes: AMPLE * BLOCK,
+        quota_bytes: 3 * BLOCK,
+        flags: vgpu_client::flash::FORCE,
+    })?;
+    let buffer = rig.buffer(8)?;
+    write(&buffer, 47);
+    rig.spill(&buffer)?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages_mine == 3 * 512, "{stats:?}");
+    ensure!(stats.refused == 5, "{stats:?}");
+    check(&buffer, 47)?;
+    Ok(Pass::Ok)
+}
+
+/// What does not fit stays in host memory.
+fn full() -> Outcome {
+    let rig = Rig::new(AMPLE)?;
+    let slots = rig.stats()?.slots as usize;
+    if slots > 160 {
+        uvm_suite::skip!("a device of {slots} slots is too large to fill");
+    }
+    let buffer = rig.buffer(slots + 8)?;
+    let step = WORDS / 512;
+    (0..buffer.len())
+        .step_by(step)
+        .for_each(|i| buffer.set(i, i as u64));
+    rig.spill(&buffer)?;
+    let stats = rig.stats()?;
+    ensure!(stats.refused > 0 && stats.free_slots <= 1, "{stats:?}");
+    for i in (0..buffer.len()).step_by(step) {
+        let seen = buffer.get(i);
+        ensure!(seen == i as u64, "word {i} is {seen:#x}");
+    }
+    drop(buffer);
+    no_leak(&rig.stats()?)?;
+    Ok(Pass::Ok)
+}

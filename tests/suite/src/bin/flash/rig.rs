@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A process with a GPU and an attached device, and what the tests ask of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use uvm_suite::{ensure, Failure};
+use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
+
+/// Words of a 2 MiB block.
+pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
+
+pub(crate) type Done = Result<(), Failure>;
+
+/// The device that the tests may overwrite.
+static DEVICE: OnceLock<PathBuf> = OnceLock::new();
+
+pub(crate) fn set_device(path: PathBuf) {
+    let _ = DEVICE.set(path);
+}
+
+pub(crate) fn device() -> &'static Path {
+    DEVICE
+        .get()
+        .map_or(Path::new("/dev/nvme0n1"), PathBuf::as_path)
+}
+
+/// A device that is detached when this is dropped, also by a test that fails.
+pub(crate) struct Rig {
+    pub(crate) process: Process,
+    pub(crate) gpu: Gpu,
+}
+
+impl Rig {
+    /// Attaches the device; above `host_blocks` blocks of host memory it is written to.
+    pub(crate) fn new(host_blocks: u64) -> Result<Self, Failure> {
+        Self::with(Flash {
+            path: device(),
+            host_bytes: host_blocks * BLOCK,
+            quota_bytes: 0,
+            flags: flash::FORCE,
+        })
+    }
+
+    pub(crate) fn with(flash: Flash<'_>) -> Result<Self, Failure> {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        process.flash_attach(flash)?;
+        Ok(Self { process, gpu })
+    }
+
+    pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
+        Ok(Buffer::managed(&self.process, blocks * WORDS)?)
+    }
+
+    pub(crate) fn stats(&self) -> Result<FlashStats, Failure> {
+        Ok(self.process.flash_stats()?)
+    }
+
+    /// Moves the buffer from host memory to the device.
+    pub(crate) fn spill(&self, buffer: &Buffer<u64>) -> Done {
+        Ok(self
+            .process
+            .flash_move(buffer.address(), buffer.bytes(), false)?)
+    }
+
+    /// Moves it back.
+    pub(crate) fn fetch(&self, buffer: &Buffer<u64>) -> Done {
+        Ok(self
+            .process
+            .flash_move(buffer.address(), buffer.bytes(), true)?)
+    }
+
+    /// Writes `value` + index on the GPU.
+    pub(crate) fn gpu_write(&self, buffer: &Buffer<u64>, value: u64) -> Done {
+        let op = Op::write(buffer).pattern(value, 1).warps(8);
+        self.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        Ok(())
+    }
+
+    /// Each word is `value` + index, to the GPU.
+    pub(crate) fn gpu_check(&self, buffer: &Buffer<u64>, value: u64) -> Done {
+        let op = Op::check(buffer).pattern(value, 1).warps(8);
+        self.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        Ok(())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.process.flash_detach();
+    }
+}
+
+/// Writes `value` + index on the CPU.
+pub(crate) fn write(buffer: &Buffer<u64>, value: u64) {
+    buffer.fill(|i| value + i as u64);
+}
+
+/// Each word is `value` + index, to the CPU.
+pub(crate) fn check(buffer: &Buffer<u64>, value: u64) -> Done {
+    match buffer.first_other(|i| value + i as u64) {
+        None => Ok(()),
+        Some((i, seen)) => {
+            Err(format!("word {i} is {seen:#x}, not {:#x}", value + i as u64).into())
+        }
+    }
+}
+
+/// Nothing is left on the device, and no slot is in use.
+pub(crate) fn no_leak(stats: &FlashStats) -> Done {
+    ensure!(
+        stats.pages == 0 && stats.extents == 0 && stats.free_slots == stats.slots,
+        "slots leak: {stats:?}"
+    );
+    Ok(())
+}

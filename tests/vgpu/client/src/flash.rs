@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The SSD tier of our driver.
+#![allow(missing_docs)]
+
+use std::ffi::CString;
+use std::path::Path;
+
+use crate::layout::{c_struct, Layout};
+use crate::{ffi, Error, Process, Result};
+
+c_struct!(
+    FlashAttach, "struct uvm_rust_flash_attach", "UVM_RUST_FLASH_ATTACH" = 0x1010, 32, {
+        size "size": u32,
+        flags "flags": u32,
+        path "path": u64,
+        host_bytes "host_bytes": u64,
+        quota_bytes "quota_bytes": u64,
+    }
+);
+
+c_struct!(
+    FlashDetach, "struct uvm_rust_flash_detach", "UVM_RUST_FLASH_DETACH" = 0x1011, 8, {
+        size "size": u32,
+        flags "flags": u32,
+    }
+);
+
+c_struct!(
+    /// What the SSD tier did; the header says what each means.
+    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 128, {
+        size "size": u32,
+        flags "flags": u32,
+        attached "attached": u32,
+        slots "slots": u32,
+        free_slots "free_slots": u32,
+        extents "extents": u32,
+        pages "pages": u64,
+        pages_mine "pages_mine": u64,
+        host_pages "host_pages": u64,
+        host_peak "host_peak": u64,
+        written "written": u64,
+        spilled "spilled": u64,
+        fetched "fetched": u64,
+        relocated "relocated": u64,
+        dropped "dropped": u64,
+        write_errors "write_errors": u64,
+        read_errors "read_errors": u64,
+        lost_pages "lost_pages": u64,
+        refused "refused": u64,
+    }
+);
+
+c_struct!(
+    FlashMove, "struct uvm_rust_flash_move_range", "UVM_RUST_FLASH_MOVE" = 0x1013, 24, {
+        size "size": u32,
+        flags "flags": u32,
+        base "base": u64,
+        length "length": u64,
+    }
+);
+
+/// The layouts of this module.
+pub const LAYOUTS: &[Layout] = &[
+    FlashAttach::LAYOUT,
+    FlashDetach::LAYOUT,
+    FlashStats::LAYOUT,
+    FlashMove::LAYOUT,
+];
+
+/// Even if something seems to be on the device.
+pub const FORCE: u32 = 1 << 0;
+/// Without checksums.
+pub const NO_CHECKSUMS: u32 = 1 << 1;
+
+/// How a device is attached.
+#[derive(Clone, Copy, Debug)]
+pub struct Flash<'a> {
+    pub path: &'a Path,
+    /// Host memory above which pages are written to the device.
+    pub host_bytes: u64,
+    /// What a process may have there; 0 for all.
+    pub quota_bytes: u64,
+    pub flags: u32,
+}
+
+impl Process {
+    /// Attaches a device as SSD tier.
+    pub fn flash_attach(&self, flash: Flash<'_>) -> Result<()> {
+        let path = CString::new(flash.path.as_os_str().as_encoded_bytes())
+            .map_err(|e| Error::os("path", e.into()))?;
+        let mut attach = FlashAttach {
+            size: size_of::<FlashAttach>() as u32,
+            flags: flash.flags,
+            path: path.as_ptr() as u64,
+            host_bytes: flash.host_bytes,
+            quota_bytes: flash.quota_bytes,
+        };
+        self.flash_call("UVM_RUST_FLASH_ATTACH", FlashAttach::LAYOUT, &mut attach)
+    }
+
+    /// Brings all back from it and lets it go.
+    pub fn flash_detach(&self) -> Result<()> {
+        let mut detach = FlashDetach {
+            size: size_of::<FlashDetach>() as u32,
+            flags: 0,
+        };
+        self.flash_call("UVM_RUST_FLASH_DETACH", FlashDetach::LAYOUT, &mut detach)
+    }
+
+    pub fn flash_stats(&self) -> Result<FlashStats> {
+        let mut stats = FlashStats {
+            size: size_of::<FlashStats>() as u32,
+            ..Default::default()
+        };
+        self.flash_call("UVM_RUST_FLASH_GET_STATS", FlashStats::LAYOUT, &mut stats)?;
+        Ok(stats)
+    }
+
+    /// Moves a range from host memory to the device, or back.
+    pub fn flash_move(&self, base: u64, length: u64, to_host: bool) -> Result<()> {
+        let mut range = FlashMove {
+            size: size_of::<FlashMove>() as u32,
+            flags: u32::from(to_host),
+            base,
+            length,
+        };
+        self.flash_call("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
+    }
+
+    fn flash_call<T: bytemuck::AnyBitPattern>(
+        &self,
+        name: &'static str,
+        layout: Layout,
+        params: &mut T,
+    ) -> Result<()> {
+        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
+    }
+}
