@@ -83,7 +83,7 @@ impl Lane {
     }
 }
 
-/// What stands for [`Feed::idle`] among the IDs.
+/// Among the IDs: no kernel is running, or none that is known.
 const IDLE: u64 = 0;
 
 /// The rings of one process on one GPU.
