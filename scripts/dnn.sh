@@ -5,7 +5,8 @@
 #
 #   dnn.sh [WORKLOAD...]     default: all
 #
-# Environment: POLICIES (default: all five), AHEAD (kernels to look ahead), and vm.sh's.
+# Environment: POLICIES (default: all five), AHEAD (kernels to look ahead), DNN_STEPS
+# (iterations, 5; the first two are not counted), and vm.sh's.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -15,18 +16,18 @@ cargo build --release --quiet -p uvm-dnn
 dnn=$TOP/target/release/uvm-dnn
 policies=${POLICIES:-uvm uvm-noprefetch deepum-prefetch deepum-preevict deepum}
 say "running $policies in the VM"
-NOLOAD=1 VIDMEM=${VIDMEM:-96M} VM_TIMEOUT=${VM_TIMEOUT:-3600} scripts/vm.sh "
+NOLOAD=1 VIDMEM=${VIDMEM:-64M} VM_TIMEOUT=${VM_TIMEOUT:-3600} scripts/vm.sh "
 	for policy in $policies; do
 		on='uvm_rust_prefetch=1 uvm_rust_prefetch_ahead=${AHEAD:-32}'
 		case \$policy in
 		uvm) args= ;;
 		uvm-noprefetch) args=uvm_perf_prefetch_enable=0 ;;
 		deepum-prefetch) args=\$on ;;
-		deepum-preevict | deepum) args=\"\$on uvm_rust_preevict=4\" ;;
+		deepum-preevict | deepum) args=\"\$on uvm_rust_preevict=2\" ;;
 		*) echo \"no policy '\$policy'\" >&2; exit 2 ;;
 		esac
 		UVM_ARGS=\"\$UVM_ARGS \$args\" bash scripts/vm-load.sh rust || exit 1
-		$dnn run \$policy $* || exit 1
+		DNN_STEPS=${DNN_STEPS:-5} $dnn run \$policy $* || exit 1
 		bash scripts/vm-load.sh unload || exit 1
 	done" >out/dnn.cells
 "$dnn" report out/dnn.cells --json out/dnn.json

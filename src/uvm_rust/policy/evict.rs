@@ -31,7 +31,9 @@ mod roots;
 use super::stats;
 use crate::mem::{OutOfMemory, TryVec};
 
-pub use roots::RootChunks;
+// The driver uses a part of it; models the rest.
+#[allow(unused_imports)]
+pub use roots::{Owner, RootChunks, OWNERS};
 
 /// A root chunk of one GPU: its physical address divided by 2 MiB.
 pub type Chunk = u32;

@@ -4,8 +4,10 @@
 //!
 //! `uvm-dnn run POLICY [WORKLOAD...]` runs in the VM under the driver that is loaded, whose
 //! parameters make the policy, and prints a cell of `out/dnn.json` a line; `uvm-dnn report
-//! FILE --json FILE` puts them together. `scripts/dnn.sh` does both.
+//! FILE --json FILE` puts them together. `scripts/dnn.sh` does both. `uvm-dnn model` runs the
+//! same on a model of the driver, on the host.
 
+mod model;
 mod program;
 mod report;
 mod run;
@@ -17,7 +19,9 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", policy, ref workloads @ ..] => run::run(policy, workloads),
+        ["model"] => model::print(30),
+        ["model", chunks] => model::print(chunks.parse()?),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn report FILE --json FILE"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS] | uvm-dnn report FILE --json FILE"),
     }
 }

@@ -12,7 +12,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use uvmsim_trace::{Kind, Trace};
 use vgpu_client::PAGE;
 
-const BLOCK_PAGES: u64 = vgpu_client::BLOCK / PAGE;
+/// Pages of a block of 2 MiB.
+pub const BLOCK_PAGES: u64 = vgpu_client::BLOCK / PAGE;
 
 /// A tensor: pages of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,14 +24,14 @@ pub const WORKLOADS: [(&str, u64); 4] = [
     ("dlrm", 16384),
 ];
 /// The adversary.
-const RANDOM: &str = "random-order";
+pub const RANDOM: &str = "random-order";
 /// Steps, unless DNN_STEPS says otherwise; counted from the third on.
-const STEPS: usize = 6;
+const STEPS: usize = 5;
 const LEARNING: usize = 2;
 /// How much more than the GPU's memory a step needs, in percent.
 const OVERSUBSCRIBED: u64 = 150;
 /// Bytes per second of the V100's link, as AutoVM measured it.
-const V100_LINK: f64 = 13.0e9;
+pub const V100_LINK: f64 = 13.0e9;
 const WORDS: u64 = PAGE / 8;
 
 /// Runs the named workloads, or all.
@@ -56,18 +56,14 @@ fn cell(policy: &str, name: &str) -> Result<Cell> {
     let gpu = process.gpu(0)?;
     let usable = gpu.info().usable_bytes();
     let bytes = usable * OVERSUBSCRIBED / 100;
-    let program = match WORKLOADS.iter().find(|w| w.0 == name) {
-        Some((_, batch)) => Program::new(&trace(name, *batch)?, bytes)?,
-        None if name == RANDOM => Program::adversary(bytes / PAGE, 64)?,
-        None => anyhow::bail!("no workload '{name}'"),
-    };
+    let (program, shuffled) = program(name, bytes)?;
     ensure!(
         program.widest() * PAGE < usable / 2,
         "a kernel needs half of the GPU's memory"
     );
     let slower = V100_LINK / link(&process, &gpu)?;
     let mut step = Step::new(&process, &gpu, &program, slower)?;
-    step.shuffled = name == RANDOM;
+    step.shuffled = shuffled;
     step.discards = policy == "deepum";
     let mut counted = (gpu.stats()?, Instant::now());
     let steps = match std::env::var("DNN_STEPS") {
@@ -103,6 +99,15 @@ fn cell(policy: &str, name: &str) -> Result<Cell> {
         kernels_right: learnt.kernels_right,
         kernels_wrong: learnt.kernels_wrong,
         seconds_per_iteration: counted.1.elapsed().as_secs_f64() / steps,
+    })
+}
+
+/// The program of a name, in so many bytes, and whether its kernels come in random order.
+pub fn program(name: &str, bytes: u64) -> Result<(Program, bool)> {
+    Ok(match WORKLOADS.iter().find(|w| w.0 == name) {
+        Some((_, batch)) => (Program::new(&trace(name, *batch)?, bytes)?, false),
+        None if name == RANDOM => (Program::adversary(bytes / PAGE, 32)?, true),
+        None => anyhow::bail!("no workload '{name}'"),
     })
 }
 
