@@ -105,7 +105,8 @@ qemu_args+=("${more[@]}")
 } >"$run_dir/env"
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
-for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on; do args+=(--kopt "$k"); done
+# A busy host may starve the timer while the kernel tries it out: no_timer_check.
+for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check; do args+=(--kopt "$k"); done
 cd "$TOP"
 
 if [ -z "$command" ]; then

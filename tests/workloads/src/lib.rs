@@ -3,7 +3,8 @@
 //! on the software GPU and that an oracle knows the end of.
 //!
 //! - [`program`]: an application as data: buffers, and steps in order.
-//! - [`fir`], [`radix`], [`join`], [`train`]: the paper's applications.
+//! - [`fir`], [`radix`], [`join`], [`train`] with its [`layers`]: the paper's
+//!   applications.
 //! - [`cases`]: each at each of the paper's degrees of oversubscription.
 //! - [`oracle`]: how much of it has to be moved.
 //! - [`run`]: runs it in the VM, checking its data.
@@ -12,6 +13,7 @@
 pub mod cases;
 pub mod fir;
 pub mod join;
+pub mod layers;
 pub mod oracle;
 pub mod paper;
 pub mod program;

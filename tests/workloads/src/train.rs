@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Training as the paper's listing 6 does it, with Darknet's buffers.
-//!
-//! Layers and their shapes come from the zoo, which has them from the networks'
-//! publications. Darknet allocates for each layer its output and the gradient of
-//! that (`delta`), with batch normalisation the convolution's result (`x`), in
-//! pooling the places of the maxima, and for all weights as much again for their
-//! updates. At the paper's batch sizes this comes to what §7.5 says the networks
-//! allocate, within a few per cent (`cells` compares).
+//! Training as the paper's listing 6 does it, with Darknet's buffers (`layers`).
 //!
 //! Each mini-batch runs forward and backward through the layers, prefetching what
 //! a layer uses. What backward is done with is discarded, as is the workspace
 //! after each layer, and the input at the end.
 
-use uvmsim_trace::Kind;
-use uvmsim_zoo::net::Tensor;
-use uvmsim_zoo::{Options, Precision, Step as ZooStep};
-
+use crate::layers::{self, Layer, Source};
 use crate::program::{BufferId, Place, Program, Span, Step, Use};
 use crate::scale::blocks;
 
@@ -32,26 +22,6 @@ pub struct Training {
     pub warm: usize,
     /// Mini-batches for which it counts.
     pub counted: usize,
-}
-
-/// What a layer reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Data,
-    Layer(usize),
-}
-
-/// A layer of Darknet's, with sizes in the paper's bytes.
-#[derive(Clone, Debug)]
-struct Layer {
-    name: String,
-    sources: Vec<Source>,
-    /// Written by forward and read by backward; the first is the output.
-    kept: Vec<u64>,
-    /// Gradients: the first of the output, by the next layer; the others by
-    /// backward itself.
-    deltas: Vec<u64>,
-    weights: u64,
 }
 
 /// A layer with its memory.
@@ -78,78 +48,9 @@ impl Training {
         }
     }
 
-    fn step(&self, batch: u64, tokens: Option<u64>) -> Option<ZooStep> {
-        let options = Options {
-            batch,
-            tokens,
-            precision: Precision::Fp32,
-            optimizer: None,
-        };
-        Some(uvmsim_zoo::find(self.net)?.build(&options))
-    }
-
-    /// The layers, and the bytes of a mini-batch's data.
-    fn layers(&self) -> Option<(Vec<Layer>, u64)> {
-        if self.net == "rnn" {
-            return self.recurrent();
-        }
-        Some(feed_forward(&self.step(self.batch, None)?))
-    }
-
-    /// Darknet's RNN goes through all time steps layer by layer, with buffers for
-    /// all of them. Each of its layers is three connected ones, `input`, `self` and
-    /// `output`, with the state between them.
-    fn recurrent(&self) -> Option<(Vec<Layer>, u64)> {
-        let steps = uvmsim_zoo::find(self.net)?.tokens;
-        let rows = self.batch * steps;
-        // The second time step is the first with a `self`.
-        let step = self.step(rows, Some(2))?;
-        let of = |name: &str| {
-            let found = step.tensors.iter().filter(|t| t.name.starts_with(name));
-            found.map(|t| t.bytes).max().unwrap_or(0)
-        };
-        let mut layers = Vec::new();
-        for i in 0..3 {
-            let part = |part: &str, what: &str| of(&format!("rnn{i}.{part}.{what}"));
-            let out = part("output", "bn.out");
-            let mut kept = vec![out];
-            let mut deltas = vec![out];
-            for name in ["input", "self"] {
-                kept.push(part(name, "bn.out"));
-                deltas.push(part(name, "bn.out"));
-            }
-            for name in ["input", "self", "output"] {
-                kept.push(part(name, "gemm.out"));
-            }
-            kept.push(of(&format!("rnn{i}.state.out")));
-            layers.push(Layer {
-                name: format!("rnn{i}"),
-                sources: vec![if i == 0 {
-                    Source::Data
-                } else {
-                    Source::Layer(i - 1)
-                }],
-                kept,
-                deltas,
-                weights: ["input", "self", "output"]
-                    .iter()
-                    .map(|name| part(name, "gemm.weight"))
-                    .sum(),
-            });
-        }
-        layers.push(Layer {
-            name: "connected".into(),
-            sources: vec![Source::Layer(2)],
-            kept: vec![of("connected.out")],
-            deltas: vec![of("connected.out")],
-            weights: of("connected.weight"),
-        });
-        Some((layers, of("characters")))
-    }
-
     /// Bytes that the network allocates, in the paper's size.
     pub fn bytes(&self) -> f64 {
-        let Some((layers, data)) = self.layers() else {
+        let Some((layers, data)) = layers::of(self.net, self.batch) else {
             return 0.0;
         };
         let of = |l: &Layer| l.kept.iter().chain(&l.deltas).sum::<u64>() + 2 * l.weights;
@@ -158,7 +59,7 @@ impl Training {
 
     /// The program, or `None` if the zoo does not have the network.
     pub fn program(&self) -> Option<Program> {
-        let (layers, data) = self.layers()?;
+        let (layers, data) = layers::of(self.net, self.batch)?;
         let mut p = Program::default();
         let weights = Arena::new(&mut p, &layers);
         let data = p.buffer("data", blocks(data as f64));
@@ -200,69 +101,6 @@ impl Training {
         p.host_read(p.all(weights.buffer));
         Some(p)
     }
-}
-
-/// The layers of a step whose values flow forward only.
-fn feed_forward(step: &ZooStep) -> (Vec<Layer>, u64) {
-    let mut layers: Vec<Layer> = Vec::new();
-    let mut data = 0;
-    // Where the value of a tensor comes from.
-    let mut made = vec![None; step.tensors.len()];
-    for (id, tensor) in step.tensors.iter().enumerate() {
-        if tensor.kind == Kind::Input {
-            made[id] = Some(Source::Data);
-            data += tensor.bytes;
-        }
-    }
-    let of = |ids: &[usize], kind: Kind| -> Vec<(usize, Tensor)> {
-        (ids.iter().map(|&id| (id, step.tensors[id].clone())))
-            .filter(|(_, t)| t.kind == kind)
-            .collect()
-    };
-    for kernel in &step.kernels[..step.phases[0]] {
-        let mut sources: Vec<Source> = kernel.reads.iter().filter_map(|&t| made[t]).collect();
-        sources.dedup();
-        let weights: u64 = of(&kernel.reads, Kind::Weight)
-            .iter()
-            .map(|(_, t)| t.bytes)
-            .sum();
-        let written = of(&kernel.writes, Kind::Activation);
-        let Some((out, out_bytes)) = written.first().map(|(id, t)| (*id, t.bytes)) else {
-            continue;
-        };
-        let name = kernel.name.trim_end_matches(".forward");
-        let alone = match sources[..] {
-            [Source::Layer(only)] => Some(only),
-            _ => None,
-        };
-        // In place in Darknet, or next to nothing.
-        let in_place = kernel.reads.contains(&out)
-            || ["drop", "log_softmax"].iter().any(|n| name.starts_with(n));
-        match alone {
-            Some(layer) if in_place => made[out] = Some(Source::Layer(layer)),
-            // Normalised in the output, after a copy to x, as large as it is.
-            Some(layer) if name.ends_with("bn") => {
-                layers[layer].kept.push(out_bytes);
-                layers[layer].weights += weights;
-                made[out] = Some(Source::Layer(layer));
-            }
-            _ => {
-                let mut kept = vec![out_bytes];
-                // The zoo's indices are of 8 bytes, Darknet's of 4.
-                let index = written.iter().find(|(_, t)| t.name.ends_with(".index"));
-                kept.extend(index.map(|(_, t)| t.bytes / 2));
-                made[out] = Some(Source::Layer(layers.len()));
-                layers.push(Layer {
-                    name: name.into(),
-                    sources,
-                    kept,
-                    deltas: vec![out_bytes],
-                    weights,
-                });
-            }
-        }
-    }
-    (layers, data)
 }
 
 /// Weights and updates, which are small and stay, one layer's after another's.
@@ -372,43 +210,5 @@ impl Net {
             }
         }
         p.discard(p.all(self.data));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layers_are_those_of_the_networks() {
-        // Convolutions, connected layers, pools, shortcuts, and the loss.
-        for (net, layers) in [
-            ("vgg16", 13 + 3 + 5 + 1),
-            ("darknet19", 19 + 5 + 1 + 1),
-            ("darknet53", 52 + 1 + 1 + 23 + 1),
-            ("rnn", 3 + 1),
-        ] {
-            let (found, _) = Training::new(net, 1).layers().expect("in the zoo");
-            assert_eq!(found.len(), layers, "{net}");
-            let parameters = uvmsim_zoo::find(net).map_or(0, |e| e.parameters);
-            let weights: u64 = found.iter().map(|l| l.weights).sum();
-            let off = weights as f64 / 4.0 / parameters as f64 - 1.0;
-            // The zoo counts no running means, which are weights here.
-            assert!(off.abs() < 0.01, "{net}: {off:+.4} of {parameters}");
-        }
-    }
-
-    #[test]
-    fn normalised_layers_keep_what_they_normalise() {
-        let (layers, data) = Training::new("darknet19", 2).layers().expect("in the zoo");
-        let first = 2 * 32 * 224 * 224 * 4;
-        assert_eq!(data, 2 * 3 * 224 * 224 * 4 + 2 * 8);
-        assert_eq!(
-            (&layers[0].kept[..], &layers[0].deltas[..]),
-            (&[first; 2][..], &[first][..])
-        );
-        // A pool keeps 4 bytes for each of its maxima.
-        assert_eq!(layers[1].kept, [first / 4; 2]);
-        assert_eq!(layers[1].sources, [Source::Layer(0)]);
     }
 }
