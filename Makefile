@@ -85,6 +85,10 @@ test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
 
+.PHONY: fuzz
+fuzz: ## fuzz the parsers of uvmsim and the policies, FUZZ_TIME=120 seconds each
+	@scripts/fuzz.sh $(FUZZ)
+
 .PHONY: sim-demo
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh

@@ -349,7 +349,7 @@ mod tests {
     /// `../shared` beside the repository), and saying that they are missing where not.
     #[test]
     fn numbers_do_not_depend_on_threads() {
-        let entries = select(&["g10-11", "discard-t3"].map(String::from)).unwrap_or_default();
+        let entries = select(&["g10-13", "discard-t3"].map(String::from)).unwrap_or_default();
         assert_eq!(entries.len(), 2);
         let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/g10/traces");
         let dir = match std::env::var_os("UVM_SHARED") {
