@@ -97,6 +97,10 @@ bench: deps ## guest instructions per fault and per eviction, baseline against o
 dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
 	@scripts/dnn.sh
 
+.PHONY: fuzz
+fuzz: ## fuzz the parsers of uvmsim and the policies, FUZZ_TIME=120 seconds each
+	@scripts/fuzz.sh $(FUZZ)
+
 .PHONY: sim-demo
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh

@@ -202,3 +202,43 @@ fn write_figures(folder: &str, report: &Report<'_>) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_do_not_depend_on_threads() {
+        let machine = uvmsim_machine::Machine {
+            gpu_mem: 512 << 20,
+            ..uvmsim_machine::presets::find("a100").unwrap_or_else(|| panic!("no preset"))
+        };
+        let options = uvmsim_zoo::Options {
+            batch: 8,
+            tokens: None,
+            precision: uvmsim_zoo::Precision::Tf32,
+            optimizer: None,
+        };
+        let net = uvmsim_zoo::find("vgg16").unwrap_or_else(|| panic!("no network"));
+        let workload = Workload::from_trace(&net.trace(&options, &machine));
+        let layout = Layout::new(&workload);
+        let names: Vec<String> = policies::NAMES.iter().map(ToString::to_string).collect();
+        let run = |threads| {
+            let all = run_all(
+                &names,
+                &machine,
+                &workload,
+                &layout,
+                Limits::default(),
+                threads,
+            );
+            all.into_iter()
+                .map(|(name, o)| format!("{name} {o:?}"))
+                .collect::<Vec<_>>()
+        };
+        let one = run(1);
+        assert_eq!(one.len(), names.len());
+        assert_eq!(one, run(4));
+        assert!(one.iter().any(|line| line.contains("Ok(")));
+    }
+}

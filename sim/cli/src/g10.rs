@@ -100,22 +100,43 @@ impl Runner {
     }
 
     fn run(self, trace: &Trace, machine: &Machine, choice: &Choice) -> Result<Outcome, String> {
-        let built = |p| g10::run(trace, p, machine).map_err(|e| e.to_string());
+        let physical = choice.machine("a100").map_err(|e| e.to_string())?;
+        self.run_planned_for(trace, machine, &physical)
+    }
+
+    /// The same on a machine given by the artifact's constants alone.
+    pub fn run_on(self, trace: &Trace, machine: &Machine) -> Result<Outcome, String> {
+        let gib = |v: f64| (v * (1u64 << 30) as f64) as u64;
+        let mut physical =
+            uvmsim_machine::presets::find("a100").ok_or("there is no machine a100")?;
+        physical.gpu_mem = gib(machine.gpu_gib);
+        physical.host_mem = gib(machine.host_gib);
+        (physical.pcie_h2d, physical.pcie_d2h) = (machine.pcie_gbps * 1e9, machine.pcie_gbps * 1e9);
+        (physical.ssd_read, physical.ssd_write) = (machine.ssd_gbps * 1e9, machine.ssd_gbps * 1e9);
+        self.run_planned_for(trace, machine, &physical)
+    }
+
+    /// Runs on `machine`; a planner of the physical model plans for `physical`.
+    fn run_planned_for(
+        self,
+        trace: &Trace,
+        machine: &Machine,
+        physical: &uvmsim_machine::Machine,
+    ) -> Result<Outcome, String> {
         match self {
-            Runner::Built(p) => built(p),
+            Runner::Built(p) => g10::run(trace, p, machine).map_err(|e| e.to_string()),
             _ => {
-                let moves = self.moves(trace, choice)?;
+                let moves = self.moves(trace, physical);
                 g10::run_plan(trace, &moves, machine).map_err(|e| e.to_string())
             }
         }
     }
 
     /// The plan of a planner of the physical model, as moves.
-    fn moves(self, trace: &Trace, choice: &Choice) -> Result<Vec<g10::Move>, String> {
-        let machine = choice.machine("a100").map_err(|e| e.to_string())?;
+    fn moves(self, trace: &Trace, machine: &uvmsim_machine::Machine) -> Vec<g10::Move> {
         let workload = Workload::from_trace(trace);
         let layout = Layout::new(&workload);
-        let profile = Profile::new(&machine, &workload, &layout, PLANNED_FILL, 1);
+        let profile = Profile::new(machine, &workload, &layout, PLANNED_FILL, 1);
         let plan = match self {
             Runner::Most => most::plan(&profile, machine.host_mem > 0),
             _ => autovm::plan(&profile, autovm::Options::default()),
@@ -137,7 +158,7 @@ impl Runner {
                 });
             }
         }
-        Ok(moves)
+        moves
     }
 }
 

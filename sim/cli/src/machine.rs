@@ -121,6 +121,8 @@ impl clap::Args for Choice {
             Arg::new(name)
                 .long(name)
                 .value_name(value)
+                // So that the message says what is wrong with -4GiB.
+                .allow_hyphen_values(true)
                 .help(help)
                 .help_heading(HEADING)
         };

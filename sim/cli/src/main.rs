@@ -3,6 +3,7 @@
 //! `uvmsim`: how a model trains on a GPU whose memory is too small for it.
 
 mod compare;
+mod figures;
 mod g10;
 mod import;
 mod machine;
@@ -43,6 +44,8 @@ enum Command {
     Plan(plan::Args),
     /// Run a trace under many policies, as a table or a report with plots.
     Compare(compare::Args),
+    /// Regenerate the papers' tables and figures, with theirs beside ours.
+    Figures(figures::Args),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Compare(args) => compare::main(&args),
+        Command::Figures(args) => figures::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());
             Ok(())

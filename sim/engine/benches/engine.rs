@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Cost of a run against the number of kernels, and against the number of bytes.
+//! Cost of a run against the number of kernels, and against the number of bytes, in
+//! CPU time.
 
 #![allow(missing_docs)]
 
@@ -9,6 +10,7 @@ use criterion::criterion_group;
 use criterion::criterion_main;
 use criterion::BenchmarkId;
 use criterion::Criterion;
+use uvmsim_cputime::CpuTime;
 use uvmsim_engine::g10;
 use uvmsim_engine::g10::Machine;
 use uvmsim_engine::g10::Policy;
@@ -48,7 +50,7 @@ fn step(layers: u64, bytes: u64) -> Trace {
     t
 }
 
-fn engine(c: &mut Criterion) {
+fn engine(c: &mut Criterion<CpuTime>) {
     let policies = [Policy::BaseUvm, Policy::DeepUm, Policy::G10];
     for policy in policies {
         let mut group = c.benchmark_group(format!("{policy}/kernels"));
@@ -79,7 +81,7 @@ fn engine(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(10);
+    config = uvmsim_cputime::criterion().sample_size(10);
     targets = engine
 }
 criterion_main!(benches);

@@ -31,6 +31,13 @@ class Package(unittest.TestCase):
         self.assertIn("a100", [m["name"] for m in uvmsim.machines()])
         self.assertEqual(uvmsim.machine("a100")["gpu-mem"], 40 * 2**30)
 
+    def test_figures(self):
+        (table,) = uvmsim.figures("discard-t7", traces=HERE)
+        self.assertEqual(table["source"], "UvmDiscard table 7")
+        first = table["rows"][0]["cells"]["<100% P3"]
+        self.assertEqual(first["published"], 1.05)
+        self.assertIn("missing", first["ours"])
+
     def test_errors_are_the_programs(self):
         with self.assertRaisesRegex(uvmsim.Error, "resnet51"):
             uvmsim.zoo("resnet51")

@@ -81,6 +81,11 @@ def plan(trace, policy="best", **options):
     return _call(["plan", "--trace", "-", "--policy", policy], options, trace)
 
 
+def figures(*only, **options):
+    """The papers' tables and figures beside ours: all, or those named."""
+    return json.loads(_call(["figures", "--json"], {"only": only or None, **options}))["figures"]
+
+
 def replay(trace, text, **options):
     """The outcome of a plan."""
     with tempfile.NamedTemporaryFile("w", suffix=".uvmplan") as file:

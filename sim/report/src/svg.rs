@@ -39,6 +39,15 @@ pub struct Life {
     pub parts: Vec<(f64, f64, bool)>,
 }
 
+/// A group of bars of [`grouped`].
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Below the bars.
+    pub label: String,
+    /// A bar a series: its height, and a mark to compare it with.
+    pub bars: Vec<(Option<f64>, Option<f64>)>,
+}
+
 const WIDTH: f64 = 920.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
@@ -184,6 +193,123 @@ pub fn bars(
             height - 26.0,
             top - 8.0,
             escape(label)
+        );
+    }
+    out.push_str("</svg>");
+    out
+}
+
+/// Upright bars in groups, each with a mark where another number stands. `series`
+/// are names and colours; `log` draws a logarithmic scale.
+pub fn grouped(
+    title: &str,
+    unit: &str,
+    series: &[(&str, &str)],
+    groups: &[Group],
+    log: bool,
+) -> String {
+    let values = || {
+        let all = groups.iter().flat_map(|g| &g.bars);
+        all.flat_map(|(a, b)| [*a, *b]).flatten()
+    };
+    let max = values().fold(0.0, f64::max).max(1e-12);
+    let min = values().fold(0.0, f64::min);
+    let least = values().filter(|v| *v > 0.0).fold(max, f64::min);
+    let (low, high) = if log {
+        (least.log10().floor(), (max * 1.05).log10())
+    } else {
+        (min * 1.05, max * 1.05)
+    };
+    let (top, bottom) = (52.0, 252.0);
+    let y = |v: f64| {
+        let v = if log { v.max(least / 10.0).log10() } else { v };
+        bottom - ((v - low) / (high - low).max(1e-12)).clamp(0.0, 1.0) * (bottom - top)
+    };
+    let long = groups.iter().map(|g| g.label.len()).max().unwrap_or(0);
+    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    let slanted = long as f64 * 6.6 > room;
+    let height = bottom
+        + if slanted {
+            24.0 + long.min(24) as f64 * 4.2
+        } else {
+            26.0
+        };
+    let mut out = String::new();
+    open(&mut out, height, title);
+    let mut x = LEFT;
+    for (name, colour) in series {
+        let _ = write!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"5\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"14\">{}</text>",
+            x + 14.0,
+            escape(name)
+        );
+        x += 30.0 + 6.6 * name.len() as f64;
+    }
+    let _ = write!(
+        out,
+        "<text x=\"4\" y=\"{}\" opacity=\".7\">{}</text>",
+        top - 14.0,
+        escape(unit)
+    );
+    let marks: Vec<f64> = if log {
+        (low as i32..=high as i32).map(|p| 10f64.powi(p)).collect()
+    } else {
+        let below = ticks(-min, 4.0).into_iter().skip(1).map(|v| -v);
+        below.chain(ticks(max, 4.0)).collect()
+    };
+    for v in marks {
+        let _ = write!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
+            WIDTH - RIGHT,
+            y(v),
+            LEFT - 6.0,
+            y(v) + 4.0,
+            short(v)
+        );
+    }
+    let zero = if log { bottom } else { y(0.0) };
+    for (i, g) in groups.iter().enumerate() {
+        let start = LEFT + i as f64 * room + room * 0.08;
+        let width = room * 0.84 / series.len().max(1) as f64;
+        for (j, ((ours, mark), (name, colour))) in g.bars.iter().zip(series).enumerate() {
+            let x = start + j as f64 * width;
+            if let Some(v) = ours {
+                let (a, b) = (y(*v).min(zero), y(*v).max(zero));
+                let _ = write!(
+                    out,
+                    "<rect x=\"{x:.1}\" y=\"{a:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}, {}: {}</title></rect>",
+                    width * 0.9,
+                    (b - a).max(0.5),
+                    escape(&g.label),
+                    escape(name),
+                    short(*v)
+                );
+            }
+            if let Some(v) = mark {
+                let _ = write!(
+                    out,
+                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"2.4\" fill=\"currentColor\"><title>{}, {}, published: {}</title></rect>",
+                    x - width * 0.02,
+                    y(*v) - 1.2,
+                    width * 0.94,
+                    escape(&g.label),
+                    escape(name),
+                    short(*v)
+                );
+            }
+        }
+        let (middle, at) = (LEFT + (i as f64 + 0.5) * room, bottom + 16.0);
+        let turn = if slanted {
+            format!("text-anchor=\"end\" transform=\"rotate(-35 {middle:.1} {at:.1})\"")
+        } else {
+            "text-anchor=\"middle\"".into()
+        };
+        let _ = write!(
+            out,
+            "<text x=\"{middle:.1}\" y=\"{at:.1}\" {turn}>{}</text>",
+            escape(&g.label)
         );
     }
     out.push_str("</svg>");

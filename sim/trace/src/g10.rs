@@ -200,7 +200,10 @@ fn read(file: &Path) -> Result<String, ImportError> {
 
 /// The second field of every line `index value unit`: milliseconds (returned in
 /// ns) or bytes.
-fn column(text: &str, unit: &str) -> Result<Vec<u64>, Error> {
+///
+/// # Errors
+/// The first line that is not such, or out of order.
+pub fn column(text: &str, unit: &str) -> Result<Vec<u64>, Error> {
     let mut values = Vec::new();
     for (i, line) in text
         .lines()

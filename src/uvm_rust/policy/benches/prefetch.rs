@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Cost of the correlation tables: 2000 kernels of 24 blocks, learnt.
+//! Cost of the correlation tables, in CPU time: 2000 kernels of 24 blocks, learnt.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{criterion_group, criterion_main, Criterion};
 use std::hint::black_box;
 use uvm_policy::prefetch::{Config, ExecId, Next, Predictor, UmBlock};
+use uvmsim_cputime::CpuTime;
 
 const KERNELS: u64 = 2000;
 const BLOCKS: u64 = 24;
@@ -28,7 +29,7 @@ fn learnt() -> Predictor {
     p
 }
 
-fn benches(c: &mut Criterion) {
+fn benches(c: &mut Criterion<CpuTime>) {
     let mut p = learnt();
     eprintln!("{:?}", p.stats());
     let mut k = 0;
@@ -69,5 +70,9 @@ fn benches(c: &mut Criterion) {
     });
 }
 
-criterion_group!(group, benches);
+criterion_group! {
+    name = group;
+    config = uvmsim_cputime::criterion();
+    targets = benches
+}
 criterion_main!(group);

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Where figures ask for runs.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use uvmsim_engine::g10;
+use uvmsim_physical::policies;
+use uvmsim_physical::Layout;
+use uvmsim_physical::Limits;
+use uvmsim_physical::Outcome;
+use uvmsim_physical::Policy;
+use uvmsim_physical::Stalls;
+use uvmsim_physical::Workload;
+use uvmsim_report::published::Cell;
+use uvmsim_report::published::Value;
+use uvmsim_trace::Trace;
+use uvmsim_zoo::Optimizer;
+use uvmsim_zoo::Options;
+use uvmsim_zoo::Precision;
+
+/// What a run came to, as far as figures want to know.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Duration of the step, seconds.
+    pub step_s: f64,
+    /// With everything in GPU memory, seconds.
+    pub ideal_s: f64,
+    /// Bytes moved: SSD to GPU, GPU to SSD, host to GPU, GPU to host.
+    pub traffic: [u64; 4],
+    /// Pages faulted on.
+    pub faults: u64,
+    /// Time lost, by cause; only the physical model knows.
+    pub stalls: Stalls,
+    /// Each kernel's time over its ideal time.
+    pub slowdowns: Vec<f64>,
+    /// What else a figure measures.
+    pub other: f64,
+}
+
+impl Measured {
+    /// Speed as a share of the ideal one.
+    pub fn normalized(&self) -> f64 {
+        self.ideal_s / self.step_s.max(1e-12)
+    }
+
+    /// Bytes over the link to and from the host, and the SSD.
+    pub fn bytes(&self) -> u64 {
+        self.traffic.iter().sum()
+    }
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The policy cannot run it.
+    Fails(String),
+    /// Something that the run needs is not there.
+    Missing(String),
+    /// It has not been run yet.
+    Pending,
+}
+
+/// A result.
+pub type Answer = Result<Measured, Why>;
+
+/// What `of` an answer is, as a cell.
+pub fn value(answer: &Answer, of: impl FnOnce(&Measured) -> f64) -> Value {
+    match answer {
+        Ok(m) => Value::Number(of(m)),
+        Err(Why::Fails(why)) => Value::Fails(why.clone()),
+        Err(Why::Missing(why)) => Value::Absent(why.clone()),
+        Err(Why::Pending) => Value::none(),
+    }
+}
+
+/// The geometric mean of what is there.
+pub fn mean<'a>(values: impl IntoIterator<Item = &'a Value>) -> Value {
+    let logs: Vec<f64> = values
+        .into_iter()
+        .filter_map(Value::number)
+        .map(f64::ln)
+        .collect();
+    if logs.is_empty() {
+        return Value::none();
+    }
+    Value::Number((logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// A cell whose published number is a plot that cannot be read off.
+pub const PICTURE: &str =
+    "the paper's number is a bar of a picture, and its text, which is at hand, does not give it";
+
+/// `ours`, where the paper has only a picture.
+pub fn pictured(ours: Value) -> Cell {
+    Cell {
+        published: Value::Absent(PICTURE.into()),
+        ours,
+    }
+}
+
+/// A cell with both numbers.
+pub fn cell(published: f64, ours: Value) -> Cell {
+    Cell {
+        published: Value::Number(published),
+        ours,
+    }
+}
+
+/// `of` two answers, as a cell.
+pub fn both(a: &Answer, b: &Answer, of: impl FnOnce(&Measured, &Measured) -> f64) -> Value {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Value::Number(of(a, b)),
+        (Err(_), _) => value(a, |_| 0.0),
+        _ => value(b, |_| 0.0),
+    }
+}
+
+/// A step on a machine of the physical model.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Network of the zoo, or of the artifact.
+    pub net: &'static str,
+    /// Whether the step is one of the artifact's traces.
+    pub artifact: bool,
+    /// Samples.
+    pub batch: u64,
+    /// Tokens in a sample; `None`: the network's own.
+    pub tokens: Option<u64>,
+    /// Number format of the products.
+    pub precision: Precision,
+    /// Optimizer; `None`: the network's own.
+    pub optimizer: Option<Optimizer>,
+    /// Preset of the machine.
+    pub machine: &'static str,
+    /// Constants of the machine that are changed.
+    pub changes: Vec<(&'static str, String)>,
+}
+
+impl Point {
+    /// A step of `net` on `machine`, in 32-bit numbers.
+    pub fn new(net: &'static str, batch: u64, machine: &'static str) -> Self {
+        Self {
+            net,
+            artifact: false,
+            batch,
+            tokens: None,
+            precision: Precision::Fp32,
+            optimizer: None,
+            machine,
+            changes: Vec::new(),
+        }
+    }
+
+    /// With a constant of the machine changed.
+    pub fn with(mut self, option: &'static str, value: impl ToString) -> Self {
+        self.changes.push((option, value.to_string()));
+        self
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> Result<uvmsim_machine::Machine, Why> {
+        let mut m = uvmsim_machine::presets::find(self.machine)
+            .ok_or_else(|| Why::Missing(format!("there is no machine {}", self.machine)))?;
+        for (option, value) in &self.changes {
+            m.set(option, value)
+                .map_err(|e| Why::Missing(e.to_string()))?;
+        }
+        Ok(m)
+    }
+
+    /// The step.
+    pub fn trace(&self, sources: &Sources) -> Result<Arc<Trace>, Why> {
+        if self.artifact {
+            return sources.artifact(self.net, self.batch);
+        }
+        let entry = uvmsim_zoo::find(self.net)
+            .ok_or_else(|| Why::Missing(format!("the zoo has no {}", self.net)))?;
+        let options = Options {
+            batch: self.batch,
+            tokens: self.tokens,
+            precision: self.precision,
+            optimizer: self.optimizer,
+        };
+        Ok(Arc::new(entry.trace(&options, &self.machine()?)))
+    }
+
+    /// The step as the physical model sees it.
+    pub fn workload(&self, sources: &Sources) -> Result<(Workload, Layout), Why> {
+        let w = Workload::from_trace(&*self.trace(sources)?);
+        let l = Layout::new(&w);
+        Ok((w, l))
+    }
+}
+
+type Work = Arc<dyn Fn(&Sources) -> Answer + Send + Sync>;
+
+/// What runs share: traces that were read.
+pub struct Sources {
+    dir: PathBuf,
+    traces: Mutex<HashMap<(&'static str, u64), Result<Arc<Trace>, Why>>>,
+}
+
+impl Sources {
+    /// The artifact's trace of `net` at `batch`.
+    pub fn artifact(&self, net: &'static str, batch: u64) -> Result<Arc<Trace>, Why> {
+        let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
+        let read = || {
+            let trace = uvmsim_trace::g10::import(&self.dir, net, batch);
+            trace
+                .map(Arc::new)
+                .map_err(|e| Why::Missing(format!("no trace ({e})")))
+        };
+        traces.entry((net, batch)).or_insert_with(read).clone()
+    }
+}
+
+/// Takes requests for runs, makes them, and hands out their results.
+pub struct Desk {
+    sources: Sources,
+    /// Requests in the order in which they were made first.
+    asked: Vec<(String, Work)>,
+    answers: HashMap<String, Answer>,
+}
+
+impl Desk {
+    /// Without results; `dir` has the artifact's data.
+    pub fn new(dir: PathBuf) -> Self {
+        Self {
+            sources: Sources {
+                dir,
+                traces: Mutex::default(),
+            },
+            asked: Vec::new(),
+            answers: HashMap::new(),
+        }
+    }
+
+    /// The folder of the artifact's data.
+    pub fn dir(&self) -> &std::path::Path {
+        &self.sources.dir
+    }
+
+    /// The result of `work`, which `key` describes wholly; pending when first asked.
+    pub fn ask(
+        &mut self,
+        key: String,
+        work: impl Fn(&Sources) -> Answer + Send + Sync + 'static,
+    ) -> Answer {
+        if let Some(answer) = self.answers.get(&key) {
+            return answer.clone();
+        }
+        self.answers.insert(key.clone(), Err(Why::Pending));
+        self.asked.push((key, Arc::new(work)));
+        Err(Why::Pending)
+    }
+
+    /// A run of one of the artifact's traces on its machine.
+    pub fn artifact(
+        &mut self,
+        net: &'static str,
+        batch: u64,
+        policy: crate::g10::Runner,
+        machine: &g10::Machine,
+    ) -> Answer {
+        let machine = machine.clone();
+        self.ask(format!("{net} {batch} {policy:?} {machine:?}"), move |s| {
+            let trace = s.artifact(net, batch)?;
+            on_artifact_machine(&trace, policy, &machine)
+        })
+    }
+
+    /// A run of any step on the artifact's machine.
+    pub fn on_g10(
+        &mut self,
+        point: &Point,
+        policy: crate::g10::Runner,
+        machine: &g10::Machine,
+    ) -> Answer {
+        let (point, machine) = (point.clone(), machine.clone());
+        self.ask(format!("{point:?} {policy:?} {machine:?}"), move |s| {
+            on_artifact_machine(&*point.trace(s)?, policy, &machine)
+        })
+    }
+
+    /// A run of a step of the zoo on the physical machine.
+    pub fn physical(&mut self, point: &Point, policy: &'static str) -> Answer {
+        let at = point.clone();
+        self.physical_with(point, policy, move |w, l| {
+            policies::make(policy, &at.machine()?, w, l).map_err(|e| Why::Fails(e.to_string()))
+        })
+    }
+
+    /// The same under a policy made by `make`; `name` tells it from others.
+    pub fn physical_with(
+        &mut self,
+        point: &Point,
+        name: &str,
+        make: impl Fn(&Workload, &Layout) -> Result<Box<dyn Policy>, Why> + Send + Sync + 'static,
+    ) -> Answer {
+        let point = point.clone();
+        self.ask(format!("{point:?} {name}"), move |s| {
+            let (w, l) = point.workload(s)?;
+            run_physical(&point.machine()?, &w, &l, make(&w, &l)?.as_mut())
+        })
+    }
+
+    /// Runs that nobody has made yet.
+    pub fn pending(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Makes all pending runs, `threads` at a time; `done` is told what each was.
+    pub fn run(&mut self, threads: usize, done: impl Fn(&str) + Sync) {
+        let asked = std::mem::take(&mut self.asked);
+        let next = AtomicUsize::new(0);
+        let answers: Vec<Mutex<Answer>> = asked
+            .iter()
+            .map(|_| Mutex::new(Err(Why::Pending)))
+            .collect();
+        std::thread::scope(|scope| {
+            for _ in 0..threads.clamp(1, asked.len().max(1)) {
+                scope.spawn(|| loop {
+                    let i = next.fetch_add(1, Relaxed);
+                    let Some((key, work)) = asked.get(i) else {
+                        break;
+                    };
+                    let answer = work(&self.sources);
+                    *answers[i].lock().unwrap_or_else(|e| e.into_inner()) = answer;
+                    done(key);
+                });
+            }
+        });
+        for ((key, _), answer) in asked.into_iter().zip(answers) {
+            self.answers
+                .insert(key, answer.into_inner().unwrap_or_else(|e| e.into_inner()));
+        }
+    }
+}
+
+fn on_artifact_machine(
+    trace: &Trace,
+    policy: crate::g10::Runner,
+    machine: &g10::Machine,
+) -> Answer {
+    let o = policy.run_on(trace, machine).map_err(Why::Fails)?;
+    let s = |cycles: u64| cycles as f64 / g10::CYCLES_PER_SECOND as f64;
+    let ideal = trace
+        .kernels
+        .iter()
+        .map(|k| k.duration_ns as f64 * g10::CYCLES_PER_SECOND as f64 / 1e9);
+    let t = &o.traffic;
+    Ok(Measured {
+        step_s: s(o.step_cycles),
+        ideal_s: s(o.ideal_cycles),
+        traffic: [t.ssd_to_gpu, t.gpu_to_ssd, t.host_to_gpu, t.gpu_to_host],
+        faults: o.faults,
+        slowdowns: o
+            .kernel_cycles
+            .iter()
+            .zip(ideal)
+            .map(|(c, i)| *c as f64 / i.max(1.0))
+            .collect(),
+        ..Measured::default()
+    })
+}
+
+/// Runs one policy on the physical machine.
+pub fn run_physical(
+    machine: &uvmsim_machine::Machine,
+    w: &Workload,
+    l: &Layout,
+    policy: &mut dyn Policy,
+) -> Answer {
+    run_for(machine, w, l, policy, Limits::default())
+}
+
+/// The same, for as many steps as `limits` says.
+pub fn run_for(
+    machine: &uvmsim_machine::Machine,
+    w: &Workload,
+    l: &Layout,
+    policy: &mut dyn Policy,
+    limits: Limits,
+) -> Answer {
+    let outcome = uvmsim_physical::run(machine, w, l, policy, limits);
+    outcome
+        .map(|o| measured(&o))
+        .map_err(|e| Why::Fails(e.to_string()))
+}
+
+fn measured(o: &Outcome) -> Measured {
+    let b = &o.bytes;
+    Measured {
+        step_s: o.step_ns as f64 / 1e9,
+        ideal_s: o.ideal_ns as f64 / 1e9,
+        traffic: [b.ssd_to_gpu, b.gpu_to_ssd, b.host_to_gpu, b.gpu_to_host],
+        faults: o.faults,
+        stalls: o.stalls,
+        ..Measured::default()
+    }
+}
