@@ -28,7 +28,9 @@ use check_exports;
     non_snake_case,
     non_upper_case_globals,
     unreachable_pub,
-    unsafe_op_in_unsafe_fn
+    unsafe_op_in_unsafe_fn,
+    // bindgen's Default of a long array
+    clippy::undocumented_unsafe_blocks
 )]
 pub(crate) mod bindings;
 mod discard;

@@ -2,7 +2,7 @@
 
 //! `uvmsim figures`: the papers' tables and figures beside ours.
 //!
-//! A figure is a function that asks a [`Desk`](desk::Desk) for runs and puts what
+//! A figure is a function that asks a [`Desk`] for runs and puts what
 //! it gets into a table. Every figure is called twice: the first time the desk
 //! only notes what is asked for; then all runs are made, on all cores, each once,
 //! however many figures want it; the second time the figures get them.
