@@ -32,7 +32,11 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten
 except ImportError as error:  # pragma: no cover
-    sys.exit(f"uvmsim_torch: PyTorch is missing ({error}); install python3-torch or torch")
+    MISSING = f"uvmsim_torch: PyTorch is missing ({error}); install python3-torch or torch"
+    # A program ends here; a notebook that imports this goes on.
+    if __name__ == "__main__":
+        sys.exit(MISSING)
+    raise ImportError(MISSING) from error
 
 aten = torch.ops.aten
 

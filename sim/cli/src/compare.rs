@@ -136,8 +136,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
         (None, None) => return Err(Failure::usage("give --trace or --net")),
     };
-    let workload = Workload::from_trace(&trace);
-    let layout = Layout::new(&workload);
+    let (workload, layout) = crate::workload(&trace)?;
     let drawing = args.report.is_some() || args.svg.is_some();
     let limits = Limits {
         bins: if drawing { 460 } else { 0 },

@@ -16,9 +16,7 @@ use uvmsim_physical::plan::autovm;
 use uvmsim_physical::plan::most;
 use uvmsim_physical::plan::Op;
 use uvmsim_physical::plan::Profile;
-use uvmsim_physical::Layout;
 use uvmsim_physical::Tier;
-use uvmsim_physical::Workload;
 use uvmsim_trace::Trace;
 
 use crate::machine::Choice;
@@ -126,16 +124,19 @@ impl Runner {
         match self {
             Runner::Built(p) => g10::run(trace, p, machine).map_err(|e| e.to_string()),
             _ => {
-                let moves = self.moves(trace, physical);
+                let moves = self.moves(trace, physical)?;
                 g10::run_plan(trace, &moves, machine).map_err(|e| e.to_string())
             }
         }
     }
 
     /// The plan of a planner of the physical model, as moves.
-    fn moves(self, trace: &Trace, machine: &uvmsim_machine::Machine) -> Vec<g10::Move> {
-        let workload = Workload::from_trace(trace);
-        let layout = Layout::new(&workload);
+    fn moves(
+        self,
+        trace: &Trace,
+        machine: &uvmsim_machine::Machine,
+    ) -> Result<Vec<g10::Move>, String> {
+        let (workload, layout) = crate::workload(trace).map_err(|e| e.to_string())?;
         let profile = Profile::new(machine, &workload, &layout, PLANNED_FILL, 1);
         let plan = match self {
             Runner::Most => most::plan(&profile, machine.host_mem > 0),
@@ -158,7 +159,7 @@ impl Runner {
                 });
             }
         }
-        moves
+        Ok(moves)
     }
 }
 

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::Parser;
 use clap::Subcommand;
+use uvmsim_physical::Layout;
+use uvmsim_physical::Workload;
+use uvmsim_trace::Trace;
 
 /// Simulates training steps that need more memory than the GPU has.
 #[derive(Parser)]
@@ -110,20 +113,43 @@ fn main() -> ExitCode {
 }
 
 /// Reads and checks a trace; `-` is standard input.
-fn read_trace(path: &str) -> Result<uvmsim_trace::Trace, Failure> {
+fn read_trace(path: &str) -> Result<Trace, Failure> {
     let text = if path == "-" {
         io::read_to_string(io::stdin())
     } else {
         std::fs::read_to_string(path)
     };
     let text = text.map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    let trace: uvmsim_trace::Trace = text
+    let trace: Trace = text
         .parse()
         .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
     trace
         .validate()
         .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
     Ok(trace)
+}
+
+/// The most bytes that the kernels of a step may use, counted once for each kernel
+/// that uses them: the physical model keeps some bytes for each va_block of each.
+const MOST_USED: u64 = 1 << 48;
+
+/// The step of `trace` as the physical model sees it.
+fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
+    let mut used = 0u64;
+    for (i, k) in trace.kernels.iter().enumerate() {
+        used = used.saturating_add(trace.working_set(k));
+        if used > MOST_USED {
+            let largest = k.uses().max_by_key(|&t| trace.tensor(t).bytes);
+            let largest = largest.map_or_else(String::new, |t| trace.tensor_object(t));
+            return Err(Failure::run(format!(
+                "line {}: kernel {i} ({}): kernels up to here use more than 256 TiB, too much for --model physical; the largest that this one uses is {largest}",
+                k.line, k.name
+            )));
+        }
+    }
+    let workload = Workload::from_trace(trace);
+    let layout = Layout::new(&workload);
+    Ok((workload, layout))
 }
 
 /// Writes `text` to `path`; `-` is standard output.
@@ -145,5 +171,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_step_too_large_for_the_model_names_line_and_tensor() {
+        let text = "uvmtrace 1\ntensor 0 input 4503599627370496 big\nkernel 0 10 a 0 - -\n";
+        let trace: Trace = text.parse().unwrap_or_default();
+        let error = workload(&trace).map(|_| ()).unwrap_err().message;
+        assert!(
+            error.starts_with("line 3: kernel 0 (a)") && error.ends_with("tensor 0 (big)"),
+            "{error}"
+        );
     }
 }

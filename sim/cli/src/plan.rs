@@ -3,8 +3,6 @@
 //! `uvmsim plan`.
 
 use uvmsim_physical::policies;
-use uvmsim_physical::Layout;
-use uvmsim_physical::Workload;
 
 use crate::machine;
 use crate::Failure;
@@ -29,8 +27,7 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
-    let workload = Workload::from_trace(&trace);
-    let layout = Layout::new(&workload);
+    let (workload, layout) = crate::workload(&trace)?;
     let plan = policies::plan(&args.policy, &machine, &workload, &layout)
         .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
     crate::write_file(&args.output, &plan.text(&workload, &layout))

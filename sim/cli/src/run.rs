@@ -133,8 +133,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     }
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
-    let mut workload = Workload::from_trace(&trace);
-    let layout = Layout::new(&workload);
+    let (mut workload, layout) = crate::workload(&trace)?;
     let mut policy: Box<dyn Policy> = match &args.plan {
         Some(path) => Box::new(replay(path, &workload, &layout)?),
         None => policies::make(&args.policy, &machine, &workload, &layout)

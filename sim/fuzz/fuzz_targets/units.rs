@@ -14,8 +14,14 @@ fuzz_target!(|input: (u8, &str)| {
     let mut machine = uvmsim_machine::presets::find("a100").expect("a preset");
     if machine.set(constant.option, text).is_ok() {
         let value = constant.get(&machine);
-        assert!(value.is_finite() && value >= 0.0, "{} {text}: {value}", constant.option);
+        assert!(
+            value.is_finite() && value >= 0.0,
+            "{} {text}: {value}",
+            constant.option
+        );
         let shown = constant.unit.show(value);
-        machine.set(constant.option, &shown).expect("what is shown is taken");
+        machine
+            .set(constant.option, &shown)
+            .expect("what is shown is taken");
     }
 });

@@ -200,15 +200,18 @@ impl Point {
 
 type Work = Arc<dyn Fn(&Sources) -> Answer + Send + Sync>;
 
+/// A trace that was read, or why not.
+type Read = Result<Arc<Trace>, Why>;
+
 /// What runs share: traces that were read.
 pub struct Sources {
     dir: PathBuf,
-    traces: Mutex<HashMap<(&'static str, u64), Result<Arc<Trace>, Why>>>,
+    traces: Mutex<HashMap<(&'static str, u64), Read>>,
 }
 
 impl Sources {
     /// The artifact's trace of `net` at `batch`.
-    pub fn artifact(&self, net: &'static str, batch: u64) -> Result<Arc<Trace>, Why> {
+    pub fn artifact(&self, net: &'static str, batch: u64) -> Read {
         let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
         let read = || {
             let trace = uvmsim_trace::g10::import(&self.dir, net, batch);

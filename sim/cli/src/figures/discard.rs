@@ -230,9 +230,9 @@ fn program(
     let point = Point::new("", 1, preset).with("keep-clean", 0);
     desk.ask(format!("{name} {mode:?} {preset} {ratio}"), move |_| {
         let mut machine = point.machine()?;
-        if ratio > 0 {
-            let footprint = Layout::new(&make(mode, &machine).workload).span;
-            machine.gpu_mem = footprint / ratio;
+        let footprint = Layout::new(&make(mode, &machine).workload).span;
+        if let Some(share) = footprint.checked_div(ratio) {
+            machine.gpu_mem = share;
         }
         let p = make(mode, &machine);
         let layout = Layout::new(&p.workload);
