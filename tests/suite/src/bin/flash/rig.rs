@@ -29,6 +29,7 @@ pub(crate) fn device() -> &'static Path {
 pub(crate) struct Rig {
     pub(crate) process: Process,
     pub(crate) gpu: Gpu,
+    attached: bool,
 }
 
 impl Rig {
@@ -46,7 +47,20 @@ impl Rig {
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
         process.flash_attach(flash)?;
-        Ok(Self { process, gpu })
+        Ok(Self {
+            process,
+            gpu,
+            attached: true,
+        })
+    }
+
+    /// A process that uses what another one has attached.
+    pub(crate) fn unattached(process: Process, gpu: Gpu) -> Self {
+        Self {
+            process,
+            gpu,
+            attached: false,
+        }
     }
 
     pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
@@ -88,7 +102,9 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let _ = self.process.flash_detach();
+        if self.attached {
+            let _ = self.process.flash_detach();
+        }
     }
 }
 
