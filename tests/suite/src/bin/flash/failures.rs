@@ -173,7 +173,7 @@ fn writes_fail() -> Outcome {
     );
     check(&buffer, 53)?;
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     drop(rig);
     Ok(Pass::Ok)
 }
@@ -224,7 +224,7 @@ fn reads_fail_cpu() -> Outcome {
     drop(mine);
     let stats = rig.stats()?;
     ensure!(stats.lost_pages > 0, "{stats:?}");
-    no_leak(&stats)?;
+    no_leak(&rig)?;
     drop(rig);
     Ok(Pass::Ok)
 }
@@ -269,7 +269,7 @@ fn corrupted() -> Outcome {
         "{stats:?}"
     );
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -297,7 +297,7 @@ fn killed() -> Outcome {
         child.kill()?;
         child.wait()?;
         ensure!(early.is_none(), "the program ended by itself: {early:?}");
-        no_leak(&rig.stats()?)?;
+        no_leak(&rig)?;
     }
     ensure!(
         rig.stats()?.spilled > 0,

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     suite.test("a random program", NONE, || {
         let rig = rig::Rig::new(24)?;
         random::run(&rig, 48, ops, seed)?;
-        rig::no_leak(&rig.stats()?)?;
+        rig::no_leak(&rig)?;
         Ok(Pass::Ok)
     });
     suite.finish()

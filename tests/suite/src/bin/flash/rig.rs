@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, Failure};
 use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
@@ -123,11 +124,19 @@ pub(crate) fn check(buffer: &Buffer<u64>, value: u64) -> Done {
     }
 }
 
-/// Nothing is left on the device, and no slot is in use.
-pub(crate) fn no_leak(stats: &FlashStats) -> Done {
-    ensure!(
-        stats.pages == 0 && stats.extents == 0 && stats.free_slots == stats.slots,
-        "slots leak: {stats:?}"
-    );
-    Ok(())
+/// Nothing is left on the device, and no slot is in use. A write that was under way when
+/// its pages were freed may take a moment to end.
+pub(crate) fn no_leak(rig: &Rig) -> Done {
+    let start = Instant::now();
+    loop {
+        let s = rig.stats()?;
+        if s.pages == 0 && s.extents == 0 && s.free_slots == s.slots {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < Duration::from_secs(10),
+            "slots leak: {s:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
