@@ -105,7 +105,7 @@ qemu_args+=("${more[@]}")
 } >"$run_dir/env"
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
-# A busy host may starve the timer while the kernel tries it out: no_timer_check.
+# no_timer_check: on a busy host an emulated timer may miss its test, which is fatal.
 for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check; do args+=(--kopt "$k"); done
 cd "$TOP"
 

@@ -117,6 +117,9 @@ fn measure(
     let outcome = work(&rig, sizes);
     let verified = outcome.is_ok();
     let driver = DriverStats::get(&rig.process, rig.gpu.uuid(), false)?;
+    if verified {
+        let _ = crate::rig::no_leak(&rig);
+    }
     let flash: FlashStats = rig.stats()?;
     let sum = |t: &[vgpu_client::Traffic; 8]| t.iter().map(|t| t.bytes).sum();
     let run = Run {

@@ -6,6 +6,7 @@
 //! vgpu.ko, and a block device of at least 256 MiB that is OVERWRITTEN.
 
 mod demo;
+mod failures;
 mod interface;
 mod paths;
 mod random;
@@ -32,6 +33,8 @@ struct Options {
     demo: Option<PathBuf>,
     ops: u32,
     seed: u64,
+    /// Be a program that a test runs.
+    child: Option<&'static str>,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
@@ -42,6 +45,7 @@ fn options() -> Result<Options, lexopt::Error> {
         demo: None,
         ops: 2000,
         seed: clock.map_or(1, |t| t.as_secs()),
+        child: None,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -51,6 +55,9 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("demo") => options.demo = Some(parser.value()?.into()),
             Long("ops") => options.ops = parser.value()?.parse()?,
             Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("child-reads") => options.child = Some("reads"),
+            Long("child-works") => options.child = Some("works"),
+            Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);
@@ -73,6 +80,12 @@ fn main() -> ExitCode {
         println!("TAP version 14\n1..0 # SKIP load nvidia-uvm.ko with uvm_rust_flash=1");
         return ExitCode::SUCCESS;
     }
+    match options.child {
+        Some("reads") => return failures::child_reads(),
+        Some("works") => return failures::child_works(options.seed),
+        Some(_) => return failures::child_attaches(),
+        None => {}
+    }
     let mut suite = Suite::new("flash", options.only);
     println!("# seed {}", options.seed);
     if let Some(out) = options.demo {
@@ -81,11 +94,12 @@ fn main() -> ExitCode {
     }
     interface::run(&mut suite);
     paths::run(&mut suite);
+    failures::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {
         let rig = rig::Rig::new(24)?;
         random::run(&rig, 48, ops, seed)?;
-        rig::no_leak(&rig.stats()?)?;
+        rig::no_leak(&rig)?;
         Ok(Pass::Ok)
     });
     suite.finish()

@@ -38,7 +38,7 @@ fn cpu_fault() -> Outcome {
     check(&buffer, 7)?;
     let stats = rig.stats()?;
     ensure!(stats.fetched == buffer.bytes(), "{stats:?}");
-    no_leak(&stats)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -50,7 +50,7 @@ fn by_call() -> Outcome {
         rig.spill(&buffer)?;
         ensure!(rig.stats()?.pages == 4 * 512, "not all is on flash");
         rig.fetch(&buffer)?;
-        no_leak(&rig.stats()?)?;
+        no_leak(&rig)?;
     }
     check(&buffer, 9)?;
     Ok(Pass::Ok)
@@ -62,7 +62,7 @@ fn gpu_fault() -> Outcome {
     write(&buffer, 11);
     rig.spill(&buffer)?;
     rig.gpu_check(&buffer, 11)?;
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     rig.gpu_write(&buffer, 12)?;
     rig.process
         .migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
@@ -79,7 +79,7 @@ fn migrate() -> Outcome {
         write(&buffer, 13);
         rig.spill(&buffer)?;
         rig.process.migrate(buffer.address(), buffer.bytes(), to)?;
-        no_leak(&rig.stats()?)?;
+        no_leak(&rig)?;
         check(&buffer, 13)?;
     }
     Ok(Pass::Ok)
@@ -100,7 +100,7 @@ fn part() -> Outcome {
     rig.spill(&buffer)?;
     ensure!(rig.stats()?.pages == 1024, "{:?}", rig.stats()?);
     check(&buffer, 17)?;
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -110,7 +110,7 @@ fn freed() -> Outcome {
     write(&buffer, 19);
     rig.spill(&buffer)?;
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -121,7 +121,7 @@ fn discarded() -> Outcome {
         write(&buffer, 23);
         rig.spill(&buffer)?;
         rig.process.discard(buffer.address(), buffer.bytes(), how)?;
-        no_leak(&rig.stats()?)?;
+        no_leak(&rig)?;
         let other = buffer.first_other(|_| 0);
         ensure!(other.is_none(), "{how:?}: not zeros: {other:?}");
         // Discarded in host memory, it is dropped there without a write.
@@ -161,7 +161,7 @@ fn watermark() -> Outcome {
     let most = (limit + 2) * 512;
     ensure!(stats.host_peak <= most, "over the watermark: {stats:?}");
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -182,7 +182,7 @@ fn oversubscribed() -> Outcome {
     ensure!(stats.spilled > 0 && stats.fetched > 0, "{stats:?}");
     println!("# {stats:?}");
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
@@ -223,6 +223,6 @@ fn full() -> Outcome {
         ensure!(seen == i as u64, "word {i} is {seen:#x}");
     }
     drop(buffer);
-    no_leak(&rig.stats()?)?;
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }

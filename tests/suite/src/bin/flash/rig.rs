@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, Failure};
 use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
@@ -29,6 +30,7 @@ pub(crate) fn device() -> &'static Path {
 pub(crate) struct Rig {
     pub(crate) process: Process,
     pub(crate) gpu: Gpu,
+    attached: bool,
 }
 
 impl Rig {
@@ -46,7 +48,20 @@ impl Rig {
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
         process.flash_attach(flash)?;
-        Ok(Self { process, gpu })
+        Ok(Self {
+            process,
+            gpu,
+            attached: true,
+        })
+    }
+
+    /// A process that uses what another one has attached.
+    pub(crate) fn unattached(process: Process, gpu: Gpu) -> Self {
+        Self {
+            process,
+            gpu,
+            attached: false,
+        }
     }
 
     pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
@@ -88,7 +103,9 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let _ = self.process.flash_detach();
+        if self.attached {
+            let _ = self.process.flash_detach();
+        }
     }
 }
 
@@ -107,11 +124,19 @@ pub(crate) fn check(buffer: &Buffer<u64>, value: u64) -> Done {
     }
 }
 
-/// Nothing is left on the device, and no slot is in use.
-pub(crate) fn no_leak(stats: &FlashStats) -> Done {
-    ensure!(
-        stats.pages == 0 && stats.extents == 0 && stats.free_slots == stats.slots,
-        "slots leak: {stats:?}"
-    );
-    Ok(())
+/// Nothing is left on the device, and no slot is in use. A write that was under way when
+/// its pages were freed may take a moment to end.
+pub(crate) fn no_leak(rig: &Rig) -> Done {
+    let start = Instant::now();
+    loop {
+        let s = rig.stats()?;
+        if s.pages == 0 && s.extents == 0 && s.free_slots == s.slots {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < Duration::from_secs(10),
+            "slots leak: {s:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Devices that fail, through device mapper; what is on the device; and programs that
+//! are killed.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{flash, Flash, Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
+
+use crate::rig::{check, device, no_leak, write, Done, Rig};
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    let failing = &[
+        Allowed {
+            text: "flash:",
+            times: 1000,
+        },
+        Allowed {
+            text: "I/O error",
+            times: 1000,
+        },
+    ];
+    suite.test(
+        "nothing that was written can be read from the device",
+        NONE,
+        plaintext,
+    );
+    suite.test("writes fail", failing, writes_fail);
+    suite.test("reads fail: a CPU gets SIGBUS", failing, reads_fail_cpu);
+    suite.test(
+        "reads fail: a GPU's access is fatal",
+        failing,
+        reads_fail_gpu,
+    );
+    suite.test("the device changes what was written", failing, corrupted);
+    suite.test("a program is killed at any moment", NONE, killed);
+    suite.test("not without CAP_SYS_ADMIN", NONE, unprivileged);
+}
+
+fn plain(path: &std::path::Path, host_blocks: u64) -> Flash<'_> {
+    Flash {
+        path,
+        host_bytes: host_blocks * BLOCK,
+        quota_bytes: 0,
+        flags: flash::FORCE,
+    }
+}
+
+/// A device-mapper device over all of the real one.
+struct Dm(PathBuf);
+
+impl Dm {
+    const NAME: &'static str = "uvm-rust-flash";
+
+    fn new() -> Result<Self, Failure> {
+        let dm = Self(PathBuf::from("/dev/mapper").join(Self::NAME));
+        let table = Self::table("linear", "")?;
+        dmsetup(&["create", Self::NAME, "--noudevsync", "--table", &table])?;
+        Ok(dm)
+    }
+
+    fn table(target: &str, more: &str) -> Result<String, Failure> {
+        let name = device().file_name().unwrap_or_default();
+        let size = std::path::Path::new("/sys/class/block")
+            .join(name)
+            .join("size");
+        let sectors = std::fs::read_to_string(size)?;
+        let (sectors, path) = (sectors.trim(), device().display());
+        Ok(match target {
+            "error" => format!("0 {sectors} error"),
+            _ => format!("0 {sectors} {target} {path} 0 {more}"),
+        })
+    }
+
+    /// Makes it another kind of device under the driver's feet.
+    fn become_(&self, target: &str, more: &str) -> Done {
+        let table = Self::table(target, more)?;
+        dmsetup(&["load", Self::NAME, "--table", &table])?;
+        dmsetup(&["resume", Self::NAME, "--noudevsync"])
+    }
+}
+
+impl Drop for Dm {
+    fn drop(&mut self) {
+        let _ = dmsetup(&["remove", "--force", "--noudevsync", Self::NAME]);
+    }
+}
+
+fn dmsetup(args: &[&str]) -> Done {
+    // Without udev, as in the VM, it makes the nodes itself.
+    let output = Command::new("dmsetup")
+        .args(args)
+        .env("DM_DISABLE_UDEV", "1")
+        .output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "dmsetup {args:?}: {errors}");
+    Ok(())
+}
+
+fn has_dmsetup() -> bool {
+    Command::new("dmsetup")
+        .arg("version")
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+/// Every word of the pages is looked for in all of the device.
+fn plaintext() -> Outcome {
+    const SECRET: u64 = 0x5ec7_e705_ec7e_7051;
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(8)?;
+    buffer.fill(|_| SECRET);
+    rig.spill(&buffer)?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 8 * 512, "not all is on flash: {stats:?}");
+    let mut file = File::open(device())?;
+    let mut chunk = vec![0; BLOCK as usize];
+    let mut data = 0u64;
+    loop {
+        let n = file.read(&mut chunk)?;
+        if n == 0 {
+            break;
+        }
+        let words = || chunk[..n].chunks_exact(8);
+        ensure!(
+            !words().any(|w| w == SECRET.to_ne_bytes()),
+            "what was written is on the device"
+        );
+        data += words().filter(|w| **w != [0; 8]).count() as u64;
+    }
+    // It was looked for in the right place, and equal pages do not look equal.
+    ensure!(
+        data > buffer.len() as u64 / 2,
+        "only {data} words are on the device"
+    );
+    check_constant(&buffer, SECRET)?;
+    Ok(Pass::Ok)
+}
+
+fn check_constant(buffer: &vgpu_client::Buffer<u64>, value: u64) -> Done {
+    let other = buffer.first_other(|_| value);
+    ensure!(other.is_none(), "{other:x?} is not {value:#x}");
+    Ok(())
+}
+
+/// The pages stay in host memory, and the program goes on.
+fn writes_fail() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 8))?;
+    dm.become_("flakey", "0 1 1 error_writes")?;
+    let buffer = rig.buffer(32)?;
+    write(&buffer, 53);
+    let stats = rig.stats()?;
+    ensure!(stats.write_errors > 0 && stats.spilled == 0, "{stats:?}");
+    check(&buffer, 53)?;
+    dm.become_("linear", "")?;
+    rig.spill(&buffer)?;
+    ensure!(
+        rig.stats()?.spilled > 0,
+        "does not recover: {:?}",
+        rig.stats()?
+    );
+    check(&buffer, 53)?;
+    drop(buffer);
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// Run by the test below: dies of SIGBUS.
+pub(crate) fn child_reads() -> ExitCode {
+    let work = || -> Done {
+        let process = Process::new()?;
+        let buffer = vgpu_client::Buffer::<u64>::managed(&process, BLOCK as usize / 8)?;
+        write(&buffer, 59);
+        process.flash_move(buffer.address(), buffer.bytes(), false)?;
+        let table = Dm::table("error", "")?;
+        dmsetup(&["load", Dm::NAME, "--table", &table])?;
+        dmsetup(&["resume", Dm::NAME, "--noudevsync"])?;
+        println!("read {:#x}", buffer.get(0));
+        Ok(())
+    };
+    if let Err(error) = work() {
+        println!("{error:?}");
+    }
+    ExitCode::from(3)
+}
+
+fn reads_fail_cpu() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let mine = rig.buffer(2)?;
+    write(&mine, 61);
+    rig.spill(&mine)?;
+    let output = Command::new(std::env::current_exe()?)
+        .arg("--child-reads")
+        .arg("--device")
+        .arg(device())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let signal = output.status.signal();
+    ensure!(
+        signal == Some(libc::SIGBUS),
+        "ended by {:?}: {said}",
+        output.status
+    );
+    dm.become_("linear", "")?;
+    // What others have there is not affected.
+    check(&mine, 61)?;
+    drop(mine);
+    let stats = rig.stats()?;
+    ensure!(stats.lost_pages > 0, "{stats:?}");
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+fn reads_fail_gpu() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let buffer = rig.buffer(1)?;
+    write(&buffer, 67);
+    rig.spill(&buffer)?;
+    dm.become_("error", "")?;
+    let op = Op::read(&buffer).range(0, 8).warps(1);
+    let report = rig.gpu.launch(&Kernel::new().op(op))?.wait()?;
+    ensure!(report.outcome == Ended::Faulted, "{report:?}");
+    let moved = rig.process.migrate(buffer.address(), PAGE, Uuid::CPU);
+    ensure!(moved.is_err(), "a lost page was migrated");
+    dm.become_("linear", "")?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// Every place of the device is written to behind the driver's back.
+fn corrupted() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(2)?;
+    write(&buffer, 71);
+    rig.spill(&buffer)?;
+    let raw = std::fs::OpenOptions::new().write(true).open(device())?;
+    // The first slot begins after 2 MiB; one bit of each page is enough.
+    for page in 0..2 * 512 {
+        raw.write_all_at(&[0xa5], BLOCK + page * PAGE + 77)?;
+    }
+    raw.sync_all()?;
+    let fetched = rig.fetch(&buffer);
+    ensure!(fetched.is_err(), "wrong bytes were taken for right");
+    let stats = rig.stats()?;
+    ensure!(
+        stats.lost_pages > 0 && stats.fetched < buffer.bytes() / 64,
+        "{stats:?}"
+    );
+    drop(buffer);
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// Run by the test below: works until it is killed.
+pub(crate) fn child_works(seed: u64) -> ExitCode {
+    let work = || -> Done {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        let rig = Rig::unattached(process, gpu);
+        crate::random::run(&rig, 32, u32::MAX, seed)
+    };
+    println!("{:?}", work());
+    ExitCode::from(3)
+}
+
+fn killed() -> Outcome {
+    let rig = Rig::new(16)?;
+    for n in 0..8 {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--child-works", "--seed", &n.to_string()])
+            .stdout(std::process::Stdio::null())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(700 + 330 * n));
+        let early = child.try_wait()?;
+        child.kill()?;
+        child.wait()?;
+        ensure!(early.is_none(), "the program ended by itself: {early:?}");
+        no_leak(&rig)?;
+    }
+    ensure!(
+        rig.stats()?.spilled > 0,
+        "nothing was spilled: {:?}",
+        rig.stats()?
+    );
+    Ok(Pass::Ok)
+}
+
+/// Run by the test below, as another user.
+pub(crate) fn child_attaches() -> ExitCode {
+    let Ok(process) = Process::new() else {
+        return ExitCode::from(4);
+    };
+    let attached = process.flash_attach(plain(device(), 16));
+    let detached = process.flash_detach();
+    let errno = |r: vgpu_client::Result<()>| r.err().and_then(|e| e.errno());
+    let refused = [errno(attached), errno(detached)] == [Some(libc::EPERM); 2];
+    ExitCode::from(u8::from(!refused))
+}
+
+fn unprivileged() -> Outcome {
+    let status = Command::new(std::env::current_exe()?)
+        .arg("--child-attaches")
+        .uid(65534)
+        .status();
+    match status.map(|s| s.code()) {
+        Ok(Some(0)) => Ok(Pass::Ok),
+        Ok(Some(4)) => skip!("other users cannot open /dev/nvidia-uvm"),
+        Ok(code) => Err(format!("allowed, or another error (exit {code:?})").into()),
+        Err(error) => skip!("cannot run as another user: {error}"),
+    }
+}
