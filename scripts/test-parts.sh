@@ -16,7 +16,7 @@ host_parts() {
 	part host/rustfmt rustfmt_check
 	part host/clippy cargo clippy --workspace --all-targets --quiet -- -D warnings
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
-	part host/cargo-test cargo test --workspace
+	part host/cargo-test cargo test --workspace --no-fail-fast
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh
 	else

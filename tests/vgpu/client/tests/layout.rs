@@ -46,7 +46,8 @@ fn uapi() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include/uapi")
 }
 
-/// NVIDIA's headers as `make driver` keeps them, or `UVM_HEADERS`.
+/// NVIDIA's headers of 550, for which the client is written, as `make driver` keeps
+/// them, or `UVM_HEADERS`.
 fn upstream() -> Option<PathBuf> {
     if let Some(path) = env::var_os("UVM_HEADERS") {
         return Some(path.into());
@@ -61,7 +62,7 @@ fn upstream() -> Option<PathBuf> {
         })?;
     let trees = fs::read_dir(cache).ok()?.flatten();
     trees
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("upstream-"))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("upstream-550."))
         .flat_map(|entry| {
             [
                 "modules/nvidia-open-kernel/nvidia-uvm",
