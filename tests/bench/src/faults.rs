@@ -15,7 +15,7 @@ use anyhow::{ensure, Result};
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 
 /// Rounds of each row; the first warms up and is not reported.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 /// (percent of duplicates, warps that ask for each page)
 const SHARES: [(u32, u32); 3] = [(0, 1), (50, 2), (90, 10)];
 /// µTLBs of the software GPU that the askers of a page are spread over.
@@ -27,7 +27,7 @@ pub fn run(driver: &str, batch: u32) -> Result<()> {
     let gpu = process.gpu(0)?;
     let clock = fault_clock()?;
     // With small batches every fault costs a replay, which takes its time.
-    let blocks = if batch < 16 { 2 } else { 8 };
+    let blocks = if batch < 256 { 1 } else { 3 };
     let data = Buffer::<u64>::managed(&process, (blocks * BLOCK / 8) as usize)?;
     for (percent, askers) in SHARES {
         for round in 0..ROUNDS {
