@@ -32,7 +32,7 @@ for app in fir hash-join radix-sort vgg16 darknet19 darknet53 rnn; do
 	vidmem=420M
 	[ $app != darknet53 ] || vidmem=620M
 	if VIDMEM=${VIDMEM:-$vidmem} VM_MEM=${VM_MEM:-4G} VM_TIMEOUT=${VM_TIMEOUT:-3600} \
-		scripts/vm.sh "$program --only $app" >"$file.new"; then
+		scripts/vm.sh "$program --only $app" | tee "$file.new" | { grep --line-buffered '^# ' >&2 || :; }; then
 		echo "# done $key" >>"$file.new"
 	else
 		failed=1

@@ -141,7 +141,7 @@ fn measure(options: &Options) -> ExitCode {
 fn one(case: &Case, mode: Mode, available: usize) -> Result<Cell, vgpu_client::Error> {
     let (started, steps) = (Instant::now(), case.program.steps.len());
     let name = report::name(&case.workload, case.oversubscription, mode.name());
-    eprintln!(
+    println!(
         "# {name}: {} blocks, {available} of them fit",
         case.program.footprint()
     );
@@ -149,7 +149,7 @@ fn one(case: &Case, mode: Mode, available: usize) -> Result<Cell, vgpu_client::E
     let measured = run(&case.program, mode, &mut |step| {
         if said.elapsed() > Duration::from_secs(10) {
             said = Instant::now();
-            eprintln!(
+            println!(
                 "# {name}: step {step} of {steps}, {} s",
                 started.elapsed().as_secs()
             );
@@ -161,7 +161,7 @@ fn one(case: &Case, mode: Mode, available: usize) -> Result<Cell, vgpu_client::E
     } else {
         Knowledge::Told
     });
-    eprintln!(
+    println!(
         "# {name}: {:.1} blocks in, {:.1} out, {model} by the model, {} s",
         measured.h2d_bytes as f64 / BLOCK as f64,
         measured.d2h_bytes as f64 / BLOCK as f64,

@@ -173,7 +173,7 @@ const PAGE_STEP: u64 = 0x0001_0000_0001;
 /// Counts a check that failed, and tells of the first.
 fn wrong(count: &mut u64, what: impl FnOnce() -> String) {
     if *count == 0 {
-        eprintln!("# WRONG: {}", what());
+        println!("# WRONG: {}", what());
     }
     *count += 1;
 }
@@ -207,7 +207,7 @@ impl Run<'_> {
         let seen = (to.gpu.0 - from.gpu.0, to.gpu.1 - from.gpu.1);
         let counted = (to.driver.0 - from.driver.0, to.driver.1 - from.driver.1);
         if seen != counted {
-            eprintln!(
+            println!(
                 "# WRONG: the GPU moved {seen:?} bytes (in, out), the driver counted {counted:?}"
             );
         }
