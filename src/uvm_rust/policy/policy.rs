@@ -10,5 +10,6 @@ pub mod discard;
 pub mod evict;
 pub mod fault;
 pub mod mask;
+pub mod plan;
 pub mod prefetch;
 pub mod stats;
