@@ -19,6 +19,7 @@ use uvmsim_physical::plan::Profile;
 use uvmsim_physical::Tier;
 use uvmsim_trace::Trace;
 
+use crate::bound;
 use crate::machine::Choice;
 use crate::Failure;
 
@@ -150,7 +151,7 @@ impl Runner {
                     Op::Evict(t, Tier::Host) => (t, g10::Place::Host),
                     Op::Evict(t, Tier::Ssd) => (t, g10::Place::Ssd),
                     // The artifact's machine allocates and frees by itself.
-                    Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
+                    Op::Copy(..) | Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
                 };
                 moves.push(g10::Move {
                     kernel: kernel % trace.kernels.len(),
@@ -181,8 +182,17 @@ fn runner(name: &str) -> Result<Runner, Failure> {
         })
 }
 
+/// Seconds below which no step of `trace` can be under `policy`; `None` where the
+/// artifact does not hold the policy to the GPU's size (G10-GDS, G10-Host).
+fn bound_s(policy: Runner, trace: &Trace, m: &Machine) -> Option<f64> {
+    if let Runner::Built(Policy::G10Gds | Policy::G10Host | Policy::Ideal) = policy {
+        return None;
+    }
+    Some(bound::seconds(trace, m))
+}
+
 /// What a run says of itself.
-fn object(policy: Runner, o: &Outcome) -> Value {
+fn object(policy: Runner, o: &Outcome, bound_s: Option<f64>) -> Value {
     let s = |cycles: u64| cycles as f64 / g10::CYCLES_PER_SECOND as f64;
     json!({
         "model": "g10",
@@ -190,7 +200,7 @@ fn object(policy: Runner, o: &Outcome) -> Value {
         "ideal_s": s(o.ideal_cycles),
         "step_s": s(o.step_cycles),
         "normalized": o.normalized(),
-        "bound_s": Value::Null,
+        "bound_s": bound_s,
         "bytes": {
             "host_to_gpu": o.traffic.host_to_gpu,
             "gpu_to_host": o.traffic.gpu_to_host,
@@ -241,7 +251,10 @@ pub fn run(trace: &Trace, name: &str, choice: &Choice, json: bool) -> Result<(),
         .run(trace, &machine, choice)
         .map_err(|e| Failure::run(format!("{}: {e}", policy.as_str())))?;
     let text = if json {
-        format!("{:#}\n", object(policy, &o))
+        format!(
+            "{:#}\n",
+            object(policy, &o, bound_s(policy, trace, &machine))
+        )
     } else {
         table(&[(policy, Ok(o))])
     };
@@ -287,7 +300,7 @@ pub fn compare(
         let list: Vec<Value> = rows
             .iter()
             .map(|(p, o)| match o {
-                Ok(o) => object(*p, o),
+                Ok(o) => object(*p, o, bound_s(*p, trace, &machine)),
                 Err(e) => json!({"policy": p.as_str(), "error": e}),
             })
             .collect();
@@ -296,6 +309,11 @@ pub fn compare(
         table(&rows)
     };
     crate::write_file("-", &text)?;
+    if !json {
+        let bound = bound::seconds(trace, &machine);
+        let says = "no policy that keeps to the GPU's size can be faster";
+        crate::write_file("-", &format!("{:<12} {bound:>10.3}  {says}\n", "(bound)"))?;
+    }
     if rows.iter().all(|(_, o)| o.is_err()) {
         return Err(Failure::run("no policy could run this"));
     }

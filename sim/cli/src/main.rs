@@ -2,6 +2,7 @@
 
 //! `uvmsim`: how a model trains on a GPU whose memory is too small for it.
 
+mod bound;
 mod compare;
 mod figures;
 mod g10;

@@ -28,7 +28,15 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
     let (workload, layout) = crate::workload(&trace)?;
+    let began = std::time::Instant::now();
     let plan = policies::plan(&args.policy, &machine, &workload, &layout)
         .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
+    // Not in the plan: the same trace gives the same file.
+    eprintln!(
+        "{}: {} evictions a step, plan_s {:.3}",
+        args.policy,
+        plan.evictions(),
+        began.elapsed().as_secs_f64()
+    );
     crate::write_file(&args.output, &plan.text(&workload, &layout))
 }

@@ -26,6 +26,17 @@ const POINTS: usize = 256;
 
 /// Nanoseconds below which no steady step of `workload` on `machine` can be.
 pub fn bound_ns(machine: &Machine, workload: &Workload) -> u64 {
+    longest_chain(machine, workload, true)
+}
+
+/// Nanoseconds below which no single step is, whatever the memories hold as it begins
+/// and are left with: only what is written or read within the step counts.
+pub fn step_bound_ns(machine: &Machine, workload: &Workload) -> u64 {
+    longest_chain(machine, workload, false)
+}
+
+/// The longest chain: around the step, which repeats, or from its start to its end.
+fn longest_chain(machine: &Machine, workload: &Workload, repeats: bool) -> u64 {
     let kernels = workload.kernels.len();
     let points = kernels.min(POINTS);
     if points == 0 {
@@ -40,9 +51,11 @@ pub fn bound_ns(machine: &Machine, workload: &Workload) -> u64 {
     }
     let mut least = Distances::new(points);
     for j in 0..points {
-        crossings(machine, workload, &at, j, &mut least);
+        crossings(machine, workload, &at, j, repeats, &mut least);
     }
-    (0..points)
+    // The last point is the end of the step, and the start of the next.
+    let from = if repeats { 0 } else { points - 1 };
+    (from..points)
         .map(|p| around(p, &busy, &least))
         .max()
         .unwrap_or(0)
@@ -89,7 +102,14 @@ fn around(p: usize, busy: &[u64], least: &Distances) -> u64 {
 }
 
 /// What must be copied around the boundary `at[j]`.
-fn crossings(machine: &Machine, w: &Workload, at: &[usize], j: usize, least: &mut Distances) {
+fn crossings(
+    machine: &Machine,
+    w: &Workload,
+    at: &[usize],
+    j: usize,
+    repeats: bool,
+    least: &mut Distances,
+) {
     let n = at.len();
     let boundary = at[j] as u32;
     // Bytes by how many points before the boundary they were last written, and by
@@ -123,6 +143,16 @@ fn crossings(machine: &Machine, w: &Workload, at: &[usize], j: usize, least: &mu
         if !alive {
             continue;
         }
+        if !repeats {
+            // Within the step: written before the boundary, read after it.
+            if let Some(&(k, _)) = t.uses[..next].iter().rev().find(|u| u.1) {
+                written[before(k)] += t.bytes;
+            }
+            if let Some(&(k, _)) = t.uses.get(next).filter(|u| reads(u.0, i)) {
+                read[after(k)] += t.bytes;
+            }
+            continue;
+        }
         let around = t.uses[next..].iter().chain(&t.uses[..next]);
         if let Some(&(k, _)) = around.clone().rev().find(|u| u.1) {
             written[before(k)] += t.bytes;
@@ -138,16 +168,22 @@ fn crossings(machine: &Machine, w: &Workload, at: &[usize], j: usize, least: &mu
     for on in 1..=n {
         sums.0 += written[on];
         sums.1 += read[on];
-        least.at_least(
-            (j + n - on % n) % n,
-            on,
-            copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write),
-        );
-        least.at_least(
-            j,
-            on,
-            copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read),
-        );
+        // A chain within the step does not pass its end.
+        let (from_start, to_end) = (repeats || on <= j + 1, repeats || j + on < n);
+        if from_start {
+            least.at_least(
+                (j + n - on % n) % n,
+                on,
+                copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write),
+            );
+        }
+        if to_end {
+            least.at_least(
+                j,
+                on,
+                copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read),
+            );
+        }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod best;
 pub mod flashneuron;
 pub mod g10;
 pub mod most;
+pub mod ours;
 mod profile;
 pub mod text;
 
@@ -26,8 +27,10 @@ use crate::policy::Tier;
 pub enum Op {
     /// Bring a tensor in.
     Prefetch(u32),
-    /// Copy a tensor out.
+    /// Copy a tensor out and free its memory.
     Evict(u32, Tier),
+    /// Copy a tensor out and keep it: it can be dropped later without a copy.
+    Copy(u32, Tier),
     /// Ask for a tensor's memory, before its first use.
     Allocate(u32),
     /// Give a tensor's memory back, after its last use.

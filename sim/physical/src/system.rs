@@ -30,6 +30,9 @@ use crate::workload::Workload;
 /// evictions and copies overlap.
 const STAGED: usize = 4;
 
+/// The queue of prefetches from the SSD.
+const FROM_SSD: usize = 1;
+
 /// The queue of prefetches that need no copy.
 const FRESH: usize = 2;
 
@@ -51,6 +54,8 @@ pub(crate) struct Block {
     pub unmapped: Mask,
     /// Pages of tensors that are dead, whatever the machine knows of it.
     pub dead: Mask,
+    /// Pages that are asked to leave.
+    leaving: Mask,
     /// Pages that the GPU has ever had.
     pub seen: Mask,
     /// When what was last copied in is there.
@@ -125,7 +130,10 @@ pub struct System<'a> {
     clean: VecDeque<u32>,
     /// From host memory, from the SSD, and of pages that need no copy.
     prefetches: [Queue; 3],
-    evicts: VecDeque<Evict>,
+    /// To host memory, and to the SSD.
+    evicts: [VecDeque<Evict>; 2],
+    /// Copies of what stays; evictions go first.
+    copies: VecDeque<Evict>,
     pub(crate) pump_next: u64,
     batch: u64,
     pub(crate) kernel_number: u64,
@@ -166,7 +174,8 @@ impl<'a> System<'a> {
             host_cap: machine.host_mem / PAGE,
             clean: VecDeque::new(),
             prefetches: Default::default(),
-            evicts: VecDeque::new(),
+            evicts: Default::default(),
+            copies: VecDeque::new(),
             pump_next: NEVER,
             batch: 0,
             kernel_number: 0,
@@ -265,7 +274,7 @@ impl<'a> System<'a> {
 
     /// Blocks in the eviction queue.
     pub fn evicting(&self) -> u64 {
-        self.evicts.len() as u64
+        self.evicts.iter().map(|q| q.len() as u64).sum()
     }
 
     // What policies may request.
@@ -276,7 +285,9 @@ impl<'a> System<'a> {
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
         for (b, first, count) in parts {
             let pages = Mask::range(first, count);
-            let block = &self.blocks[b as usize];
+            let block = &mut self.blocks[b as usize];
+            // What has not left yet stays.
+            block.leaving = block.leaving.minus(pages);
             if pages.minus(block.gpu.minus(block.unmapped)).is_empty() && block.queued == 0 {
                 self.cpu(self.machine.prefetch_resident);
                 self.touch_lru(b);
@@ -326,14 +337,77 @@ impl<'a> System<'a> {
             if !pages.is_empty() {
                 self.cpu(self.machine.prefetch_block);
                 let issue = self.cpu_free;
-                self.evicts.push_back(Evict {
+                let block = &self.blocks[b as usize];
+                if (pages & block.live)
+                    .minus(block.host | block.ssd)
+                    .is_empty()
+                {
+                    // Nothing to copy, so nothing to wait for.
+                    self.copy_out(b, pages, issue, to, false);
+                    self.pump_next = self.pump_next.min(issue);
+                    continue;
+                }
+                self.queue_eviction(Evict {
                     block: b,
                     pages,
                     issue,
                     to,
                 });
-                self.pump_next = self.pump_next.min(issue);
             }
+        }
+    }
+
+    fn queue_eviction(&mut self, e: Evict) {
+        self.blocks[e.block as usize].leaving |= e.pages;
+        self.pump_next = self.pump_next.min(e.issue);
+        self.evicts[usize::from(e.to == Tier::Ssd)].push_back(e);
+    }
+
+    /// When the next eviction could start, and its queue.
+    fn next_eviction(&self) -> (u64, usize) {
+        let start = |q: usize| {
+            self.evicts[q].front().map_or(NEVER, |e| {
+                e.issue.max(match e.to {
+                    Tier::Ssd => self.links.ssd_free(Direction::Out),
+                    Tier::Host => self.links.free(Direction::Out),
+                })
+            })
+        };
+        let (host, ssd) = (start(0), start(1));
+        if ssd <= host {
+            (ssd, 1)
+        } else {
+            (host, 0)
+        }
+    }
+
+    /// Carries out the next eviction of queue `q` from time `t` on.
+    fn start_eviction(&mut self, q: usize, t: u64, policy: &dyn Policy) {
+        if let Some(e) = self.evicts[q].pop_front() {
+            let block = &mut self.blocks[e.block as usize];
+            let pages = e.pages & block.leaving;
+            block.leaving = block.leaving.minus(pages);
+            if !pages.is_empty() {
+                self.copy_out(e.block, pages, t.max(e.issue), e.to, policy.invalidates());
+            }
+        }
+    }
+
+    /// Copies tensor `t` out of GPU memory and keeps it there, so that it can be
+    /// dropped later without a copy.
+    pub fn copy(&mut self, t: u32, to: Tier) {
+        self.cpu(self.machine.prefetch_call);
+        let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
+        for (block, first, count) in parts {
+            self.cpu(self.machine.prefetch_block);
+            let issue = self.cpu_free;
+            self.copies.push_back(Evict {
+                block,
+                pages: Mask::range(first, count),
+                issue,
+                to,
+            });
+            self.pump_next = self.pump_next.min(issue);
         }
     }
 
@@ -341,13 +415,13 @@ impl<'a> System<'a> {
     pub fn evict_block(&mut self, block: u32, to: Tier) {
         self.cpu(self.machine.prefetch_block);
         let pages = self.blocks[block as usize].gpu;
-        self.evicts.push_back(Evict {
+        let issue = self.cpu_free;
+        self.queue_eviction(Evict {
             block,
             pages,
-            issue: self.cpu_free,
+            issue,
             to,
         });
-        self.pump_next = self.pump_next.min(self.cpu_free);
     }
 
     /// Discards tensor `t`: its contents no longer matter. Eager unmaps its pages
@@ -479,37 +553,45 @@ impl<'a> System<'a> {
             block.host = block.host.minus(dead);
             block.ssd = block.ssd.minus(dead);
         }
-        let dirty = (pages & block.live).minus(block.host | block.ssd);
         self.out.dropped += PAGE * u64::from(pages.minus(block.live).count());
-        let t = t.max(block.ready_at);
-        let mut end = t;
-        if !dirty.is_empty() {
-            let bytes = u64::from(dirty.count()) * PAGE;
-            let has_ssd = self.machine.ssd_write > 0.0;
-            let host = (to == Tier::Host || !has_ssd) && self.make_host_room(dirty.count());
-            let start;
-            let block = &mut self.blocks[b as usize];
-            if host {
-                block.host |= dirty;
-                self.host_pages += u64::from(dirty.count());
-                self.out.host_peak = self.out.host_peak.max(self.host_pages * PAGE);
-                self.out.bytes.gpu_to_host += bytes;
-                (start, end) = self.links.copy(Direction::Out, bytes, t);
-            } else if has_ssd {
-                block.ssd |= dirty;
-                self.out.bytes.gpu_to_ssd += bytes;
-                (start, end) = self.links.copy_ssd(Direction::Out, bytes, t);
-            } else {
-                self.failure.get_or_insert(RunError::HostFull);
-                return t;
-            }
-            if let Some(r) = &mut self.recorder {
-                r.copy(Direction::Out, !host, bytes, start, end);
-            }
-        }
+        let end = self.write_out(b, pages, t, to);
         self.note_clean(b);
         self.blocks[b as usize].gone_at = end;
         self.leave(b, pages, end);
+        end
+    }
+
+    /// Copies those of `pages` out that have no copy outside, from time `t` on;
+    /// returns when that is done.
+    fn write_out(&mut self, b: u32, pages: Mask, t: u64, to: Tier) -> u64 {
+        let block = &self.blocks[b as usize];
+        let dirty = (pages & block.gpu & block.live).minus(block.host | block.ssd);
+        let t = t.max(block.ready_at);
+        if dirty.is_empty() {
+            return t;
+        }
+        let bytes = u64::from(dirty.count()) * PAGE;
+        let has_ssd = self.machine.ssd_write > 0.0;
+        let host = (to == Tier::Host || !has_ssd) && self.make_host_room(dirty.count());
+        let block = &mut self.blocks[b as usize];
+        let (start, end);
+        if host {
+            block.host |= dirty;
+            self.host_pages += u64::from(dirty.count());
+            self.out.host_peak = self.out.host_peak.max(self.host_pages * PAGE);
+            self.out.bytes.gpu_to_host += bytes;
+            (start, end) = self.links.copy(Direction::Out, bytes, t);
+        } else if has_ssd {
+            block.ssd |= dirty;
+            self.out.bytes.gpu_to_ssd += bytes;
+            (start, end) = self.links.copy_ssd(Direction::Out, bytes, t);
+        } else {
+            self.failure.get_or_insert(RunError::HostFull);
+            return t;
+        }
+        if let Some(r) = &mut self.recorder {
+            r.copy(Direction::Out, !host, bytes, start, end);
+        }
         end
     }
 
@@ -611,11 +693,15 @@ impl<'a> System<'a> {
                 return Some(at);
             }
         }
-        if !demand && !self.evicts.is_empty() {
+        if !demand && self.evicting() > 0 {
             return None;
         }
-        while let Some(e) = self.evicts.pop_front() {
-            self.copy_out(e.block, e.pages, t.max(e.issue), e.to, policy.invalidates());
+        loop {
+            let (start, q) = self.next_eviction();
+            if start == NEVER {
+                break;
+            }
+            self.start_eviction(q, t, policy);
             if let Some(Reverse(at)) = self.pending.pop() {
                 return Some(at);
             }
@@ -705,31 +791,33 @@ impl<'a> System<'a> {
     /// Starts every queued request that can start by time `t`.
     pub(crate) fn pump(&mut self, t: u64, policy: &dyn Policy) {
         loop {
-            let evict = self.evicts.front().map_or(NEVER, |e| {
-                let free = match e.to {
-                    Tier::Ssd => self.links.ssd_free(Direction::Out),
-                    Tier::Host => self.links.free(Direction::Out),
-                };
-                e.issue.max(free)
-            });
+            let (evict, from) = self.next_eviction();
+            // A copy of what stays waits while there is anything to evict.
+            let copy = match self.copies.front() {
+                Some(e) if evict == NEVER => e.issue.max(self.links.free(Direction::Out)),
+                _ => NEVER,
+            };
             let starts: [u64; 3] = std::array::from_fn(|q| self.prefetch_start(q, t, policy));
             // Staging may have emptied the eviction queue, or started evictions.
-            let first = starts.into_iter().fold(evict, u64::min);
+            let first = starts.into_iter().fold(evict.min(copy), u64::min);
             self.pump_next = first;
             if first > t || first == NEVER {
                 return;
             }
             if first == evict {
-                let Some(e) = self.evicts.pop_front() else {
-                    continue;
-                };
-                self.copy_out(e.block, e.pages, first, e.to, policy.invalidates());
+                self.start_eviction(from, first, policy);
                 self.retry_blocked(first);
+            } else if first == copy {
+                if let Some(e) = self.copies.pop_front() {
+                    self.write_out(e.block, e.pages, first, e.to);
+                    self.note_clean(e.block);
+                }
             } else {
-                self.start_prefetch(
-                    starts.iter().position(|&s| s == first).unwrap_or(FRESH),
-                    first,
-                );
+                // Of two that could start, the SSD's: it leaves the link soon.
+                let queue = [FROM_SSD, 0, FRESH]
+                    .into_iter()
+                    .find(|&q| starts[q] == first);
+                self.start_prefetch(queue.unwrap_or(FRESH), first);
             }
             if self.failure.is_some() {
                 return;

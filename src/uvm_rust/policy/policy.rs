@@ -11,5 +11,6 @@ pub mod evict;
 pub mod fault;
 pub mod flash;
 pub mod mask;
+pub mod plan;
 pub mod prefetch;
 pub mod stats;

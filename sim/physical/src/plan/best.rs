@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Our own planner: several plans, each run in virtual time, the fastest kept.
+//! Our own planner: the driver's (`src/uvm_rust/policy/plan.rs`), under some tunings.
 //!
-//! The plans differ in how they weigh and when they prefetch. All prefer the host
-//! to the SSD, and count a clean copy as free to drop. A plan made for the ideal
-//! times of the kernels counts on too little time for its copies where stalls
-//! cannot be avoided; so the planner plans again with the times that the best
-//! plan so far has shown, while that helps.
+//! Each plan is run in virtual time, and the fastest is kept. The first is nearly
+//! always the one; the search ends as soon as a plan is [`NEAR`] the bound. If none
+//! is, memory is so short that no time of the ideal step is long enough for the
+//! copies: the planner plans again with the times that the best plan has shown, and
+//! the papers' algorithms are tried as well. How much is tried depends on the step and
+//! the machine alone, never on a clock.
 
+use uvm_policy::plan::Reading;
+use uvm_policy::plan::Tuning;
 use uvmsim_machine::Machine;
 
+use crate::bound::bound_ns;
+use crate::plan::autovm;
 use crate::plan::g10;
 use crate::plan::most;
+use crate::plan::ours;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policies::Planned;
@@ -22,8 +28,20 @@ use crate::Outcome;
 use crate::RunError;
 use crate::Workload;
 
+/// A plan that takes this share more than the bound, in thousandths, is good enough.
+const NEAR: u64 = 10;
+/// One that takes no more than this share more is not worth the papers' algorithms.
+const FAIR: u64 = 30;
+/// Plans of other tunings to run, the best by the planner's reckoning.
+const RUNS: usize = 4;
 /// Rounds of planning with the times of the last.
-const ROUNDS: usize = 14;
+const ROUNDS: usize = 6;
+/// Shares of memory to leave free for reads, in thousandths.
+const RESERVES: [u64; 4] = [0, 25, 50, 120];
+/// Share of GPU memory to fill, and others to try. How full it can be planned depends
+/// on how tensors share va_blocks.
+const FILL: f64 = 0.97;
+const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
 
 /// The plan that ran fastest.
 ///
@@ -34,36 +52,232 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
         machine,
         workload,
         layout,
+        bound: bound_ns(machine, workload),
         best: None,
         error: RunError::TooLong,
     };
-    let ideal: Vec<u64> = workload.kernels.iter().map(|k| k.ns).collect();
-    let profile = Profile::new(machine, workload, layout, FILL, 1);
-    search.consider(most::plan(&profile, machine.host_mem > 0));
-    let paper = g10::Options {
-        host: machine.host_mem > 0,
-        ..g10::Options::paper()
-    };
-    search.consider(g10::plan(&profile, paper));
-    search.climb(ideal, FILL, 1);
-    if let Some(times) = updating_slowly(machine, workload) {
-        search.climb(times, FILL, 1);
+    search.walk();
+    if !search.is_within(NEAR) {
+        search.tune();
     }
-    if let Some((out, plan)) = search.best.clone() {
-        // Where memory is very short, outputs have room only when their kernel starts.
-        search.consider(Plan {
-            allocate_ahead: Some(0),
-            ..plan
-        });
-        search.climb(out.kernel_ns, FILL, 0);
+    if !search.is_within(NEAR) {
+        search.again();
     }
-    // How full memory can be planned depends on how tensors share va_blocks.
-    for fill in OTHER_FILLS {
-        if let Some((out, plan)) = search.best.clone() {
-            search.climb(out.kernel_ns, fill, plan.allocate_ahead.unwrap_or(1));
-        }
+    if !search.is_within(FAIR) {
+        search.papers();
+        search.again();
     }
     search.best.map(|(_, plan)| plan).ok_or(search.error)
+}
+
+/// Tunings to try: kernels that memory is asked for ahead, share of memory to fill,
+/// and what the planner has.
+fn tunings() -> Vec<(u32, f64, Tuning)> {
+    let usual = Tuning::default();
+    let mut all = Vec::new();
+    for fill in [FILL].into_iter().chain(OTHER_FILLS) {
+        all.extend([0, 1].map(|ahead| (ahead, fill, usual)));
+    }
+    for reserve in RESERVES {
+        for fill in [FILL, 0.92] {
+            let walked = Tuning {
+                reads: Reading::Walked,
+                reserve,
+                ..usual
+            };
+            all.push((0, fill, walked));
+        }
+    }
+    for (ssd_share, ratio) in [(930, 950), (970, 1000), (900, 900), (970, 1200)] {
+        let tuning = Tuning {
+            ssd_share,
+            ratio,
+            ..usual
+        };
+        all.push((0, FILL, tuning));
+    }
+    all.remove(0);
+    all
+}
+
+struct Search<'a> {
+    machine: &'a Machine,
+    workload: &'a Workload,
+    layout: &'a Layout,
+    bound: u64,
+    best: Option<(Outcome, Plan)>,
+    error: RunError,
+}
+
+impl Search<'_> {
+    fn is_within(&self, share: u64) -> bool {
+        self.best_ns() <= self.bound.saturating_add(self.bound / 1000 * share)
+    }
+
+    /// The planner as it is.
+    fn walk(&mut self) {
+        let step = ours::Step::new(self.workload, self.layout, 0);
+        if let Some((_, plan)) = self.ours(&step, 0, FILL, Tuning::default()) {
+            self.consider(plan);
+        }
+    }
+
+    /// Other tunings.
+    fn tune(&mut self) {
+        let steps = [0, 1].map(|ahead| ours::Step::new(self.workload, self.layout, ahead));
+        self.consider_best_of(&steps, RUNS);
+    }
+
+    /// The planner again, with the times that the best plan has shown.
+    fn again(&mut self) {
+        for _ in 0..ROUNDS {
+            let before = self.best_ns();
+            let Some(times) = self.best.as_ref().map(|(out, _)| out.kernel_ns.clone()) else {
+                return;
+            };
+            let steps = [0, 1].map(|ahead| {
+                ours::Step::new(self.workload, self.layout, ahead).with_times(times.clone())
+            });
+            self.consider_best_of(&steps, RUNS / 2);
+            if self.is_within(NEAR) || self.best_ns() >= before - before / 500 {
+                break;
+            }
+        }
+    }
+
+    /// Plans under all tunings, and runs of those with either way to plan reads the
+    /// best by the planner's reckoning. `steps`: by kernels ahead.
+    fn consider_best_of(&mut self, steps: &[ours::Step; 2], runs: usize) {
+        let mut plans: Vec<(Reading, u64, Plan)> = tunings()
+            .into_iter()
+            .filter_map(|(ahead, fill, tuning)| {
+                let (ns, plan) = self.ours(&steps[ahead as usize], ahead, fill, tuning)?;
+                Some((tuning.reads, ns, plan))
+            })
+            .collect();
+        plans.sort_by_key(|p| p.1);
+        // What comes to the same is nearly always the same.
+        plans.dedup_by_key(|p| (p.1, p.0 == Reading::Booked));
+        for reads in [Reading::Booked, Reading::Walked] {
+            let own = plans.iter().filter(|p| p.0 == reads);
+            for (_, _, plan) in own.take(runs) {
+                self.consider(plan.clone());
+            }
+        }
+    }
+
+    /// The plan of the driver's planner, and what it comes to by its own reckoning.
+    fn ours(
+        &self,
+        step: &ours::Step,
+        ahead: u32,
+        fill: f64,
+        tuning: Tuning,
+    ) -> Option<(u64, Plan)> {
+        let made = step.plan(self.machine, fill, tuning).ok()?;
+        let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
+        Some((made.step_ns, ours::requests(&profile, &made)))
+    }
+
+    /// The papers' algorithms, as they are and refined.
+    fn papers(&mut self) {
+        let host = self.machine.host_mem > 0;
+        let profile = Profile::new(self.machine, self.workload, self.layout, FILL, 1);
+        self.consider(most::plan(&profile, host));
+        let paper = g10::Options {
+            host,
+            ..g10::Options::paper()
+        };
+        self.consider(g10::plan(&profile, paper));
+        for known_times in [false, true] {
+            let options = autovm::Options {
+                known_times,
+                ..autovm::Options::default()
+            };
+            self.consider(autovm::plan(&profile, options));
+        }
+        let ideal = self.workload.kernels.iter().map(|k| k.ns).collect();
+        self.climb(ideal, FILL, 1);
+        if let Some(times) = updating_slowly(self.machine, self.workload) {
+            self.climb(times, FILL, 1);
+        }
+        if let Some((out, plan)) = self.best.clone() {
+            // Where memory is very short, outputs have room only when their kernel starts.
+            self.consider(Plan {
+                allocate_ahead: Some(0),
+                ..plan
+            });
+            self.climb(out.kernel_ns, FILL, 0);
+        }
+        for fill in OTHER_FILLS {
+            if let Some((out, plan)) = self.best.clone() {
+                self.climb(out.kernel_ns, fill, plan.allocate_ahead.unwrap_or(1));
+            }
+        }
+    }
+
+    /// Plans for `times`, then for those of the best run, while that helps.
+    fn climb(&mut self, mut times: Vec<u64>, fill: f64, ahead: u32) {
+        for _ in 0..2 * ROUNDS {
+            let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead)
+                .with_times(&times);
+            let before = self.best_ns();
+            for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
+                self.consider(g10::plan(
+                    &profile,
+                    options(self.machine, eager, excess_only),
+                ));
+            }
+            match &self.best {
+                Some((out, _)) if self.best_ns() < before - before / 500 => {
+                    times.clone_from(&out.kernel_ns);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    fn best_ns(&self) -> u64 {
+        self.best.as_ref().map_or(u64::MAX, |(out, _)| out.step_ns)
+    }
+
+    /// Runs `plan` and keeps it if it is the fastest.
+    fn consider(&mut self, plan: Plan) {
+        let give_up = self
+            .best_ns()
+            .saturating_mul(6)
+            .min(Limits::default().give_up);
+        let limits = Limits {
+            give_up,
+            ..Limits::default()
+        };
+        let mut policy = Planned::ours(plan.clone());
+        match run(
+            self.machine,
+            self.workload,
+            self.layout,
+            &mut policy,
+            limits,
+        ) {
+            Ok(out) => {
+                if out.step_ns < self.best_ns() {
+                    self.best = Some((out, plan));
+                }
+            }
+            Err(e) => self.error = e,
+        }
+    }
+}
+
+fn options(machine: &Machine, eager: bool, excess_only: bool) -> g10::Options {
+    g10::Options {
+        host: machine.host_mem > 0,
+        ssd: machine.ssd_write > 0.0,
+        host_first: true,
+        eager,
+        excess_only,
+        link_share: 1.0,
+    }
 }
 
 /// Times in which the kernels that write lasting tensors (the optimizer's) take as
@@ -93,91 +307,4 @@ fn updating_slowly(machine: &Machine, workload: &Workload) -> Option<Vec<u64>> {
     }
     let extra = |k| (bytes(k) as f64 * share / rate.max(1.0) * 1e9) as u64;
     Some(workload.kernels.iter().map(|k| k.ns + extra(k)).collect())
-}
-
-/// Share of GPU memory to fill.
-const FILL: f64 = 0.97;
-/// Others to try.
-const OTHER_FILLS: [f64; 3] = [0.99, 0.94, 0.9];
-
-fn options(machine: &Machine, eager: bool, excess_only: bool) -> g10::Options {
-    g10::Options {
-        host: machine.host_mem > 0,
-        ssd: machine.ssd_write > 0.0,
-        host_first: true,
-        eager,
-        excess_only,
-        link_share: 1.0,
-    }
-}
-
-struct Search<'a> {
-    machine: &'a Machine,
-    workload: &'a Workload,
-    layout: &'a Layout,
-    best: Option<(Outcome, Plan)>,
-    error: RunError,
-}
-
-impl Search<'_> {
-    /// Plans for `times`, then for those of the best run, while that helps.
-    fn climb(&mut self, mut times: Vec<u64>, fill: f64, ahead: u32) {
-        for _ in 0..ROUNDS {
-            let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead)
-                .with_times(&times);
-            let before = self.best_ns();
-            for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-                self.consider(g10::plan(
-                    &profile,
-                    options(self.machine, eager, excess_only),
-                ));
-            }
-            match &self.best {
-                Some((out, _)) if self.best_ns() < before - before / 500 => {
-                    times.clone_from(&out.kernel_ns)
-                }
-                _ => break,
-            }
-        }
-    }
-
-    fn best_ns(&self) -> u64 {
-        self.best.as_ref().map_or(u64::MAX, |(out, _)| out.step_ns)
-    }
-
-    /// Runs `plan` and keeps it if it is the fastest.
-    fn consider(&mut self, plan: Plan) {
-        let give_up = self
-            .best_ns()
-            .saturating_mul(6)
-            .min(Limits::default().give_up);
-        let limits = Limits {
-            give_up,
-            ..Limits::default()
-        };
-        let mut policy = Planned::ours(plan.clone());
-        match run(
-            self.machine,
-            self.workload,
-            self.layout,
-            &mut policy,
-            limits,
-        ) {
-            Ok(ref out)
-                if {
-                    if std::env::var("DBG").is_ok() {
-                        eprintln!(
-                            "{} {:?} ev {}",
-                            out.step_ns as f64 / 1e9,
-                            out.stalls,
-                            plan.evictions()
-                        );
-                    }
-                    false
-                } => {}
-            Ok(out) if out.step_ns < self.best_ns() => self.best = Some((out, plan)),
-            Ok(_) => {}
-            Err(e) => self.error = e,
-        }
-    }
 }

@@ -88,7 +88,7 @@ impl<'a> Profile<'a> {
             capacity: (machine.gpu_mem as f64 * fill) as u64,
             gaps: Vec::new(),
         };
-        p.live = p.live_blocks(layout);
+        p.live = live_blocks(workload, layout, ahead, slots, |k| p.slot(k));
         p.gaps = p.find_gaps(layout);
         p
     }
@@ -117,48 +117,6 @@ impl<'a> Profile<'a> {
     /// The slot of kernel `k`.
     pub fn slot(&self, k: u32) -> usize {
         self.first_kernel.partition_point(|&f| f <= k) - 1
-    }
-
-    /// Bytes of all va_blocks that hold something alive, in each slot.
-    fn live_blocks(&self, layout: &Layout) -> Vec<u64> {
-        let slots = self.slots();
-        // Intervals of life, by block: the union is what counts.
-        let mut by_block: Vec<Vec<(u32, u32)>> = vec![Vec::new(); layout.blocks()];
-        for (i, t) in self.workload.tensors.iter().enumerate() {
-            if t.uses.is_empty() {
-                continue;
-            }
-            let life = if t.lasting {
-                (0, slots as u32 - 1)
-            } else {
-                let first = t.first().saturating_sub(self.ahead);
-                (self.slot(first) as u32, self.slot(t.last()) as u32)
-            };
-            for (b, ..) in layout.parts(self.workload, i as u32) {
-                by_block[b as usize].push(life);
-            }
-        }
-        let mut change = vec![0i64; slots + 1];
-        for lives in &mut by_block {
-            lives.sort_unstable();
-            let mut end = 0u32;
-            for &(a, b) in lives.iter() {
-                let from = a.max(end);
-                if b + 1 > from {
-                    change[from as usize] += 1;
-                    change[b as usize + 1] -= 1;
-                    end = b + 1;
-                }
-            }
-        }
-        let mut now = 0;
-        change[..slots]
-            .iter()
-            .map(|c| {
-                now += c;
-                now as u64 * BLOCK
-            })
-            .collect()
     }
 
     fn find_gaps(&self, layout: &Layout) -> Vec<Gap> {
@@ -306,6 +264,54 @@ impl<'a> Profile<'a> {
         }
         plan.before[(k % kernels) as usize].push(Op::Prefetch(gap.tensor));
     }
+}
+
+/// Bytes of all va_blocks that hold something alive, in each of `slots` slots, where
+/// memory is asked for `ahead` kernels before a tensor's birth.
+pub(super) fn live_blocks(
+    workload: &Workload,
+    layout: &Layout,
+    ahead: u32,
+    slots: usize,
+    slot: impl Fn(u32) -> usize,
+) -> Vec<u64> {
+    // Intervals of life, by block: the union is what counts.
+    let mut by_block: Vec<Vec<(u32, u32)>> = vec![Vec::new(); layout.blocks()];
+    for (i, t) in workload.tensors.iter().enumerate() {
+        if t.uses.is_empty() {
+            continue;
+        }
+        let life = if t.lasting {
+            (0, slots as u32 - 1)
+        } else {
+            let first = t.first().saturating_sub(ahead);
+            (slot(first) as u32, slot(t.last()) as u32)
+        };
+        for (b, ..) in layout.parts(workload, i as u32) {
+            by_block[b as usize].push(life);
+        }
+    }
+    let mut change = vec![0i64; slots + 1];
+    for lives in &mut by_block {
+        lives.sort_unstable();
+        let mut end = 0u32;
+        for &(a, b) in lives.iter() {
+            let from = a.max(end);
+            if b + 1 > from {
+                change[from as usize] += 1;
+                change[b as usize + 1] -= 1;
+                end = b + 1;
+            }
+        }
+    }
+    let mut now = 0;
+    change[..slots]
+        .iter()
+        .map(|c| {
+            now += c;
+            now as u64 * BLOCK
+        })
+        .collect()
 }
 
 /// What a link can still carry in each slot.

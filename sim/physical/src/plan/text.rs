@@ -24,10 +24,10 @@
 //! | `meta` | key, value |
 //! | `kernels` | kernels of the step that the plan is for |
 //! | `span` | bytes of the virtual range that the offsets are in |
-//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` the tier, `host` or `ssd` |
+//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
 //!
 //! Requests: `prefetch` and `evict` (G10's g10_prefetch and g10_pre_evict; MOST's
-//! calls), `allocate` and `free` (G10's g10_alloc and g10_free), `discard`
+//! calls), `copy` (as evict, but the memory stays), `allocate` and `free` (G10's g10_alloc and g10_free), `discard`
 //! (UvmDiscardLazy). Those of one kernel are made in the order of the lines;
 //! kernels are numbered from 0 in the order of execution, and the step repeats.
 //! Offsets are whole pages; a range is a tensor's.
@@ -99,6 +99,8 @@ impl Plan {
                     Op::Prefetch(t) => ("prefetch", t, ""),
                     Op::Evict(t, Tier::Host) => ("evict", t, " host"),
                     Op::Evict(t, Tier::Ssd) => ("evict", t, " ssd"),
+                    Op::Copy(t, Tier::Host) => ("copy", t, " host"),
+                    Op::Copy(t, Tier::Ssd) => ("copy", t, " ssd"),
                     Op::Allocate(t) => ("allocate", t, ""),
                     Op::Free(t) => ("free", t, ""),
                     Op::Discard(t) => ("discard", t, ""),
@@ -203,6 +205,8 @@ fn request(fields: &[&str], workload: &Workload, layout: &Layout) -> Result<(usi
         ("prefetch", []) => Op::Prefetch(t),
         ("evict", ["host"]) => Op::Evict(t, Tier::Host),
         ("evict", ["ssd"]) => Op::Evict(t, Tier::Ssd),
+        ("copy", ["host"]) => Op::Copy(t, Tier::Host),
+        ("copy", ["ssd"]) => Op::Copy(t, Tier::Ssd),
         ("allocate", []) => Op::Allocate(t),
         ("free", []) => Op::Free(t),
         ("discard", []) => Op::Discard(t),
@@ -221,7 +225,9 @@ fn check_alive(workload: &Workload, kernel: u32, t: u32, op: Op) -> Result<(), S
     let fine = match op {
         Op::Free(_) | Op::Discard(_) => !tensor.lasting && kernel == after,
         Op::Allocate(_) => kernel <= first && !tensor.lasting,
-        Op::Prefetch(_) | Op::Evict(..) => tensor.lasting || (first..=last).contains(&kernel),
+        Op::Prefetch(_) | Op::Evict(..) | Op::Copy(..) => {
+            tensor.lasting || (first..=last).contains(&kernel)
+        }
     };
     if fine {
         Ok(())

@@ -64,6 +64,7 @@ impl Policy for Planned {
                 Op::Free(t) => s.release(t),
                 Op::Discard(t) => s.discard(t, false),
                 Op::Evict(t, tier) => s.evict(t, tier),
+                Op::Copy(t, tier) => s.copy(t, tier),
             }
         }
         if let Some(ahead) = self.plan.allocate_ahead {

@@ -162,24 +162,6 @@ impl Links {
         }
     }
 
-    /// The kernel from which the interval's tensor must come back.
-    pub(in super::super) fn start_back(&self, i: &Interval, ssd: bool) -> usize {
-        let slots = if ssd { &self.into.ssd } else { &self.into.pcie };
-        if i.end == 0 {
-            return 0;
-        }
-        first_kernel(slots, i.bytes, i.end)
-    }
-
-    /// Books that.
-    pub(in super::super) fn book_back(&mut self, i: &Interval, from: usize, ssd: bool) {
-        if ssd {
-            self.into.book_ssd(i.bytes, from);
-        } else {
-            self.into.book_pcie(i.bytes, from);
-        }
-    }
-
     /// The kernel in which half of the interval's tensor is written to the SSD.
     pub(super) fn half_written(&self, i: &Interval) -> usize {
         last_kernel(&self.out.ssd, i.bytes / 2, i.start)

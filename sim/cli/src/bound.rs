@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A lower bound of the step time in the g10 model: the physical model's argument for a
+//! single step, with the rates of the artifact's machine.
+
+use uvmsim_engine::g10;
+use uvmsim_physical::step_bound_ns;
+use uvmsim_physical::Workload;
+use uvmsim_trace::Trace;
+
+/// Seconds below which no step of `trace` can be on `m`, whatever the policy, as long as
+/// it keeps to the GPU's size.
+///
+/// That copies are exclusive there makes steps longer, never shorter. Rates are rounded
+/// up: a batch's pages in its truncated cycles, and an SSD in GiB/s, as FlashNeuron's.
+pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
+    let Some(base) = uvmsim_machine::presets::find("a100") else {
+        return 0.0;
+    };
+    let mut workload = Workload::from_trace(trace);
+    for k in &mut workload.kernels {
+        // Cycles are truncated.
+        k.ns = k.ns.saturating_sub(1);
+    }
+    let gib = |v: f64| (v * (1u64 << 30) as f64) as u64;
+    let rate = |gbps: f64| gbps * (1u64 << 30) as f64;
+    let machine = uvmsim_machine::Machine {
+        gpu_mem: gib(m.gpu_gib),
+        host_mem: gib(m.host_gib),
+        pcie_h2d: m.pcie_gbps * 1.001e9,
+        pcie_d2h: m.pcie_gbps * 1.001e9,
+        ssd_read: rate(m.ssd_gbps),
+        ssd_write: rate(m.ssd_gbps),
+        gpus: 1,
+        ..base
+    };
+    step_bound_ns(&machine, &workload) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uvmsim_engine::g10::Machine;
+    use uvmsim_engine::g10::Policy;
+    use uvmsim_trace::Kernel;
+    use uvmsim_trace::Kind;
+    use uvmsim_trace::Tensor;
+
+    /// Layers forward and back, each with an activation and a weight.
+    fn network(layers: &[(u64, u64, u64)]) -> Trace {
+        let mut t = Trace::new("random", 1);
+        let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, 1 << 20, "x"))];
+        let mut weights = Vec::new();
+        for &(activation, weight, ns) in layers {
+            weights.push(t.add_tensor(Tensor::new(Kind::Weight, weight, "w")));
+            let mut k = Kernel::new("forward", ns);
+            k.reads = vec![values[values.len() - 1], weights[weights.len() - 1]];
+            values.push(t.add_tensor(Tensor::new(Kind::Activation, activation, "a")));
+            k.writes = vec![values[values.len() - 1]];
+            t.kernels.push(k);
+        }
+        let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
+        let mut k = Kernel::new("makeLoss", 1000);
+        k.reads = vec![values[values.len() - 1]];
+        k.writes = vec![grad];
+        t.kernels.push(k);
+        for (i, &(activation, _, ns)) in layers.iter().enumerate().rev() {
+            let mut k = Kernel::new("backward", ns);
+            k.reads = vec![grad, values[i], weights[i]];
+            grad = t.add_tensor(Tensor::new(Kind::Gradient, activation, "g"));
+            k.writes = vec![grad, weights[i]];
+            t.kernels.push(k);
+        }
+        t
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        /// No policy of the artifact is below it, nor is ours.
+        #[test]
+        fn nobody_is_faster(
+            layers in prop::collection::vec((1u64 << 20..60 << 20, 1u64..8 << 20, 1_000u64..20_000_000), 2..14),
+            gpu_mib in 150u32..400,
+            host_mib in 0u32..600,
+        ) {
+            let trace = network(&layers);
+            let machine = Machine {
+                gpu_gib: f64::from(gpu_mib) / 1024.0,
+                host_gib: f64::from(host_mib) / 1024.0,
+                ..Machine::default()
+            };
+            let bound = seconds(&trace, &machine);
+            for policy in [Policy::BaseUvm, Policy::DeepUm, Policy::FlashNeuron, Policy::G10, Policy::Best] {
+                if let Ok(o) = g10::run(&trace, policy, &machine) {
+                    let step = o.step_cycles as f64 / g10::CYCLES_PER_SECOND as f64;
+                    // FlashNeuron prints six digits.
+                    prop_assert!(step >= bound * 0.99999, "{policy}: {step} < {bound}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_says_something() {
+        let trace = network(&[(60 << 20, 4096, 1_000_000); 10]);
+        let machine = Machine {
+            gpu_gib: 0.25,
+            ..Machine::default()
+        };
+        let ideal = trace.ideal_ns() as f64 / 1e9;
+        let bound = seconds(&trace, &machine);
+        assert!(bound > 1.5 * ideal, "{bound} {ideal}");
+    }
+}

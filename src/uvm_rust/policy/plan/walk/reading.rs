@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The walk's reads: as it goes, or once all evictions are known.
+
+use super::{retain, Walk, Wanted, LAPS};
+use crate::mem::{OutOfMemory, TryVec};
+use crate::plan::{duration, Request, Tier, What};
+
+impl Walk<'_> {
+    /// Reads what kernel `at` needs and nobody had room for so far.
+    pub(super) fn read_now(&mut self, at: usize) -> Result<(), OutOfMemory> {
+        for way in 0..2 {
+            while self.wanted[way].peek().is_some_and(|w| w.next <= at) {
+                if let Some(w) = self.wanted[way].pop() {
+                    self.read(at, way, w)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the ways in busy during kernel `at`, as far as there is room; the SSD,
+    /// the slower, first.
+    pub(super) fn read_ahead(&mut self, at: usize) -> Result<(), OutOfMemory> {
+        let end = self.now(at + 1);
+        for way in [1, 0] {
+            while let Some(&w) = self.wanted[way].peek() {
+                let room = self.capacity() - w.pages;
+                if self.read_free[way] >= end
+                    || w.gone >= end
+                    || self.gpu.any_above(at, w.next, room, |_, _| true)
+                {
+                    break;
+                }
+                self.wanted[way].pop();
+                self.relieve(at, w.next, -w.pages);
+                self.read(at, way, w)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for `w` as kernel `at` starts.
+    fn read(&mut self, at: usize, way: usize, w: Wanted) -> Result<(), OutOfMemory> {
+        let pages = w.pages as u64;
+        let start = self.read_free[way].max(self.now(at)).max(w.gone);
+        let tier = if way == 0 { Tier::Host } else { Tier::Ssd };
+        let there = start + duration(pages, self.read_ps(tier));
+        self.read_free[way] = there;
+        if way == 1 {
+            // The SSD's bytes cross the link as well.
+            self.read_free[0] += duration(pages, self.machine.link_in);
+        }
+        self.late.push((w.next, there))?;
+        self.requests.push(Request {
+            kernel: (at % self.n) as u32,
+            tensor: w.tensor,
+            what: What::Fetch,
+        })
+    }
+
+    /// Waits for what kernel `at` uses and is fetched late.
+    pub(super) fn wait_for_reads(&mut self, at: usize) {
+        let latest = self.late.iter().filter(|l| l.0 <= at).map(|l| l.1).max();
+        if let Some(until) = latest {
+            self.wait(at, until);
+            retain(&mut self.late, |l| l.0 > at);
+        }
+    }
+
+    /// Kernel `at` starts at `until`, if that is later than it would.
+    pub(super) fn wait(&mut self, at: usize, until: u64) {
+        let wait = until.saturating_sub(self.now(at));
+        self.stall += wait;
+        self.waits[at % self.n] += wait;
+        // The next lap will see the same.
+        self.reads.lengthen(at + self.n, wait);
+    }
+
+    /// Fetches earlier what memory has room for, in the order of need; not earlier than
+    /// its way is free, nor before what is needed sooner and comes the same way.
+    pub(super) fn fetch_early(&mut self) -> Result<(), OutOfMemory> {
+        let (n, capacity) = (self.n, self.capacity());
+        let mut gpu = TryVec::with_capacity(n)?;
+        for &l in self.step.live {
+            gpu.push(l as i64)?;
+        }
+        for a in self.away.iter() {
+            for j in a.gone..a.back {
+                gpu[j % n] -= a.pages;
+            }
+        }
+        let begins = self.begins()?;
+        self.away.sort_unstable_by_key(|a| (a.back, a.tensor));
+        // The kernel of the last request, and when the way is free.
+        let mut ways = [(0, 0); 2];
+        for i in 0..self.away.len() {
+            let a = self.away[i];
+            let (last, free) = ways[usize::from(a.tier == Tier::Ssd)];
+            let earliest = begins.partition_point(|&t| t <= free).saturating_sub(1);
+            let earliest = earliest
+                .max(last)
+                .max(a.gone + 1 - self.lap())
+                .min(a.back - self.lap());
+            let mut at = a.back - self.lap();
+            while at > earliest && gpu[(at - 1) % n] + a.pages <= capacity {
+                at -= 1;
+                gpu[at % n] += a.pages;
+            }
+            let takes = duration(a.pages as u64, self.read_ps(a.tier));
+            let free = begins[at].max(free) + takes;
+            ways[usize::from(a.tier == Tier::Ssd)] = (at, free);
+            self.requests.push(Request {
+                kernel: (at % n) as u32,
+                tensor: a.tensor,
+                what: What::Fetch,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Puts the requests in the order of kernels, otherwise as they are.
+    pub(super) fn sort(&mut self) -> Result<(), OutOfMemory> {
+        let mut numbered = TryVec::with_capacity(self.requests.len())?;
+        for (i, r) in self.requests.iter().enumerate() {
+            numbered.push((r.kernel, i, *r))?;
+        }
+        numbered.sort_unstable_by_key(|&(k, i, _)| (k, i));
+        self.requests.clear();
+        for &(_, _, r) in numbered.iter() {
+            self.requests.push(r)?;
+        }
+        Ok(())
+    }
+
+    /// The first kernel of the lap that is the plan.
+    fn lap(&self) -> usize {
+        (LAPS - 1) * self.n
+    }
+
+    /// When each kernel of the last lap and of two more begins, from the lap's start.
+    fn begins(&self) -> Result<TryVec<u64>, OutOfMemory> {
+        let mut begins = TryVec::with_capacity(3 * self.n)?;
+        let mut time = 0;
+        for _ in 0..3 {
+            for (d, w) in self.step.kernel_ns.iter().zip(self.waits.iter()) {
+                begins.push(time + w)?;
+                time += d + w;
+            }
+        }
+        Ok(begins)
+    }
+
+    pub(super) fn read_ps(&self, from: Tier) -> u64 {
+        match from {
+            Tier::Host => self.machine.link_in,
+            Tier::Ssd => self.machine.ssd_in,
+        }
+    }
+}
