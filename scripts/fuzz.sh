@@ -47,7 +47,7 @@ for t in "${targets[@]}"; do
 	(cd "$dir" && RUSTUP_TOOLCHAIN=nightly progress "building $t" "$log" cargo fuzz build --fuzz-dir . "$t")
 	say "$t: fuzzing for $time s"
 	if (cd "$dir" && RUSTUP_TOOLCHAIN=nightly cargo fuzz run --fuzz-dir . "$t" "$corpus" "${seeds[@]}" -- \
-		-max_total_time="$time" -artifact_prefix="$artifacts/" -print_final_stats=1 -rss_limit_mb=4096 -timeout=20) >"$log" 2>&1; then
+		-max_total_time="$time" -artifact_prefix="$artifacts/" -print_final_stats=1 -rss_limit_mb=4096 -timeout=300) >"$log" 2>&1; then
 		awk '/number_of_executed_units/ { n = $2 } /cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") c = $(i + 1) }
 			END { printf "    %d inputs, %d edges covered, nothing found\n", n, c }' "$log" >&2
 	else

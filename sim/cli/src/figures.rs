@@ -53,6 +53,9 @@ pub struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Begin no run after this many seconds; those not made are said to be missing.
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
     /// Threads; the numbers do not depend on it [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
@@ -223,6 +226,7 @@ fn make(
     entries: &[&Entry],
     traces: PathBuf,
     threads: usize,
+    limit: Option<Duration>,
     begin: impl FnOnce(usize),
     done: impl Fn(&str) + Sync,
 ) -> Vec<Figure> {
@@ -231,7 +235,7 @@ fn make(
         (e.make)(&mut desk);
     }
     begin(desk.pending());
-    desk.run(threads, done);
+    desk.run(threads, limit, done);
     entries.iter().map(|e| (e.make)(&mut desk)).collect()
 }
 
@@ -293,7 +297,14 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         bar.set_message(what.to_string());
         bar.inc(1);
     };
-    let figures = make(&entries, dir, args.threads.unwrap_or(cores), begin, done);
+    let figures = make(
+        &entries,
+        dir,
+        args.threads.unwrap_or(cores),
+        args.limit.map(Duration::from_secs),
+        begin,
+        done,
+    );
     bar.finish_and_clear();
     if let Some(path) = &args.html {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
@@ -350,16 +361,31 @@ mod tests {
         let entries = select(&["discard-t3", "deepum-t7"].map(String::from)).unwrap_or_default();
         assert_eq!(entries.len(), 2);
         let run = |threads| {
-            let figures = make(&entries, traces(None), threads, |_| {}, |_| {});
+            let figures = make(&entries, traces(None), threads, None, |_| {}, |_| {});
             objects(&figures).to_string()
         };
         assert_eq!(run(1), run(3));
     }
 
     #[test]
+    fn runs_that_the_limit_forbids_are_said_to_be_missing() {
+        let entries = select(&["discard-t3".into()]).unwrap_or_default();
+        let figures = make(
+            &entries,
+            traces(None),
+            1,
+            Some(Duration::ZERO),
+            |_| {},
+            |_| {},
+        );
+        assert!(figures[0].text().contains("--limit"));
+        assert_eq!(figures[0].agreement(), None);
+    }
+
+    #[test]
     fn without_the_artifact_figures_say_so() {
         let entries = select(&["g10-11".into(), "g10-19".into()]).unwrap_or_default();
-        for f in make(&entries, "/nonexistent".into(), 1, |_| {}, |_| {}) {
+        for f in make(&entries, "/nonexistent".into(), 1, None, |_| {}, |_| {}) {
             assert!(f
                 .rows
                 .iter()

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
+use std::time::Instant;
 
 use uvmsim_engine::g10;
 use uvmsim_physical::policies;
@@ -318,8 +320,10 @@ impl Desk {
         self.asked.len()
     }
 
-    /// Makes all pending runs, `threads` at a time; `done` is told what each was.
-    pub fn run(&mut self, threads: usize, done: impl Fn(&str) + Sync) {
+    /// Makes all pending runs, `threads` at a time, and begins none once `limit` is
+    /// over; `done` is told what each was.
+    pub fn run(&mut self, threads: usize, limit: Option<Duration>, done: impl Fn(&str) + Sync) {
+        let began = Instant::now();
         let asked = std::mem::take(&mut self.asked);
         let next = AtomicUsize::new(0);
         let answers: Vec<Mutex<Answer>> = asked
@@ -333,7 +337,11 @@ impl Desk {
                     let Some((key, work)) = asked.get(i) else {
                         break;
                     };
-                    let answer = work(&self.sources);
+                    let answer = if limit.is_some_and(|l| began.elapsed() >= l) {
+                        Err(Why::Missing("not run within --limit".into()))
+                    } else {
+                        work(&self.sources)
+                    };
                     *answers[i].lock().unwrap_or_else(|e| e.into_inner()) = answer;
                     done(key);
                 });
