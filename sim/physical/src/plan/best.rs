@@ -3,7 +3,7 @@
 //! Our own planner: the driver's (`src/uvm_rust/policy/plan.rs`), under some tunings.
 //!
 //! Each plan is run in virtual time, and the fastest is kept. The first is nearly
-//! always the one; the search ends as soon as a plan is [`NEAR`] the bound. If none
+//! always the one; the search ends as soon as a plan is `NEAR` the bound. If none
 //! is, memory is so short that no time of the ideal step is long enough for the
 //! copies: the planner plans again with the times that the best plan has shown, and
 //! the papers' algorithms are tried as well. How much is tried depends on the step and

@@ -27,7 +27,7 @@ impl Owned {
         let mut live = std::vec![0; n];
         for (i, t) in tensors.iter().enumerate() {
             let own = || uses.iter().filter(|u| u.tensor as usize == i);
-            let (Some(first), Some(last)) = (own().next(), own().last()) else {
+            let (Some(first), Some(last)) = (own().next(), own().next_back()) else {
                 continue;
             };
             let life = if t.lasting {

@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
             link_free: 0,
             ssd_free: 0,
             gpu: Levels::repeated(LAPS + 2, live)?,
-            host: Levels::repeated(LAPS + 2, core::iter::repeat(0).take(n))?,
+            host: Levels::repeated(LAPS + 2, core::iter::repeat_n(0, n))?,
             reads: Reads::new(machine, tuning.ssd_share, LAPS + 2, step.kernel_ns)?,
             idle: Heap::new(),
             clean: Heap::new(),
