@@ -4,7 +4,7 @@
 
 use super::{retain, Walk, Wanted, LAPS};
 use crate::mem::{OutOfMemory, TryVec};
-use crate::plan::{duration, Request, Tier, What};
+use super::super::{duration, Request, Tier, What};
 
 impl Walk<'_> {
     /// Reads what kernel `at` needs and nobody had room for so far.
