@@ -106,7 +106,7 @@ qemu_args+=("${more[@]}")
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
 # no_timer_check: on a busy host an emulated timer may miss its test, which is fatal.
-for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check; do args+=(--kopt "$k"); done
+for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check pty.legacy_count=0; do args+=(--kopt "$k"); done
 cd "$TOP"
 
 if [ -z "$command" ]; then
