@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Inside the VM: load the modules, then run the command file, or give a shell.
 #   vm-guest.sh ENV [COMMAND]
-# Exit status 250 if the modules did not load; 251 if this is the debug kernel and
-# lockdep is off already.
+# Exit status 250 if the modules did not load; 251 if it should be booted again: this
+# is the debug kernel and lockdep is off already, or the way out is missing.
 set -u
 # shellcheck source=/dev/null
 . "$1"
@@ -15,6 +15,8 @@ if [ "$KERNEL" = debug ] && ! grep -q 'debug_locks: *1$' /proc/lockdep_stats; th
 	echo "the kernel reported something while it booted, and looks no further" >&2
 	exit 251
 fi
+# When udev took too long to make the ports, nobody would hear what is said here.
+if [ $# -gt 1 ] && [ ! -e /dev/virtio-ports/virtme.stdout ]; then exit 251; fi
 if [ -z "$NOLOAD" ] && ! bash "$TOP/scripts/vm-load.sh"; then
 	echo "error: the modules did not load; the kernel says:" >&2
 	dmesg | tail -n 20 >&2

@@ -128,6 +128,7 @@ run() {
 for try in 1 2 3; do
 	rc=0
 	{ run; } 3> >(cat >&2) || rc=$?
+	if grep -qs 'cannot find script I/O ports' "$log"; then rc=251; fi
 	if [ "$rc" != 251 ] || [ "$try" = 3 ]; then break; fi
 	say "booting again"
 done
