@@ -30,7 +30,8 @@ use crate::Workload;
 
 /// A plan that takes this share more than the bound, in thousandths, is good enough.
 const NEAR: u64 = 10;
-/// One that takes no more than this share more is not worth the papers' algorithms.
+/// One that takes no more than this share more is not worth refining the papers'
+/// algorithms.
 const FAIR: u64 = 30;
 /// Plans of other tunings to run, the best by the planner's reckoning.
 const RUNS: usize = 4;
@@ -63,8 +64,11 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
     if !search.is_within(NEAR) {
         search.again();
     }
-    if !search.is_within(FAIR) {
+    if !search.is_within(NEAR) {
         search.papers();
+    }
+    if !search.is_within(FAIR) {
+        search.refine();
         search.again();
     }
     search.best.map(|(_, plan)| plan).ok_or(search.error)
@@ -179,7 +183,7 @@ impl Search<'_> {
         Some((made.step_ns, ours::requests(&profile, &made)))
     }
 
-    /// The papers' algorithms, as they are and refined.
+    /// The papers' algorithms as they are, so that ours is behind none of them.
     fn papers(&mut self) {
         let host = self.machine.host_mem > 0;
         let profile = Profile::new(self.machine, self.workload, self.layout, FILL, 1);
@@ -196,6 +200,10 @@ impl Search<'_> {
             };
             self.consider(autovm::plan(&profile, options));
         }
+    }
+
+    /// The papers' algorithms, under the times that their plans have shown.
+    fn refine(&mut self) {
         let ideal = self.workload.kernels.iter().map(|k| k.ns).collect();
         self.climb(ideal, FILL, 1);
         if let Some(times) = updating_slowly(self.machine, self.workload) {
