@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! `uvmsim compare`: one trace, many policies.
+//! `uvmsim compare`: one trace, or the zoo, under many policies.
+
+#[path = "compare/zoo.rs"]
+mod sweep;
 
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -29,11 +32,20 @@ use crate::Failure;
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace; - is standard input.
-    #[arg(long, required_unless_present = "net", conflicts_with = "net")]
+    #[arg(long, required_unless_present_any = ["net", "zoo"], conflicts_with = "net")]
     trace: Option<String>,
     /// A network of the zoo instead of a trace.
     #[arg(long)]
     net: Option<String>,
+    /// Every network of the zoo instead, with GPU memory for a part of its peak (--over).
+    #[arg(long, conflicts_with_all = ["trace", "net", "report", "svg", "gpu-mem"])]
+    zoo: bool,
+    /// Of the zoo, these networks, comma-separated.
+    #[arg(long, value_delimiter = ',', requires = "zoo")]
+    nets: Vec<String>,
+    /// For --zoo: how many times GPU memory a step's peak is.
+    #[arg(long, value_delimiter = ',', requires = "zoo", default_values = ["1.25", "1.5", "2"])]
+    over: Vec<f64>,
     #[command(flatten)]
     shape: zoo::Shape,
     /// The machine model.
@@ -106,6 +118,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores);
     if args.model == run::Model::G10 {
+        if args.zoo {
+            return Err(Failure::usage("--zoo needs --model physical"));
+        }
         if args.report.is_some() || args.svg.is_some() {
             return Err(Failure::usage("--report and --svg need --model physical"));
         }
@@ -131,6 +146,17 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         )));
     }
     let machine = args.machine.machine("a100")?;
+    if args.zoo {
+        let all: Vec<String> = names.into_iter().filter(|n| n != "ideal").collect();
+        let sweep = sweep::Sweep {
+            nets: &args.nets,
+            over: &args.over,
+            shape: &args.shape,
+            policies: &all,
+            threads,
+        };
+        return sweep.run(&machine, args.json);
+    }
     let trace = match (&args.trace, &args.net) {
         (Some(path), _) => crate::read_trace(path)?,
         (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
