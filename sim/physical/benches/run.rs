@@ -20,6 +20,7 @@ const LIMITS: Limits = Limits {
     warm_up: 0,
     bins: 0,
     give_up: u64::MAX,
+    longest_step: u64::MAX,
 };
 
 fn workload(net: &str, batch: u64, machine: &Machine) -> Workload {

@@ -2,12 +2,14 @@
 
 //! A lower bound of the step time, whatever the policy.
 //!
-//! Consider the boundary after kernel j. Of the tensors that are alive across it,
-//! those written after kernel s have no copy outside from before. GPU memory
-//! holds at most its capacity of them, so the rest has been copied out between the
-//! start of kernel s + 1 and the end of kernel j. Likewise, of those that are read
-//! again by kernel e, all but the capacity is copied in between the start of
-//! kernel j + 1 and the end of kernel e. Each such statement is a least distance
+//! Consider the end of kernel j. Of the tensors that are alive then, those written
+//! after kernel s have no copy outside from before (where a copy is lost once it is
+//! fetched: those used after kernel s). GPU memory holds at most its capacity of
+//! them, so the rest has been copied out between the start of kernel s + 1 and the
+//! end of kernel j. What dies with kernel j counts where memory is not released
+//! before a kernel's end. Likewise, of those that are read again by kernel e, all but
+//! the capacity is copied in between the start of kernel j + 1 and the end of
+//! kernel e. Each such statement is a least distance
 //! between two times; so is the duration of the kernels between. The step, which
 //! repeats, is no shorter than the longest chain of such distances around it.
 //!
@@ -26,24 +28,45 @@ const POINTS: usize = 256;
 
 /// Nanoseconds below which no steady step of `workload` on `machine` can be.
 pub fn bound_ns(machine: &Machine, workload: &Workload) -> u64 {
-    longest_chain(machine, workload, true)
+    let rules = Rules {
+        repeats: true,
+        exclusive: machine.keep_clean == 0,
+        dying: true,
+    };
+    longest_chain(machine, workload, rules)
 }
 
 /// Nanoseconds below which no single step is, whatever the memories hold as it begins
-/// and are left with: only what is written or read within the step counts.
+/// and are left with, where a copy outside is lost once it is fetched: only what is
+/// used or read within the step counts.
 pub fn step_bound_ns(machine: &Machine, workload: &Workload) -> u64 {
-    longest_chain(machine, workload, false)
+    let rules = Rules {
+        repeats: false,
+        exclusive: true,
+        dying: false,
+    };
+    longest_chain(machine, workload, rules)
+}
+
+/// What may be said.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// The step repeats, and begins as it ends.
+    repeats: bool,
+    /// A copy outside is lost once it is fetched.
+    exclusive: bool,
+    /// A kernel's tensors are all there, or outside, as it ends.
+    dying: bool,
 }
 
 /// The longest chain: around the step, which repeats, or from its start to its end.
-fn longest_chain(machine: &Machine, workload: &Workload, repeats: bool) -> u64 {
+fn longest_chain(machine: &Machine, workload: &Workload, rules: Rules) -> u64 {
     let kernels = workload.kernels.len();
     let points = kernels.min(POINTS);
     if points == 0 {
         return 0;
     }
-    // Point i is the boundary after kernel `at[i]`.
-    let at: Vec<usize> = (1..=points).map(|i| i * kernels / points - 1).collect();
+    let at = boundaries(workload, points);
     let gpus = machine.gpus.max(1);
     let mut busy = vec![0u64; points];
     for (k, kernel) in workload.kernels.iter().enumerate() {
@@ -51,14 +74,46 @@ fn longest_chain(machine: &Machine, workload: &Workload, repeats: bool) -> u64 {
     }
     let mut least = Distances::new(points);
     for j in 0..points {
-        crossings(machine, workload, &at, j, repeats, &mut least);
+        crossings(machine, workload, &at, j, rules, &mut least);
     }
     // The last point is the end of the step, and the start of the next.
-    let from = if repeats { 0 } else { points - 1 };
+    let from = if rules.repeats { 0 } else { points - 1 };
     (from..points)
         .map(|p| around(p, &busy, &least))
         .max()
         .unwrap_or(0)
+}
+
+/// The boundaries to look at, as the kernels that they are after: of each of `points`
+/// parts of the step that where most is alive, and the end of the step.
+fn boundaries(w: &Workload, points: usize) -> Vec<usize> {
+    let kernels = w.kernels.len();
+    let mut change = vec![0i64; kernels + 1];
+    for t in w.tensors.iter().filter(|t| !t.uses.is_empty()) {
+        // What lasts is alive at all of them.
+        if !t.lasting {
+            change[t.first() as usize] += t.bytes as i64;
+            change[t.last() as usize + 1] -= t.bytes as i64;
+        }
+    }
+    let mut now = 0;
+    let alive: Vec<i64> = change
+        .iter()
+        .map(|c| {
+            now += c;
+            now
+        })
+        .collect();
+    let mut at: Vec<usize> = (0..points)
+        .filter_map(|i| {
+            let part = i * kernels / points..(i + 1) * kernels / points;
+            part.max_by_key(|&k| (alive[k], k))
+        })
+        .collect();
+    if let Some(last) = at.last_mut() {
+        *last = kernels - 1;
+    }
+    at
 }
 
 /// Least times from one point to a later one, at most a step on.
@@ -107,7 +162,7 @@ fn crossings(
     w: &Workload,
     at: &[usize],
     j: usize,
-    repeats: bool,
+    rules: Rules,
     least: &mut Distances,
 ) {
     let n = at.len();
@@ -139,13 +194,22 @@ fn crossings(
             continue;
         }
         let next = t.uses.partition_point(|u| u.0 <= boundary);
-        let alive = t.lasting || (next > 0 && next < t.uses.len());
+        let begun = next > 0;
+        let dies = begun && rules.dying && t.uses[next - 1].0 == boundary;
+        let alive = t.lasting || begun && next < t.uses.len();
+        // Its contents, as they are at the boundary, are not outside from before.
+        let new = |u: &&(u32, bool)| rules.exclusive || u.1;
+        if !alive && dies {
+            if let Some(&(k, _)) = t.uses.iter().rev().find(new) {
+                written[before(k)] += t.bytes;
+            }
+        }
         if !alive {
             continue;
         }
-        if !repeats {
+        if !rules.repeats {
             // Within the step: written before the boundary, read after it.
-            if let Some(&(k, _)) = t.uses[..next].iter().rev().find(|u| u.1) {
+            if let Some(&(k, _)) = t.uses[..next].iter().rev().find(new) {
                 written[before(k)] += t.bytes;
             }
             if let Some(&(k, _)) = t.uses.get(next).filter(|u| reads(u.0, i)) {
@@ -154,7 +218,7 @@ fn crossings(
             continue;
         }
         let around = t.uses[next..].iter().chain(&t.uses[..next]);
-        if let Some(&(k, _)) = around.clone().rev().find(|u| u.1) {
+        if let Some(&(k, _)) = around.clone().rev().find(new) {
             written[before(k)] += t.bytes;
         }
         // What is next overwritten without being read need not return.
@@ -169,7 +233,7 @@ fn crossings(
         sums.0 += written[on];
         sums.1 += read[on];
         // A chain within the step does not pass its end.
-        let (from_start, to_end) = (repeats || on <= j + 1, repeats || j + on < n);
+        let (from_start, to_end) = (rules.repeats || on <= j + 1, rules.repeats || j + on < n);
         if from_start {
             least.at_least(
                 (j + n - on % n) % n,

@@ -47,7 +47,8 @@ impl Mask {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; 8]
+        // Comparing arrays would call memcmp, which is slower.
+        self.0.iter().fold(0, |all, w| all | w) == 0
     }
 
     /// Pages in this set and not in `other`.

@@ -13,6 +13,7 @@ pub mod g10;
 pub mod most;
 pub mod ours;
 mod profile;
+pub mod queued;
 pub mod text;
 
 pub use profile::Budget;

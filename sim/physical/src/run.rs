@@ -26,6 +26,9 @@ pub struct Limits {
     pub bins: usize,
     /// Nanoseconds of virtual time after which a run is given up.
     pub give_up: u64,
+    /// Nanoseconds after which a step is, but for the first, which finds nothing in GPU
+    /// memory and may take half as long again.
+    pub longest_step: u64,
 }
 
 impl Default for Limits {
@@ -34,6 +37,7 @@ impl Default for Limits {
             warm_up: 2,
             bins: 0,
             give_up: 100_000_000_000_000,
+            longest_step: u64::MAX,
         }
     }
 }
@@ -131,7 +135,11 @@ pub fn run(
             if last {
                 s.out.kernel_ns.push(s.now - began);
             }
-            if s.now > limits.give_up {
+            let longest = match iteration {
+                0 if !last => limits.longest_step.saturating_add(limits.longest_step / 2),
+                _ => limits.longest_step,
+            };
+            if s.now > limits.give_up || s.now - start > longest {
                 return Err(RunError::TooLong);
             }
         }
@@ -174,7 +182,7 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
     let touches = &layout.touches[k];
     s.kernel_number += 1;
     for t in touches {
-        s.blocks[t.block as usize].used_by = s.kernel_number;
+        s.used_by[t.block as usize] = s.kernel_number;
     }
     if policy.invalidates() {
         for &t in &layout.births[k] {

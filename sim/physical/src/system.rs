@@ -66,8 +66,6 @@ pub(crate) struct Block {
     pub chunk: bool,
     /// Requests for it in the prefetch queues.
     pub queued: u32,
-    /// The last kernel, counted over all iterations, that uses it.
-    pub used_by: u64,
     /// The fault batch being serviced that has it.
     batch: u64,
     /// Whether it is in the list of clean host copies.
@@ -110,6 +108,8 @@ pub struct System<'a> {
     /// Virtual time, nanoseconds.
     pub now: u64,
     pub(crate) blocks: Vec<Block>,
+    /// By block, the last kernel, counted over all iterations, that uses it.
+    pub(crate) used_by: Vec<u64>,
     pub(crate) links: Links,
     /// When the driver's thread for requests is free.
     cpu_free: u64,
@@ -161,6 +161,7 @@ impl<'a> System<'a> {
             layout,
             now: 0,
             blocks: vec![Block::default(); blocks],
+            used_by: vec![0; blocks],
             links: Links::new(machine),
             cpu_free: 0,
             gate: 0,
@@ -233,7 +234,7 @@ impl<'a> System<'a> {
     /// Whether `block` is used by the running kernel, or by one of the `ahead`
     /// before it.
     pub fn used_lately(&self, block: u32, ahead: u64) -> bool {
-        self.blocks[block as usize].used_by + ahead >= self.kernel_number
+        self.used_by[block as usize] + ahead >= self.kernel_number
     }
 
     /// Marks the blocks of kernel `k` as used by the kernel after this one.
@@ -241,7 +242,7 @@ impl<'a> System<'a> {
         let layout = self.layout;
         let number = self.kernel_number + 1;
         for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
-            self.blocks[t.block as usize].used_by = number;
+            self.used_by[t.block as usize] = number;
         }
     }
 

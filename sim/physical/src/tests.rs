@@ -307,23 +307,36 @@ fn more_gpus_split_kernels_and_pay_for_nvlink() {
     assert!(four.step_ns < one.step_ns && four.step_ns > one.step_ns / 4);
 }
 
-/// Ours is the best of those that plan, on small cards too, unless the bound leaves
-/// no room: then it is within a hundredth of it.
+/// Ours is ahead of the others that know the step, networks of all kinds, small cards:
+/// wherever the bound leaves room, that is, unless ours is within a hundredth of it.
 #[test]
-fn ours_is_no_slower_than_the_other_planners() {
-    for (net, gib) in [("vgg16", 3), ("resnet50", 2)] {
-        let m = machine(gib * 1024);
-        let (w, l) = zoo(net, 32, &m);
+fn ours_is_ahead_of_the_other_planners() {
+    let points = [
+        ("vgg16", 32, 2.0),
+        ("vgg16", 32, 1.25),
+        ("resnet50", 32, 1.5),
+        ("mobilenet", 64, 1.5),
+        ("alexnet", 256, 1.5),
+        ("dcgan", 512, 1.5),
+        ("bert-base", 4, 1.5),
+        ("dlrm", 16384, 1.25),
+    ];
+    for (net, batch, over) in points {
+        let mut m = machine(1 << 20);
+        let (w, l) = zoo(net, batch, &m);
+        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        m.gpu_mem = (peak as f64 / over) as u64;
         let best = outcome("best", &m, &w, &l).unwrap();
-        let near = best.step_ns <= bound_ns(&m, &w) / 100 * 101;
+        let bound = bound_ns(&m, &w);
+        assert!(best.step_ns >= bound);
+        let near = best.step_ns <= bound / 100 * 101;
         for other in ["deepum", "g10", "most", "autovm", "uvm-discard-lazy"] {
             let o = outcome(other, &m, &w, &l).unwrap();
-            assert!(
-                best.step_ns <= o.step_ns || near,
-                "{net}: {other} {} best {}",
-                o.step_ns,
-                best.step_ns
+            println!(
+                "{net} {over}: {other} {} best {} bound {bound}",
+                o.step_ns, best.step_ns
             );
+            assert!(best.step_ns < o.step_ns || near, "{net} {over}: {other}");
         }
     }
 }

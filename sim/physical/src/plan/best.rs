@@ -2,12 +2,15 @@
 
 //! Our own planner: the driver's (`src/uvm_rust/policy/plan.rs`), under some tunings.
 //!
-//! Each plan is run in virtual time, and the fastest is kept. The first is nearly
-//! always the one; the search ends as soon as a plan is `NEAR` the bound. If none
-//! is, memory is so short that no time of the ideal step is long enough for the
-//! copies: the planner plans again with the times that the best plan has shown, and
-//! the papers' algorithms are tried as well. How much is tried depends on the step and
-//! the machine alone, never on a clock.
+//! Each plan is run in virtual time, and the fastest is kept. Where the copies hide
+//! behind kernels the first is nearly always the one; the search ends as soon as a
+//! plan is `NEAR` the bound. Otherwise the planner plans again with the times that the
+//! best plan has shown, and the papers' algorithms are tried as well. If none is `FAIR`
+//! either, memory is so short that no time of the ideal step is long enough for the
+//! copies: then reads are planned as the walk goes, and so are plans that keep the
+//! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
+//! are refined. How much is tried depends on the step and the machine alone, never on a
+//! clock.
 
 use uvm_policy::plan::Reading;
 use uvm_policy::plan::Tuning;
@@ -18,6 +21,7 @@ use crate::plan::autovm;
 use crate::plan::g10;
 use crate::plan::most;
 use crate::plan::ours;
+use crate::plan::queued;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policies::Planned;
@@ -30,15 +34,16 @@ use crate::Workload;
 
 /// A plan that takes this share more than the bound, in thousandths, is good enough.
 const NEAR: u64 = 10;
-/// One that takes no more than this share more is not worth refining the papers'
-/// algorithms.
+/// If one takes no more than this share more, copies hide behind kernels.
 const FAIR: u64 = 30;
+/// If one takes this share more, they do not.
+const FAR: u64 = 200;
 /// Plans of other tunings to run, the best by the planner's reckoning.
 const RUNS: usize = 4;
 /// Rounds of planning with the times of the last.
 const ROUNDS: usize = 6;
 /// Shares of memory to leave free for reads, in thousandths.
-const RESERVES: [u64; 4] = [0, 25, 50, 120];
+const RESERVES: [u64; 5] = [0, 12, 25, 50, 120];
 /// Share of GPU memory to fill, and others to try. How full it can be planned depends
 /// on how tensors share va_blocks.
 const FILL: f64 = 0.97;
@@ -64,10 +69,14 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
     if !search.is_within(NEAR) {
         search.again();
     }
+    let own = search.best_ns();
     if !search.is_within(NEAR) {
         search.papers();
     }
     if !search.is_within(FAIR) {
+        search.queue();
+    }
+    if search.best_ns() < own || !search.is_within(FAIR) {
         search.refine();
         search.again();
     }
@@ -83,7 +92,7 @@ fn tunings() -> Vec<(u32, f64, Tuning)> {
         all.extend([0, 1].map(|ahead| (ahead, fill, usual)));
     }
     for reserve in RESERVES {
-        for fill in [FILL, 0.92] {
+        for fill in [1.0, FILL, 0.92] {
             let walked = Tuning {
                 reads: Reading::Walked,
                 reserve,
@@ -162,7 +171,11 @@ impl Search<'_> {
         plans.sort_by_key(|p| p.1);
         // What comes to the same is nearly always the same.
         plans.dedup_by_key(|p| (p.1, p.0 == Reading::Booked));
-        for reads in [Reading::Booked, Reading::Walked] {
+        let hidden = [(Reading::Booked, FAR, true), (Reading::Walked, FAIR, false)];
+        for (reads, share, within) in hidden {
+            if self.is_within(share) != within {
+                continue;
+            }
             let own = plans.iter().filter(|p| p.0 == reads);
             for (_, _, plan) in own.take(runs) {
                 self.consider(plan.clone());
@@ -181,6 +194,18 @@ impl Search<'_> {
         let made = step.plan(self.machine, fill, tuning).ok()?;
         let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
         Some((made.step_ns, ours::requests(&profile, &made)))
+    }
+
+    /// Plans that leave it to the queues when what moves.
+    fn queue(&mut self) {
+        for fill in [1.0, FILL] {
+            for ahead in [0, 1] {
+                let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
+                for all in [false, true] {
+                    self.consider(queued::plan(&profile, all));
+                }
+            }
+        }
     }
 
     /// The papers' algorithms as they are, so that ours is behind none of them.
@@ -251,12 +276,8 @@ impl Search<'_> {
 
     /// Runs `plan` and keeps it if it is the fastest.
     fn consider(&mut self, plan: Plan) {
-        let give_up = self
-            .best_ns()
-            .saturating_mul(6)
-            .min(Limits::default().give_up);
         let limits = Limits {
-            give_up,
+            longest_step: self.best_ns(),
             ..Limits::default()
         };
         let mut policy = Planned::ours(plan.clone());
