@@ -26,8 +26,8 @@ pub struct Limits {
     pub bins: usize,
     /// Nanoseconds of virtual time after which a run is given up.
     pub give_up: u64,
-    /// Nanoseconds after which a step is, but for the first, which finds nothing in GPU
-    /// memory and may take half as long again.
+    /// Nanoseconds after which the step that is reported is given up. Those before it,
+    /// of which the first finds nothing in GPU memory, may take four times as long.
     pub longest_step: u64,
 }
 
@@ -135,10 +135,7 @@ pub fn run(
             if last {
                 s.out.kernel_ns.push(s.now - began);
             }
-            let longest = match iteration {
-                0 if !last => limits.longest_step.saturating_add(limits.longest_step / 2),
-                _ => limits.longest_step,
-            };
+            let longest = limits.longest_step.saturating_mul(if last { 1 } else { 4 });
             if s.now > limits.give_up || s.now - start > longest {
                 return Err(RunError::TooLong);
             }
