@@ -242,3 +242,38 @@ fn summary(points: &[Point]) -> String {
         ROOM * 100.0
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvmsim_physical::policies;
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        let names: Vec<String> = policies::NAMES
+            .iter()
+            .filter(|n| **n != "ideal")
+            .map(ToString::to_string)
+            .collect();
+        for name in &names {
+            assert!(parts(name).iter().all(|p| p.len() <= 4), "{name}");
+        }
+        let machine = uvmsim_machine::presets::find("a100").unwrap_or_else(|| panic!("no preset"));
+        let outcomes: Outcomes = names
+            .iter()
+            .map(|n| (n.clone(), Err("not run".into())))
+            .collect();
+        let point = Point {
+            net: "inceptionv3",
+            over: 1.5,
+            machine: machine.clone(),
+            ideal: 1.0,
+            bound: 1.0,
+            outcomes,
+        };
+        let text = head(1.5, &machine, &names) + &point.row();
+        assert!(text.lines().all(|l| l.len() <= 80), "{text}");
+        assert!(point.row().ends_with(" 1.00\n"), "{text}");
+        assert_eq!((cell(0.0444), cell(1.0)), (".044".into(), "1.00".into()));
+    }
+}
