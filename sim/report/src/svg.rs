@@ -114,7 +114,7 @@ fn legend(out: &mut String, series: &[Series], y: f64) {
             x + 14.0,
             escape(s.name)
         );
-        x += 30.0 + 6.6 * s.name.len() as f64;
+        x += 32.0 + 7.0 * s.name.len() as f64;
     }
 }
 
@@ -244,7 +244,7 @@ pub fn grouped(
             x + 14.0,
             escape(name)
         );
-        x += 30.0 + 6.6 * name.len() as f64;
+        x += 32.0 + 7.0 * name.len() as f64;
     }
     let _ = write!(
         out,
@@ -460,17 +460,19 @@ pub fn mirror(
             } else {
                 (middle + from, middle + to)
             };
-            let _ = write!(path, "M{x:.1} {a:.1}V{b:.1}h{width:.2}V{a:.1}Z");
+            let end = x + width;
+            let _ = write!(path, "M{x:.2} {a:.1}V{b:.1}H{end:.2}V{a:.1}Z");
         }
         let _ = write!(
             out,
-            "<path d=\"{path}\" fill=\"{}\"><title>{}</title></path>",
+            "<path d=\"{path}\" fill=\"{}\" shape-rendering=\"crispEdges\"><title>{}</title></path>",
             entry.colour,
             escape(entry.name)
         );
     }
     for v in ticks(limit, 2.0) {
-        for sign in [1.0, -1.0] {
+        let signs: &[f64] = if v == 0.0 { &[1.0] } else { &[1.0, -1.0] };
+        for sign in signs {
             let y = middle - sign * v * scale;
             let _ = write!(
                 out,
@@ -524,7 +526,7 @@ pub fn strip(title: &str, label: &str, colour: &str, values: &[f64]) -> String {
     for (i, v) in values.iter().enumerate().filter(|(_, v)| **v > 0.004) {
         let _ = write!(
             out,
-            "<rect x=\"{:.2}\" y=\"4\" width=\"{:.2}\" height=\"16\" fill=\"{colour}\" opacity=\"{:.2}\"/>",
+            "<rect x=\"{:.2}\" y=\"4\" width=\"{:.2}\" height=\"16\" fill=\"{colour}\" opacity=\"{:.2}\" shape-rendering=\"crispEdges\"/>",
             LEFT + i as f64 * width,
             width + 0.05,
             v.min(1.0)
