@@ -24,6 +24,10 @@ pub struct Args {
     /// File to write the plan to; - is standard output.
     #[arg(short, long, default_value = "-")]
     output: String,
+    /// Run kernels whose tensors do not fit in GPU memory together: UVM pages
+    /// while they run.
+    #[arg(long)]
+    large_kernels: bool,
     /// Print one JSON object: what the plan has, and the plan itself if it is not
     /// written to a file.
     #[arg(long)]
@@ -45,6 +49,7 @@ fn requests(text: &str) -> BTreeMap<&str, u64> {
 pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
+    crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
     let plan = policies::plan(&args.policy, &machine, &workload, &layout)
