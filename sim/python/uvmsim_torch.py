@@ -281,9 +281,22 @@ def trace_text(kernels, tensor_list, name, batch, times):
     return "\n".join(lines) + "\n"
 
 
+def step(model, inputs, loss, batch, machine="a100", optimizer="adam", precision="tf32", name=None):
+    """The training step of a model at hand as a trace, for a notebook.
+
+    `inputs` is a tuple of tensors, `loss` a function from the model's output to a
+    scalar. The model is moved to the "meta" device: its weights are lost.
+    """
+    kernels, tensor_list = capture(model, inputs, loss, optimizer)
+    constants = read_machine(machine, None)
+    times = [duration_ns(k, constants, precision) for k in kernels]
+    return trace_text(kernels, tensor_list, name or type(model).__name__, batch, times)
+
+
 def read_machine(name, program):
     """The constants of a machine, from `uvmsim machine NAME --json`."""
-    program = program or shutil.which("uvmsim")
+    beside = os.path.join(os.path.dirname(sys.executable), "uvmsim")
+    program = program or os.environ.get("UVMSIM") or (beside if os.path.exists(beside) else shutil.which("uvmsim"))
     if not program:
         here = os.path.dirname(os.path.abspath(__file__))
         program = os.path.join(here, "..", "..", "target", "release", "uvmsim")
