@@ -101,7 +101,9 @@ class Importer(unittest.TestCase):
                     # Theirs have labels, and count batches in 8 bytes a layer.
                     self.assertAlmostEqual(theirs["bytes_by_kind"][kind], ours["bytes_by_kind"][kind], delta=2000, msg=kind)
                 peaks = [o["bytes"]["peak_live"] for o in (ours, theirs)]
-                self.assertAlmostEqual(peaks[0] / peaks[1], 1.0, delta=0.01)
+                # PyTorch 2's attention, on shapes alone, keeps scaled queries and keys too.
+                plain = not hasattr(torch.nn.functional, "scaled_dot_product_attention") or name != "vit_b_16"
+                self.assertAlmostEqual(peaks[0] / peaks[1], 1.0, delta=0.01 if plain else 0.08)
                 print(f"{zoo}: peak {peaks[0] / 2**20:.1f} MiB, torchvision's {peaks[1] / 2**20:.1f}")
 
     def test_what_pytorch_cannot_do_is_named(self):
