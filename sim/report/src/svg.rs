@@ -226,17 +226,22 @@ pub fn grouped(
         bottom - ((v - low) / (high - low).max(1e-12)).clamp(0.0, 1.0) * (bottom - top)
     };
     let long = groups.iter().map(|g| g.label.len()).max().unwrap_or(0);
-    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
-    let slanted = long as f64 * 6.6 > room;
+    let slanted = long as f64 * 6.6 > (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    // A slanted label ends below its group, and must not begin left of the plot.
+    let left = match groups.first() {
+        Some(first) if slanted => LEFT.max(first.label.len() as f64 * 6.6 * 0.82 - 8.0),
+        _ => LEFT,
+    };
+    let room = (WIDTH - left - RIGHT) / groups.len().max(1) as f64;
     let height = bottom
         + if slanted {
-            24.0 + long.min(24) as f64 * 4.2
+            24.0 + long as f64 * 4.0
         } else {
             26.0
         };
     let mut out = String::new();
     open(&mut out, height, title);
-    let mut x = LEFT;
+    let mut x = left;
     for (name, colour) in series {
         let _ = write!(
             out,
@@ -261,17 +266,17 @@ pub fn grouped(
     for v in marks {
         let _ = write!(
             out,
-            "<line x1=\"{LEFT}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
+            "<line x1=\"{left}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
             WIDTH - RIGHT,
             y(v),
-            LEFT - 6.0,
+            left - 6.0,
             y(v) + 4.0,
             short(v)
         );
     }
     let zero = if log { bottom } else { y(0.0) };
     for (i, g) in groups.iter().enumerate() {
-        let start = LEFT + i as f64 * room + room * 0.08;
+        let start = left + i as f64 * room + room * 0.08;
         let width = room * 0.84 / series.len().max(1) as f64;
         for (j, ((ours, mark), (name, colour))) in g.bars.iter().zip(series).enumerate() {
             let x = start + j as f64 * width;
@@ -300,7 +305,7 @@ pub fn grouped(
                 );
             }
         }
-        let (middle, at) = (LEFT + (i as f64 + 0.5) * room, bottom + 16.0);
+        let (middle, at) = (left + (i as f64 + 0.5) * room, bottom + 16.0);
         let turn = if slanted {
             format!("text-anchor=\"end\" transform=\"rotate(-35 {middle:.1} {at:.1})\"")
         } else {
