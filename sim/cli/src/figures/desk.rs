@@ -41,8 +41,6 @@ pub struct Measured {
     pub stalls: Stalls,
     /// Each kernel's time over its ideal time.
     pub slowdowns: Vec<f64>,
-    /// Execution IDs that DeepUM's tables remember.
-    pub remembered: u32,
     /// What else a figure measures.
     pub other: f64,
 }
