@@ -105,6 +105,10 @@ fuzz: ## fuzz the parsers of uvmsim and the policies, FUZZ_TIME=120 seconds each
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh
 
+.PHONY: wheel
+wheel: ## build the Python package as a wheel, and test it in a fresh environment
+	@scripts/wheel.sh
+
 .PHONY: ssd-demo
 ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
 	@scripts/ssd-demo.sh

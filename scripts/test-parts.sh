@@ -12,11 +12,31 @@ rustfmt_check() {
 	return $bad
 }
 
+# python_with MODULE: a Python that has it; Debian's packages are for its own.
+python_with() {
+	local p
+	for p in python3 /usr/bin/python3; do
+		if "$p" -c "import $1" 2>/dev/null; then echo "$p"; return 0; fi
+	done
+	return 1
+}
+
+# The Python package and the PyTorch importer, on the program as users build it.
+python_package() { cargo build --quiet --release -p uvmsim && python3 sim/python/tests/test_uvmsim.py; }
+pytorch_importer() { cargo build --quiet --release -p uvmsim && "$1" sim/python/tests/test_uvmsim_torch.py; }
+
 host_parts() {
 	part host/rustfmt rustfmt_check
 	part host/clippy cargo clippy --workspace --all-targets --quiet -- -D warnings
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 	part host/cargo-test cargo test --workspace --no-fail-fast
+	part host/python python_package
+	local python
+	if python=$(python_with torch); then
+		part host/pytorch pytorch_importer "$python"
+	else
+		skip host/pytorch "no PyTorch (Debian: python3-torch)"
+	fi
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh
 	else

@@ -46,6 +46,9 @@ GEMM_EFFICIENCY = 0.7
 MEM_EFFICIENCY = 0.8
 LAUNCH_NS = 3000
 
+# Operators that change their first argument and do not read it.
+OVERWRITING = ("zero_", "fill_", "copy_", "bernoulli_", "uniform_", "normal_", "random_")
+
 
 class Kernel:
     """An operator that would launch a kernel."""
@@ -102,7 +105,7 @@ class Capture(TorchDispatchMode):
         if func is getattr(aten.empty, "memory_format", None) or func.__name__.startswith("empty"):
             return  # an allocation
         writes = unique([w for w in writes if w not in reads] + mutated)
-        overwritten = func.__name__.split(".")[0] in ("zero_", "fill_", "copy_")
+        overwritten = func.__name__.split(".")[0] in OVERWRITING
         if overwritten and given:
             reads = reads[1:]
         reads = unique(reads)
@@ -121,13 +124,32 @@ def unique(values):
 
 
 def call(func, args, kwargs):
-    """The operator's result; in PyTorch 1.13 one has no meta kernel."""
+    """The operator's result; in PyTorch 1.13 some have no meta kernel."""
     if func is aten.convolution_backward.default and on_meta(args[0]):
         grad, x, weight, bias_sizes, *_, mask = args
         bias = grad.new_empty(bias_sizes if bias_sizes is not None else grad.shape[1:2])
         outs = (torch.empty_like(x), torch.empty_like(weight), bias)
         return tuple(o if wanted else None for o, wanted in zip(outs, mask))
-    return func(*args, **kwargs)
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError as error:
+        like = gradient_of(func, args, kwargs)
+        if like is not None:
+            return torch.empty_like(like)
+        what = f"PyTorch {torch.__version__} cannot run {func} on shapes alone (the meta device); a later one may"
+        raise NotImplementedError(what) from error
+
+
+def gradient_of(func, args, kwargs):
+    """The argument whose gradient `func` returns, if its name and schema say so."""
+    schema = func._schema
+    if "_backward" not in schema.name or len(schema.returns) != 1:
+        return None
+    for i, a in enumerate(schema.arguments):
+        if a.name in ("self", "input"):
+            value = kwargs.get(a.name) if i >= len(args) else args[i]
+            return value if on_meta(value) else None
+    return None
 
 
 def mutated_arguments(func, args, kwargs):
@@ -259,9 +281,22 @@ def trace_text(kernels, tensor_list, name, batch, times):
     return "\n".join(lines) + "\n"
 
 
+def step(model, inputs, loss, batch, machine="a100", optimizer="adam", precision="tf32", name=None):
+    """The training step of a model at hand as a trace, for a notebook.
+
+    `inputs` is a tuple of tensors, `loss` a function from the model's output to a
+    scalar. The model is moved to the "meta" device: its weights are lost.
+    """
+    kernels, tensor_list = capture(model, inputs, loss, optimizer)
+    constants = read_machine(machine, None)
+    times = [duration_ns(k, constants, precision) for k in kernels]
+    return trace_text(kernels, tensor_list, name or type(model).__name__, batch, times)
+
+
 def read_machine(name, program):
     """The constants of a machine, from `uvmsim machine NAME --json`."""
-    program = program or shutil.which("uvmsim")
+    beside = os.path.join(os.path.dirname(sys.executable), "uvmsim")
+    program = program or os.environ.get("UVMSIM") or (beside if os.path.exists(beside) else shutil.which("uvmsim"))
     if not program:
         here = os.path.dirname(os.path.abspath(__file__))
         program = os.path.join(here, "..", "..", "target", "release", "uvmsim")
@@ -300,6 +335,7 @@ def main():
     parser.add_argument("--precision", choices=("fp32", "tf32", "fp16"), default="tf32", help="rate of products")
     parser.add_argument("--machine", default="a100", help="roofline to use, a name of `uvmsim machine`")
     parser.add_argument("--profile", help="durations instead: lines of kernel number and ns")
+    parser.add_argument("--constants", type=json.loads, metavar="JSON", help="the machine's constants instead of a name")
     parser.add_argument("--uvmsim", help="the uvmsim program")
     parser.add_argument("-o", "--output", default="-")
     options = parser.parse_args()
@@ -315,7 +351,7 @@ def main():
     if options.profile:
         times = read_profile(options.profile, len(kernels))
     else:
-        machine = read_machine(options.machine, options.uvmsim)
+        machine = options.constants or read_machine(options.machine, options.uvmsim)
         times = [duration_ns(k, machine, options.precision) for k in kernels]
     text = trace_text(kernels, tensor_list, function, options.batch, times)
     if options.output == "-":

@@ -62,6 +62,10 @@ pub struct Args {
     /// Write each plot as a file of its own.
     #[arg(long, value_name = "FOLDER")]
     svg: Option<String>,
+    /// Run kernels whose tensors do not fit in GPU memory together: UVM pages
+    /// while they run.
+    #[arg(long)]
+    large_kernels: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -162,6 +166,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
         (None, None) => return Err(Failure::usage("give --trace or --net")),
     };
+    crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let drawing = args.report.is_some() || args.svg.is_some();
     let limits = Limits {

@@ -17,7 +17,9 @@ mod most;
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
+use std::time::Instant;
 
 use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
@@ -60,6 +62,9 @@ pub struct Args {
     #[arg(long)]
     threads: Option<usize>,
 }
+
+/// How often progress is said where it cannot be drawn.
+const SAY_EVERY: Duration = Duration::from_secs(20);
 
 /// A figure, and what makes it.
 struct Entry {
@@ -293,9 +298,18 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     );
     bar.enable_steady_tick(Duration::from_millis(200));
     let begin = |runs| bar.set_length(runs as u64);
+    let said = Mutex::new(Instant::now());
     let done = |what: &str| {
         bar.set_message(what.to_string());
         bar.inc(1);
+        // Where there is no terminal to draw on, a line now and then.
+        if let (true, Ok(mut said)) = (bar.is_hidden(), said.lock()) {
+            if said.elapsed() > SAY_EVERY {
+                *said = Instant::now();
+                let (n, all) = (bar.position(), bar.length().unwrap_or(0));
+                eprintln!("{n} of {all} runs, {:.0} s", bar.elapsed().as_secs_f64());
+            }
+        }
     };
     let figures = make(
         &entries,

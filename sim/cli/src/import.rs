@@ -3,14 +3,30 @@
 //! `uvmsim import`: traces of others.
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
 
+use serde_json::json;
+use uvmsim_machine::CONSTANTS;
+use uvmsim_trace::Trace;
+
+use crate::machine;
 use crate::Failure;
+
+/// The PyTorch importer; the program carries it, so that it need not be installed.
+const PYTORCH: &str = include_str!("../../python/uvmsim_torch.py");
 
 /// `uvmsim import`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     from: From,
+    /// The trace to write; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-", global = true)]
+    output: String,
+    /// Print one JSON object: what is in the trace.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -26,25 +42,93 @@ enum From {
         /// Samples in the step; there must be times for it.
         #[arg(long)]
         batch: u64,
-        /// The trace to write; - is standard output.
-        #[arg(short, long, value_name = "FILE")]
-        output: String,
     },
+    /// A PyTorch model's training step: forward, backward, optimizer.
+    ///
+    /// Nothing is computed and no GPU is needed: the step runs once on PyTorch's
+    /// "meta" device, which has shapes and no data. Needs PyTorch 1.13 or later.
+    Pytorch(Pytorch),
+}
+
+#[derive(clap::Args)]
+struct Pytorch {
+    /// A function of a Python module in this folder or on PYTHONPATH: given the
+    /// batch, it returns a model, a tuple of inputs, and a function from the
+    /// model's output to the loss.
+    #[arg(value_name = "MODULE:FUNCTION")]
+    model: String,
+    /// Samples in the step.
+    #[arg(long, default_value_t = 32)]
+    batch: u64,
+    /// Optimizer.
+    #[arg(long, default_value = "adam", value_parser = ["adam", "momentum", "sgd"])]
+    optimizer: String,
+    /// Number format whose rate matrix products run at.
+    #[arg(long, default_value = "tf32", value_parser = ["fp32", "tf32", "fp16"])]
+    precision: String,
+    /// Durations of your own instead of the machine's roofline: lines of a
+    /// kernel's number and its time in ns.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// The Python that has PyTorch.
+    #[arg(long, default_value = "python3")]
+    python: String,
+    #[command(flatten)]
+    machine: machine::Choice,
+}
+
+impl Pytorch {
+    /// Runs the importer and checks what it says.
+    fn import(&self) -> Result<Trace, Failure> {
+        let m = self.machine.machine("a100")?;
+        let constants: serde_json::Map<_, _> = CONSTANTS
+            .iter()
+            .map(|c| (c.option.to_string(), json!(c.get(&m))))
+            .collect();
+        let mut command = Command::new(&self.python);
+        command
+            .args(["-c", PYTORCH, &self.model])
+            .args(["--batch", &self.batch.to_string()])
+            .args(["--optimizer", &self.optimizer])
+            .args(["--precision", &self.precision])
+            .args(["--constants", &json!(constants).to_string()])
+            .stderr(Stdio::inherit());
+        if let Some(path) = &self.profile {
+            command.arg("--profile").arg(path);
+        }
+        let done = command.output().map_err(|e| {
+            Failure::run(format!(
+                "cannot run {}: {e}; give the Python that has PyTorch with --python",
+                self.python
+            ))
+        })?;
+        if !done.status.success() {
+            let what = format!("{} could not import {}", self.python, self.model);
+            return Err(if done.status.code() == Some(2) {
+                Failure::usage(what)
+            } else {
+                Failure::run(what)
+            });
+        }
+        String::from_utf8_lossy(&done.stdout)
+            .parse()
+            .map_err(|e| Failure::run(format!("{}: {e}", self.model)))
+    }
 }
 
 /// Runs `uvmsim import`.
 pub fn main(args: &Args) -> Result<(), Failure> {
-    let From::G10 {
-        traces,
-        net,
-        batch,
-        output,
-    } = &args.from;
-    let trace = uvmsim_trace::g10::import(traces, net, *batch).map_err(Failure::usage)?;
-    crate::write_file(output, &trace.to_string())?;
-    if output != "-" {
+    let trace = match &args.from {
+        From::G10 { traces, net, batch } => {
+            uvmsim_trace::g10::import(traces, net, *batch).map_err(Failure::usage)?
+        }
+        From::Pytorch(p) => p.import()?,
+    };
+    crate::trace::write(&trace, &args.output, args.json)?;
+    if args.output != "-" && !args.json {
         eprintln!(
-            "{output}: {} kernels, {} tensors, {:.3} s",
+            "{}: {} kernels, {} tensors, {:.3} s",
+            args.output,
             trace.kernels.len(),
             trace.tensors.len(),
             trace.ideal_ns() as f64 / 1e9

@@ -20,8 +20,10 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::Parser;
 use clap::Subcommand;
+use uvmsim_machine::Machine;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Workload;
+use uvmsim_trace::TensorId;
 use uvmsim_trace::Trace;
 
 /// Simulates training steps that need more memory than the GPU has.
@@ -134,6 +136,10 @@ fn read_trace(path: &str) -> Result<Trace, Failure> {
 /// that uses them: the physical model keeps some bytes for each va_block of each.
 const MOST_USED: u64 = 1 << 48;
 
+/// The most bytes that the tensors of a step may span: the physical model keeps
+/// about half a KiB for each va_block, 4 GiB in all.
+const MOST_SPANNED: u64 = 1 << 44;
+
 /// The step of `trace` as the physical model sees it.
 fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
     let mut used = 0u64;
@@ -149,8 +155,42 @@ fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
         }
     }
     let workload = Workload::from_trace(trace);
+    // What lives at once is known before the layout is made of it.
+    let least = workload.live_bytes().into_iter().max().unwrap_or(0);
+    let too_wide = || {
+        let largest = trace
+            .tensors
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, t)| t.bytes);
+        let (line, object) = largest.map_or((0, String::new()), |(i, t)| {
+            (t.line, trace.tensor_object(TensorId(i as u32)))
+        });
+        Failure::run(format!(
+            "line {line}: {object}: the step spans more than 16 TiB, too much for --model physical; this is its largest tensor"
+        ))
+    };
+    if least > MOST_SPANNED {
+        return Err(too_wide());
+    }
     let layout = Layout::new(&workload);
+    if layout.span > MOST_SPANNED {
+        return Err(too_wide());
+    }
     Ok((workload, layout))
+}
+
+/// Refuses a kernel that the GPU cannot hold, unless `allowed`.
+fn check_fits(trace: &Trace, machine: &Machine, allowed: bool) -> Result<(), Failure> {
+    let done = trace.check_fits(machine.gpu_mem);
+    done.or_else(|e| {
+        if allowed {
+            return Ok(());
+        }
+        Err(Failure::run(format!(
+            "{e}; raise --gpu-mem, or let it page with --large-kernels"
+        )))
+    })
 }
 
 /// Writes `text` to `path`; `-` is standard output.
@@ -176,12 +216,19 @@ mod tests {
 
     #[test]
     fn a_step_too_large_for_the_model_names_line_and_tensor() {
-        let text = "uvmtrace 1\ntensor 0 input 4503599627370496 big\nkernel 0 10 a 0 - -\n";
-        let trace: Trace = text.parse().unwrap_or_default();
-        let error = workload(&trace).map(|_| ()).unwrap_err().message;
+        let of = |bytes: u64| {
+            let text = format!("uvmtrace 1\ntensor 0 input {bytes} big\nkernel 0 10 a 0 - -\n");
+            let trace: Trace = text.parse().unwrap_or_default();
+            let done = workload(&trace).map(|_| ()).map_err(|e| e.message);
+            done.err().unwrap_or_default()
+        };
+        let used = of(1 << 52);
         assert!(
-            error.starts_with("line 3: kernel 0 (a)") && error.ends_with("tensor 0 (big)"),
-            "{error}"
+            used.starts_with("line 3: kernel 0 (a)") && used.ends_with("tensor 0 (big)"),
+            "{used}"
         );
+        let spanned = of(MOST_SPANNED + 1);
+        assert!(spanned.starts_with("line 2: tensor 0 (big)"), "{spanned}");
+        assert_eq!(of(MOST_SPANNED), "");
     }
 }

@@ -2,6 +2,9 @@
 
 //! `uvmsim plan`.
 
+use std::collections::BTreeMap;
+
+use serde_json::json;
 use uvmsim_physical::policies;
 
 use crate::machine;
@@ -21,22 +24,60 @@ pub struct Args {
     /// File to write the plan to; - is standard output.
     #[arg(short, long, default_value = "-")]
     output: String,
+    /// Run kernels whose tensors do not fit in GPU memory together: UVM pages
+    /// while they run.
+    #[arg(long)]
+    large_kernels: bool,
+    /// Print one JSON object: what the plan has, and the plan itself if it is not
+    /// written to a file.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How often each request occurs, by its word in the text.
+fn requests(text: &str) -> BTreeMap<&str, u64> {
+    let mut counts = BTreeMap::new();
+    for line in text.lines().filter(|l| l.starts_with("at ")) {
+        if let Some(word) = line.split_whitespace().nth(2) {
+            *counts.entry(word).or_insert(0) += 1;
+        }
+    }
+    counts
 }
 
 /// Runs `uvmsim plan`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
+    crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
     let plan = policies::plan(&args.policy, &machine, &workload, &layout)
         .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
-    // Not in the plan: the same trace gives the same file.
-    eprintln!(
-        "{}: {} evictions a step, plan_s {:.3}",
-        args.policy,
-        plan.evictions(),
-        began.elapsed().as_secs_f64()
-    );
-    crate::write_file(&args.output, &plan.text(&workload, &layout))
+    let (seconds, evictions) = (began.elapsed().as_secs_f64(), plan.evictions());
+    let text = plan.text(&workload, &layout);
+    if !args.json {
+        // Not in the plan: the same trace gives the same file.
+        eprintln!(
+            "{}: {evictions} evictions a step, plan_s {seconds:.3}",
+            args.policy
+        );
+        return crate::write_file(&args.output, &text);
+    }
+    let mut object = json!({
+        "policy": args.policy,
+        "machine": machine.preset,
+        "kernels": workload.kernels.len(),
+        "span": layout.span,
+        "plan_s": seconds,
+        "evictions": evictions,
+        "requests": requests(&text),
+    });
+    if args.output == "-" {
+        object["plan"] = json!(text);
+    } else {
+        crate::write_file(&args.output, &text)?;
+        object["file"] = json!(args.output);
+    }
+    crate::write_file("-", &format!("{object:#}\n"))
 }

@@ -46,6 +46,10 @@ pub struct Args {
     model: Model,
     #[command(flatten)]
     machine: machine::Choice,
+    /// Run kernels whose tensors do not fit in GPU memory together: UVM pages
+    /// while they run.
+    #[arg(long)]
+    large_kernels: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -133,6 +137,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     }
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
+    crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (mut workload, layout) = crate::workload(&trace)?;
     let mut policy: Box<dyn Policy> = match &args.plan {
         Some(path) => Box::new(replay(path, &workload, &layout)?),

@@ -26,7 +26,7 @@ pub struct Args {
     /// File to write the trace to; - is standard output.
     #[arg(short, long, default_value = "-")]
     output: String,
-    /// Print the list as JSON.
+    /// Print JSON: the list, or what is in the trace.
     #[arg(long)]
     json: bool,
 }
@@ -120,5 +120,5 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     };
     let machine = args.machine.machine("a100")?;
     let trace = trace(net, &args.shape, &machine)?;
-    crate::write_file(&args.output, &trace.to_string())
+    crate::trace::write(&trace, &args.output, args.json)
 }

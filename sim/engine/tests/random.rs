@@ -82,3 +82,30 @@ proptest! {
         }
     }
 }
+
+/// Found by fuzzing: all of G10's hints are for one kernel of two, and were carried
+/// out again each time that its faults had been served, so that it never began.
+#[test]
+fn hints_that_are_all_for_one_kernel_end() {
+    let text = "uvmtrace 1
+tensor 0 input 8388608
+tensor 1 weight 8388608
+tensor 2 activation 16777216
+tensor 3 activation 16777216
+tensor 4 gradient 8388608
+tensor 5 workspace 4194304
+kernel 0 100000 a 0,1 2 -
+kernel 1 100000 b 2 3 5
+";
+    let trace: Trace = text.parse().unwrap();
+    let machine = Machine {
+        gpu_gib: 48.0 / 1024.0,
+        host_gib: 64.0 / 1024.0,
+        ..Machine::default()
+    };
+    for policy in Policy::ALL {
+        if let Err(e) = g10::run(&trace, policy, &machine) {
+            assert!(!matches!(e, g10::RunError::Internal(_)), "{policy}: {e}");
+        }
+    }
+}

@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Tests of the Python package; skipped where the program is not built."""
+"""Tests of the Python package; skipped where the program is not built.
 
+With --installed, of the package and the program that are installed, not of the checkout's.
+"""
+
+import contextlib
+import io
 import os
+import re
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, ".."))
-os.environ.setdefault("UVMSIM", os.path.join(HERE, "..", "..", "..", "target", "release", "uvmsim"))
+if "--installed" in sys.argv:
+    sys.argv.remove("--installed")
+else:
+    sys.path.insert(0, os.path.join(HERE, ".."))
+    os.environ.setdefault("UVMSIM", os.path.join(HERE, "..", "..", "..", "target", "release", "uvmsim"))
 
 import uvmsim
 
+DOCS = os.environ.get("UVMSIM_DOCS", os.path.join(HERE, "..", "..", "..", "docs", "simulator-python.md"))
 
-@unittest.skipUnless(os.path.exists(os.environ["UVMSIM"]), "cargo build --release -p uvmsim")
+
+@unittest.skipUnless(os.path.exists(uvmsim.program()), "cargo build --release -p uvmsim")
 class Package(unittest.TestCase):
     def test_from_zoo_to_replay(self):
         trace = uvmsim.zoo("vgg16", batch=32)
@@ -37,6 +49,34 @@ class Package(unittest.TestCase):
         first = table["rows"][0]["cells"]["<100% P3"]
         self.assertEqual(first["published"], 1.05)
         self.assertIn("missing", first["ours"])
+
+    def test_what_a_notebook_shows(self):
+        trace = uvmsim.zoo("vgg16", batch=16)
+        self.assertEqual(uvmsim.info(trace)["bytes_by_kind"]["weight"], 4 * 138_357_544)
+        options = {"gpu_mem": "3GiB", "policies": ["base-uvm", "best"]}
+        page = uvmsim.report(trace, **options)
+        self.assertTrue(page.page.startswith("<!doctype html>"))
+        self.assertIn("srcdoc=\"&lt;!doctype html", page._repr_html_())
+        plots = uvmsim.plots(trace, **options)
+        self.assertIn("times", plots)
+        self.assertTrue(plots["best-memory"]._repr_svg_().startswith("<svg "))
+
+    @unittest.skipUnless(os.path.exists(DOCS), "no documentation beside the tests")
+    def test_the_documented_notebook(self):
+        with open(DOCS, encoding="utf-8") as file:
+            cells = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+        self.assertGreater(len(cells), 3)
+        names, printed = {}, io.StringIO()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed):
+            back = os.getcwd()
+            os.chdir(folder)
+            try:
+                for cell in cells:
+                    exec(compile(cell, "simulator-python.md", "exec"), names)
+                self.assertTrue(os.path.getsize("bert.html") > 50_000)
+            finally:
+                os.chdir(back)
+        self.assertIn("of the bound", printed.getvalue())
 
     def test_errors_are_the_programs(self):
         with self.assertRaisesRegex(uvmsim.Error, "resnet51"):

@@ -6,11 +6,17 @@
     for r in uvmsim.compare(trace, machine="rtx4090-host")["policies"]:
         print(r["policy"], r.get("step_s"))
 
+In a notebook, the last line of a cell shows what it gives:
+
+    uvmsim.report(trace, machine="rtx4090-host")                    # the page with all plots
+    uvmsim.plots(trace, policies="best,deepum")["best-memory"]      # one of them
+
 Options of the program are keyword arguments with `_` for `-`:
 `gpu_mem="24GB"`, `fault_latency="30us"`. Errors are `uvmsim.Error` with the
 program's message. A trace is text in uvmsim's format.
 """
 
+import html
 import json
 import os
 import shutil
@@ -74,6 +80,62 @@ def run(trace, policy, **options):
 def compare(trace, **options):
     """Many policies' outcomes; `report="r.html"` writes a report with plots."""
     return json.loads(_call(["compare", "--trace", "-", "--json"], options, trace))
+
+
+class Report:
+    """A report as one HTML page, which a notebook shows."""
+
+    def __init__(self, page):
+        self.page = page
+
+    def save(self, path):
+        """Writes the page to `path`."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.page)
+
+    def _repr_html_(self):
+        # A frame: the page's style must not reach the notebook's.
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:900px;border:0"></iframe>'
+
+
+class Plot:
+    """A plot as SVG, which a notebook shows."""
+
+    def __init__(self, svg):
+        self.svg = svg
+
+    def _repr_svg_(self):
+        return self.svg
+
+
+def report(trace, **options):
+    """Many policies' outcomes as a page with plots."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.html")
+        compare(trace, report=path, **options)
+        with open(path, encoding="utf-8") as file:
+            return Report(file.read())
+
+
+def plots(trace, **options):
+    """The report's plots by name: times, traffic, lifetimes, and POLICY-memory, -links, -stalls."""
+    with tempfile.TemporaryDirectory() as folder:
+        compare(trace, svg=folder, **options)
+        out = {}
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                out[name.removesuffix(".svg")] = Plot(file.read())
+        return out
+
+
+def import_g10(traces, net, batch):
+    """A network of the G10 artifact, whose files are in the folder `traces`."""
+    return _call(["import", "g10"], {"traces": traces, "net": net, "batch": batch})
+
+
+def info(trace):
+    """What is in a trace: kernels, tensors, bytes by kind, peak."""
+    return json.loads(_call(["trace", "-", "--json"], {}, trace))
 
 
 def plan(trace, policy="best", **options):

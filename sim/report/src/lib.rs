@@ -123,6 +123,19 @@ const LINKS: [Series; 4] = [
     },
 ];
 
+/// `n` with its digits in threes.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, d) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(d);
+    }
+    out
+}
+
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -251,7 +264,7 @@ impl Report<'_> {
                 }
             })
             .collect();
-        let title = "Lives of the largest tensors";
+        let title = "Lives of the largest tensors: a line each, pale where it is kept and not used";
         let svg = svg::lifetimes(title, &KINDS[..6], end, &lives);
         Figure {
             name: "lifetimes".into(),
@@ -330,7 +343,7 @@ impl Report<'_> {
             let of = f.name.strip_suffix("-memory").unwrap_or_default();
             if !of.is_empty() {
                 policy = of.into();
-                let _ = write!(out, "<h2>{}</h2>", svg::escape(&policy));
+                let _ = write!(out, "<h2 id=\"{0}\">{0}</h2>", svg::escape(&policy));
             }
             let heading = f
                 .title
@@ -388,36 +401,46 @@ impl Report<'_> {
 
     fn outcome_table(&self, out: &mut String) {
         out.push_str(
-            "<table><thead><tr><th>policy<th>step s<th>of ideal<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
+            "<table><thead><tr><th>policy<th>step s<th>of ideal<th>of bound<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
         );
         for (name, outcome) in self.outcomes {
             let name = svg::escape(name);
             match outcome {
                 Ok(o) => {
                     let b = &o.bytes;
+                    let name = if o.timeline.is_some() {
+                        format!("<a href=\"#{name}\">{name}</a>")
+                    } else {
+                        name
+                    };
+                    // What has no limit to its memory is no policy.
+                    let bound = self.bound_s.filter(|_| o.policy != "ideal");
+                    let of_bound = bound.map_or("-".into(), |bound| {
+                        format!("{:.3}", bound / seconds(o.step_ns.max(1)))
+                    });
                     let _ = write!(
                         out,
-                        "<tr><td>{name}<td>{:.3}<td>{:.3}<td>{:.1}<td>{:.1}<td>{:.1}<td>{:.1}<td>{}<td>{:.3}</tr>",
+                        "<tr><td>{name}<td>{:.3}<td>{:.3}<td>{of_bound}<td>{:.1}<td>{:.1}<td>{:.1}<td>{:.1}<td>{}<td>{:.3}</tr>",
                         seconds(o.step_ns),
                         o.normalized(),
                         b.host_to_gpu as f64 / GB,
                         b.gpu_to_host as f64 / GB,
                         b.ssd_to_gpu as f64 / GB,
                         b.gpu_to_ssd as f64 / GB,
-                        o.faults,
+                        grouped(o.faults),
                         seconds(o.stalls.total())
                     );
                 }
                 Err(why) => {
                     let _ = write!(
                         out,
-                        "<tr><td>{name}<td colspan=\"8\" class=\"why\">{}</tr>",
+                        "<tr><td>{name}<td colspan=\"9\" class=\"why\">{}</tr>",
                         svg::escape(why)
                     );
                 }
             }
         }
-        out.push_str("</tbody></table>");
+        out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound: the same for a time that no policy can beat.</p>");
     }
 
     fn constants(&self, out: &mut String) {
@@ -445,7 +468,7 @@ h1{font-size:1.5em;margin:.2em 0 .8em}h2{font-size:1.15em;margin:2em 0 .4em;bord
 dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:10px;margin:0 0 1.5em}\
 dt{color:var(--dim);font-size:.85em}dd{margin:0;font-weight:600}\
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9em}\
-th,td{text-align:right;padding:3px 8px;border-bottom:1px solid var(--line)}\
+a{color:inherit;text-decoration-color:var(--dim)}th,td{text-align:right;padding:3px 8px;border-bottom:1px solid var(--line)}\
 th:first-child,td:first-child,.why,.constants td,.constants th{text-align:left}.why{color:var(--dim)}\
 figure{margin:1.6em 0}figcaption{font-weight:600;margin-bottom:.4em}svg{width:100%;height:auto;display:block}\
 summary{cursor:pointer;margin-top:2em}.dim{color:var(--dim);font-size:.85em}";

@@ -114,7 +114,7 @@ fn legend(out: &mut String, series: &[Series], y: f64) {
             x + 14.0,
             escape(s.name)
         );
-        x += 30.0 + 6.6 * s.name.len() as f64;
+        x += 32.0 + 7.0 * s.name.len() as f64;
     }
 }
 
@@ -226,17 +226,22 @@ pub fn grouped(
         bottom - ((v - low) / (high - low).max(1e-12)).clamp(0.0, 1.0) * (bottom - top)
     };
     let long = groups.iter().map(|g| g.label.len()).max().unwrap_or(0);
-    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
-    let slanted = long as f64 * 6.6 > room;
+    let slanted = long as f64 * 6.6 > (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    // A slanted label ends below its group, and must not begin left of the plot.
+    let left = match groups.first() {
+        Some(first) if slanted => LEFT.max(first.label.len() as f64 * 6.6 * 0.82 - 8.0),
+        _ => LEFT,
+    };
+    let room = (WIDTH - left - RIGHT) / groups.len().max(1) as f64;
     let height = bottom
         + if slanted {
-            24.0 + long.min(24) as f64 * 4.2
+            24.0 + long as f64 * 4.0
         } else {
             26.0
         };
     let mut out = String::new();
     open(&mut out, height, title);
-    let mut x = LEFT;
+    let mut x = left;
     for (name, colour) in series {
         let _ = write!(
             out,
@@ -244,7 +249,7 @@ pub fn grouped(
             x + 14.0,
             escape(name)
         );
-        x += 30.0 + 6.6 * name.len() as f64;
+        x += 32.0 + 7.0 * name.len() as f64;
     }
     let _ = write!(
         out,
@@ -261,17 +266,17 @@ pub fn grouped(
     for v in marks {
         let _ = write!(
             out,
-            "<line x1=\"{LEFT}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
+            "<line x1=\"{left}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
             WIDTH - RIGHT,
             y(v),
-            LEFT - 6.0,
+            left - 6.0,
             y(v) + 4.0,
             short(v)
         );
     }
     let zero = if log { bottom } else { y(0.0) };
     for (i, g) in groups.iter().enumerate() {
-        let start = LEFT + i as f64 * room + room * 0.08;
+        let start = left + i as f64 * room + room * 0.08;
         let width = room * 0.84 / series.len().max(1) as f64;
         for (j, ((ours, mark), (name, colour))) in g.bars.iter().zip(series).enumerate() {
             let x = start + j as f64 * width;
@@ -300,7 +305,7 @@ pub fn grouped(
                 );
             }
         }
-        let (middle, at) = (LEFT + (i as f64 + 0.5) * room, bottom + 16.0);
+        let (middle, at) = (left + (i as f64 + 0.5) * room, bottom + 16.0);
         let turn = if slanted {
             format!("text-anchor=\"end\" transform=\"rotate(-35 {middle:.1} {at:.1})\"")
         } else {
@@ -460,17 +465,19 @@ pub fn mirror(
             } else {
                 (middle + from, middle + to)
             };
-            let _ = write!(path, "M{x:.1} {a:.1}V{b:.1}h{width:.2}V{a:.1}Z");
+            let end = x + width;
+            let _ = write!(path, "M{x:.2} {a:.1}V{b:.1}H{end:.2}V{a:.1}Z");
         }
         let _ = write!(
             out,
-            "<path d=\"{path}\" fill=\"{}\"><title>{}</title></path>",
+            "<path d=\"{path}\" fill=\"{}\" shape-rendering=\"crispEdges\"><title>{}</title></path>",
             entry.colour,
             escape(entry.name)
         );
     }
     for v in ticks(limit, 2.0) {
-        for sign in [1.0, -1.0] {
+        let signs: &[f64] = if v == 0.0 { &[1.0] } else { &[1.0, -1.0] };
+        for sign in signs {
             let y = middle - sign * v * scale;
             let _ = write!(
                 out,
@@ -524,7 +531,7 @@ pub fn strip(title: &str, label: &str, colour: &str, values: &[f64]) -> String {
     for (i, v) in values.iter().enumerate().filter(|(_, v)| **v > 0.004) {
         let _ = write!(
             out,
-            "<rect x=\"{:.2}\" y=\"4\" width=\"{:.2}\" height=\"16\" fill=\"{colour}\" opacity=\"{:.2}\"/>",
+            "<rect x=\"{:.2}\" y=\"4\" width=\"{:.2}\" height=\"16\" fill=\"{colour}\" opacity=\"{:.2}\" shape-rendering=\"crispEdges\"/>",
             LEFT + i as f64 * width,
             width + 0.05,
             v.min(1.0)

@@ -64,6 +64,18 @@ fn a_page_holds_every_policy_and_needs_nothing_else() {
     }
 }
 
+#[test]
+fn numbers_are_read_in_threes() {
+    for (n, text) in [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1,000"),
+        (8_416_350, "8,416,350"),
+    ] {
+        assert_eq!(grouped(n), text);
+    }
+}
+
 /// What the bins hold is what the counters say.
 #[test]
 fn timelines_add_up() {

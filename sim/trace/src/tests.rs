@@ -197,3 +197,17 @@ proptest! {
         let _ = g10::graph(&s, operators, 4);
     }
 }
+
+/// The example of the documentation is a trace.
+#[test]
+fn the_documented_trace_is_read() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/simulator-formats.md"
+    );
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = text.split_once("```uvmtrace\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let trace: Trace = example.parse().unwrap();
+    assert_eq!((trace.tensors.len(), trace.kernels.len()), (4, 1));
+}

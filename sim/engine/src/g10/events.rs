@@ -228,11 +228,16 @@ impl<'a> Sim<'a> {
     /// The current kernel is due, or due again. Returns when it ends, if its pages
     /// are all there.
     fn begin_kernel(&mut self, time: u64) -> Option<u64> {
-        if self.wait.is_none() {
+        let enters = self.wait.is_none();
+        if enters {
             self.enter_kernel();
         }
         self.place_cursor();
-        self.issue_hints();
+        // Once a kernel, not again when its faults are served: hints that are all
+        // for one kernel would evict what it has just waited for, forever.
+        if enters {
+            self.issue_hints();
+        }
         let k = &self.view.kernels[self.kernel];
         let faults =
             [Queue::FaultSsd, Queue::FaultHost, Queue::FaultAlloc].map(|q| self.pages.queued(q));

@@ -62,7 +62,12 @@ fn upstream() -> Option<PathBuf> {
         })?;
     let trees = fs::read_dir(cache).ok()?.flatten();
     trees
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("upstream-550."))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("upstream-550.")
+        })
         .flat_map(|entry| {
             [
                 "modules/nvidia-open-kernel/nvidia-uvm",

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The program as scripts see it: exit codes, messages, JSON.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+/// Two layers and their updates; more than 40 MiB at once.
+const STEP: &str = "uvmtrace 1
+meta name small
+meta batch 4
+tensor 0 input 8388608 x
+tensor 1 weight 8388608 w
+tensor 2 activation 16777216 a
+tensor 3 activation 16777216 b
+tensor 4 gradient 8388608 g
+tensor 5 workspace 4194304 s
+kernel 0 1000000 first 0,1 2 - phase=forward
+kernel 1 1000000 second 2 3 5 phase=forward
+kernel 2 1000000 makeLoss 2,3 4 - phase=backward
+kernel 3 1000000 update 1,4 1 - phase=optimizer
+";
+
+/// Runs uvmsim with `args`, words divided by blanks, and `input`.
+fn uvmsim(args: &str, input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uvmsim"))
+        .args(args.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that fails before it reads leaves a broken pipe.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// Its exit code and what it said on standard error.
+fn fails(args: &str, input: &str) -> (i32, String) {
+    let done = uvmsim(args, input);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!said.contains("panicked"), "uvmsim {args}: {said}");
+    (done.status.code().unwrap_or(-1), said)
+}
+
+/// The one JSON value that it prints.
+fn json(args: &str, input: &str) -> Value {
+    let done = uvmsim(args, input);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "uvmsim {args}: {said}");
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("uvmsim {args}: {e}"))
+}
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn what_is_wrong_in_a_trace_is_named_with_its_line() {
+    let cases = [
+        ("8388608 g", "-5 g", 2, "line 8: tensor 4: size -5 is negative"),
+        ("kernel 1 1000000", "kernel 1 -7", 2, "line 11: kernel 1: duration -7 is negative"),
+        ("second 2 3 5", "second 2,9 3 5", 2, "line 11: kernel 1 (second): tensor 9 (read) does not exist"),
+        (
+            "first 0,1 2 -",
+            "first 0,1,3 2 -",
+            2,
+            "line 10: kernel 0 (first): it reads tensor 3 (b), which is first written by kernel 1 (second) in line 11: the order has a cycle",
+        ),
+        (
+            "activation 16777216 b",
+            "activation 99777216 b",
+            1,
+            "line 11: kernel 1 (second) needs 0.11 GiB at once and the GPU has 0.05 GiB; its largest is tensor 3 (b)",
+        ),
+        ("uvmtrace 1", "uvmtrace 2", 2, "line 1: format version 2"),
+    ];
+    let large = STEP.replacen("activation 16777216 b", "activation 99777216 b", 1);
+    let run = "run --trace - --policy base-uvm --gpu-mem 48MiB --large-kernels --json";
+    assert!(json(run, &large)["faults"].as_u64() > Some(0));
+    for model in ["physical", "g10"] {
+        for (from, to, code, what) in cases {
+            let text = STEP.replacen(from, to, 1);
+            assert_ne!(text, STEP);
+            let args = format!("run --trace - --policy base-uvm --gpu-mem 48MiB --model {model}");
+            let (got, said) = fails(&args, &text);
+            assert!(said.contains(what), "{model}: {said}\nexpected {what}");
+            assert_eq!(got, code, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_step_too_large_for_a_model_is_an_error() {
+    let text = "uvmtrace 1\ntensor 0 input 4503599627370496 big\nkernel 0 10 a 0 - -\n";
+    let half = text.replace("4503599627370496", "200000000000000");
+    for text in [text, &half] {
+        for command in [
+            "run --policy best",
+            "plan",
+            "compare",
+            "run --policy most --model g10",
+        ] {
+            let args = format!("{command} --trace - --gpu-mem 8192TiB --host-mem 8192TiB");
+            let (code, said) = fails(&args, text);
+            assert_eq!(code, 1, "{said}");
+            assert!(
+                said.contains("tensor 0 (big)") && said.contains("too much"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
+    for (args, what) in [
+        ("run --trace - --policy fastest", "there are base-uvm"),
+        ("run --trace - --policy fastest --model g10", "base-uvm"),
+        ("run --trace /nonexistent --policy best", "/nonexistent"),
+        (
+            "run --trace - --policy best --gpu-mem 3MiB",
+            "--gpu-mem must be at least 32MiB",
+        ),
+        ("run --trace - --policy best --gpu-mem -4GiB", "--gpu-mem"),
+        (
+            "run --trace - --policy best --machine a101",
+            "there are a100",
+        ),
+        ("compare --trace - --policies best,worst", "`worst`"),
+        ("zoo resnet51", "resnet50"),
+        ("zoo resnet50 --batch 0", "--batch"),
+        ("machine a101", "there are a100"),
+        ("figures --only g10-99", "uvmsim figures --list"),
+        ("figures --traces /nonexistent", "/nonexistent"),
+        (
+            "import g10 --traces /nonexistent --net BERT --batch 1",
+            "/nonexistent",
+        ),
+        ("run --trace - --plan /nonexistent", "/nonexistent"),
+        ("frobnicate", "unrecognized subcommand"),
+    ] {
+        let (code, said) = fails(args, STEP);
+        assert_eq!(code, 2, "uvmsim {args}: {said}");
+        assert!(
+            said.contains(what),
+            "uvmsim {args}: {said}\nexpected {what}"
+        );
+    }
+    let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
+    assert!(code == 1 && said.contains("--python"), "{said}");
+}
+
+#[test]
+fn every_command_has_json() {
+    let list = |v: &Value| v.as_array().map_or(0, Vec::len);
+    assert!(list(&json("zoo --json", "")) >= 20);
+    assert!(list(&json("machine --json", "")) >= 10);
+    assert_eq!(
+        json("machine a100 --json", "")["gpu-mem"].as_f64(),
+        Some(40.0 * f64::from(1 << 30))
+    );
+
+    let net = json("zoo alexnet --batch 4 --json", "");
+    assert_eq!(net["bytes_by_kind"]["weight"], 4 * 61_100_840u64);
+    let again = json("trace - --json", net["trace"].as_str().unwrap());
+    assert_eq!(net["bytes"], again["bytes"]);
+
+    let trace = json("trace - --json", STEP);
+    assert_eq!(
+        (&trace["kernels"], &trace["tensors"]),
+        (&4.into(), &6.into())
+    );
+    assert_eq!(trace["meta"]["name"], "small");
+
+    let figures = json("figures --only discard-t7 --json", "");
+    assert_eq!(figures["figures"][0]["name"], "discard-t7");
+
+    for model in ["physical", "g10"] {
+        let args = format!("compare --trace - --gpu-mem 48MiB --model {model} --json");
+        let all = json(&args, STEP);
+        assert!(list(&all["policies"]) >= 10, "{all}");
+    }
+}
+
+#[test]
+fn runs_have_the_keys_that_others_script() {
+    for model in ["physical", "g10"] {
+        for policy in [
+            "base-uvm",
+            "flashneuron",
+            "deepum",
+            "g10-gds",
+            "g10-host",
+            "g10",
+            "most",
+            "autovm",
+            "best",
+            "ideal",
+        ] {
+            let args = format!(
+                "run --trace - --policy {policy} --model {model} --gpu-mem 80MiB --host-mem 128GiB --pcie 15.754 --ssd-read 3.2 --ssd-write 3.2 --json"
+            );
+            let run = json(&args, STEP);
+            for key in ["ideal_s", "step_s", "normalized", "faults", "stall_s"] {
+                assert!(run[key].is_number(), "{model} {policy}: {key} in {run}");
+            }
+            for key in ["host_to_gpu", "gpu_to_host", "ssd_to_gpu", "gpu_to_ssd"] {
+                assert!(
+                    run["bytes"][key].is_number(),
+                    "{model} {policy}: {key} in {run}"
+                );
+            }
+            let (ideal, step) = (
+                run["ideal_s"].as_f64().unwrap(),
+                run["step_s"].as_f64().unwrap(),
+            );
+            assert!((ideal - 0.004).abs() < 1e-4, "{run}");
+            assert!(
+                (run["normalized"].as_f64().unwrap() - ideal / step).abs() < 1e-6,
+                "{run}"
+            );
+            match &run["bound_s"] {
+                Value::Null => assert_eq!(model, "g10"),
+                bound => assert!(
+                    policy == "ideal" || bound.as_f64().unwrap() <= step * (1.0 + 1e-9),
+                    "{run}"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_is_written_and_replayed() {
+    let folder = folder("plans");
+    let (trace, plan) = (folder.join("a.uvmtrace"), folder.join("a.uvmplan"));
+    std::fs::write(&trace, STEP).unwrap();
+    let (trace, plan) = (trace.display(), plan.display());
+    let machine = "--gpu-mem 60MiB --ssd-read 3 --ssd-write 3";
+    for policy in ["best", "g10", "most", "autovm", "flashneuron"] {
+        let made = json(
+            &format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"),
+            "",
+        );
+        assert_eq!(made["file"], plan.to_string());
+        let text = std::fs::read_to_string(plan.to_string()).unwrap();
+        assert!(text.starts_with("uvmplan 1\n"), "{text}");
+        let printed = json(
+            &format!("plan --trace {trace} --policy {policy} {machine} --json"),
+            "",
+        );
+        assert_eq!(printed["plan"], text, "the same trace gives the same plan");
+        let replayed = json(
+            &format!("run --trace {trace} --plan {plan} {machine} --json"),
+            "",
+        );
+        let run = json(
+            &format!("run --trace {trace} --policy {policy} {machine} --json"),
+            "",
+        );
+        assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
+    }
+    // A plan of another trace is refused, with its line.
+    std::fs::write(plan.to_string(), "uvmplan 1\nkernels 5\n").unwrap();
+    let (code, said) = fails(&format!("run --trace {trace} --plan {plan}"), "");
+    assert!(
+        code == 2 && said.contains("line 2: the plan is for 5 kernels"),
+        "{said}"
+    );
+}
+
+#[test]
+fn reports_are_written() {
+    let folder = folder("reports");
+    let (page, plots) = (folder.join("r.html"), folder.join("plots"));
+    let args = format!(
+        "compare --trace - --gpu-mem 48MiB --policies base-uvm,best --report {} --svg {}",
+        page.display(),
+        plots.display()
+    );
+    assert!(uvmsim(&args, STEP).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    for name in [
+        "times",
+        "traffic",
+        "lifetimes",
+        "best-memory",
+        "best-links",
+        "best-stalls",
+    ] {
+        let svg = std::fs::read_to_string(plots.join(format!("{name}.svg"))).unwrap();
+        assert!(
+            svg.starts_with("<svg ") && svg.ends_with("</svg>"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = uvmsim(&format!("completions {shell}"), "");
+        let script = String::from_utf8_lossy(&done.stdout);
+        for word in [
+            "zoo", "import", "trace", "machine", "run", "plan", "compare", "figures", "ssd-read",
+        ] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uvmsim"))
+        .args(["zoo", "resnet152", "--batch", "4"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+}
