@@ -147,6 +147,16 @@ typedef uvm_service_block_context_t uvm_rust_move_context_t;
 
 #endif
 
+/* Is this GPU counted? Faults of parts of a GPU (MIG) come to one bottom half, which in 580 is the parent's. */
+static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
+{
+#ifdef UVM_RUST_NATIVE
+	return !gpu->parent->smc.enabled;
+#else
+	return true;
+#endif
+}
+
 /* A perf event's callback is told the VA space from 580 on, instead of in the event. */
 #if UVM_RUST_UPSTREAM < 580
 #define UVM_RUST_EVENT_SPACE

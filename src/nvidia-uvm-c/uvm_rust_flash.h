@@ -134,17 +134,8 @@ void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_blo
 				struct uvm_rust_flash_block *upper);
 
 /* With the module; at its end no VA space exists. */
-#ifndef UVM_RUST_NATIVE
 void uvm_rust_flash_init(void);
 void uvm_rust_flash_exit(void);
-#else
-static inline void uvm_rust_flash_init(void)
-{
-}
-static inline void uvm_rust_flash_exit(void)
-{
-}
-#endif
 
 /* Whether too much host memory is in use and waiting may help; then waits, for a while. */
 bool uvm_rust_flash_must_wait(void);

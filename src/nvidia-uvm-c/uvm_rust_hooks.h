@@ -123,6 +123,12 @@ void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq
 
 #else
 
+static inline void uvm_rust_flash_init(void)
+{
+}
+static inline void uvm_rust_flash_exit(void)
+{
+}
 static inline NV_STATUS uvm_rust_prefetch_init(void)
 {
 	return NV_OK;

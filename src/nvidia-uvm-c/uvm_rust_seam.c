@@ -23,9 +23,11 @@
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
-#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
+#ifndef UVM_RUST_NATIVE
+#include "uvm_rust_flash.h"
+#endif
 
 static bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
@@ -140,7 +142,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 	if (status != NV_OK)
 		return status;
 	status = uvm_rust_evict_add_gpu(gpu);
-	if (status != NV_OK || !uvm_rust_stats)
+	if (status != NV_OK || !uvm_rust_stats || !uvm_rust_counts(gpu))
 		return status;
 	gpu_states[index] = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
 	if (!gpu_states[index])
