@@ -141,8 +141,9 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         let space = space.lock();
         space.queued(&stats.gpu_uuid, &mut stats.queued);
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
+        let whole = gpu.stats().ok_or(ENODEV)?;
         if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
-            gpu.stats().ok_or(ENODEV)?.snapshot()
+            whole.snapshot()
         } else {
             let mine = space.stats().ok_or(ENOMEM)?;
             mine.snapshot(gpu.index()).ok_or(ENOMEM)?
