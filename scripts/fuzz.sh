@@ -16,10 +16,10 @@ time=${FUZZ_TIME:-120}
 
 declare -A folder=(
 	[trace]=sim/fuzz [g10_graph]=sim/fuzz [g10_times]=sim/fuzz [plan]=sim/fuzz [run]=sim/fuzz [units]=sim/fuzz
-	[discard]=src/uvm_rust/policy/fuzz [fault]=src/uvm_rust/policy/fuzz
-	[prefetch]=src/uvm_rust/policy/fuzz
+	[discard]=src/uvm_rust/policy/fuzz [evict]=src/uvm_rust/policy/fuzz
+	[fault]=src/uvm_rust/policy/fuzz [flash]=src/uvm_rust/policy/fuzz [prefetch]=src/uvm_rust/policy/fuzz
 )
-order=(trace g10_graph g10_times plan run units discard fault prefetch)
+order=(trace g10_graph g10_times plan run units discard evict fault flash prefetch)
 targets=("$@")
 [ $# -gt 0 ] || targets=("${order[@]}")
 for t in "${targets[@]}"; do

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 
 hooks=$TOP/src/nvidia-uvm-c/hooks
-patched() { for h in "$hooks"/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
+patched() { for h in "$TOP"/src/nvidia-uvm-c/hooks/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
 
 if [ "${1:-}" = --patched ]; then patched; exit; fi
 tree=$1 dir=$2
@@ -32,7 +32,20 @@ trap 'rm -rf "$new"' EXIT
 # Which upstream this is, for uvm_rust_compat.h.
 major=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9]*\)\..*/\1/p' "$tree/Kbuild" | head -n 1)
 printf '/* Written by seam.sh. */\n#define UVM_RUST_UPSTREAM %s\n' "$major" >"$new/version.h"
+# From 580 on it discards by itself, and needs few hooks. Its eviction lists have been
+# fields, then an array.
+native=
+if [ "$major" -ge 580 ]; then
+	native=1
+	hooks=$hooks/native
+	echo '#define UVM_RUST_NATIVE 1' >>"$new/version.h"
+	if grep -qw va_block_used "$tree/nvidia-uvm/uvm_pmm_gpu.h"; then
+		echo '#define UVM_RUST_LISTS_ARE_FIELDS 1' >>"$new/version.h"
+	fi
+fi
 install_new "$new/version.h" "$dest/nvidia-uvm-c/uvm_rust_version.h"
+printf '# Written by seam.sh.\n%s\n' "${native:+UVM_RUST_NATIVE := 1}" >"$new/upstream.Kbuild"
+install_new "$new/upstream.Kbuild" "$dest/upstream.Kbuild"
 
 # The few C types that Rust shares, from our own headers.
 cat >"$new/all.h" <<'H'
@@ -47,8 +60,12 @@ install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
 
 # Hooks: each must find its place, or it is not the upstream it was written for.
 have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
-for h in "$hooks"/*.cocci; do
-	file=nvidia-uvm/$(basename "$h" .cocci)
+for file in $(patched); do
+	h=$hooks/$(basename "$file").cocci
+	if [ ! -e "$h" ]; then
+		install_new "$tree/$file" "$dir/$file"
+		continue
+	fi
 	spatch --max-width 160 --no-includes --very-quiet --sp-file "$h" "$tree/$file" -o "$new/out" >"$new/log" 2>&1 ||
 		{ cat "$new/log" >&2; die "spatch failed on $file"; }
 	want=$(grep -c '^+' "$h")

@@ -39,7 +39,8 @@ check_version() {
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
 	case ${v%%.*} in
 	535 | 550 | 555) ;;
-	*) die "UVM_SRC is driver $v; the seam knows 535, 550 and 555" ;;
+	5[89]? ) ;; # native discard: see Kbuild
+	*) die "UVM_SRC is driver $v; the seam knows 535, 550, 555, and 580 to 595" ;;
 	esac
 	echo "$v"
 }

@@ -19,6 +19,7 @@
 /* A GPU and its parent share one number space, and 535 has no name of its own for it. */
 #define UVM_PARENT_ID_MAX_GPUS		UVM_ID_MAX_GPUS
 #define uvm_parent_id_gpu_index(id)	uvm_id_gpu_index(id)
+typedef uvm_gpu_id_t uvm_parent_gpu_id_t;
 
 static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm_processor_id_t id)
 {
@@ -26,6 +27,11 @@ static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm
 }
 
 /* 535 does not tell NUMA nodes apart. */
+static inline uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	return uvm_cpu_chunk_get_chunk_for_page(block, page);
+}
+
 static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
 {
 	if (!uvm_cpu_chunk_get_chunk_for_page(block, page))
@@ -33,6 +39,16 @@ static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm
 	return uvm_cpu_chunk_get_cpu_page(block, page);
 }
 #define for_each_rust_node(nid)		for ((nid) = 0; (nid) < 1; (nid)++)
+
+static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	uvm_page_mask_set(&block->cpu.resident, page);
+	uvm_processor_mask_set(&block->resident, UVM_ID_CPU);
+}
+
+static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
+{
+}
 
 static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
 {
@@ -63,11 +79,21 @@ static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
 
 #define uvm_rust_block_context(service_context)	(&(service_context)->block_context)
 
+typedef uvm_va_block_context_t uvm_rust_move_context_t;
+#define uvm_rust_move_context_alloc(mm)		uvm_va_block_context_alloc(mm)
+#define uvm_rust_move_context_free(context)	uvm_va_block_context_free(context)
+#define uvm_rust_move_block_context(context)	(context)
+
 #else
 
 static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm_processor_id_t id)
 {
 	return uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE);
+}
+
+static inline uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	return uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
 }
 
 /* The page of a node, or NULL if the block has none there. */
@@ -78,6 +104,18 @@ static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm
 	return chunk ? uvm_cpu_chunk_get_cpu_page(block, chunk, page) : NULL;
 }
 #define for_each_rust_node(nid)		for_each_possible_uvm_node(nid)
+
+/* The page of this node, which there is, holds what the block has there. */
+static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	uvm_va_block_cpu_set_resident_page(block, nid, page);
+}
+
+/* What is made resident on the host may lie on any node. */
+static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
+{
+	context->make_resident.dest_nid = NUMA_NO_NODE;
+}
 
 static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
 {
@@ -101,6 +139,31 @@ static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
 
 #define uvm_rust_block_context(service_context)	((service_context)->block_context)
 
+/* What uvm_va_block_migrate_locked() takes. */
+typedef uvm_service_block_context_t uvm_rust_move_context_t;
+#define uvm_rust_move_context_alloc(mm)		uvm_service_block_context_alloc(mm)
+#define uvm_rust_move_context_free(context)	uvm_service_block_context_free(context)
+#define uvm_rust_move_block_context(context)	((context)->block_context)
+
+#endif
+
+/* Is this GPU counted? Faults of parts of a GPU (MIG) come to one bottom half, which in 580 is the parent's. */
+static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
+{
+#ifdef UVM_RUST_NATIVE
+	return !gpu->parent->smc.enabled;
+#else
+	return true;
+#endif
+}
+
+/* A perf event's callback is told the VA space from 580 on, instead of in the event. */
+#if UVM_RUST_UPSTREAM < 580
+#define UVM_RUST_EVENT_SPACE
+#define uvm_rust_fault_space(data)	((data)->fault.space)
+#else
+#define UVM_RUST_EVENT_SPACE		uvm_va_space_t *event_space,
+#define uvm_rust_fault_space(data)	event_space
 #endif
 
 #endif

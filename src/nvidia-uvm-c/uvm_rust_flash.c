@@ -346,8 +346,12 @@ void uvm_perf_prefetch_get_hint_va_block__c(uvm_va_block_t *block, uvm_va_block_
 					    uvm_processor_id_t new_residency, const uvm_page_mask_t *faulted,
 					    uvm_va_block_region_t faulted_region,
 					    uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint);
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS uvm_va_block_read_to_cpu__c(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size);
+#else
 NV_STATUS uvm_va_block_read_to_cpu__c(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
 				      NvU64 src, size_t size);
+#endif
 
 NV_STATUS uvm_va_range_set_accessed_by(uvm_va_range_t *range, uvm_processor_id_t id, struct mm_struct *mm,
 				       uvm_tracker_t *tracker)
@@ -398,23 +402,46 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 		hint->residency = UVM_ID_INVALID;
 }
 
+static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 src)
+{
+	uvm_page_mask_t page;
+
+	uvm_rust_on_any_node(context);
+	uvm_page_mask_zero(&page);
+	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, src));
+	return uvm_rust_flash_fetch(block, context, &page);
+}
+
 /* The debugger's way to read memory, which takes what is resident nowhere for zeros. */
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size)
+{
+	if (static_branch_unlikely(&uvm_rust_flash_key) && !uvm_va_block_is_hmm(block)) {
+		uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
+		NV_STATUS status;
+
+		if (!context)
+			return NV_ERR_NO_MEMORY;
+		status = fetch_to_read(block, context, src);
+		uvm_va_block_context_free(context);
+		if (status != NV_OK)
+			return status;
+	}
+	return uvm_va_block_read_to_cpu__c(block, dst, src, size);
+}
+#else
 NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
 				   NvU64 src, size_t size)
 {
 	if (static_branch_unlikely(&uvm_rust_flash_key) && !uvm_va_block_is_hmm(block)) {
-		uvm_page_mask_t page;
-		NV_STATUS status;
+		NV_STATUS status = fetch_to_read(block, context, src);
 
-		context->make_resident.dest_nid = NUMA_NO_NODE;
-		uvm_page_mask_zero(&page);
-		uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, src));
-		status = uvm_rust_flash_fetch(block, context, &page);
 		if (status != NV_OK)
 			return status;
 	}
 	return uvm_va_block_read_to_cpu__c(block, context, dst, src, size);
 }
+#endif
 
 /* --- spilling --------------------------------------------------------------------------------- */
 
@@ -472,7 +499,7 @@ static void spillable(uvm_va_block_t *block, const uvm_page_mask_t *wanted, uvm_
 
 	uvm_page_mask_andnot(pages, &block->cpu.resident, &block->read_duplicated_pages);
 	for_each_gpu_id_in_mask(id, &block->resident)
-		uvm_page_mask_andnot(pages, pages, uvm_va_block_resident_mask_get(block, id, NUMA_NO_NODE));
+		uvm_page_mask_andnot(pages, pages, uvm_rust_resident_mask(block, id));
 	if (wanted)
 		uvm_page_mask_and(pages, pages, wanted);
 }
@@ -489,7 +516,7 @@ static enum outcome spill_begin(struct uvm_rust_flash_dev *dev, uvm_va_block_t *
 	NV_STATUS status;
 
 	/* Where a fault is fatal, mappings must stay. */
-	if (!uvm_processor_mask_empty(&va_space->non_faultable_processors) ||
+	if (uvm_rust_has_non_faultable(va_space) ||
 	    !uvm_range_group_all_migratable(va_space, block->start, block->end))
 		return NOTHING;
 	spillable(block, wanted, &pages);
@@ -839,7 +866,7 @@ static void bring_back(uvm_va_block_t *block)
 
 	if (!context)
 		return;
-	context->make_resident.dest_nid = NUMA_NO_NODE;
+	uvm_rust_on_any_node(context);
 	do {
 		uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages);
 		status = uvm_rust_flash_fetch(block, context, &pages);
@@ -984,7 +1011,7 @@ static NV_STATUS move_locked(struct move_request *request, uvm_va_space_t *va_sp
 	request->context = uvm_va_block_context_alloc(mm);
 	if (!request->context)
 		return NV_ERR_NO_MEMORY;
-	request->context->make_resident.dest_nid = NUMA_NO_NODE;
+	uvm_rust_on_any_node(request->context);
 	uvm_for_each_va_range_in_contig(range, va_space, base, end) {
 		status = move_range(request, range, max(base, range->node.start), min(end, range->node.end));
 		if (status != NV_OK)

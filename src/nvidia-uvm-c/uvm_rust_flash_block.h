@@ -11,21 +11,27 @@
 #include "uvm_rust_flash.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
+#if UVM_RUST_UPSTREAM < 550
+static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
+					  uvm_va_block_region_t populate_region,
+					  uvm_va_block_context_t *block_context);
+#else
 static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
 					  uvm_va_block_region_t populate_region,
 					  uvm_va_block_context_t *block_context, bool staged);
+#endif
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
 static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, int *node)
 {
 	int nid;
 
-	for_each_possible_uvm_node(nid) {
-		uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, index);
+	for_each_rust_node(nid) {
+		struct page *page = uvm_rust_cpu_page(block, nid, index);
 
-		if (chunk) {
+		if (page) {
 			*node = nid;
-			return uvm_cpu_chunk_get_cpu_page(block, chunk, index);
+			return page;
 		}
 	}
 	return NULL;
@@ -69,8 +75,8 @@ static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
 	for_each_va_block_page_in_mask(index, arrived, block) {
 		if (!flash_host_page(block, index, &nid))
 			continue;
-		uvm_va_block_cpu_set_resident_page(block, nid, index);
-		block_mark_cpu_page_dirty(block, index, nid);
+		uvm_rust_set_resident_page(block, nid, index);
+		mark_cpu_page_dirty(block, index, nid);
 	}
 	block_set_resident_processor(block, UVM_ID_CPU);
 	if (block->uvm_rust)
@@ -106,7 +112,11 @@ static NV_STATUS flash_populate(uvm_va_block_t *block, uvm_va_block_context_t *c
 	region = uvm_va_block_region(find_first_bit(pages->bitmap, region.outer),
 				     find_last_bit(pages->bitmap, region.outer) + 1);
 	uvm_memcg_context_start(&memcg_context, context->mm);
+#if UVM_RUST_UPSTREAM < 550
+	status = block_populate_pages_cpu(block, pages, region, context);
+#else
 	status = block_populate_pages_cpu(block, pages, region, context, false);
+#endif
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }
@@ -251,7 +261,7 @@ void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *page
 		uvm_va_block_region_t region = uvm_va_block_region_for_page(index);
 
 		if (page) {
-			uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, index);
+			uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
 
 			region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
 			if (flash_is_unused(block, region, &in_flight))

@@ -8,6 +8,7 @@
 
 #include "uvm_va_block.h"
 #include "uvm_pmm_gpu.h"
+#include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_ioctl.h"
 
@@ -24,8 +25,18 @@ void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 /* How many root chunks are free. Caller holds pmm->list_lock. */
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 
+#ifndef UVM_RUST_NATIVE
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
 void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
+#else
+static inline NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu)
+{
+	return NV_OK;
+}
+static inline void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
+{
+}
+#endif
 
 /* A 2 MiB chunk of a va_block holds nothing that is not discarded. */
 void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
@@ -88,6 +99,8 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 
 /* --- prefetching: uvm_rust_prefetch.c ------------------------------------------ */
 
+#ifndef UVM_RUST_NATIVE
+
 NV_STATUS uvm_rust_prefetch_init(void);
 void uvm_rust_prefetch_exit(void);
 
@@ -107,6 +120,37 @@ void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id,
 
 /* What was learnt, as text. Caller keeps the VA space. */
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
+
+#else
+
+static inline void uvm_rust_flash_init(void)
+{
+}
+static inline void uvm_rust_flash_exit(void)
+{
+}
+static inline NV_STATUS uvm_rust_prefetch_init(void)
+{
+	return NV_OK;
+}
+static inline void uvm_rust_prefetch_exit(void)
+{
+}
+static inline NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
+{
+	return NV_OK;
+}
+static inline void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
+{
+}
+static inline void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
+{
+}
+static inline void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
+{
+}
+
+#endif
 
 /* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
 void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);

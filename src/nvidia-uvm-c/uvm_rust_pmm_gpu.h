@@ -15,12 +15,15 @@
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */
+static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+					uvm_chunk_size_t chunk_size, uvm_pmm_list_zero_t zero_type);
+
+#ifndef UVM_RUST_NATIVE
+
 static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
 static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
-static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
-					uvm_chunk_size_t chunk_size, uvm_pmm_list_zero_t zero_type);
 
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {
@@ -94,6 +97,8 @@ bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm)
 	}
 	return false;
 }
+
+#endif
 
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
 {

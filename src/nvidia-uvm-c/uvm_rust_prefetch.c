@@ -74,6 +74,8 @@ struct gpu_prefetch {
 	uvm_parent_gpu_id_t parent;
 	/* Of the GPU's queues, 0 for none. Changed by the worker only, then by unload. */
 	__u32 owner;
+	/* From uvm_rust_prefetch_stop() on: the GPU, if it was registered then, and so is there. */
+	uvm_gpu_t *last;
 };
 
 /*
@@ -90,7 +92,7 @@ struct space_prefetch {
 	struct gpu_prefetch gpus[UVM_ID_MAX_GPUS];
 
 	/* The worker's. */
-	uvm_service_block_context_t *context;
+	uvm_rust_move_context_t *context;
 	uvm_page_mask_t pages;
 };
 
@@ -138,7 +140,7 @@ static struct space_prefetch *get_or_create(uvm_va_space_t *va_space)
 	if (!space)
 		space = uvm_kvmalloc_zero(sizeof(*space));
 	if (space && !space->va_space) {
-		space->context = uvm_service_block_context_alloc(NULL);
+		space->context = uvm_rust_move_context_alloc(NULL);
 		if (!space->context) {
 			uvm_kvfree(space);
 			space = NULL;
@@ -378,7 +380,7 @@ static NV_STATUS into_gpu_locked(struct uvm_seam_prefetch *call, uvm_va_block_t 
 	wanted = uvm_page_mask_weight(&space->pages);
 	there = 0;
 	if (state && wanted) {
-		uvm_page_mask_t *both = &space->context->block_context->caller_page_mask;
+		uvm_page_mask_t *both = &uvm_rust_move_block_context(space->context)->caller_page_mask;
 
 		uvm_page_mask_and(both, &space->pages, &state->resident);
 		there = uvm_page_mask_weight(both);
@@ -430,7 +432,7 @@ static void into_gpu(struct uvm_seam_prefetch *call, uvm_va_range_t *range, NvU6
 	block = uvm_va_range_block(range, uvm_va_range_block_index(range, max(address, range->node.start)));
 	if (!block || !may_move(space->va_space, range, block, gpu))
 		return;
-	uvm_va_block_context_init(space->context->block_context, NULL);
+	uvm_va_block_context_init(uvm_rust_move_block_context(space->context), NULL);
 	status = UVM_VA_BLOCK_LOCK_RETRY(block, &retry, into_gpu_locked(call, block, &retry, gpu, into));
 	if (status != NV_OK)
 		into->outcome = UVM_RUST_PREFETCH_FAILED;
@@ -551,7 +553,7 @@ __u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages)
 	if (block) {
 		NV_STATUS status, waited;
 
-		uvm_va_block_context_init(call->space->context->block_context, NULL);
+		uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), NULL);
 		status = UVM_VA_BLOCK_LOCK_RETRY(block, &retry,
 						 push_out_locked(call, block, &retry, gpu, pages, &tracker));
 		waited = uvm_tracker_wait(&tracker);
@@ -604,28 +606,35 @@ NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
 void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
 {
 	struct space_prefetch *space = prefetch_of(va_space);
+	__u32 i;
 
 	if (!space)
 		return;
 	WRITE_ONCE(space->stopping, true);
 	/* Faults may still come, and their notes, but the worker does not any more. */
 	disable_work_sync(&space->work);
+
+	uvm_va_space_down_read(va_space);
+	for (i = 0; i < smp_load_acquire(&space->count); i++) {
+		struct gpu_prefetch *entry = &space->gpus[i];
+
+		if (uvm_processor_mask_test(&va_space->registered_gpus, entry->id))
+			entry->last = uvm_va_space_get_gpu(va_space, entry->id);
+	}
+	uvm_va_space_up_read(va_space);
 }
 
-/* The GPUs that are registered yet, or were until this VA space began to end, are there. */
-static void remove_owner(uvm_va_space_t *va_space, const struct gpu_prefetch *entry)
+static void remove_owner(const struct gpu_prefetch *entry)
 {
 	void *queues;
-	uvm_gpu_t *gpu;
 
-	if (!entry->owner || !uvm_processor_mask_test(&va_space->registered_gpus_teardown, entry->id))
+	if (!entry->owner || !entry->last)
 		return;
-	gpu = uvm_gpu_get(entry->id);
-	uvm_spin_lock(&gpu->pmm.list_lock);
-	queues = uvm_rust_pmm_queues(&gpu->pmm);
+	uvm_spin_lock(&entry->last->pmm.list_lock);
+	queues = uvm_rust_pmm_queues(&entry->last->pmm);
 	if (queues)
 		uvm_rust_queues_remove_owner(queues, entry->owner);
-	uvm_spin_unlock(&gpu->pmm.list_lock);
+	uvm_spin_unlock(&entry->last->pmm.list_lock);
 }
 
 void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
@@ -638,10 +647,10 @@ void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
 		return;
 	va_space->uvm_rust_prefetch = NULL;
 	for (i = 0; i < space->count; i++) {
-		remove_owner(va_space, &space->gpus[i]);
+		remove_owner(&space->gpus[i]);
 		uvm_rust_prefetch_destroy(space->gpus[i].rust);
 	}
-	uvm_service_block_context_free(space->context);
+	uvm_rust_move_context_free(space->context);
 	uvm_kvfree(space);
 }
 

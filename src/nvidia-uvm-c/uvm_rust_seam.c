@@ -23,9 +23,11 @@
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
-#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
+#ifndef UVM_RUST_NATIVE
+#include "uvm_rust_flash.h"
+#endif
 
 static bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
@@ -140,7 +142,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 	if (status != NV_OK)
 		return status;
 	status = uvm_rust_evict_add_gpu(gpu);
-	if (status != NV_OK || !uvm_rust_stats)
+	if (status != NV_OK || !uvm_rust_stats || !uvm_rust_counts(gpu))
 		return status;
 	gpu_states[index] = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
 	if (!gpu_states[index])
@@ -164,7 +166,7 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }
 
-static void on_fault(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	const uvm_fault_buffer_entry_t *entry;
 
@@ -173,7 +175,7 @@ static void on_fault(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 	entry = data->fault.gpu.buffer_entry;
 	if (!entry->is_replayable)
 		return;
-	uvm_rust_note_fault(data->fault.space->uvm_rust,
+	uvm_rust_note_fault(uvm_rust_fault_space(data)->uvm_rust,
 			    uvm_id_gpu_index(data->fault.proc_id),
 			    data->fault.gpu.batch_id,
 			    entry->num_instances,
@@ -197,7 +199,7 @@ static __u32 cause_number(uvm_make_resident_cause_t cause)
 	}
 }
 
-static void on_migration(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(data->migration.block);
 
@@ -214,8 +216,10 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 
 	if (status != NV_OK)
 		return status;
+#ifndef UVM_RUST_NATIVE
 	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 						  uvm_rust_on_block_destroy);
+#endif
 	if (status == NV_OK)
 		status = uvm_rust_prefetch_load(va_space);
 	if (status != NV_OK || !uvm_rust_stats)
@@ -239,8 +243,10 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 {
 	/* Also called when load failed half-way. */
 	uvm_rust_prefetch_unload(va_space);
+#ifndef UVM_RUST_NATIVE
 	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 					   uvm_rust_on_block_destroy);
+#endif
 	if (va_space->uvm_rust) {
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
@@ -271,6 +277,8 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 #endif
 
 /* --- fault service and eviction --------------------------------------------- */
+
+#ifndef UVM_RUST_NATIVE
 
 NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block,
 				       uvm_gpu_t *gpu,
@@ -320,6 +328,8 @@ void uvm_rust_clear_hmm_pfns(void *block_context)
 	memset(context->hmm.dst_pfns, 0, sizeof(context->hmm.dst_pfns));
 #endif
 }
+
+#endif /* UVM_RUST_NATIVE */
 
 /* --- ioctls ------------------------------------------------------------------ */
 

@@ -30,6 +30,15 @@ static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t pa
 static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_page_index_t page_index,
 				    uvm_chunk_size_t *out_chunk_size);
 
+static void mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page, int nid)
+{
+#if UVM_RUST_UPSTREAM < 550
+	block_mark_cpu_page_dirty(block, page);
+#else
+	block_mark_cpu_page_dirty(block, page, nid);
+#endif
+}
+
 static bool uvm_rust_test_unprepared;
 module_param(uvm_rust_test_unprepared, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_test_unprepared,
@@ -264,11 +273,7 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 		if (!cpu_page)
 			continue;
 		clear_highpage(cpu_page);
-#if UVM_RUST_UPSTREAM < 550
-		block_mark_cpu_page_dirty(block, page);
-#else
-		block_mark_cpu_page_dirty(block, page, nid);
-#endif
+		mark_cpu_page_dirty(block, page, nid);
 	}
 }
 

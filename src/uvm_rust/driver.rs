@@ -3,8 +3,11 @@
 //! Adapters: what the policies are attached to inside the driver.
 
 pub(crate) mod discard;
+#[cfg(not(uvm_native))]
 pub(crate) mod fault;
+#[cfg(not(uvm_native))]
 pub(crate) mod flash;
 pub(crate) mod ioctl;
+#[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod stats;

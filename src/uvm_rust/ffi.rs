@@ -35,12 +35,16 @@ use check_exports;
 pub(crate) mod bindings;
 mod discard;
 mod entry;
+#[cfg(not(uvm_native))]
 mod evict;
+#[cfg(not(uvm_native))]
 pub(crate) mod fault;
+#[cfg(not(uvm_native))]
 mod flash;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
+#[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
 pub(crate) mod uaccess;

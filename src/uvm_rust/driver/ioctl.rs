@@ -6,6 +6,7 @@
 //! driver that is going away gets between.
 
 use super::discard::{self, status};
+#[cfg(not(uvm_native))]
 use super::flash;
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
@@ -73,6 +74,14 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
         uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
+        _ => return dispatch_hooked(file, cmd, arg),
+    })
+}
+
+/// What needs our hooks in upstream.
+#[cfg(not(uvm_native))]
+fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
+    Some(match cmd {
         uapi::UVM_RUST_ANNOUNCE => announce(file, arg),
         uapi::UVM_RUST_GET_PREFETCH_STATS => get_prefetch_stats(file, arg),
         uapi::UVM_RUST_FLASH_ATTACH => flash::attach(arg),
@@ -81,6 +90,21 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
         uapi::UVM_RUST_FLASH_MOVE => flash::move_range(file, arg),
         _ => return None,
     })
+}
+
+/// The same where there are none.
+#[cfg(uvm_native)]
+fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
+    matches!(
+        cmd,
+        uapi::UVM_RUST_ANNOUNCE
+            | uapi::UVM_RUST_GET_PREFETCH_STATS
+            | uapi::UVM_RUST_FLASH_ATTACH
+            | uapi::UVM_RUST_FLASH_DETACH
+            | uapi::UVM_RUST_FLASH_GET_STATS
+            | uapi::UVM_RUST_FLASH_MOVE
+    )
+    .then(|| Err(Error::from_errno(-EOPNOTSUPP)))
 }
 
 fn get_version(arg: usize) -> Result {
@@ -117,8 +141,9 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         let space = space.lock();
         space.queued(&stats.gpu_uuid, &mut stats.queued);
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
+        let whole = gpu.stats().ok_or(ENODEV)?;
         if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
-            gpu.stats().ok_or(ENODEV)?.snapshot()
+            whole.snapshot()
         } else {
             let mine = space.stats().ok_or(ENOMEM)?;
             mine.snapshot(gpu.index()).ok_or(ENOMEM)?
@@ -128,6 +153,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     uaccess::write_sized(arg, stats, size)
 }
 
+#[cfg(not(uvm_native))]
 fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     let (what, _) =
         uaccess::read_sized::<uapi::uvm_rust_announce>(arg, uapi::UVM_RUST_ANNOUNCE_SIZE_V1)?;
@@ -149,6 +175,7 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     }
 }
 
+#[cfg(not(uvm_native))]
 fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut stats, size) = uaccess::read_sized::<uapi::uvm_rust_prefetch_stats>(
         arg,

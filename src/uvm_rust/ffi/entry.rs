@@ -6,9 +6,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::fault::FaultGpu;
 use super::seam::{self, SeqFile};
-use crate::driver::fault::FaultLoop;
 use crate::driver::stats::{Gpu, Space};
 use crate::driver::{discard, ioctl};
 use crate::policy::stats::{Cause, Queue};
@@ -30,9 +28,6 @@ super::check_exports!(
     uvm_rust_note_evicted,
     uvm_rust_gpu_show,
     uvm_rust_space_show,
-    uvm_rust_fault_create,
-    uvm_rust_fault_destroy,
-    uvm_rust_fault_service,
     uvm_rust_ioctl,
 );
 
@@ -175,41 +170,14 @@ unsafe extern "C" fn uvm_rust_space_show(space: *mut c_void, seq: *mut bindings:
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_create(
-    params: *const bindings::uvm_rust_fault_params,
-) -> *mut c_void {
-    // SAFETY: I-call.
-    match FaultLoop::new(unsafe { &*params }) {
-        Ok(fault_loop) => fault_loop.into_foreign().cast_mut(),
-        Err(_) => core::ptr::null_mut(),
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_destroy(fault_loop: *mut c_void) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop) });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_service(
-    fault_loop: *mut c_void,
-    fault: *mut bindings::uvm_seam_fault,
-) -> u32 {
-    // SAFETY: I-own for `fault_loop`, a boxed `FaultLoop`; I-lock: the caller holds
-    // the service lock of its one GPU, so there is no other reference to it.
-    // I-call for `fault`.
-    let (fault_loop, mut gpu) =
-        unsafe { (&mut *fault_loop.cast::<FaultLoop>(), FaultGpu::new(fault)) };
-    fault_loop.service(&mut gpu)
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
     // SAFETY: I-call.
     let file = unsafe { seam::File::new(filp) };
-    if let Some(result) = discard::dispatch(&file, cmd, arg as usize) {
-        return result.map_or_else(|e| e.to_errno().into(), |()| 0);
+    // An upstream with a discard of its own answers its own numbers.
+    if cfg!(not(uvm_native)) {
+        if let Some(result) = discard::dispatch(&file, cmd, arg as usize) {
+            return result.map_or_else(|e| e.to_errno().into(), |()| 0);
+        }
     }
     match ioctl::dispatch(&file, cmd, arg as usize) {
         None => bindings::UVM_RUST_NOT_OURS.into(),

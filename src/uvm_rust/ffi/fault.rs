@@ -11,12 +11,22 @@
 //!   flushes the ring under that lock first.
 
 use super::bindings;
+use crate::driver::fault::FaultLoop;
 use crate::policy::fault::{
     Flush, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
 };
+use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
 use core::num::NonZeroU32;
+use kernel::prelude::*;
+use kernel::types::ForeignOwnable;
+
+super::check_exports!(
+    uvm_rust_fault_create,
+    uvm_rust_fault_destroy,
+    uvm_rust_fault_service,
+);
 
 /// An `NV_STATUS` other than `NV_OK`.
 #[derive(Clone, Copy, Debug)]
@@ -294,4 +304,36 @@ impl Machine for FaultGpu<'_> {
         // SAFETY: nothing is entered.
         Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.fault, reason) })
     }
+}
+
+// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_fault_create(
+    params: *const bindings::uvm_rust_fault_params,
+) -> *mut c_void {
+    // SAFETY: I-call.
+    match FaultLoop::new(unsafe { &*params }) {
+        Ok(fault_loop) => fault_loop.into_foreign().cast_mut(),
+        Err(_) => core::ptr::null_mut(),
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_fault_destroy(fault_loop: *mut c_void) {
+    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
+    drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop) });
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_fault_service(
+    fault_loop: *mut c_void,
+    fault: *mut bindings::uvm_seam_fault,
+) -> u32 {
+    // SAFETY: I-own for `fault_loop`, a boxed `FaultLoop`; I-lock: the caller holds
+    // the service lock of its one GPU, so there is no other reference to it.
+    // I-call for `fault`.
+    let (fault_loop, mut gpu) =
+        unsafe { (&mut *fault_loop.cast::<FaultLoop>(), FaultGpu::new(fault)) };
+    fault_loop.service(&mut gpu)
 }

@@ -2,7 +2,10 @@
 
 //! What Rust asks of upstream, as safe types around the seam's C functions.
 
-use super::{bindings, entry, prefetch};
+#[cfg(not(uvm_native))]
+use super::prefetch;
+use super::{bindings, entry};
+#[cfg(not(uvm_native))]
 use crate::driver::prefetch::Prefetcher;
 use crate::driver::stats::{Gpu, Space};
 use core::ffi::c_void;
@@ -135,6 +138,7 @@ impl LockedVaSpace<'_> {
 
     /// What was learnt of this VA space's kernels on the GPU with this UUID; `None`
     /// before the first announcement.
+    #[cfg(not(uvm_native))]
     pub(crate) fn prefetcher(&self, uuid: &[u8; 16]) -> Option<&Prefetcher> {
         // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and `uuid` has
         // the 16 bytes that are read.

@@ -1,0 +1,15 @@
+// For upstreams that discard by themselves (580 and later). A root chunk is about to
+// leave its list to be reclaimed: say so while the list it is on can still be told.
+// Caller holds pmm->list_lock.
+@@
+typedef uvm_pmm_gpu_t, uvm_gpu_chunk_t;
+identifier pmm, chunk;
+expression E;
+@@
+chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+<...
++ uvm_rust_chunk_start_eviction(pmm, chunk);
+  list_del_init(E);
+...>
+}

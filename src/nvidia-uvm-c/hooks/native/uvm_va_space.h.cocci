@@ -1,0 +1,7 @@
+// A place for our state of a VA space, owned by uvm_rust_seam.c.
+@@
+@@
+struct uvm_va_space_struct {
++ void *uvm_rust;
+...
+};

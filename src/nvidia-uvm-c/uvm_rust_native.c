@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Built instead of uvm_rust_discard.c, uvm_rust_evict.c and uvm_rust_fault.c into an
+ * upstream that discards by itself (580 and later): UVM_DISCARD is then upstream's, and
+ * UVM_RUST_DISCARD_BATCH calls what stands behind it, range by range. Its eviction lists
+ * and its fault loop stay as well, and are counted.
+ */
+#include <linux/sched/signal.h>
+
+#include "uvm_api.h"
+#include "uvm_common.h"
+#include "uvm_global.h"
+#include "uvm_gpu.h"
+#include "uvm_va_block.h"
+#include "uvm_va_range.h"
+#include "uvm_va_space.h"
+#include "uvm_va_space_mm.h"
+
+#include "uvm_gpu_replayable_faults.h"
+#include "uvm_pmm_gpu.h"
+
+#include "uvm_rust_hooks.h"
+
+bool uvm_seam_discard_enabled(void)
+{
+	return true;
+}
+
+/* These need hooks that are not in this upstream. */
+bool uvm_seam_announce_enabled(void)
+{
+	return false;
+}
+
+bool uvm_seam_flash_enabled(void)
+{
+	return false;
+}
+
+/* Its tests are upstream's too. */
+bool uvm_seam_tests_enabled(void)
+{
+	return false;
+}
+
+/* 2 MiB blocks of which [start, end] has a part. */
+static __u64 blocks_of(NvU64 start, NvU64 end)
+{
+	return end / UVM_VA_BLOCK_SIZE - start / UVM_VA_BLOCK_SIZE + 1;
+}
+
+static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base, NvU64 end, bool eager,
+				struct uvm_seam_discarded *counts)
+{
+	uvm_va_range_managed_t *range;
+	uvm_va_block_context_t *context;
+	NV_STATUS status = NV_OK;
+
+	/* 580 checks it, 595 does not. */
+	if (uvm_rust_has_non_faultable(va_space))
+		return NV_ERR_INVALID_DEVICE;
+
+	switch (uvm_api_range_type_check(va_space, mm, base, end - base + 1)) {
+	case UVM_API_RANGE_TYPE_MANAGED:
+		break;
+	case UVM_API_RANGE_TYPE_HMM:
+	case UVM_API_RANGE_TYPE_ATS:
+		return NV_WARN_NOTHING_TO_DO;
+	default:
+		return NV_ERR_INVALID_ADDRESS;
+	}
+
+	/* Where CPU and GPU share their memory upstream does nothing, and says NV_OK. */
+	if (uvm_va_space_has_integrated_gpu(va_space)) {
+		counts->skipped += blocks_of(base, end);
+		return NV_OK;
+	}
+
+	context = uvm_va_block_context_alloc(mm);
+	if (!context)
+		return NV_ERR_NO_MEMORY;
+	uvm_for_each_va_range_managed_in_contig(range, va_space, base, end) {
+		NvU64 from = max(base, range->va_range.node.start);
+		NvU64 to = min(end, range->va_range.node.end);
+
+		if (fatal_signal_pending(current))
+			status = NV_ERR_SIGNAL_PENDING;
+		else
+			status = uvm_va_range_discard(range, context, from, to, eager ? UVM_DISCARD_FLAGS_UNMAP : 0);
+		if (status != NV_OK)
+			break;
+		/* It keeps its state by 4 KiB page, so no part is left alone. */
+		counts->discarded += blocks_of(from, to);
+	}
+	uvm_va_block_context_free(context);
+	return status;
+}
+
+__u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, bool eager,
+		       struct uvm_seam_discarded *counts)
+{
+	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
+	struct mm_struct *mm;
+	NV_STATUS status;
+
+	if (uvm_api_range_invalid(base, length))
+		return NV_ERR_INVALID_ADDRESS;
+
+	mm = uvm_va_space_mm_or_current_retain_lock(va_space);
+	uvm_va_space_down_read(va_space);
+	status = discard_locked(va_space, mm, base, base + length - 1, eager, counts);
+	uvm_va_space_up_read(va_space);
+	uvm_va_space_mm_or_current_release_unlock(va_space, mm);
+	return status;
+}
+
+/* --- statistics ------------------------------------------------------------------ */
+
+NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
+				       uvm_tracker_t *tracker);
+void uvm_parent_gpu_service_replayable_faults__c(uvm_parent_gpu_t *parent_gpu);
+
+/* Upstream's list that is reclaimed from as this queue. */
+static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
+{
+#ifdef UVM_RUST_LISTS_ARE_FIELDS
+	switch (queue) {
+	case UVM_RUST_QUEUE_UNUSED:
+		return &pmm->root_chunks.va_block_unused;
+	case UVM_RUST_QUEUE_DISCARDED:
+		return &pmm->root_chunks.va_block_discarded;
+	default:
+		return &pmm->root_chunks.va_block_used;
+	}
+#else
+	switch (queue) {
+	case UVM_RUST_QUEUE_UNUSED:
+		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED];
+	case UVM_RUST_QUEUE_DISCARDED:
+		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_DISCARDED];
+	default:
+		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_USED];
+	}
+#endif
+}
+
+/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	void *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
+	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
+
+	if (!gpu)
+		return;
+	/* Upstream takes the first of a list; any other is asked for by address. */
+	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
+		if (list_of(pmm, queue)->next == &chunk->list)
+			found = queue;
+	}
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		found = UVM_RUST_QUEUE_FREE;
+	uvm_rust_note_reclaim(gpu, uvm_rust_root_index(chunk), found);
+}
+
+NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
+				    uvm_tracker_t *tracker)
+{
+	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
+
+	if (va_space && va_space->uvm_rust)
+		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
+	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+}
+
+/* Caller: the bottom half, holding the GPU's replayable-fault service lock. */
+void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu)
+{
+	NvU64 before = parent_gpu->fault_buffer.replayable.stats.num_replays;
+	void *gpu = NULL;
+
+	uvm_parent_gpu_service_replayable_faults__c(parent_gpu);
+	if (!parent_gpu->smc.enabled && parent_gpu->gpus[0])
+		gpu = uvm_rust_gpu_state(parent_gpu->gpus[0]);
+	if (gpu)
+		uvm_rust_note_replays(gpu, parent_gpu->fault_buffer.replayable.stats.num_replays - before);
+}
+
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
+{
+	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+	uvm_pmm_gpu_t *pmm;
+	__u32 queue;
+
+	if (!gpu)
+		return;
+	pmm = &gpu->pmm;
+	uvm_spin_lock(&pmm->list_lock);
+	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
+		const struct list_head *node;
+
+		queued[queue] = 0;
+		list_for_each(node, list_of(pmm, queue))
+			queued[queue]++;
+	}
+	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
+	uvm_spin_unlock(&pmm->list_lock);
+}
+
+__u32 uvm_seam_global_status(void)
+{
+	return uvm_global_get_status();
+}

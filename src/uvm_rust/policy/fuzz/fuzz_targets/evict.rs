@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Any sequence of calls, with chunks and owners that there are not: no panic, and the
+//! queues, the marks and every choice are those of plain lists.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashMap;
+use uvm_policy::evict::{Owner, Queue, Queues, RootChunks, Victim, OWNERS};
+
+const KINDS: [Queue; 4] = [Queue::Unused, Queue::Discarded, Queue::Used, Queue::Used];
+/// As many as `RootChunks` looks at.
+const PATIENCE: usize = 64;
+
+/// What `RootChunks` has to be, without links.
+struct Plain {
+    /// Those that are on a queue, in order of arrival.
+    on: Vec<u32>,
+    belongs: Vec<Queue>,
+    marks: Vec<(Owner, u32)>,
+    now: HashMap<Owner, u32>,
+}
+
+impl Plain {
+    fn left(&self, owner: Owner, until: u32) -> Option<u32> {
+        let now = self.now.get(&owner)?;
+        u32::try_from(until.wrapping_sub(*now) as i32).ok()
+    }
+
+    fn needed_in(&self, chunk: u32) -> Option<u32> {
+        let (owner, until) = *self.marks.get(chunk as usize)?;
+        self.left(owner, until)
+    }
+
+    fn on_queue(&self, queue: Queue) -> impl Iterator<Item = u32> + '_ {
+        let of = move |c: &u32| self.belongs[*c as usize] == queue;
+        self.on.iter().copied().filter(of)
+    }
+
+    /// The used chunks that are looked at.
+    fn used(&self) -> impl Iterator<Item = u32> + '_ {
+        self.on_queue(Queue::Used).take(PATIENCE)
+    }
+
+    fn early(&self) -> Option<u32> {
+        self.used().find(|&c| self.needed_in(c).is_none())
+    }
+
+    fn victim(&self) -> Option<Victim> {
+        let plain = |chunk, queue, expected| Victim {
+            chunk,
+            queue,
+            expected,
+        };
+        for queue in [Queue::Unused, Queue::Discarded] {
+            if let Some(c) = self.on_queue(queue).next() {
+                return Some(plain(c, queue, false));
+            }
+        }
+        if let Some(c) = self.early() {
+            return Some(plain(c, Queue::Used, false));
+        }
+        // The first of those that are needed last.
+        let last = self.used().map(|c| self.needed_in(c)).max()?;
+        let c = self.used().find(|&c| self.needed_in(c) == last)?;
+        Some(plain(c, Queue::Used, true))
+    }
+
+    fn arrive(&mut self, chunk: u32) {
+        self.on.retain(|&c| c != chunk);
+        self.on.push(chunk);
+    }
+}
+
+fn roots(chunks: u32, ops: &[u8]) {
+    let mut s = RootChunks::new(chunks).expect("memory");
+    let mut p = Plain {
+        on: Vec::new(),
+        belongs: vec![Queue::Used; chunks as usize],
+        marks: vec![(0, 0); chunks as usize],
+        now: HashMap::new(),
+    };
+    for op in ops.chunks_exact(4) {
+        let chunk = u32::from(op[1]);
+        let there = chunk < chunks;
+        let (owner, number) = (u32::from(op[2]), u32::from(op[3]) << 24);
+        match op[0] & 15 {
+            0..=2 => {
+                let queue = KINDS[usize::from(op[3] & 3)];
+                assert_eq!(s.set(chunk, queue).is_ok(), there);
+                if there {
+                    p.belongs[chunk as usize] = queue;
+                    if p.on.contains(&chunk) {
+                        p.arrive(chunk);
+                    }
+                }
+            }
+            3..=6 => {
+                assert_eq!(s.insert(chunk).is_ok(), there);
+                if there {
+                    p.arrive(chunk);
+                }
+            }
+            7 => {
+                let was = p.on.contains(&chunk).then(|| p.belongs[chunk as usize]);
+                assert_eq!(s.remove(chunk), was);
+                p.on.retain(|&c| c != chunk);
+            }
+            8 => {
+                let owner = s.add_owner();
+                assert!(owner != 0 && !p.now.contains_key(&owner));
+                p.now.insert(owner, 0);
+                p.now.remove(&owner.wrapping_sub(OWNERS));
+            }
+            9 => {
+                s.remove_owner(owner);
+                p.now.remove(&owner);
+            }
+            10 | 11 => {
+                let known = p.now.get_mut(&owner).map(|n| *n = number).is_some();
+                assert_eq!(s.set_now(owner, number), known);
+            }
+            12..=14 => {
+                s.expect(chunk, owner, number);
+                let left = p.left(owner, number);
+                if there && left.is_some() && left > p.needed_in(chunk) {
+                    p.marks[chunk as usize] = (owner, number);
+                }
+            }
+            _ => {
+                s.unexpect(chunk);
+                if there {
+                    p.marks[chunk as usize] = (0, 0);
+                }
+            }
+        }
+        assert_eq!(s.needed_in(chunk), p.needed_in(chunk));
+        assert_eq!((s.victim(), s.pick_early()), (p.victim(), p.early()));
+        for queue in Queue::ORDER {
+            assert_eq!(s.length(queue) as usize, p.on_queue(queue).count());
+        }
+    }
+}
+
+/// The queues alone, with takes that fail.
+fn queues(chunks: u32, ops: &[u8]) {
+    let mut s = Queues::new(chunks).expect("memory");
+    let mut p: [Vec<u32>; 4] = Default::default();
+    let mut reclaimed = [0_u64; 4];
+    let mut taken: Vec<Victim> = Vec::new();
+    for op in ops.chunks_exact(3) {
+        let chunk = u32::from(op[1]);
+        let queue = Queue::ORDER[usize::from(op[2] & 3)];
+        let was = Queue::ORDER
+            .into_iter()
+            .find(|&q| p[q as usize].contains(&chunk));
+        match op[0] & 3 {
+            0 | 1 => {
+                let got = s.enqueue(chunk, queue);
+                assert_eq!(got.ok(), (chunk < chunks).then_some(was));
+                if chunk < chunks {
+                    p.iter_mut().for_each(|q| q.retain(|&c| c != chunk));
+                    p[queue as usize].push(chunk);
+                }
+            }
+            2 => {
+                let victim = s.take(1, |_| None);
+                let first = Queue::ORDER
+                    .into_iter()
+                    .find(|&q| !p[q as usize].is_empty());
+                assert_eq!(victim.map(|v| v.queue), first);
+                if let Some(v) = victim {
+                    assert_eq!(v.chunk, p[v.queue as usize].remove(0));
+                    reclaimed[v.queue as usize] += 1;
+                    taken.push(v);
+                }
+            }
+            // It may have come to another queue in the meantime.
+            _ => {
+                let Some(v) = taken.pop() else { continue };
+                assert!(s.put_back(v).is_ok());
+                p.iter_mut().for_each(|q| q.retain(|&c| c != v.chunk));
+                p[v.queue as usize].push(v.chunk);
+                reclaimed[v.queue as usize] -= 1;
+            }
+        }
+        for q in Queue::ORDER {
+            assert!(s.iter(q).eq(p[q as usize].iter().copied()));
+            assert_eq!(s.counts().lengths[q as usize] as usize, p[q as usize].len());
+        }
+        assert_eq!(s.counts().reclaimed, reclaimed);
+        assert_eq!(s.available() as usize, p[..3].iter().map(Vec::len).sum());
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [head, ops @ ..] = data else { return };
+    let chunks = u32::from(head >> 1);
+    if head & 1 == 0 {
+        roots(chunks, ops);
+    } else {
+        queues(chunks, ops);
+    }
+});
