@@ -108,6 +108,9 @@ void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id,
 /* What was learnt, as text. Caller keeps the VA space. */
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
 
+/* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
+bool uvm_rust_fault_loop(void);
+
 /* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
 void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 

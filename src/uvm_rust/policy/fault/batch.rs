@@ -96,8 +96,11 @@ impl Batch {
             if let Some(last) = self.last_of_utlb.get_mut(usize::from(record.utlb)) {
                 *last = self.len as u32;
             }
-            if let Some(slot) = self.records.get_mut(self.len) {
-                *slot = record;
+            // Where none was merged yet, it stands there already.
+            if self.len != at {
+                if let Some(slot) = self.records.get_mut(self.len) {
+                    *slot = record;
+                }
             }
             self.len += 1;
         }
@@ -150,8 +153,10 @@ impl Batch {
                 Some(to) if to.merges_with(&record) => join(to, &record, &mut self.into),
                 _ => {
                     kept += 1;
-                    if let Some(slot) = self.records.get_mut(kept) {
-                        *slot = record;
+                    if kept != at {
+                        if let Some(slot) = self.records.get_mut(kept) {
+                            *slot = record;
+                        }
                     }
                 }
             }
