@@ -43,4 +43,5 @@ mod flash;
 pub(crate) mod mem;
 pub(crate) mod prefetch;
 pub(crate) mod seam;
+mod tree;
 pub(crate) mod uaccess;
