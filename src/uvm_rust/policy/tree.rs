@@ -46,6 +46,9 @@ pub fn grow(
 ) {
     let max = shape.max;
     let mut piece = |first: u16, outer: u16| {
+        if first >= outer {
+            return;
+        }
         let inside = |mask: &PageMask| mask.next(first, true).is_some_and(|p| p < outer);
         if inside(faulted) && !thrashing.is_some_and(inside) {
             let leaf = |page: u16| {
@@ -135,6 +138,18 @@ impl<'a> Ranks<'a> {
         }
     }
 
+    /// How many are from `first` to `outer` - 1.
+    fn count(&self, first: u16, outer: u16) -> u16 {
+        let within = outer.saturating_sub(first);
+        match self.words.get(usize::from(first / 64)) {
+            // A small node is aligned, and so lies within a word.
+            Some(w) if within < 64 && first % 64 + within <= 64 => {
+                (w >> (first % 64) & ((1 << within) - 1)).count_ones() as u16
+            }
+            _ => self.rank(outer).saturating_sub(self.rank(first)),
+        }
+    }
+
     /// First and last leaf + 1 of the largest node above `leaf` that is fuller than
     /// `threshold`.
     fn largest_node(&self, leaf: u16, leaves: u16, threshold: u32) -> Option<(u16, u16)> {
@@ -143,7 +158,7 @@ impl<'a> Ranks<'a> {
         while size != 0 {
             let first = leaf & !(size - 1);
             let outer = (first + size).min(leaves);
-            let count = self.rank(outer).saturating_sub(self.rank(first));
+            let count = self.count(first, outer);
             if u32::from(count) * 100 > u32::from(outer.saturating_sub(first)) * threshold {
                 return Some((first, outer));
             }
