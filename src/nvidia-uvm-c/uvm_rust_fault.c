@@ -20,6 +20,22 @@ static void count_replay(uvm_gpu_t *gpu);
 		uvm_tools_broadcast_replay(gpu, push, batch_id, client_type);		\
 	} while (0)
 
+/*
+ * Each fault that is serviced is told to whoever listens in its VA space: the tools,
+ * and debug procfs. If nobody does, leave it at that. Who begins to listen in this
+ * very moment has no claim to a fault that came before.
+ */
+static inline bool faults_are_heard(uvm_perf_va_space_events_t *events)
+{
+	return !list_empty_careful(&events->event_callbacks[UVM_PERF_EVENT_FAULT]);
+}
+
+#define uvm_perf_event_notify_gpu_fault(events, ...)					\
+	do {										\
+		if (unlikely(faults_are_heard(events)))					\
+			uvm_perf_event_notify_gpu_fault(events, __VA_ARGS__);		\
+	} while (0)
+
 /* Replaced below; their C bodies. See Kbuild for the same with other files. */
 void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
 NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
@@ -69,6 +85,11 @@ struct uvm_seam_fault {
 	uvm_gpu_va_space_t *gpu_va_space;
 	struct mm_struct *mm;
 };
+
+bool uvm_rust_fault_loop(void)
+{
+	return uvm_rust_fault;
+}
 
 static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
 {
@@ -432,10 +453,29 @@ void uvm_seam_fault_leave(struct uvm_seam_fault *f)
 	f->mm = NULL;
 }
 
+/*
+ * Counts what one call below served, as on_fault() in uvm_rust_seam.c does fault by fault
+ * for the loop in C. @duplicates: how many the batch had before.
+ */
+static void count_served(struct uvm_seam_fault *f, __u32 first, __u32 faults, __u32 duplicates)
+{
+	const uvm_fault_service_batch_context_t *batch = batch_of(f);
+	__u32 i, instances = faults;
+
+	if (!f->va_space->uvm_rust || !faults)
+		return;
+	if (batch->num_coalesced_faults != batch->num_cached_faults)
+		for (i = first, instances = 0; i < first + faults; i++)
+			instances += batch->ordered_fault_cache[i]->num_instances;
+	uvm_rust_note_fault(f->va_space->uvm_rust, uvm_id_gpu_index(f->gpu->id), batch->batch_id,
+			    instances, batch->num_duplicate_faults - duplicates);
+}
+
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
 			     struct uvm_rust_fault_served *served)
 {
 	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	__u32 duplicates = batch->num_duplicate_faults;
 	NV_STATUS status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, batch, first,
 							&served->faults, per_block, !in_place);
 
@@ -449,6 +489,7 @@ __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_blo
 		return NV_OK;
 	default:
 		served->how = UVM_RUST_SERVED;
+		count_served(f, first, served->faults, duplicates);
 		if (status == NV_OK)
 			uvm_rust_prefetch_note_fault(f->va_space, f->gpu->id,
 						     batch->ordered_fault_cache[first]->fault_address);

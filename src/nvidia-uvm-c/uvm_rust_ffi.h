@@ -85,6 +85,25 @@ struct uvm_rust_mask {
 	__u64 words[8];
 };
 
+/* --- the tree prefetcher: called by C, with the va_block's lock held ------------ */
+
+/* Pages @first to @outer - 1 of a va_block under a tree with @leaves leaves, from leaf @offset on. */
+struct uvm_rust_tree {
+	__u16 first, outer, offset, leaves;
+};
+
+/* Adds to @leaves the big pages, of @granule pages, with a fault and no page of @thrashing (or NULL). */
+void uvm_rust_tree_grow(const struct uvm_rust_tree *tree, __u16 big_first, __u16 big_outer, __u16 granule,
+			const struct uvm_rust_mask *faulted, const struct uvm_rust_mask *thrashing,
+			struct uvm_rust_mask *leaves);
+
+/* Fills @out with what comes along with the @faulted pages from @first to @outer - 1. */
+void uvm_rust_tree_prefetch(const struct uvm_rust_tree *tree, __u16 first, __u16 outer, __u32 threshold,
+			    const struct uvm_rust_mask *faulted, const struct uvm_rust_mask *leaves,
+			    struct uvm_rust_mask *out);
+
+/* --- discard, continued ---------------------------------------------------------- */
+
 /* Something that holds chunks of a va_block: the host, or a GPU by its number. */
 #define UVM_RUST_MEMORY_HOST	0
 #define UVM_RUST_MEMORY_GPU(i)	(1 + (i))

@@ -375,17 +375,31 @@ void uvm_va_block_remove_gpu_va_space(uvm_va_block_t *block, uvm_gpu_va_space_t 
 	uvm_va_block_remove_gpu_va_space__c(block, gpu_va_space, context);
 }
 
+/* Not inline: the mask is cleared where it is declared, and most faults need none. */
+static noinline bool is_lost(uvm_va_block_t *block, uvm_page_index_t index)
+{
+	uvm_page_mask_t lost;
+
+	return uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) && uvm_page_mask_test(&lost, index);
+}
+
 /* A GPU's access to a page that is lost is as fatal as one to a page that it may not access. */
 NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_block_context_t *context,
 						 uvm_processor_id_t id, uvm_page_index_t index,
 						 uvm_fault_access_type_t access, bool allow_migration)
 {
-	uvm_page_mask_t lost;
-
-	if (static_branch_unlikely(&uvm_rust_flash_key) && uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) &&
-	    uvm_page_mask_test(&lost, index))
+	if (static_branch_unlikely(&uvm_rust_flash_key) && is_lost(block, index))
 		return NV_ERR_INVALID_OPERATION;
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
+}
+
+static noinline void leave_lost(uvm_va_block_t *block, uvm_perf_prefetch_hint_t *hint)
+{
+	uvm_page_mask_t lost;
+
+	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) &&
+	    !uvm_page_mask_andnot(&hint->prefetch_pages_mask, &hint->prefetch_pages_mask, &lost))
+		hint->residency = UVM_ID_INVALID;
 }
 
 /* Such pages are not brought along with others. */
@@ -394,12 +408,9 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 					 uvm_va_block_region_t faulted_region,
 					 uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint)
 {
-	uvm_page_mask_t lost;
-
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
-	if (static_branch_unlikely(&uvm_rust_flash_key) && uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) &&
-	    !uvm_page_mask_andnot(&hint->prefetch_pages_mask, &hint->prefetch_pages_mask, &lost))
-		hint->residency = UVM_ID_INVALID;
+	if (static_branch_unlikely(&uvm_rust_flash_key))
+		leave_lost(block, hint);
 }
 
 static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 src)

@@ -152,6 +152,9 @@ static inline void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct
 
 #endif
 
+/* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
+bool uvm_rust_fault_loop(void);
+
 /* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
 void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 

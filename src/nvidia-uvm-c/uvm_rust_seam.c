@@ -166,6 +166,7 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }
 
+/* Of the loop in C. Ours counts by itself, and so spares each fault an event. */
 static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	const uvm_fault_buffer_entry_t *entry;
@@ -227,7 +228,8 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
 	if (!va_space->uvm_rust)
 		return NV_ERR_NO_MEMORY;
-	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
+	if (!uvm_rust_fault_loop())
+		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 	if (status != NV_OK)
 		return status;
 	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);

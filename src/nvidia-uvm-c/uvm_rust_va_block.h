@@ -5,6 +5,9 @@
  * Kbuild includes this file in front of that one, so both are one translation
  * unit, and a static function declared here is the one defined there. What is
  * decided about pages is decided in Rust (policy/discard.rs); this carries it out.
+ *
+ * Masks of the hooks are __uninitialized, and set before they are read: a block that
+ * was never discarded, as most are, shall not pay for clearing them.
  */
 #include "uvm_linux.h"
 #include "uvm_common.h"
@@ -132,7 +135,7 @@ NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_
 NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t dest_id,
 			      uvm_va_block_region_t region, const uvm_page_mask_t *mask)
 {
-	uvm_page_mask_t pages, stale;
+	uvm_page_mask_t pages __uninitialized, stale __uninitialized;
 	NV_STATUS status;
 
 	if (static_branch_unlikely(&uvm_rust_flash_key)) {
@@ -156,7 +159,7 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
-	uvm_page_mask_t leaving, needless, drop;
+	uvm_page_mask_t leaving __uninitialized, needless __uninitialized, drop __uninitialized;
 	uvm_va_block_context_t *context;
 	uvm_page_index_t page = 0;
 	NV_STATUS status;
@@ -228,7 +231,7 @@ static NV_STATUS zero_gpu_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_c
 NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
 				     uvm_va_block_region_t region)
 {
-	uvm_page_mask_t wanted, resident, zero;
+	uvm_page_mask_t wanted __uninitialized, resident __uninitialized, zero __uninitialized;
 	NV_STATUS status;
 
 	if (skip_preparing(block))
@@ -249,7 +252,7 @@ NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_
 void uvm_rust_gpu_chunk_added(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
 			      uvm_va_block_region_t region)
 {
-	uvm_page_mask_t zeroed;
+	uvm_page_mask_t zeroed __uninitialized;
 
 	if (likely(!block->uvm_rust))
 		return;
@@ -279,7 +282,7 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 
 NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region)
 {
-	uvm_page_mask_t pages, resident, all, zero;
+	uvm_page_mask_t pages __uninitialized, resident __uninitialized, all __uninitialized, zero __uninitialized;
 	uvm_page_index_t page;
 	NV_STATUS status;
 
@@ -314,7 +317,7 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 			    const uvm_page_mask_t *mask)
 {
 	uvm_processor_id_t dest_id = context->make_resident.dest_id;
-	uvm_page_mask_t pages;
+	uvm_page_mask_t pages __uninitialized;
 
 	if (static_branch_unlikely(&uvm_rust_flash_key))
 		uvm_rust_flash_note(block, UVM_ID_IS_CPU(dest_id));

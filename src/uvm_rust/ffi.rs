@@ -47,4 +47,5 @@ pub(crate) mod mem;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
+mod tree;
 pub(crate) mod uaccess;

@@ -100,6 +100,19 @@ impl PageMask {
         }
     }
 
+    /// Adds the pages of `r`.
+    pub fn fill(&mut self, r: Region) {
+        let mut first = r.first;
+        while first < r.outer {
+            let end = r.outer.min((first / 64 + 1) * 64);
+            if let Some(w) = self.0.get_mut(first as usize / 64) {
+                // 1 to 64 bits.
+                *w |= (u64::MAX >> (64 - (end - first))) << (first % 64);
+            }
+            first = end;
+        }
+    }
+
     /// Number of pages.
     pub fn count(&self) -> u16 {
         self.0.iter().map(|w| w.count_ones() as u16).sum()
@@ -153,7 +166,7 @@ impl PageMask {
     }
 
     /// The first page from `from` on that is in the set, or that is not.
-    fn next(&self, from: u16, present: bool) -> Option<u16> {
+    pub fn next(&self, from: u16, present: bool) -> Option<u16> {
         let flip = if present { 0 } else { u64::MAX };
         let mut keep = u64::MAX << (from % 64);
         for (i, w) in self.0.iter().enumerate().skip(from as usize / 64) {

@@ -14,3 +14,4 @@ pub mod mask;
 pub mod plan;
 pub mod prefetch;
 pub mod stats;
+pub mod tree;

@@ -18,8 +18,8 @@ use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 const ROUNDS: usize = 3;
 /// (percent of duplicates, warps that ask for each page)
 const SHARES: [(u32, u32); 3] = [(0, 1), (50, 2), (90, 10)];
-/// µTLBs of the software GPU that the askers of a page are spread over.
-const UTLBS: u32 = 40;
+/// µTLBs of the software GPU, which the askers of a page are spread over.
+const UTLBS: u32 = 16;
 
 /// Measures the rows of this batch size.
 pub fn run(driver: Driver, batch: u32) -> Result<()> {
@@ -35,7 +35,7 @@ pub fn run(driver: Driver, batch: u32) -> Result<()> {
             let before = (gpu.stats()?, nanoseconds(clock)?);
             let mut kernel = Kernel::new();
             for asker in 0..askers {
-                let (lanes, warps) = spread(batch);
+                let (lanes, warps) = spread(batch / askers);
                 let first = asker * UTLBS / askers;
                 let op = Op::check(&data).pattern(round as u64, 1);
                 kernel = kernel.op(op.lanes(lanes).warps(warps).utlbs(first, 4));
@@ -65,8 +65,8 @@ pub fn run(driver: Driver, batch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Lanes and warps so that about a batch of pages is asked for at a time.
-fn spread(batch: u32) -> (u32, u32) {
-    let lanes = batch.min(32);
-    (lanes, (batch / lanes).max(1))
+/// Lanes and warps of one asker, so that about this many pages are asked for at a time.
+fn spread(pages: u32) -> (u32, u32) {
+    let lanes = pages.clamp(1, 32);
+    (lanes, (pages / lanes).max(1))
 }

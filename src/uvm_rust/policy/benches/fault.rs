@@ -39,7 +39,7 @@ fn benches(c: &mut Criterion) {
     for n in [1, 16, 256] {
         for duplicates in [0, 50, 90] {
             let input = batch(n, duplicates);
-            let mut batch = Batch::new(n as u32, 64).unwrap();
+            let mut batch = Batch::new(n as u32).unwrap();
             group.throughput(Throughput::Elements(n));
             group.bench_function(format!("{n}/{duplicates}"), |b| {
                 b.iter(|| {

@@ -2,9 +2,10 @@
 
 //! A batch of faults: coalesced as they are read, then put in order.
 //!
-//! All memory is had when the batch is made. Reading is one step per entry;
-//! ordering is O(n log n) by the sort of `core`, which allocates nothing and is
-//! done after one pass where the faults came in order.
+//! All memory is had when the batch is made. Reading is one step per entry, and merges
+//! nearly all duplicates, so that they are not sorted; ordering is O(n log n) by the
+//! sort of `core`, which allocates nothing, and nothing at all where the faults came in
+//! order.
 
 use super::Record;
 use crate::mem::{OutOfMemory, TryVec};
@@ -16,26 +17,31 @@ pub struct Batch {
     /// For each entry read, the entry that stands for it: itself, or one that it
     /// was merged into, perhaps over several steps until [`Batch::settle`].
     into: TryVec<u32>,
-    /// For each µTLB, a place in `records` that may hold its last fault. Never
-    /// cleared: a place is only believed if the record there matches.
-    last_of_utlb: TryVec<u32>,
+    /// By a hash of the page, a place in `records` that may hold it; twice as long as
+    /// the ring, or more. Never cleared: a place is only believed if the record there
+    /// matches.
+    seen: TryVec<u32>,
     len: usize,
     /// Entries read.
     entries: usize,
     /// Whether all faults so far are of one instance pointer and subcontext.
     single: bool,
+    /// Whether each fault so far is behind the one before it in the order, for another
+    /// page.
+    rising: bool,
 }
 
 impl Batch {
-    /// For a ring of `ring` entries and a GPU with `utlbs` µTLBs.
-    pub fn new(ring: u32, utlbs: u32) -> Result<Self, OutOfMemory> {
+    /// For a ring of `ring` entries.
+    pub fn new(ring: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             records: TryVec::filled(ring as usize, Record::default())?,
             into: TryVec::filled(ring as usize, 0)?,
-            last_of_utlb: TryVec::filled(utlbs as usize, 0)?,
+            seen: TryVec::filled((ring as usize).next_power_of_two() * 2, 0)?,
             len: 0,
             entries: 0,
             single: true,
+            rising: true,
         })
     }
 
@@ -44,6 +50,7 @@ impl Batch {
         self.len = 0;
         self.entries = 0;
         self.single = true;
+        self.rising = true;
     }
 
     /// Entries read, coalesced ones included.
@@ -74,8 +81,8 @@ impl Batch {
     /// Takes over the first `n` of [`Batch::room`], whose `entry` numbers go on
     /// from the last one; merges those of a fault already there if `coalesce`.
     ///
-    /// Two places are looked at, as upstream does: the last fault of the same µTLB
-    /// and the last fault of all. The rest is found by [`Batch::order`].
+    /// A fault that is missed here, since two pages share a place, is found by
+    /// [`Batch::order`].
     pub fn absorb(&mut self, n: usize, coalesce: bool) {
         let from = self.len;
         for at in from..from.saturating_add(n) {
@@ -86,56 +93,60 @@ impl Batch {
                 *into = record.entry;
             }
             self.entries += 1;
-            if coalesce && record.fatal == 0 && self.merge(&record) {
+            let hash = self.hash(&record);
+            if coalesce && record.fatal == 0 && self.merge(&record, hash) {
                 continue;
             }
-            if let Some(previous) = self.len.checked_sub(1) {
-                let before = self.records.get(previous).map(|r| r.who);
-                self.single &= before == Some(record.who);
+            if let Some(last) = self.len.checked_sub(1).and_then(|l| self.records.get(l)) {
+                self.single &= last.who == record.who;
+                self.rising &= (last.who, last.address) < (record.who, record.address);
             }
-            if let Some(last) = self.last_of_utlb.get_mut(usize::from(record.utlb)) {
-                *last = self.len as u32;
+            if let Some(place) = self.seen.get_mut(hash) {
+                *place = self.len as u32;
             }
-            if let Some(slot) = self.records.get_mut(self.len) {
-                *slot = record;
+            // Where none was merged yet, it stands there already.
+            if self.len != at {
+                if let Some(slot) = self.records.get_mut(self.len) {
+                    *slot = record;
+                }
             }
             self.len += 1;
         }
     }
 
-    fn merge(&mut self, record: &Record) -> bool {
-        let last_of_utlb = self.last_of_utlb.get(usize::from(record.utlb)).copied();
-        let last = self.len.checked_sub(1);
-        for place in [last, last_of_utlb.map(|p| p as usize)]
-            .into_iter()
-            .flatten()
-        {
-            if place >= self.len {
-                continue;
-            }
-            if let Some(to) = self.records.get_mut(place) {
-                if to.merges_with(record) {
-                    join(to, record, &mut self.into);
-                    return true;
-                }
-            }
+    /// Neighbouring pages, the usual company, get different places.
+    fn hash(&self, record: &Record) -> usize {
+        let mixed = (record.address ^ record.who) >> 12;
+        mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(24) as usize & (self.seen.len() - 1)
+    }
+
+    fn merge(&mut self, record: &Record, hash: usize) -> bool {
+        let place = self.seen.get(hash).map_or(usize::MAX, |&p| p as usize);
+        if place >= self.len {
+            return false;
         }
-        false
+        match self.records.get_mut(place) {
+            Some(to) if to.merges_with(record) => {
+                join(to, record, &mut self.into);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Puts the faults in the order of whose, address, falling access, and merges
     /// what is then side by side if `coalesce`.
     pub fn order(&mut self, coalesce: bool) {
-        let Some(records) = self.records.get_mut(..self.len) else {
-            return;
-        };
-        if self.single {
-            records.sort_unstable_by_key(Record::place);
-        } else {
-            records.sort_unstable_by_key(|r| (r.who, r.place()));
-        }
-        if coalesce {
-            self.merge_neighbours();
+        if !self.rising {
+            let records = self.records.get_mut(..self.len).unwrap_or(&mut []);
+            if self.single {
+                records.sort_unstable_by_key(Record::place);
+            } else {
+                records.sort_unstable_by_key(|r| (r.who, r.place()));
+            }
+            if coalesce {
+                self.merge_neighbours();
+            }
         }
         self.settle();
     }
@@ -150,8 +161,10 @@ impl Batch {
                 Some(to) if to.merges_with(&record) => join(to, &record, &mut self.into),
                 _ => {
                     kept += 1;
-                    if let Some(slot) = self.records.get_mut(kept) {
-                        *slot = record;
+                    if kept != at {
+                        if let Some(slot) = self.records.get_mut(kept) {
+                            *slot = record;
+                        }
                     }
                 }
             }

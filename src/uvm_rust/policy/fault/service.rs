@@ -197,7 +197,7 @@ impl Service {
     pub fn new(params: Params) -> Result<Self, OutOfMemory> {
         Ok(Self {
             params,
-            batch: Batch::new(params.ring, params.utlbs)?,
+            batch: Batch::new(params.ring)?,
         })
     }
 

@@ -63,7 +63,7 @@ proptest! {
     /// for, with all that was asked.
     #[test]
     fn coalesces_across_the_batch(faults in faults(), steps in 1..64usize) {
-        let mut batch = Batch::new(64, 4).unwrap();
+        let mut batch = Batch::new(64).unwrap();
         fill(&mut batch, &faults, steps, true);
         let key = |r: &Record| (r.who, r.address);
         for (entry, &by) in batch.representatives().iter().enumerate() {
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn keeps_all_without_coalescing(faults in faults(), steps in 1..64usize) {
-        let mut batch = Batch::new(64, 4).unwrap();
+        let mut batch = Batch::new(64).unwrap();
         fill(&mut batch, &faults, steps, false);
         prop_assert_eq!(batch.records().len(), faults.len());
         batch.translate(|entry| Ok::<_, ()>(faults[entry as usize].who)).unwrap();
@@ -100,7 +100,7 @@ proptest! {
     /// Translating asks once for each run and leaves VA spaces together.
     #[test]
     fn translates(faults in faults(), spaces in prop::array::uniform3(0..3u64)) {
-        let mut batch = Batch::new(64, 4).unwrap();
+        let mut batch = Batch::new(64).unwrap();
         fill(&mut batch, &faults, 7, true);
         let mut asked = 0;
         batch.translate(|entry| {
@@ -122,7 +122,7 @@ fn the_record_is_32_bytes() {
 
 #[test]
 fn a_full_count_is_not_exceeded() {
-    let mut batch = Batch::new(3, 1).unwrap();
+    let mut batch = Batch::new(3).unwrap();
     let mut faults = [
         record(0, 0, 0, 1, 0),
         record(1, 0, 0, 1, 0),

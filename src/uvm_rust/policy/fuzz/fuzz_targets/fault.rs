@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let input: Vec<Record> = data.chunks_exact(10).enumerate().map(record).collect();
     let coalesce = data.len() % 2 == 0;
-    let mut batch = Batch::new(input.len() as u32, 100).expect("memory");
+    let mut batch = Batch::new(input.len() as u32).expect("memory");
     for part in input.chunks(data.len() % 7 + 1) {
         batch.room()[..part.len()].copy_from_slice(part);
         batch.absorb(part.len(), coalesce);
