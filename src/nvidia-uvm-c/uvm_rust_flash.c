@@ -86,7 +86,7 @@ static struct uvm_rust_flash_dev *get_dev(void)
 /* Where there was nothing to do, there will be nothing for a while. */
 static bool is_resting(struct uvm_rust_flash_dev *dev)
 {
-	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + HZ / 10);
+	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + READ_ONCE(dev->rest));
 }
 
 /* Wakes the workers if there is something for them. */
@@ -423,6 +423,7 @@ enum outcome {
 	NOTHING,	/* there is nothing to move now; a later arrival queues it again */
 	LATER,		/* something is in the way */
 	NO_ROOM,	/* the device has none, or the process may have no more */
+	FAILED,		/* the device took nothing of what it was given */
 };
 
 /* The block's state for this device, made if need be. Caller holds the block's lock. */
@@ -603,6 +604,8 @@ static enum outcome spill_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *
 	uvm_mutex_lock(&block->lock);
 	outcome = spill_end(dev, block, io, &written);
 	uvm_mutex_unlock(&block->lock);
+	if (uvm_page_mask_empty(&written))
+		outcome = FAILED;
 	atomic_inc(&dev->progress);
 	wake_up_all(&dev->wait);
 	return outcome;
@@ -661,17 +664,28 @@ static void relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *i
 	}
 }
 
+/* Nothing is to be had now: nobody is to wait for it. */
+static void stall(struct uvm_rust_flash_dev *dev, bool failing)
+{
+	unsigned long rest = failing ? 2 * READ_ONCE(dev->rest) : 0;
+
+	WRITE_ONCE(dev->rest, clamp_t(unsigned long, rest, HZ / 10, 10 * HZ));
+	WRITE_ONCE(dev->stalled_at, jiffies);
+	WRITE_ONCE(dev->stalled, true);
+	wake_up_all(&dev->wait);
+}
+
 static void spill_work(struct worker *w)
 {
 	struct uvm_rust_flash_dev *dev = w->dev;
-	u32 fruitless = 0;
+	u32 fruitless = 0, failed = 0;
 
 	while (atomic64_read(&host_pages) > dev->host_low && READ_ONCE(flash_dev) == dev) {
 		uvm_va_block_t *block;
 		enum outcome outcome;
 
-		/* All were looked at in vain. */
-		if (fruitless > READ_ONCE(queue_length) || uvm_global_get_status() != NV_OK)
+		/* All were looked at in vain, or the device is at fault. */
+		if (fruitless > READ_ONCE(queue_length) || failed > 2 || uvm_global_get_status() != NV_OK)
 			break;
 		block = next_block();
 		if (!block) {
@@ -692,8 +706,11 @@ static void spill_work(struct worker *w)
 		uvm_va_block_release(block);
 		if (outcome == NO_ROOM)
 			relocate(dev, w->io);
+		if (outcome == FAILED)
+			failed++;
 		if (outcome == MOVED) {
 			fruitless = 0;
+			failed = 0;
 			WRITE_ONCE(dev->stalled, false);
 		}
 		else {
@@ -703,11 +720,8 @@ static void spill_work(struct worker *w)
 		cond_resched();
 	}
 	/* If others are still at it, they will find out. */
-	if (atomic64_read(&host_pages) > dev->host_low && fruitless && !atomic_read(&dev->active)) {
-		WRITE_ONCE(dev->stalled_at, jiffies);
-		WRITE_ONCE(dev->stalled, true);
-		wake_up_all(&dev->wait);
-	}
+	if (atomic64_read(&host_pages) > dev->host_low && fruitless && !atomic_read(&dev->active))
+		stall(dev, failed > 0);
 }
 
 static void spill_work_entry(struct work_struct *work)

@@ -46,9 +46,12 @@ struct uvm_rust_flash_dev {
 	wait_queue_head_t wait;
 	/* Spills under way by workers. */
 	atomic_t active;
-	/* All blocks were looked at in vain, at that time (jiffies): do not wait for a spill. */
+	/*
+	 * All blocks were looked at in vain, at that time (jiffies): do not wait for a spill,
+	 * and begin none for a while, which grows as long as writes fail.
+	 */
 	bool stalled;
-	unsigned long stalled_at;
+	unsigned long stalled_at, rest;
 
 	atomic64_t written, spilled, fetched, relocated, dropped;
 	atomic64_t write_errors, read_errors, lost_pages, refused;

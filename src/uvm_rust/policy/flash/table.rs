@@ -4,7 +4,8 @@
 //!
 //! Allocation is that of a log: a whole va_block gets a slot of its own, what is less
 //! is appended to the one open slot. A slot whose last page is given back is free
-//! again. Space given back inside a slot that is otherwise in use is dead until the
+//! again, and is the last of the free ones to be taken: writes go round the device, and a
+//! slot that fails them is met once in a round. Space given back inside a slot that is otherwise in use is dead until the
 //! slot is emptied, which [`Table::relocate_begin`] does, fullest of dead first (G10
 //! §4.5: garbage collection of the SSD, with the entries updated). A slot is only
 //! worth relocating while an eighth of it is dead, so at most seven pages are moved
@@ -201,7 +202,9 @@ pub struct Table {
     unused_extent: u32,
     extents_in_use: u32,
     holders: TryVec<Holder>,
+    /// The free slot that is taken next, and the last one of that list.
     free: u32,
+    last_free: u32,
     free_slots: u32,
     open: u32,
     buckets: [u32; BUCKETS],
@@ -238,6 +241,8 @@ impl Table {
             extents_in_use: 0,
             holders: TryVec::new(),
             free: if config.slots == 0 { NONE } else { 0 },
+            // NONE, if there is no slot.
+            last_free: config.slots.wrapping_sub(1),
             free_slots: config.slots,
             open: NONE,
             buckets: [NONE; BUCKETS],
@@ -653,6 +658,9 @@ impl Table {
         self.free_slots -= 1;
         s.next = NONE;
         s.state = State::Open;
+        if self.free == NONE {
+            self.last_free = NONE;
+        }
         Ok(slot)
     }
 
@@ -711,14 +719,18 @@ impl Table {
             }
             State::Closed => {
                 self.leave_bucket(slot);
-                let next = core::mem::replace(&mut self.free, slot);
-                self.free_slots += 1;
                 if let Some(s) = self.slots.get_mut(slot as usize) {
                     s.state = State::Free;
                     s.used = 0;
-                    s.next = next;
+                    s.next = NONE;
                     s.sums = TryVec::new();
                 }
+                let last = core::mem::replace(&mut self.last_free, slot);
+                match self.slots.get_mut(last as usize) {
+                    Some(s) => s.next = slot,
+                    None => self.free = slot,
+                }
+                self.free_slots += 1;
             }
         }
     }
