@@ -12,11 +12,7 @@ cd "$TOP"
 mkdir -p out
 
 cargo build --release --quiet -p uvm-suite
-image=$(mktemp "${TMPDIR:-/tmp}/uvm-rust-ssd.XXXXXX")
-trap 'rm -f "$image"' EXIT
-truncate -s "${SSD_MB:-512}M" "$image"
 say "the SSD tier in the VM, on an emulated NVMe of ${SSD_MB:-512} MiB"
-DRIVER=rust VIDMEM=${VIDMEM:-32M} VM_TIMEOUT=${VM_TIMEOUT:-1800} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" \
-	QEMU_OPTS="-drive file=$image,if=none,id=ssd,format=raw,cache=unsafe -device nvme,serial=uvm-rust,drive=ssd" \
-	scripts/vm.sh "target/release/flash --demo out/ssd.json --ops ${OPS:-2000} ${SEED:+--seed $SEED}"
+SSD_MB=${SSD_MB:-512} VM_TIMEOUT=${VM_TIMEOUT:-1800} \
+	scripts/ssd.sh "target/release/flash --demo out/ssd.json --ops ${OPS:-2000} ${SEED:+--seed $SEED}"
 say "written to out/ssd.json"

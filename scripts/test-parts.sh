@@ -136,6 +136,14 @@ selftest_parts() {
 	lane upstream/library vm DRIVER=upstream VIDMEM=64M -- "$suite/library && out/kselftest/uvm_library"
 }
 
+# The SSD tier, on the devices of ssd.sh. Not in `make test` before it has passed as a whole.
+flash_parts() {
+	local suite_and_seed="$suite/flash --bad-device /dev/nvme1n1 --ops 500 ${SEED:+--seed $SEED}"
+	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh \
+		"$suite_and_seed && $suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
+	lane debug/flash env KERNEL=debug VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$suite_and_seed"
+}
+
 # What make test leaves out: upstream's use after free, which ends differently
 # from run to run.
 extra_parts() {

@@ -6,7 +6,7 @@
 #
 # and the exit status is 0 only if nothing failed and every part ran to its end.
 #
-#   test.sh host|vm|kselftest|extra|debug|versions|all
+#   test.sh host|vm|kselftest|flash|extra|debug|versions|all
 #                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
@@ -148,9 +148,10 @@ vm) vm_parts ;;
 extra) extra_parts ;;
 debug) debug_parts ;;
 kselftest) part build/programs build_programs; selftest_parts ;;
+flash) part build/programs build_programs; flash_parts ;;
 versions) versions_parts ;;
 all) host_parts; vm_parts ;;
-*) die "test.sh: use host, vm, kselftest, extra, debug, versions or all" ;;
+*) die "test.sh: use host, vm, kselftest, flash, extra, debug, versions or all" ;;
 esac
 lanes_end
 

@@ -2,12 +2,14 @@
 /*
  * The SSD tier: what its C files have in common.
  *
- *   uvm_rust_flash.c        va_blocks: the queue, the spill worker, attaching, ioctls
+ *   uvm_rust_flash.c        va_blocks: which have host memory
+ *   uvm_rust_flash_spill.c  the workers that write them
+ *   uvm_rust_flash_attach.c attaching, detaching, moving, statistics
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
  *
  * Locks, outermost first: attach_lock; a VA space's lock; a va_block's lock; the table's
- * mutex, in Rust; queue_lock, a spinlock. Under a va_block's lock there is no I/O.
+ * mutex, in Rust; uvm_rust_tier.lock, a spinlock. Under a va_block's lock there is no I/O.
  */
 #ifndef UVM_RUST_FLASH_H
 #define UVM_RUST_FLASH_H
@@ -15,6 +17,7 @@
 #include <linux/jump_label.h>
 #include <linux/kref.h>
 #include <linux/list.h>
+#include <linux/spinlock.h>
 #include <linux/wait.h>
 
 #include "uvm_rust_ffi.h"
@@ -32,7 +35,7 @@ struct crypto_skcipher;
 
 /* An attached device. Fields are fixed while it is, but for the atomic ones. */
 struct uvm_rust_flash_dev {
-	/* Held by flash_dev, by each va_block that has a state, and by each user for a while. */
+	/* Held by the tier, by each va_block that has a state, and by each user for a while. */
 	struct kref ref;
 	struct file *file;
 	struct crypto_skcipher *tfm;
@@ -46,9 +49,12 @@ struct uvm_rust_flash_dev {
 	wait_queue_head_t wait;
 	/* Spills under way by workers. */
 	atomic_t active;
-	/* All blocks were looked at in vain, at that time (jiffies): do not wait for a spill. */
+	/*
+	 * All blocks were looked at in vain, at that time (jiffies): do not wait for a spill,
+	 * and begin none for a while, which grows as long as writes fail.
+	 */
 	bool stalled;
-	unsigned long stalled_at;
+	unsigned long stalled_at, rest;
 
 	atomic64_t written, spilled, fetched, relocated, dropped;
 	atomic64_t write_errors, read_errors, lost_pages, refused;
@@ -93,9 +99,9 @@ bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_i
 
 /* What we know of a va_block: uvm_va_block_t.uvm_rust_flash. Protected by its lock. */
 struct uvm_rust_flash_block {
-	/* In the queue of those that may have pages to spill; under queue_lock. */
+	/* In the queue of those that may have pages to spill; under uvm_rust_tier.lock. */
 	struct list_head node;
-	/* Among all; under queue_lock. */
+	/* Among all; under uvm_rust_tier.lock. */
 	struct list_head all;
 	/* The detaching that has seen it; that one's. */
 	u32 seen;
@@ -133,13 +139,60 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, u32 at,
 				struct uvm_rust_flash_block *upper);
 
-/* With the module; at its end no VA space exists. */
-void uvm_rust_flash_init(void);
-void uvm_rust_flash_exit(void);
+/* What there is but once. */
+struct uvm_rust_flash_tier {
+	/* Protects all but the atomic ones. */
+	spinlock_t lock;
+	/* Blocks that may have something to spill, longest in host memory first. */
+	struct list_head queue;
+	u32 queue_length;
+	/* All blocks, in the queue or not. */
+	struct list_head all;
+	/* The attached device, or NULL. */
+	struct uvm_rust_flash_dev *dev;
+	atomic64_t host_pages, host_peak;
+};
 
+extern struct uvm_rust_flash_tier uvm_rust_tier;
+
+/* A block leaves the queue. */
+void uvm_rust_flash_dequeue(struct uvm_rust_flash_block *f);
+/* Forgets the block's state, which holds nothing, or is not needed. Caller holds its lock. */
+void uvm_rust_flash_drop_state(struct uvm_rust_flash_block *f);
+
+/* --- uvm_rust_flash_spill.c --------------------------------------------------------- */
+
+enum uvm_rust_flash_outcome {
+	FLASH_MOVED,		/* some pages left host memory */
+	FLASH_NOTHING,	/* there is nothing to move now; a later arrival queues it again */
+	FLASH_LATER,		/* something is in the way */
+	FLASH_NO_ROOM,	/* the device has none, or the process may have no more */
+	FLASH_FAILED,		/* the device took nothing of what it was given */
+};
+
+/*
+ * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
+ * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
+ */
+enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+						 const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io,
+						 bool locked);
+/* Gathers free space, some at a time. */
+void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io);
+/* Wakes the workers if there is something for them. */
+void uvm_rust_flash_kick(void);
 /* Whether too much host memory is in use and waiting may help; then waits, for a while. */
 bool uvm_rust_flash_must_wait(void);
 void uvm_rust_flash_wait_room(void);
+/* While a device is attached. Caller is alone in attaching and detaching. */
+int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev);
+void uvm_rust_flash_stop_workers(void);
+
+/* --- uvm_rust_flash_attach.c -------------------------------------------------------- */
+
+/* With the module; at its end no VA space exists. */
+void uvm_rust_flash_init(void);
+void uvm_rust_flash_exit(void);
 
 /* --- uvm_rust_flash_block.h ------------------------------------------------------------ */
 

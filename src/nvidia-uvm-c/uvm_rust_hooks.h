@@ -121,6 +121,9 @@ void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id,
 /* What was learnt, as text. Caller keeps the VA space. */
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
 
+/* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
+bool uvm_rust_fault_loop(void);
+
 #else
 
 static inline void uvm_rust_flash_init(void)
@@ -146,14 +149,15 @@ static inline void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
 static inline void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
 {
 }
+static inline bool uvm_rust_fault_loop(void)
+{
+	return false;
+}
 static inline void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
 {
 }
 
 #endif
-
-/* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
-bool uvm_rust_fault_loop(void);
 
 /* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
 void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);

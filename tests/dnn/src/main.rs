@@ -6,11 +6,17 @@
 //! parameters make the policy, and prints a cell of `out/dnn.json` a line; `uvm-dnn report
 //! FILE --json FILE` puts them together. `scripts/dnn.sh` does both. `uvm-dnn model` runs the
 //! same on a model of the driver, on the host.
+//!
+//! `uvm-dnn plan FOLDER` writes steps, plans of uvmsim's and what it predicts of them;
+//! `uvm-dnn play FOLDER DEVICE NET POLICY...` carries them out in the VM, with DEVICE as SSD,
+//! and `uvm-dnn ssd FILE REPORT` puts what it printed into `out/ssd.json`.
 
 mod model;
+mod play;
 mod program;
 mod report;
 mod run;
+mod scaled;
 
 use anyhow::{bail, Result};
 
@@ -21,7 +27,13 @@ fn main() -> Result<()> {
         ["run", policy, ref workloads @ ..] => run::run(policy, workloads),
         ["model"] => model::print(30),
         ["model", chunks] => model::print(chunks.parse()?),
+        ["plan", folder] => scaled::plan(folder, 56),
+        ["plan", folder, mib] => scaled::plan(folder, mib.parse()?),
+        ["play", folder, device, net, ref policies @ ..] => {
+            play::run(folder, device, net, policies)
+        }
+        ["ssd", lines, report] => play::report(lines.as_ref(), report.as_ref()),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS] | uvm-dnn report FILE --json FILE"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS] | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
     }
 }

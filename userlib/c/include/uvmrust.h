@@ -204,6 +204,53 @@ int UvmRustStreamError(void);
  */
 const char *UvmRustStrError(int error);
 
+/* Whereto g10_pre_evict() moves. */
+#define UVMRUST_TO_HOST		0
+#define UVMRUST_TO_SSD		1	/* by way of the host; needs uvm-rust's driver and an SSD attached */
+
+/**
+ * g10_prefetch() - bring managed memory to a GPU, without waiting for it
+ * @base:     first byte of managed memory
+ * @length:   bytes; all pages touched are brought
+ * @gpu_uuid: the GPU (UvmRustDeviceUuid()); NULL: from the SSD to the host
+ *
+ * Moves wait in a queue of the process, which a thread works off: prefetches to a GPU
+ * before evictions, but none before an earlier move of memory that both touch. They are
+ * advice: what a move did not reach is brought by a fault when it is used.
+ *
+ * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.
+ */
+int64_t g10_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+
+/**
+ * g10_pre_evict() - take managed memory away from a GPU, without waiting for it
+ * @base:   first byte of managed memory
+ * @length: bytes; all pages touched are moved
+ * @to:     UVMRUST_TO_HOST or UVMRUST_TO_SSD
+ *
+ * As g10_prefetch().
+ */
+int64_t g10_pre_evict(void *base, size_t length, int to);
+
+/**
+ * g10_done() - the last ticket up to which all moves are done; 0 for none
+ */
+int64_t g10_done(void);
+
+/**
+ * g10_wait() - wait until a ticket and all before it are done
+ * @ticket:       what g10_prefetch() or g10_pre_evict() returned
+ * @milliseconds: at most so long
+ *
+ * Returns 1 if they are, 0 if they are not yet, UVMRUST_EINVALID for no ticket.
+ */
+int g10_wait(int64_t ticket, int milliseconds);
+
+/**
+ * g10_error() - why the first move failed that did, of all so far; 0 if none
+ */
+int g10_error(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -216,6 +216,36 @@ impl<S: Sys> Uvm<S> {
         }
     }
 
+    /// Moves what a range has in host memory to the SSD, as far as there is room.
+    /// Returns when it is done.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: not uvm-rust's driver, or its SSD tier is off;
+    /// [`Error::NoDevice`]: it is on, but no SSD is attached.
+    pub fn spill(&self, range: Range) -> Result<()> {
+        let range = range.grown()?;
+        if range.length == 0 {
+            return Ok(());
+        }
+        // An unknown number is EINVAL: only our driver is asked.
+        if self.backend() != Backend::UvmRust {
+            return Err(Error::NotSupported);
+        }
+        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
+        let mut params = uapi::FlashMove {
+            size: size_of::<uapi::FlashMove>() as u32,
+            flags: 0,
+            base: range.base,
+            length: range.length,
+        };
+        // SAFETY: the structure of this number, which points to nothing.
+        let done = unsafe {
+            let arg = (&mut params as *mut uapi::FlashMove).cast::<c_void>();
+            self.sys.ioctl(fd, uapi::FLASH_MOVE, arg)
+        };
+        done.map_err(Error::from_errno)
+    }
+
     /// Discards a range and prepares it at `place` for being written: cheaper than
     /// either alone where the data would otherwise be copied. The memory is usable
     /// when this returns. Pages that the range covers in part are prefetched with

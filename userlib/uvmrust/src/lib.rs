@@ -12,6 +12,9 @@
 //! compiler's back. Owners of managed buffers implement [`Managed`] once and then
 //! use the safe [`discard`] and [`discard_lazy`].
 //!
+//! [`Moves`] brings memory to a GPU ahead of need and takes it to the host or an SSD,
+//! without waiting.
+//!
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
 mod backend;
@@ -19,6 +22,7 @@ pub mod cuda;
 mod error;
 mod fd;
 mod managed;
+mod moves;
 mod ranges;
 mod stream;
 mod sys;
@@ -27,6 +31,7 @@ pub mod uapi;
 pub use backend::{Backend, Mode, Outcome, Uvm};
 pub use error::Error;
 pub use managed::{discard, discard_lazy, Lazy, Managed};
+pub use moves::{Carrier, Move, Moves, Ticket, Tier};
 pub use ranges::Range;
 pub use sys::{Chardev, Linux, Sys};
 

@@ -10,6 +10,8 @@ pub const GET_VERSION: u32 = 0x1000;
 pub const DISCARD_BATCH: u32 = 0x1002;
 /// `UVM_RUST_ANNOUNCE`.
 pub const ANNOUNCE: u32 = 0x1003;
+/// `UVM_RUST_FLASH_MOVE`.
+pub const FLASH_MOVE: u32 = 0x1013;
 /// NVIDIA's `UVM_MIGRATE`, the prefetch.
 pub const UVM_MIGRATE: u32 = 51;
 /// NVIDIA's `UVM_DISCARD`, in drivers from 580.65.06 on; and in ours.
@@ -97,6 +99,20 @@ pub struct Announce {
     pub gpu_uuid: [u8; 16],
     /// The execution ID, not 0.
     pub exec_id: u64,
+}
+
+/// `struct uvm_rust_flash_move_range`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlashMove {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// 0: from the host to the SSD.
+    pub flags: u32,
+    /// First byte, a multiple of the page size.
+    pub base: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
 }
 
 /// Parameters of [`UVM_DISCARD`].

@@ -22,7 +22,9 @@ fn uapi_is_the_kernels() {
          IS(sizeof(struct uvm_rust_discard_range), {}); IS(sizeof(struct uvm_rust_announce), {});\n\
          IS(offsetof(struct uvm_rust_discard_batch, first_failed), {});\n\
          IS(offsetof(struct uvm_rust_discard_batch, blocks_skipped), {});\n\
-         IS(offsetof(struct uvm_rust_announce, exec_id), {});\n",
+         IS(offsetof(struct uvm_rust_announce, exec_id), {});\n\
+         IS(UVM_RUST_FLASH_MOVE, {}); IS(sizeof(struct uvm_rust_flash_move_range), {});\n\
+         IS(offsetof(struct uvm_rust_flash_move_range, length), {});\n",
         uapi::GET_VERSION,
         uapi::DISCARD_BATCH,
         uapi::ANNOUNCE,
@@ -37,6 +39,9 @@ fn uapi_is_the_kernels() {
         std::mem::offset_of!(uapi::DiscardBatch, first_failed),
         std::mem::offset_of!(uapi::DiscardBatch, blocks_skipped),
         std::mem::offset_of!(uapi::Announce, exec_id),
+        uapi::FLASH_MOVE,
+        size_of::<uapi::FlashMove>(),
+        std::mem::offset_of!(uapi::FlashMove, length),
     );
     std::fs::write(&source, sizes).unwrap();
     let built = Command::new("cc")

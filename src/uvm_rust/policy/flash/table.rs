@@ -4,7 +4,8 @@
 //!
 //! Allocation is that of a log: a whole va_block gets a slot of its own, what is less
 //! is appended to the one open slot. A slot whose last page is given back is free
-//! again. Space given back inside a slot that is otherwise in use is dead until the
+//! again, and is the last of the free ones to be taken: writes go round the device, and a
+//! slot that fails them is met once in a round. Space given back inside a slot that is otherwise in use is dead until the
 //! slot is emptied, which [`Table::relocate_begin`] does, fullest of dead first (G10
 //! §4.5: garbage collection of the SSD, with the entries updated). A slot is only
 //! worth relocating while an eighth of it is dead, so at most seven pages are moved
@@ -17,6 +18,12 @@
 
 use super::super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, TryVec};
+
+#[cfg(test)]
+mod check;
+mod extents;
+mod relocate;
+mod slots;
 
 /// Pages in a slot: those of a va_block.
 pub const SLOT_PAGES: u16 = PAGES;
@@ -201,7 +208,9 @@ pub struct Table {
     unused_extent: u32,
     extents_in_use: u32,
     holders: TryVec<Holder>,
+    /// The free slot that is taken next, and the last one of that list.
     free: u32,
+    last_free: u32,
     free_slots: u32,
     open: u32,
     buckets: [u32; BUCKETS],
@@ -238,6 +247,8 @@ impl Table {
             extents_in_use: 0,
             holders: TryVec::new(),
             free: if config.slots == 0 { NONE } else { 0 },
+            // NONE, if there is no slot.
+            last_free: config.slots.wrapping_sub(1),
             free_slots: config.slots,
             open: NONE,
             buckets: [NONE; BUCKETS],
@@ -505,425 +516,5 @@ impl Table {
     pub fn sum(&self, place: Place) -> Option<u32> {
         let slot = self.slots.get(place.slot as usize)?;
         slot.sums.get(place.offset as usize).copied()
-    }
-
-    // Relocation.
-
-    /// Whether relocation is due: `reserve` slots or fewer are free.
-    pub fn is_low(&self, reserve: u32) -> bool {
-        self.free_slots <= reserve.max(SPARE)
-    }
-
-    /// What to copy next to empty a slot; `None` if none is worth it, or there is no room.
-    pub fn relocate_begin(&mut self) -> Option<Move> {
-        let (slot, i) = self.victim()?;
-        let e = *self.extents.get(i as usize)?;
-        let (to, pages) = self.append_whole(e.pages)?;
-        self.slots.get_mut(slot as usize)?.pins += 1;
-        Some(Move {
-            extent: i,
-            stamp: e.stamp,
-            from: e.place(),
-            to,
-            pages,
-        })
-    }
-
-    /// The slot with most to gain that nobody is reading, and its first extent.
-    fn victim(&self) -> Option<(u32, u32)> {
-        for head in self.buckets.iter().take(TOO_FULL) {
-            let mut slot = *head;
-            // Those that are being read are few; look no further than that.
-            for _ in 0..16 {
-                let Some(s) = self.slots.get(slot as usize) else {
-                    break;
-                };
-                if s.pins == 0 && s.extents != NONE {
-                    return Some((slot, s.extents));
-                }
-                slot = s.next;
-            }
-        }
-        None
-    }
-
-    /// Ends a move; `copied` if the bytes are at the new place. What was given back in
-    /// the meantime is given back there. Returns how many pages are at the new place.
-    pub fn relocate_end(&mut self, m: Move, copied: bool) -> u16 {
-        let moved = if copied { self.switch(&m) } else { 0 };
-        self.give_back(m.to.slot, m.pages - moved);
-        self.unpin_slot(m.from.slot);
-        moved
-    }
-
-    /// Has the extent point to the copy, if it is still the one that was copied.
-    fn switch(&mut self, m: &Move) -> u16 {
-        let Some(e) = self.extents.get(m.extent as usize).copied() else {
-            return 0;
-        };
-        // Its ends may have been given back; stamps tell it from a later extent.
-        let skipped = e.stamp.wrapping_sub(m.stamp);
-        if e.pages == 0 || skipped >= u64::from(m.pages) || e.slot != m.from.slot {
-            return 0;
-        }
-        let skipped = skipped as u16;
-        for k in 0..e.pages {
-            let at = |p: Place| Place {
-                slot: p.slot,
-                offset: p.offset + skipped + k,
-            };
-            if let Some(sum) = self.sum(at(m.from)) {
-                self.set_sum(at(m.to), sum);
-            }
-        }
-        self.unlink_from_slot(m.extent);
-        if let Some(x) = self.extents.get_mut(m.extent as usize) {
-            x.slot = m.to.slot;
-            x.offset = m.to.offset + skipped;
-        }
-        self.link_to_slot(m.extent);
-        self.give_back(m.from.slot, e.pages);
-        e.pages
-    }
-
-    // Space in slots.
-
-    /// Appends up to `pages` pages to the open slot, or to a free one of which
-    /// `spare` are left.
-    fn append(&mut self, pages: u16, spare: u32) -> Result<(Place, u16), Error> {
-        if pages < SLOT_PAGES {
-            if let Some(s) = self.slots.get_mut(self.open as usize) {
-                let got = pages.min(SLOT_PAGES - s.used);
-                if got > 0 {
-                    return Ok((self.take_pages(self.open, got), got));
-                }
-            }
-        }
-        if self.free_slots <= spare {
-            return Err(Error::Full);
-        }
-        let slot = self.take_free()?;
-        // A whole slot is closed at once, and the open one stays.
-        if pages < SLOT_PAGES {
-            self.close_open();
-            self.open = slot;
-        }
-        let place = self.take_pages(slot, pages);
-        if pages == SLOT_PAGES {
-            self.close(slot);
-        }
-        Ok((place, pages))
-    }
-
-    /// The same in one piece and with no slot spared.
-    fn append_whole(&mut self, pages: u16) -> Option<(Place, u16)> {
-        let room = |t: &Self| {
-            t.slots
-                .get(t.open as usize)
-                .map_or(0, |s| SLOT_PAGES - s.used)
-        };
-        if room(self) < pages {
-            if self.free_slots == 0 {
-                return None;
-            }
-            self.close_open();
-        }
-        self.append(pages, 0).ok()
-    }
-
-    fn take_pages(&mut self, slot: u32, pages: u16) -> Place {
-        let mut offset = 0;
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            offset = s.used;
-            s.used += pages;
-            s.live += pages;
-        }
-        self.pages += u64::from(pages);
-        Place { slot, offset }
-    }
-
-    fn take_free(&mut self) -> Result<u32, Error> {
-        let slot = self.free;
-        let sums = self.config.checksums;
-        let s = self.slots.get_mut(slot as usize).ok_or(Error::Full)?;
-        if sums {
-            s.sums = TryVec::filled(SLOT_PAGES as usize, 0)?;
-        }
-        self.free = s.next;
-        self.free_slots -= 1;
-        s.next = NONE;
-        s.state = State::Open;
-        Ok(slot)
-    }
-
-    fn close_open(&mut self) {
-        let slot = core::mem::replace(&mut self.open, NONE);
-        self.close(slot);
-    }
-
-    fn close(&mut self, slot: u32) {
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            s.state = State::Closed;
-            self.enter_bucket(slot);
-            self.free_if_empty(slot);
-        }
-    }
-
-    /// Pages of `slot` are no longer in use.
-    fn give_back(&mut self, slot: u32, pages: u16) {
-        let Some(s) = self.slots.get(slot as usize) else {
-            return;
-        };
-        let closed = s.state == State::Closed;
-        if closed {
-            self.leave_bucket(slot);
-        }
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            s.live -= pages;
-        }
-        self.pages -= u64::from(pages);
-        if closed {
-            self.enter_bucket(slot);
-        }
-        self.free_if_empty(slot);
-    }
-
-    fn unpin_slot(&mut self, slot: u32) {
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            s.pins -= 1;
-        }
-        self.free_if_empty(slot);
-    }
-
-    fn free_if_empty(&mut self, slot: u32) {
-        let Some(s) = self.slots.get(slot as usize) else {
-            return;
-        };
-        if s.live > 0 || s.pins > 0 {
-            return;
-        }
-        match s.state {
-            State::Free => {}
-            State::Open => {
-                if let Some(s) = self.slots.get_mut(slot as usize) {
-                    s.used = 0;
-                }
-            }
-            State::Closed => {
-                self.leave_bucket(slot);
-                let next = core::mem::replace(&mut self.free, slot);
-                self.free_slots += 1;
-                if let Some(s) = self.slots.get_mut(slot as usize) {
-                    s.state = State::Free;
-                    s.used = 0;
-                    s.next = next;
-                    s.sums = TryVec::new();
-                }
-            }
-        }
-    }
-
-    fn bucket_of(live: u16) -> usize {
-        (live / (SLOT_PAGES / 8)) as usize
-    }
-
-    fn enter_bucket(&mut self, slot: u32) {
-        let Some(live) = self.slots.get(slot as usize).map(|s| s.live) else {
-            return;
-        };
-        let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) else {
-            return;
-        };
-        let next = core::mem::replace(head, slot);
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            s.prev = NONE;
-            s.next = next;
-        }
-        if let Some(s) = self.slots.get_mut(next as usize) {
-            s.prev = slot;
-        }
-    }
-
-    fn leave_bucket(&mut self, slot: u32) {
-        let Some((prev, next, live)) = self
-            .slots
-            .get(slot as usize)
-            .map(|s| (s.prev, s.next, s.live))
-        else {
-            return;
-        };
-        match self.slots.get_mut(prev as usize) {
-            Some(p) => p.next = next,
-            None => {
-                if let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) {
-                    *head = next;
-                }
-            }
-        }
-        if let Some(n) = self.slots.get_mut(next as usize) {
-            n.prev = prev;
-        }
-    }
-
-    // Extents, one by one.
-
-    /// Puts an extent into the arena and its slot's list.
-    fn insert(&mut self, extent: Extent) -> Result<u32, Error> {
-        if self.extents_in_use >= self.config.slots.saturating_mul(EXTENTS_PER_SLOT) {
-            return Err(Error::Fragmented);
-        }
-        let i = self.unused_extent;
-        let i = match self.extents.get_mut(i as usize) {
-            Some(e) => {
-                self.unused_extent = e.next;
-                *e = extent;
-                i
-            }
-            None => {
-                self.extents.push(extent)?;
-                self.extents.len() as u32 - 1
-            }
-        };
-        self.extents_in_use += 1;
-        self.link_to_slot(i);
-        Ok(i)
-    }
-
-    /// Gives an extent and its pages back. It is in no chain.
-    fn remove(&mut self, i: u32) {
-        let Some(&e) = self.extents.get(i as usize) else {
-            return;
-        };
-        self.unlink_from_slot(i);
-        let next = core::mem::replace(&mut self.unused_extent, i);
-        if let Some(x) = self.extents.get_mut(i as usize) {
-            x.pages = 0;
-            x.next = next;
-        }
-        self.extents_in_use -= 1;
-        self.forget_pages(&e, e.pages);
-    }
-
-    /// Gives back what an extent has outside `region`.
-    fn trim(&mut self, i: u32, region: Region) {
-        if let Some(x) = self.extents.get_mut(i as usize) {
-            let e = *x;
-            *x = e.part(region);
-            self.forget_pages(&e, e.pages - region.pages());
-        }
-    }
-
-    /// Makes a new extent of what `i` has from page `at` on.
-    fn split(&mut self, i: u32, at: u16) -> Result<u32, Error> {
-        let e = *self.extents.get(i as usize).ok_or(Error::Full)?;
-        let upper = self.insert(e.part(Region::new(at, e.first + e.pages)))?;
-        if let Some(x) = self.extents.get_mut(i as usize) {
-            *x = x.part(Region::new(e.first, at));
-        }
-        Ok(upper)
-    }
-
-    fn link(&mut self, chain: &mut Chain, i: u32) {
-        if let Some(e) = self.extents.get_mut(i as usize) {
-            e.next = core::mem::replace(&mut chain.0, i);
-        }
-    }
-
-    fn link_to_slot(&mut self, i: u32) {
-        let Some(slot) = self.extents.get(i as usize).map(|e| e.slot) else {
-            return;
-        };
-        let Some(s) = self.slots.get_mut(slot as usize) else {
-            return;
-        };
-        let next = core::mem::replace(&mut s.extents, i);
-        if let Some(e) = self.extents.get_mut(i as usize) {
-            e.slot_prev = NONE;
-            e.slot_next = next;
-        }
-        if let Some(e) = self.extents.get_mut(next as usize) {
-            e.slot_prev = i;
-        }
-    }
-
-    fn unlink_from_slot(&mut self, i: u32) {
-        let Some(&e) = self.extents.get(i as usize) else {
-            return;
-        };
-        match self.extents.get_mut(e.slot_prev as usize) {
-            Some(p) => p.slot_next = e.slot_next,
-            None => {
-                if let Some(s) = self.slots.get_mut(e.slot as usize) {
-                    s.extents = e.slot_next;
-                }
-            }
-        }
-        if let Some(n) = self.extents.get_mut(e.slot_next as usize) {
-            n.slot_prev = e.slot_prev;
-        }
-    }
-
-    fn forget_pages(&mut self, e: &Extent, pages: u16) {
-        if let Some(h) = self.holders.get_mut(e.tenant as usize) {
-            h.pages -= u64::from(pages);
-        }
-        self.give_back(e.slot, pages);
-    }
-}
-
-impl Extent {
-    fn region(&self) -> Region {
-        Region::new(self.first, self.first + self.pages)
-    }
-
-    fn place(&self) -> Place {
-        Place {
-            slot: self.slot,
-            offset: self.offset,
-        }
-    }
-
-    /// The same with only the pages of `region`, all of which it has.
-    fn part(&self, region: Region) -> Self {
-        let skipped = region.first() - self.first;
-        Self {
-            stamp: self.stamp + u64::from(skipped),
-            offset: self.offset + skipped,
-            first: region.first(),
-            pages: region.pages(),
-            ..*self
-        }
-    }
-}
-
-#[cfg(test)]
-impl Table {
-    /// Checks the invariants of the slots; panics where one does not hold.
-    pub(super) fn check(&self) {
-        let mut live = std::vec![0u16; self.slots.len()];
-        for e in self.extents.iter().filter(|e| e.pages > 0) {
-            live[e.slot as usize] += e.pages;
-            assert!(e.offset + e.pages <= self.slots[e.slot as usize].used);
-        }
-        let mut sum = 0;
-        for (i, s) in self.slots.iter().enumerate() {
-            assert!(live[i] <= s.live && s.live <= s.used && s.used <= SLOT_PAGES);
-            let empty = s.live == 0 && s.pins == 0 && s.state != State::Open;
-            assert_eq!(s.state == State::Free, empty, "slot {i}");
-            assert_eq!(s.state == State::Open, i as u32 == self.open);
-            sum += u64::from(s.live);
-        }
-        assert_eq!(sum, self.pages);
-        let free = self.slots.iter().filter(|s| s.state == State::Free).count();
-        assert_eq!(free, self.free_slots as usize);
-        let in_use = self.extents.iter().filter(|e| e.pages > 0).count();
-        assert_eq!(in_use, self.extents_in_use as usize);
-        for (b, head) in self.buckets.iter().enumerate() {
-            let mut i = *head;
-            while let Some(s) = self.slots.get(i as usize) {
-                assert!(s.state == State::Closed && Self::bucket_of(s.live) == b);
-                i = s.next;
-            }
-        }
     }
 }

@@ -55,15 +55,27 @@ fn plain(path: &std::path::Path, host_blocks: u64) -> Flash<'_> {
 }
 
 /// A device-mapper device over all of the real one.
-struct Dm(PathBuf);
+pub(crate) struct Dm(pub(crate) PathBuf);
 
 impl Dm {
     const NAME: &'static str = "uvm-rust-flash";
 
     fn new() -> Result<Self, Failure> {
+        Self::create(&Self::table("linear", "")?)
+    }
+
+    /// Only the first so many bytes.
+    pub(crate) fn small(bytes: u64) -> Result<Self, Failure> {
+        Self::create(&format!(
+            "0 {} linear {} 0",
+            bytes / 512,
+            device().display()
+        ))
+    }
+
+    fn create(table: &str) -> Result<Self, Failure> {
         let dm = Self(PathBuf::from("/dev/mapper").join(Self::NAME));
-        let table = Self::table("linear", "")?;
-        dmsetup(&["create", Self::NAME, "--noudevsync", "--table", &table])?;
+        dmsetup(&["create", Self::NAME, "--noudevsync", "--table", table])?;
         Ok(dm)
     }
 
@@ -105,7 +117,7 @@ fn dmsetup(args: &[&str]) -> Done {
     Ok(())
 }
 
-fn has_dmsetup() -> bool {
+pub(crate) fn has_dmsetup() -> bool {
     Command::new("dmsetup")
         .arg("version")
         .output()
@@ -157,9 +169,9 @@ fn writes_fail() -> Outcome {
         skip!("dmsetup is not installed");
     }
     let dm = Dm::new()?;
-    let rig = Rig::with(plain(&dm.0, 8))?;
+    let rig = Rig::with(plain(&dm.0, 4))?;
     dm.become_("flakey", "0 1 1 error_writes")?;
-    let buffer = rig.buffer(32)?;
+    let buffer = rig.buffer(10)?;
     write(&buffer, 53);
     let stats = rig.stats()?;
     ensure!(stats.write_errors > 0 && stats.spilled == 0, "{stats:?}");

@@ -5,6 +5,7 @@
 //! Needs nvidia-uvm.ko with `uvm_rust_flash=1` and `uvm_enable_builtin_tests=1`,
 //! vgpu.ko, and a block device of at least 256 MiB that is OVERWRITTEN.
 
+mod broken;
 mod demo;
 mod failures;
 mod interface;
@@ -18,8 +19,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use uvm_suite::{Allowed, Pass, Suite};
 
-const HELP: &str = "usage: flash [--device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
+const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN (/dev/nvme0n1)
+  --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
   --only TEXT    only tests whose name holds TEXT
   --demo FILE    run the programs of `make ssd-demo` instead, and write FILE
   --ops N        length of the random program (2000)
@@ -51,12 +53,14 @@ fn options() -> Result<Options, lexopt::Error> {
     while let Some(argument) = parser.next()? {
         match argument {
             Long("device") => rig::set_device(parser.value()?.into()),
+            Long("bad-device") => broken::set_bad_device(parser.value()?.into()),
             Long("only") => options.only = Some(parser.value()?.string()?),
             Long("demo") => options.demo = Some(parser.value()?.into()),
             Long("ops") => options.ops = parser.value()?.parse()?,
             Long("seed") => options.seed = parser.value()?.parse()?,
             Long("child-reads") => options.child = Some("reads"),
             Long("child-works") => options.child = Some("works"),
+            Long("child-sweeps") => options.child = Some("sweeps"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
     match options.child {
         Some("reads") => return failures::child_reads(),
         Some("works") => return failures::child_works(options.seed),
+        Some("sweeps") => return broken::child_sweeps(),
         Some(_) => return failures::child_attaches(),
         None => {}
     }
@@ -95,6 +100,7 @@ fn main() -> ExitCode {
     interface::run(&mut suite);
     paths::run(&mut suite);
     failures::run(&mut suite);
+    broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {
         let rig = rig::Rig::new(24)?;

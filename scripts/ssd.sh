@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Run a command in the VM with two emulated NVMe: /dev/nvme0n1 for the SSD tier, and
+# /dev/nvme1n1 of 64 MiB, of which some sectors are bad, for tests.
+#
+#   ssd.sh COMMAND
+#
+# Environment: SSD_MB (128), and what vm.sh knows.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+cd "$TOP"
+
+images=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-ssd.XXXXXX")
+trap 'rm -rf "$images"' EXIT
+truncate -s "${SSD_MB:-128}M" "$images/ssd"
+truncate -s 64M "$images/bad"
+
+# sector SLOT PAGE: of the device; the first slot begins at 2 MiB.
+sector() { echo $((($1 + 1) * 4096 + $2 * 8)); }
+# bad NUMBER read|write SECTOR: fails whatever touches it, always.
+bad() {
+	printf ',inject-error.%d.event=none,inject-error.%d.iotype=%s' "$1" "$1" "$2"
+	printf ',inject-error.%d.sector=%d,inject-error.%d.errno=5,inject-error.%d.once=off' "$1" "$3" "$1" "$1"
+}
+# tests/suite/src/bin/flash/broken.rs relies on these.
+errors=$(bad 0 write "$(sector 5 9)")$(bad 1 read "$(sector 10 100)")
+
+# shellcheck disable=SC2054
+devices=(
+	-drive "file=$images/ssd,if=none,id=ssd,format=raw,cache=unsafe" -device nvme,serial=ssd,drive=ssd
+	-blockdev "driver=file,filename=$images/bad,node-name=file"
+	-blockdev "driver=blkdebug,node-name=bad,image=file$errors" -device nvme,serial=bad,drive=bad
+)
+DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]}" \
+	"$TOP/scripts/vm.sh" "$@"

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The SSD tier's calls: attaching and detaching a device, moving a range, statistics.
+ */
+#include <linux/capability.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+
+#include "uvm_api.h"
+#include "uvm_common.h"
+#include "uvm_va_block.h"
+#include "uvm_va_range.h"
+#include "uvm_va_space.h"
+#include "uvm_va_space_mm.h"
+
+#include "uvm_rust_flash.h"
+
+static bool uvm_rust_flash;
+module_param(uvm_rust_flash, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_flash, "Offer an SSD tier behind host memory; a device is attached by ioctl (default 0)");
+
+/* Written to by attaching and detaching; outside all other locks. */
+static DECLARE_RWSEM(attach_lock);
+/* A device that was not let go, as something is still on it; under attach_lock. */
+static struct uvm_rust_flash_dev *leaving_dev;
+
+/* --- attaching ----------------------------------------------------------------------------------- */
+
+static int attach_locked(const struct uvm_rust_flash_attach *attach, const char *path)
+{
+	struct uvm_rust_flash_dev *dev;
+	int ret;
+
+	if (uvm_rust_tier.dev || leaving_dev)
+		return -EEXIST;
+	dev = uvm_rust_flash_open(path, attach->flags & UVM_RUST_FLASH_FORCE,
+				  !(attach->flags & UVM_RUST_FLASH_NO_CHECKSUMS), attach->quota_bytes);
+	if (IS_ERR(dev))
+		return PTR_ERR(dev);
+	dev->host_limit = max_t(u64, attach->host_bytes / PAGE_SIZE, 1);
+	dev->host_low = dev->host_limit - dev->host_limit / 8;
+	ret = uvm_rust_flash_start_workers(dev);
+	if (ret) {
+		uvm_rust_flash_put(dev);
+		return ret;
+	}
+	atomic64_set(&uvm_rust_tier.host_peak, atomic64_read(&uvm_rust_tier.host_pages));
+	spin_lock(&uvm_rust_tier.lock);
+	uvm_rust_tier.dev = dev;
+	spin_unlock(&uvm_rust_tier.lock);
+	uvm_rust_flash_kick();
+	pr_info("nvidia-uvm: flash: attached %s\n", path);
+	return 0;
+}
+
+int uvm_seam_flash_attach(const struct uvm_rust_flash_attach *attach)
+{
+	char *path;
+	int ret;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	path = strndup_user((const char __user *)(uintptr_t)attach->path, PATH_MAX);
+	if (IS_ERR(path))
+		return PTR_ERR(path);
+	down_write(&attach_lock);
+	ret = attach_locked(attach, path);
+	up_write(&attach_lock);
+	kfree(path);
+	return ret;
+}
+
+/* --- detaching ----------------------------------------------------------------------------------- */
+
+/* A block that this detaching has not seen yet, with a reference. */
+static uvm_va_block_t *next_unseen(u32 detaching)
+{
+	struct uvm_rust_flash_block *f;
+	uvm_va_block_t *block = NULL;
+
+	spin_lock(&uvm_rust_tier.lock);
+	/* Those that were seen are at the end. */
+	while (!block) {
+		f = list_first_entry_or_null(&uvm_rust_tier.all, struct uvm_rust_flash_block, all);
+		if (!f || f->seen == detaching)
+			break;
+		f->seen = detaching;
+		list_move_tail(&f->all, &uvm_rust_tier.all);
+		if (atomic_inc_not_zero(&f->block->kref.refcount))
+			block = f->block;
+	}
+	spin_unlock(&uvm_rust_tier.lock);
+	return block;
+}
+
+/* Caller holds the block's lock. */
+static void bring_back(uvm_va_block_t *block)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
+	uvm_page_mask_t pages;
+	NV_STATUS status;
+
+	if (!context)
+		return;
+	uvm_rust_on_any_node(context);
+	do {
+		uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages);
+		status = uvm_rust_flash_fetch(block, context, &pages);
+	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
+	uvm_va_block_context_free(context);
+	if (status == NV_OK && uvm_rust_flash_idle(f->state))
+		uvm_rust_flash_drop_state(f);
+}
+
+/* Brings what the block has on @dev to host memory. Caller has a reference on it. */
+static void drain_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block)
+{
+	u32 tries;
+
+	for (tries = 0; tries < 1000; tries++) {
+		struct uvm_rust_flash_block *f;
+		uvm_va_space_t *va_space = NULL;
+		bool done = false;
+
+		uvm_mutex_lock(&block->lock);
+		f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
+		if (!f || f->dev != dev) {
+			done = true;
+		}
+		else {
+			va_space = uvm_va_block_get_va_space(block);
+			if (!uvm_down_read_trylock(&va_space->lock))
+				va_space = NULL;
+		}
+		if (va_space) {
+			bring_back(block);
+			done = true;
+		}
+		uvm_mutex_unlock(&block->lock);
+		if (va_space)
+			uvm_up_read(&va_space->lock);
+		if (done || fatal_signal_pending(current))
+			return;
+		/* Somebody writes to the VA space. */
+		usleep_range(100, 1000);
+	}
+}
+
+static int detach_locked(void)
+{
+	static u32 detaching;
+	struct uvm_rust_flash_usage usage;
+	struct uvm_rust_flash_dev *dev;
+	uvm_va_block_t *block;
+
+	if (uvm_rust_tier.dev) {
+		spin_lock(&uvm_rust_tier.lock);
+		leaving_dev = uvm_rust_tier.dev;
+		WRITE_ONCE(uvm_rust_tier.dev, NULL);
+		spin_unlock(&uvm_rust_tier.lock);
+		uvm_rust_flash_stop_workers();
+	}
+	dev = leaving_dev;
+	if (!dev)
+		return -ENODEV;
+	WRITE_ONCE(dev->stalled, true);
+	wake_up_all(&dev->wait);
+
+	detaching++;
+	while ((block = next_unseen(detaching))) {
+		drain_block(dev, block);
+		uvm_va_block_release(block);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	uvm_rust_flash_usage(dev->table, &usage);
+	if (usage.pages)
+		return -EBUSY;
+	uvm_rust_flash_close(dev);
+	leaving_dev = NULL;
+	uvm_rust_flash_put(dev);
+	pr_info("nvidia-uvm: flash: detached\n");
+	return 0;
+}
+
+int uvm_seam_flash_detach(void)
+{
+	int ret;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	down_write(&attach_lock);
+	ret = detach_locked();
+	up_write(&attach_lock);
+	return ret;
+}
+
+/* --- moving a range --------------------------------------------------------------------------------- */
+
+struct move_request {
+	struct uvm_rust_flash_dev *dev;
+	struct uvm_rust_flash_io *io;
+	uvm_va_block_context_t *context;
+	bool to_host;
+};
+
+static NV_STATUS move_block(struct move_request *request, uvm_va_block_t *block, NvU64 from, NvU64 to)
+{
+	uvm_page_mask_t pages;
+
+	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_start_end(block, from, to), NULL);
+	if (request->to_host)
+		return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, uvm_rust_flash_fetch(block, request->context, &pages));
+	if (uvm_rust_flash_spill(request->dev, block, &pages, request->io, true) == FLASH_NO_ROOM)
+		uvm_rust_flash_relocate(request->dev, request->io);
+	return NV_OK;
+}
+
+static NV_STATUS move_range(struct move_request *request, uvm_va_range_t *range, NvU64 start, NvU64 end)
+{
+	size_t last = uvm_va_range_block_index(range, end);
+	NV_STATUS status = NV_OK;
+	size_t i;
+
+	for (i = uvm_va_range_block_index(range, start); i <= last && status == NV_OK; i++) {
+		uvm_va_block_t *block = uvm_va_range_block(range, i);
+
+		if (fatal_signal_pending(current))
+			return NV_ERR_SIGNAL_PENDING;
+		if (block)
+			status = move_block(request, block, max(start, block->start), min(end, block->end));
+		cond_resched();
+	}
+	return status;
+}
+
+static NV_STATUS move_locked(struct move_request *request, uvm_va_space_t *va_space, struct mm_struct *mm,
+			     NvU64 base, NvU64 length)
+{
+	NvU64 end = base + length - 1;
+	uvm_va_range_t *range;
+	NV_STATUS status = NV_OK;
+
+	if (uvm_api_range_type_check(va_space, mm, base, length) != UVM_API_RANGE_TYPE_MANAGED)
+		return NV_ERR_INVALID_ADDRESS;
+	request->context = uvm_va_block_context_alloc(mm);
+	if (!request->context)
+		return NV_ERR_NO_MEMORY;
+	uvm_rust_on_any_node(request->context);
+	uvm_for_each_va_range_in_contig(range, va_space, base, end) {
+		status = move_range(request, range, max(base, range->node.start), min(end, range->node.end));
+		if (status != NV_OK)
+			break;
+	}
+	uvm_va_block_context_free(request->context);
+	return status;
+}
+
+static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_space, NvU64 base, NvU64 length,
+			 bool to_host)
+{
+	struct move_request request = { .dev = dev, .to_host = to_host };
+	struct mm_struct *mm;
+	NV_STATUS status;
+
+	request.io = uvm_rust_flash_io_alloc(true);
+	if (!request.io)
+		return -ENOMEM;
+	mm = uvm_va_space_mm_or_current_retain_lock(va_space);
+	uvm_va_space_down_read(va_space);
+	status = move_locked(&request, va_space, mm, base, length);
+	uvm_va_space_up_read(va_space);
+	uvm_va_space_mm_or_current_release_unlock(va_space, mm);
+	uvm_rust_flash_io_free(request.io);
+
+	switch (status) {
+	case NV_OK:
+		return 0;
+	case NV_ERR_INVALID_ADDRESS:
+		return -ENXIO;
+	case NV_ERR_NO_MEMORY:
+		return -ENOMEM;
+	case NV_ERR_SIGNAL_PENDING:
+		return -EINTR;
+	default:
+		return -EIO;
+	}
+}
+
+int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, bool to_host)
+{
+	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
+	int ret = -ENODEV;
+
+	if (uvm_api_range_invalid(base, length))
+		return -ENXIO;
+	down_read(&attach_lock);
+	if (uvm_rust_tier.dev)
+		ret = move_attached(uvm_rust_tier.dev, va_space, base, length, to_host);
+	up_read(&attach_lock);
+	return ret;
+}
+
+/* --- statistics, and the module's life ----------------------------------------------------------------- */
+
+void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_stats *stats)
+{
+	struct uvm_rust_flash_usage usage;
+	struct uvm_rust_flash_dev *dev;
+
+	down_read(&attach_lock);
+	dev = uvm_rust_tier.dev ? uvm_rust_tier.dev : leaving_dev;
+	if (dev) {
+		uvm_rust_flash_usage(dev->table, &usage);
+		stats->attached = uvm_rust_tier.dev != NULL;
+		stats->slots = usage.slots;
+		stats->free_slots = usage.free_slots;
+		stats->extents = usage.extents;
+		stats->pages = usage.pages;
+		stats->pages_mine = space ? uvm_rust_flash_held(dev->table, (u64)(uintptr_t)space) : 0;
+		stats->host_pages = atomic64_read(&uvm_rust_tier.host_pages);
+		stats->host_peak = atomic64_read(&uvm_rust_tier.host_peak);
+		stats->written = atomic64_read(&dev->written);
+		stats->spilled = atomic64_read(&dev->spilled);
+		stats->fetched = atomic64_read(&dev->fetched);
+		stats->relocated = atomic64_read(&dev->relocated);
+		stats->dropped = atomic64_read(&dev->dropped);
+		stats->write_errors = atomic64_read(&dev->write_errors);
+		stats->read_errors = atomic64_read(&dev->read_errors);
+		stats->lost_pages = atomic64_read(&dev->lost_pages);
+		stats->refused = atomic64_read(&dev->refused);
+	}
+	up_read(&attach_lock);
+}
+
+bool uvm_seam_flash_enabled(void)
+{
+	return uvm_rust_flash;
+}
+
+void uvm_rust_flash_init(void)
+{
+	if (uvm_rust_flash)
+		static_branch_enable(&uvm_rust_flash_key);
+}
+
+void uvm_rust_flash_exit(void)
+{
+	struct uvm_rust_flash_dev *dev = uvm_rust_tier.dev ? uvm_rust_tier.dev : leaving_dev;
+
+	spin_lock(&uvm_rust_tier.lock);
+	WRITE_ONCE(uvm_rust_tier.dev, NULL);
+	spin_unlock(&uvm_rust_tier.lock);
+	leaving_dev = NULL;
+	uvm_rust_flash_stop_workers();
+	if (dev)
+		uvm_rust_flash_put(dev);
+}

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The SSD tier's workers, which write those pages to the device that have been longest in
+ * host memory, when there are too many.
+ *
+ * A spill takes no lock for longer than it needs to look: it unmaps the pages, writes a
+ * copy that is encrypted, and comes back to see whether the pages are as it left them.
+ * Whoever uses one of them in the meantime says so (the hook in block_populate_pages()),
+ * or maps it (maybe_mapped_pages), and keeps it. What neither sees is a mapping that came
+ * and went without a migration: those who make or end such cancel the block's spill
+ * (cancel_range()).
+ */
+#include <linux/workqueue.h>
+
+#include "uvm_api.h"
+#include "uvm_common.h"
+#include "uvm_global.h"
+#include "uvm_range_group.h"
+#include "uvm_va_block.h"
+#include "uvm_va_space.h"
+
+#include "uvm_rust_flash.h"
+
+static uint uvm_rust_flash_depth = 4;
+module_param(uvm_rust_flash_depth, uint, 0444);
+MODULE_PARM_DESC(uvm_rust_flash_depth, "How many va_blocks are written at the same time, 1 to 64 (default 4)");
+
+/* While a device is attached. */
+static struct workqueue_struct *workers;
+struct worker {
+	struct work_struct work;
+	struct uvm_rust_flash_dev *dev;
+	struct uvm_rust_flash_io *io;
+};
+static struct worker *worker_array;
+static u32 worker_count;
+
+/* --- waking, and waiting for, the workers -------------------------------------------- */
+
+static struct uvm_rust_flash_dev *get_dev(void)
+{
+	struct uvm_rust_flash_dev *dev;
+
+	spin_lock(&uvm_rust_tier.lock);
+	dev = uvm_rust_tier.dev;
+	if (dev)
+		kref_get(&dev->ref);
+	spin_unlock(&uvm_rust_tier.lock);
+	return dev;
+}
+
+/* Where there was nothing to do, there will be nothing for a while. */
+static bool is_resting(struct uvm_rust_flash_dev *dev)
+{
+	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + READ_ONCE(dev->rest));
+}
+
+/* Wakes the workers if there is something for them. */
+void uvm_rust_flash_kick(void)
+{
+	struct uvm_rust_flash_dev *dev;
+	u32 i;
+
+	spin_lock(&uvm_rust_tier.lock);
+	dev = uvm_rust_tier.dev;
+	if (dev && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && !is_resting(dev)) {
+		for (i = 0; i < worker_count; i++)
+			queue_work(workers, &worker_array[i].work);
+	}
+	spin_unlock(&uvm_rust_tier.lock);
+}
+
+bool uvm_rust_flash_must_wait(void)
+{
+	struct uvm_rust_flash_dev *dev = READ_ONCE(uvm_rust_tier.dev);
+	bool wait;
+
+	if (likely(!dev))
+		return false;
+	spin_lock(&uvm_rust_tier.lock);
+	dev = uvm_rust_tier.dev;
+	wait = dev && !READ_ONCE(dev->stalled) && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_limit;
+	spin_unlock(&uvm_rust_tier.lock);
+	return wait;
+}
+
+void uvm_rust_flash_wait_room(void)
+{
+	struct uvm_rust_flash_dev *dev = get_dev();
+
+	if (!dev)
+		return;
+	uvm_rust_flash_kick();
+	wait_event_timeout(dev->wait,
+			   READ_ONCE(dev->stalled) ||
+			   atomic64_read(&uvm_rust_tier.host_pages) <= dev->host_limit, HZ / 10);
+	uvm_rust_flash_put(dev);
+}
+
+/* --- spilling --------------------------------------------------------------------------------- */
+
+/* The block's state for this device, made if need be. Caller holds the block's lock. */
+static bool have_state(struct uvm_rust_flash_block *f, struct uvm_rust_flash_dev *dev)
+{
+	/* Of a device that is gone, for which it holds nothing. */
+	if (f->state && f->dev != dev && uvm_rust_flash_idle(f->state))
+		uvm_rust_flash_drop_state(f);
+	if (!f->state) {
+		f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block));
+		if (!f->state)
+			return false;
+		kref_get(&dev->ref);
+		f->dev = dev;
+	}
+	return f->dev == dev;
+}
+
+/* Drops what was discarded and is still there. Changes @pages to what is worth a write. */
+static NV_STATUS drop_discarded(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+				uvm_va_block_context_t *context, uvm_page_mask_t *pages)
+{
+	uvm_page_mask_t none, stale;
+	NV_STATUS status;
+
+	uvm_page_mask_zero(&none);
+	if (!block->uvm_rust ||
+	    !uvm_rust_block_stale(block->uvm_rust, uvm_rust_mask(pages), uvm_rust_mask(&none),
+				  uvm_rust_mask_out(&stale)))
+		return NV_OK;
+	status = uvm_rust_block_unmap_pages(block, context, &stale);
+	if (status == NV_OK)
+		status = uvm_tracker_wait(&block->tracker);
+	if (status != NV_OK)
+		return status;
+	uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
+	uvm_rust_flash_left_host(block, &stale);
+	uvm_page_mask_andnot(pages, pages, &stale);
+	atomic64_add((u64)uvm_page_mask_weight(&stale) * PAGE_SIZE, &dev->dropped);
+	return NV_OK;
+}
+
+/* Pages that only the host has. */
+static void spillable(uvm_va_block_t *block, const uvm_page_mask_t *wanted, uvm_page_mask_t *pages)
+{
+	uvm_gpu_id_t id;
+
+	uvm_page_mask_andnot(pages, &block->cpu.resident, &block->read_duplicated_pages);
+	for_each_gpu_id_in_mask(id, &block->resident)
+		uvm_page_mask_andnot(pages, pages, uvm_rust_resident_mask(block, id));
+	if (wanted)
+		uvm_page_mask_and(pages, pages, wanted);
+}
+
+/* With the block's and the VA space's lock held: has io->op begun if FLASH_MOVED is returned. */
+static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+				uvm_va_block_context_t *context, const uvm_page_mask_t *wanted,
+				struct uvm_rust_flash_io *io)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+	const uvm_page_mask_t *begun = (const uvm_page_mask_t *)&io->mask;
+	uvm_page_mask_t pages, none;
+	NV_STATUS status;
+
+	/* Where a fault is fatal, mappings must stay. */
+	if (uvm_rust_has_non_faultable(va_space) ||
+	    !uvm_range_group_all_migratable(va_space, block->start, block->end))
+		return FLASH_NOTHING;
+	spillable(block, wanted, &pages);
+	if (uvm_page_mask_empty(&pages))
+		return FLASH_NOTHING;
+	if (!have_state(f, dev))
+		return FLASH_LATER;
+	do {
+		status = drop_discarded(dev, block, context, &pages);
+	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
+	if (status != NV_OK)
+		return FLASH_LATER;
+	/* Unmapping may have dropped the lock. */
+	spillable(block, wanted, &none);
+	uvm_page_mask_and(&pages, &pages, &none);
+	if (uvm_page_mask_empty(&pages))
+		return FLASH_MOVED;
+
+	switch (uvm_rust_flash_begin_spill(dev->table, f->state, (u64)(uintptr_t)va_space, uvm_rust_mask(&pages),
+					   &io->op, &io->mask, &io->pieces)) {
+	case UVM_RUST_FLASH_BEGUN:
+		break;
+	case UVM_RUST_FLASH_NOTHING:
+		return FLASH_NOTHING;
+	case UVM_RUST_FLASH_FULL:
+	case UVM_RUST_FLASH_QUOTA:
+		atomic64_inc(&dev->refused);
+		return FLASH_NO_ROOM;
+	default:
+		return FLASH_LATER;
+	}
+	do {
+		status = uvm_rust_block_unmap_pages(block, context, begun);
+	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
+	/* A GPU may have been writing until now. */
+	if (status == NV_OK)
+		status = uvm_tracker_wait(&block->tracker);
+	if (status == NV_OK && uvm_rust_flash_hold_pages(block, begun, io))
+		return FLASH_MOVED;
+	uvm_page_mask_zero(&none);
+	uvm_rust_flash_end_spill(dev->table, f->state, io->op, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
+	return FLASH_LATER;
+}
+
+/* With the block's lock held: @written is on the device. */
+static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+			      struct uvm_rust_flash_io *io, uvm_page_mask_t *written)
+{
+	struct uvm_rust_flash_block *f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
+	uvm_page_mask_t still, moved;
+
+	if (!f || f->dev != dev) {
+		uvm_rust_flash_end_spill(dev->table, NULL, io->op, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
+		return FLASH_NOTHING;
+	}
+	/* A copy out of the host's memory may be under way, and frees nothing before it has ended. */
+	spillable(block, NULL, &still);
+	if (uvm_tracker_wait(&block->tracker) != NV_OK)
+		uvm_page_mask_zero(&still);
+	uvm_page_mask_and(written, written, &still);
+	uvm_page_mask_andnot(written, written, &block->maybe_mapped_pages);
+	uvm_rust_flash_end_spill(dev->table, f->state, io->op, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
+	if (uvm_page_mask_empty(&moved))
+		return FLASH_LATER;
+	uvm_rust_flash_left_host(block, &moved);
+	uvm_rust_flash_note(block, false);
+	atomic64_add((u64)uvm_page_mask_weight(&moved) * PAGE_SIZE, &dev->spilled);
+	return FLASH_MOVED;
+}
+
+/*
+ * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
+ * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
+ */
+enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+				const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io, bool locked)
+{
+	uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
+	uvm_va_space_t *va_space = NULL;
+	enum uvm_rust_flash_outcome outcome = FLASH_LATER;
+	uvm_page_mask_t written;
+
+	if (!context)
+		return FLASH_LATER;
+	io->op = NULL;
+	uvm_mutex_lock(&block->lock);
+	if (uvm_va_block_is_dead(block) || !uvm_rust_flash_of(block)) {
+		outcome = FLASH_NOTHING;
+	}
+	else {
+		va_space = uvm_va_block_get_va_space(block);
+		/*
+		 * Out of order, so only tried: whoever waits to write comes first, and a thread
+		 * that waits for us holds it in read mode.
+		 */
+		if (!locked && !uvm_down_read_trylock(&va_space->lock))
+			va_space = NULL;
+		if (va_space)
+			outcome = spill_begin(dev, block, context, wanted, io);
+	}
+	uvm_mutex_unlock(&block->lock);
+	if (va_space && !locked)
+		uvm_up_read(&va_space->lock);
+	uvm_va_block_context_free(context);
+	if (outcome != FLASH_MOVED || !io->op)
+		return outcome;
+
+	uvm_rust_flash_write(dev, io, &written);
+	uvm_rust_flash_release_pages(io);
+
+	uvm_mutex_lock(&block->lock);
+	outcome = spill_end(dev, block, io, &written);
+	uvm_mutex_unlock(&block->lock);
+	if (uvm_page_mask_empty(&written))
+		outcome = FLASH_FAILED;
+	atomic_inc(&dev->progress);
+	wake_up_all(&dev->wait);
+	return outcome;
+}
+
+/* The block that is next, with a reference; moved to the end of the queue. */
+static uvm_va_block_t *next_block(void)
+{
+	struct uvm_rust_flash_block *f;
+	uvm_va_block_t *block = NULL;
+
+	spin_lock(&uvm_rust_tier.lock);
+	f = list_first_entry_or_null(&uvm_rust_tier.queue, struct uvm_rust_flash_block, node);
+	if (f) {
+		list_move_tail(&f->node, &uvm_rust_tier.queue);
+		/* It leaves the queue before it dies, but its last reference may be going now. */
+		if (atomic_inc_not_zero(&f->block->kref.refcount))
+			block = f->block;
+	}
+	spin_unlock(&uvm_rust_tier.lock);
+	return block;
+}
+
+static void set_aside(uvm_va_block_t *block)
+{
+	uvm_mutex_lock(&block->lock);
+	if (!uvm_va_block_is_dead(block) && uvm_rust_flash_of(block)) {
+		uvm_page_mask_t pages;
+
+		/* It may have got some in the meantime. */
+		spillable(block, NULL, &pages);
+		if (uvm_page_mask_empty(&pages))
+			uvm_rust_flash_dequeue(uvm_rust_flash_of(block));
+	}
+	uvm_mutex_unlock(&block->lock);
+}
+
+/* Gathers free space, some at a time. */
+void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io)
+{
+	struct uvm_rust_flash_move move;
+	u32 i;
+
+	for (i = 0; i < 16; i++) {
+		void *op = uvm_rust_flash_begin_move(dev->table, worker_count + 1, &move);
+		bool copied;
+		u32 pages;
+
+		if (!op)
+			return;
+		copied = uvm_rust_flash_copy(dev, io, &move);
+		pages = uvm_rust_flash_end_move(dev->table, op, copied);
+		atomic64_add((u64)pages * PAGE_SIZE, &dev->relocated);
+		if (!copied)
+			return;
+	}
+}
+
+/* Nothing is to be had now: nobody is to wait for it. */
+static void stall(struct uvm_rust_flash_dev *dev, bool failing)
+{
+	unsigned long rest = failing ? 2 * READ_ONCE(dev->rest) : 0;
+
+	WRITE_ONCE(dev->rest, clamp_t(unsigned long, rest, HZ / 10, 10 * HZ));
+	WRITE_ONCE(dev->stalled_at, jiffies);
+	WRITE_ONCE(dev->stalled, true);
+	wake_up_all(&dev->wait);
+}
+
+static void spill_work(struct worker *w)
+{
+	struct uvm_rust_flash_dev *dev = w->dev;
+	u32 fruitless = 0, failed = 0;
+
+	while (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && READ_ONCE(uvm_rust_tier.dev) == dev) {
+		uvm_va_block_t *block;
+		enum uvm_rust_flash_outcome outcome;
+
+		/* All were looked at in vain, or the device is at fault. */
+		if (fruitless > READ_ONCE(uvm_rust_tier.queue_length) || failed > 2 || uvm_global_get_status() != NV_OK)
+			break;
+		block = next_block();
+		if (!block) {
+			fruitless++;
+			continue;
+		}
+		/* Suspend comes first; it may be waiting for one who waits for us. */
+		if (!uvm_down_read_trylock(&g_uvm_global.pm.lock)) {
+			uvm_va_block_release(block);
+			break;
+		}
+		atomic_inc(&dev->active);
+		outcome = uvm_rust_flash_spill(dev, block, NULL, w->io, false);
+		atomic_dec(&dev->active);
+		if (outcome == FLASH_NOTHING)
+			set_aside(block);
+		uvm_up_read(&g_uvm_global.pm.lock);
+		uvm_va_block_release(block);
+		if (outcome == FLASH_NO_ROOM)
+			uvm_rust_flash_relocate(dev, w->io);
+		if (outcome == FLASH_FAILED)
+			failed++;
+		if (outcome == FLASH_MOVED) {
+			fruitless = 0;
+			failed = 0;
+			WRITE_ONCE(dev->stalled, false);
+		}
+		else {
+			fruitless++;
+		}
+		uvm_rust_flash_relocate(dev, w->io);
+		cond_resched();
+	}
+	/* If others are still at it, they will find out. */
+	if (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && fruitless && !atomic_read(&dev->active))
+		stall(dev, failed > 0);
+}
+
+static void spill_work_entry(struct work_struct *work)
+{
+	struct worker *w = container_of(work, struct worker, work);
+
+	UVM_ENTRY_VOID(spill_work(w));
+}
+
+void uvm_rust_flash_stop_workers(void)
+{
+	u32 i, count;
+
+	spin_lock(&uvm_rust_tier.lock);
+	count = worker_count;
+	worker_count = 0;
+	spin_unlock(&uvm_rust_tier.lock);
+	if (workers)
+		destroy_workqueue(workers);
+	workers = NULL;
+	for (i = 0; i < count; i++)
+		uvm_rust_flash_io_free(worker_array[i].io);
+	kfree(worker_array);
+	worker_array = NULL;
+}
+
+int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
+{
+	u32 count = clamp(uvm_rust_flash_depth, 1U, 64U);
+	u32 i;
+
+	workers = alloc_workqueue("uvm-rust-flash", WQ_UNBOUND | WQ_FREEZABLE, count);
+	worker_array = kcalloc(count, sizeof(*worker_array), GFP_KERNEL);
+	if (!workers || !worker_array) {
+		uvm_rust_flash_stop_workers();
+		return -ENOMEM;
+	}
+	for (i = 0; i < count; i++) {
+		struct worker *w = &worker_array[i];
+
+		INIT_WORK(&w->work, spill_work_entry);
+		w->dev = dev;
+		w->io = uvm_rust_flash_io_alloc(true);
+		worker_count = i + 1;
+		if (!w->io) {
+			uvm_rust_flash_stop_workers();
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}

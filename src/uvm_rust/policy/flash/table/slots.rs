@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Slots, and space in them.
+
+use super::{Error, Place, State, Table, NONE, SLOT_PAGES};
+use crate::mem::TryVec;
+
+impl Table {
+    /// Appends up to `pages` pages to the open slot, or to a free one of which
+    /// `spare` are left.
+    pub(super) fn append(&mut self, pages: u16, spare: u32) -> Result<(Place, u16), Error> {
+        if pages < SLOT_PAGES {
+            if let Some(s) = self.slots.get_mut(self.open as usize) {
+                let got = pages.min(SLOT_PAGES - s.used);
+                if got > 0 {
+                    return Ok((self.take_pages(self.open, got), got));
+                }
+            }
+        }
+        if self.free_slots <= spare {
+            return Err(Error::Full);
+        }
+        let slot = self.take_free()?;
+        // A whole slot is closed at once, and the open one stays.
+        if pages < SLOT_PAGES {
+            self.close_open();
+            self.open = slot;
+        }
+        let place = self.take_pages(slot, pages);
+        if pages == SLOT_PAGES {
+            self.close(slot);
+        }
+        Ok((place, pages))
+    }
+
+    /// The same in one piece and with no slot spared.
+    pub(super) fn append_whole(&mut self, pages: u16) -> Option<(Place, u16)> {
+        let room = |t: &Self| {
+            t.slots
+                .get(t.open as usize)
+                .map_or(0, |s| SLOT_PAGES - s.used)
+        };
+        if room(self) < pages {
+            if self.free_slots == 0 {
+                return None;
+            }
+            self.close_open();
+        }
+        self.append(pages, 0).ok()
+    }
+
+    fn take_pages(&mut self, slot: u32, pages: u16) -> Place {
+        let mut offset = 0;
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            offset = s.used;
+            s.used += pages;
+            s.live += pages;
+        }
+        self.pages += u64::from(pages);
+        Place { slot, offset }
+    }
+
+    fn take_free(&mut self) -> Result<u32, Error> {
+        let slot = self.free;
+        let sums = self.config.checksums;
+        let s = self.slots.get_mut(slot as usize).ok_or(Error::Full)?;
+        if sums {
+            s.sums = TryVec::filled(SLOT_PAGES as usize, 0)?;
+        }
+        self.free = s.next;
+        self.free_slots -= 1;
+        s.next = NONE;
+        s.state = State::Open;
+        if self.free == NONE {
+            self.last_free = NONE;
+        }
+        Ok(slot)
+    }
+
+    fn close_open(&mut self) {
+        let slot = core::mem::replace(&mut self.open, NONE);
+        self.close(slot);
+    }
+
+    fn close(&mut self, slot: u32) {
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.state = State::Closed;
+            self.enter_bucket(slot);
+            self.free_if_empty(slot);
+        }
+    }
+
+    /// Pages of `slot` are no longer in use.
+    pub(super) fn give_back(&mut self, slot: u32, pages: u16) {
+        let Some(s) = self.slots.get(slot as usize) else {
+            return;
+        };
+        let closed = s.state == State::Closed;
+        if closed {
+            self.leave_bucket(slot);
+        }
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.live -= pages;
+        }
+        self.pages -= u64::from(pages);
+        if closed {
+            self.enter_bucket(slot);
+        }
+        self.free_if_empty(slot);
+    }
+
+    pub(super) fn unpin_slot(&mut self, slot: u32) {
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.pins -= 1;
+        }
+        self.free_if_empty(slot);
+    }
+
+    fn free_if_empty(&mut self, slot: u32) {
+        let Some(s) = self.slots.get(slot as usize) else {
+            return;
+        };
+        if s.live > 0 || s.pins > 0 {
+            return;
+        }
+        match s.state {
+            State::Free => {}
+            State::Open => {
+                if let Some(s) = self.slots.get_mut(slot as usize) {
+                    s.used = 0;
+                }
+            }
+            State::Closed => {
+                self.leave_bucket(slot);
+                if let Some(s) = self.slots.get_mut(slot as usize) {
+                    s.state = State::Free;
+                    s.used = 0;
+                    s.next = NONE;
+                    s.sums = TryVec::new();
+                }
+                let last = core::mem::replace(&mut self.last_free, slot);
+                match self.slots.get_mut(last as usize) {
+                    Some(s) => s.next = slot,
+                    None => self.free = slot,
+                }
+                self.free_slots += 1;
+            }
+        }
+    }
+
+    pub(super) fn bucket_of(live: u16) -> usize {
+        (live / (SLOT_PAGES / 8)) as usize
+    }
+
+    fn enter_bucket(&mut self, slot: u32) {
+        let Some(live) = self.slots.get(slot as usize).map(|s| s.live) else {
+            return;
+        };
+        let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) else {
+            return;
+        };
+        let next = core::mem::replace(head, slot);
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.prev = NONE;
+            s.next = next;
+        }
+        if let Some(s) = self.slots.get_mut(next as usize) {
+            s.prev = slot;
+        }
+    }
+
+    fn leave_bucket(&mut self, slot: u32) {
+        let Some((prev, next, live)) = self
+            .slots
+            .get(slot as usize)
+            .map(|s| (s.prev, s.next, s.live))
+        else {
+            return;
+        };
+        match self.slots.get_mut(prev as usize) {
+            Some(p) => p.next = next,
+            None => {
+                if let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) {
+                    *head = next;
+                }
+            }
+        }
+        if let Some(n) = self.slots.get_mut(next as usize) {
+            n.prev = prev;
+        }
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Plays a step of uvmsim's on the software GPU, with its plan or without one, and counts
+//! what moved.
+//!
+//! Before each kernel the plan's requests are made, one after the other and waited for:
+//! first what gives memory back, then what takes it. Each page of a tensor holds one word
+//! that is checked, as in `run`.
+
+use crate::scaled::{Bytes, Case, Files, WARM_UP};
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use uvmsim_machine::PAGE;
+use uvmsim_physical::plan::{Op, Plan};
+use uvmsim_physical::{Layout, Tier, Workload};
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{flash, Buffer, Discard, DriverStats, Flash, Gpu, Kernel, Process, BLOCK};
+
+const WORDS: u64 = PAGE / 8;
+
+/// A run; the fields are those of `out/ssd.json` (docs/ssd.md).
+#[derive(Deserialize, Serialize)]
+struct Run {
+    workload: String,
+    policy: String,
+    bytes: Bytes,
+    predicted: Bytes,
+    /// How far off the bytes to and from the GPU are, in percent.
+    off_percent: f64,
+    faults: u64,
+    predicted_faults: u64,
+    slots_leaked: u64,
+    verified: bool,
+    gpu_bytes: u64,
+    program_bytes: u64,
+    scale: f64,
+}
+
+/// `uvm-dnn play`: one line of JSON for each network and policy.
+pub fn run(folder: &str, device: &str, net: &str, policies: &[&str]) -> Result<()> {
+    for policy in policies {
+        let (case, workload, layout, plan) = Files::new(folder).read(net, policy)?;
+        let run = play(&case, &workload, &layout, plan.as_ref(), device.as_ref())
+            .with_context(|| format!("{net}, {policy}"))?;
+        eprintln!(
+            "    {net} {policy}: {:.2} % off, {} faults",
+            run.off_percent, run.faults
+        );
+        println!("{}", serde_json::to_string(&run)?);
+    }
+    Ok(())
+}
+
+/// `uvm-dnn ssd`: shows the runs in a file of such lines, and adds them to the report of
+/// `make ssd-demo`, if there is one.
+pub fn report(lines: &Path, report: &Path) -> Result<()> {
+    let text = fs::read_to_string(lines).with_context(|| format!("reading {}", lines.display()))?;
+    let mut all: Value = match fs::read_to_string(report) {
+        Ok(text) => serde_json::from_str(&text)?,
+        Err(_) => serde_json::json!({ "runs": [] }),
+    };
+    let runs = all["runs"].as_array_mut().context("it has no runs")?;
+    println!(
+        "{:<11} {:<9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
+        "MiB", "policy", "in", "of", "out", "of", "to ssd", "of", "faults", "off %"
+    );
+    for line in text.lines().filter(|l| l.starts_with('{')) {
+        let run: Run = serde_json::from_str(line)?;
+        let mib = |b: u64| b as f64 / 1048576.0;
+        println!(
+            "{:<11} {:<9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>7} {:>7.2}",
+            run.workload,
+            run.policy,
+            mib(run.bytes.host_to_gpu),
+            mib(run.predicted.host_to_gpu),
+            mib(run.bytes.gpu_to_host),
+            mib(run.predicted.gpu_to_host),
+            mib(run.bytes.host_to_ssd),
+            mib(run.predicted.host_to_ssd),
+            run.faults,
+            run.off_percent
+        );
+        runs.push(serde_json::to_value(run)?);
+    }
+    fs::write(report, serde_json::to_string_pretty(&all)? + "\n")
+        .with_context(|| format!("writing {}", report.display()))
+}
+
+fn play(
+    case: &Case,
+    workload: &Workload,
+    layout: &Layout,
+    plan: Option<&Plan>,
+    device: &Path,
+) -> Result<Run> {
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let usable = gpu.info().usable_bytes();
+    ensure!(
+        usable >= case.gpu_bytes,
+        "the plan is for {} bytes of GPU memory, but {usable} are usable",
+        case.gpu_bytes
+    );
+    // What is on the GPU has host memory too, once it was there: that is not the limit
+    // meant. Spilling begins at seven eighths.
+    process.flash_attach(Flash {
+        path: device,
+        host_bytes: (case.host_bytes + case.gpu_bytes) / 7 * 8 + 8 * BLOCK,
+        quota_bytes: 0,
+        flags: flash::FORCE,
+    })?;
+    let played = steps(case, workload, layout, plan, &process, &gpu);
+    let after = process.flash_stats();
+    process.flash_detach()?;
+    let mut run = played?;
+    let after = after?;
+    run.slots_leaked = u64::from(after.slots - after.free_slots);
+    ensure!(run.slots_leaked == 0, "slots leak: {after:?}");
+    Ok(run)
+}
+
+fn steps(
+    case: &Case,
+    workload: &Workload,
+    layout: &Layout,
+    plan: Option<&Plan>,
+    process: &Process,
+    gpu: &Gpu,
+) -> Result<Run> {
+    let mut player = Player {
+        process,
+        gpu,
+        workload,
+        layout,
+        plan,
+        data: Buffer::managed(process, (layout.span.next_multiple_of(BLOCK) / 8) as usize)?,
+        holds: vec![None; workload.tensors.len()],
+        value: 0,
+    };
+    for (t, tensor) in workload.tensors.iter().enumerate() {
+        if tensor.lasting && !tensor.uses.is_empty() {
+            player.fill(t as u32);
+        }
+    }
+    for _ in 0..WARM_UP {
+        player.step()?;
+    }
+    let before = player.counts()?;
+    player.step()?;
+    let after = player.counts()?;
+    player.check_all()?;
+    let bytes = Bytes {
+        host_to_gpu: after.0.host_to_gpu - before.0.host_to_gpu,
+        gpu_to_host: after.0.gpu_to_host - before.0.gpu_to_host,
+        ssd_to_host: after.0.ssd_to_host - before.0.ssd_to_host,
+        host_to_ssd: after.0.host_to_ssd - before.0.host_to_ssd,
+    };
+    let on_link = |b: &Bytes| (b.host_to_gpu + b.gpu_to_host) as f64;
+    let off = (on_link(&bytes) - on_link(&case.predicted)) / on_link(&case.predicted).max(1.0);
+    Ok(Run {
+        workload: case.net.clone(),
+        policy: case.policy.clone(),
+        bytes,
+        predicted: case.predicted,
+        off_percent: off * 100.0,
+        faults: after.1 - before.1,
+        predicted_faults: case.predicted_faults,
+        slots_leaked: 0,
+        verified: true,
+        gpu_bytes: case.gpu_bytes,
+        program_bytes: case.span,
+        scale: case.scale,
+    })
+}
+
+struct Player<'a> {
+    process: &'a Process,
+    gpu: &'a Gpu,
+    workload: &'a Workload,
+    layout: &'a Layout,
+    plan: Option<&'a Plan>,
+    data: Buffer<u64>,
+    /// For each tensor what its first page holds; the others count on from it.
+    holds: Vec<Option<u64>>,
+    /// The last one that was written.
+    value: u64,
+}
+
+impl Player<'_> {
+    fn range(&self, t: u32) -> (u64, u64) {
+        let bytes = self.workload.tensors[t as usize]
+            .bytes
+            .next_multiple_of(PAGE);
+        (self.layout.addresses[t as usize], bytes)
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.value += 1 << 24;
+        self.value
+    }
+
+    /// The host writes a tensor.
+    fn fill(&mut self, t: u32) {
+        let value = self.next_value();
+        let (at, bytes) = self.range(t);
+        for page in 0..bytes / PAGE {
+            self.data
+                .set(((at / PAGE + page) * WORDS) as usize, value + page);
+        }
+        self.holds[t as usize] = Some(value);
+    }
+
+    fn step(&mut self) -> Result<()> {
+        for k in 0..self.workload.kernels.len() {
+            self.requests(k)?;
+            self.launch(k)?;
+            for &t in &self.layout.refreshed[k] {
+                // The next step's is read to where the last one's was.
+                self.discard(t)?;
+                self.fill(t);
+            }
+        }
+        Ok(())
+    }
+
+    fn requests(&self, k: usize) -> Result<()> {
+        let Some(plan) = self.plan else {
+            return Ok(());
+        };
+        let gives = |op: &&Op| matches!(op, Op::Evict(..) | Op::Free(_) | Op::Discard(_));
+        let ops = &plan.before[k];
+        for op in ops.iter().filter(gives) {
+            self.request(op)?;
+        }
+        for op in ops.iter().filter(|op| !gives(op)) {
+            self.request(op)?;
+        }
+        Ok(())
+    }
+
+    fn request(&self, op: &Op) -> Result<()> {
+        match *op {
+            Op::Prefetch(t) | Op::Allocate(t) => self.migrate(t, self.gpu.uuid()),
+            Op::Evict(t, tier) => {
+                self.migrate(t, Uuid::CPU)?;
+                if tier == Tier::Ssd {
+                    let (at, bytes) = self.range(t);
+                    self.process
+                        .flash_move(self.data.address() + at, bytes, false)?;
+                }
+                Ok(())
+            }
+            Op::Free(t) | Op::Discard(t) => self.discard(t),
+            // A page is in one place.
+            Op::Copy(..) => Ok(()),
+        }
+    }
+
+    fn migrate(&self, t: u32, to: Uuid) -> Result<()> {
+        let (at, bytes) = self.range(t);
+        Ok(self.process.migrate(self.data.address() + at, bytes, to)?)
+    }
+
+    fn discard(&self, t: u32) -> Result<()> {
+        let (at, bytes) = self.range(t);
+        Ok(self
+            .process
+            .discard(self.data.address() + at, bytes, Discard::Eager)?)
+    }
+
+    fn launch(&mut self, k: usize) -> Result<()> {
+        let mut kernel = Kernel::new();
+        let uses = &self.workload.kernels[k].uses;
+        for u in uses.iter().filter(|u| u.read) {
+            let value = self.holds[u.tensor as usize]
+                .with_context(|| format!("tensor {} holds nothing", u.tensor))?;
+            kernel = kernel.op(self.pages(vgpu_client::Op::check(&self.data), u.tensor, value));
+        }
+        let mut first = uses.iter().any(|u| u.read);
+        for u in uses.iter().filter(|u| u.write) {
+            let value = self.next_value();
+            let op = self.pages(vgpu_client::Op::write(&self.data), u.tensor, value);
+            // What is read and written in place is read first.
+            kernel = kernel.op(if first { op.barrier() } else { op });
+            first = false;
+            self.holds[u.tensor as usize] = Some(value);
+        }
+        self.gpu.launch(&kernel)?.wait()?.ok()?;
+        Ok(())
+    }
+
+    /// An access to every page of a tensor.
+    fn pages(&self, op: vgpu_client::Op, t: u32, value: u64) -> vgpu_client::Op {
+        let (at, bytes) = self.range(t);
+        op.range((at / 8) as usize, (bytes / 8) as usize)
+            .every(PAGE)
+            .pattern(value, 1)
+            .warps((bytes / PAGE).div_ceil(32).clamp(1, 64) as u32)
+    }
+
+    fn counts(&self) -> Result<(Bytes, u64)> {
+        self.gpu.drain_faults()?;
+        let s = DriverStats::get(self.process, self.gpu.uuid(), false)?;
+        let f = self.process.flash_stats()?;
+        let sum = |t: &[vgpu_client::Traffic; 8]| t.iter().map(|t| t.bytes).sum();
+        let bytes = Bytes {
+            host_to_gpu: sum(&s.host_to_gpu),
+            gpu_to_host: sum(&s.gpu_to_host),
+            ssd_to_host: f.fetched,
+            host_to_ssd: f.spilled,
+        };
+        Ok((bytes, self.gpu.stats()?.faults))
+    }
+
+    /// The host reads what lives on.
+    fn check_all(&self) -> Result<()> {
+        for (t, tensor) in self.workload.tensors.iter().enumerate() {
+            if !tensor.lasting || tensor.uses.is_empty() {
+                continue;
+            }
+            let (at, bytes) = self.range(t as u32);
+            let value = self.holds[t].context("a tensor holds nothing")?;
+            for page in 0..bytes / PAGE {
+                let seen = self.data.get(((at / PAGE + page) * WORDS) as usize);
+                ensure!(
+                    seen == value + page,
+                    "tensor {t}, page {page}: {seen:#x}, not {:#x}",
+                    value + page
+                );
+            }
+        }
+        Ok(())
+    }
+}

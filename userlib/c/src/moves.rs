@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! G10's calls, for C: one queue for the process, made by its first move.
+
+use core::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use uvmrust::{Error, Move, Moves, Range, Result, Ticket, Tier, Uvm};
+
+/// `UVMRUST_TO_HOST`.
+const TO_HOST: c_int = 0;
+/// `UVMRUST_TO_SSD`.
+const TO_SSD: c_int = 1;
+
+static MOVES: OnceLock<Result<Moves>> = OnceLock::new();
+
+fn submit(base: *mut c_void, length: usize, to: Tier) -> i64 {
+    let range = Range::new(base.cast_const(), length);
+    let queued = range.grown().and_then(|range| {
+        let moves = MOVES.get_or_init(|| Moves::new(Uvm::process())).as_ref();
+        Ok(moves.map_err(|e| *e)?.submit(&[Move { range, to }]))
+    });
+    queued.map_or_else(|e| e.code().into(), |ticket| ticket.0 as i64)
+}
+
+/// # Safety
+/// `gpu_uuid` is null or points to 16 bytes.
+#[no_mangle]
+pub unsafe extern "C" fn g10_prefetch(
+    base: *mut c_void,
+    length: usize,
+    gpu_uuid: *const [u8; 16],
+) -> i64 {
+    // SAFETY: by our contract.
+    match unsafe { gpu_uuid.as_ref() } {
+        Some(uuid) => submit(base, length, Tier::Gpu(*uuid)),
+        None => submit(base, length, Tier::Host),
+    }
+}
+
+#[no_mangle]
+extern "C" fn g10_pre_evict(base: *mut c_void, length: usize, to: c_int) -> i64 {
+    match to {
+        TO_HOST => submit(base, length, Tier::Host),
+        TO_SSD => submit(base, length, Tier::Ssd),
+        _ => Error::Invalid.code().into(),
+    }
+}
+
+#[no_mangle]
+extern "C" fn g10_done() -> i64 {
+    match MOVES.get() {
+        Some(Ok(moves)) => moves.done().0 as i64,
+        _ => 0,
+    }
+}
+
+#[no_mangle]
+extern "C" fn g10_wait(ticket: i64, milliseconds: c_int) -> c_int {
+    let limit = Duration::from_millis(milliseconds.max(0) as u64);
+    match (MOVES.get(), u64::try_from(ticket)) {
+        (Some(Ok(moves)), Ok(ticket)) => c_int::from(moves.wait(Ticket(ticket), limit)),
+        (_, Ok(_)) => 1,
+        (_, Err(_)) => Error::Invalid.code(),
+    }
+}
+
+#[no_mangle]
+extern "C" fn g10_error() -> c_int {
+    match MOVES.get() {
+        Some(Ok(moves)) => moves.errors().1.map_or(0, Error::code),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without UVM in the process: the moves fail, and the tickets are done.
+    #[test]
+    fn calls_without_a_driver() {
+        let at = 0x4000_0000 as *mut c_void;
+        assert_eq!(g10_pre_evict(at, 4096, 7), Error::Invalid.code().into());
+        assert_eq!(g10_wait(-3, 0), Error::Invalid.code());
+        assert_eq!((g10_wait(5, 0), g10_done(), g10_error()), (1, 0, 0));
+        let first = g10_pre_evict(at, 4096, TO_SSD);
+        // SAFETY: a null pointer is allowed.
+        let second = unsafe { g10_prefetch(at, 4096, core::ptr::null()) };
+        assert!(0 < first && first < second, "{first} {second}");
+        assert_eq!(g10_wait(second, 60_000), 1);
+        assert_eq!(g10_done(), second);
+        assert_eq!(g10_error(), Error::NotSupported.code());
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Moving managed memory between GPU, host and SSD without waiting for it: G10's
+//! g10_prefetch and g10_pre_evict (G10 §4.4), and MOST's and AutoVM's calls, which are the
+//! same.
+//!
+//! A thread makes the driver's calls, one after the other. What is to come to a GPU goes
+//! before what is to leave, and long moves are made in pieces between which others get
+//! their turn; but a move never overtakes an earlier one of memory that both touch. Faults
+//! need no turn: they are the driver's, and none of these calls keeps a lock that a fault
+//! needs while bytes are moving.
+//!
+//! Moves are advice. What does not succeed is counted, and the memory is where it was.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::{Error, Place, Range, Result, Sys, Uvm};
+
+/// Most bytes that one call of the driver moves; a multiple of 2 MiB.
+const PIECE: u64 = 16 << 20;
+
+/// Where a range is to be moved to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// The memory of the GPU of this UUID: g10_prefetch.
+    Gpu([u8; 16]),
+    /// Host memory: g10_pre_evict, or a prefetch from the SSD as far as there.
+    Host,
+    /// The SSD, by way of the host: g10_pre_evict.
+    Ssd,
+}
+
+/// A range and where it is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Whole pages; those that it covers in part are moved too.
+    pub range: Range,
+    /// Whereto.
+    pub to: Tier,
+}
+
+/// What carries out moves.
+pub trait Carrier: Send + Sync + 'static {
+    /// Moves a range, and returns when that is done.
+    fn carry(&self, range: Range, to: Tier) -> Result<()>;
+}
+
+impl<S: Sys + 'static> Carrier for Uvm<S> {
+    fn carry(&self, range: Range, to: Tier) -> Result<()> {
+        match to {
+            Tier::Gpu(uuid) => self.prefetch(range, Place::Gpu(uuid)),
+            // From a GPU, and from the SSD.
+            Tier::Host => self.prefetch(range, Place::Host),
+            Tier::Ssd => {
+                self.prefetch(range, Place::Host)?;
+                self.spill(range)
+            }
+        }
+    }
+}
+
+impl Carrier for &'static Uvm {
+    fn carry(&self, range: Range, to: Tier) -> Result<()> {
+        (**self).carry(range, to)
+    }
+}
+
+/// A submission: [`Moves::submit`] gives one, [`Moves::wait`] takes it. They grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+struct Queued {
+    ticket: u64,
+    range: Range,
+    to: Tier,
+}
+
+impl Queued {
+    fn is_prefetch(&self) -> bool {
+        matches!(self.to, Tier::Gpu(_))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let end = |r: Range| r.base.saturating_add(r.length);
+        self.range.base < end(other.range) && other.range.base < end(self.range)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order in which they were submitted.
+    queue: VecDeque<Queued>,
+    /// The ticket of the move under way.
+    under_way: Option<u64>,
+    last: u64,
+    errors: u64,
+    first_error: Option<Error>,
+    stopping: bool,
+}
+
+impl State {
+    /// All up to this ticket are done.
+    fn done(&self) -> u64 {
+        let waiting = self.queue.iter().map(|q| q.ticket).chain(self.under_way);
+        waiting.min().map_or(self.last, |first| first - 1)
+    }
+
+    /// The next piece: the first prefetch that overtakes nothing it touches, or else the
+    /// first of all.
+    fn next(&mut self) -> Option<Queued> {
+        let may_go = |i: &usize| {
+            let this = &self.queue[*i];
+            let mut before = self.queue.iter().take(*i);
+            this.is_prefetch() && !before.any(|q| q.overlaps(this))
+        };
+        let at = (0..self.queue.len()).find(may_go).unwrap_or(0);
+        let whole = self.queue.get_mut(at)?;
+        // Pieces end where blocks do.
+        let end = whole.range.base.saturating_add(PIECE) / PIECE * PIECE;
+        let length = whole.range.length.min(end.saturating_sub(whole.range.base));
+        if length == 0 || length == whole.range.length {
+            return self.queue.remove(at);
+        }
+        let base = whole.range.base;
+        whole.range.base += length;
+        whole.range.length -= length;
+        Some(Queued {
+            ticket: whole.ticket,
+            range: Range { base, length },
+            to: whole.to,
+        })
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A queue of moves and the thread that makes them. Dropped, it finishes the piece that is
+/// under way and forgets the rest.
+pub struct Moves {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Moves {
+    /// A queue for what `carrier` can move.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]: no thread could be had.
+    pub fn new(carrier: impl Carrier) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("uvmrust-moves".into())
+            .spawn(move || work(&theirs, &carrier))
+            .map_err(|_| Error::NoMemory)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Queues some moves, which are done when the ticket is.
+    pub fn submit(&self, moves: &[Move]) -> Ticket {
+        let mut state = self.shared.lock();
+        state.last += 1;
+        let ticket = state.last;
+        state.queue.extend(moves.iter().map(|m| Queued {
+            ticket,
+            range: m.range,
+            to: m.to,
+        }));
+        self.shared.changed.notify_all();
+        Ticket(ticket)
+    }
+
+    /// The last ticket up to which all are done.
+    pub fn done(&self) -> Ticket {
+        Ticket(self.shared.lock().done())
+    }
+
+    /// Waits until a ticket and all before it are done; `false` if that took longer than
+    /// `limit`.
+    pub fn wait(&self, ticket: Ticket, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        while state.done() < ticket.0.min(state.last) {
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Moves that failed so far, and why the first did.
+    pub fn errors(&self) -> (u64, Option<Error>) {
+        let state = self.shared.lock();
+        (state.errors, state.first_error)
+    }
+}
+
+impl Drop for Moves {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(shared: &Shared, carrier: &impl Carrier) {
+    let mut state = shared.lock();
+    while !state.stopping {
+        let Some(piece) = state.next() else {
+            let waited = shared.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        state.under_way = Some(piece.ticket);
+        drop(state);
+        let carried = carrier.carry(piece.range, piece.to);
+        state = shared.lock();
+        state.under_way = None;
+        if let Err(error) = carried {
+            state.errors += 1;
+            state.first_error.get_or_insert(error);
+        }
+        shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::sync::mpsc::{channel, Receiver, Sender};
+
+    const GPU: Tier = Tier::Gpu([7; 16]);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Carries when told to.
+    struct Slow {
+        go: Mutex<Receiver<()>>,
+        carried: Mutex<Sender<(u64, u64, Tier)>>,
+    }
+
+    impl Carrier for Slow {
+        fn carry(&self, range: Range, to: Tier) -> Result<()> {
+            let _ = self.go.lock().unwrap().recv();
+            let _ = self
+                .carried
+                .lock()
+                .unwrap()
+                .send((range.base, range.length, to));
+            if range.base == 13 << 20 {
+                return Err(Error::NotManaged);
+            }
+            Ok(())
+        }
+    }
+
+    fn moves() -> (Moves, Sender<()>, Receiver<(u64, u64, Tier)>) {
+        let (go, going) = channel();
+        let (tell, told) = channel();
+        let slow = Slow {
+            go: Mutex::new(going),
+            carried: Mutex::new(tell),
+        };
+        (Moves::new(slow).unwrap(), go, told)
+    }
+
+    fn mv(at: u64, mib: u64, to: Tier) -> Move {
+        let range = Range {
+            base: at << 20,
+            length: mib << 20,
+        };
+        Move { range, to }
+    }
+
+    #[test]
+    fn what_comes_goes_before_what_leaves() {
+        let (moves, go, told) = moves();
+        // Under way before the others are there.
+        let first = moves.submit(&[mv(0, 2, Tier::Host)]);
+        while moves.shared.lock().under_way.is_none() {
+            std::thread::yield_now();
+        }
+        let evictions = moves.submit(&[mv(64, 40, Tier::Ssd), mv(4, 2, Tier::Host)]);
+        let prefetch = moves.submit(&[mv(32, 2, GPU), mv(70, 2, GPU)]);
+        assert!(!moves.wait(first, Duration::ZERO));
+        (0..7).for_each(|_| go.send(()).unwrap());
+        assert!(moves.wait(prefetch, LONG));
+        assert_eq!(moves.done(), prefetch);
+        assert!(first < evictions);
+        let order: Vec<_> = told
+            .try_iter()
+            .map(|(at, n, to)| (at >> 20, n >> 20, to))
+            .collect();
+        // Tensor 70 is part of what leaves, and comes back once that has left.
+        assert_eq!(
+            order,
+            [
+                (0, 2, Tier::Host),
+                (32, 2, GPU),
+                (64, 16, Tier::Ssd),
+                (70, 2, GPU),
+                (80, 16, Tier::Ssd),
+                (96, 8, Tier::Ssd),
+                (4, 2, Tier::Host),
+            ]
+        );
+        assert_eq!(moves.errors(), (0, None));
+    }
+
+    #[test]
+    fn an_error_is_told_and_the_rest_goes_on() {
+        let (moves, go, _told) = moves();
+        (0..2).for_each(|_| go.send(()).unwrap());
+        let ticket = moves.submit(&[mv(13, 2, GPU), mv(4, 2, GPU)]);
+        assert!(moves.wait(ticket, LONG));
+        assert_eq!(moves.errors(), (1, Some(Error::NotManaged)));
+    }
+
+    #[test]
+    fn nothing_to_move_is_done_at_once() {
+        let (moves, _go, _told) = moves();
+        let ticket = moves.submit(&[]);
+        assert!(moves.wait(ticket, Duration::ZERO));
+        assert_eq!(moves.done(), ticket);
+    }
+
+    #[test]
+    fn dropping_forgets_what_has_not_begun() {
+        let (moves, go, told) = moves();
+        moves.submit(&[mv(0, 2, GPU), mv(2, 2, GPU)]);
+        while moves.shared.lock().under_way.is_none() {
+            std::thread::yield_now();
+        }
+        moves.shared.lock().stopping = true;
+        go.send(()).unwrap();
+        drop(moves);
+        assert_eq!(told.try_iter().count(), 1);
+    }
+}
