@@ -10,6 +10,9 @@
 //!   a VA space that lives at least as long as the service lock is held: its end
 //!   flushes the ring under that lock first.
 
+// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
 use super::bindings;
 use crate::driver::fault::FaultLoop;
 use crate::policy::fault::{
@@ -305,8 +308,6 @@ impl Machine for FaultGpu<'_> {
         Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.fault, reason) })
     }
 }
-
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_create(

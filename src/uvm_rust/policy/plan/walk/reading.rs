@@ -2,9 +2,9 @@
 
 //! The walk's reads: as it goes, or once all evictions are known.
 
+use super::super::{duration, Request, Tier, What};
 use super::{retain, Walk, Wanted, LAPS};
 use crate::mem::{OutOfMemory, TryVec};
-use super::super::{duration, Request, Tier, What};
 
 impl Walk<'_> {
     /// Reads what kernel `at` needs and nobody had room for so far.
