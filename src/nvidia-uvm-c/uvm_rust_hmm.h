@@ -1,20 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * In front of uvm_hmm.c: what keeps lockdep useful.
+ * In front of uvm_hmm.c: what keeps lockdep useful, and a fix for what it found.
  */
 #ifndef UVM_RUST_HMM_H
 #define UVM_RUST_HMM_H
 
 #include <linux/lockdep.h>
 #include <linux/mmu_notifier.h>
+#include <linux/sched/mm.h>
 
 #ifdef CONFIG_MMU_NOTIFIER
 
+/* Upstream's one table of this kind. Set before the first notifier that needs it. */
+static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
+
 /*
- * As mmu_interval_notifier_insert(). That takes mmap_lock for writing for the
- * first notifier of an mm, and tells lockdep that it might each time. Upstream
- * calls it with the lock held for reading, which is safe, as a VA space has
- * registered a notifier before; but lockdep reports it, and is off from then on.
+ * Upstream's notifier, which allocates as if it might reclaim memory (its thread
+ * context, before anything else). Reclaim calls notifiers: without memory it could
+ * wait for itself. Here it may use what is kept for reclaim, as it may when reclaim
+ * has called it.
+ */
+static inline bool uvm_rust_hmm_invalidate(struct mmu_interval_notifier *notifier,
+					   const struct mmu_notifier_range *range, unsigned long cur_seq)
+{
+	unsigned int flags = memalloc_noreclaim_save();
+	bool done = READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
+
+	memalloc_noreclaim_restore(flags);
+	return done;
+}
+
+static const struct mmu_interval_notifier_ops uvm_rust_hmm_notifier_ops = {
+	.invalidate = uvm_rust_hmm_invalidate,
+};
+
+/*
+ * As mmu_interval_notifier_insert(), with ours around the notifier of @ops. That
+ * takes mmap_lock for writing for the first notifier of an mm, and tells lockdep
+ * that it might each time. Upstream calls it with the lock held for reading, which
+ * is safe, as a VA space has registered a notifier before; but lockdep reports it,
+ * and is off from then on.
  */
 static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier *notifier, struct mm_struct *mm,
 						    unsigned long start, unsigned long length,
@@ -22,8 +47,9 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 {
 	int ret;
 
+	WRITE_ONCE(uvm_rust_hmm_upstream_ops, ops);
 	lockdep_off();
-	ret = mmu_interval_notifier_insert(notifier, mm, start, length, ops);
+	ret = mmu_interval_notifier_insert(notifier, mm, start, length, &uvm_rust_hmm_notifier_ops);
 	lockdep_on();
 	return ret;
 }

@@ -55,9 +55,10 @@ impl Tensor {
             }
     }
 
-    /// One past the last kernel in which it lives.
+    /// One past the last kernel in which it lives; of one that nothing uses, a kernel
+    /// that there is not.
     pub(super) fn end(&self) -> usize {
-        self.death.unwrap_or(self.birth + 1)
+        self.death.unwrap_or(self.birth.saturating_add(1))
     }
 }
 
