@@ -353,6 +353,9 @@ fn reclaim_unmaps(how: Discard) -> Outcome {
 }
 
 fn reuse(how: Discard) -> Outcome {
+    if upstreams_lists() {
+        skip!("upstream's lists have no discarded queue to leave");
+    }
     let rig = Rig::new()?;
     let first = written(&rig, 1)?;
     let second = written(&rig, 1)?;
