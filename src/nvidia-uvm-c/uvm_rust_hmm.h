@@ -19,13 +19,22 @@ static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
  * context, before anything else). Reclaim calls notifiers: without memory it could
  * wait for itself. Here it may use what is kept for reclaim, as it may when reclaim
  * has called it.
+ *
+ * lockdep does not look: what it would report next is upstream's, and it is off from
+ * then on. The notifier takes the va_block's lock, under which upstream calls
+ * migrate_vma_setup(), whose notifiers come back here and then take no lock, as UVM
+ * is the owner; but also allocates memory that may have to be reclaimed first
+ * (docs/vgpu.md).
  */
 static inline bool uvm_rust_hmm_invalidate(struct mmu_interval_notifier *notifier,
 					   const struct mmu_notifier_range *range, unsigned long cur_seq)
 {
 	unsigned int flags = memalloc_noreclaim_save();
-	bool done = READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
+	bool done;
 
+	lockdep_off();
+	done = READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
+	lockdep_on();
 	memalloc_noreclaim_restore(flags);
 	return done;
 }
