@@ -7,6 +7,7 @@ mod planned;
 mod uvm;
 
 pub use deepum::DeepUm;
+pub use deepum::Parts;
 pub use planned::Planned;
 pub use uvm::BaseUvm;
 pub use uvm::Discard;

@@ -109,6 +109,31 @@ const COLOURS: [&str; 8] = [
 /// Columns of a terminal.
 const TERMINAL: usize = 80;
 
+impl Figure {
+    /// One without lines, columns and notes yet: two digits, no logarithmic scale, and
+    /// nothing said of machine or exactness.
+    pub fn new(
+        name: &'static str,
+        source: &'static str,
+        title: &'static str,
+        unit: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            source,
+            title,
+            unit,
+            digits: 2,
+            log: false,
+            published: "",
+            machine: String::new(),
+            notes: Vec::new(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+}
+
 impl Row {
     /// Its lines, by whose numbers they are: without the paper's if that has none.
     fn lines(&self) -> impl Iterator<Item = (&'static str, Vec<&Value>)> {

@@ -61,12 +61,6 @@ fn run(desk: &mut Desk, net: &'static str, level: f64, policy: &'static str) -> 
 /// Table 6.2.
 pub fn table_6_2(desk: &mut Desk) -> Figure {
     let mut f = Figure {
-        name: "autovm-t6.2",
-        source: "AutoVM table 6.2",
-        title: "AutoVM against UVM",
-        unit: "AutoVM's speed over UVM's",
-        digits: 2,
-        log: false,
         published: "printed in the thesis as percentages, three digits",
         machine: "physical model, preset 2080ti: 9.5 GB usable, 96 GB host, link 13 GB/s, copies exclusive as upstream (--keep-clean 0); steps of the zoo with Adam in 32-bit numbers".into(),
         notes: vec![
@@ -74,7 +68,12 @@ pub fn table_6_2(desk: &mut Desk) -> Figure {
             "TensorFlow's allocator and cuDNN's workspaces are not modelled".into(),
         ],
         columns: LEVELS.map(|n| format!("N_m {n}")).into(),
-        rows: Vec::new(),
+        ..Figure::new(
+            "autovm-t6.2",
+            "AutoVM table 6.2",
+            "AutoVM against UVM",
+            "AutoVM's speed over UVM's",
+        )
     };
     for (net, label, published) in NETS {
         let cells = LEVELS.iter().zip(published).map(|(&level, published)| {

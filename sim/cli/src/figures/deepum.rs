@@ -6,27 +6,20 @@
 //! tables (`src/uvm_rust/policy/prefetch/`).
 
 use uvm_policy::prefetch::Config;
-use uvm_policy::prefetch::ExecId;
-use uvm_policy::prefetch::Next;
-use uvm_policy::prefetch::Predictor;
 use uvm_policy::prefetch::Shape;
-use uvm_policy::prefetch::UmBlock;
 use uvmsim_machine::Machine;
-use uvmsim_machine::BLOCK;
 use uvmsim_physical::policies::execution_ids;
 use uvmsim_physical::policies::DeepUm;
-use uvmsim_physical::Layout;
-use uvmsim_physical::Policy;
-use uvmsim_physical::System;
+use uvmsim_physical::policies::Parts;
 use uvmsim_physical::Workload;
 use uvmsim_report::published::Cell;
 use uvmsim_report::published::Figure;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 
+use super::desk::add_mean;
 use super::desk::both;
 use super::desk::cell;
-use super::desk::mean;
 use super::desk::pictured;
 use super::desk::run_physical;
 use super::desk::value;
@@ -224,17 +217,10 @@ fn figure(
     unit: &'static str,
 ) -> Figure {
     Figure {
-        name,
-        source,
-        title,
-        unit,
-        digits: 2,
-        log: false,
         published: "printed in the paper, exact to its last digit",
         machine: MACHINE.into(),
         notes: vec![FOOTPRINT.into()],
-        columns: Vec::new(),
-        rows: Vec::new(),
+        ..Figure::new(name, source, title, unit)
     }
 }
 
@@ -381,111 +367,14 @@ pub fn table_4(desk: &mut Desk) -> Figure {
     f
 }
 
-/// What figure 10 takes away from DeepUM.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
-    Prefetch,
-    PreEvict,
-}
-
-/// DeepUM without its later parts (section 6.2): prefetching alone, or with
-/// pre-eviction but without invalidation.
-struct Partly {
-    /// With pre-eviction: the whole policy, but for `invalidates`.
-    whole: Option<DeepUm>,
-    predictor: Predictor,
-    ids: Vec<ExecId>,
-}
-
-/// Blocks prefetched at a time, as the whole policy does.
-const AHEAD: usize = 256;
-
-impl Partly {
-    fn new(w: &Workload, l: &Layout, machine: &Machine, part: Part) -> Result<Self, Why> {
-        let ids = execution_ids(w, l);
-        let fails = |_| Why::Fails("no memory for DeepUM's tables".into());
-        let whole = match part {
-            Part::Prefetch => None,
-            Part::PreEvict => Some(
-                DeepUm::new(ids.clone(), config(machine)).map_err(|e| Why::Fails(e.to_string()))?,
-            ),
-        };
-        Ok(Self {
-            whole,
-            predictor: Predictor::new(config(machine)).map_err(fails)?,
-            ids: ids.into_iter().map(ExecId).collect(),
-        })
-    }
-
-    fn follow(&mut self, s: &mut System<'_>) {
-        while s.queued() < AHEAD {
-            match self.predictor.next(64) {
-                Next::Prefetch(p) => s.prefetch_block((p.block.address() / BLOCK) as u32),
-                Next::More => {}
-                Next::Idle => break,
-            }
-        }
-    }
-}
-
-impl Policy for Partly {
-    fn name(&self) -> &str {
-        "deepum-partly"
-    }
-
-    fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
-        if let Some(whole) = &mut self.whole {
-            return whole.kernel_start(k, s);
-        }
-        // Without memory the predictor merely predicts less.
-        let _ = self.predictor.on_kernel(self.ids[k]);
-        self.follow(s);
-    }
-
-    fn fault(&mut self, block: u32, s: &mut System<'_>) {
-        if let Some(whole) = &mut self.whole {
-            return whole.fault(block, s);
-        }
-        if let Some(b) = UmBlock::from_address(u64::from(block) * BLOCK) {
-            let _ = self.predictor.on_fault(b);
-        }
-        self.follow(s);
-    }
-
-    fn keep(&self, block: u32, s: &System<'_>) -> bool {
-        self.whole.as_ref().is_some_and(|w| w.keep(block, s))
-    }
-}
-
-fn partly(desk: &mut Desk, at: &Point, part: Part) -> Answer {
+/// DeepUM without its later parts.
+fn partly(desk: &mut Desk, at: &Point, parts: Parts) -> Answer {
     let point = at.clone();
-    desk.physical_with(at, &format!("deepum {part:?}"), move |w, l| {
-        Ok(Box::new(Partly::new(w, l, &point.machine()?, part)?))
+    desk.physical_with(at, &format!("deepum {parts:?}"), move |w, l| {
+        let policy = DeepUm::new(execution_ids(w, l), config(&point.machine()?))
+            .map_err(|e| Why::Fails(e.to_string()))?;
+        Ok(Box::new(policy.with(parts)))
     })
-}
-
-/// Adds the mean of the columns; `published` has the paper's.
-fn add_mean(f: &mut Figure, published: Vec<Value>) {
-    let column = |i: usize| {
-        mean(
-            f.rows
-                .iter()
-                .filter_map(|r| r.cells.get(i))
-                .map(|c| &c.ours),
-        )
-    };
-    let cells = published
-        .into_iter()
-        .enumerate()
-        .map(|(i, published)| Cell {
-            published,
-            ours: column(i),
-        });
-    let cells = cells.collect();
-    f.rows.push(Row {
-        label: "mean".into(),
-        cells,
-    });
 }
 
 /// Figure 10.
@@ -505,8 +394,8 @@ pub fn figure_10(desk: &mut Desk) -> Figure {
         let at = step(p);
         let um = desk.physical(&at, "base-uvm");
         let parts = [
-            partly(desk, &at, Part::Prefetch),
-            partly(desk, &at, Part::PreEvict),
+            partly(desk, &at, Parts::Prefetch),
+            partly(desk, &at, Parts::PreEvict),
             deepum(desk, &at),
         ];
         let cells = parts.map(|part| pictured(both(&um, &part, |um, p| p.step_s / um.step_s)));
@@ -515,7 +404,7 @@ pub fn figure_10(desk: &mut Desk) -> Figure {
             cells: cells.into(),
         });
     }
-    add_mean(&mut f, [0.544, 0.363, 0.333].map(Value::Number).into());
+    add_mean(&mut f, [0.544, 0.363, 0.333].map(Value::Number));
     f
 }
 

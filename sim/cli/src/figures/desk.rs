@@ -20,6 +20,8 @@ use uvmsim_physical::Policy;
 use uvmsim_physical::Stalls;
 use uvmsim_physical::Workload;
 use uvmsim_report::published::Cell;
+use uvmsim_report::published::Figure;
+use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 use uvmsim_trace::Trace;
 use uvmsim_zoo::Optimizer;
@@ -92,6 +94,28 @@ pub fn mean<'a>(values: impl IntoIterator<Item = &'a Value>) -> Value {
         return Value::none();
     }
     Value::Number((logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// Adds the mean of each column, beside the paper's.
+pub fn add_mean(f: &mut Figure, published: impl IntoIterator<Item = Value>) {
+    let column = |i: usize| {
+        mean(
+            f.rows
+                .iter()
+                .filter_map(|r| r.cells.get(i))
+                .map(|c| &c.ours),
+        )
+    };
+    let cells = published.into_iter().enumerate();
+    let cells = cells.map(|(i, published)| Cell {
+        published,
+        ours: column(i),
+    });
+    let cells = cells.collect();
+    f.rows.push(Row {
+        label: "mean".into(),
+        cells,
+    });
 }
 
 /// A cell whose published number is a plot that cannot be read off.

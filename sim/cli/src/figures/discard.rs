@@ -53,17 +53,9 @@ fn figure(
     unit: &'static str,
 ) -> Figure {
     Figure {
-        name,
-        source,
-        title,
-        unit,
-        digits: 2,
-        log: false,
         published: PRINTED,
         machine: format!("physical model, presets 3080ti-pcie3 and 3080ti-pcie4, {EXCLUSIVE}"),
-        notes: Vec::new(),
-        columns: Vec::new(),
-        rows: Vec::new(),
+        ..Figure::new(name, source, title, unit)
     }
 }
 

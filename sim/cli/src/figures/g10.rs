@@ -98,17 +98,10 @@ fn figure(
     unit: &'static str,
 ) -> Figure {
     Figure {
-        name,
-        source,
-        title,
-        unit,
         digits: 3,
-        log: false,
         published: EXACT,
         machine: MACHINE.into(),
-        notes: Vec::new(),
-        columns: Vec::new(),
-        rows: Vec::new(),
+        ..Figure::new(name, source, title, unit)
     }
 }
 

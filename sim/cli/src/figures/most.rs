@@ -13,9 +13,8 @@ use uvmsim_report::published::Figure;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 
+use super::desk::add_mean;
 use super::desk::both;
-use super::desk::cell;
-use super::desk::mean;
 use super::desk::pictured;
 use super::desk::value;
 use super::desk::Answer;
@@ -57,39 +56,11 @@ fn figure(
     machine: &str,
 ) -> Figure {
     Figure {
-        name,
-        source,
-        title,
-        unit,
-        digits: 2,
-        log: false,
         published: AVERAGES,
         machine: machine.into(),
         notes: vec![TRACES.into()],
-        columns: Vec::new(),
-        rows: Vec::new(),
+        ..Figure::new(name, source, title, unit)
     }
-}
-
-/// Adds the mean of each column, beside the paper's.
-fn add_mean(f: &mut Figure, published: &[f64]) {
-    let column = |i: usize| {
-        mean(
-            f.rows
-                .iter()
-                .filter_map(|r| r.cells.get(i))
-                .map(|c| &c.ours),
-        )
-    };
-    let cells = published
-        .iter()
-        .enumerate()
-        .map(|(i, p)| cell(*p, column(i)))
-        .collect();
-    f.rows.push(Row {
-        label: "mean".into(),
-        cells,
-    });
 }
 
 const POLICIES: [&str; 4] = ["base-uvm", "deepum", "g10", "most"];
@@ -116,7 +87,7 @@ pub fn figure_1(desk: &mut Desk) -> Figure {
             cells: cells.collect(),
         });
     }
-    add_mean(&mut f, &[43.7, 38.5, 36.7]);
+    add_mean(&mut f, [43.7, 38.5, 36.7].map(Value::Number));
     f.notes.push("ours counts waiting for evictions only; the mean is geometric, the paper does not say which it takes".into());
     f
 }
@@ -168,7 +139,7 @@ pub fn figure_5(desk: &mut Desk) -> Figure {
             cells: speedups(&answers).into_iter().map(pictured).collect(),
         });
     }
-    add_mean(&mut f, &[2.6, 1.229, 1.128]);
+    add_mean(&mut f, [2.6, 1.229, 1.128].map(Value::Number));
     f.notes.push("MOST's paper does not define Oversub_stall exactly (docs/simulator-physical.md), nor what it changed in the artifact".into());
     f
 }
@@ -197,7 +168,7 @@ pub fn figure_6(desk: &mut Desk) -> Figure {
             cells: cells.collect(),
         });
     }
-    add_mean(&mut f, &[0.292, 0.725, 0.792]);
+    add_mean(&mut f, [0.292, 0.725, 0.792].map(Value::Number));
     f
 }
 
@@ -225,7 +196,7 @@ pub fn figure_7(desk: &mut Desk) -> Figure {
             });
         }
     }
-    add_mean(&mut f, &[1.503, 1.120]);
+    add_mean(&mut f, [1.503, 1.120].map(Value::Number));
     f.notes.push("the text does not say how many GPUs; ours has each network's smaller batch, split over the GPUs, whose memory holds the tensors once".into());
     f
 }
@@ -254,6 +225,6 @@ pub fn figure_8(desk: &mut Desk) -> Figure {
             });
         }
     }
-    add_mean(&mut f, &[1.200, 1.099]);
+    add_mean(&mut f, [1.200, 1.099].map(Value::Number));
     f
 }

@@ -26,12 +26,23 @@ const SPARE_CHUNKS: u64 = 64;
 /// Blocks prefetched at a time, so that a wrong chain can be given up.
 const AHEAD: usize = 256;
 
+/// How much of DeepUM: each has what the one before it has (section 6.2).
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Parts {
+    /// Prefetching alone.
+    Prefetch,
+    /// And pre-eviction.
+    PreEvict,
+    /// And the invalidation of what the framework has freed.
+    All,
+}
+
 /// The policy.
 pub struct DeepUm {
     predictor: Predictor,
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
-    pre_evict: bool,
+    parts: Parts,
 }
 
 impl DeepUm {
@@ -45,8 +56,14 @@ impl DeepUm {
         Ok(Self {
             predictor,
             ids: ids.into_iter().map(ExecId).collect(),
-            pre_evict: true,
+            parts: Parts::All,
         })
+    }
+
+    /// With these parts only.
+    #[must_use]
+    pub fn with(self, parts: Parts) -> Self {
+        Self { parts, ..self }
     }
 
     /// What was predicted, and how well.
@@ -63,7 +80,7 @@ impl DeepUm {
                 Next::Idle => break,
             }
         }
-        if self.pre_evict {
+        if self.parts >= Parts::PreEvict {
             self.make_room(s);
         }
     }
@@ -93,7 +110,10 @@ fn um_block(block: u32) -> Option<UmBlock> {
 
 impl Policy for DeepUm {
     fn name(&self) -> &str {
-        "deepum"
+        match self.parts {
+            Parts::All => "deepum",
+            _ => "deepum-partly",
+        }
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
@@ -110,10 +130,11 @@ impl Policy for DeepUm {
     }
 
     fn keep(&self, block: u32, _s: &System<'_>) -> bool {
-        um_block(block).is_some_and(|b| self.predictor.expected().needed_in(b).is_some())
+        self.parts >= Parts::PreEvict
+            && um_block(block).is_some_and(|b| self.predictor.expected().needed_in(b).is_some())
     }
 
     fn invalidates(&self) -> bool {
-        true
+        self.parts == Parts::All
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::layout::{c_struct, Layout};
 use crate::uvm::Uuid;
-use crate::{ffi, Error, Process, Result};
+use crate::{Process, Result};
 
 c_struct!(
     Announce, "struct uvm_rust_announce", "UVM_RUST_ANNOUNCE" = 0x1003, 32, {
@@ -59,8 +59,7 @@ impl Process {
             gpu,
             exec_id,
         };
-        ffi::ioctl(self.uvm_fd(), Announce::LAYOUT.number.1, &mut what)
-            .map_err(|e| Error::os("UVM_RUST_ANNOUNCE", e))
+        self.ask("UVM_RUST_ANNOUNCE", Announce::LAYOUT, &mut what)
     }
 
     /// What was learnt of this process's kernels on `gpu`.
@@ -70,8 +69,8 @@ impl Process {
             gpu,
             ..Default::default()
         };
-        ffi::ioctl(self.uvm_fd(), PrefetchStats::LAYOUT.number.1, &mut stats)
-            .map_err(|e| Error::os("UVM_RUST_GET_PREFETCH_STATS", e))?;
+        let name = "UVM_RUST_GET_PREFETCH_STATS";
+        self.ask(name, PrefetchStats::LAYOUT, &mut stats)?;
         Ok(stats)
     }
 }

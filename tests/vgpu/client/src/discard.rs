@@ -5,7 +5,7 @@
 
 use crate::layout::{c_struct, Layout};
 use crate::uvm::Uuid;
-use crate::{ffi, Error, NvStatus, Process, Result};
+use crate::{NvStatus, Process, Result};
 
 /// The two kinds of discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Process {
             flags,
             ..Default::default()
         };
-        self.upstream("UVM_DISCARD", DiscardParams::LAYOUT, &mut params)?;
+        self.ask("UVM_DISCARD", DiscardParams::LAYOUT, &mut params)?;
         crate::gpu::check("UVM_DISCARD", NvStatus(params.rm_status))
     }
 
@@ -105,7 +105,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_TEST_VA_BLOCK_DISCARD_STATUS";
-        self.upstream(name, DiscardStatus::LAYOUT, &mut params)?;
+        self.ask(name, DiscardStatus::LAYOUT, &mut params)?;
         crate::gpu::check(name, NvStatus(params.rm_status))?;
         Ok(params.discarded != 0)
     }
@@ -118,7 +118,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_TEST_PMM_GET_ALLOC_LIST";
-        self.upstream(name, GetAllocList::LAYOUT, &mut params)?;
+        self.ask(name, GetAllocList::LAYOUT, &mut params)?;
         if NvStatus(params.rm_status) == NvStatus::INVALID_STATE {
             return Ok(None);
         }
@@ -147,17 +147,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_RUST_DISCARD_BATCH";
-        let result = ffi::ioctl(self.uvm_fd(), DiscardBatch::LAYOUT.number.1, &mut batch)
-            .map_err(|e| Error::os(name, e));
+        let result = self.ask(name, DiscardBatch::LAYOUT, &mut batch);
         (batch, result)
-    }
-
-    fn upstream<T: bytemuck::AnyBitPattern>(
-        &self,
-        name: &'static str,
-        layout: Layout,
-        params: &mut T,
-    ) -> Result<()> {
-        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use crate::layout::{c_struct, Layout};
-use crate::{ffi, Error, Process, Result};
+use crate::{Error, Process, Result};
 
 c_struct!(
     FlashAttach, "struct uvm_rust_flash_attach", "UVM_RUST_FLASH_ATTACH" = 0x1010, 32, {
@@ -95,7 +95,7 @@ impl Process {
             host_bytes: flash.host_bytes,
             quota_bytes: flash.quota_bytes,
         };
-        self.flash_call("UVM_RUST_FLASH_ATTACH", FlashAttach::LAYOUT, &mut attach)
+        self.ask("UVM_RUST_FLASH_ATTACH", FlashAttach::LAYOUT, &mut attach)
     }
 
     /// Brings all back from it and lets it go.
@@ -104,7 +104,7 @@ impl Process {
             size: size_of::<FlashDetach>() as u32,
             flags: 0,
         };
-        self.flash_call("UVM_RUST_FLASH_DETACH", FlashDetach::LAYOUT, &mut detach)
+        self.ask("UVM_RUST_FLASH_DETACH", FlashDetach::LAYOUT, &mut detach)
     }
 
     pub fn flash_stats(&self) -> Result<FlashStats> {
@@ -112,7 +112,7 @@ impl Process {
             size: size_of::<FlashStats>() as u32,
             ..Default::default()
         };
-        self.flash_call("UVM_RUST_FLASH_GET_STATS", FlashStats::LAYOUT, &mut stats)?;
+        self.ask("UVM_RUST_FLASH_GET_STATS", FlashStats::LAYOUT, &mut stats)?;
         Ok(stats)
     }
 
@@ -124,15 +124,6 @@ impl Process {
             base,
             length,
         };
-        self.flash_call("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
-    }
-
-    fn flash_call<T: bytemuck::AnyBitPattern>(
-        &self,
-        name: &'static str,
-        layout: Layout,
-        params: &mut T,
-    ) -> Result<()> {
-        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
+        self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
     }
 }

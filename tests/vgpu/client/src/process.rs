@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::gpu::check;
+use crate::layout::Layout;
 use crate::uvm::{self, BareTest, Params, Uuid};
 use crate::{ffi, Error, NvStatus, Result};
 
@@ -98,6 +99,16 @@ impl Process {
     /// The open /dev/nvidia-uvm.
     pub fn uvm_fd(&self) -> BorrowedFd<'_> {
         self.0.uvm.as_fd()
+    }
+
+    /// Makes a call that `layout` describes; what it answers is in `params`.
+    pub(crate) fn ask<T: bytemuck::AnyBitPattern>(
+        &self,
+        name: &'static str,
+        layout: Layout,
+        params: &mut T,
+    ) -> Result<()> {
+        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
     }
 
     /// Makes one of UVM's calls.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{flash, Flash, Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
+use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
-use crate::rig::{check, device, no_leak, write, Done, Rig};
+use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
 use crate::NONE;
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -43,15 +43,6 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("the device changes what was written", failing, corrupted);
     suite.test("a program is killed at any moment", NONE, killed);
     suite.test("not without CAP_SYS_ADMIN", NONE, unprivileged);
-}
-
-fn plain(path: &std::path::Path, host_blocks: u64) -> Flash<'_> {
-    Flash {
-        path,
-        host_bytes: host_blocks * BLOCK,
-        quota_bytes: 0,
-        flags: flash::FORCE,
-    }
 }
 
 /// A device-mapper device over all of the real one.

@@ -26,6 +26,16 @@ pub(crate) fn device() -> &'static Path {
         .map_or(Path::new("/dev/nvme0n1"), PathBuf::as_path)
 }
 
+/// The device of that path, whatever is on it, without a quota.
+pub(crate) fn plain(path: &Path, host_blocks: u64) -> Flash<'_> {
+    Flash {
+        path,
+        host_bytes: host_blocks * BLOCK,
+        quota_bytes: 0,
+        flags: flash::FORCE,
+    }
+}
+
 /// A device that is detached when this is dropped, also by a test that fails.
 pub(crate) struct Rig {
     pub(crate) process: Process,
@@ -36,12 +46,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Attaches the device; above `host_blocks` blocks of host memory it is written to.
     pub(crate) fn new(host_blocks: u64) -> Result<Self, Failure> {
-        Self::with(Flash {
-            path: device(),
-            host_bytes: host_blocks * BLOCK,
-            quota_bytes: 0,
-            flags: flash::FORCE,
-        })
+        Self::with(plain(device(), host_blocks))
     }
 
     pub(crate) fn with(flash: Flash<'_>) -> Result<Self, Failure> {
