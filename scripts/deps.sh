@@ -55,31 +55,53 @@ install_packages() {
 	mapfile -t missing < <(missing_packages)
 	[ "${#missing[@]}" -gt 0 ] || return 0
 	say "installing Debian packages: ${missing[*]}"
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >"$CACHE/deps.log" 2>&1 ||
-		{ tail "$CACHE/deps.log" >&2; die "apt-get update failed"; }
-	progress "packages" "$CACHE/deps.log" as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y -q --no-install-recommends "${missing[@]}"
+	apt update
+	apt install "${missing[@]}"
 }
 
-# A Rust that can build the kernel: one with its library's source.
+# apt update | apt install PACKAGE...
+apt() {
+	local command=$1
+	shift
+	progress "packages ($command)" "$CACHE/deps.log" as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get "$command" -y -q --no-install-recommends "$@"
+}
+
+# at_least VERSION: of Rust, is it recent enough?
+at_least() { [ "$(printf '%s\n%s\n' "$rustc_min" "${1%%[-+~]*}" | sort -V | head -n 1)" = "$rustc_min" ]; }
+
+# A Rust that can build the kernel, which wants its library's source, and check itself.
 install_rust() {
-	if ! have rustc || ! have cargo; then
-		die "no Rust: install rustup (its site says how) or Debian's rustc, cargo and rust-src ($rustc_min or later), then try again"
-	fi
-	local version sysroot
+	if ! have rustc || ! have cargo; then debian_rust; fi
+	local version sysroot src
 	version=$(rustc --version | awk '{ print $2 }')
-	[ "$(printf '%s\n%s\n' "$rustc_min" "${version%%-*}" | sort -V | head -n 1)" = "$rustc_min" ] ||
-		die "rustc is $version, and $rustc_min or later is needed (rustup update stable)"
+	at_least "$version" || die "rustc is $version, and $rustc_min or later is needed (rustup update stable)"
 	sysroot=$(rustc --print sysroot)
-	[ -r "$sysroot/lib/rustlib/src/rust/library/core/src/lib.rs" ] && return 0
+	src=$sysroot/lib/rustlib/src/rust/library/core/src/lib.rs
+	if [ -r "$src" ] && { cargo clippy --version && rustfmt --version; } >/dev/null 2>&1; then return 0; fi
 	if have rustup; then
-		say "adding Rust's library source"
-		rustup component add rust-src >"$CACHE/deps.log" 2>&1 || { tail "$CACHE/deps.log" >&2; die "rustup could not add rust-src"; }
+		say "adding Rust's library source, clippy and rustfmt"
+		rustup component add rust-src clippy rustfmt >"$CACHE/deps.log" 2>&1 ||
+			{ tail "$CACHE/deps.log" >&2; die "rustup could not add rust-src, clippy and rustfmt"; }
 	else
-		say "installing Rust's library source"
-		as_root apt-get install -y -q --no-install-recommends rust-src >"$CACHE/deps.log" 2>&1 ||
-			die "no library source for rustc $version: install the package rust-src (rust-web-src for rustc-web)"
+		debian_rust
 	fi
+	[ -r "$src" ] || die "rustc $version has no library source ($src): install it, or use rustup"
+}
+
+# Debian's: trixie's `rustc`, or `rustc-web`, which bookworm keeps recent for browsers.
+debian_rust() {
+	local family candidate packages
+	for family in "rustc cargo rust-src rust-clippy rustfmt" "rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web"; do
+		read -ra packages <<<"$family"
+		candidate=$(apt-cache policy "${packages[0]}" | awk '/Candidate:/ { print $2 }')
+		if [[ $candidate == [0-9]* ]] && at_least "$candidate"; then
+			say "installing Debian's Rust: ${packages[*]}"
+			apt install "${packages[@]}"
+			return 0
+		fi
+	done
+	die "no Rust $rustc_min or later, and Debian has none here: install rustup (its site says how), then try again"
 }
 
 install_bindgen() {
