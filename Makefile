@@ -22,6 +22,7 @@ SHELL := /bin/bash
 #|   OPS=10000 SEED=n         length and seed of the random program
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
+#|   FRESH=1                  run again what passed in the VM, though nothing changed
 #|   KDIR=/path               build the modules for this kernel tree
 #|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
 #|   UVM_SRC=/path            take the driver's source from here
@@ -30,7 +31,7 @@ SHELL := /bin/bash
 # Options, passed on to the scripts.
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
-export OPS SEED JOBS ONLY LANES
+export OPS SEED JOBS ONLY LANES FRESH
 
 .PHONY: help
 help: ## this list

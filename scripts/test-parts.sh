@@ -96,6 +96,18 @@ random_parts() {
 	fi
 }
 
+# loops: the same fault storms under the Rust loop, the C one, and the other replay
+# policies (0 replays per block, 1 per batch, 2 flushes per batch, 3 once for all).
+loops() {
+	local file=out/test/rust/loops.storms first="--storms ${OPS:-1000} ${SEED:+--seed $SEED} --record"
+	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=1800 -- "
+		storms() {
+			echo \"# \$1\"
+			UVM_ARGS=\"\$UVM_ARGS \$1\" bash scripts/vm-load.sh rust && $suite/loops \$2 $file && bash scripts/vm-load.sh unload
+		}
+		storms uvm_rust_fault=1 '$first' && storms uvm_rust_fault=0 --against"
+}
+
 vm_parts() {
 	local d times=100
 	part build/kernel scripts/kernel.sh
@@ -116,6 +128,7 @@ vm_parts() {
 	done
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
+	lane rust/loops loops
 	selftest_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4" -- \
 		"out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
@@ -149,7 +162,7 @@ flash_parts() {
 extra_parts() {
 	part build/modules scripts/driver.sh
 	part build/programs build_programs
-	lane upstream/channel-sanity channel_sanity DRIVER=upstream
+	part upstream/channel-sanity channel_sanity DRIVER=upstream
 }
 
 # The same under a kernel that looks for what goes wrong; slower by several times.

@@ -8,6 +8,11 @@
 #
 #   test.sh host|vm|kselftest|flash|extra|debug|versions|all
 #                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
+#                     FRESH=1: run in the VM what has passed before, too
+#
+# What passed in a VM is remembered in the cache by all that went into it, as Go's
+# tests are: unchanged, it is not booted again, its log is shown, and the output says
+# so. Parts on the host always run.
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
 # must keep to its plan; cargo's counts are taken from its own summaries.
@@ -15,7 +20,8 @@
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
 out=$TOP/out/test
-mkdir -p "$out"
+mkdir -p "$out" "$CACHE/passed"
+find "$CACHE/passed" -type f -mtime +30 -delete
 
 passed=0 failed=0 skipped=0
 failures=()
@@ -79,25 +85,53 @@ lane() {
 	wanted "$name" || return 0
 	[ "${#running[@]}" -lt "$LANES" ] || lane_end
 	say "$name"
+	local key memory
+	key=$(printf '%s\n' "$(inputs)" "$name" "$@" | sha256sum | cut -c1-32)
+	memory=$CACHE/passed/$key
+	if [ -z "${FRESH:-}" ] && [ -e "$memory" ]; then
+		cp "$memory" "$out/$name.log"
+		grep -E '^ *ok [0-9]' "$memory" | sed "s|^|  $name: |" || :
+		count "$name" 0
+		echo "  ($name: passed on $(date -r "$memory" '+%F %R'), nothing changed since; FRESH=1 runs it)"
+		return 0
+	fi
 	"$@" >"$out/$name.log" 2>&1 &
 	local pid=$!
 	follow "$name" "$pid" "$name: " &
-	running[$pid]="$SECONDS $! $name"
+	running[$pid]="$SECONDS $! $key $name"
+}
+
+# inputs: a key for all that the programs in the VM are made of: sources as they are
+# now, the kernel and its compilers, QEMU, and the settings that vm.sh reads.
+inputs() {
+	local of=(Kbuild Cargo.toml Cargo.lock include scripts sim src tests userlib)
+	{
+		{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
+			find "${of[@]}" -type f -not -path '*/target/*'; } | sort | tr '\n' '\0' | xargs -0 sha256sum
+		basename "$(scripts/kernel.sh)"
+		qemu-system-x86_64 --version
+		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
+		# Nobody knows what these hold.
+		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
+	} | sha256sum
 }
 
 # lane_end: wait for one of the lanes, and count it.
 lane_end() {
-	local pid status t0 follower name
+	local pid status t0 follower key name before=$failed
 	while :; do
 		status=0
 		wait -n -p pid || status=$?
 		[ -z "${running[$pid]:-}" ] || break
 	done
-	read -r t0 follower name <<<"${running[$pid]}"
+	read -r t0 follower key name <<<"${running[$pid]}"
 	unset "running[$pid]"
 	wait "$follower" 2>/dev/null || :
 	count "$name" "$status"
 	echo "  ($name: $((SECONDS - t0)) s)"
+	if [ "$failed" = "$before" ]; then
+		cp "$out/$name.log" "$CACHE/passed/$key"
+	fi
 }
 
 lanes_end() { while [ ${#running[@]} -gt 0 ]; do lane_end; done; }

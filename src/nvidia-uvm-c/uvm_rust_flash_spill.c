@@ -245,6 +245,7 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 	uvm_va_space_t *va_space = NULL;
 	enum uvm_rust_flash_outcome outcome = FLASH_LATER;
 	uvm_page_mask_t written;
+	bool failed;
 
 	if (!context)
 		return FLASH_LATER;
@@ -273,11 +274,13 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 
 	uvm_rust_flash_write(dev, io, &written);
 	uvm_rust_flash_release_pages(io);
+	/* Before those are taken out that were used in the meantime: the device is not at fault for them. */
+	failed = uvm_page_mask_empty(&written);
 
 	uvm_mutex_lock(&block->lock);
 	outcome = spill_end(dev, block, io, &written);
 	uvm_mutex_unlock(&block->lock);
-	if (uvm_page_mask_empty(&written))
+	if (failed)
 		outcome = FLASH_FAILED;
 	atomic_inc(&dev->progress);
 	wake_up_all(&dev->wait);

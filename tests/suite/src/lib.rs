@@ -4,6 +4,7 @@
 //! - `ladder`: NVIDIA's own tests, step by step, and what they do not reach.
 //! - `hazards`: fatal faults, injected errors, bad input.
 //! - `storms`: loading, registering and killing, a hundred times each.
+//! - `loops`: fault storms that end alike under either fault service loop.
 //! - `random`: a random program, checked against a model.
 //! - `demo`: the program of `make demo`.
 //!
