@@ -23,7 +23,7 @@ packages=(
 	# the VM; udev names the ports through which a command's output comes back
 	qemu-system-x86 python3-venv udev
 	# tests
-	gcc libc6-dev
+	gcc libc6-dev dmsetup
 )
 
 missing_packages() {

@@ -108,7 +108,9 @@ inputs() {
 	{
 		{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
 			find "${of[@]}" -type f -not -path '*/target/*'; } | sort | tr '\n' '\0' | xargs -0 sha256sum
-		basename "$(scripts/kernel.sh)"
+		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
+		rustc --version
+		clang --version
 		qemu-system-x86_64 --version
 		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
 		# Nobody knows what these hold.
