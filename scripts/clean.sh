@@ -25,6 +25,8 @@ TOTAL=300 progress "Debian $suite" "$dir.log" \
 echo "deb $archive/debian-security $suite-security main" >"$dir/etc/apt/sources.list.d/security.list"
 echo "deb $archive/debian $suite-updates main" >"$dir/etc/apt/sources.list.d/updates.list"
 cp /etc/resolv.conf "$dir/etc/resolv.conf"
+# Whom this machine trusts: a company's network may look into TLS.
+cp /etc/ssl/certs/ca-certificates.crt "$dir/etc/ssl/certs/ca-certificates.crt"
 git clone --quiet --no-hardlinks "$TOP" "$dir/root/uvm-rust"
 
 # Mounts of its own, and processes, which end with it.
