@@ -123,7 +123,8 @@ void *vgpu_c_sysmem(u64 dma)
 
 /*
  * The emulator polls: UVM writes PUT and the doorbell without any call. It stays
- * awake while there is work, and sleeps longer the longer there is none.
+ * awake while there is work, and sleeps longer the longer there is none: each timer
+ * keeps a thread of QEMU's busy that takes turns with the CPU that waits for us.
  */
 static int emulator(void *arg)
 {
@@ -137,12 +138,14 @@ static int emulator(void *arg)
 			idle++;
 		if (vgpu_interrupt_pending(g))
 			wake_up(&g->isr_wait);
-		if (idle < 20)
+		if (idle < 50)
 			cond_resched();
-		else if (idle < 2000)
-			usleep_range(20, 40);
+		else if (idle < 150)
+			usleep_range(50, 100);
+		else if (idle < 400)
+			usleep_range(200, 400);
 		else
-			usleep_range(100, 200);
+			usleep_range(1000, 2000);
 	}
 	return 0;
 }
