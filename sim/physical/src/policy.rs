@@ -35,6 +35,11 @@ pub trait Policy {
         false
     }
 
+    /// Another number than before whenever a block may no longer be kept that was.
+    fn kept(&self, _system: &System<'_>) -> u64 {
+        0
+    }
+
     /// Where a reclaimed block's pages go.
     fn reclaim_to(&self) -> Tier {
         Tier::Host
