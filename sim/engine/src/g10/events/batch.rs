@@ -487,10 +487,8 @@ impl Sim<'_> {
                 return 0;
             }
         }
-        if in_free > 0 {
-            let free = self.limits.gpu_pages - self.pages.gpu_pages();
-            most = most.min(free / in_free);
-        }
+        let free = self.limits.gpu_pages - self.pages.gpu_pages();
+        most = most.min(free.checked_div(in_free).unwrap_or(u64::MAX));
         if b.arrivals > 1 && in_free > 0 && swapped > 0 {
             return 0;
         }
