@@ -56,6 +56,13 @@ pub trait Policy {
         false
     }
 
+    /// Whether a fault brings in its whole va_block, or what the GPU ever had of it,
+    /// instead of what the tree prefetcher says (DeepUM section 3: its fault queue
+    /// holds UM blocks, and these are what its migration thread moves).
+    fn whole_blocks(&self) -> bool {
+        false
+    }
+
     /// Whether a reclaimed page of a tensor that is dead is dropped instead of
     /// written (DeepUM section 5.2).
     fn invalidates(&self) -> bool {

@@ -132,6 +132,10 @@ impl Policy for DeepUm {
         self.predictor.expected().dropped()
     }
 
+    fn whole_blocks(&self) -> bool {
+        true
+    }
+
     fn invalidates(&self) -> bool {
         self.parts == Parts::All
     }
