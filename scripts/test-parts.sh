@@ -43,7 +43,8 @@ host_parts() {
 		skip host/shellcheck "shellcheck is not installed"
 	fi
 	if cargo +nightly miri --version >/dev/null 2>&1; then
-		part host/miri env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-policy -- stats mask
+		part host/miri env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-policy --lib -- \
+			mem:: policy::discard policy::evict policy::fault policy::flash policy::mask policy::plan policy::stats
 	else
 		skip host/miri "no nightly toolchain with Miri (rustup +nightly component add miri rust-src)"
 	fi

@@ -81,6 +81,7 @@ pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
             "gpu_to_ssd": o.bytes.gpu_to_ssd,
         },
         "faults": o.faults,
+        "late_faults": o.late_faults,
         "fault_batches": o.batches,
         "stall_s": s(o.stalls.total()),
         "stalls_s": {

@@ -13,6 +13,8 @@ use criterion::Criterion;
 use uvmsim_cputime::CpuTime;
 use uvmsim_engine::g10;
 use uvmsim_engine::g10::Machine;
+use uvmsim_engine::g10::Move;
+use uvmsim_engine::g10::Place;
 use uvmsim_engine::g10::Policy;
 use uvmsim_trace::Kernel;
 use uvmsim_trace::Kind;
@@ -50,11 +52,63 @@ fn step(layers: u64, bytes: u64) -> Trace {
     t
 }
 
+/// A plan that needs no planner: each activation leaves two kernels after it was
+/// made, every fifth for the SSD, and comes back eight kernels before its use.
+fn moves(layers: usize) -> Vec<Move> {
+    let activations = (0..layers - 10).map(|i| (i, i as u32 + 1));
+    let out = activations.clone().map(|(i, tensor)| Move {
+        kernel: i + 2,
+        tensor,
+        to: if i % 5 == 0 { Place::Ssd } else { Place::Host },
+    });
+    // Backward kernels begin after the loss, with the last activation.
+    let back = activations.rev().map(|(i, tensor)| Move {
+        kernel: 2 * layers - i - 8,
+        tensor,
+        to: Place::Gpu,
+    });
+    out.chain(back).collect()
+}
+
+/// Memory that grows with the bytes: as many moves of larger tensors.
+fn machine(gib: u64) -> Machine {
+    let scale = gib as f64 / 64.0;
+    Machine {
+        gpu_gib: 40.0 * scale,
+        host_gib: 128.0 * scale,
+        ..Machine::default()
+    }
+}
+
+const LAYERS: [u64; 4] = [200, 400, 800, 1600];
+const GIB: [u64; 4] = [16, 32, 64, 128];
+
+/// The machine alone, carrying out a plan.
+fn plan(c: &mut Criterion<CpuTime>) {
+    let mut group = c.benchmark_group("plan/kernels");
+    for layers in LAYERS {
+        let (trace, moves) = (step(layers, 64 << 30), moves(layers as usize));
+        group.bench_with_input(BenchmarkId::from_parameter(layers), &trace, |b, t| {
+            b.iter(|| g10::run_plan(black_box(t), &moves, &Machine::default()));
+        });
+    }
+    group.finish();
+    let mut group = c.benchmark_group("plan/gib");
+    let moves = moves(400);
+    for gib in GIB {
+        let (trace, machine) = (step(400, gib << 30), machine(gib));
+        group.bench_with_input(BenchmarkId::from_parameter(gib), &trace, |b, t| {
+            b.iter(|| g10::run_plan(black_box(t), &moves, &machine));
+        });
+    }
+    group.finish();
+}
+
 fn engine(c: &mut Criterion<CpuTime>) {
     let policies = [Policy::BaseUvm, Policy::DeepUm, Policy::G10];
     for policy in policies {
         let mut group = c.benchmark_group(format!("{policy}/kernels"));
-        for layers in [200, 400, 800, 1600] {
+        for layers in LAYERS {
             let trace = step(layers, 64 << 30);
             group.bench_with_input(BenchmarkId::from_parameter(layers), &trace, |b, t| {
                 b.iter(|| g10::run(black_box(t), policy, &Machine::default()));
@@ -62,15 +116,8 @@ fn engine(c: &mut Criterion<CpuTime>) {
         }
         group.finish();
         let mut group = c.benchmark_group(format!("{policy}/gib"));
-        // Memory grows with the bytes: as many moves of larger tensors.
-        for gib in [16u64, 32, 64, 128] {
-            let trace = step(400, gib << 30);
-            let scale = gib as f64 / 64.0;
-            let machine = Machine {
-                gpu_gib: 40.0 * scale,
-                host_gib: 128.0 * scale,
-                ..Machine::default()
-            };
+        for gib in GIB {
+            let (trace, machine) = (step(400, gib << 30), machine(gib));
             group.bench_with_input(BenchmarkId::from_parameter(gib), &trace, |b, t| {
                 b.iter(|| g10::run(black_box(t), policy, &machine));
             });
@@ -82,6 +129,6 @@ fn engine(c: &mut Criterion<CpuTime>) {
 criterion_group! {
     name = benches;
     config = uvmsim_cputime::criterion().sample_size(10);
-    targets = engine
+    targets = engine, plan
 }
 criterion_main!(benches);

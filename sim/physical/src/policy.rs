@@ -35,6 +35,11 @@ pub trait Policy {
         false
     }
 
+    /// Another number than before whenever a block may no longer be kept that was.
+    fn kept(&self, _system: &System<'_>) -> u64 {
+        0
+    }
+
     /// Where a reclaimed block's pages go.
     fn reclaim_to(&self) -> Tier {
         Tier::Host
@@ -48,6 +53,13 @@ pub trait Policy {
 
     /// Whether pages come in without faults: a miss copies the whole block.
     fn faultless(&self) -> bool {
+        false
+    }
+
+    /// Whether a fault brings in its whole va_block, or what the GPU ever had of it,
+    /// instead of what the tree prefetcher says (DeepUM section 3: its fault queue
+    /// holds UM blocks, and these are what its migration thread moves).
+    fn whole_blocks(&self) -> bool {
         false
     }
 

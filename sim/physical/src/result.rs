@@ -63,6 +63,8 @@ pub struct Outcome {
     pub zeroed: u64,
     /// Pages faulted on.
     pub faults: u64,
+    /// Of those, pages of va_blocks that waited in a prefetch queue: foreseen, late.
+    pub late_faults: u64,
     /// Fault batches.
     pub batches: u64,
     /// Root chunks reclaimed by the driver, from blocks in use.

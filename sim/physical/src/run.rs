@@ -317,6 +317,9 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
     for &(b, faulted) in &batch {
         if !faultless {
             s.out.faults += u64::from(faulted.count());
+            if s.blocks[b as usize].queued > 0 {
+                s.out.late_faults += u64::from(faulted.count());
+            }
             t += s.machine.fault_block;
         }
         let mapped = faulted & s.blocks[b as usize].gpu;
@@ -326,7 +329,10 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
             s.touch_lru(b);
             continue;
         }
-        let pages = if s.machine.tree_prefetch != 0 && !faultless {
+        let pages = if policy.whole_blocks() {
+            let block = &s.blocks[b as usize];
+            (block.seen | block.live).minus(block.gpu) | faulted
+        } else if s.machine.tree_prefetch != 0 && !faultless {
             let threshold = s.machine.tree_threshold;
             tree_prefetch(s.blocks[b as usize].gpu, faulted, threshold) | faulted
         } else {

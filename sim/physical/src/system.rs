@@ -30,6 +30,9 @@ use crate::workload::Workload;
 /// evictions and copies overlap.
 const STAGED: usize = 4;
 
+/// Blocks among which a victim is looked for that the policy does not keep.
+const LOOK: usize = 8192;
+
 /// The queue of prefetches from the SSD.
 const FROM_SSD: usize = 1;
 
@@ -120,8 +123,10 @@ pub struct System<'a> {
     /// When chunks whose contents are being copied out are free.
     pending: BinaryHeap<Reverse<u64>>,
     staged: u64,
-    /// Blocks with live pages, by last migration or prefetch.
+    /// Blocks with live pages, by last migration or prefetch. Its bookmark has passed
+    /// blocks that are kept as long as `Policy::kept` returns `kept`.
     lru: List,
+    kept: u64,
     /// Blocks all of whose pages were discarded, in order.
     discarded: List,
     host_pages: u64,
@@ -170,6 +175,7 @@ impl<'a> System<'a> {
             pending: BinaryHeap::new(),
             staged: 0,
             lru: List::new(blocks),
+            kept: 0,
             discarded: List::new(blocks),
             host_pages: 0,
             host_cap: machine.host_mem / PAGE,
@@ -244,11 +250,6 @@ impl<'a> System<'a> {
         for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
             self.used_by[t.block as usize] = number;
         }
-    }
-
-    /// Blocks in use, least recently migrated first.
-    pub fn lru(&self) -> impl Iterator<Item = u32> + '_ {
-        self.lru.iter()
     }
 
     /// Whether all of a block's pages that are live are in GPU memory.
@@ -728,19 +729,41 @@ impl<'a> System<'a> {
     }
 
     /// The least recently migrated block that may go.
-    fn victim(&self, demand: bool, policy: &dyn Policy) -> Option<u32> {
-        const LOOK: usize = 8192;
+    fn victim(&mut self, demand: bool, policy: &dyn Policy) -> Option<u32> {
+        self.pass_kept(policy);
         let free = |b: &u32| {
             let block = &self.blocks[*b as usize];
             block.batch != self.batch || self.batch == 0
         };
         let best = self
             .lru
-            .iter()
-            .take(LOOK)
+            .rest(LOOK)
             .filter(free)
             .find(|&b| !policy.keep(b, self));
         best.or_else(|| demand.then(|| self.lru.iter().find(|b| free(b))).flatten())
+    }
+
+    /// The first `n` blocks that `policy` does not keep, least recently migrated first.
+    pub fn unkept(&mut self, n: usize, policy: &dyn Policy) -> Vec<u32> {
+        self.pass_kept(policy);
+        let rest = self.lru.rest(LOOK);
+        rest.filter(|&b| !policy.keep(b, self)).take(n).collect()
+    }
+
+    /// Moves the bookmark over blocks that stay kept, so that the next search for a
+    /// victim need not look at them.
+    fn pass_kept(&mut self, policy: &dyn Policy) {
+        let kept = policy.kept(self);
+        if self.kept != kept {
+            self.kept = kept;
+            self.lru.rewind();
+        }
+        while let Some(b) = self.lru.marked(LOOK) {
+            if !policy.keep(b, self) {
+                break;
+            }
+            self.lru.pass();
+        }
     }
 
     /// Makes sure that `b` has a root chunk, as part of a fault at time `t`.

@@ -5,7 +5,7 @@
 use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, Hasher};
 
-/// A configuration for a model test: `cases` runs (few under Miri), from a seed
+/// A configuration for a model test: `cases` runs (two under Miri), from a seed
 /// that is printed when the test fails and that `UVM_TEST_SEED` sets.
 pub fn model(cases: u32) -> Config {
     let seed = std::env::var("UVM_TEST_SEED")
@@ -14,13 +14,28 @@ pub fn model(cases: u32) -> Config {
         .unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
     std::eprintln!("UVM_TEST_SEED={seed}");
     Config {
-        cases: if cfg!(miri) {
-            cases.div_ceil(256)
-        } else {
-            cases
-        },
+        cases: if cfg!(miri) { cases.min(2) } else { cases },
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(seed),
         ..Config::default()
+    }
+}
+
+/// The most steps of a random history: `n`, or a sixteenth of that under Miri, which
+/// is a thousand times slower and looks for what one step does wrong.
+pub const fn steps(n: usize) -> usize {
+    if cfg!(miri) {
+        n.div_ceil(16) + 1
+    } else {
+        n
+    }
+}
+
+/// A size of tables that are filled when they are made: `n`, or a small one under Miri.
+pub fn size(n: u32) -> u32 {
+    if cfg!(miri) {
+        n.min(512)
+    } else {
+        n
     }
 }

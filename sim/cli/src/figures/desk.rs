@@ -39,6 +39,8 @@ pub struct Measured {
     pub traffic: [u64; 4],
     /// Pages faulted on.
     pub faults: u64,
+    /// Of those, pages whose prefetch was queued; only the physical model knows.
+    pub late_faults: u64,
     /// Time lost, by cause; only the physical model knows.
     pub stalls: Stalls,
     /// Each kernel's time over its ideal time.
@@ -436,6 +438,7 @@ fn measured(o: &Outcome) -> Measured {
         ideal_s: o.ideal_ns as f64 / 1e9,
         traffic: [b.ssd_to_gpu, b.gpu_to_ssd, b.host_to_gpu, b.gpu_to_host],
         faults: o.faults,
+        late_faults: o.late_faults,
         stalls: o.stalls,
         ..Measured::default()
     }

@@ -9,6 +9,8 @@
 
 mod batch;
 mod fault;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -136,6 +138,9 @@ struct Sim<'a> {
     traffic: [Traffic; STEPS],
     records: Vec<KernelRecord>,
     batches: u64,
+    /// Whether batches that repeat the last one are done at once; the outcome is the
+    /// same.
+    at_once: bool,
 }
 
 /// Runs two steps.
@@ -177,6 +182,7 @@ impl<'a> Sim<'a> {
             traffic: [Traffic::default(); STEPS],
             records: Vec::with_capacity(STEPS * view.kernels.len()),
             batches: 0,
+            at_once: true,
         }
     }
 
@@ -312,19 +318,11 @@ impl<'a> Sim<'a> {
     }
 
     /// The first run from `r` on that may be a victim.
-    fn skip(&self, mut r: u32) -> u32 {
-        while r != NIL {
-            let run = self.pages.run(r);
-            let spared = match self.mode {
-                Mode::Lru => run.queue != Queue::Idle,
-                Mode::DeepUm => self.near[run.tensor as usize] == self.stamp,
-            };
-            if !spared {
-                break;
-            }
-            r = run.newer;
-        }
-        r
+    fn skip(&self, r: u32) -> u32 {
+        self.pages.first_from(r, |run| match self.mode {
+            Mode::Lru => run.queue == Queue::Idle,
+            Mode::DeepUm => self.near[run.tensor as usize] != self.stamp,
+        })
     }
 
     /// Carries out the hints of the current kernel. They are a circle: those for

@@ -6,7 +6,13 @@
 //! waits in at most one queue, and, while on the GPU, is one element of the order
 //! of arrival, from which victims are taken. Runs are cut at the front when a part
 //! moves and grown at the back when the next part follows, so their number hangs
-//! on how often transfers interleave, not on how many pages there are.
+//! on how often transfers interleave, not on how many pages there are. Tensors
+//! that come in by turns, batch after batch, are a [`Braid`] in the order of arrival.
+
+mod braid;
+
+use braid::Braid;
+pub(super) use braid::LANES;
 
 /// No run.
 pub(super) const NIL: u32 = u32::MAX;
@@ -53,10 +59,12 @@ pub(super) struct Run {
     pub next: u32,
     /// Neighbours in order of arrival on the GPU.
     older: u32,
-    pub newer: u32,
+    newer: u32,
     /// Neighbours in the queue.
     q_prev: u32,
     q_next: u32,
+    /// The braid that it is a lane of.
+    braid: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +99,8 @@ pub(super) struct Pages {
     pub tensors: Vec<TensorPages>,
     arrival: List,
     queues: [List; QUEUES],
+    braids: Vec<Braid>,
+    unused_braids: Vec<u32>,
     /// Pages in host memory.
     pub host_used: u64,
 }
@@ -104,6 +114,8 @@ impl Pages {
             tensors: Vec::new(),
             arrival: EMPTY,
             queues: [EMPTY; QUEUES],
+            braids: Vec::new(),
+            unused_braids: Vec::new(),
             host_used: 0,
         };
         for (i, (&len, &loc)) in pages.iter().zip(locs).enumerate() {
@@ -118,6 +130,7 @@ impl Pages {
                 newer: NIL,
                 q_prev: NIL,
                 q_next: NIL,
+                braid: NIL,
             });
             p.tensors.push(TensorPages {
                 first,
@@ -138,12 +151,17 @@ impl Pages {
         self.arrival.pages
     }
 
-    /// The run that arrived first, `NIL` if the GPU is empty.
+    /// The run whose first page arrived first, `NIL` if the GPU is empty.
     pub(super) fn oldest(&self) -> u32 {
-        self.arrival.head
+        self.first_from(self.arrival.head, |_| true)
     }
 
-    /// The run that arrived last.
+    /// The run whose first page arrived next after run `r`, which is in no braid.
+    pub(super) fn after(&self, r: u32) -> u32 {
+        self.first_from(self.run(r).newer, |_| true)
+    }
+
+    /// The run that arrived last, or a lane of the braid that did.
     pub(super) fn newest(&self) -> u32 {
         self.arrival.tail
     }
@@ -234,7 +252,7 @@ impl Pages {
         let run = self.run(p);
         run.loc == loc
             && run.queue == queue
-            && (loc != Loc::Gpu || self.arrival.tail == p)
+            && (loc != Loc::Gpu || self.arrival.tail == p && run.braid == NIL)
             && (queue == Queue::Idle || self.queues[queue as usize].tail == p)
     }
 
@@ -293,6 +311,7 @@ impl Pages {
     fn cut_front(&mut self, r: u32, n: u64) -> u32 {
         let mut part = self.run(r).clone();
         part.len = n;
+        part.braid = NIL;
         part.next = r;
         part.newer = r;
         part.q_next = r;
@@ -347,6 +366,7 @@ impl Pages {
     }
 
     fn remove_arrival(&mut self, r: u32) {
+        self.leave_braid(r);
         let Run {
             older, newer, len, ..
         } = *self.run(r);
@@ -426,6 +446,14 @@ impl Pages {
                     "tensor {i}: {pages} {ready} {moving} pages, not {t:?}"
                 ));
             }
+        }
+        let (mut arrived, mut r) = (0, self.arrival.head);
+        while r != NIL {
+            arrived += self.run(r).len;
+            r = self.run(r).newer;
+        }
+        if arrived != gpu {
+            return Err(format!("{arrived} pages in order of arrival, {gpu} there"));
         }
         let known = self.queues.map(|q| q.pages);
         if (gpu, host, queued) != (self.arrival.pages, self.host_used, known) {

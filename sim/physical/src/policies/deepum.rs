@@ -92,13 +92,7 @@ impl DeepUm {
             return;
         }
         let want = (SPARE_CHUNKS - free) as usize;
-        let victims: Vec<u32> = s
-            .lru()
-            .take(8192)
-            .filter(|&b| !self.keep(b, s))
-            .take(want)
-            .collect();
-        for b in victims {
+        for b in s.unkept(want, self) {
             s.evict_block(b, Tier::Host);
         }
     }
@@ -132,6 +126,14 @@ impl Policy for DeepUm {
     fn keep(&self, block: u32, _s: &System<'_>) -> bool {
         self.parts >= Parts::PreEvict
             && um_block(block).is_some_and(|b| self.predictor.expected().needed_in(b).is_some())
+    }
+
+    fn kept(&self, _s: &System<'_>) -> u64 {
+        self.predictor.expected().dropped()
+    }
+
+    fn whole_blocks(&self) -> bool {
+        true
     }
 
     fn invalidates(&self) -> bool {

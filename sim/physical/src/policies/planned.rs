@@ -91,6 +91,10 @@ impl Policy for Planned {
         s.used_lately(block, 0)
     }
 
+    fn kept(&self, s: &System<'_>) -> u64 {
+        s.kernel_number
+    }
+
     fn reclaim_to(&self) -> Tier {
         self.reclaim_to
     }

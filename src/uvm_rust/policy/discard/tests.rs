@@ -257,7 +257,7 @@ proptest! {
     /// The proof: over any history, no page is handed out unprepared, no write
     /// that counts is lost, and a chunk called discarded or unused costs no copy.
     #[test]
-    fn no_page_is_handed_out_unprepared(ops in prop::collection::vec(op(), 1..60)) {
+    fn no_page_is_handed_out_unprepared(ops in prop::collection::vec(op(), 1..crate::testing::steps(60))) {
         let mut s = Sim::new(true);
         for (i, op) in ops.iter().enumerate() {
             run(&mut s, op);

@@ -276,7 +276,7 @@ mod tests {
 
         /// Against a list of (chunk, queue) in order of arrival.
         #[test]
-        fn picks_as_a_plain_list_would(steps in proptest::collection::vec((0..4u32, 0..5u8), 1..60)) {
+        fn picks_as_a_plain_list_would(steps in proptest::collection::vec((0..4u32, 0..5u8), 1..crate::testing::steps(60))) {
             let kinds = [Queue::Unused, Queue::Discarded, Queue::Used];
             let mut roots = RootChunks::new(4).unwrap();
             let mut belongs = [Queue::Used; 4];

@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(crate::testing::model(512))]
 
     #[test]
-    fn behaves_like_four_deques(ops in prop::collection::vec(op(), 1..200)) {
+    fn behaves_like_four_deques(ops in prop::collection::vec(op(), 1..crate::testing::steps(200))) {
         let mut q = Queues::new(CHUNKS).unwrap();
         let mut m = Model::default();
         let mut reclaimed = [0; 4];

@@ -23,6 +23,8 @@ pub struct ExpectedSet {
     entries: TryVec<AtomicU64>,
     /// Sequence number of the current kernel.
     now: AtomicU32,
+    /// How often a block may have stopped to be needed.
+    dropped: AtomicU64,
 }
 
 fn pack(block: UmBlock, until: u32) -> u64 {
@@ -45,6 +47,7 @@ impl ExpectedSet {
         Ok(Self {
             entries,
             now: AtomicU32::new(0),
+            dropped: AtomicU64::new(0),
         })
     }
 
@@ -61,6 +64,12 @@ impl ExpectedSet {
         u32::try_from(left(entry as u32, now)).ok()
     }
 
+    /// A number that changes whenever a block that [`Self::needed_in`] knew may no
+    /// longer be needed: until then, a search for victims need not ask again.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
     /// Bytes of memory held.
     pub fn bytes(&self) -> usize {
         self.entries.len() * size_of::<AtomicU64>()
@@ -69,6 +78,7 @@ impl ExpectedSet {
     /// Sets the current kernel; what was expected up to an earlier one no longer is.
     pub(super) fn set_now(&self, seq: u32) {
         self.now.store(seq, Relaxed);
+        self.dropped.fetch_add(1, Relaxed);
     }
 
     /// Expects `block` up to the kernel `until`.
@@ -89,6 +99,9 @@ impl ExpectedSet {
             e => i64::from(left(e as u32, now)),
         };
         if let Some(e) = set.iter().min_by_key(rank) {
+            if rank(&e) >= 0 {
+                self.dropped.fetch_add(1, Relaxed);
+            }
             e.store(pack(block, until), Relaxed);
         }
     }

@@ -15,7 +15,12 @@ fn b(n: u32) -> UmBlock {
 }
 
 fn predictor(config: Config) -> Predictor {
-    Predictor::new(config).unwrap()
+    Predictor::new(Config {
+        max_kernels: crate::testing::size(config.max_kernels),
+        expected_blocks: crate::testing::size(config.expected_blocks),
+        ..config
+    })
+    .unwrap()
 }
 
 /// All that is predicted now, as (block, kernels ahead).
@@ -354,7 +359,7 @@ proptest! {
     /// since it was last forgotten, and what is handed out is expected.
     #[test]
     fn keeps_its_promises(
-        ops in prop::collection::vec(op(), 1..400),
+        ops in prop::collection::vec(op(), 1..crate::testing::steps(400)),
         limit in 4096..65536usize,
         ahead in 0..5u32,
         to_end: bool,

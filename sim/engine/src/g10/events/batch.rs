@@ -10,6 +10,7 @@
 
 use super::super::pages::Loc;
 use super::super::pages::Queue;
+use super::super::pages::LANES;
 use super::super::pages::NIL;
 use super::super::view::PAGE;
 use super::super::RunError;
@@ -50,7 +51,7 @@ struct Chunk {
 }
 
 /// Chunks that are kept; batches of more are not repeated at once.
-const KEPT: usize = 3;
+const KEPT: usize = LANES;
 
 impl Sim<'_> {
     /// Runs the batch due at `time` and those after it that only repeat it, up to
@@ -329,7 +330,7 @@ impl Sim<'_> {
                 if victim == self.pages.newest() || (from == Loc::Host && to == Loc::Ssd) {
                     n = 1;
                 }
-                let (follows, newer) = (self.cursor == victim, self.pages.run(victim).newer);
+                let (follows, newer) = (self.cursor == victim, self.pages.after(victim));
                 let rest = self.evict(b, victim, n, to);
                 if follows {
                     self.cursor = if rest == NIL { newer } else { rest };
@@ -412,6 +413,7 @@ impl Sim<'_> {
                     )));
                 }
                 self.cursor = v;
+                self.pages.untangle(v);
                 Ok(Some((v, Loc::Host)))
             }
             Mode::DeepUm => {
@@ -424,6 +426,7 @@ impl Sim<'_> {
                 if v == NIL {
                     return Ok(None);
                 }
+                self.pages.untangle(v);
                 let tensor = &self.view.tensors[self.pages.run(v).tensor as usize];
                 let to = if tensor.is_alive(self.kernel) {
                     Loc::Host
@@ -437,7 +440,11 @@ impl Sim<'_> {
 
     /// How many times the batch just run would repeat itself exactly.
     fn repeats(&self, b: &Batch, chunks: &[Chunk; KEPT], host_before: u64) -> u64 {
-        if b.unlike || b.arrivals > 1 || b.chunks as usize > KEPT {
+        if b.unlike || b.chunks as usize > KEPT || !self.at_once {
+            return 0;
+        }
+        let chunks = &chunks[..b.chunks as usize];
+        if chunks.iter().any(|c| c.run == NIL) {
             return 0;
         }
         // Host memory must stay below its cap all along: at the cap, evictions go
@@ -453,26 +460,45 @@ impl Sim<'_> {
                 most = (line - 1 - peak) / (used - host_before);
             }
         }
-        for c in &chunks[..b.chunks as usize] {
-            if c.run == NIL {
+        // What came in has one victim, or none and there is room for all of it.
+        let (mut in_free, mut swapped) = (0, 0);
+        let mut victim = None;
+        let (mut runs, mut arrivals) = ([NIL; KEPT], 0);
+        for c in chunks {
+            most = most.min((self.pages.run(c.run).len - 1) / c.pages);
+            if c.to != Loc::Gpu {
+                continue;
+            }
+            if runs[..arrivals].contains(&c.run) {
                 return 0;
             }
-            most = most.min((self.pages.run(c.run).len - 1) / c.pages);
-            if c.victim != NIL {
-                most = most.min((self.pages.run(c.victim).len - 1) / c.pages);
-                if c.victim == self.pages.newest() {
-                    return 0;
-                }
-            } else if c.to == Loc::Gpu {
-                let free = self.limits.gpu_pages - self.pages.gpu_pages();
-                most = most.min(free / c.pages);
+            runs[arrivals] = c.run;
+            arrivals += 1;
+            if c.victim == NIL {
+                in_free += c.pages;
+                continue;
             }
+            if *victim.get_or_insert((c.victim, c.victim_to)) != (c.victim, c.victim_to) {
+                return 0;
+            }
+            swapped += c.pages;
+            most = most.min((self.pages.run(c.victim).len - 1) / swapped);
+            if c.victim == self.pages.newest() {
+                return 0;
+            }
+        }
+        let free = self.limits.gpu_pages - self.pages.gpu_pages();
+        most = most.min(free.checked_div(in_free).unwrap_or(u64::MAX));
+        if b.arrivals > 1 && in_free > 0 && swapped > 0 {
+            return 0;
         }
         most
     }
 
     /// Repeats the chunks of a batch `times` times.
     fn repeat(&mut self, b: &Batch, chunks: &[Chunk; KEPT], times: u64) {
+        let mut turns = [(NIL, 0); KEPT];
+        let mut arrivals = 0;
         for c in &chunks[..b.chunks as usize] {
             let n = c.pages * times;
             if c.victim != NIL {
@@ -482,11 +508,19 @@ impl Sim<'_> {
                     self.cursor = rest;
                 }
             }
+            if b.arrivals > 1 && c.to == Loc::Gpu {
+                turns[arrivals] = (c.run, c.pages);
+                arrivals += 1;
+                continue;
+            }
             let follows = self.cursor == c.run;
             self.pages.move_front(c.run, n, c.to, Queue::Idle);
             if follows {
                 self.cursor = self.pages.oldest();
             }
+        }
+        if arrivals > 0 {
+            self.pages.arrive_by_turns(&turns[..arrivals], times);
         }
     }
 }

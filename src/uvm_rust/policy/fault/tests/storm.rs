@@ -38,7 +38,7 @@ fn storm(broken_channels: bool) -> impl Strategy<Value = Storm> {
     let channels = if broken_channels { 6 } else { 3 };
     let warp = (0..channels as u64, 0..=POISONED, 0..5u8, 0..8u16);
     (
-        prop::collection::vec(warp, 1..200),
+        prop::collection::vec(warp, 1..crate::testing::steps(200)),
         0..4u32,
         any::<bool>(),
         1..64u32,

@@ -302,7 +302,7 @@ proptest! {
     #![proptest_config(testing::model(256))]
 
     #[test]
-    fn every_page_comes_back_and_no_slot_leaks(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 20 } else { 120 })) {
+    fn every_page_comes_back_and_no_slot_leaks(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 6 } else { 120 })) {
         let mut world = World::new();
         for op in &ops {
             world.run(op);

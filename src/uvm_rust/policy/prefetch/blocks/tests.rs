@@ -137,7 +137,7 @@ proptest! {
     /// Growing by need changes nothing but the memory.
     #[test]
     fn holds_what_the_paper_s_table_holds(
-        faults in prop::collection::vec((0..64u32, 0..3u32), 1..200),
+        faults in prop::collection::vec((0..64u32, 0..3u32), 1..crate::testing::steps(200)),
         rows in 0..6u32,
         assoc in 1..4u32,
         succs in 1..5u32,

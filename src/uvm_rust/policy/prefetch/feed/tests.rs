@@ -13,6 +13,8 @@ fn block(n: u32) -> UmBlock {
 fn correlator() -> Correlator {
     Correlator::new(Config {
         shape: Shape::DEEPUM,
+        max_kernels: crate::testing::size(16384),
+        expected_blocks: crate::testing::size(16384),
         ..Config::default()
     })
     .unwrap()
