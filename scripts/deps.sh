@@ -21,7 +21,7 @@ packages=(
 	# the driver
 	coccinelle curl ca-certificates
 	# the VM; udev names the ports through which a command's output comes back
-	qemu-system-x86 python3-venv udev
+	qemu-system-x86 python3-venv udev file
 	# tests
 	gcc libc6-dev dmsetup
 )

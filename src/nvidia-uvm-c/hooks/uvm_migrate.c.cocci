@@ -5,7 +5,7 @@
 typedef uvm_va_block_t, uvm_va_block_context_t;
 identifier block, context;
 // Before 550 the mask was made in place.
-identifier unmapped_pages =~ "^uvm_va_block_unmapped_pages_get$|^uvm_page_mask_complement$";
+identifier unmapped_pages = {uvm_va_block_unmapped_pages_get, uvm_page_mask_complement};
 @@
 block_migrate_map_unmapped_pages(uvm_va_block_t *block, ..., uvm_va_block_context_t *context, ...)
 {
