@@ -26,10 +26,16 @@ python_package() { cargo build --quiet --release -p uvmsim && python3 sim/python
 pytorch_importer() { cargo build --quiet --release -p uvmsim && "$1" sim/python/tests/test_uvmsim_torch.py; }
 
 host_parts() {
+	local all=(--workspace) version
+	version=$(rustc --version | awk '{ print $2 }')
+	if [ "$(printf '1.88.0\n%s\n' "$version" | sort -V | head -n 1)" != 1.88.0 ]; then
+		all+=(--exclude uvmrust-preload)
+		skip host/preload "rustc $version has no naked functions yet: 1.88 (the rest is tested)"
+	fi
 	part host/rustfmt rustfmt_check
-	part host/clippy cargo clippy --workspace --all-targets --quiet -- -D warnings
-	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
-	part host/cargo-test cargo test --workspace --no-fail-fast
+	part host/clippy cargo clippy "${all[@]}" --all-targets --quiet -- -D warnings
+	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
+	part host/cargo-test cargo test "${all[@]}" --no-fail-fast
 	part host/python python_package
 	local python
 	if python=$(python_with torch); then
