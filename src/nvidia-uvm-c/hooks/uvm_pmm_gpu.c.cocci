@@ -30,7 +30,8 @@ list_del_init(&root->chunk.list);
 ...
 }
 
-// With no root chunk free, ask us first.
+// With no root chunk free, ask us first. (An expression, as some spatch put braces
+// around a statement that is replaced.)
 @@
 identifier pmm;
 expression E;
@@ -38,8 +39,10 @@ expression E;
 pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 <...
-- E = list_first_chunk(&pmm->root_chunks.va_block_unused);
-+ E = uvm_rust_root_chunk_to_evict(pmm);
+  E =
+- list_first_chunk(&pmm->root_chunks.va_block_unused)
++ uvm_rust_root_chunk_to_evict(pmm)
+  ;
 ...>
 }
 

@@ -73,7 +73,7 @@ impl Choice {
     const UNKNOWN: u64 = 0;
 
     fn pack(self) -> u64 {
-        (self.fd as u32 as u64) << 32 | (self.backend as u64 + 1)
+        ((self.fd as u32 as u64) << 32) | (self.backend as u64 + 1)
     }
 
     fn unpack(word: u64) -> Option<Self> {
