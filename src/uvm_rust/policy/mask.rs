@@ -90,7 +90,7 @@ impl PageMask {
     pub fn test(&self, page: u16) -> bool {
         self.0
             .get(page as usize / 64)
-            .is_some_and(|w| w >> (page % 64) & 1 != 0)
+            .is_some_and(|w| (w >> (page % 64)) & 1 != 0)
     }
 
     /// Adds `page`; does nothing from 512 on.

@@ -144,7 +144,7 @@ impl<'a> Ranks<'a> {
         match self.words.get(usize::from(first / 64)) {
             // A small node is aligned, and so lies within a word.
             Some(w) if within < 64 && first % 64 + within <= 64 => {
-                (w >> (first % 64) & ((1 << within) - 1)).count_ones() as u16
+                ((w >> (first % 64)) & ((1 << within) - 1)).count_ones() as u16
             }
             _ => self.rank(outer).saturating_sub(self.rank(first)),
         }

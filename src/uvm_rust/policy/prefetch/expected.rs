@@ -28,7 +28,7 @@ pub struct ExpectedSet {
 }
 
 fn pack(block: UmBlock, until: u32) -> u64 {
-    (u64::from(block.0) + 1) << 32 | u64::from(until)
+    ((u64::from(block.0) + 1) << 32) | u64::from(until)
 }
 
 /// Kernels from `now` to `until`; negative if `until` is over.

@@ -130,7 +130,7 @@ impl Feed {
     /// something to learn that was not there before.
     pub fn fault(&self, block: UmBlock) -> bool {
         let number = self.announced.load(Ordering::Acquire);
-        let fault = u64::from(block.0) << 32 | u64::from(number);
+        let fault = (u64::from(block.0) << 32) | u64::from(number);
         // A block is serviced in several batches, as its faults come.
         if number == 0 || self.last.load(Ordering::Relaxed) == fault {
             return false;

@@ -147,7 +147,7 @@ impl EventQueue {
         .map_err(|e| Error::os("UVM_TOOLS_INIT_EVENT_TRACKER", e))?;
         check("UVM_TOOLS_INIT_EVENT_TRACKER", NvStatus(start.rm_status))?;
 
-        let flags = kinds.iter().fold(0, |flags, kind| flags | 1u64 << kind);
+        let flags = kinds.iter().fold(0, |flags, kind| flags | (1u64 << kind));
         let mut enable = uvm::EnableEvents {
             flags,
             rm_status: 0,
