@@ -20,6 +20,7 @@ SHELL := /bin/bash
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
 #|   OPS=10000 SEED=n         length and seed of the random program
+#|   STORMS=100               how many storms both fault loops must agree on
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
@@ -31,7 +32,7 @@ SHELL := /bin/bash
 # Options, passed on to the scripts.
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
-export OPS SEED JOBS ONLY LANES FRESH
+export OPS SEED STORMS JOBS ONLY LANES FRESH
 
 .PHONY: help
 help: ## this list

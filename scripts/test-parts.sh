@@ -105,16 +105,17 @@ random_parts() {
 	fi
 }
 
-# loops: the same fault storms under the Rust loop, the C one, and the other replay
+# loops: the same fault storms (STORMS, 100) under the Rust loop, the C one, and the other replay
 # policies (0 replays per block, 1 per batch, 2 flushes per batch, 3 once for all).
 loops() {
-	local file=out/test/rust/loops.storms first="--storms ${OPS:-1000} ${SEED:+--seed $SEED} --record"
+	local file=out/test/rust/loops.storms first="--storms ${STORMS:-100} ${SEED:+--seed $SEED} --record"
 	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=1800 -- "
 		storms() {
 			echo \"# \$1\"
 			UVM_ARGS=\"\$UVM_ARGS \$1\" bash scripts/vm-load.sh rust && $suite/loops \$2 $file && bash scripts/vm-load.sh unload
 		}
-		storms uvm_rust_fault=1 '$first' && storms uvm_rust_fault=0 --against"
+		storms uvm_rust_fault=1 '$first' && storms uvm_rust_fault=0 --against &&
+		for policy in 0 1 3; do storms uvm_perf_fault_replay_policy=\$policy --against || exit; done"
 }
 
 vm_parts() {

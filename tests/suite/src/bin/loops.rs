@@ -202,7 +202,9 @@ impl Place {
         let pages = random.rand_range(48..640) as usize;
         let buffer = Buffer::<u64>::managed(&self.process, pages * WORDS)?;
         let mut model = vec![0; pages * WORDS];
-        for page in some_range(random, (0, pages)) {
+        // Few, as without prefetching each of them is a fault of the CPU's.
+        let from = random.rand_range(0..pages as u64) as usize;
+        for page in some_range(random, (from, pages.min(from + 32))) {
             let value = random.rand_u64();
             for (i, word) in (page * WORDS..).zip(&mut model[page * WORDS..][..WORDS]) {
                 *word = value.wrapping_add(i as u64);
@@ -211,7 +213,7 @@ impl Place {
         }
         let kernel = work(random, &buffer, &mut model, serial);
         let beside = random.rand_range(0..4) == 0;
-        let theirs = Buffer::<u64>::managed(&self.other, 64 * WORDS)?;
+        let theirs = Buffer::<u64>::managed(&self.other, 16 * WORDS)?;
         let launch = self.gpu.launch(&kernel)?;
         let their_launch = match beside {
             true => Some(
@@ -238,6 +240,9 @@ impl Place {
             let _ = write!(line, " other {}", ended(&report));
         }
         let _ = write!(line, " pages {:x}", self.pages(&buffer)?);
+        // All at once, for the same reason.
+        self.process
+            .migrate(buffer.address(), buffer.bytes(), uvm::Uuid::CPU)?;
         let wrong = buffer.first_other(|i| model[i]);
         ensure!(
             wrong.is_none(),
