@@ -67,15 +67,12 @@ apt() {
 		apt-get "$command" -y -q --no-install-recommends "$@"
 }
 
-# at_least VERSION: of Rust, is it recent enough?
-at_least() { [ "$(printf '%s\n%s\n' "$rustc_min" "${1%%[-+~]*}" | sort -V | head -n 1)" = "$rustc_min" ]; }
-
 # A Rust that can build the kernel, which wants its library's source, and check itself.
 install_rust() {
 	if ! have rustc || ! have cargo; then debian_rust; fi
 	local version sysroot src
 	version=$(rustc --version | awk '{ print $2 }')
-	at_least "$version" || die "rustc is $version, and $rustc_min or later is needed (rustup update stable)"
+	at_least "$rustc_min" "$version" || die "rustc is $version, and $rustc_min or later is needed (rustup update stable)"
 	sysroot=$(rustc --print sysroot)
 	src=$sysroot/lib/rustlib/src/rust/library/core/src/lib.rs
 	if [ -r "$src" ] && { cargo clippy --version && rustfmt --version; } >/dev/null 2>&1; then return 0; fi
@@ -95,7 +92,7 @@ debian_rust() {
 	for family in "rustc cargo rust-src rust-clippy rustfmt" "rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web"; do
 		read -ra packages <<<"$family"
 		candidate=$(apt-cache policy "${packages[0]}" | awk '/Candidate:/ { print $2 }')
-		if [[ $candidate == [0-9]* ]] && at_least "$candidate"; then
+		if [[ $candidate == [0-9]* ]] && at_least "$rustc_min" "$candidate"; then
 			say "installing Debian's Rust: ${packages[*]}"
 			apt install "${packages[@]}"
 			return 0

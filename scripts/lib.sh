@@ -36,6 +36,9 @@ as_root() {
 # short_hash FILE...: a key for what these files say.
 short_hash() { cat "$@" | sha256sum | cut -c1-12; }
 
+# at_least MIN VERSION: is it that version or a later one?
+at_least() { [ "$(printf '%s\n%s\n' "$1" "${2%%[-+~]*}" | sort -V | head -n 1)" = "$1" ]; }
+
 # locked NAME: hold a lock on the cache until this shell ends, so that two
 # builds of the same thing wait for each other rather than mix.
 locked() {

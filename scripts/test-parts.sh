@@ -28,7 +28,7 @@ pytorch_importer() { cargo build --quiet --release -p uvmsim && "$1" sim/python/
 host_parts() {
 	local all=(--workspace) version
 	version=$(rustc --version | awk '{ print $2 }')
-	if [ "$(printf '1.88.0\n%s\n' "$version" | sort -V | head -n 1)" != 1.88.0 ]; then
+	if ! at_least 1.88.0 "$version"; then
 		all+=(--exclude uvmrust-preload)
 		skip host/preload "rustc $version has no naked functions yet: 1.88 (the rest is tested)"
 		skip host/clippy "clippy $version warns of what a later one finds well"
