@@ -18,6 +18,26 @@ mod tap;
 pub use log::{Allowed, KernelLog};
 pub use tap::{Failure, Outcome, Pass, Suite};
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vgpu_client::{Process, BLOCK};
+
+/// A seed for who gives none. Print it.
+pub fn clock_seed() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::from(now.subsec_nanos()) ^ now.as_secs()
+}
+
+/// A test for the end of a run: UVM can have all of the first GPU's memory again.
+pub fn no_leak() -> Outcome {
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    process.check_leak(gpu.uuid(), BLOCK)?;
+    Ok(Pass::Ok)
+}
+
 /// Fails the test unless a condition holds.
 #[macro_export]
 macro_rules! ensure {

@@ -11,10 +11,9 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use oorandom::Rand64;
-use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use uvm_suite::{clock_seed, ensure, no_leak, Failure, Outcome, Pass, Suite};
 use vgpu_client::{
     uvm, vgpu, Buffer, Channel, Gpu, Kernel, Op, Outcome as Ended, Process, Report, BLOCK, PAGE,
 };
@@ -42,12 +41,9 @@ struct Options {
 
 fn options() -> Result<Options, lexopt::Error> {
     use lexopt::prelude::*;
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let mut options = Options {
         storms: 1000,
-        seed: u64::from(now.subsec_nanos()) ^ now.as_secs(),
+        seed: clock_seed(),
         record: None,
         against: None,
     };
@@ -89,12 +85,7 @@ fn main() -> ExitCode {
             suite.test("the same storms end alike", &[], || against(path));
         }
     }
-    suite.test("no leak after it", &[], || {
-        let process = Process::new()?;
-        let gpu = process.gpu(0)?;
-        process.check_leak(gpu.uuid(), BLOCK)?;
-        Ok(Pass::Ok)
-    });
+    suite.test("no leak after it", &[], no_leak);
     suite.finish()
 }
 

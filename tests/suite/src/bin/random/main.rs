@@ -12,12 +12,9 @@ mod history;
 mod program;
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use uvm_suite::{ensure, Allowed, Outcome, Pass, Suite};
-use vgpu_client::{Process, BLOCK};
 
 use program::{Memory, Program};
+use uvm_suite::{clock_seed, ensure, no_leak, Allowed, Outcome, Pass, Suite};
 
 const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
   --ops N                    operations (10000)
@@ -49,13 +46,9 @@ pub(crate) struct Options {
 
 fn options() -> Result<Options, lexopt::Error> {
     use lexopt::prelude::*;
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let seed = u64::from(now.subsec_nanos()) ^ now.as_secs();
     let mut options = Options {
         ops: 10_000,
-        seed,
+        seed: clock_seed(),
         oversubscription: 1.5,
         memory: Memory::Both,
         eviction: true,
@@ -111,12 +104,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new("random", None);
     let name = format!("{} operations, seed {}", options.ops, options.seed);
     suite.test(&name, EVICTING_ORDINARY, || run(&options));
-    suite.test("no leak after it", &[], || {
-        let process = Process::new()?;
-        let gpu = process.gpu(0)?;
-        process.check_leak(gpu.uuid(), BLOCK)?;
-        Ok(Pass::Ok)
-    });
+    suite.test("no leak after it", &[], no_leak);
     suite.finish()
 }
 
