@@ -47,11 +47,11 @@ struct uvm_rust_flash_dev {
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
 	wait_queue_head_t wait;
-	/* Spills under way by workers. */
-	atomic_t active;
+	/* What the workers did since one of them moved something: looks in vain, and failed writes among them. */
+	atomic_t fruitless, failures;
 	/*
-	 * All blocks were looked at in vain, at that time (jiffies): do not wait for a spill,
-	 * and begin none for a while, which grows as long as writes fail.
+	 * All blocks were looked at in vain, or writes failed, at that time (jiffies): do not
+	 * wait for a spill, and begin none for a while, which grows as long as writes fail.
 	 */
 	bool stalled;
 	unsigned long stalled_at, rest;

@@ -55,16 +55,17 @@ static bool is_resting(struct uvm_rust_flash_dev *dev)
 	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + READ_ONCE(dev->rest));
 }
 
-/* Wakes the workers if there is something for them. */
+/* Wakes the workers if there is something for them; after a rest only one, to see. */
 void uvm_rust_flash_kick(void)
 {
 	struct uvm_rust_flash_dev *dev;
-	u32 i;
+	u32 i, count;
 
 	spin_lock(&uvm_rust_tier.lock);
 	dev = uvm_rust_tier.dev;
 	if (dev && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && !is_resting(dev)) {
-		for (i = 0; i < worker_count; i++)
+		count = READ_ONCE(dev->stalled) ? min(worker_count, 1U) : worker_count;
+		for (i = 0; i < count; i++)
 			queue_work(workers, &worker_array[i].work);
 	}
 	spin_unlock(&uvm_rust_tier.lock);
@@ -345,59 +346,66 @@ static void stall(struct uvm_rust_flash_dev *dev, bool failing)
 {
 	unsigned long rest = failing ? 2 * READ_ONCE(dev->rest) : 0;
 
+	atomic_set(&dev->fruitless, 0);
+	/* Another worker was as fast. */
+	if (is_resting(dev))
+		return;
 	WRITE_ONCE(dev->rest, clamp_t(unsigned long, rest, HZ / 10, 10 * HZ));
 	WRITE_ONCE(dev->stalled_at, jiffies);
 	WRITE_ONCE(dev->stalled, true);
 	wake_up_all(&dev->wait);
 }
 
+/*
+ * Whether it is time to stall, going by what all workers have met since one of them moved
+ * something: one that begins anew must not hide what the others found. What fails has been
+ * unmapped for nothing, so where three have failed, one more at a time is enough to see
+ * that it still does (failures stays, and after a rest there is one worker only).
+ */
+static bool is_in_vain(struct uvm_rust_flash_dev *dev, enum uvm_rust_flash_outcome outcome)
+{
+	if (outcome == FLASH_MOVED) {
+		atomic_set(&dev->fruitless, 0);
+		atomic_set(&dev->failures, 0);
+		WRITE_ONCE(dev->stalled, false);
+		return false;
+	}
+	if (outcome == FLASH_FAILED && atomic_inc_return(&dev->failures) > 2)
+		return true;
+	return atomic_inc_return(&dev->fruitless) > READ_ONCE(uvm_rust_tier.queue_length) + READ_ONCE(worker_count);
+}
+
 static void spill_work(struct worker *w)
 {
 	struct uvm_rust_flash_dev *dev = w->dev;
-	u32 fruitless = 0, failed = 0;
 
-	while (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && READ_ONCE(uvm_rust_tier.dev) == dev) {
-		uvm_va_block_t *block;
-		enum uvm_rust_flash_outcome outcome;
+	while (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && READ_ONCE(uvm_rust_tier.dev) == dev &&
+	       uvm_global_get_status() == NV_OK && !is_resting(dev)) {
+		enum uvm_rust_flash_outcome outcome = FLASH_NOTHING;
+		uvm_va_block_t *block = next_block();
 
-		/* All were looked at in vain, or the device is at fault. */
-		if (fruitless > READ_ONCE(uvm_rust_tier.queue_length) || failed > 2 || uvm_global_get_status() != NV_OK)
-			break;
-		block = next_block();
-		if (!block) {
-			fruitless++;
-			continue;
-		}
-		/* Suspend comes first; it may be waiting for one who waits for us. */
-		if (!uvm_down_read_trylock(&g_uvm_global.pm.lock)) {
+		if (block) {
+			/* Suspend comes first; it may be waiting for one who waits for us. */
+			if (!uvm_down_read_trylock(&g_uvm_global.pm.lock)) {
+				uvm_va_block_release(block);
+				stall(dev, false);
+				break;
+			}
+			outcome = uvm_rust_flash_spill(dev, block, NULL, w->io, false);
+			if (outcome == FLASH_NOTHING)
+				set_aside(block);
+			uvm_up_read(&g_uvm_global.pm.lock);
 			uvm_va_block_release(block);
+			if (outcome == FLASH_NO_ROOM)
+				uvm_rust_flash_relocate(dev, w->io);
+		}
+		if (is_in_vain(dev, outcome)) {
+			stall(dev, atomic_read(&dev->failures) > 2);
 			break;
-		}
-		atomic_inc(&dev->active);
-		outcome = uvm_rust_flash_spill(dev, block, NULL, w->io, false);
-		atomic_dec(&dev->active);
-		if (outcome == FLASH_NOTHING)
-			set_aside(block);
-		uvm_up_read(&g_uvm_global.pm.lock);
-		uvm_va_block_release(block);
-		if (outcome == FLASH_NO_ROOM)
-			uvm_rust_flash_relocate(dev, w->io);
-		if (outcome == FLASH_FAILED)
-			failed++;
-		if (outcome == FLASH_MOVED) {
-			fruitless = 0;
-			failed = 0;
-			WRITE_ONCE(dev->stalled, false);
-		}
-		else {
-			fruitless++;
 		}
 		uvm_rust_flash_relocate(dev, w->io);
 		cond_resched();
 	}
-	/* If others are still at it, they will find out. */
-	if (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && fruitless && !atomic_read(&dev->active))
-		stall(dev, failed > 0);
 }
 
 static void spill_work_entry(struct work_struct *work)

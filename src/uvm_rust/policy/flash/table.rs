@@ -13,8 +13,8 @@
 //!
 //! Memory: [`Table::BYTES_PER_SLOT`] for each slot of the device from the beginning,
 //! [`Table::BYTES_PER_EXTENT`] for each extent in use, of which there are at most
-//! [`EXTENTS_PER_SLOT`] times as many as slots, and with checksums 2 KiB for each slot
-//! in use.
+//! [`EXTENTS_PER_SLOT`] times as many as slots ([`EXTENTS_AT_LEAST`] on a small device),
+//! and with checksums 2 KiB for each slot in use.
 
 use super::super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, TryVec};
@@ -30,6 +30,10 @@ pub const SLOT_PAGES: u16 = PAGES;
 
 /// Limit of extents, as a multiple of the number of slots.
 pub const EXTENTS_PER_SLOT: u32 = 8;
+
+/// The limit of extents is never less: a few va_blocks in pieces must not be all that a
+/// small device can have.
+pub const EXTENTS_AT_LEAST: u32 = 4096;
 
 /// Slots that only relocation may take, so that it can always begin.
 const SPARE: u32 = 1;
@@ -255,6 +259,12 @@ impl Table {
             pages: 0,
             next_stamp: 1,
         })
+    }
+
+    /// How many extents there may be.
+    fn most_extents(&self) -> u32 {
+        let by_size = self.config.slots.saturating_mul(EXTENTS_PER_SLOT);
+        by_size.max(EXTENTS_AT_LEAST)
     }
 
     /// How full it is.

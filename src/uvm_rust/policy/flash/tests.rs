@@ -104,6 +104,31 @@ fn what_the_device_refused_stays_in_the_host() {
     assert_eq!(t.usage().free_slots, 4);
 }
 
+/// Every other page is an extent of its own: 256 extents a block.
+#[test]
+fn extents_have_a_limit_that_leaves_small_devices_some() {
+    let alternate = (0..512)
+        .step_by(2)
+        .fold(PageMask::EMPTY, |m, p| m | pages(p, p + 1));
+    let mut t = table(20);
+    let tenant = t.tenant(1).unwrap();
+    let mut blocks = std::vec::Vec::new();
+    let refused = loop {
+        let mut b = BlockPages::new(512);
+        match b.begin_spill(&mut t, tenant, &alternate) {
+            Ok(s) => assert_eq!(b.end_spill(&mut t, s, &PageMask::FULL), alternate),
+            Err(error) => break error,
+        }
+        blocks.push(b);
+        assert!(blocks.len() < 40, "no limit");
+    };
+    assert_eq!(refused, Error::Fragmented);
+    assert_eq!(t.usage().extents, table::EXTENTS_AT_LEAST);
+    // What was refused left nothing behind.
+    assert_eq!(t.usage().pages, 16 * 256);
+    t.check();
+}
+
 #[test]
 fn two_reads_of_a_page_are_one() {
     let mut t = table(4);

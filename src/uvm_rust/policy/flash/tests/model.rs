@@ -149,7 +149,6 @@ impl World {
             }
             Err(Error::Busy) => assert!(block.spill.is_some()),
             Err(Error::Full) => assert!(self.table.is_low(1)),
-            Err(Error::Fragmented) => {}
             Err(error) => panic!("{error:?}"),
         }
     }
