@@ -30,7 +30,7 @@ RELEASE=1 ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-3000
 	case fault/ in *${1:-fault}*) ;; *) exit ;; esac
 	for batch in 1 16 256; do
 		for driver in upstream rust; do
-			UVM_ARGS=\"\$UVM_ARGS uvm_perf_fault_batch_count=\$batch\" bash scripts/vm-load.sh \$driver
+			UVM_ARGS=\"\$UVM_ARGS uvm_perf_prefetch_enable=0 uvm_perf_fault_batch_count=\$batch\" bash scripts/vm-load.sh \$driver
 			$bench faults \$driver \$batch
 			bash scripts/vm-load.sh unload
 		done

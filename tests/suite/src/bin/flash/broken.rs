@@ -181,8 +181,9 @@ fn pulled_out() -> Outcome {
     // Put in again, it works.
     std::fs::write("/sys/bus/pci/rescan", "1")?;
     wait_for("the device to be there again", || Ok(class.exists()))?;
-    let rig = Rig::with(attachment(path, 1 << 10))?;
+    let again = Rig::with(attachment(path, 1 << 10))?;
     rig.spill(&mine)?;
+    ensure!(again.stats()?.pages == 2 * 512, "{:?}", again.stats()?);
     check(&mine, 79)?;
     Ok(Pass::Ok)
 }
