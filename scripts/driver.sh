@@ -52,7 +52,10 @@ sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$ke
 
 tree=$("$TOP/scripts/upstream.sh")
 version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
-key=$(printf '%s %s' "$tree" "$kernel" | sha256sum | cut -c1-8)
+# __FILE__ without the folder: upstream looks for the last slash whenever it pushes work
+# to a GPU, so a module from a deep folder would be slower than one from a shallow one.
+flags=-fmacro-prefix-map
+key=$(printf '%s %s %s' "$tree" "$kernel" "$flags" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
 own=$base/$checkout
 mkdir -p "$own"
@@ -65,7 +68,7 @@ mk() {
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
-		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type "${@:3}"
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=" "${@:3}"
 }
 
 # stage DIR: a copy of what upstream builds nvidia-uvm.ko from. Common headers

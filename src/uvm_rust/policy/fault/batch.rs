@@ -85,52 +85,39 @@ impl Batch {
     /// [`Batch::order`].
     pub fn absorb(&mut self, n: usize, coalesce: bool) {
         let from = self.len;
-        for at in from..from.saturating_add(n) {
-            let Some(record) = self.records.get(at).copied() else {
+        for at in from..from.saturating_add(n).min(self.records.len()) {
+            // The batch, and behind it places of what was merged; and what is not in it yet.
+            let (before, new) = self.records.split_at_mut(at);
+            let Some(record) = new.first() else {
                 return;
             };
             if let Some(into) = self.into.get_mut(self.entries) {
                 *into = record.entry;
             }
             self.entries += 1;
-            let hash = self.hash(&record);
-            if coalesce && record.fatal == 0 && self.merge(&record, hash) {
-                continue;
+            let hash = hash(record, self.seen.len());
+            let Some(place) = self.seen.get_mut(hash) else {
+                return;
+            };
+            if coalesce && record.fatal == 0 && (*place as usize) < self.len {
+                match before.get_mut(*place as usize) {
+                    Some(to) if to.merges_with(record) => {
+                        join(to, record, &mut self.into);
+                        continue;
+                    }
+                    _ => {}
+                }
             }
-            if let Some(last) = self.len.checked_sub(1).and_then(|l| self.records.get(l)) {
+            if let Some(last) = self.len.checked_sub(1).and_then(|l| before.get(l)) {
                 self.single &= last.who == record.who;
                 self.rising &= (last.who, last.address) < (record.who, record.address);
             }
-            if let Some(place) = self.seen.get_mut(hash) {
-                *place = self.len as u32;
-            }
+            *place = self.len as u32;
             // Where none was merged yet, it stands there already.
-            if self.len != at {
-                if let Some(slot) = self.records.get_mut(self.len) {
-                    *slot = record;
-                }
+            if let Some(free) = before.get_mut(self.len) {
+                *free = *record;
             }
             self.len += 1;
-        }
-    }
-
-    /// Neighbouring pages, the usual company, get different places.
-    fn hash(&self, record: &Record) -> usize {
-        let mixed = (record.address ^ record.who) >> 12;
-        mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(24) as usize & (self.seen.len() - 1)
-    }
-
-    fn merge(&mut self, record: &Record, hash: usize) -> bool {
-        let place = self.seen.get(hash).map_or(usize::MAX, |&p| p as usize);
-        if place >= self.len {
-            return false;
-        }
-        match self.records.get_mut(place) {
-            Some(to) if to.merges_with(record) => {
-                join(to, record, &mut self.into);
-                true
-            }
-            _ => false,
         }
     }
 
@@ -247,17 +234,27 @@ impl Batch {
 
 /// Merges `from` into `to`; the one with the more intrusive access stands for both.
 fn join(to: &mut Record, from: &Record, into: &mut [u32]) {
-    let (stands, gone) = if from.access > to.access {
-        (from, to.entry)
+    let (instances, accesses) = (
+        to.instances.saturating_add(from.instances),
+        to.accesses | from.accesses,
+    );
+    let gone = if from.access > to.access {
+        let gone = to.entry;
+        *to = *from;
+        gone
     } else {
-        (&*to, from.entry)
+        from.entry
     };
+    to.instances = instances;
+    to.accesses = accesses;
     if let Some(slot) = into.get_mut(gone as usize) {
-        *slot = stands.entry;
+        *slot = to.entry;
     }
-    *to = Record {
-        instances: to.instances.saturating_add(from.instances),
-        accesses: to.accesses | from.accesses,
-        ..*stands
-    };
+}
+
+/// A place in a table of a power of two of them. Neighbouring pages, the usual company,
+/// get different ones.
+fn hash(record: &Record, places: usize) -> usize {
+    let mixed = (record.address ^ record.who) >> 12;
+    mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(24) as usize & places.wrapping_sub(1)
 }
