@@ -140,6 +140,7 @@ vm_parts() {
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/loops loops
 	selftest_parts
+	flash_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4" -- \
 		"out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
 	lane demo scripts/demo.sh
@@ -159,12 +160,12 @@ selftest_parts() {
 	lane upstream/library vm DRIVER=upstream VIDMEM=64M -- "$suite/library && out/kselftest/uvm_library"
 }
 
-# The SSD tier, on the devices of ssd.sh. Not in `make test` before it has passed as a whole.
+# The SSD tier, on the devices of ssd.sh: the suite, and the programs of `make ssd-demo`.
+flash_suite="$suite/flash --bad-device /dev/nvme1n1 --ops 500 ${SEED:+--seed $SEED}"
 flash_parts() {
-	local suite_and_seed="$suite/flash --bad-device /dev/nvme1n1 --ops 500 ${SEED:+--seed $SEED}"
-	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh \
-		"$suite_and_seed && $suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
-	lane debug/flash env KERNEL=debug VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$suite_and_seed"
+	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh "$flash_suite"
+	lane rust/flash-demo env VM_TIMEOUT=1500 scripts/ssd.sh \
+		"$suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
 }
 
 # What make test leaves out: upstream's use after free, which ends differently
@@ -187,6 +188,7 @@ debug_parts() {
 	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
 	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
 	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
+	lane debug/flash env $k VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
 }
 
 # Every upstream version that the seam knows is hooked and built, and the tree in
