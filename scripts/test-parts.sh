@@ -166,7 +166,9 @@ flash_parts() {
 	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh "$flash_suite"
 	lane rust/flash-demo env VM_TIMEOUT=1500 scripts/ssd.sh \
 		"$suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
+	lane rust/plans plans
 }
+plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
 # What make test leaves out: upstream's use after free, which ends differently
 # from run to run.

@@ -7,7 +7,7 @@
 //! first what gives memory back, then what takes it. Each page of a tensor holds one word
 //! that is checked, as in `run`.
 
-use crate::scaled::{Bytes, Case, Files, WARM_UP};
+use crate::scaled::{Bytes, Case, Files, POLICIES, WARM_UP};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +17,7 @@ use uvmsim_machine::PAGE;
 use uvmsim_physical::plan::{Op, Plan};
 use uvmsim_physical::{Layout, Tier, Workload};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{flash, Buffer, Discard, DriverStats, Flash, Gpu, Kernel, Process, BLOCK};
+use vgpu_client::{flash, Buffer, Discard, DriverStats, Flash, Gpu, Idle, Kernel, Process, BLOCK};
 
 const WORDS: u64 = PAGE / 8;
 
@@ -28,7 +28,7 @@ struct Run {
     policy: String,
     bytes: Bytes,
     predicted: Bytes,
-    /// How far off the bytes to and from the GPU are, in percent.
+    /// How far the bytes of the link that is furthest off are from uvmsim's, in percent.
     off_percent: f64,
     faults: u64,
     predicted_faults: u64,
@@ -54,39 +54,92 @@ pub fn run(folder: &str, device: &str, net: &str, policies: &[&str]) -> Result<(
     Ok(())
 }
 
+/// Most that a link may be off uvmsim's bytes, and that a plan may leave of the faults that
+/// come without one, in percent.
+const MOST_PERCENT: f64 = 2.0;
+
 /// `uvm-dnn ssd`: shows the runs in a file of such lines, and adds them to the report of
-/// `make ssd-demo`, if there is one.
+/// `make ssd-demo`, if there is one. Fails unless they are what uvmsim predicted.
 pub fn report(lines: &Path, report: &Path) -> Result<()> {
     let text = fs::read_to_string(lines).with_context(|| format!("reading {}", lines.display()))?;
+    let runs = text
+        .lines()
+        .filter(|l| l.starts_with('{'))
+        .map(|l| Ok(serde_json::from_str(l)?))
+        .collect::<Result<Vec<Run>>>()?;
+    ensure!(!runs.is_empty(), "{} holds no runs", lines.display());
+    show(&runs);
     let mut all: Value = match fs::read_to_string(report) {
         Ok(text) => serde_json::from_str(&text)?,
         Err(_) => serde_json::json!({ "runs": [] }),
     };
-    let runs = all["runs"].as_array_mut().context("it has no runs")?;
-    println!(
-        "{:<11} {:<9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
-        "MiB", "policy", "in", "of", "out", "of", "to ssd", "of", "faults", "off %"
-    );
-    for line in text.lines().filter(|l| l.starts_with('{')) {
-        let run: Run = serde_json::from_str(line)?;
-        let mib = |b: u64| b as f64 / 1048576.0;
-        println!(
-            "{:<11} {:<9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>7} {:>7.2}",
-            run.workload,
-            run.policy,
-            mib(run.bytes.host_to_gpu),
-            mib(run.predicted.host_to_gpu),
-            mib(run.bytes.gpu_to_host),
-            mib(run.predicted.gpu_to_host),
-            mib(run.bytes.host_to_ssd),
-            mib(run.predicted.host_to_ssd),
-            run.faults,
-            run.off_percent
-        );
-        runs.push(serde_json::to_value(run)?);
+    let list = all["runs"].as_array_mut().context("it has no runs")?;
+    for run in &runs {
+        list.push(serde_json::to_value(run)?);
     }
     fs::write(report, serde_json::to_string_pretty(&all)? + "\n")
-        .with_context(|| format!("writing {}", report.display()))
+        .with_context(|| format!("writing {}", report.display()))?;
+    let wrong = wrong(&runs);
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn show(runs: &[Run]) {
+    println!(
+        "{:<10} {:<9} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
+        "MiB",
+        "policy",
+        "to GPU",
+        "of",
+        "back",
+        "of",
+        "to SSD",
+        "of",
+        "back",
+        "of",
+        "faults",
+        "off %"
+    );
+    for run in runs {
+        let mib = |b: u64| b as f64 / 1048576.0;
+        let (b, p) = (&run.bytes, &run.predicted);
+        print!("{:<10} {:<9}", run.workload, run.policy);
+        for (bytes, of) in [
+            (b.host_to_gpu, p.host_to_gpu),
+            (b.gpu_to_host, p.gpu_to_host),
+            (b.host_to_ssd, p.host_to_ssd),
+            (b.ssd_to_host, p.ssd_to_host),
+        ] {
+            print!(" {:>6.0} {:>6.0}", mib(bytes), mib(of));
+        }
+        println!(" {:>7} {:>6.2}", run.faults, run.off_percent);
+    }
+}
+
+/// What is not as it must be.
+fn wrong(runs: &[Run]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for run in runs {
+        let name = format!("{}, {}", run.workload, run.policy);
+        if !run.verified || run.slots_leaked != 0 {
+            wrong.push(format!("{name}: wrong data, or slots that leak"));
+        }
+        if run.off_percent > MOST_PERCENT {
+            let off = run.off_percent;
+            wrong.push(format!("{name}: {off:.2} % off uvmsim's bytes"));
+        }
+        let without = runs
+            .iter()
+            .find(|r| r.workload == run.workload && r.policy == POLICIES[0]);
+        if let Some(without) = without.filter(|r| r.policy != run.policy) {
+            let most = without.faults as f64 * MOST_PERCENT / 100.0;
+            if run.faults as f64 > most {
+                let faults = run.faults;
+                wrong.push(format!("{name}: {faults} faults, more than {most:.0}"));
+            }
+        }
+    }
+    wrong
 }
 
 fn play(
@@ -96,14 +149,16 @@ fn play(
     plan: Option<&Plan>,
     device: &Path,
 ) -> Result<Run> {
-    let process = Process::new()?;
-    let gpu = process.gpu(0)?;
-    let usable = gpu.info().usable_bytes();
+    // The GPU has what the plan is for, and no more.
+    let idle = Idle::leaving(Some((case.gpu_bytes / BLOCK) as usize))?;
+    let there = idle.available() as u64 * BLOCK;
     ensure!(
-        usable >= case.gpu_bytes,
-        "the plan is for {} bytes of GPU memory, but {usable} are usable",
+        there >= case.gpu_bytes,
+        "the plan is for {} bytes of GPU memory, but there are {there}",
         case.gpu_bytes
     );
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
     // What is on the GPU has host memory too, once it was there: that is not the limit
     // meant. Spilling begins at seven eighths.
     process.flash_attach(Flash {
@@ -139,6 +194,8 @@ fn steps(
         data: Buffer::managed(process, (layout.span.next_multiple_of(BLOCK) / 8) as usize)?,
         holds: vec![None; workload.tensors.len()],
         value: 0,
+        live: Vec::new(),
+        early: Vec::new(),
     };
     for (t, tensor) in workload.tensors.iter().enumerate() {
         if tensor.lasting && !tensor.uses.is_empty() {
@@ -158,14 +215,12 @@ fn steps(
         ssd_to_host: after.0.ssd_to_host - before.0.ssd_to_host,
         host_to_ssd: after.0.host_to_ssd - before.0.host_to_ssd,
     };
-    let on_link = |b: &Bytes| (b.host_to_gpu + b.gpu_to_host) as f64;
-    let off = (on_link(&bytes) - on_link(&case.predicted)) / on_link(&case.predicted).max(1.0);
     Ok(Run {
         workload: case.net.clone(),
         policy: case.policy.clone(),
         bytes,
         predicted: case.predicted,
-        off_percent: off * 100.0,
+        off_percent: off_percent(&bytes, &case.predicted),
         faults: after.1 - before.1,
         predicted_faults: case.predicted_faults,
         slots_leaked: 0,
@@ -174,6 +229,17 @@ fn steps(
         program_bytes: case.span,
         scale: case.scale,
     })
+}
+
+/// The largest distance of a link's bytes from the prediction; of a link that is to carry
+/// nothing, in blocks.
+fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
+    let links = |b: &Bytes| [b.host_to_gpu, b.gpu_to_host, b.ssd_to_host, b.host_to_ssd];
+    links(bytes)
+        .into_iter()
+        .zip(links(predicted))
+        .map(|(b, p)| b.abs_diff(p) as f64 / p.max(BLOCK) as f64 * 100.0)
+        .fold(0.0, f64::max)
 }
 
 struct Player<'a> {
@@ -187,6 +253,11 @@ struct Player<'a> {
     holds: Vec<Option<u64>>,
     /// The last one that was written.
     value: u64,
+    /// Tensors that the plan has allocated and not freed.
+    live: Vec<u32>,
+    /// Those that are to be allocated where another one still is. A plan of uvmsim's may ask
+    /// for that a kernel ahead; a program's allocator hands an address out again when it is free.
+    early: Vec<u32>,
 }
 
 impl Player<'_> {
@@ -226,7 +297,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn requests(&self, k: usize) -> Result<()> {
+    fn requests(&mut self, k: usize) -> Result<()> {
         let Some(plan) = self.plan else {
             return Ok(());
         };
@@ -235,15 +306,19 @@ impl Player<'_> {
         for op in ops.iter().filter(gives) {
             self.request(op)?;
         }
+        for t in std::mem::take(&mut self.early) {
+            self.allocate(t)?;
+        }
         for op in ops.iter().filter(|op| !gives(op)) {
             self.request(op)?;
         }
         Ok(())
     }
 
-    fn request(&self, op: &Op) -> Result<()> {
+    fn request(&mut self, op: &Op) -> Result<()> {
         match *op {
-            Op::Prefetch(t) | Op::Allocate(t) => self.migrate(t, self.gpu.uuid()),
+            Op::Prefetch(t) => self.migrate(t, self.gpu.uuid()),
+            Op::Allocate(t) => self.allocate(t),
             Op::Evict(t, tier) => {
                 self.migrate(t, Uuid::CPU)?;
                 if tier == Tier::Ssd {
@@ -253,10 +328,27 @@ impl Player<'_> {
                 }
                 Ok(())
             }
-            Op::Free(t) | Op::Discard(t) => self.discard(t),
+            Op::Free(t) | Op::Discard(t) => {
+                self.live.retain(|&l| l != t);
+                self.discard(t)
+            }
             // A page is in one place.
             Op::Copy(..) => Ok(()),
         }
+    }
+
+    fn allocate(&mut self, t: u32) -> Result<()> {
+        let (at, bytes) = self.range(t);
+        let taken = self.live.iter().any(|&l| {
+            let (other, size) = self.range(l);
+            l != t && other < at + bytes && at < other + size
+        });
+        if taken {
+            self.early.push(t);
+            return Ok(());
+        }
+        self.live.push(t);
+        self.migrate(t, self.gpu.uuid())
     }
 
     fn migrate(&self, t: u32, to: Uuid) -> Result<()> {
@@ -333,5 +425,56 @@ impl Player<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(policy: &str, to_gpu: u64, faults: u64) -> Run {
+        let predicted = Bytes {
+            host_to_gpu: 100 * BLOCK,
+            ..Bytes::default()
+        };
+        let bytes = Bytes {
+            host_to_gpu: to_gpu,
+            ..Bytes::default()
+        };
+        Run {
+            workload: "net".into(),
+            policy: policy.into(),
+            bytes,
+            predicted,
+            off_percent: off_percent(&bytes, &predicted),
+            faults,
+            predicted_faults: 0,
+            slots_leaked: 0,
+            verified: true,
+            gpu_bytes: 0,
+            program_bytes: 0,
+            scale: 1.0,
+        }
+    }
+
+    #[test]
+    fn what_is_not_as_predicted_is_told() {
+        let base = || run("base-uvm", 100 * BLOCK, 1000);
+        assert!(wrong(&[base(), run("g10", 102 * BLOCK, 20)]).is_empty());
+        assert_eq!(wrong(&[base(), run("g10", 97 * BLOCK, 20)]).len(), 1);
+        assert_eq!(wrong(&[base(), run("g10", 100 * BLOCK, 21)]).len(), 1);
+        let leaking = Run {
+            slots_leaked: 1,
+            ..base()
+        };
+        assert_eq!(wrong(&[leaking]).len(), 1);
+    }
+
+    #[test]
+    fn a_link_that_is_to_carry_nothing_is_compared_too() {
+        let mut ssd = run("g10", 100 * BLOCK, 0).bytes;
+        ssd.host_to_ssd = BLOCK;
+        let off = off_percent(&ssd, &run("g10", 0, 0).predicted);
+        assert!(off > 99.0, "{off}");
     }
 }

@@ -3,8 +3,10 @@
 //! Steps scaled to the software GPU, their plans, and what uvmsim predicts of them.
 //!
 //! Bytes and the rates of the links shrink alike, and times stay: a step of a hundredth
-//! of the bytes on links of a hundredth of the rate waits as long. Written on the host,
-//! where planning is fast, and read in the VM.
+//! of the bytes on links of a hundredth of the rate waits as long. Tensors shrink to whole
+//! va_blocks, as a GPU's memory is handed out and taken back in chunks of that size: in the
+//! network's own size nearly all tensors are many of them, and what shrinks to less than
+//! half of one is left out. Written on the host, where planning is fast, and read in the VM.
 
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,7 @@ use uvmsim_machine::{Machine, PAGE};
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::{policies, Layout, Limits, Workload};
 use uvmsim_trace::Trace;
+use vgpu_client::BLOCK;
 
 /// Networks of G10's figures and their batch sizes.
 pub const NETS: [(&str, u64); 3] = [("bert-base", 256), ("resnet152", 1280), ("vit-base", 1280)];
@@ -225,8 +228,29 @@ fn scaled(whole: &Trace, gpu: u64) -> Result<(Trace, f64)> {
 fn shrunk(whole: &Trace, scale: f64) -> Trace {
     let mut trace = whole.clone();
     for tensor in &mut trace.tensors {
-        let pages = ((tensor.bytes as f64 * scale) as u64).div_ceil(PAGE).max(1);
-        tensor.bytes = pages * PAGE;
+        let blocks = (tensor.bytes as f64 * scale / BLOCK as f64).round() as u64;
+        tensor.bytes = blocks * BLOCK;
+    }
+    let there: Vec<bool> = trace.tensors.iter().map(|t| t.bytes > 0).collect();
+    for kernel in &mut trace.kernels {
+        for of in [&mut kernel.reads, &mut kernel.writes, &mut kernel.workspace] {
+            of.retain(|t| there.get(t.index()).is_some_and(|there| *there));
+        }
+    }
+    // A kernel of nothing is time of the one before.
+    let mut kernels: Vec<uvmsim_trace::Kernel> = Vec::with_capacity(trace.kernels.len());
+    for kernel in trace.kernels.drain(..) {
+        let uses = kernel.reads.len() + kernel.writes.len() + kernel.workspace.len();
+        match kernels.last_mut() {
+            Some(last) if uses == 0 => last.duration_ns += kernel.duration_ns,
+            None if uses == 0 => {}
+            _ => kernels.push(kernel),
+        }
+    }
+    trace.kernels = kernels;
+    for tensor in trace.tensors.iter_mut().filter(|t| t.bytes == 0) {
+        // No kernel uses it.
+        tensor.bytes = PAGE;
     }
     trace
 }

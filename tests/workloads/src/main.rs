@@ -12,7 +12,8 @@ use uvm_workloads::cases::{self, Case};
 use uvm_workloads::oracle::{traffic, Knowledge};
 use uvm_workloads::program::Mode;
 use uvm_workloads::report::{self, Cell, Report};
-use uvm_workloads::run::{run, Idle};
+use uvm_workloads::run::run;
+use vgpu_client::Idle;
 use vgpu_client::BLOCK;
 
 const HELP: &str = "usage: workloads [--only TEXT] [--times N] [--mode MODE]...

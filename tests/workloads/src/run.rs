@@ -6,9 +6,8 @@
 //! unit in which UVM copies, drops and zeroes.
 
 use vgpu_client::uvm::Uuid;
-use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES, INJECT_KEEP};
 use vgpu_client::{
-    Buffer, Discard, DriverStats, Error, Gpu, Kernel, Op, Process, Result, Vgpu, BLOCK, PAGE,
+    Buffer, Discard, DriverStats, Error, Gpu, Kernel, Op, Process, Result, BLOCK, PAGE,
 };
 
 use crate::program::{Access, Mode, Next, Place, Program, Span, Step, Use};
@@ -27,73 +26,6 @@ pub struct Measured {
     pub d2h_bytes: u64,
     /// All data were right, and the GPU's count of bytes is the driver's.
     pub verified: bool,
-}
-
-/// GPU memory that an idle program holds, as in the paper §7.1, so that the
-/// workload has less.
-#[derive(Debug)]
-pub struct Idle {
-    /// Keeps the memory while it is open.
-    _device: Vgpu,
-    available: usize,
-}
-
-impl Idle {
-    /// Leaves `available` blocks of the GPU to others, or all there are.
-    pub fn leaving(available: Option<usize>) -> Result<Self> {
-        let device = Vgpu::open()?;
-        let process = Process::new()?;
-        let gpu = process.gpu(0)?;
-        let most = (gpu.info().vidmem_bytes / BLOCK) as usize;
-        let filler = Buffer::<u64>::managed(&process, most * WORDS)?;
-        let fill = |blocks: usize| {
-            // Nothing of the filler's is ever read: it is not copied out.
-            process.discard(filler.address(), filler.bytes(), Discard::Eager)?;
-            process.migrate(filler.address(), blocks as u64 * BLOCK, gpu.uuid())?;
-            on_gpu(&process, &filler, gpu.uuid())
-        };
-        let there = fill(most)?;
-        let Some(available) = available.filter(|&n| n < there) else {
-            return Ok(Self {
-                _device: device,
-                available: there,
-            });
-        };
-        process.discard(filler.address(), filler.bytes(), Discard::Eager)?;
-        let gave = device.inject(Inject {
-            kind: INJECT_EVICT_PAGES,
-            flags: INJECT_KEEP,
-            count: (there - available) as u64,
-            ..Default::default()
-        })?;
-        // One block too many shows how many fit.
-        let left = fill(available + 1)?;
-        if gave.status != 0 || left != available {
-            let bytes = gave.bytes;
-            return Err(Error::Missing(format!(
-                "{left} blocks of the GPU are free, not {available}: the idle program got {bytes} bytes"
-            )));
-        }
-        Ok(Self {
-            _device: device,
-            available,
-        })
-    }
-
-    /// Blocks left to others.
-    pub fn available(&self) -> usize {
-        self.available
-    }
-}
-
-/// How many blocks of a buffer are on the GPU.
-fn on_gpu(process: &Process, buffer: &Buffer<u64>, gpu: Uuid) -> Result<usize> {
-    let mut count = 0;
-    for block in 0..buffer.len() / WORDS {
-        let residency = process.residency(buffer.address_of(block * WORDS))?;
-        count += usize::from(residency.resident.contains(&gpu));
-    }
-    Ok(count)
 }
 
 /// Runs `program` in `mode`. `say` hears how far it is.
