@@ -141,8 +141,14 @@ fn victim(what: &str) -> ExitCode {
         println!("ready");
         for round in 0.. {
             if what == "migration" {
-                process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
-                process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+                // In pieces: a call looks for no signal before it is done, which with a
+                // kernel that checks every access takes a quarter of a minute for all.
+                for to in [gpu.uuid(), Uuid::CPU] {
+                    for at in (0..buffer.bytes()).step_by(2 * BLOCK as usize) {
+                        let bytes = (2 * BLOCK).min(buffer.bytes() - at);
+                        process.migrate(buffer.address() + at, bytes, to)?;
+                    }
+                }
                 continue;
             }
             let write = Op::write(&buffer).every(16384).pattern(round, 1).warps(64);
