@@ -106,6 +106,7 @@ fn what_the_device_refused_stays_in_the_host() {
 
 /// Every other page is an extent of its own: 256 extents a block.
 #[test]
+#[cfg_attr(miri, ignore = "4096 extents take minutes")]
 fn extents_have_a_limit_that_leaves_small_devices_some() {
     let alternate = (0..512)
         .step_by(2)
