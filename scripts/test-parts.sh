@@ -188,7 +188,7 @@ debug_parts() {
 	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
 		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
 	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
-	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
+	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
 	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
 	lane debug/flash env $k VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
 }
