@@ -9,8 +9,9 @@
 //! each of them: the GPU merges what one instruction of a warp asks for, so it takes
 //! several to make duplicates. The caller has turned the tree prefetcher off: a fault
 //! then costs its own page, not a share of a 2 MiB block's migration, which is the same
-//! code in both drivers and many times the loop's instructions. The number of faults outstanding is a few batches,
-//! since what a batch leaves in the ring is flushed and comes back.
+//! code in both drivers and many times the loop's instructions. The number of faults
+//! outstanding is a few batches, since what a batch leaves in the ring is flushed and
+//! comes back.
 
 use crate::measure::{fault_clock, nanoseconds, say, Driver};
 use anyhow::{ensure, Result};

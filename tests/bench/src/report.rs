@@ -72,8 +72,8 @@ fn pair(text: &str) -> Result<Table> {
     let mut rows = Vec::new();
     for (name, unit) in order {
         let of = |driver, name: &str| {
-            let v = values.get(&(driver, name)).cloned();
-            v.and_then(least)
+            let v = values.get(&(driver, name));
+            v.and_then(|v| v.iter().copied().min_by(f64::total_cmp))
                 .with_context(|| format!("{name} was not measured for {driver}"))
         };
         let (baseline, ours) = (of("upstream", &base(name))?, of("rust", name)?);
@@ -89,10 +89,6 @@ fn pair(text: &str) -> Result<Table> {
     }
     ensure!(!rows.is_empty(), "nothing was measured");
     Ok(Table { rows })
-}
-
-fn least(v: Vec<f64>) -> Option<f64> {
-    v.into_iter().min_by(f64::total_cmp)
 }
 
 #[cfg(test)]

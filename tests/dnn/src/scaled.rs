@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use uvmsim_machine::{Machine, PAGE};
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::{policies, Layout, Limits, Workload};
-use uvmsim_trace::Trace;
+use uvmsim_trace::{Kernel, Tensor, Trace};
 use vgpu_client::BLOCK;
 
 /// Networks of G10's figures and their batch sizes.
@@ -227,18 +227,20 @@ fn scaled(whole: &Trace, gpu: u64) -> Result<(Trace, f64)> {
 
 fn shrunk(whole: &Trace, scale: f64) -> Trace {
     let mut trace = whole.clone();
-    for tensor in &mut trace.tensors {
+    let shrink = |tensor: &mut Tensor| {
         let blocks = (tensor.bytes as f64 * scale / BLOCK as f64).round() as u64;
-        tensor.bytes = blocks * BLOCK;
-    }
-    let there: Vec<bool> = trace.tensors.iter().map(|t| t.bytes > 0).collect();
+        // One that is left out keeps its number, and no kernel uses it.
+        tensor.bytes = (blocks * BLOCK).max(PAGE);
+        blocks > 0
+    };
+    let there: Vec<bool> = trace.tensors.iter_mut().map(shrink).collect();
     for kernel in &mut trace.kernels {
         for of in [&mut kernel.reads, &mut kernel.writes, &mut kernel.workspace] {
             of.retain(|t| there.get(t.index()).is_some_and(|there| *there));
         }
     }
     // A kernel of nothing is time of the one before.
-    let mut kernels: Vec<uvmsim_trace::Kernel> = Vec::with_capacity(trace.kernels.len());
+    let mut kernels: Vec<Kernel> = Vec::with_capacity(trace.kernels.len());
     for kernel in trace.kernels.drain(..) {
         let uses = kernel.reads.len() + kernel.writes.len() + kernel.workspace.len();
         match kernels.last_mut() {
@@ -248,10 +250,6 @@ fn shrunk(whole: &Trace, scale: f64) -> Trace {
         }
     }
     trace.kernels = kernels;
-    for tensor in trace.tensors.iter_mut().filter(|t| t.bytes == 0) {
-        // No kernel uses it.
-        tensor.bytes = PAGE;
-    }
     trace
 }
 

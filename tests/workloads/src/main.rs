@@ -13,8 +13,7 @@ use uvm_workloads::oracle::{traffic, Knowledge};
 use uvm_workloads::program::Mode;
 use uvm_workloads::report::{self, Cell, Report};
 use uvm_workloads::run::run;
-use vgpu_client::Idle;
-use vgpu_client::BLOCK;
+use vgpu_client::{Idle, BLOCK};
 
 const HELP: &str = "usage: workloads [--only TEXT] [--times N] [--mode MODE]...
   --only TEXT   only applications whose name holds TEXT, such as 'fir' or 'vgg16'

@@ -15,9 +15,8 @@ mod rig;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use uvm_suite::{Allowed, Pass, Suite};
+use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
 const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN (/dev/nvme0n1)
@@ -41,12 +40,11 @@ struct Options {
 
 fn options() -> Result<Options, lexopt::Error> {
     use lexopt::prelude::*;
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut options = Options {
         only: None,
         demo: None,
         ops: 2000,
-        seed: clock.map_or(1, |t| t.as_secs()),
+        seed: clock_seed(),
         child: None,
     };
     let mut parser = lexopt::Parser::from_env();
