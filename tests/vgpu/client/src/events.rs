@@ -205,6 +205,16 @@ impl EventQueue {
     }
 }
 
+/// What is still to be told is told before the queue goes: upstream's work item
+/// leaks a remote mapping that nobody wants to hear of any more, and asserts
+/// (docs/vgpu.md). Drop the buffers first, which waits for what is in flight.
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        // A refusal leaves it as it was: the queue ends early.
+        let _ = self.process.call(&mut uvm::FlushEvents::default());
+    }
+}
+
 fn decode(words: &[u64; uvm::EVENT_SIZE / 8]) -> Event {
     let bytes: &[u8] = bytemuck::cast_slice(words);
     match bytes[0] {
