@@ -12,18 +12,27 @@ mkdir -p out
 
 cargo build --release --quiet -p uvm-bench
 bench=$TOP/target/release/uvm-bench
+# For the SSD tier's rows.
+image=$(mktemp "${TMPDIR:-/tmp}/uvm-rust-bench.XXXXXX")
+trap 'rm -f "$image"' EXIT
+truncate -s 128M "$image"
 say "measuring in the VM, both drivers in turn (about 10 minutes)"
 # Replays are sent after each batch and not waited for (policy 1): what the bottom half
 # spins until the software GPU has gone on says nothing of the driver, and is more than
 # half of what it spends under the default policy. Turn by turn, so that none has the
 # warmer machine.
-RELEASE=1 ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-3000} scripts/vm.sh "
+QEMU_OPTS="-drive file=$image,if=none,id=ssd,format=raw,cache=unsafe -device nvme,serial=ssd,drive=ssd" \
+	RELEASE=1 ICOUNT=1 NOLOAD=1 VIDMEM=${VIDMEM:-256M} VM_TIMEOUT=${VM_TIMEOUT:-3000} scripts/vm.sh "
 	set -e
 	UVM_ARGS=\"\$UVM_ARGS uvm_perf_fault_replay_policy=1\"
-	for driver in upstream rust rust-c-loop rust-c-loop rust upstream; do
+	export BENCH_DEVICE=/dev/nvme0n1
+	for driver in upstream rust rust-c-loop rust-flash rust-flash rust-c-loop rust upstream; do
 		args=\$UVM_ARGS
-		[ \$driver != rust-c-loop ] || args=\"\$args uvm_rust_fault=0 uvm_rust_stats=0\"
-		UVM_ARGS=\$args bash scripts/vm-load.sh \${driver%-c-loop}
+		case \$driver in
+		rust-c-loop) args=\"\$args uvm_rust_fault=0 uvm_rust_stats=0\" ;;
+		rust-flash) args=\"\$args uvm_rust_flash=1\" ;;
+		esac
+		UVM_ARGS=\$args bash scripts/vm-load.sh \${driver%%-*}
 		$bench measure \$driver ${1:-}
 		bash scripts/vm-load.sh unload
 	done

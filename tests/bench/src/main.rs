@@ -9,6 +9,7 @@
 //! baseline with ours. `scripts/bench.sh` does all.
 
 mod faults;
+mod flash;
 mod lists;
 mod measure;
 mod report;
@@ -26,7 +27,7 @@ fn main() -> Result<()> {
         ["faults", driver, batch] => faults::run(Driver::named(driver)?, batch.parse()?),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
         _ => bail!(
-            "usage: uvm-bench measure upstream|rust|rust-c-loop [TEXT] | uvm-bench faults upstream|rust BATCH | uvm-bench report FILE --json FILE"
+            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH | uvm-bench report FILE --json FILE"
         ),
     }
 }

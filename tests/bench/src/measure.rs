@@ -7,7 +7,7 @@
 //! software GPU's work nor idling counts; what the driver spins while it waits
 //! for the GPU does, in both drivers alike.
 
-use crate::lists;
+use crate::{flash, lists};
 use anyhow::{bail, ensure, Context, Result};
 use nix::time::{clock_getcpuclockid, clock_gettime, ClockId};
 use nix::unistd::Pid;
@@ -16,7 +16,7 @@ use uvm_policy::evict::{Queue, Queues};
 use vgpu_client::{Buffer, Discard, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Rounds of each workload; the first warms up and is not reported.
-const ROUNDS: usize = 6;
+pub(crate) const ROUNDS: usize = 6;
 
 /// Which driver is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Driver {
     /// Ours with upstream's fault loop and no statistics, so that what is left of
     /// ours on a fault's way is what discard and the eviction queues put there.
     RustWithCLoop,
+    /// Ours with the SSD tier turned on, and a device at hand that is not attached yet.
+    RustWithFlash,
 }
 
 impl Driver {
@@ -37,7 +39,8 @@ impl Driver {
             "upstream" => Self::Upstream,
             "rust" => Self::Rust,
             "rust-c-loop" => Self::RustWithCLoop,
-            other => bail!("no driver '{other}': use upstream, rust or rust-c-loop"),
+            "rust-flash" => Self::RustWithFlash,
+            other => bail!("no driver '{other}': use upstream, rust, rust-c-loop or rust-flash"),
         })
     }
 }
@@ -51,8 +54,11 @@ pub fn run(driver: Driver, only: &str) -> Result<()> {
         faults(driver, &process, &gpu)?;
     }
     // What follows does not depend on who services the faults.
-    if driver == Driver::RustWithCLoop {
-        return Ok(());
+    match driver {
+        Driver::RustWithCLoop => return Ok(()),
+        Driver::RustWithFlash if wanted("flash") => return flash::spills(&process),
+        Driver::RustWithFlash => return Ok(()),
+        Driver::Upstream | Driver::Rust => {}
     }
     if wanted("evict") {
         evictions(driver, &process, &gpu)?;
@@ -74,6 +80,7 @@ pub(crate) fn say(driver: Driver, row: &str, unit: &str, value: f64) {
         Driver::Upstream => ("upstream", ""),
         Driver::Rust => ("rust", ""),
         Driver::RustWithCLoop => ("rust", " (C loop)"),
+        Driver::RustWithFlash => ("rust", " (SSD tier)"),
     };
     println!("{driver}\t{row}{note}\t{unit}\t{value:.1}");
 }

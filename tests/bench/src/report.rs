@@ -18,12 +18,12 @@ pub struct Row {
     pub name: String,
     /// Of `baseline` and `ours`.
     pub unit: String,
-    /// Least with the unmodified driver.
-    pub baseline: f64,
+    /// Least with the unmodified driver; none for what it does not do.
+    pub baseline: Option<f64>,
     /// Least with ours.
     pub ours: f64,
     /// `ours / baseline`.
-    pub ratio: f64,
+    pub ratio: Option<f64>,
 }
 
 /// `out/bench.json`.
@@ -42,14 +42,24 @@ pub fn run(from: &Path, to: &Path) -> Result<()> {
         "row", "unit", "baseline", "ours", "ratio"
     );
     for r in &table.rows {
+        let shown = |value: Option<f64>, digits| {
+            value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+        };
         println!(
-            "{:<27} {:<18} {:>12.0} {:>12.0} {:>7.3}",
-            r.name, r.unit, r.baseline, r.ours, r.ratio
+            "{:<27} {:<18} {:>12} {:>12.0} {:>7}",
+            r.name,
+            r.unit,
+            shown(r.baseline, 0),
+            r.ours,
+            shown(r.ratio, 3)
         );
     }
     fs::write(to, serde_json::to_string_pretty(&table)? + "\n")
         .with_context(|| format!("writing {}", to.display()))
 }
+
+/// What the unmodified driver has nothing to compare with.
+const OURS_ALONE: &str = "flash/";
 
 fn pair(text: &str) -> Result<Table> {
     let mut order: Vec<(&str, &str)> = Vec::new();
@@ -76,15 +86,21 @@ fn pair(text: &str) -> Result<Table> {
             v.and_then(|v| v.iter().copied().min_by(f64::total_cmp))
                 .with_context(|| format!("{name} was not measured for {driver}"))
         };
-        let (baseline, ours) = (of("upstream", &base(name))?, of("rust", name)?);
-        ensure!(baseline > 0.0, "{name}: the baseline is 0");
+        let ours = of("rust", name)?;
+        let baseline = if name.starts_with(OURS_ALONE) {
+            None
+        } else {
+            let least = of("upstream", &base(name))?;
+            ensure!(least > 0.0, "{name}: the baseline is 0");
+            Some(least)
+        };
         let (name, unit) = (name.to_owned(), unit.to_owned());
         rows.push(Row {
             name,
             unit,
             baseline,
             ours,
-            ratio: ours / baseline,
+            ratio: baseline.map(|b| ours / b),
         });
     }
     ensure!(!rows.is_empty(), "nothing was measured");
@@ -102,7 +118,7 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!(
             (rows[0].baseline, rows[0].ours, rows[0].ratio),
-            (2.0, 2.0, 1.0)
+            (Some(2.0), 2.0, Some(1.0))
         );
     }
 
@@ -110,8 +126,19 @@ mod tests {
     fn a_variant_of_ours_has_the_baseline_of_its_row() {
         let text = "upstream\ta\tn\t4\nrust\ta\tn\t2\nrust\ta (b)\tn\t6\n";
         let rows = pair(text).unwrap().rows;
-        assert_eq!((rows[0].ratio, rows[1].ratio), (0.5, 1.5));
+        assert_eq!((rows[0].ratio, rows[1].ratio), (Some(0.5), Some(1.5)));
         assert!(pair("rust\ta (b)\tn\t6\n").is_err());
+    }
+
+    #[test]
+    fn what_only_ours_does_has_no_ratio() {
+        let rows = pair("rust\tflash/spill\tn\t3\nrust\tflash/spill\tn\t2\n")
+            .unwrap()
+            .rows;
+        assert_eq!(
+            (rows[0].baseline, rows[0].ours, rows[0].ratio),
+            (None, 2.0, None)
+        );
     }
 
     #[test]
