@@ -11,6 +11,7 @@
 //! Each prints TAP and a last line `# N passed, N failed, N skipped`, and exits
 //! with 1 if anything failed.
 
+pub mod fuzz;
 mod log;
 pub mod modules;
 mod tap;

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Attaching and detaching, and what is refused.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, ExitCode};
 
-use uvm_suite::{ensure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, fuzz, skip, Outcome, Pass, Suite};
 use vgpu_client::{flash, Error, Flash, Process, BLOCK};
 
-use crate::rig::{device, Rig};
+use crate::rig::{device, no_leak, plain, Rig};
 use crate::NONE;
 
-pub(crate) fn run(suite: &mut Suite) {
+pub(crate) fn run(suite: &mut Suite, seed: u64) {
     suite.test("attaching, once", NONE, attach);
     suite.test("attaching what cannot be", NONE, refused);
     suite.test("a device that holds something", NONE, occupied);
+    suite.test("fuzzed calls", NONE, || fuzzed(seed));
+    suite.test("fuzzed calls, without CAP_SYS_ADMIN", NONE, || {
+        fuzzed_by_others(seed)
+    });
 }
 
 fn errno<T>(result: vgpu_client::Result<T>) -> Option<i32> {
@@ -119,4 +125,76 @@ fn occupied() -> Outcome {
         .open(device())
         .and_then(|f| std::os::unix::fs::FileExt::write_all_at(&f, &[0; 4096], 8192))?;
     Ok(Pass::Ok)
+}
+
+/// Calls from each of two threads.
+const CALLS: u32 = 3000;
+
+/// Attaching and detaching among them; what the program used is gone from the device.
+fn fuzzed(seed: u64) -> Outcome {
+    let rig = Rig::new(4)?;
+    let target = fuzz::Target {
+        process: &rig.process,
+        gpu: &rig.gpu,
+        device: Some(device()),
+        privileged: true,
+    };
+    println!("#{}", fuzz::run(&target, seed, CALLS)?);
+    let attached = rig.process.flash_attach(plain(device(), 16));
+    let errno = errno(attached);
+    ensure!(
+        matches!(errno, None | Some(libc::EEXIST)),
+        "attaching afterwards: {errno:?}"
+    );
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+fn fuzzed_by_others(seed: u64) -> Outcome {
+    let rig = Rig::new(4)?;
+    let before = rig.stats()?.slots;
+    let child = Command::new(std::env::current_exe()?)
+        .arg("--child-fuzzes")
+        .args(["--seed", &seed.to_string()])
+        .uid(65534)
+        .output();
+    let said = match child {
+        Ok(output) if output.status.code() == Some(4) => {
+            skip!("other users cannot open /dev/nvidia-uvm and /dev/vgpu")
+        }
+        Ok(output) => output,
+        Err(error) => skip!("cannot run as another user: {error}"),
+    };
+    let text = String::from_utf8_lossy(&said.stdout);
+    println!("#{}", text.trim_end());
+    ensure!(said.status.success(), "{}: {text}", said.status);
+    no_leak(&rig)?;
+    let after = rig.stats()?;
+    ensure!(
+        after.attached == 1 && after.slots == before,
+        "it was attached anew: {after:?}"
+    );
+    Ok(Pass::Ok)
+}
+
+/// Run by the test above, as another user.
+pub(crate) fn child_fuzzes(seed: u64) -> ExitCode {
+    let opened = Process::new().and_then(|process| Ok((process.gpu(0)?, process)));
+    let Ok((gpu, process)) = opened else {
+        return ExitCode::from(4);
+    };
+    let target = fuzz::Target {
+        process: &process,
+        gpu: &gpu,
+        device: Some(device()),
+        privileged: false,
+    };
+    match fuzz::run(&target, seed, CALLS) {
+        Ok(done) => println!("{done}"),
+        Err(why) => {
+            println!("{why:?}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }

@@ -59,6 +59,7 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-reads") => options.child = Some("reads"),
             Long("child-works") => options.child = Some("works"),
             Long("child-sweeps") => options.child = Some("sweeps"),
+            Long("child-fuzzes") => options.child = Some("fuzzes"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         Some("reads") => return failures::child_reads(),
         Some("works") => return failures::child_works(options.seed),
         Some("sweeps") => return broken::child_sweeps(),
+        Some("fuzzes") => return interface::child_fuzzes(options.seed),
         Some(_) => return failures::child_attaches(),
         None => {}
     }
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
         demo::run(&mut suite, &out, options.ops, options.seed);
         return suite.finish();
     }
-    interface::run(&mut suite);
+    interface::run(&mut suite, options.seed);
     paths::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);

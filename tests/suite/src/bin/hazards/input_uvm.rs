@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{clock_seed, ensure, fuzz, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{driver_version, raw_ioctl, BadPointer, DriverStats, Process, Vgpu};
 
 use crate::{start, still_works, NONE};
@@ -19,6 +19,7 @@ pub(crate) fn run(suite: &mut Suite) {
         ("UVM_RUST_GET_STATS before UVM_INITIALIZE", uninitialised),
         ("UVM_RUST_GET_STATS of GPUs that are not ours", others),
         ("numbers that are no calls", numbers),
+        ("fuzzed calls of ours", fuzzed),
     ] {
         suite.test(&format!("bad input: {name}"), NONE, || {
             if driver_version(&Process::new()?)?.is_none() {
@@ -122,6 +123,21 @@ fn stats() -> Outcome {
         after.faults == before.faults && after.batches == before.batches,
         "counts changed"
     );
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn fuzzed() -> Outcome {
+    let (process, gpu) = start()?;
+    let target = fuzz::Target {
+        process: &process,
+        gpu: &gpu,
+        device: None,
+        privileged: true,
+    };
+    let seed = clock_seed();
+    println!("# seed {seed}");
+    println!("#{}", fuzz::run(&target, seed, 5000)?);
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
 }

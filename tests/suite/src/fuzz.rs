@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Our driver's calls with structures that are nearly right: nothing but what the header
+//! documents may come of it, and another process's memory stays as it is.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{
+    E2BIG, EBUSY, EEXIST, EFAULT, EINVAL, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTEMPTY, ENXIO,
+    EOPNOTSUPP, EPERM,
+};
+use oorandom::Rand64;
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{
+    driver_version, raw_ioctl, BadPointer, Buffer, Gpu, Kernel, Op, Process, BLOCK, PAGE,
+};
+
+use crate::{ensure, Failure};
+
+/// What the calls are made on.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// Whose calls.
+    pub process: &'a Process,
+    /// Works on the same memory meanwhile.
+    pub gpu: &'a Gpu,
+    /// What may be attached as SSD tier.
+    pub device: Option<&'a Path>,
+    /// May attach and detach it.
+    pub privileged: bool,
+}
+
+/// How a call is built: what a good one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Nothing but its size.
+    Size,
+    /// Flags and a GPU.
+    Gpu,
+    Announce,
+    Batch,
+    /// NVIDIA's structure, which does not start with its size.
+    Discard,
+    Attach,
+    Move,
+    /// No call.
+    Unknown,
+}
+
+struct Call {
+    name: &'static str,
+    number: u32,
+    size: usize,
+    shape: Shape,
+    weight: u64,
+    /// Its bit among the driver's features; 0 if it is always there.
+    feature: u64,
+    /// Errors besides EFAULT, EINVAL and E2BIG.
+    errors: &'static [i32],
+}
+
+const fn call(
+    name: &'static str,
+    number: u32,
+    size: usize,
+    shape: Shape,
+    weight: u64,
+    feature: u64,
+    errors: &'static [i32],
+) -> Call {
+    Call {
+        name,
+        number,
+        size,
+        shape,
+        weight,
+        feature,
+        errors,
+    }
+}
+
+impl Call {
+    fn is_off(&self, features: u64) -> bool {
+        features & self.feature != self.feature
+    }
+}
+
+/// From `uvm_rust_ioctl.h`. EIO is not among them: no call may be fatal to the driver.
+const CALLS: [Call; 11] = [
+    call("GET_VERSION", 0x1000, 16, Shape::Size, 4, 0, &[]),
+    call("GET_STATS", 0x1001, 568, Shape::Gpu, 10, STATS, &[ENODEV]),
+    call(
+        "DISCARD_BATCH",
+        0x1002,
+        56,
+        Shape::Batch,
+        20,
+        DISCARD,
+        &[ENXIO, ENOMEM],
+    ),
+    call(
+        "ANNOUNCE",
+        0x1003,
+        32,
+        Shape::Announce,
+        20,
+        EXEC_ID,
+        &[ENODEV, ENOMEM],
+    ),
+    call(
+        "GET_PREFETCH_STATS",
+        0x1004,
+        176,
+        Shape::Gpu,
+        8,
+        EXEC_ID,
+        &[ENODEV],
+    ),
+    call(
+        "FLASH_ATTACH",
+        0x1010,
+        32,
+        Shape::Attach,
+        2,
+        FLASH,
+        &ATTACHING,
+    ),
+    call(
+        "FLASH_DETACH",
+        0x1011,
+        8,
+        Shape::Size,
+        1,
+        FLASH,
+        &[EPERM, ENODEV, EBUSY],
+    ),
+    call("FLASH_GET_STATS", 0x1012, 128, Shape::Size, 8, FLASH, &[]),
+    call(
+        "FLASH_MOVE",
+        0x1013,
+        24,
+        Shape::Move,
+        20,
+        FLASH,
+        &[ENXIO, ENODEV, ENOMEM],
+    ),
+    call("UVM_DISCARD", 80, 32, Shape::Discard, 10, DISCARD, &[]),
+    call("no call", 0, 64, Shape::Unknown, 3, 0, &[]),
+];
+
+/// Features, by bit.
+const STATS: u64 = 1 << 0;
+const DISCARD: u64 = 1 << 1;
+const EXEC_ID: u64 = 1 << 2;
+const FLASH: u64 = 1 << 8;
+
+const ATTACHING: [i32; 7] = [EPERM, EEXIST, EBUSY, ENOTEMPTY, ENOSPC, ENOENT, ENOMEM];
+
+/// Every structure is given so much room, whatever it says of its size.
+const ROOM: usize = 2 * PAGE as usize;
+
+/// Values that programs get wrong.
+const ODD: [u64; 12] = [
+    0,
+    1,
+    2,
+    PAGE - 1,
+    PAGE,
+    BLOCK,
+    1 << 31,
+    u32::MAX as u64,
+    1 << 47,
+    0xffff_8880_0000_0000,
+    u64::MAX - PAGE + 1,
+    u64::MAX,
+];
+
+/// Makes `times` calls from each of two threads, while the CPU and the GPU use the memory
+/// that they are about. A line of what was done.
+pub fn run(target: &Target<'_>, seed: u64, times: u32) -> Result<String, Failure> {
+    let other = Process::new()?;
+    let others = Buffer::<u64>::managed(&other, (BLOCK / 8) as usize)?;
+    others.fill(|i| i as u64 ^ seed);
+    let areas = (0..3)
+        .map(|_| Buffer::<u64>::managed(target.process, (2 * BLOCK / 8) as usize))
+        .collect::<Result<Vec<_>, _>>()?;
+    let features = driver_version(target.process)?.map_or(0, |(_, features)| features);
+    let stop = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..2)
+            .map(|i| {
+                let mut caller = Caller::new(target, features, &areas, seed ^ (i << 32));
+                scope.spawn(move || caller.all(times))
+            })
+            .collect();
+        let user = scope.spawn(|| use_memory(target, &areas, &stop));
+        let done: Vec<_> = callers.into_iter().map(|c| c.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        user.join()
+            .map_err(|_| Failure::from("a thread panicked"))??;
+        done.into_iter()
+            .map(|d| d.map_err(|_| Failure::from("a thread panicked"))?)
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+
+    let mut line = String::new();
+    for (i, call) in CALLS.iter().enumerate() {
+        let (good, bad) = done
+            .iter()
+            .fold((0, 0), |sum, d| (sum.0 + d[i].0, sum.1 + d[i].1));
+        line += &format!(" {} {good}/{}", call.name, good + bad);
+        let asks_privilege = call.errors.contains(&EPERM);
+        let never = call.is_off(features)
+            || asks_privilege && (!target.privileged || target.device.is_none())
+            || call.shape == Shape::Move && target.device.is_none()
+            || call.shape == Shape::Unknown;
+        ensure!(
+            !never || good == 0,
+            "{}: {good} calls succeeded, but none may",
+            call.name
+        );
+        ensure!(
+            times < 1000 || never || good > 0,
+            "{}: none of {bad} calls was right: the test has got it wrong",
+            call.name
+        );
+    }
+    let wrong = others.first_other(|i| i as u64 ^ seed);
+    ensure!(wrong.is_none(), "another process's memory: {wrong:?}");
+    for area in &areas {
+        // A lazy discard ends with this, not with a write.
+        target.process.migrate(area.address(), area.bytes(), Uuid::CPU)?;
+        area.fill(|i| i as u64);
+        let check = Op::check(area).pattern(0, 1).warps(8);
+        target.gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    }
+    Ok(line)
+}
+
+/// What the calls are about is in use by both sides, with whatever it holds.
+fn use_memory(
+    target: &Target<'_>,
+    areas: &[Buffer<u64>],
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let area = &areas[round % areas.len()];
+        let write = Op::write(area).every(PAGE).warps(8);
+        target.gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        for page in 0..area.len() / 512 {
+            std::hint::black_box(area.get(page * 512));
+        }
+    }
+    Ok(())
+}
+
+/// Good and refused calls, by place in [`CALLS`].
+type Counts = [(u64, u64); CALLS.len()];
+
+/// One thread's calls.
+struct Caller<'a> {
+    target: &'a Target<'a>,
+    features: u64,
+    areas: Vec<(u64, u64)>,
+    path: Option<CString>,
+    rng: Rand64,
+}
+
+impl<'a> Caller<'a> {
+    fn new(target: &'a Target<'a>, features: u64, areas: &[Buffer<u64>], seed: u64) -> Self {
+        Self {
+            target,
+            features,
+            areas: areas.iter().map(|a| (a.address(), a.bytes())).collect(),
+            path: target
+                .device
+                .and_then(|d| CString::new(d.as_os_str().as_bytes()).ok()),
+            rng: Rand64::new(u128::from(seed)),
+        }
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.rng.rand_range(0..end as u64) as usize
+    }
+
+    fn all(&mut self, times: u32) -> Result<Counts, Failure> {
+        let total = CALLS.iter().map(|c| c.weight).sum();
+        let mut counts = Counts::default();
+        for _ in 0..times {
+            let mut draw = self.rng.rand_range(0..total);
+            let mut i = 0;
+            while draw >= CALLS[i].weight {
+                draw -= CALLS[i].weight;
+                i += 1;
+            }
+            if self.one(&CALLS[i])? {
+                counts[i].0 += 1;
+            } else {
+                counts[i].1 += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// One call. Was it a good one?
+    fn one(&mut self, call: &Call) -> Result<bool, Failure> {
+        // The ranges of a batch live as long as the call.
+        let ranges: Vec<u64> = (0..1 + self.below(4))
+            .flat_map(|_| {
+                let (base, length) = self.range();
+                [base, length]
+            })
+            .collect();
+        let mut bytes = self.good(call, &ranges);
+        for _ in 0..[0, 0, 1, 1, 2, 5][self.below(6)] {
+            self.spoil(&mut bytes, call.size);
+        }
+        if call.shape == Shape::Attach {
+            self.tame(&mut bytes);
+        }
+        let number = match call.shape {
+            Shape::Unknown => [0x1005, 0x100f, 0x1014, 0x10ff, 0x1fff][self.below(5)],
+            _ => call.number,
+        };
+        let bad = (self.below(20) == 0).then(|| BadPointer::ALL[self.below(BadPointer::ALL.len())]);
+        let before = bytes.clone();
+        let result = raw_ioctl(self.target.process.uvm_fd(), number, &mut bytes, bad);
+        let errno = result.err().map_or(0, |e| e.raw_os_error().unwrap_or(-1));
+        ensure!(
+            matches!(errno, 0 | EFAULT | EINVAL | E2BIG)
+                || errno == EOPNOTSUPP && call.is_off(self.features)
+                || call.errors.contains(&errno),
+            "{}: errno {errno} is not documented; given {:x?}",
+            call.name,
+            &before[..call.size + 16]
+        );
+        // NVIDIA's calls say it in their last field.
+        Ok(errno == 0 && (call.shape != Shape::Discard || bytes[24..28] == [0; 4]))
+    }
+
+    /// A range of the areas, or about so.
+    fn range(&mut self) -> (u64, u64) {
+        let area = self.below(self.areas.len());
+        let (base, length) = self.areas[area];
+        let pages = (length / PAGE) as usize;
+        let first = self.below(pages);
+        let count = 1 + self.below(pages - first);
+        let (mut from, mut bytes) = (base + first as u64 * PAGE, count as u64 * PAGE);
+        match self.below(20) {
+            0 => from += 8,
+            1 => bytes += length,
+            2 => bytes = ODD[self.below(ODD.len())],
+            3 => from = ODD[self.below(ODD.len())],
+            _ => {}
+        }
+        (from, bytes)
+    }
+
+    fn good(&mut self, call: &Call, ranges: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; ROOM];
+        put(&mut bytes, 0, call.size as u32);
+        let Uuid(gpu) = self.target.gpu.uuid();
+        let (base, length) = self.range();
+        match call.shape {
+            Shape::Size => {}
+            Shape::Gpu => bytes[8..24].copy_from_slice(&gpu),
+            Shape::Announce => {
+                bytes[8..24].copy_from_slice(&gpu);
+                let id = 1 + self.rng.rand_u64() % 64;
+                put(&mut bytes, 24, id);
+            }
+            Shape::Batch => {
+                put(&mut bytes, 4, self.below(2) as u32);
+                put(&mut bytes, 8, ranges.as_ptr() as u64);
+                put(&mut bytes, 16, (ranges.len() / 2) as u32);
+                put(&mut bytes, 20, 16u32);
+            }
+            Shape::Discard => {
+                put(&mut bytes, 0, base);
+                put(&mut bytes, 8, length);
+                put(&mut bytes, 16, self.below(2) as u64);
+            }
+            Shape::Attach => {
+                put(&mut bytes, 4, 1u32);
+                put(&mut bytes, 16, 4 * BLOCK);
+            }
+            Shape::Move => {
+                put(&mut bytes, 4, self.below(2) as u32);
+                put(&mut bytes, 8, base);
+                put(&mut bytes, 16, length);
+            }
+            Shape::Unknown => self.spoil(&mut bytes, call.size),
+        }
+        bytes
+    }
+
+    /// Changes one thing, also behind the end of the structure.
+    fn spoil(&mut self, bytes: &mut [u8], size: usize) {
+        let word = self.below(size / 4 + 2) * 4;
+        match self.below(5) {
+            0 => put(bytes, 0, [0u32, 4, 15, 4096, 4097, u32::MAX][self.below(6)]),
+            1 => put(bytes, 0, (size + 4 * self.below(8)) as u32),
+            2 => bytes[word] ^= 1 << self.below(8),
+            3 => put(bytes, word, ODD[self.below(ODD.len())] as u32),
+            _ => put(bytes, word / 8 * 8, ODD[self.below(ODD.len())]),
+        }
+    }
+
+    /// What is attached is the device or nothing, whatever else is spoilt; and with
+    /// room for a few blocks in host memory, else everything waits for the device.
+    fn tame(&mut self, bytes: &mut [u8]) {
+        let draw = self.below(4);
+        let path = match &self.path {
+            Some(path) if draw > 0 => path.as_ptr() as u64,
+            _ => [0, PAGE, ODD[9], ODD[10]][self.below(4)],
+        };
+        put(bytes, 8, path);
+        let host = [4 * BLOCK, 4 * BLOCK, 16 * BLOCK, 0, u64::MAX][self.below(5)];
+        put(bytes, 16, host);
+    }
+}
+
+/// Writes a number at an offset.
+fn put<T: Into<u64> + Copy>(bytes: &mut [u8], offset: usize, value: T) {
+    let size = std::mem::size_of::<T>();
+    bytes[offset..offset + size].copy_from_slice(&value.into().to_ne_bytes()[..size]);
+}
