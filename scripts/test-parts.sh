@@ -184,13 +184,15 @@ debug_parts() {
 	part build/debug-kernel scripts/kernel.sh debug
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream rust vgpu
 	part build/programs build_programs
-	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
-	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- \
-		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED}"
-	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	# The longest first. What is left when the modules are gone, kmemleak finds.
+	local then_kmemleak="bash scripts/vm-load.sh unload && bash scripts/vm-kmemleak.sh"
 	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
-	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=2000 -- $suite/hazards
-	lane debug/flash env $k VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
+	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- \
+		"$suite/random --ops ${OPS:-10000} ${SEED:+--seed $SEED} && $then_kmemleak"
+	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- $suite/hazards
+	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
+	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	lane debug/flash env $k VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite && $then_kmemleak"
 }
 
 # Every upstream version that the seam knows is hooked and built, and the tree in

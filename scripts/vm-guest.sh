@@ -17,6 +17,9 @@ if [ "$KERNEL" = debug ] && ! grep -q 'debug_locks: *1$' /proc/lockdep_stats; th
 fi
 # When udev took too long to make the ports, nobody would hear what is said here.
 if [ $# -gt 1 ] && [ ! -e /dev/virtio-ports/virtme.stdout ]; then exit 251; fi
+# By itself kmemleak goes through all memory every ten minutes, which takes a quarter of
+# what the machine can do; vm-kmemleak.sh has it do so when somebody wants to know.
+if [ -w /sys/kernel/debug/kmemleak ]; then echo scan=off >/sys/kernel/debug/kmemleak; fi
 if [ -z "$NOLOAD" ] && ! bash "$TOP/scripts/vm-load.sh"; then
 	echo "error: the modules did not load; the kernel says:" >&2
 	dmesg | tail -n 20 >&2
