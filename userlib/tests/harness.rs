@@ -73,6 +73,20 @@ pub fn stub(folder: &str, flag: &str) -> PathBuf {
 
 /// The shared library of a crate of this workspace, built here.
 pub fn cdylib(package: &str, release: bool) -> PathBuf {
+    let library = build(package, release).join(format!("lib{}.so", package.replace('-', "_")));
+    assert!(library.exists(), "{library:?}");
+    library
+}
+
+/// The program of a crate of this workspace, built here.
+pub fn program(package: &str) -> PathBuf {
+    let program = build(package, false).join(package);
+    assert!(program.exists(), "{program:?}");
+    program
+}
+
+/// The folder in which a crate of this workspace was built.
+fn build(package: &str, release: bool) -> PathBuf {
     let built = Command::new(env!("CARGO"))
         .current_dir(top())
         .args(["build", "--quiet", "-p", package])
@@ -85,8 +99,5 @@ pub fn cdylib(package: &str, release: bool) -> PathBuf {
         String::from_utf8_lossy(&built.stderr)
     );
     // target/tmp is beside the folder of the profile.
-    let folder = tmp(if release { "../release" } else { "../debug" });
-    let library = folder.join(format!("lib{}.so", package.replace('-', "_")));
-    assert!(library.exists(), "{library:?}");
-    library
+    tmp(if release { "../release" } else { "../debug" })
 }

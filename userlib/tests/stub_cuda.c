@@ -169,6 +169,12 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 		     p->gpu_uuid[15]);
 		return 0;
 	}
+	if (ours && nr == UVM_RUST_FLASH_MOVE) {
+		struct uvm_rust_flash_move_range *p = arg;
+
+		note("spill %lu", (unsigned long)p->length);
+		return p->flags || !is_managed(p->base, p->length) ? ENXIO : 0;
+	}
 	if (nr == 80 && strcmp(driver, "old")) {
 		struct native_discard *p = arg;
 

@@ -43,12 +43,9 @@ pub(crate) fn enabled() -> bool {
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
 pub(crate) unsafe fn announce(cuda: &Cuda, stream: Stream, id: u64) {
-    if let Some(call) = cuda.stream_is_capturing {
-        let mut status = 0;
-        // SAFETY: the output is writable, the stream by our contract.
-        if unsafe { call(stream, &mut status) } != 0 || status != 0 {
-            return;
-        }
+    // SAFETY: by our contract.
+    if unsafe { crate::memory::is_capturing(cuda, stream) } {
+        return;
     }
     let Some(function) = cuda
         .current_device()

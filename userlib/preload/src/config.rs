@@ -9,11 +9,13 @@
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
+//! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`) | none |
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// The settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Smallest allocation that becomes managed, in bytes; `None`: none does.
     pub managed_min: Option<usize>,
@@ -21,6 +23,8 @@ pub(crate) struct Config {
     pub announce: bool,
     /// Whether arguments are part of the execution ID.
     pub hash_args: bool,
+    /// The plan's file.
+    pub plan: Option<PathBuf>,
 }
 
 impl Config {
@@ -38,7 +42,7 @@ impl Config {
     /// Whether there is anything to do.
     #[cfg_attr(test, allow(dead_code))]
     pub fn active(&self) -> bool {
-        self.managed_min.is_some() || self.announce
+        self.managed_min.is_some() || self.announce || self.plan.is_some()
     }
 
     fn from_vars(var: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Self {
@@ -57,6 +61,9 @@ impl Config {
             managed_min: (all && on("UVMRUST_MANAGED")).then_some(min),
             announce: all && on("UVMRUST_ANNOUNCE"),
             hash_args: on("UVMRUST_ARGS"),
+            plan: var("UVMRUST_PLAN")
+                .filter(|path| all && !path.is_empty())
+                .map(PathBuf::from),
         }
     }
 }
@@ -117,11 +124,16 @@ mod tests {
             managed_min: Some(1 << 20),
             announce: true,
             hash_args: true,
+            plan: None,
         };
         assert_eq!(with(&[]), all);
         assert_eq!(with(&[("UVMRUST_MANAGED_MIN", "what")]), all);
         let off = with(&[("UVMRUST_PRELOAD", "0")]);
         assert_eq!((off.managed_min, off.announce), (None, false));
+        let plan = with(&[("UVMRUST_PLAN", "a.uvmplan")]).plan;
+        assert_eq!(plan, Some("a.uvmplan".into()));
+        let off = with(&[("UVMRUST_PRELOAD", "0"), ("UVMRUST_PLAN", "a.uvmplan")]);
+        assert!(!off.active());
         assert_eq!(with(&[("UVMRUST_MANAGED", "0")]).managed_min, None);
         assert!(!with(&[("UVMRUST_ANNOUNCE", "0")]).announce);
     }

@@ -12,7 +12,8 @@ use crate::announce;
 use crate::config::Config;
 use crate::kernels::{graph_id, Kernels, Shape};
 use crate::memory;
-use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED};
+use crate::planned;
+use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
 
 static KERNELS: Kernels = Kernels::new();
 
@@ -23,7 +24,7 @@ fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     }
 }
 
-/// Announces a launch.
+/// Announces a launch, after what the plan asks for before it.
 ///
 /// # Safety
 /// The arguments are those of a launch.
@@ -35,6 +36,8 @@ unsafe fn announce_launch(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) {
+    // SAFETY: by our contract.
+    unsafe { planned::before_launch(&real.cuda, stream) };
     if !announce::enabled() || function.is_null() {
         return;
     }
@@ -171,6 +174,7 @@ pub(crate) unsafe extern "C" fn graph_launch<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, graph_launch, graph_launch_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
+        planned::before_launch(&real.cuda, stream_for::<PTSZ>(stream));
         if announce::enabled() {
             announce::announce(&real.cuda, stream_for::<PTSZ>(stream), graph_id(graph));
         }
@@ -184,6 +188,25 @@ pub(crate) unsafe extern "C" fn alloc(out: *mut u64, size: usize) -> Code {
     let (real, call) = real!(alloc);
     // SAFETY: the caller's arguments, passed on.
     unsafe { memory::alloc(real, out, size).unwrap_or_else(|| call(out, size)) }
+}
+
+/// # Safety
+/// As cuMemAllocManaged.
+pub(crate) unsafe extern "C" fn alloc_managed(out: *mut u64, size: usize, flags: c_uint) -> Code {
+    let Some(call) = Real::get().map(|real| real.cuda.mem_alloc_managed) else {
+        return NOT_INITIALIZED;
+    };
+    let Some(call) = call else {
+        return memory::MISSING;
+    };
+    // SAFETY: the caller's arguments, passed on; CUDA has written the address.
+    unsafe {
+        let code = call(out, size, flags);
+        if code == SUCCESS && !out.is_null() {
+            planned::allocated(*out, size);
+        }
+        code
+    }
 }
 
 /// # Safety

@@ -60,6 +60,7 @@ exports! {
     cuGraphLaunch = hooks::graph_launch::<false>, (graph: *mut c_void, stream: Stream);
     cuGraphLaunch_ptsz = hooks::graph_launch::<true>, (graph: *mut c_void, stream: Stream);
     cuMemAlloc_v2 = hooks::alloc, (out: *mut u64, size: usize);
+    cuMemAllocManaged = hooks::alloc_managed, (out: *mut u64, size: usize, flags: c_uint);
     cuMemAllocPitch_v2 = hooks::alloc_pitch,
         (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocAsync = hooks::alloc_async::<false>, (out: *mut u64, size: usize, stream: Stream);

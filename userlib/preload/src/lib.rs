@@ -7,7 +7,8 @@
 //!   more than the GPU has;
 //! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
 //!   execution ID, which the driver is told in the order of the stream, just before
-//!   the kernel (`announce.rs`).
+//!   the kernel (`announce.rs`);
+//! - if there is a plan, what it asks for before each kernel is done (`planned.rs`).
 //!
 //! It works on the driver API: CUDA's runtime, cuBLAS and cuDNN, linked statically
 //! or not, get its functions with dlsym and cuGetProcAddress, and `interpose.rs`
@@ -25,5 +26,7 @@ mod interpose;
 mod kernels;
 #[cfg_attr(test, allow(dead_code))]
 mod memory;
+#[cfg_attr(test, allow(dead_code))]
+mod planned;
 #[cfg_attr(test, allow(dead_code))]
 mod real;

@@ -10,9 +10,10 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxBuildHasher;
-use uvmrust::cuda::Stream;
+use uvmrust::cuda::{Cuda, Stream};
 
 use crate::config::Config;
+use crate::planned;
 use crate::real::{Code, Real, SUCCESS};
 
 /// `CU_MEM_ATTACH_GLOBAL`
@@ -47,6 +48,7 @@ pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Co
         return None;
     }
     with(|managed| managed.insert(base));
+    planned::allocated(base, size);
     // SAFETY: by our contract.
     unsafe { out.write(base) };
     Some(SUCCESS)
@@ -76,6 +78,7 @@ pub(crate) unsafe fn alloc_pitch(
 
 /// Says that an address is free. CUDA frees both kinds of memory alike.
 pub(crate) fn forget(base: u64) {
+    planned::freed(base);
     with(|managed| managed.remove(&base));
 }
 
@@ -88,6 +91,7 @@ pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Optio
     if !with(|managed| managed.remove(&base)) {
         return None;
     }
+    planned::freed(base);
     let (synchronize, free) = (real.cuda.stream_synchronize?, real.free?);
     // SAFETY: by our contract; the address is from cuMemAllocManaged.
     unsafe {
@@ -106,8 +110,18 @@ pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Optio
 /// # Safety
 /// As for [`free_async`].
 pub(crate) unsafe fn capturing(real: &Real, stream: Stream) -> bool {
+    // SAFETY: by our contract.
+    unsafe { is_capturing(&real.cuda, stream) }
+}
+
+/// Whether what is put into `stream` becomes part of a graph. An error counts as yes: then
+/// nothing is to be put there.
+///
+/// # Safety
+/// As for [`free_async`].
+pub(crate) unsafe fn is_capturing(cuda: &Cuda, stream: Stream) -> bool {
     let mut status = 0;
-    match real.cuda.stream_is_capturing {
+    match cuda.stream_is_capturing {
         // SAFETY: the output is writable, the stream by our contract.
         Some(call) => unsafe { call(stream, &mut status) != SUCCESS || status != 0 },
         None => false,

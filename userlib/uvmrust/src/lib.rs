@@ -13,7 +13,7 @@
 //! use the safe [`discard`] and [`discard_lazy`].
 //!
 //! [`Moves`] brings memory to a GPU ahead of need and takes it to the host or an SSD,
-//! without waiting.
+//! without waiting; [`plan`] does so as a plan of uvmsim's says.
 //!
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
@@ -23,6 +23,7 @@ mod error;
 mod fd;
 mod managed;
 mod moves;
+pub mod plan;
 mod ranges;
 mod stream;
 mod sys;

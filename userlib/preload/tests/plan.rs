@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A program under `uvmrun --plan`, on the stub libraries.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Once;
+
+use harness::{cc, cdylib, have_cc, program, source, stub, tmp};
+
+/// 16 MiB of tensors: what comes and leaves in a step is 4 + 2 MiB, 4 MiB to the SSD by way
+/// of the host, and 6 MiB.
+const PLAN: &str = "uvmplan 1\nkernels 3\nspan 16777216\n\
+    at 0 allocate 0 0 4194304\nat 1 evict 0 0 4194304 ssd\nat 1 prefetch 1 4194304 2097152\n\
+    at 2 copy 1 4194304 2097152 host\nat 2 evict 2 4194304 6291456 host\n\
+    at 2 free 3 12582912 1048576\n";
+const MIB: u64 = 1 << 20;
+
+/// Runs the program under `uvmrun` with a plan of this text; what is in the stub's log.
+fn run(name: &str, plan: &str, driver: &str, moved: u64) -> (Output, Vec<String>) {
+    static BUILT: Once = Once::new();
+    let folder = tmp("cuda-plan");
+    let built = tmp("plan-program");
+    BUILT.call_once(|| build(&folder, &built));
+    let file = tmp(&format!("{name}.uvmplan"));
+    std::fs::write(&file, plan).unwrap();
+    let log = tmp(&format!("{name}.log"));
+    let _ = std::fs::remove_file(&log);
+    let done = Command::new(program("uvmrun"))
+        .arg("--plan")
+        .arg(file)
+        .args(["--managed-min", "1M", "--library"])
+        .arg(cdylib("uvmrust-preload", false))
+        .arg(built)
+        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("STUB_UVM", driver)
+        .env("STUB_LOG", &log)
+        .env("UVMRUST_FD", "900")
+        .env("UVMRUST_ANNOUNCE", "0")
+        .env("STEPS", "2")
+        .env("MOVED", moved.to_string())
+        .output()
+        .unwrap();
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    (done, text.lines().map(str::to_owned).collect())
+}
+
+fn build(folder: &Path, built: &Path) {
+    stub("cuda-plan", "-DSTUB");
+    let soname = "-Wl,-soname,libcudart.so.12";
+    cc(
+        &folder.join("libcudart.so.12"),
+        &["-shared", "-fPIC", soname, &source("stub_cudart.c"), "-ldl"],
+    );
+    let search = format!("-L{}", folder.display());
+    let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1"];
+    let source = source("plan_program.c");
+    cc(built, &[&[&*search, &*source], &libraries[..]].concat());
+}
+
+/// The bytes of all lines that begin with this word.
+fn bytes(log: &[String], word: &str) -> u64 {
+    log.iter()
+        .filter_map(|line| line.strip_prefix(word))
+        .map(|n| n.trim().parse::<u64>().unwrap())
+        .sum()
+}
+
+fn said(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+#[test]
+fn a_plan_is_carried_out_in_the_order_of_the_stream() {
+    if !have_cc() {
+        return;
+    }
+    let (done, log) = run("good", PLAN, "ours", 2 * 20 * MIB);
+    assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
+    assert_eq!(bytes(&log, "prefetch "), 2 * 16 * MIB, "{log:?}");
+    assert_eq!(bytes(&log, "spill "), 2 * 4 * MIB, "{log:?}");
+    // What is freed is discarded just before the third kernel of the step.
+    let order: Vec<_> = log
+        .iter()
+        .filter(|l| l.starts_with("kernel") || l.starts_with("discard") || l.starts_with("graph"))
+        .map(|l| l.split(' ').next().unwrap())
+        .collect();
+    let step = ["kernel", "kernel", "kernel", "discard", "kernel"];
+    let whole = [&["kernel"][..], &step, &step, &["kernel"]].concat();
+    assert_eq!(order, whole, "{log:?}");
+    assert!(!log.iter().any(|l| l.contains("VIOLATION")), "{log:?}");
+}
+
+#[test]
+fn a_driver_without_an_ssd_is_told_of_once() {
+    if !have_cc() {
+        return;
+    }
+    let (done, log) = run("old", PLAN, "old", 2 * 16 * MIB);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(bytes(&log, "prefetch "), 2 * 16 * MIB, "{log:?}");
+    assert!(!log.iter().any(|l| l.starts_with("discard")), "{log:?}");
+    assert!(said(&done).matches("not carried out in full").count() <= 1);
+}
+
+#[test]
+fn nothing_is_done_without_a_range_for_the_plan() {
+    if !have_cc() {
+        return;
+    }
+    let large = PLAN.replace("span 16777216", "span 33554432");
+    let (done, log) = run("large", &large, "ours", 0);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!((bytes(&log, "prefetch "), bytes(&log, "spill ")), (0, 0));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_the_program_runs() {
+    if !have_cc() {
+        return;
+    }
+    let bad = PLAN.replace("at 2 free", "at 9 free");
+    let (done, log) = run("bad", &bad, "ours", 0);
+    assert_eq!(done.status.code(), Some(125));
+    assert!(
+        said(&done).contains("line 9: there is no kernel 9"),
+        "{done:?}"
+    );
+    assert_eq!(log.len(), 0);
+    let run = |args: &[&str]| {
+        let done = Command::new(program("uvmrun")).args(args).output().unwrap();
+        (done.status.code(), said(&done))
+    };
+    let library = cdylib("uvmrust-preload", false);
+    let library = library.to_str().unwrap();
+    assert_eq!(run(&["--library", library, "/nowhere"]).0, Some(127));
+    assert_eq!(run(&["--library", library, "/"]).0, Some(126));
+    let (code, said) = run(&["--library", "/nowhere.so", "true"]);
+    assert!(
+        code == Some(125) && said.contains("make -C userlib"),
+        "{said}"
+    );
+    assert_eq!(run(&["--plan", "/nowhere.uvmplan", "true"]).0, Some(125));
+    assert_eq!(run(&[]).0, Some(125));
+}

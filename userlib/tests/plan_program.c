@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * A CUDA program with a step of three kernels, all of whose memory is one range: it runs
+ * the step $STEPS times, and waits until $MOVED bytes were moved, as the stub's log says.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+struct kernel {
+	const char *name;
+} add = { "add" };
+
+struct dim {
+	unsigned int x, y, z;
+};
+
+int cudaMalloc(void **, size_t);
+int cudaFree(void *);
+int cudaDeviceSynchronize(void);
+int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void *);
+int cudaGraphLaunch(void *, void *);
+void stub_capture(int);
+
+static void launch(void *p, uint64_t length)
+{
+	int number = 1;
+	void *params[] = { &p, &length, &number };
+
+	if (cudaLaunchKernel(&add, (struct dim){ 1, 1, 1 }, (struct dim){ 32, 1, 1 }, params, 0,
+			     NULL))
+		exit(1);
+}
+
+static unsigned long moved(void)
+{
+	FILE *file = fopen(getenv("STUB_LOG"), "r");
+	unsigned long sum = 0, n;
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "prefetch %lu", &n) == 1 || sscanf(line, "spill %lu", &n) == 1)
+			sum += n;
+	if (file)
+		fclose(file);
+	return sum;
+}
+
+int main(void)
+{
+	unsigned char *small, *range;
+	unsigned long want = atol(getenv("MOVED"));
+
+	if (cudaMalloc((void **)&small, 4 * MIB))
+		return 1;
+	/* Not a kernel of the step: there is no range yet. */
+	launch(small, MIB);
+	if (cudaMalloc((void **)&range, 16 * MIB))
+		return 1;
+	for (int i = 0; i < atoi(getenv("STEPS")); i++) {
+		launch(range, MIB);
+		/* Not one either. */
+		stub_capture(2);
+		launch(range, MIB);
+		stub_capture(0);
+		cudaGraphLaunch((void *)0x1000, NULL);
+		launch(range + 4 * MIB, MIB);
+	}
+	cudaDeviceSynchronize();
+	for (int i = 0; i < 2000 && moved() < want; i++)
+		usleep(10000);
+	cudaFree(range);
+	launch(small, MIB);
+	cudaDeviceSynchronize();
+	return 0;
+}
