@@ -257,6 +257,16 @@ fn a_plan_is_written_and_replayed() {
         assert_eq!(made["file"], plan.to_string());
         let text = std::fs::read_to_string(plan.to_string()).unwrap();
         assert!(text.starts_with("uvmplan 1\n"), "{text}");
+        // What uvmrun carries out is the same plan.
+        let runtime = uvmrust::plan::Plan::parse(&text).unwrap();
+        let asked: usize = (0..runtime.kernels())
+            .map(|k| runtime.before(k).len())
+            .sum();
+        assert_eq!(
+            asked,
+            text.lines().filter(|l| l.starts_with("at ")).count(),
+            "{text}"
+        );
         let printed = json(
             &format!("plan --trace {trace} --policy {policy} {machine} --json"),
             "",
