@@ -50,6 +50,36 @@ static void without(unsigned char *p)
 	EXPECT(all(p, 7));
 }
 
+/* Buffers of G10's: freed in the order of the stream, and their addresses used again. */
+static void buffers(int backend, int (*synchronize)(void *))
+{
+	uint8_t gpu[16];
+	void *a, *b, *c;
+
+	EXPECT(UvmRustDeviceUuid(0, gpu) == 0);
+	EXPECT(g10_alloc(NULL, LENGTH, gpu) == UVMRUST_EINVALID);
+	EXPECT(g10_alloc(&a, 0, gpu) == UVMRUST_EINVALID);
+	EXPECT(g10_alloc(&a, SIZE_MAX, gpu) == UVMRUST_EINVALID);
+	EXPECT(g10_alloc(&a, LENGTH - 1, NULL) == 0);
+	memset(a, 9, LENGTH);
+	EXPECT(g10_free(a, NULL) == 0 && g10_free(a, NULL) == UVMRUST_EINVALID);
+	EXPECT(g10_free(&a, NULL) == UVMRUST_EINVALID);
+	if (backend == UVMRUST_BACKEND_NONE)
+		return;
+	/* Not before the stream has come there. */
+	EXPECT(all(a, 9) && g10_alloc(&b, LENGTH, NULL) == 0 && b != a);
+	EXPECT(synchronize(NULL) == 0 && all(a, 0));
+	EXPECT(g10_alloc(&c, LENGTH, NULL) == 0 && c == a);
+	EXPECT(g10_free(b, NULL) == 0 && g10_free(c, NULL) == 0 && synchronize(NULL) == 0);
+	EXPECT(UvmRustStreamError() == 0);
+	if (backend != UVMRUST_BACKEND_CUDA) {
+		int64_t ticket = g10_alloc(&b, LENGTH, gpu);
+
+		EXPECT(ticket > 0 && g10_wait(ticket, 20000) == 1 && g10_error() == 0);
+		EXPECT(g10_free(b, NULL) == 0 && synchronize(NULL) == 0);
+	}
+}
+
 static void with(unsigned char *p, int backend, int (*synchronize)(void *))
 {
 	struct uvmrust_range halves[] = { { (uintptr_t)p, HALF }, { (uintptr_t)p + HALF, HALF } };
@@ -119,5 +149,6 @@ int main(int argc, char **argv)
 		without(p);
 	else
 		with(p, backend, synchronize);
+	buffers(backend, synchronize);
 	return bad;
 }

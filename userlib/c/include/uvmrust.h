@@ -233,6 +233,34 @@ int64_t g10_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 int64_t g10_pre_evict(void *base, size_t length, int to);
 
 /**
+ * g10_alloc() - managed memory that comes to a GPU, without waiting for it
+ * @buffer:   out: where it is
+ * @length:   bytes, not 0; the buffer has whole pages of its own
+ * @gpu_uuid: the GPU; NULL: it comes where it is first used
+ *
+ * What the buffer holds is undefined. Needs a CUDA context, like cudaMallocManaged(). It
+ * may be used at once: what has not come yet is brought by faults.
+ *
+ * Returns a ticket as g10_prefetch() does, 0 if nothing is on its way, or one of UVMRUST_E*.
+ */
+int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
+
+/**
+ * g10_free() - free what g10_alloc() gave, in the order of a stream
+ * @buffer: what g10_alloc() gave
+ * @stream: a stream of the current context; the buffer is used by nothing that comes
+ *          after this in it, and by nothing in other streams any more
+ *
+ * Its contents are discarded, and its memory taken back without a copy, when the stream
+ * comes here. The address is kept, for the next g10_alloc() of the same length. Where
+ * nobody can discard, it waits for the stream and frees the buffer.
+ *
+ * Returns 0; UVMRUST_EINVALID if @buffer is not such a buffer, or free already. After
+ * another error it is not free, but what it holds is undefined.
+ */
+int g10_free(void *buffer, uvmrust_stream stream);
+
+/**
  * g10_done() - the last ticket up to which all moves are done; 0 for none
  */
 int64_t g10_done(void);

@@ -5,6 +5,7 @@
 //! A null array with a count of 0 is allowed; null with another count is
 //! [`Error::Invalid`].
 
+mod buffers;
 mod moves;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

@@ -17,11 +17,18 @@ static MOVES: OnceLock<Result<Moves>> = OnceLock::new();
 
 fn submit(base: *mut c_void, length: usize, to: Tier) -> i64 {
     let range = Range::new(base.cast_const(), length);
-    let queued = range.grown().and_then(|range| {
-        let moves = MOVES.get_or_init(|| Moves::new(Uvm::process())).as_ref();
-        Ok(moves.map_err(|e| *e)?.submit(&[Move { range, to }]))
-    });
+    let queued = range.grown().and_then(|range| queue(range, to));
     queued.map_or_else(|e| e.code().into(), |ticket| ticket.0 as i64)
+}
+
+fn queue(range: Range, to: Tier) -> Result<Ticket> {
+    let moves = MOVES.get_or_init(|| Moves::new(Uvm::process())).as_ref();
+    Ok(moves.map_err(|e| *e)?.submit(&[Move { range, to }]))
+}
+
+/// Queues that these pages come to a GPU.
+pub(crate) fn to_gpu(range: Range, uuid: [u8; 16]) -> Result<Ticket> {
+    queue(range, Tier::Gpu(uuid))
 }
 
 /// # Safety

@@ -144,7 +144,7 @@ fn an_installed_library_is_found_by_pkg_config() {
         .into_iter()
         .filter(|name| name.starts_with("Uvm") || name.starts_with("g10"))
         .collect();
-    assert_eq!(calls.len(), 19);
+    assert_eq!(calls.len(), 21);
     for call in calls {
         assert!(
             header.contains(&format!("{call}(")),
