@@ -98,25 +98,32 @@ impl Program<'_> {
         Ok(())
     }
 
+    /// Neighbours that were last given the same are checked as one.
     fn check(&self, first: usize, count: usize, on_gpu: bool) -> Done {
-        for piece in first..first + count {
-            let Some(value) = self.last[piece] else {
-                continue;
-            };
-            let from = piece * PIECE;
-            if on_gpu {
-                let op = Op::check(&self.buffer)
-                    .range(from, PIECE)
-                    .pattern(value + from as u64, 1)
-                    .warps(8);
-                self.rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
-                continue;
+        let mut piece = first;
+        for alike in self.last[first..first + count].chunk_by(|a, b| a == b) {
+            if let Some(value) = alike[0] {
+                self.check_alike(piece, alike.len(), value, on_gpu)?;
             }
-            for i in from..from + PIECE {
-                let seen = self.buffer.get(i);
-                let want = value + i as u64;
-                ensure!(seen == want, "word {i} is {seen:#x}, not {want:#x}");
-            }
+            piece += alike.len();
+        }
+        Ok(())
+    }
+
+    fn check_alike(&self, first: usize, count: usize, value: u64, on_gpu: bool) -> Done {
+        let (from, words) = (first * PIECE, count * PIECE);
+        if on_gpu {
+            let op = Op::check(&self.buffer)
+                .range(from, words)
+                .pattern(value + from as u64, 1)
+                .warps(8);
+            self.rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+            return Ok(());
+        }
+        for i in from..from + words {
+            let seen = self.buffer.get(i);
+            let want = value + i as u64;
+            ensure!(seen == want, "word {i} is {seen:#x}, not {want:#x}");
         }
         Ok(())
     }
