@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Plans of uvmsim's on the driver: steps of the networks, scaled to the software GPU,
 # without a plan and with those of G10, MOST and ours, with an emulated NVMe behind the
-# host. A table; the runs are added to REPORT. Fails unless each link carried the bytes
-# that uvmsim predicted and the plans left hardly a fault.
+# host; and without a plan under the driver's own prefetcher, of which uvmsim predicts
+# nothing. A table; the runs are added to REPORT. Fails unless each link carried the bytes
+# that uvmsim predicted, the plans left hardly a fault, and the prefetcher made no more.
 #
 #   plans.sh REPORT NET...     such as: plans.sh out/ssd.json bert-base resnet152 vit-base
 # shellcheck source-path=SCRIPTDIR
@@ -20,4 +21,6 @@ VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-3600} scripts/ssd.sh "
 	for net in ${nets[*]}; do
 		$dnn play out/plans /dev/nvme0n1 \$net base-uvm g10 most best || exit
 	done" >out/plays
+UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4 ${UVM_PARAMS:-}" VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-3600} \
+	scripts/ssd.sh "for net in ${nets[*]}; do $dnn play out/plans /dev/nvme0n1 \$net deepum || exit; done" >>out/plays
 "$dnn" ssd out/plays "$report"

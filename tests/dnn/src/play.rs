@@ -5,14 +5,17 @@
 //!
 //! Before each kernel the plan's requests are made, one after the other and waited for:
 //! first what gives memory back, then what takes it. Each page of a tensor holds one word
-//! that is checked, as in `run`.
+//! that is checked, as in `run`. Under `deepum` there is no plan and nothing that uvmsim
+//! predicted: each kernel is announced, and a driver with `uvm_rust_prefetch=1` does the rest.
 
-use crate::scaled::{Bytes, Case, Files, POLICIES, WARM_UP};
+use crate::run::link;
+use crate::scaled::{machine, Bytes, Case, Files, POLICIES, WARM_UP};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 use uvmsim_machine::PAGE;
 use uvmsim_physical::plan::{Op, Plan};
 use uvmsim_physical::{Layout, Tier, Workload};
@@ -27,11 +30,11 @@ struct Run {
     workload: String,
     policy: String,
     bytes: Bytes,
-    predicted: Bytes,
+    predicted: Option<Bytes>,
     /// How far the bytes of the link that is furthest off are from uvmsim's, in percent.
-    off_percent: f64,
+    off_percent: Option<f64>,
     faults: u64,
-    predicted_faults: u64,
+    predicted_faults: Option<u64>,
     slots_leaked: u64,
     verified: bool,
     gpu_bytes: u64,
@@ -39,16 +42,22 @@ struct Run {
     scale: f64,
 }
 
+/// The policy that is the driver's own.
+const DEEPUM: &str = "deepum";
+
 /// `uvm-dnn play`: one line of JSON for each network and policy.
 pub fn run(folder: &str, device: &str, net: &str, policies: &[&str]) -> Result<()> {
     for policy in policies {
-        let (case, workload, layout, plan) = Files::new(folder).read(net, policy)?;
+        let files = Files::new(folder);
+        let (mut case, workload, layout, plan) = match *policy {
+            DEEPUM => files.read(net, POLICIES[0])?,
+            _ => files.read(net, policy)?,
+        };
+        (*policy).clone_into(&mut case.policy);
         let run = play(&case, &workload, &layout, plan.as_ref(), device.as_ref())
             .with_context(|| format!("{net}, {policy}"))?;
-        eprintln!(
-            "    {net} {policy}: {:.2} % off, {} faults",
-            run.off_percent, run.faults
-        );
+        let off = shown(run.off_percent, 2);
+        eprintln!("    {net} {policy}: {off} % off, {} faults", run.faults);
         println!("{}", serde_json::to_string(&run)?);
     }
     Ok(())
@@ -57,6 +66,8 @@ pub fn run(folder: &str, device: &str, net: &str, policies: &[&str]) -> Result<(
 /// Most that a link may be off uvmsim's bytes, and that a plan may leave of the faults that
 /// come without one, in percent.
 const MOST_PERCENT: f64 = 2.0;
+/// Most that the prefetcher may leave of them: a wrong prediction costs next to nothing.
+const WITHOUT_PLAN_PERCENT: f64 = 105.0;
 
 /// `uvm-dnn ssd`: shows the runs in a file of such lines, and adds them to the report of
 /// `make ssd-demo`, if there is one. Fails unless they are what uvmsim predicted.
@@ -84,6 +95,11 @@ pub fn report(lines: &Path, report: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A number with so many decimals, or that there is none.
+fn shown(number: Option<f64>, decimals: usize) -> String {
+    number.map_or_else(|| "-".to_owned(), |n| format!("{n:.decimals$}"))
+}
+
 fn show(runs: &[Run]) {
     println!(
         "{:<10} {:<9} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
@@ -102,17 +118,13 @@ fn show(runs: &[Run]) {
     );
     for run in runs {
         let mib = |b: u64| b as f64 / 1048576.0;
-        let (b, p) = (&run.bytes, &run.predicted);
         print!("{:<10} {:<9}", run.workload, run.policy);
-        for (bytes, of) in [
-            (b.host_to_gpu, p.host_to_gpu),
-            (b.gpu_to_host, p.gpu_to_host),
-            (b.host_to_ssd, p.host_to_ssd),
-            (b.ssd_to_host, p.ssd_to_host),
-        ] {
-            print!(" {:>6.0} {:>6.0}", mib(bytes), mib(of));
+        let predicted = run.predicted.map(|p| p.links());
+        for (i, bytes) in run.bytes.links().into_iter().enumerate() {
+            let of = predicted.map(|p| mib(p[i]));
+            print!(" {:>6.0} {:>6}", mib(bytes), shown(of, 0));
         }
-        println!(" {:>7} {:>6.2}", run.faults, run.off_percent);
+        println!(" {:>7} {:>6}", run.faults, shown(run.off_percent, 2));
     }
 }
 
@@ -124,15 +136,18 @@ fn wrong(runs: &[Run]) -> Vec<String> {
         if !run.verified || run.slots_leaked != 0 {
             wrong.push(format!("{name}: wrong data, or slots that leak"));
         }
-        if run.off_percent > MOST_PERCENT {
-            let off = run.off_percent;
+        if let Some(off) = run.off_percent.filter(|&off| off > MOST_PERCENT) {
             wrong.push(format!("{name}: {off:.2} % off uvmsim's bytes"));
         }
         let without = runs
             .iter()
             .find(|r| r.workload == run.workload && r.policy == POLICIES[0]);
         if let Some(without) = without.filter(|r| r.policy != run.policy) {
-            let most = without.faults as f64 * MOST_PERCENT / 100.0;
+            let share = match run.predicted {
+                Some(_) => MOST_PERCENT,
+                None => WITHOUT_PLAN_PERCENT,
+            };
+            let most = without.faults as f64 * share / 100.0;
             if run.faults as f64 > most {
                 let faults = run.faults;
                 wrong.push(format!("{name}: {faults} faults, more than {most:.0}"));
@@ -196,6 +211,13 @@ fn steps(
         value: 0,
         live: Vec::new(),
         early: Vec::new(),
+        slower: match &*case.policy {
+            DEEPUM => {
+                let scaled = machine(case.gpu_bytes, case.scale)?;
+                Some(scaled.pcie_h2d / link(process, gpu)?)
+            }
+            _ => None,
+        },
     };
     for (t, tensor) in workload.tensors.iter().enumerate() {
         if tensor.lasting && !tensor.uses.is_empty() {
@@ -215,14 +237,15 @@ fn steps(
         ssd_to_host: after.0.ssd_to_host - before.0.ssd_to_host,
         host_to_ssd: after.0.host_to_ssd - before.0.host_to_ssd,
     };
+    let predicted = (case.policy != DEEPUM).then_some(case.predicted);
     Ok(Run {
         workload: case.net.clone(),
         policy: case.policy.clone(),
         bytes,
-        predicted: case.predicted,
-        off_percent: off_percent(&bytes, &case.predicted),
+        predicted,
+        off_percent: predicted.map(|p| off_percent(&bytes, &p)),
         faults: after.1 - before.1,
-        predicted_faults: case.predicted_faults,
+        predicted_faults: predicted.map(|_| case.predicted_faults),
         slots_leaked: 0,
         verified: true,
         gpu_bytes: case.gpu_bytes,
@@ -234,10 +257,8 @@ fn steps(
 /// The largest distance of a link's bytes from the prediction; of a link that is to carry
 /// nothing, in blocks.
 fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
-    let links = |b: &Bytes| [b.host_to_gpu, b.gpu_to_host, b.ssd_to_host, b.host_to_ssd];
-    links(bytes)
-        .into_iter()
-        .zip(links(predicted))
+    (bytes.links().into_iter())
+        .zip(predicted.links())
         .map(|(b, p)| b.abs_diff(p) as f64 / p.max(BLOCK) as f64 * 100.0)
         .fold(0.0, f64::max)
 }
@@ -258,6 +279,9 @@ struct Player<'a> {
     /// Those that are to be allocated where another one still is. A plan of uvmsim's may ask
     /// for that a kernel ahead; a program's allocator hands an address out again when it is free.
     early: Vec<u32>,
+    /// Where kernels are announced, by how much they are slower than the trace's: as the
+    /// link is, so that what is to hide behind them has the same share of the time.
+    slower: Option<f64>,
 }
 
 impl Player<'_> {
@@ -380,7 +404,14 @@ impl Player<'_> {
             first = false;
             self.holds[u.tensor as usize] = Some(value);
         }
+        if self.slower.is_some() {
+            self.process.announce(self.gpu.uuid(), k as u64 + 1)?;
+        }
         self.gpu.launch(&kernel)?.wait()?.ok()?;
+        if let Some(slower) = self.slower {
+            let ns = self.workload.kernels[k].ns as f64 * slower;
+            std::thread::sleep(Duration::from_nanos(ns as u64));
+        }
         Ok(())
     }
 
@@ -445,10 +476,10 @@ mod tests {
             workload: "net".into(),
             policy: policy.into(),
             bytes,
-            predicted,
-            off_percent: off_percent(&bytes, &predicted),
+            predicted: Some(predicted),
+            off_percent: Some(off_percent(&bytes, &predicted)),
             faults,
-            predicted_faults: 0,
+            predicted_faults: Some(0),
             slots_leaked: 0,
             verified: true,
             gpu_bytes: 0,
@@ -463,6 +494,13 @@ mod tests {
         assert!(wrong(&[base(), run("g10", 102 * BLOCK, 20)]).is_empty());
         assert_eq!(wrong(&[base(), run("g10", 97 * BLOCK, 20)]).len(), 1);
         assert_eq!(wrong(&[base(), run("g10", 100 * BLOCK, 21)]).len(), 1);
+        let alone = |faults| Run {
+            predicted: None,
+            off_percent: None,
+            ..run(DEEPUM, 0, faults)
+        };
+        assert!(wrong(&[base(), alone(1050)]).is_empty());
+        assert_eq!(wrong(&[base(), alone(1051)]).len(), 1);
         let leaking = Run {
             slots_leaked: 1,
             ..base()
@@ -474,7 +512,7 @@ mod tests {
     fn a_link_that_is_to_carry_nothing_is_compared_too() {
         let mut ssd = run("g10", 100 * BLOCK, 0).bytes;
         ssd.host_to_ssd = BLOCK;
-        let off = off_percent(&ssd, &run("g10", 0, 0).predicted);
+        let off = off_percent(&ssd, &run("g10", 0, 0).predicted.unwrap());
         assert!(off > 99.0, "{off}");
     }
 }

@@ -112,7 +112,7 @@ pub fn program(name: &str, bytes: u64) -> Result<(Program, bool)> {
 }
 
 /// Bytes per second to the GPU by UVM_MIGRATE.
-fn link(process: &Process, gpu: &Gpu) -> Result<f64> {
+pub(crate) fn link(process: &Process, gpu: &Gpu) -> Result<f64> {
     let data = Buffer::<u64>::managed(process, (8 * BLOCK / 8) as usize)?;
     data.fill(|i| i as u64);
     let start = Instant::now();

@@ -45,6 +45,14 @@ pub struct Bytes {
     pub host_to_ssd: u64,
 }
 
+impl Bytes {
+    /// To the GPU, back, to the SSD, and back.
+    pub fn links(&self) -> [u64; 4] {
+        let (ssd_out, ssd_in) = (self.host_to_ssd, self.ssd_to_host);
+        [self.host_to_gpu, self.gpu_to_host, ssd_out, ssd_in]
+    }
+}
+
 /// A case, but for its trace and its plan, which have files of their own.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Case {
@@ -192,7 +200,8 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 
 /// G10's machine with so much GPU memory, twice as much host memory, and links as slow as
 /// the step is small. As upstream, a page is in one place.
-fn machine(gpu: u64, scale: f64) -> Result<Machine> {
+/// The machine that is scaled to this, with its links faster.
+pub fn machine(gpu: u64, scale: f64) -> Result<Machine> {
     let whole = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
     Ok(Machine {
         gpu_mem: gpu,
