@@ -18,6 +18,7 @@
  *           or, from a driver without these calls, an unknown number
  *   E2BIG   a size over a page, or unknown fields that are not 0
  *   EPERM   the file descriptor was not initialised with UVM_INITIALIZE
+ *   EAGAIN  the system sleeps, or is about to: UVM takes no call then; try again
  *   ENODEV  no such GPU is registered with this file descriptor
  *   EOPNOTSUPP  the feature is turned off by a module parameter
  *   EIO     the driver has met a fatal error and does nothing any more

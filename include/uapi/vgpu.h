@@ -462,12 +462,14 @@ struct vgpu_stats {
 #define VGPU_INJECT_EVICT_PAGES		4	/* RM asks UVM for @count 2 MiB pages */
 #define VGPU_INJECT_EVICT_RANGE		5	/* RM asks UVM for vidmem @begin to @end */
 #define VGPU_INJECT_CHANNEL_ERROR	6	/* stop @handle as after a hardware error */
+#define VGPU_INJECT_SUSPEND		7	/* the system sleeps for @count ms, with all its GPUs */
 
 /* struct vgpu_inject.flags */
 #define VGPU_INJECT_KEEP	(1U << 0)	/* keep evicted memory until the file closes */
 
 #define VGPU_INJECT_FOREVER	(~0ULL)		/* as @count of kinds 1 to 3; 0 ends it */
 #define VGPU_MAX_EVICT_PAGES	1024
+#define VGPU_MAX_SUSPEND_MS	10000
 
 /**
  * struct vgpu_inject - make something go wrong (VGPU_INJECT)
@@ -475,20 +477,25 @@ struct vgpu_stats {
  * @flags:  in: 0 or, for the evictions, VGPU_INJECT_KEEP
  * @gpu:    in: which GPU
  * @kind:   in: VGPU_INJECT_*
- * @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES
+ * @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND
+ *          1 to VGPU_MAX_SUSPEND_MS
  * @skip:   in: PMA_FAILURE only, else 0
  * @begin:  in: EVICT_PAGES and EVICT_RANGE: first byte of vidmem, a multiple of
  *          2 MiB; else 0
  * @end:    in: the byte after the last one; 0 is the end of vidmem
  * @handle: in: CHANNEL_ERROR: an h_channel of any client, or VGPU_UVM_CHANNEL | n
  *          for UVM's own channel n; else 0
- * @status: out: evictions: UVM's NV_STATUS, 0 when all was given
+ * @status: out: evictions: UVM's NV_STATUS, 0 when all was given; SUSPEND: what it
+ *          said when it was suspended, or, if that was 0, resumed
  * @bytes:  out: evictions: bytes that UVM gave up
  *
  * Needs CAP_SYS_ADMIN (EPERM), as it is felt by every user of the GPU.
  * A full fault buffer or dropped invalidates end when their count is used up.
- * EAGAIN: an eviction, while UVM has no GPU registered. An eviction that UVM
- * refuses returns 0 with @status set.
+ * EAGAIN: an eviction, while UVM has no GPU registered; SUSPEND, while it is not
+ * loaded. An eviction that UVM refuses returns 0 with @status set.
+ * SUSPEND does what RM does when the system sleeps: users' channels are preempted,
+ * UVM is suspended, and both go on after @count ms. Returns then. Memory keeps its
+ * contents and the GPU its state.
  */
 struct vgpu_inject {
 	__u32 size;

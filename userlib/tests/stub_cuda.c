@@ -7,6 +7,7 @@
  *
  *   STUB_LOG=file        what happened, one line each, in the order it happened
  *   STUB_UVM=ours|native|old   which UVM driver; else none
+ *   STUB_ASLEEP=1        UVM answers one call in three, as if the system slept
  *   STUB_NO_DISCARD, at compile time: a CUDA before 13
  *
  * Discarded memory reads as zeros, at once for eager, from the prefetch on for
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +195,8 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 	return EINVAL;
 }
 
+static atomic_uint asked;
+
 EXPORT int ioctl(int fd, unsigned long nr, ...)
 {
 	const char *number = getenv("UVMRUST_FD"), *driver = getenv("STUB_UVM");
@@ -205,6 +209,10 @@ EXPORT int ioctl(int fd, unsigned long nr, ...)
 	va_end(args);
 	if (!driver || !number || atoi(number) != fd)
 		return syscall(SYS_ioctl, fd, nr, arg);
+	if (getenv("STUB_ASLEEP") && atomic_fetch_add(&asked, 1) % 3) {
+		errno = EAGAIN;
+		return -1;
+	}
 	pthread_mutex_lock(&lock);
 	error = uvm_ioctl(driver, nr, arg);
 	pthread_mutex_unlock(&lock);

@@ -135,6 +135,8 @@ pub enum Injection {
     ChannelError(u32),
     /// Stop a channel of UVM's.
     UvmChannelError(u32),
+    /// Let users' channels stand still, as when the system is about to sleep, or go on.
+    Preempt(bool),
 }
 
 /// What a turn came to.
@@ -191,6 +193,8 @@ pub struct Gpu<M> {
     next_handle: u32,
     pma_skip: u64,
     pma_fail: u64,
+    /// Users' channels stand still.
+    preempted: bool,
 }
 
 impl<M: Machine> Gpu<M> {
@@ -235,6 +239,7 @@ impl<M: Machine> Gpu<M> {
             next_handle: 1,
             pma_skip: 0,
             pma_fail: 0,
+            preempted: false,
         };
         gpu.poison(RESERVED, config.vidmem_bytes - RESERVED);
         Ok(gpu)
@@ -295,7 +300,9 @@ impl<M: Machine> Gpu<M> {
         for c in self.channels.iter_mut() {
             any |= c.run(&mut self.hw, SEGMENTS_PER_TURN);
         }
-        any |= self.hw.run_kernels(INSTRUCTIONS_PER_TURN);
+        if !self.preempted {
+            any |= self.hw.run_kernels(INSTRUCTIONS_PER_TURN);
+        }
         Progress {
             any,
             finished: core::mem::take(&mut self.hw.finished),
@@ -314,6 +321,7 @@ impl<M: Machine> Gpu<M> {
                 let i = self.find_user(h_channel)?;
                 self.stop_user(i);
             }
+            Injection::Preempt(yes) => self.preempted = yes,
             Injection::UvmChannelError(id) => {
                 let c = self.channels.iter_mut().find(|c| c.id.0 == id);
                 c.ok_or(Error::NotFound)?

@@ -386,7 +386,9 @@ static int inject(struct client *c, void __user *arg)
 	if (err)
 		return err;
 	evicts = in.kind == VGPU_INJECT_EVICT_PAGES || in.kind == VGPU_INJECT_EVICT_RANGE;
-	if (in.kind < VGPU_INJECT_DROP_INVALIDATES || in.kind > VGPU_INJECT_CHANNEL_ERROR)
+	if (in.kind < VGPU_INJECT_DROP_INVALIDATES || in.kind > VGPU_INJECT_SUSPEND)
+		return -EINVAL;
+	if (in.kind == VGPU_INJECT_SUSPEND && (!in.count || in.count > VGPU_MAX_SUSPEND_MS))
 		return -EINVAL;
 	if (in.flags & ~(evicts ? VGPU_INJECT_KEEP : 0))
 		return -EINVAL;
@@ -403,6 +405,8 @@ static int inject(struct client *c, void __user *arg)
 	in.bytes = 0;
 	if (evicts)
 		err = evict(c, g, &in);
+	else if (in.kind == VGPU_INJECT_SUSPEND)
+		err = vgpu_suspend(in.count, &in.status);
 	else
 		err = vgpu_rs_inject(g->rs, in.kind, in.count, in.skip, in.handle);
 	if (err)

@@ -10,13 +10,18 @@
 #include <linux/delay.h>
 #include <linux/kthread.h>
 
+#include "uapi/vgpu.h"
+
+/* The index in GET; above it are bits that UVM writes to clear something. */
+#define FAULT_GET_INDEX 0xfffffU
+
 /* Guards ops: held while UVM's top half runs, so that UVM can not go meanwhile. */
 static DEFINE_MUTEX(ops_lock);
 static struct UvmOpsUvmEvents *ops;
 
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
-	u32 get = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_GET)) & 0xfffff;
+	u32 get = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_GET)) & FAULT_GET_INDEX;
 
 	return get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT)) ||
 	       READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
@@ -80,6 +85,50 @@ void vgpu_interrupt_stop(struct vgpu *g)
 	if (g->isr)
 		kthread_stop(g->isr);
 	g->isr = NULL;
+}
+
+static void preempt(bool yes)
+{
+	for (unsigned int i = 0; i < vgpu_count; i++)
+		vgpu_rs_inject(vgpus[i]->rs, VGPU_INJECT_SUSPEND, yes, 0, 0);
+}
+
+/*
+ * Bits of GET that are written to clear something read as 0. Here they stay, which
+ * nobody sees but who reads GET when UVM is about to be resumed.
+ */
+static void forget_written_bits(void)
+{
+	for (unsigned int i = 0; i < vgpu_count; i++) {
+		u32 *get = vgpu_register(vgpus[i], VGPU_REG_FAULT_GET);
+
+		WRITE_ONCE(*get, READ_ONCE(*get) & FAULT_GET_INDEX);
+	}
+}
+
+/*
+ * Sleeps as the system does: users' channels stand still, UVM is suspended, and no
+ * interrupt comes, as ops_lock is held. UVM wants to be resumed by the thread that
+ * suspended it.
+ */
+int vgpu_suspend(unsigned int ms, u32 *status)
+{
+	int err = -EAGAIN;
+
+	mutex_lock(&ops_lock);
+	if (ops && ops->suspend && ops->resume) {
+		preempt(true);
+		*status = ops->suspend();
+		if (*status == NV_OK) {
+			msleep(ms);
+			forget_written_bits();
+			*status = ops->resume();
+		}
+		preempt(false);
+		err = 0;
+	}
+	mutex_unlock(&ops_lock);
+	return err;
 }
 
 NV_STATUS nvUvmInterfaceRegisterUvmCallbacks(struct UvmOpsUvmEvents *importedUvmOps)

@@ -77,6 +77,7 @@ void vgpu_update_pma_stats(struct vgpu *g);
 int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
+int vgpu_suspend(unsigned int ms, u32 *status);
 
 /* dev.c */
 int vgpu_dev_register(void);

@@ -14,14 +14,18 @@ use std::process::{Command, Output};
 use harness::{cc, source, stub, tmp, top};
 
 fn run(program: &Path, stub: &Path, driver: &str, backend: &str) -> Output {
-    Command::new(program)
+    command(program, stub, driver, backend).output().unwrap()
+}
+
+fn command(program: &Path, stub: &Path, driver: &str, backend: &str) -> Command {
+    let mut command = Command::new(program);
+    command
         .arg(backend)
         .env("LD_PRELOAD", stub)
         .env("LD_LIBRARY_PATH", tmp("lib"))
         .env("STUB_UVM", driver)
-        .env("UVMRUST_FD", if driver.is_empty() { "-1" } else { "900" })
-        .output()
-        .unwrap()
+        .env("UVMRUST_FD", if driver.is_empty() { "-1" } else { "900" });
+    command
 }
 
 #[test]
@@ -81,6 +85,11 @@ fn c_programs_work_on_every_backend() {
                 "{program:?} {driver:?} {backend}: {said}{done:?}"
             );
         }
+        let asleep = command(program, &old, "ours", "1")
+            .env("STUB_ASLEEP", "1")
+            .output()
+            .unwrap();
+        assert!(asleep.status.success(), "{program:?}: {asleep:?}");
     }
 }
 

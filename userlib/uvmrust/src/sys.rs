@@ -38,6 +38,9 @@ pub trait Sys: Send + Sync {
     fn cuda(&self) -> Option<&Cuda>;
 }
 
+/// How long to wait before UVM is asked again that has the system sleep.
+const ASLEEP: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// The real one.
 #[derive(Debug, Default)]
 pub struct Linux {
@@ -55,13 +58,16 @@ impl Linux {
 
 impl Sys for Linux {
     unsafe fn ioctl(&self, fd: i32, nr: u32, arg: *mut c_void) -> Result<(), i32> {
-        // SAFETY: by this function's contract.
-        let done = unsafe { libc::ioctl(fd, nr as _, arg) };
-        match done {
-            -1 => Err(std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO)),
-            _ => Ok(()),
+        loop {
+            // SAFETY: by this function's contract.
+            if unsafe { libc::ioctl(fd, nr as _, arg) } != -1 {
+                return Ok(());
+            }
+            match std::io::Error::last_os_error().raw_os_error() {
+                // UVM takes no call while the system sleeps, or is about to.
+                Some(libc::EAGAIN) => std::thread::sleep(ASLEEP),
+                error => return Err(error.unwrap_or(libc::EIO)),
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub fn driver_version(process: &Process) -> Result<Option<(u32, u64)>> {
         ..Default::default()
     };
     let call = "UVM_RUST_GET_VERSION";
-    match ffi::ioctl(process.uvm_fd(), Version::LAYOUT.number.1, &mut version) {
+    match ffi::uvm_ioctl(process.uvm_fd(), Version::LAYOUT.number.1, &mut version) {
         Ok(()) => Ok(Some((version.version, version.features))),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
         Err(e) => Err(Error::os(call, e)),
@@ -71,7 +71,7 @@ impl DriverStats {
             gpu,
             ..Default::default()
         };
-        ffi::ioctl(process.uvm_fd(), Self::LAYOUT.number.1, &mut stats)
+        ffi::uvm_ioctl(process.uvm_fd(), Self::LAYOUT.number.1, &mut stats)
             .map_err(|e| Error::os("UVM_RUST_GET_STATS", e))?;
         Ok(stats)
     }

@@ -139,7 +139,7 @@ impl EventQueue {
             requested_version: 2,
             ..Default::default()
         };
-        ffi::ioctl(
+        ffi::uvm_ioctl(
             tools.as_fd(),
             uvm::InitEventTracker::LAYOUT.number.1,
             &mut start,
@@ -152,7 +152,7 @@ impl EventQueue {
             flags,
             rm_status: 0,
         };
-        ffi::ioctl(tools.as_fd(), uvm::EnableEvents::NUMBER, &mut enable)
+        ffi::uvm_ioctl(tools.as_fd(), uvm::EnableEvents::NUMBER, &mut enable)
             .map_err(|e| Error::os(uvm::EnableEvents::NAME, e))?;
         check(uvm::EnableEvents::NAME, enable.status())?;
         Ok(Self {

@@ -29,6 +29,22 @@ pub(crate) fn ioctl<T: AnyBitPattern>(
     Ok(())
 }
 
+/// The same of UVM, which refuses all calls while the system sleeps, or is about to.
+pub(crate) fn uvm_ioctl<T: AnyBitPattern>(
+    fd: BorrowedFd<'_>,
+    number: u32,
+    argument: &mut T,
+) -> io::Result<()> {
+    loop {
+        match ioctl(fd, number, argument) {
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            done => return done,
+        }
+    }
+}
+
 /// An argument that no call may accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPointer {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::ffi::Mapping;
+use crate::uvm;
 use crate::{Error, Process, Result, BLOCK, PAGE};
 
 /// An element of a [`Buffer`]: `u32` or `u64`.
@@ -78,8 +79,23 @@ impl<T: Element> Buffer<T> {
     /// Managed memory of `process`, like cudaMallocManaged. `len` is in elements.
     pub fn managed(process: &Process, len: usize) -> Result<Self> {
         let bytes = Self::bytes_for(len);
-        let mapping = place(bytes, |at| Mapping::managed(process.uvm_fd(), at, bytes))
-            .map_err(|e| Error::os(format!("mmap of {bytes} bytes of /dev/nvidia-uvm"), e))?;
+        let map = || {
+            place(bytes, |at| Mapping::managed(process.uvm_fd(), at, bytes))
+                .map_err(|e| Error::os(format!("mmap of {bytes} bytes of /dev/nvidia-uvm"), e))
+        };
+        let mut mapping = map()?;
+        // While the system sleeps, mmap succeeds and maps nothing; the call waits.
+        let valid = |mapping: &Mapping| {
+            process.call(&mut uvm::ValidateVaRange {
+                base: mapping.address() as u64,
+                length: bytes as u64,
+                ..Default::default()
+            })
+        };
+        if valid(&mapping).is_err() {
+            mapping = map()?;
+            valid(&mapping)?;
+        }
         Ok(Self {
             mapping,
             len,

@@ -78,7 +78,7 @@ impl Process {
     pub fn new() -> Result<Self> {
         let uvm = open_uvm(0)?;
         let mut init = uvm::Initialize::default();
-        ffi::ioctl(uvm.as_fd(), uvm::Initialize::NUMBER, &mut init)
+        ffi::uvm_ioctl(uvm.as_fd(), uvm::Initialize::NUMBER, &mut init)
             .map_err(|e| Error::os(uvm::Initialize::NAME, e))?;
         check(uvm::Initialize::NAME, init.status())?;
 
@@ -87,7 +87,7 @@ impl Process {
             uvm_fd: uvm.as_raw_fd(),
             rm_status: 0,
         };
-        ffi::ioctl(mm.as_fd(), uvm::MmInitialize::NUMBER, &mut hold)
+        ffi::uvm_ioctl(mm.as_fd(), uvm::MmInitialize::NUMBER, &mut hold)
             .map_err(|e| Error::os(uvm::MmInitialize::NAME, e))?;
         let mm = match hold.status() {
             NvStatus::NOTHING_TO_DO => None,
@@ -108,19 +108,20 @@ impl Process {
         layout: Layout,
         params: &mut T,
     ) -> Result<()> {
-        ffi::ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
+        ffi::uvm_ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
     }
 
     /// Makes one of UVM's calls.
     pub fn call<P: Params>(&self, params: &mut P) -> Result<()> {
-        ffi::ioctl(self.uvm_fd(), P::NUMBER, params).map_err(|e| Error::os(P::NAME, e))?;
+        ffi::uvm_ioctl(self.uvm_fd(), P::NUMBER, params).map_err(|e| Error::os(P::NAME, e))?;
         check(P::NAME, params.status())
     }
 
     /// Runs a test of NVIDIA's that takes nothing.
     pub fn run(&self, test: BareTest) -> Result<()> {
         let mut status = 0u32;
-        ffi::ioctl(self.uvm_fd(), test.number, &mut status).map_err(|e| Error::os(test.name, e))?;
+        ffi::uvm_ioctl(self.uvm_fd(), test.number, &mut status)
+            .map_err(|e| Error::os(test.name, e))?;
         check(test.name, NvStatus(status))
     }
 

@@ -291,6 +291,11 @@ calls! {
     FlushEvents "UVM_TOOLS_FLUSH_EVENTS" = 67, 4, {
         rm_status "rmStatus": u32,
     }
+    ValidateVaRange "UVM_VALIDATE_VA_RANGE" = 72, 24, {
+        base "base": u64,
+        length "length": u64,
+        rm_status "rmStatus": u32,
+    }
     GetGpuRefCount "UVM_TEST_GET_GPU_REF_COUNT" = 200, 32, {
         gpu "gpu_uuid": Uuid,
         ref_count "ref_count": u64,

@@ -69,6 +69,7 @@ pub const INJECT_PMA_FAILURE: u32 = 3;
 pub const INJECT_EVICT_PAGES: u32 = 4;
 pub const INJECT_EVICT_RANGE: u32 = 5;
 pub const INJECT_CHANNEL_ERROR: u32 = 6;
+pub const INJECT_SUSPEND: u32 = 7;
 pub const INJECT_KEEP: u32 = 1;
 pub const INJECT_FOREVER: u64 = u64::MAX;
 

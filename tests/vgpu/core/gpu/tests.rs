@@ -358,6 +358,23 @@ fn a_full_buffer_holds_accesses_back() {
 }
 
 #[test]
+fn a_preempted_user_stands_still() {
+    let mut b = Bench::new(config());
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    b.gpu.inject(Injection::Preempt(true)).unwrap();
+    let fence = b.submit(&[op(WRITE, VA, 1), op(READ, VA + (1 << 20), 1)]);
+    for _ in 0..10 {
+        assert!(!b.gpu.run().any);
+    }
+    assert!(b.fetch().is_empty() && b.result(fence).is_none());
+    b.gpu.inject(Injection::Preempt(false)).unwrap();
+    for _ in 0..10 {
+        b.gpu.run();
+    }
+    assert_eq!(b.fetch().len(), 1);
+}
+
+#[test]
 fn a_full_buffer_does_not_make_a_warp_fault_twice() {
     let mut b = Bench::new(Config {
         fault_entries: 8,

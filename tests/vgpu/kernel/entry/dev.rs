@@ -198,6 +198,7 @@ unsafe extern "C" fn vgpu_rs_inject(
         3 => Injection::PmaFailure { skip, count },
         6 if handle & uvm_channel != 0 => Injection::UvmChannelError(handle & !uvm_channel),
         6 => Injection::ChannelError(handle),
+        7 => Injection::Preempt(count != 0),
         _ => return EINVAL.to_errno(),
     };
     // SAFETY: I-own.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
+use vgpu_client::vgpu::{Inject, INJECT_SUSPEND};
 use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
@@ -42,6 +43,7 @@ pub(crate) fn run(suite: &mut Suite) {
     );
     suite.test("the device changes what was written", failing, corrupted);
     suite.test("a program is killed at any moment", NONE, killed);
+    suite.test("the system sleeps", NONE, suspended);
     suite.test("not without CAP_SYS_ADMIN", NONE, unprivileged);
 }
 
@@ -307,6 +309,31 @@ fn killed() -> Outcome {
         "nothing was spilled: {:?}",
         rig.stats()?
     );
+    Ok(Pass::Ok)
+}
+
+/// Spills and fetches stop with the system and go on with it.
+fn suspended() -> Outcome {
+    let rig = Rig::new(16)?;
+    let mut sleeps = 0;
+    std::thread::scope(|scope| -> Done {
+        let worker = scope.spawn(|| crate::random::run(&rig, 32, 150, 1));
+        while !worker.is_finished() {
+            let done = rig.gpu.device().inject(Inject {
+                gpu: rig.gpu.index(),
+                kind: INJECT_SUSPEND,
+                count: 100,
+                ..Default::default()
+            })?;
+            ensure!(done.status == 0, "status {:#x}", done.status);
+            sleeps += 1;
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        worker.join().map_err(|_| "a thread panicked")?
+    })?;
+    ensure!(sleeps > 2, "the program was over after {sleeps} sleeps");
+    ensure!(rig.stats()?.spilled > 0, "nothing was spilled");
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 

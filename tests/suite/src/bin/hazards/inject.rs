@@ -3,6 +3,8 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
@@ -39,6 +41,7 @@ pub(crate) fn run(suite: &mut Suite) {
         error,
         channel_error,
     );
+    suite.test("injected: the system sleeps, and wakes up", NONE, suspended);
     suite.test("injected: not without CAP_SYS_ADMIN", NONE, no_privilege);
     suite.test("freed memory is poisoned, and nobody sees it", NONE, poison);
 }
@@ -244,6 +247,55 @@ fn channel_error() -> Outcome {
     still_works(&process, &gpu)?;
     still_works(&other_process, &other_gpu)?;
     Ok(Pass::Ok)
+}
+
+/// Faults, migrations and kernels go on where they were.
+fn suspended() -> Outcome {
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    let stop = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| -> Result<u64, Failure> {
+            for round in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(round);
+                }
+                let page = |op: Op| op.every(4096).pattern(round, 1).warps(32);
+                gpu.launch(&Kernel::new().op(page(Op::write(&buffer))))?
+                    .wait()?
+                    .ok()?;
+                for page in 0..8 * 512 {
+                    let seen = buffer.get(page * 512);
+                    let want = round + page as u64;
+                    ensure!(seen == want, "page {page} is {seen}, not {want}");
+                }
+            }
+            Ok(0)
+        });
+        let slept = sleep_and_wake(&gpu);
+        stop.store(true, Ordering::Relaxed);
+        let rounds = worker
+            .join()
+            .map_err(|_| Failure::from("a thread panicked"))?;
+        slept.and(rounds)
+    })?;
+    println!("# {rounds} rounds of a program meanwhile");
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+fn sleep_and_wake(gpu: &Gpu) -> Result<(), Failure> {
+    for n in 0..6 {
+        std::thread::sleep(Duration::from_millis(150 + 70 * n));
+        let done = gpu.device().inject(Inject {
+            gpu: gpu.index(),
+            kind: vgpu::INJECT_SUSPEND,
+            count: 200,
+            ..Default::default()
+        })?;
+        ensure!(done.status == 0, "suspend {n}: status {:#x}", done.status);
+    }
+    Ok(())
 }
 
 /// Runs as another user; exit status 0 if injecting is refused with EPERM.

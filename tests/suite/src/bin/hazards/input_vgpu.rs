@@ -493,6 +493,21 @@ fn inject() -> Outcome {
             libc::EINVAL,
         ),
         (
+            "a suspend of no time",
+            good.clone().u32(12, vgpu::INJECT_SUSPEND).u64(16, 0),
+            libc::EINVAL,
+        ),
+        (
+            "a suspend of too long",
+            good.clone().u32(12, vgpu::INJECT_SUSPEND).u64(16, 10_001),
+            libc::EINVAL,
+        ),
+        (
+            "a suspend of a range",
+            good.clone().u32(12, vgpu::INJECT_SUSPEND).u64(40, 8 << 20),
+            libc::EINVAL,
+        ),
+        (
             "keep what is no eviction",
             good.clone().u32(12, 1).u32(4, INJECT_KEEP),
             libc::EINVAL,
