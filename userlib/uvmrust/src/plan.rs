@@ -5,7 +5,7 @@
 //! read (G10 §4.4).
 //!
 //! Offsets of a plan are in one range, in which the program has each tensor where the plan
-//! says. What moves is queued and not waited for, as advice (see [`Moves`](crate::Moves));
+//! says. What moves is queued and not waited for, as advice (see [`Moves`]);
 //! what is freed is discarded at once, before the kernel may write there again.
 
 use std::fmt;
