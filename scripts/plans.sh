@@ -19,8 +19,8 @@ dnn=target/release/uvm-dnn
 say "plans of uvmsim's on the driver, some minutes for each network (predictions: out/plans.log)"
 VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-3600} scripts/ssd.sh "
 	for net in ${nets[*]}; do
-		$dnn play out/plans /dev/nvme0n1 \$net base-uvm g10 most best || exit
+		$dnn play out/plans \$SSD \$net base-uvm g10 most best || exit
 	done" >out/plays
 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4 ${UVM_PARAMS:-}" VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-3600} \
-	scripts/ssd.sh "for net in ${nets[*]}; do $dnn play out/plans /dev/nvme0n1 \$net deepum || exit; done" >>out/plays
+	scripts/ssd.sh "for net in ${nets[*]}; do $dnn play out/plans \$SSD \$net deepum || exit; done" >>out/plays
 "$dnn" ssd out/plays "$report"

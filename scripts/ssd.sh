@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# Run a command in the VM with two emulated NVMe: /dev/nvme0n1 for the SSD tier, and
-# /dev/nvme1n1 of 64 MiB, of which some sectors are bad, for tests.
+# Run a command in the VM with two emulated NVMe: one for the SSD tier, and one of
+# 64 MiB, of which some sectors are bad, for tests. Their names are in the variables
+# SSD and BAD_SSD there, as the kernel may find either first.
 #
-#   ssd.sh COMMAND
+#   ssd.sh COMMAND     such as: ssd.sh 'target/release/flash --bad-device $BAD_SSD'
 #
 # Environment: SSD_MB (128), and what vm.sh knows.
 # shellcheck source-path=SCRIPTDIR
@@ -31,5 +32,21 @@ devices=(
 	-blockdev "driver=file,filename=$images/bad,node-name=file"
 	-blockdev "driver=blkdebug,node-name=bad,image=file$errors" -device nvme,serial=bad,drive=bad
 )
+# What the guest runs first, in $( ): the block device of this serial number.
+# shellcheck disable=SC2016
+named='named() {
+	local n f
+	for n in {1..300}; do
+		for f in /sys/block/nvme*/device/serial; do
+			[ "$(tr -d " " 2>/dev/null <"$f")" != "$1" ] || { basename "${f%/device/serial}"; return; }
+		done
+		sleep 0.1
+	done
+	echo "there is no NVMe with serial number $1" >&2
+	return 1
+}
+SSD=$(named ssd) && BAD_SSD=$(named bad) || exit
+export SSD=/dev/$SSD BAD_SSD=/dev/$BAD_SSD
+'
 DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]}" \
-	"$TOP/scripts/vm.sh" "$@"
+	"$TOP/scripts/vm.sh" "$named$*"

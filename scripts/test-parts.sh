@@ -161,7 +161,7 @@ selftest_parts() {
 }
 
 # The SSD tier, on the devices of ssd.sh: the suite, and the programs of `make ssd-demo`.
-flash_suite="$suite/flash --bad-device /dev/nvme1n1 --ops 500 ${SEED:+--seed $SEED}"
+flash_suite="$suite/flash --bad-device \$BAD_SSD --ops 500 ${SEED:+--seed $SEED}"
 flash_parts() {
 	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh "$flash_suite"
 	lane rust/flash-demo env VM_TIMEOUT=1500 scripts/ssd.sh \

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
 const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
-  --device PATH  a block device, which is OVERWRITTEN (/dev/nvme0n1)
+  --device PATH  a block device, which is OVERWRITTEN ($SSD, or /dev/nvme0n1)
   --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
   --only TEXT    only tests whose name holds TEXT
   --demo FILE    run the programs of `make ssd-demo` instead, and write FILE

@@ -16,14 +16,19 @@ pub(crate) type Done = Result<(), Failure>;
 /// The device that the tests may overwrite.
 static DEVICE: OnceLock<PathBuf> = OnceLock::new();
 
+/// The variable with its name, for programs that tests run; scripts/ssd.sh sets it too.
+const VARIABLE: &str = "SSD";
+
+/// Before there are threads.
 pub(crate) fn set_device(path: PathBuf) {
-    let _ = DEVICE.set(path);
+    std::env::set_var(VARIABLE, path);
 }
 
 pub(crate) fn device() -> &'static Path {
-    DEVICE
-        .get()
-        .map_or(Path::new("/dev/nvme0n1"), PathBuf::as_path)
+    DEVICE.get_or_init(|| {
+        let named = std::env::var_os(VARIABLE);
+        named.map_or_else(|| "/dev/nvme0n1".into(), PathBuf::from)
+    })
 }
 
 /// The device of that path, whatever is on it, without a quota.
