@@ -71,6 +71,21 @@ pub fn stub(folder: &str, flag: &str) -> PathBuf {
     library
 }
 
+/// A CUDA program of `userlib/tests`, with the stub's driver and runtime in a folder of
+/// their own.
+pub fn cuda_program(folder: &str, out: &Path, name: &str) {
+    let dir = tmp(folder);
+    stub(folder, "-DSTUB");
+    let soname = "-Wl,-soname,libcudart.so.12";
+    cc(
+        &dir.join("libcudart.so.12"),
+        &["-shared", "-fPIC", soname, &source("stub_cudart.c"), "-ldl"],
+    );
+    let search = format!("-L{}", dir.display());
+    let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1", "-ldl"];
+    cc(out, &[&[&*search, &*source(name)], &libraries[..]].concat());
+}
+
 /// The shared library of a crate of this workspace, built here.
 pub fn cdylib(package: &str, release: bool) -> PathBuf {
     let library = build(package, release).join(format!("lib{}.so", package.replace('-', "_")));

@@ -2,7 +2,7 @@
 
 //! What a page costs on its way between host memory and the SSD.
 
-use crate::measure::{nanoseconds, ROUNDS};
+use crate::measure::{nanoseconds, say, Driver, ROUNDS};
 use anyhow::{ensure, Context, Result};
 use nix::time::ClockId;
 use std::env;
@@ -38,14 +38,13 @@ pub fn spills(process: &Process) -> Result<()> {
         process.flash_move(data.address(), data.bytes(), true)?;
         let fetched = nanoseconds(clock)?;
         if round > 0 {
-            let say = |row: &str, spent: u64| {
-                println!(
-                    "rust\t{row}\tinstructions/page\t{:.1}",
-                    spent as f64 / pages
-                );
-            };
-            say("flash/spill", spilled - start);
-            say("flash/fetch", fetched - middle);
+            for (row, spent) in [
+                ("flash/spill", spilled - start),
+                ("flash/fetch", fetched - middle),
+            ] {
+                let each = spent as f64 / pages;
+                say(Driver::Rust, row, "instructions/page", each);
+            }
         }
         let wrong = data.first_other(|i| (i + round) as u64);
         ensure!(wrong.is_none(), "after spill and fetch: {wrong:?}");

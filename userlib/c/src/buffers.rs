@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uvmrust::cuda::{check, Cuda, Stream};
 use uvmrust::{Error, Mode, Range, Result, Uvm};
@@ -39,14 +39,7 @@ fn with<T>(work: impl FnOnce(&mut Buffers) -> T) -> T {
 }
 
 fn cuda() -> Result<&'static Cuda> {
-    static CUDA: OnceLock<Cuda> = OnceLock::new();
-    match CUDA.get() {
-        Some(cuda) => Ok(cuda),
-        None => {
-            let loaded = Cuda::loaded().ok_or(Error::NotSupported)?;
-            Ok(CUDA.get_or_init(|| loaded))
-        }
-    }
+    Uvm::process().cuda().ok_or(Error::NotSupported)
 }
 
 /// # Safety

@@ -10,7 +10,7 @@ mod moves;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use uvmrust::cuda::{Cuda, Stream};
+use uvmrust::cuda::Stream;
 use uvmrust::{Backend, Error, Mode, Outcome, Place, Range, Result, Uvm};
 
 /// `struct uvmrust_result`.
@@ -234,7 +234,8 @@ pub unsafe extern "C" fn UvmRustDeviceUuid(ordinal: c_int, uuid: *mut [u8; 16]) 
     code((|| {
         // SAFETY: by our contract.
         let out = unsafe { uuid.as_mut() }.ok_or(Error::Invalid)?;
-        *out = Cuda::loaded().ok_or(Error::NotSupported)?.uuid(ordinal)?;
+        let cuda = Uvm::process().cuda().ok_or(Error::NotSupported)?;
+        *out = cuda.uuid(ordinal)?;
         Ok(())
     })())
 }

@@ -78,11 +78,7 @@ fn decide() -> bool {
 fn function_for(cuda: &Cuda, device: i32) -> Option<HostFn> {
     let index = usize::try_from(device).ok().filter(|&index| index < GPUS)?;
     if UUIDS[index].get().is_none() {
-        let call = cuda.device_uuid?;
-        let mut uuid = [0; 16];
-        // SAFETY: the output is writable, and the device CUDA's own.
-        uvmrust::cuda::check(unsafe { call(&mut uuid, device) }).ok()?;
-        let _ = UUIDS[index].set(uuid);
+        let _ = UUIDS[index].set(cuda.uuid_of(device).ok()?);
     }
     Some(FUNCTIONS[index])
 }

@@ -99,10 +99,7 @@ impl Running {
         if let Some(&known) = self.gpu.get() {
             return Some(known);
         }
-        let device = cuda.current_device().ok()?;
-        let mut uuid = [0; 16];
-        // SAFETY: the output is writable, and the device CUDA's own.
-        uvmrust::cuda::check(unsafe { cuda.device_uuid?(&mut uuid, device) }).ok()?;
+        let uuid = cuda.uuid_of(cuda.current_device().ok()?).ok()?;
         Some(*self.gpu.get_or_init(|| uuid))
     }
 }

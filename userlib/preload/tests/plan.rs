@@ -7,11 +7,10 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Once;
 
-use harness::{cc, cdylib, have_cc, program, source, stub, tmp};
+use harness::{cdylib, cuda_program, have_cc, program, tmp};
 
 /// 16 MiB of tensors: what comes and leaves in a step is 4 + 2 MiB, 4 MiB to the SSD by way
 /// of the host, and 6 MiB.
@@ -26,7 +25,7 @@ fn run(name: &str, plan: &str, driver: &str, moved: u64) -> (Output, Vec<String>
     static BUILT: Once = Once::new();
     let folder = tmp("cuda-plan");
     let built = tmp("plan-program");
-    BUILT.call_once(|| build(&folder, &built));
+    BUILT.call_once(|| cuda_program("cuda-plan", &built, "plan_program.c"));
     let file = tmp(&format!("{name}.uvmplan"));
     std::fs::write(&file, plan).unwrap();
     let log = tmp(&format!("{name}.log"));
@@ -49,19 +48,6 @@ fn run(name: &str, plan: &str, driver: &str, moved: u64) -> (Output, Vec<String>
         .unwrap();
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     (done, text.lines().map(str::to_owned).collect())
-}
-
-fn build(folder: &Path, built: &Path) {
-    stub("cuda-plan", "-DSTUB");
-    let soname = "-Wl,-soname,libcudart.so.12";
-    cc(
-        &folder.join("libcudart.so.12"),
-        &["-shared", "-fPIC", soname, &source("stub_cudart.c"), "-ldl"],
-    );
-    let search = format!("-L{}", folder.display());
-    let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1"];
-    let source = source("plan_program.c");
-    cc(built, &[&[&*search, &*source], &libraries[..]].concat());
 }
 
 /// The bytes of all lines that begin with this word.

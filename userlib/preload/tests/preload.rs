@@ -10,7 +10,7 @@ mod harness;
 use std::collections::HashMap;
 use std::process::Command;
 
-use harness::{cc, cdylib, have_cc, source, stub, tmp};
+use harness::{cc, cdylib, cuda_program, have_cc, source, tmp};
 
 /// What happened, by section, and what was said on stderr.
 struct Run {
@@ -29,22 +29,7 @@ fn run(driver: &str, set: &[(&str, &str)]) -> Run {
     static BUILT: std::sync::Once = std::sync::Once::new();
     let folder = tmp("cuda");
     let program = tmp("preload-program");
-    BUILT.call_once(|| {
-        stub("cuda", "-DSTUB");
-        let runtime = folder.join("libcudart.so.12");
-        let soname = "-Wl,-soname,libcudart.so.12";
-        cc(
-            &runtime,
-            &["-shared", "-fPIC", soname, &source("stub_cudart.c"), "-ldl"],
-        );
-        let search = format!("-L{}", folder.display());
-        let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1", "-ldl"];
-        let mut args = vec![&*search];
-        let source = source("preload_program.c");
-        args.push(&source);
-        args.extend(libraries);
-        cc(&program, &args);
-    });
+    BUILT.call_once(|| cuda_program("cuda", &program, "preload_program.c"));
     let library = cdylib("uvmrust-preload", false);
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

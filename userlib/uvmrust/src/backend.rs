@@ -151,6 +151,11 @@ impl<S: Sys> Uvm<S> {
         self.announcer.store(0, Relaxed);
     }
 
+    /// CUDA's driver library, if this process has loaded it.
+    pub fn cuda(&self) -> Option<&Cuda> {
+        self.sys.cuda()
+    }
+
     /// Who would discard now.
     pub fn backend(&self) -> Backend {
         self.choice().map_or(Backend::None, |choice| choice.backend)

@@ -174,14 +174,20 @@ impl Cuda {
     /// The UUID of the `ordinal`th device.
     pub fn uuid(&self, ordinal: c_int) -> Result<[u8; 16]> {
         let get = self.device_get.ok_or(Error::NotSupported)?;
+        let mut device = 0;
+        // SAFETY: the output is writable and of the right type; any ordinal is checked
+        // by CUDA.
+        check(unsafe { get(&mut device, ordinal) })?;
+        self.uuid_of(device)
+    }
+
+    /// The UUID of a device, by CUDA's handle.
+    pub fn uuid_of(&self, device: c_int) -> Result<[u8; 16]> {
         let call = self.device_uuid.ok_or(Error::NotSupported)?;
-        let (mut device, mut uuid) = (0, [0; 16]);
-        // SAFETY: both outputs are writable and of the right type; any ordinal is
-        // checked by CUDA.
-        unsafe {
-            check(get(&mut device, ordinal))?;
-            check(call(&mut uuid, device))?;
-        }
+        let mut uuid = [0; 16];
+        // SAFETY: the output is writable and of the right type; any device is checked
+        // by CUDA.
+        check(unsafe { call(&mut uuid, device) })?;
         Ok(uuid)
     }
 

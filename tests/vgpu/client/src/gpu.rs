@@ -223,6 +223,17 @@ impl Gpu {
         Ok(evict.evicted != 0)
     }
 
+    /// Has the system sleep for so long, with all GPUs.
+    pub fn suspend(&self, time: Duration) -> Result<()> {
+        let done = self.device().inject(vgpu::Inject {
+            gpu: self.index(),
+            kind: vgpu::INJECT_SUSPEND,
+            count: time.as_millis() as u64,
+            ..Default::default()
+        })?;
+        check("VGPU_INJECT_SUSPEND", NvStatus(done.status))
+    }
+
     /// Waits until UVM has handled all faults.
     pub fn drain_faults(&self) -> Result<()> {
         self.process.call(&mut uvm::DrainReplayableFaults {

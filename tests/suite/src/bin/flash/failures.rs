@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::vgpu::{Inject, INJECT_SUSPEND};
 use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
@@ -319,13 +318,7 @@ fn suspended() -> Outcome {
     std::thread::scope(|scope| -> Done {
         let worker = scope.spawn(|| crate::random::run(&rig, 32, 150, 1));
         while !worker.is_finished() {
-            let done = rig.gpu.device().inject(Inject {
-                gpu: rig.gpu.index(),
-                kind: INJECT_SUSPEND,
-                count: 100,
-                ..Default::default()
-            })?;
-            ensure!(done.status == 0, "status {:#x}", done.status);
+            rig.gpu.suspend(Duration::from_millis(100))?;
             sleeps += 1;
             std::thread::sleep(Duration::from_millis(400));
         }

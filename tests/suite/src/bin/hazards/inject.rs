@@ -287,13 +287,7 @@ fn suspended() -> Outcome {
 fn sleep_and_wake(gpu: &Gpu) -> Result<(), Failure> {
     for n in 0..6 {
         std::thread::sleep(Duration::from_millis(150 + 70 * n));
-        let done = gpu.device().inject(Inject {
-            gpu: gpu.index(),
-            kind: vgpu::INJECT_SUSPEND,
-            count: 200,
-            ..Default::default()
-        })?;
-        ensure!(done.status == 0, "suspend {n}: status {:#x}", done.status);
+        gpu.suspend(Duration::from_millis(200))?;
     }
     Ok(())
 }
