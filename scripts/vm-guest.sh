@@ -19,7 +19,7 @@ fi
 if [ $# -gt 1 ] && [ ! -e /dev/virtio-ports/virtme.stdout ]; then exit 251; fi
 # By itself kmemleak goes through all memory every ten minutes, which takes a quarter of
 # what the machine can do; vm-kmemleak.sh has it do so when somebody wants to know.
-if [ -w /sys/kernel/debug/kmemleak ]; then echo scan=off >/sys/kernel/debug/kmemleak; fi
+if [ -w /sys/kernel/debug/kmemleak ]; then echo scan=off >/sys/kernel/debug/kmemleak 2>/dev/null || :; fi
 if [ -z "$NOLOAD" ] && ! bash "$TOP/scripts/vm-load.sh"; then
 	echo "error: the modules did not load; the kernel says:" >&2
 	dmesg | tail -n 20 >&2

@@ -13,7 +13,8 @@
 # GPU=turing|volta|ampere, RELEASE=0|1, KERNEL=release|debug, VM_TIMEOUT (seconds,
 # 600), VM_MEM (3G), VM_CPUS (2), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
 # instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters),
-# NOLOAD=1 (load nothing), VM_LOG=FILE (keep the kernel's log), QEMU_OPTS.
+# NOLOAD=1 (load nothing), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the
+# kernel's command line), QEMU_OPTS.
 # Exit status: the command's; 124 after VM_TIMEOUT; 255 if the guest died.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -114,7 +115,9 @@ qemu_args+=("${more[@]}")
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
 # no_timer_check: on a busy host an emulated timer may miss its test, which is fatal.
-for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check pty.legacy_count=0; do args+=(--kopt "$k"); done
+read -ra kopts <<<"${VM_KOPTS:-}"
+for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check pty.legacy_count=0 \
+	"${kopts[@]}"; do args+=(--kopt "$k"); done
 cd "$TOP"
 
 if [ -z "$command" ]; then
