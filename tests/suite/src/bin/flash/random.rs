@@ -9,8 +9,11 @@ use vgpu_client::{Buffer, Discard, Kernel, Op};
 
 use crate::rig::{Done, Rig, WORDS};
 
-/// What a reference value is kept for: 16 pages.
-const PIECE: usize = 16 * 512;
+/// What a reference value is kept for, and everything happens to: a page.
+const PIECE: usize = 512;
+
+/// Of how many pages an operation may be at most, and how many in 32 are so.
+const MOST: [(u32, u32); 3] = [(4, 24), (64, 7), (1024, 1)];
 
 /// A program of `ops` operations on `blocks` blocks, from `seed`.
 pub(crate) fn run(rig: &Rig, blocks: usize, ops: u32, seed: u64) -> Done {
@@ -21,10 +24,14 @@ pub(crate) fn run(rig: &Rig, blocks: usize, ops: u32, seed: u64) -> Done {
         random: Rand32::new(seed),
         value: 0,
     };
+    let part = (ops / 10).max(1000);
     for n in 0..ops {
         program
             .step()
             .map_err(|f| Failure::from(format!("operation {n} of seed {seed}: {f:?}")))?;
+        if n % part == part - 1 {
+            println!("# {} operations done", n + 1);
+        }
     }
     program.check_all()
 }
@@ -66,13 +73,15 @@ impl Program<'_> {
         }
     }
 
-    /// Few pieces mostly, sometimes many.
+    /// Few pieces mostly, sometimes many, and now and then two whole blocks.
     fn range(&mut self) -> (usize, usize) {
-        let most = if self.random.rand_range(0..4) == 0 {
-            64
-        } else {
-            4
-        };
+        let mut draw = self.random.rand_range(0..MOST.iter().map(|m| m.1).sum());
+        let mut chosen = 0;
+        while draw >= MOST[chosen].1 {
+            draw -= MOST[chosen].1;
+            chosen += 1;
+        }
+        let most = MOST[chosen].0;
         let count = self.random.rand_range(1..most + 1) as usize;
         let count = count.min(self.last.len());
         let first = self
@@ -98,32 +107,33 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Neighbours that were last given the same are checked as one.
+    /// Neighbours that were last given the same are checked as one; a GPU checks all of
+    /// them in one kernel, which has at most as many ops as a range has pages.
     fn check(&self, first: usize, count: usize, on_gpu: bool) -> Done {
+        let mut kernel = Kernel::new();
+        let mut ops = 0;
         let mut piece = first;
         for alike in self.last[first..first + count].chunk_by(|a, b| a == b) {
-            if let Some(value) = alike[0] {
-                self.check_alike(piece, alike.len(), value, on_gpu)?;
-            }
+            let (from, words) = (piece * PIECE, alike.len() * PIECE);
             piece += alike.len();
+            let Some(value) = alike[0] else { continue };
+            if on_gpu {
+                let op = Op::check(&self.buffer)
+                    .range(from, words)
+                    .pattern(value + from as u64, 1)
+                    .warps(2);
+                kernel = kernel.op(op);
+                ops += 1;
+            } else {
+                for i in from..from + words {
+                    let seen = self.buffer.get(i);
+                    let want = value + i as u64;
+                    ensure!(seen == want, "word {i} is {seen:#x}, not {want:#x}");
+                }
+            }
         }
-        Ok(())
-    }
-
-    fn check_alike(&self, first: usize, count: usize, value: u64, on_gpu: bool) -> Done {
-        let (from, words) = (first * PIECE, count * PIECE);
-        if on_gpu {
-            let op = Op::check(&self.buffer)
-                .range(from, words)
-                .pattern(value + from as u64, 1)
-                .warps(8);
-            self.rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
-            return Ok(());
-        }
-        for i in from..from + words {
-            let seen = self.buffer.get(i);
-            let want = value + i as u64;
-            ensure!(seen == want, "word {i} is {seen:#x}, not {want:#x}");
+        if ops > 0 {
+            self.rig.gpu.launch(&kernel)?.wait()?.ok()?;
         }
         Ok(())
     }
