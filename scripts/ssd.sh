@@ -48,5 +48,5 @@ named='named() {
 SSD=$(named ssd) && BAD_SSD=$(named bad) || exit
 export SSD=/dev/$SSD BAD_SSD=/dev/$BAD_SSD
 '
-DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]}" \
+DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]} ${QEMU_OPTS:-}" \
 	"$TOP/scripts/vm.sh" "$named$*"

@@ -92,8 +92,17 @@ struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce)
 
 /* --- encryption ------------------------------------------------------------------------ */
 
-static int crypt_page(struct skcipher_request *req, bool encrypt, struct page *from, struct page *to, u64 stamp)
+/* What encrypts page after page, and waits for those implementations that answer later. */
+struct crypt
 {
+	struct skcipher_request *req;
+	struct crypto_wait wait;
+};
+
+/* Sleeps if the cipher does. */
+static int crypt_page(struct crypt *crypt, bool encrypt, struct page *from, struct page *to, u64 stamp)
+{
+	struct skcipher_request *req = crypt->req;
 	struct scatterlist src, dst;
 	__le64 tweak[2] = { cpu_to_le64(stamp), 0 };
 
@@ -102,7 +111,7 @@ static int crypt_page(struct skcipher_request *req, bool encrypt, struct page *f
 	sg_init_table(&dst, 1);
 	sg_set_page(&dst, to, PAGE_SIZE, 0);
 	skcipher_request_set_crypt(req, &src, &dst, PAGE_SIZE, tweak);
-	return encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req);
+	return crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &crypt->wait);
 }
 
 static u32 page_sum(struct page *page, u64 stamp)
@@ -114,13 +123,15 @@ static u32 page_sum(struct page *page, u64 stamp)
 	return sum;
 }
 
-static struct skcipher_request *crypt_begin(struct uvm_rust_flash_dev *dev)
+static bool crypt_begin(struct crypt *crypt, struct uvm_rust_flash_dev *dev)
 {
-	struct skcipher_request *req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
-
-	if (req)
-		skcipher_request_set_callback(req, 0, NULL, NULL);
-	return req;
+	crypt->req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
+	if (!crypt->req)
+		return false;
+	crypto_init_wait(&crypt->wait);
+	skcipher_request_set_callback(crypt->req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP,
+				      crypto_req_done, &crypt->wait);
+	return true;
 }
 
 static int make_key(struct uvm_rust_flash_dev *dev)
@@ -128,8 +139,11 @@ static int make_key(struct uvm_rust_flash_dev *dev)
 	u8 key[64];
 	int ret;
 
-	/* Without CRYPTO_ALG_ASYNC set: one that is done when it returns. */
-	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ASYNC);
+	/*
+	 * The CPU's own AES calls itself asynchronous, so it is not to be ruled out: what is
+	 * left then goes block by block. None that allocates, as memory may be short here.
+	 */
+	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
 	if (IS_ERR(dev->tfm)) {
 		ret = PTR_ERR(dev->tfm);
 		dev->tfm = NULL;
@@ -161,7 +175,7 @@ static bool is_passing(int error)
 }
 
 static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
-		       struct skcipher_request *req, const struct uvm_rust_flash_piece *piece,
+		       struct crypt *crypt, const struct uvm_rust_flash_piece *piece,
 		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
 	bool checked = uvm_rust_flash_sums(dev->table, piece, io->sums);
@@ -175,7 +189,7 @@ static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io 
 			atomic64_inc(&dev->read_errors);
 			uvm_page_mask_set(failed, piece->first + k);
 		}
-		else if (crypt_page(req, false, page, page, stamp) == 0) {
+		else if (crypt_page(crypt, false, page, page, stamp) == 0) {
 			uvm_page_mask_set(good, piece->first + k);
 		}
 	}
@@ -184,19 +198,19 @@ static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io 
 void uvm_rust_flash_read(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
-	struct skcipher_request *req = crypt_begin(dev);
+	struct crypt crypt;
 	u32 i, k;
 	int error;
 
 	uvm_page_mask_zero(good);
 	uvm_page_mask_zero(failed);
-	if (!req)
+	if (!crypt_begin(&crypt, dev))
 		return;
 	for (i = 0; i < io->pieces.count; i++) {
 		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
 
 		if (read_pages(dev, io, piece, &error)) {
-			open_pages(dev, io, req, piece, good, failed);
+			open_pages(dev, io, &crypt, piece, good, failed);
 			continue;
 		}
 		atomic64_inc(&dev->read_errors);
@@ -209,15 +223,15 @@ void uvm_rust_flash_read(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_i
 			one.stamp += k;
 			one.pages = 1;
 			if (read_pages(dev, io, &one, &error))
-				open_pages(dev, io, req, &one, good, failed);
+				open_pages(dev, io, &crypt, &one, good, failed);
 			else if (!is_passing(error))
 				uvm_page_mask_set(failed, one.first);
 		}
 	}
-	skcipher_request_free(req);
+	skcipher_request_free(crypt.req);
 }
 
-static bool seal_pages(struct uvm_rust_flash_io *io, struct skcipher_request *req,
+static bool seal_pages(struct uvm_rust_flash_io *io, struct crypt *crypt,
 		       const struct uvm_rust_flash_piece *piece)
 {
 	u32 k;
@@ -225,7 +239,7 @@ static bool seal_pages(struct uvm_rust_flash_io *io, struct skcipher_request *re
 	for (k = 0; k < piece->pages; k++) {
 		u32 page = piece->first + k;
 
-		if (crypt_page(req, true, io->pages[page], io->bounce[page], piece->stamp + k))
+		if (crypt_page(crypt, true, io->pages[page], io->bounce[page], piece->stamp + k))
 			return false;
 		io->sums[k] = page_sum(io->bounce[page], piece->stamp + k);
 		bvec_set_page(&io->bvec[k], io->bounce[page], PAGE_SIZE, 0);
@@ -236,14 +250,16 @@ static bool seal_pages(struct uvm_rust_flash_io *io, struct skcipher_request *re
 
 void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
 {
-	struct skcipher_request *req = crypt_begin(dev);
+	struct crypt crypt;
 	u32 i;
 
 	uvm_page_mask_zero(good);
-	for (i = 0; req && i < io->pieces.count; i++) {
+	if (!crypt_begin(&crypt, dev))
+		return;
+	for (i = 0; i < io->pieces.count; i++) {
 		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
 
-		if (!seal_pages(io, req, piece))
+		if (!seal_pages(io, &crypt, piece))
 			continue;
 		if (transfer(dev->file, true, io->bvec, piece->pages, position(piece->slot, piece->offset))) {
 			if (atomic64_inc_return(&dev->write_errors) == 1)
@@ -254,8 +270,7 @@ void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_
 		uvm_page_mask_region_fill(good, uvm_va_block_region(piece->first, piece->first + piece->pages));
 		atomic64_add((u64)piece->pages * PAGE_SIZE, &dev->written);
 	}
-	if (req)
-		skcipher_request_free(req);
+	skcipher_request_free(crypt.req);
 }
 
 bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
