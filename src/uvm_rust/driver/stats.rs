@@ -54,7 +54,7 @@ pub(crate) struct Space {
     pid: u32,
     /// By GPU number. An entry is set under the VA space's lock in write mode and
     /// is read with no more than the va_block's lock, hence the spinlock, held
-    /// for as long as it takes to find the share.
+    /// for as long as it takes to find the share and count. `Gpu::served` is below it.
     #[pin]
     shares: SpinLock<KVec<Option<Arc<Share>>>>,
 }
@@ -175,17 +175,22 @@ impl Space {
     }
 
     fn share(&self, index: u32) -> Option<Arc<Share>> {
-        self.shares.lock().get(index as usize)?.clone()
+        self.with_share(index, Arc::clone)
+    }
+
+    /// Calls `count` with the share of GPU `index`, if there is one, under a spinlock: to
+    /// count takes less than to keep the share alive without.
+    fn with_share<R>(&self, index: u32, count: impl FnOnce(&Arc<Share>) -> R) -> Option<R> {
+        Some(count(self.shares.lock().get(index as usize)?.as_ref()?))
     }
 
     /// `instances` faults of `batch`, `duplicates` of which needed no work.
     pub(crate) fn note_fault(&self, index: u32, batch: u32, instances: u64, duplicates: u64) {
-        let Some(share) = self.share(index) else {
-            return;
-        };
-        share.counters.faulted(batch, instances, duplicates);
-        share.gpu.counters.faulted(batch, instances, duplicates);
-        share.gpu.note_served(&share);
+        self.with_share(index, |share| {
+            share.counters.faulted(batch, instances, duplicates);
+            share.gpu.counters.faulted(batch, instances, duplicates);
+            share.gpu.note_served(share);
+        });
     }
 
     /// `bytes` are being copied; `None` stands for the CPU.
@@ -197,20 +202,19 @@ impl Space {
             // Between NUMA nodes: no GPU took part.
             (None, None) => return,
         };
-        if let Some(share) = self.share(index) {
+        self.with_share(index, |share| {
             share.counters.copied(direction, cause, bytes);
             share.gpu.counters.copied(direction, cause, bytes);
-        }
+        });
     }
 
     /// Chunks of this VA space in root chunk `chunk` of GPU `index` are taken.
     pub(crate) fn note_evicted(&self, index: u32, chunk: u32) {
-        let Some(share) = self.share(index) else {
-            return;
-        };
-        let from = share.gpu.reclaimed_from.get(chunk as usize);
-        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
-        share.counters.evicted(queue.unwrap_or(Queue::Address));
+        self.with_share(index, |share| {
+            let from = share.gpu.reclaimed_from.get(chunk as usize);
+            let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
+            share.counters.evicted(queue.unwrap_or(Queue::Address));
+        });
     }
 
     /// What this VA space did on GPU `index`, a registered one; `None` if memory
