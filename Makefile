@@ -27,11 +27,12 @@ SHELL := /bin/bash
 #|   KDIR=/path               build the modules for this kernel tree
 #|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
 #|   UVM_SRC=/path            take the driver's source from here
+#|   UVM_RUST_MASKS=0         build the driver without uvm_rust_masks.h
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
 
 # Options, passed on to the scripts.
-export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_CACHE
-export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
+export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
 export OPS SEED STORMS JOBS ONLY LANES FRESH
 
 .PHONY: help

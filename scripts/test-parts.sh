@@ -38,6 +38,7 @@ host_parts() {
 	part host/rustfmt rustfmt_check
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/cargo-test cargo test "${all[@]}" --no-fail-fast
+	part host/masks make --silent -C tests/masks run
 	part host/python python_package
 	local python
 	if python=$(python_with torch); then

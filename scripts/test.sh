@@ -112,7 +112,7 @@ inputs() {
 		rustc --version
 		clang --version
 		qemu-system-x86_64 --version
-		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
+		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
 		# Nobody knows what these hold.
 		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
 	} | sha256sum

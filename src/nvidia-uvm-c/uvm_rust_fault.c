@@ -440,7 +440,11 @@ bool uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
 		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), f->mm);
 	}
 	uvm_va_space_down_read(va_space);
-	f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
+	/* Without partitions a parent has one GPU, and need not look for it among eight. */
+	if (f->gpu->parent->smc.enabled)
+		f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
+	else
+		f->gpu_va_space = uvm_gpu_va_space_get(va_space, f->gpu);
 	return f->gpu_va_space != NULL;
 }
 

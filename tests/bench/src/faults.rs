@@ -24,8 +24,8 @@ const SHARES: [(u32, u32); 3] = [(0, 1), (50, 2), (90, 10)];
 /// µTLBs of the software GPU, which the askers of a page are spread over.
 const UTLBS: u32 = 16;
 
-/// Measures the rows of this batch size.
-pub fn run(driver: Driver, batch: u32) -> Result<()> {
+/// Measures the rows of this batch size, or one of them.
+pub fn run(driver: Driver, batch: u32, only: Option<u32>) -> Result<()> {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
     let clock = fault_clock()?;
@@ -33,6 +33,9 @@ pub fn run(driver: Driver, batch: u32) -> Result<()> {
     let blocks = if batch < 256 { 1 } else { 3 };
     let data = Buffer::<u64>::managed(&process, (blocks * BLOCK / 8) as usize)?;
     for (percent, askers) in SHARES {
+        if only.is_some_and(|only| only != percent) {
+            continue;
+        }
         for round in 0..ROUNDS {
             data.fill(|i| (i + round) as u64);
             let before = (gpu.stats()?, nanoseconds(clock)?);

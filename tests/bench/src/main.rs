@@ -24,10 +24,13 @@ fn main() -> Result<()> {
         ["measure", driver, ref only @ ..] if only.len() < 2 => {
             measure::run(Driver::named(driver)?, only.first().unwrap_or(&""))
         }
-        ["faults", driver, batch] => faults::run(Driver::named(driver)?, batch.parse()?),
+        ["faults", driver, batch] => faults::run(Driver::named(driver)?, batch.parse()?, None),
+        ["faults", driver, batch, percent] => {
+            faults::run(Driver::named(driver)?, batch.parse()?, Some(percent.parse()?))
+        }
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
         _ => bail!(
-            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH | uvm-bench report FILE --json FILE"
+            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH [PERCENT] | uvm-bench report FILE --json FILE"
         ),
     }
 }
