@@ -196,7 +196,9 @@ debug_parts() {
 	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- $suite/hazards
 	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
-	lane debug/flash env $k VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite && $then_kmemleak"
+	lane debug/flash env $k VM_MEM=4G VM_KOPTS=kmemleak=off VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
+	lane debug/flash-kmemleak env $k VM_MEM=4G VM_TIMEOUT=3000 scripts/ssd.sh \
+		"$suite/flash --only 'random program' --ops 300 ${SEED:+--seed $SEED} && $then_kmemleak"
 }
 
 # Every upstream version that the seam knows is hooked and built, and the tree in

@@ -25,8 +25,9 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", policy, ref workloads @ ..] => run::run(policy, workloads),
-        ["model"] => model::print(30),
-        ["model", chunks] => model::print(chunks.parse()?),
+        ["model"] => model::print(30, model::STEPS),
+        ["model", chunks] => model::print(chunks.parse()?, model::STEPS),
+        ["model", chunks, steps] => model::print(chunks.parse()?, steps.parse()?),
         ["plan", folder] => scaled::plan(folder, 56),
         ["plan", folder, mib] => scaled::plan(folder, mib.parse()?),
         ["play", folder, device, net, ref policies @ ..] => {
@@ -34,6 +35,6 @@ fn main() -> Result<()> {
         }
         ["ssd", lines, report] => play::report(lines.as_ref(), report.as_ref()),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS] | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
     }
 }
