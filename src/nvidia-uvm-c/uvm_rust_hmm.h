@@ -65,4 +65,17 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define mmu_interval_notifier_insert uvm_rust_interval_notifier_insert
 #endif
 
+/* For uvm_rust_evict_strays(). */
+#include "uvm_rust_hooks.h"
+#if UVM_IS_CONFIG_HMM()
+#if UVM_RUST_UPSTREAM >= 550
+static NV_STATUS uvm_hmm_pmm_gpu_evict_pfn(unsigned long pfn);
+#endif
+
+NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
+{
+	return uvm_hmm_pmm_gpu_evict_pfn(pfn);
+}
+#endif
+
 #endif

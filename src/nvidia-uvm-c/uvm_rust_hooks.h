@@ -38,6 +38,9 @@ static inline void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
 }
 #endif
 
+/* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
+NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
+
 /* A 2 MiB chunk of a va_block holds nothing that is not discarded. */
 void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 

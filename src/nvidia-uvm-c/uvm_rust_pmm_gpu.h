@@ -25,6 +25,59 @@ static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
 static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 
+#if UVM_IS_CONFIG_HMM()
+static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
+
+/* How often a page that somebody has locked is tried again. */
+#define STRAY_TRIES 100
+
+/*
+ * After @va_block has given up its chunks in @root_chunk with @status: what still claims to be
+ * its own. mremap() takes pages of ordinary memory away from a va_block, and their chunks
+ * keep its name until the GPU faults at the new address. They go to the host one by one,
+ * by way of Linux, which knows where they are mapped.
+ *
+ * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
+ */
+static NV_STATUS uvm_rust_evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk,
+				       uvm_va_block_t *va_block, NV_STATUS status)
+{
+	unsigned long pfn = uvm_pmm_gpu_devmem_get_pfn(pmm, &root_chunk->chunk);
+	unsigned long end = pfn + UVM_CHUNK_SIZE_MAX / PAGE_SIZE;
+	int tries = 0;
+
+	if (!pmm->devmem.pagemap.owner)
+		return status;
+	while (status == NV_OK && pfn < end) {
+		struct page *page = pfn_to_page(pfn);
+		bool stray;
+
+		/* Cleared before the lock is taken to free the page's chunk: until then it has one. */
+		uvm_spin_lock(&pmm->list_lock);
+		stray = READ_ONCE(page->zone_device_data) && devmem_page_to_chunk_locked(page)->va_block == va_block;
+		uvm_spin_unlock(&pmm->list_lock);
+		if (stray) {
+			status = uvm_rust_hmm_evict_pfn(pfn);
+			if (status == NV_ERR_BUSY_RETRY && ++tries < STRAY_TRIES) {
+				cond_resched();
+				status = NV_OK;
+				continue;
+			}
+		}
+		tries = 0;
+		pfn++;
+	}
+	/* As what somebody else holds: another root chunk is tried. */
+	return status == NV_ERR_BUSY_RETRY ? NV_ERR_IN_USE : status;
+}
+#else
+static NV_STATUS uvm_rust_evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk,
+				       uvm_va_block_t *va_block, NV_STATUS status)
+{
+	return status;
+}
+#endif
+
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {
 	void *queues = uvm_rust_pmm_queues(pmm);

@@ -236,6 +236,27 @@ impl Mapping {
         Ok(())
     }
 
+    /// Moves the pages of `from`, of the same size, here, with what they hold; `from` is empty
+    /// memory then (zeros).
+    pub(crate) fn take_pages_of(&self, from: &Self) -> io::Result<()> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: both ranges are mapped by the invariant, and stay so: DONTUNMAP leaves
+        // `from` mapped, and the kernel refuses what is not private anonymous memory.
+        let at = unsafe {
+            libc::mremap(
+                from.base.as_ptr().cast(),
+                from.len,
+                self.len,
+                flags,
+                self.base.as_ptr(),
+            )
+        };
+        match at {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
     /// The mapping as 64-bit atomics.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: by the invariant the range is mapped, aligned and initialised for

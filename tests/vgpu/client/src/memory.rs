@@ -145,6 +145,14 @@ impl<T: Element> Buffer<T> {
             .map_err(|e| Error::os("mprotect", e))
     }
 
+    /// Moves the pages of `from`, ordinary memory like this and as long, here, as mremap(2)
+    /// does; `from` reads as zeros then.
+    pub fn take_pages_of(&self, from: &Self) -> Result<()> {
+        self.mapping
+            .take_pages_of(&from.mapping)
+            .map_err(|e| Error::os("mremap", e))
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len

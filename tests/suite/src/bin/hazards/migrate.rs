@@ -2,7 +2,7 @@
 //! UVM_MIGRATE where the unmodified driver goes wrong.
 
 use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite};
-use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, PAGE};
+use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::{start, NONE};
 
@@ -20,6 +20,41 @@ pub(crate) fn run(suite: &mut Suite) {
         if ours { NONE } else { TWO_COPIES },
         two_copies,
     );
+    suite.test(
+        "migrate: ordinary memory that mremap() moved is evicted",
+        NONE,
+        moved_by_mremap,
+    );
+}
+
+/// Pages that the GPU has, at an address that it never saw: their chunks still belong to the
+/// va_block of the old one. Upstream looks for them there without end.
+fn moved_by_mremap() -> Outcome {
+    let (process, gpu) = start()?;
+    if driver_version(&process)?.is_none() {
+        skip!("the unmodified driver never comes back, see docs/vgpu.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let words = (BLOCK / 8) as usize;
+    let (old, new) = (
+        Buffer::<u64>::ordinary(words)?,
+        Buffer::<u64>::ordinary(words)?,
+    );
+    old.fill(|i| i as u64);
+    let write = Op::write(&old).pattern(7, 1).warps(8);
+    gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    new.take_pages_of(&old)?;
+    // All that the GPU has, until there is nothing to evict.
+    while gpu.evict_any()? {}
+    if let Some((i, seen)) = new.first_other(|i| 7 + i as u64) {
+        return Err(format!("word {i} is {seen:#x} after it was moved and evicted").into());
+    }
+    ensure!(old.get(5) == 0, "the old place still holds something");
+    let check = Op::check(&new).pattern(7, 1);
+    gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    Ok(Pass::Ok)
 }
 
 /// On the host and not mapped, as eviction leaves it, then read-duplicated by a
