@@ -46,7 +46,8 @@ static NV_STATUS uvm_rust_evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t 
 	unsigned long end = pfn + UVM_CHUNK_SIZE_MAX / PAGE_SIZE;
 	int tries = 0;
 
-	if (!pmm->devmem.pagemap.owner)
+	/* Each eviction comes by; the pages are only for those that may have strays. */
+	if (!uvm_va_block_is_hmm(va_block))
 		return status;
 	while (status == NV_OK && pfn < end) {
 		struct page *page = pfn_to_page(pfn);
