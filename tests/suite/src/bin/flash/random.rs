@@ -12,9 +12,6 @@ use crate::rig::{Done, Rig, WORDS};
 /// What a reference value is kept for, and everything happens to: a page.
 const PIECE: usize = 512;
 
-/// Of how many pages an operation may be at most, and how many in 32 are so.
-const MOST: [(u32, u32); 3] = [(4, 24), (64, 7), (1024, 1)];
-
 /// A program of `ops` operations on `blocks` blocks, from `seed`.
 pub(crate) fn run(rig: &Rig, blocks: usize, ops: u32, seed: u64) -> Done {
     let mut program = Program {
@@ -75,13 +72,11 @@ impl Program<'_> {
 
     /// Few pieces mostly, sometimes many, and now and then two whole blocks.
     fn range(&mut self) -> (usize, usize) {
-        let mut draw = self.random.rand_range(0..MOST.iter().map(|m| m.1).sum());
-        let mut chosen = 0;
-        while draw >= MOST[chosen].1 {
-            draw -= MOST[chosen].1;
-            chosen += 1;
-        }
-        let most = MOST[chosen].0;
+        let most = match self.random.rand_range(0..32) {
+            0..=23 => 4,
+            24..=30 => 64,
+            _ => 1024,
+        };
         let count = self.random.rand_range(1..most + 1) as usize;
         let count = count.min(self.last.len());
         let first = self
