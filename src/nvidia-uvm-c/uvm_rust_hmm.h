@@ -65,7 +65,7 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define mmu_interval_notifier_insert uvm_rust_interval_notifier_insert
 #endif
 
-/* For uvm_rust_evict_strays(). */
+/* For uvm_rust_evict_rest(). */
 #include "uvm_rust_hooks.h"
 #if UVM_IS_CONFIG_HMM()
 #if UVM_RUST_UPSTREAM >= 550

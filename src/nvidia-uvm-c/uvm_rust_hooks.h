@@ -173,4 +173,7 @@ bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);
 
+/* Hook of uvm_va_block.c: whether an evicted chunk still holds a page of Linux's. */
+bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
+
 #endif

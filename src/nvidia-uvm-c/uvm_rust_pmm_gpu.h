@@ -12,6 +12,7 @@
 #include "uvm_common.h"
 #include "uvm_gpu.h"
 #include "uvm_pmm_gpu.h"
+#include "uvm_va_block.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */
@@ -28,52 +29,113 @@ static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 #if UVM_IS_CONFIG_HMM()
 static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
 
-/* How often a page that somebody has locked is tried again. */
-#define STRAY_TRIES 100
+/* How often a root chunk is tried again while somebody holds pages of it. */
+#define REST_TRIES 100
+
+/* How many root chunks in a row may be held, of each GPU, before there is no memory. */
+#define HELD_ROOT_CHUNKS 64
+static atomic_t held_root_chunks[UVM_ID_MAX_PROCESSORS];
+
+/* Whether the page of @chunk, which says that it is @va_block's, is there indeed. */
+static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
+				 uvm_page_index_t page_index)
+{
+	uvm_va_block_gpu_state_t *state;
+	bool there;
+
+	uvm_mutex_lock(&va_block->lock);
+	state = uvm_va_block_gpu_state_get(va_block, gpu->id);
+	/* A block that was split since is shorter. */
+	there = state && state->chunks && page_index < uvm_va_block_num_cpu_pages(va_block) &&
+		state->chunks[page_index] == chunk;
+	uvm_mutex_unlock(&va_block->lock);
+	return there;
+}
 
 /*
- * After @va_block has given up its chunks in @root_chunk with @status: what still claims to be
- * its own. mremap() takes pages of ordinary memory away from a va_block, and their chunks
- * keep its name until the GPU faults at the new address. They go to the host one by one,
- * by way of Linux, which knows where they are mapped.
+ * What still claims to be @va_block's in @root_chunk after an eviction. mremap() takes pages
+ * of ordinary memory away from a va_block, and their chunks keep its name until the GPU
+ * faults at the new address. They go to the host one by one, by way of Linux, which knows
+ * where they are mapped.
  *
- * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
+ * Returns how many are left: those that are @va_block's indeed, and those that Linux did
+ * not let go.
  */
-static NV_STATUS uvm_rust_evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk,
-				       uvm_va_block_t *va_block, NV_STATUS status)
+static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				 NV_STATUS *status)
 {
+	uvm_gpu_t *gpu = uvm_pmm_to_gpu(pmm);
 	unsigned long pfn = uvm_pmm_gpu_devmem_get_pfn(pmm, &root_chunk->chunk);
 	unsigned long end = pfn + UVM_CHUNK_SIZE_MAX / PAGE_SIZE;
-	int tries = 0;
+	unsigned int left = 0;
 
-	/* Each eviction comes by; the pages are only for those that may have strays. */
-	if (!uvm_va_block_is_hmm(va_block))
-		return status;
-	while (status == NV_OK && pfn < end) {
+	for (; *status == NV_OK && pfn < end; pfn++) {
 		struct page *page = pfn_to_page(pfn);
-		bool stray;
+		uvm_page_index_t page_index = 0;
+		uvm_gpu_chunk_t *chunk = NULL;
+		bool claims;
 
 		/* Cleared before the lock is taken to free the page's chunk: until then it has one. */
 		uvm_spin_lock(&pmm->list_lock);
-		stray = READ_ONCE(page->zone_device_data) && devmem_page_to_chunk_locked(page)->va_block == va_block;
+		if (READ_ONCE(page->zone_device_data))
+			chunk = devmem_page_to_chunk_locked(page);
+		claims = chunk && chunk->va_block == va_block;
+		if (claims)
+			page_index = chunk->va_block_page_index;
 		uvm_spin_unlock(&pmm->list_lock);
-		if (stray) {
-			status = uvm_rust_hmm_evict_pfn(pfn);
-			if (status == NV_ERR_BUSY_RETRY && ++tries < STRAY_TRIES) {
-				cond_resched();
-				status = NV_OK;
-				continue;
-			}
+
+		if (!claims)
+			continue;
+		if (chunk_is_in_va_block(gpu, va_block, chunk, page_index)) {
+			left++;
+			continue;
 		}
-		tries = 0;
-		pfn++;
+		*status = uvm_rust_hmm_evict_pfn(pfn);
+		if (*status == NV_ERR_BUSY_RETRY) {
+			left++;
+			*status = NV_OK;
+		}
 	}
-	/* As what somebody else holds: another root chunk is tried. */
-	return status == NV_ERR_BUSY_RETRY ? NV_ERR_IN_USE : status;
+	return left;
+}
+
+/*
+ * After @va_block has given up its chunks in @root_chunk with @status: the rest, strays and
+ * pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets what has to
+ * be waited for. With IN_USE, the caller tries another root chunk, and does not end; so
+ * there is an end here.
+ *
+ * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
+ */
+static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				     uvm_tracker_t *tracker, NV_STATUS status)
+{
+	uvm_gpu_t *gpu = uvm_pmm_to_gpu(pmm);
+	atomic_t *held = &held_root_chunks[uvm_id_value(gpu->id)];
+	int tries;
+
+	/* Each eviction comes by; the pages are only for those that may have some left. */
+	if (!uvm_va_block_is_hmm(va_block))
+		return status;
+	for (tries = 0;; tries++) {
+		/* Linux let none go. */
+		if (status == NV_WARN_MORE_PROCESSING_REQUIRED)
+			status = NV_OK;
+		if (status != NV_OK || !evict_strays(pmm, root_chunk, va_block, &status))
+			break;
+		if (tries == REST_TRIES)
+			return atomic_inc_return(held) < HELD_ROOT_CHUNKS ? NV_ERR_IN_USE : NV_ERR_NO_MEMORY;
+		usleep_range(50, 100);
+		uvm_mutex_lock(&va_block->lock);
+		status = uvm_va_block_evict_chunks(va_block, gpu, &root_chunk->chunk, tracker);
+		uvm_mutex_unlock(&va_block->lock);
+	}
+	atomic_set(held, 0);
+	return status;
 }
 #else
-static NV_STATUS uvm_rust_evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk,
-				       uvm_va_block_t *va_block, NV_STATUS status)
+static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				     uvm_tracker_t *tracker, NV_STATUS status)
 {
 	return status;
 }

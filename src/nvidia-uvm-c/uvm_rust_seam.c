@@ -331,6 +331,23 @@ void uvm_rust_clear_hmm_pfns(void *block_context)
 #endif
 }
 
+/*
+ * Called by the hook in uvm_va_block.c, for each chunk that the va_block still has in a
+ * root chunk whose pages were migrated to the host. Caller holds the va_block's lock.
+ *
+ * Linux lets no page go that somebody has one more reference of, such as a CPU that
+ * faulted on it and waits for the va_block's lock. Its chunk must stay as well: upstream
+ * took the memory, to which the page still led.
+ */
+bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk)
+{
+#if UVM_IS_CONFIG_HMM()
+	return chunk->is_referenced;
+#else
+	return false;
+#endif
+}
+
 #endif /* UVM_RUST_NATIVE */
 
 /* --- ioctls ------------------------------------------------------------------ */

@@ -60,15 +60,19 @@ pick_and_evict_root_chunk(uvm_pmm_gpu_t *pmm, ..., uvm_pmm_context_t pmm_context
 }
 
 // A page of ordinary memory that mremap() moved is its va_block's no more, but its chunk
-// still says so: upstream would look for it there for ever.
+// still says so: upstream would look for it there for ever. One that stays for now is
+// tried again.
 @@
-typedef uvm_gpu_root_chunk_t, uvm_va_block_t;
-identifier pmm, root_chunk, va_block;
+typedef uvm_gpu_root_chunk_t, uvm_va_block_t, uvm_tracker_t;
+identifier pmm, root_chunk, va_block, tracker;
+initializer I;
 @@
 evict_root_chunk_from_va_block(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block)
 {
 ...
+uvm_tracker_t tracker = I;
+...
 uvm_mutex_unlock(&va_block->lock);
-+ status = uvm_rust_evict_strays(pmm, root_chunk, va_block, status);
++ status = uvm_rust_evict_rest(pmm, root_chunk, va_block, &tracker, status);
 ...
 }

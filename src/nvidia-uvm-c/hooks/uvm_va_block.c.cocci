@@ -80,12 +80,20 @@ UVM_ASSERT(cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 
 // Evicting part of a block of ordinary memory (HMM): upstream hands Linux the
 // page frame numbers of the whole block, of which only the evicted part was set.
+// And it takes the chunks of pages that Linux did not let go.
 @ evict @
+identifier evicted, tracker;
 @@
 uvm_va_block_evict_chunks(...)
 {
 <...
+(
   pages_to_evict = &block_context->caller_page_mask;
 + uvm_rust_clear_hmm_pfns(block_context);
+|
++ if (uvm_rust_chunk_stays(evicted))
++ 	continue;
+  uvm_mmu_chunk_unmap(evicted, tracker);
+)
 ...>
 }

@@ -16,7 +16,7 @@ mod log;
 pub mod modules;
 mod tap;
 
-pub use log::{Allowed, KernelLog};
+pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{Failure, Outcome, Pass, Suite};
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -17,6 +17,13 @@ pub struct Allowed {
     pub times: usize,
 }
 
+/// Upstream wrongly takes it that a block of ordinary memory that is evicted from a
+/// GPU has no page on the CPU (docs/vgpu.md).
+pub const EVICTING_ORDINARY: &[Allowed] = &[Allowed {
+    text: "uvm_page_mask_region_empty(cpu_resident_mask, region)",
+    times: usize::MAX,
+}];
+
 /// Reader of /dev/kmsg, which reads all the time: the kernel's buffer is short,
 /// and an assert of UVM's prints a stack.
 #[derive(Debug)]

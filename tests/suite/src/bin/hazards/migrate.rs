@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! UVM_MIGRATE where the unmodified driver goes wrong.
 
-use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::{start, NONE};
@@ -24,6 +24,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "migrate: ordinary memory that mremap() moved is evicted",
         NONE,
         moved_by_mremap,
+    );
+    suite.test(
+        "migrate: ordinary memory that the CPU reads while it is evicted",
+        EVICTING_ORDINARY,
+        read_while_evicted,
     );
 }
 
@@ -54,6 +59,45 @@ fn moved_by_mremap() -> Outcome {
     ensure!(old.get(5) == 0, "the old place still holds something");
     let check = Op::check(&new).pattern(7, 1);
     gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    Ok(Pass::Ok)
+}
+
+/// A page that the CPU faults on has one more reference, so that Linux does not let it go,
+/// and the driver must not take its memory either.
+fn read_while_evicted() -> Outcome {
+    const READERS: usize = 6;
+    const ROUNDS: u64 = 40;
+    let (process, gpu) = start()?;
+    if driver_version(&process)?.is_none() {
+        skip!("the unmodified driver takes the memory, see docs/vgpu.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let words = 2 * (BLOCK / 8) as usize;
+    let buffer = Buffer::<u64>::ordinary(words)?;
+    buffer.huge_pages(false)?;
+    let page = (PAGE / 8) as usize;
+    for round in 1..=ROUNDS {
+        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        std::thread::scope(|s| {
+            for reader in 0..READERS {
+                let buffer = &buffer;
+                s.spawn(move || {
+                    for p in (reader..words / page).step_by(READERS) {
+                        buffer.get(p * page);
+                    }
+                });
+            }
+            // All of the GPU's memory: what is there already has to go.
+            let all = Buffer::<u64>::managed(&process, (gpu.info().vidmem_bytes / 8) as usize)?;
+            process.migrate(all.address(), all.bytes(), gpu.uuid())
+        })?;
+        if let Some((i, seen)) = buffer.first_other(|i| (round << 32) + i as u64) {
+            return Err(format!("round {round}: word {i} is {seen:#x}").into());
+        }
+    }
     Ok(Pass::Ok)
 }
 

@@ -14,7 +14,7 @@ mod program;
 use std::process::ExitCode;
 
 use program::{Memory, Program};
-use uvm_suite::{clock_seed, ensure, no_leak, Allowed, Outcome, Pass, Suite};
+use uvm_suite::{clock_seed, ensure, no_leak, Outcome, Pass, Suite, EVICTING_ORDINARY};
 
 const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
   --ops N                    operations (10000)
@@ -27,13 +27,6 @@ The unmodified driver crashes when it evicts part of a block of ordinary memory,
 loses writes to read-duplicated pages (docs/vgpu.md): give it --no-read-duplication
 and --memory managed, or --no-read-duplication and --no-eviction.
 ";
-
-/// Upstream wrongly takes it that a block of ordinary memory that is evicted from a
-/// GPU has no page on the CPU (docs/vgpu.md).
-const EVICTING_ORDINARY: &[Allowed] = &[Allowed {
-    text: "uvm_page_mask_region_empty(cpu_resident_mask, region)",
-    times: usize::MAX,
-}];
 
 pub(crate) struct Options {
     pub(crate) ops: u64,
