@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A doubly linked list over block numbers.
+//! Orders of block numbers, from the oldest to the newest.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 const NONE: u32 = u32::MAX;
 
-/// Blocks in order; each is in the list at most once. A bookmark remembers how far
-/// its reader has come, whatever is put in and taken out meanwhile.
+/// A doubly linked list; each block is in it at most once.
 pub struct List {
     /// `[previous, next]` of each block; of a block not in the list, itself.
     links: Vec<[u32; 2]>,
     head: u32,
     tail: u32,
-    /// The first block that the reader has not passed, `NONE` at the end.
-    mark: u32,
-    /// Blocks that it has passed, which have this number in `passed`.
-    before: usize,
-    reading: u32,
-    passed: Vec<u32>,
 }
 
 impl List {
@@ -26,10 +22,6 @@ impl List {
             links: (0..blocks as u32).map(|b| [b, b]).collect(),
             head: NONE,
             tail: NONE,
-            mark: NONE,
-            before: 0,
-            reading: 1,
-            passed: vec![0; blocks],
         }
     }
 
@@ -47,9 +39,6 @@ impl List {
             tail => self.links[tail as usize][1] = b,
         }
         self.tail = b;
-        if self.mark == NONE {
-            self.mark = b;
-        }
     }
 
     /// Takes `b` out, if it is in.
@@ -58,12 +47,6 @@ impl List {
             return;
         }
         let [previous, next] = self.links[b as usize];
-        if self.mark == b {
-            self.mark = next;
-        } else if self.passed[b as usize] == self.reading {
-            self.passed[b as usize] = 0;
-            self.before -= 1;
-        }
         match previous {
             NONE => self.head = next,
             p => self.links[p as usize][1] = next,
@@ -75,38 +58,9 @@ impl List {
         self.links[b as usize] = [b, b];
     }
 
-    /// Puts the bookmark at the first.
-    pub fn rewind(&mut self) {
-        self.mark = self.head;
-        self.before = 0;
-        self.reading += 1;
-    }
-
-    /// The first block that is not passed, if it is among the first `most`.
-    pub fn marked(&self, most: usize) -> Option<u32> {
-        (self.mark != NONE && self.before < most).then_some(self.mark)
-    }
-
-    /// Passes it.
-    pub fn pass(&mut self) {
-        if self.mark != NONE {
-            self.passed[self.mark as usize] = self.reading;
-            self.before += 1;
-            self.mark = self.links[self.mark as usize][1];
-        }
-    }
-
-    /// From the bookmark on, those among the first `most`.
-    pub fn rest(&self, most: usize) -> impl Iterator<Item = u32> + '_ {
-        self.from(self.mark).take(most.saturating_sub(self.before))
-    }
-
     /// From the first to the last.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.from(self.head)
-    }
-
-    fn from(&self, mut at: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.head;
         std::iter::from_fn(move || {
             let b = at;
             (b != NONE).then(|| {
@@ -114,6 +68,82 @@ impl List {
                 b
             })
         })
+    }
+}
+
+/// Blocks in the order in which they came, some of them parked until a time, so that a
+/// search for one that may go does not meet those again and again.
+pub struct Lru {
+    /// When each block came, by count.
+    came: Vec<u64>,
+    count: u64,
+    /// Until when each block is parked.
+    until: Vec<Option<u64>>,
+    /// Blocks not parked, by when they came.
+    awake: BTreeSet<(u64, u32)>,
+    /// Blocks parked, by until when; of those until the same time, the oldest is the last.
+    asleep: BTreeSet<(u64, Reverse<u64>, u32)>,
+}
+
+impl Lru {
+    /// Nothing yet, of blocks below `blocks`.
+    pub fn new(blocks: usize) -> Self {
+        Self {
+            came: vec![0; blocks],
+            count: 0,
+            until: vec![None; blocks],
+            awake: BTreeSet::new(),
+            asleep: BTreeSet::new(),
+        }
+    }
+
+    /// Makes `b` the newest, and not parked.
+    pub fn push(&mut self, b: u32) {
+        self.remove(b);
+        self.count += 1;
+        self.came[b as usize] = self.count;
+        self.awake.insert((self.count, b));
+    }
+
+    /// Takes `b` out, if it is in.
+    pub fn remove(&mut self, b: u32) {
+        let came = self.came[b as usize];
+        match self.until[b as usize].take() {
+            Some(until) => self.asleep.remove(&(until, Reverse(came), b)),
+            None => self.awake.remove(&(came, b)),
+        };
+    }
+
+    /// Parks `b`, which is awake, up to the time `until`.
+    pub fn park(&mut self, b: u32, until: u64) {
+        let came = self.came[b as usize];
+        if self.awake.remove(&(came, b)) {
+            self.until[b as usize] = Some(until);
+            self.asleep.insert((until, Reverse(came), b));
+        }
+    }
+
+    /// Wakes all that are parked up to a time before `now`.
+    pub fn wake(&mut self, now: u64) {
+        while let Some(&(until, Reverse(came), b)) = self.asleep.first() {
+            if until >= now {
+                break;
+            }
+            self.asleep.pop_first();
+            self.until[b as usize] = None;
+            self.awake.insert((came, b));
+        }
+    }
+
+    /// The oldest that is awake and came after `past`.
+    pub fn awake_after(&self, past: Option<u32>) -> Option<u32> {
+        let from = past.map_or(0, |b| self.came[b as usize] + 1);
+        self.awake.range((from, 0)..).next().map(|&(_, b)| b)
+    }
+
+    /// Those that are parked, the one that is for longest first.
+    pub fn parked(&self) -> impl Iterator<Item = u32> + '_ {
+        self.asleep.iter().rev().map(|&(_, _, b)| b)
     }
 }
 
@@ -137,28 +167,40 @@ mod tests {
         assert_eq!(l.iter().count(), 0);
     }
 
+    fn awake(l: &Lru) -> Vec<u32> {
+        let mut past = None;
+        std::iter::from_fn(|| {
+            past = l.awake_after(past);
+            past
+        })
+        .collect()
+    }
+
     #[test]
-    fn the_bookmark_stays_where_it_is() {
-        let mut l = List::new(6);
-        for b in 0..4 {
+    fn the_parked_are_passed_over_until_their_time() {
+        let mut l = Lru::new(6);
+        for b in 0..5 {
             l.push(b);
         }
-        l.rewind();
-        l.pass();
-        l.pass();
-        assert_eq!(l.rest(3).collect::<Vec<_>>(), [2]);
-        // One that was passed goes to the end; two are passed no longer.
-        l.push(0);
-        assert_eq!(l.rest(9).collect::<Vec<_>>(), [2, 3, 0]);
-        assert_eq!((l.marked(1), l.marked(2)), (None, Some(2)));
-        l.remove(2);
-        assert_eq!(l.rest(9).collect::<Vec<_>>(), [3, 0]);
-        l.pass();
-        l.pass();
-        assert_eq!(l.marked(9), None);
-        l.push(5);
-        assert_eq!(l.marked(9), Some(5));
-        l.rewind();
-        assert_eq!(l.rest(9).collect::<Vec<_>>(), [1, 3, 0, 5]);
+        l.park(0, 7);
+        l.park(1, 5);
+        l.park(3, 6);
+        assert_eq!(awake(&l), [2, 4]);
+        l.wake(5);
+        assert_eq!(awake(&l), [2, 4]);
+        l.wake(6);
+        assert_eq!(awake(&l), [1, 2, 4]);
+        // One that comes again is awake and the last, and stays so.
+        l.push(3);
+        assert_eq!(awake(&l), [1, 2, 4, 3]);
+        l.park(3, 20);
+        l.park(1, 7);
+        assert_eq!(l.parked().collect::<Vec<_>>(), [3, 0, 1]);
+        l.wake(10);
+        assert_eq!(awake(&l), [0, 1, 2, 4]);
+        l.remove(3);
+        l.wake(u64::MAX);
+        assert_eq!(awake(&l), [0, 1, 2, 4]);
+        assert_eq!(l.parked().count(), 0);
     }
 }

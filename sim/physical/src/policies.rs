@@ -117,7 +117,7 @@ pub fn make(
         "ideal" => Box::new(Ideal),
         "deepum" => {
             let ids = execution_ids(workload, layout);
-            Box::new(DeepUm::new(ids, deepum_config(machine))?)
+            Box::new(DeepUm::new(ids, deepum_config())?)
         }
         "flashneuron" => Box::new(Planned::faultless("flashneuron", plan()?, Tier::Ssd)),
         "g10-gds" => Box::new(Planned::faultless("g10-gds", plan()?, Tier::Ssd)),
@@ -152,10 +152,9 @@ pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
 
 /// The paper's tables (2048 rows, two ways, four successors, N = 32), for a GPU of
 /// any size.
-fn deepum_config(machine: &Machine) -> Config {
+fn deepum_config() -> Config {
     Config {
         memory_limit: 1 << 30,
-        expected_blocks: machine.chunks() as u32,
         ..Config::default()
     }
 }

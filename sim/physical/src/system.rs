@@ -17,6 +17,7 @@ use uvmsim_machine::PAGE;
 use crate::links::Direction;
 use crate::links::Links;
 use crate::lru::List;
+use crate::lru::Lru;
 use crate::mask::Mask;
 use crate::policy::Policy;
 use crate::policy::Tier;
@@ -29,9 +30,6 @@ use crate::workload::Workload;
 /// Prefetches that may hold a root chunk while they wait for the link, so that
 /// evictions and copies overlap.
 const STAGED: usize = 4;
-
-/// Blocks among which a victim is looked for that the policy does not keep.
-const LOOK: usize = 8192;
 
 /// The queue of prefetches from the SSD.
 const FROM_SSD: usize = 1;
@@ -123,10 +121,9 @@ pub struct System<'a> {
     /// When chunks whose contents are being copied out are free.
     pending: BinaryHeap<Reverse<u64>>,
     staged: u64,
-    /// Blocks with live pages, by last migration or prefetch. Its bookmark has passed
-    /// blocks that are kept as long as `Policy::kept` returns `kept`.
-    lru: List,
-    kept: u64,
+    /// Blocks with live pages, by last migration or prefetch; those that the policy
+    /// keeps are parked.
+    lru: Lru,
     /// Blocks all of whose pages were discarded, in order.
     discarded: List,
     host_pages: u64,
@@ -174,8 +171,7 @@ impl<'a> System<'a> {
             chunks: machine.chunks(),
             pending: BinaryHeap::new(),
             staged: 0,
-            lru: List::new(blocks),
-            kept: 0,
+            lru: Lru::new(blocks),
             discarded: List::new(blocks),
             host_pages: 0,
             host_cap: machine.host_mem / PAGE,
@@ -237,10 +233,10 @@ impl<'a> System<'a> {
         self.free_chunks + self.pending.len() as u64
     }
 
-    /// Whether `block` is used by the running kernel, or by one of the `ahead`
-    /// before it.
-    pub fn used_lately(&self, block: u32, ahead: u64) -> bool {
-        self.used_by[block as usize] + ahead >= self.kernel_number
+    /// The last kernel that is known to use `block`, counted over all iterations, if
+    /// it runs or is still to come.
+    pub fn used_lately(&self, block: u32) -> Option<u64> {
+        Some(self.used_by[block as usize]).filter(|&k| k >= self.kernel_number)
     }
 
     /// Marks the blocks of kernel `k` as used by the kernel after this one.
@@ -728,42 +724,46 @@ impl<'a> System<'a> {
         })
     }
 
-    /// The least recently migrated block that may go.
+    /// The least recently migrated block that may go. If all are kept and a fault needs
+    /// one, that which is needed last, as the driver's queues choose; the oldest would
+    /// be the one that was prefetched first and is needed next.
     fn victim(&mut self, demand: bool, policy: &dyn Policy) -> Option<u32> {
-        self.pass_kept(policy);
-        let free = |b: &u32| {
-            let block = &self.blocks[*b as usize];
-            block.batch != self.batch || self.batch == 0
-        };
-        let best = self
-            .lru
-            .rest(LOOK)
-            .filter(free)
-            .find(|&b| !policy.keep(b, self));
-        best.or_else(|| demand.then(|| self.lru.iter().find(|b| free(b))).flatten())
+        let batch = self.batch;
+        let free = |blocks: &[Block], b: u32| blocks[b as usize].batch != batch || batch == 0;
+        let mut past = None;
+        while let Some(b) = self.next_unkept(past, policy) {
+            if free(&self.blocks, b) {
+                return Some(b);
+            }
+            past = Some(b);
+        }
+        let kept = demand.then(|| self.lru.parked());
+        kept?.find(|&b| free(&self.blocks, b))
     }
 
     /// The first `n` blocks that `policy` does not keep, least recently migrated first.
     pub fn unkept(&mut self, n: usize, policy: &dyn Policy) -> Vec<u32> {
-        self.pass_kept(policy);
-        let rest = self.lru.rest(LOOK);
-        rest.filter(|&b| !policy.keep(b, self)).take(n).collect()
+        let mut found = Vec::new();
+        while found.len() < n {
+            match self.next_unkept(found.last().copied(), policy) {
+                Some(b) => found.push(b),
+                None => break,
+            }
+        }
+        found
     }
 
-    /// Moves the bookmark over blocks that stay kept, so that the next search for a
-    /// victim need not look at them.
-    fn pass_kept(&mut self, policy: &dyn Policy) {
-        let kept = policy.kept(self);
-        if self.kept != kept {
-            self.kept = kept;
-            self.lru.rewind();
-        }
-        while let Some(b) = self.lru.marked(LOOK) {
-            if !policy.keep(b, self) {
-                break;
+    /// The least recently migrated block that `policy` does not keep, of those
+    /// migrated after `past`. Parks those that it keeps.
+    fn next_unkept(&mut self, past: Option<u32>, policy: &dyn Policy) -> Option<u32> {
+        self.lru.wake(policy.clock(self));
+        while let Some(b) = self.lru.awake_after(past) {
+            match policy.keep(b, self) {
+                Some(until) => self.lru.park(b, until),
+                None => return Some(b),
             }
-            self.lru.pass();
         }
+        None
     }
 
     /// Makes sure that `b` has a root chunk, as part of a fault at time `t`.

@@ -66,8 +66,6 @@ impl Prefetcher {
             },
             ahead: p.ahead,
             memory_limit: p.memory_limit as usize,
-            // Expectations are kept by chunk (`policy/evict/roots.rs`).
-            expected_blocks: 1,
             seed: p.seed,
             ..Config::default()
         };

@@ -39,18 +39,20 @@
 //! evict what is itself expected: where [`super::evict::Queues::pick`] says that its
 //! victim is, the caller holds the prefetch back until the next kernel.
 //!
-//! Locking: the caller serialises all calls; only [`ExpectedSet::needed_in`] may run
-//! beside them. Calls may allocate, so the lock is not a spinlock.
+//! What is expected, the caller knows: each block that faulted, until the next kernel,
+//! and each that was handed out, until the one it was handed out for is over (as
+//! [`super::evict::RootChunks::expect`] keeps it).
+//!
+//! Locking: the caller serialises all calls. Calls may allocate, so the lock is not a
+//! spinlock.
 
 mod blocks;
-mod expected;
 mod feed;
 mod kernels;
 mod ring;
 mod types;
 
 pub use blocks::Shape;
-pub use expected::ExpectedSet;
 pub use feed::{Correlator, Feed};
 pub use types::{Config, ExecId, Next, Prefetch, Stats, UmBlock, Walk};
 
@@ -133,7 +135,6 @@ pub struct Predictor {
     next_stamp: u32,
     window: u32,
     forgets: Forgets,
-    expected: ExpectedSet,
     stats: Stats,
 }
 
@@ -190,7 +191,6 @@ impl Predictor {
                 ring: Ring::new(MAX_FORGETS)?,
                 count: 0,
             },
-            expected: ExpectedSet::new(config.expected_blocks)?,
             stats: Stats::default(),
         })
     }
@@ -208,7 +208,6 @@ impl Predictor {
             Some(link) if link.id == id && right => self.chain.pop().unwrap_or_default(),
             _ => self.restart_chain(id, slot.ok()),
         };
-        self.expected.set_now(self.seq);
         self.foreseen = self.kernels.predict(id, self.before);
         self.chain_ended = false;
         let slot = slot?;
@@ -229,7 +228,6 @@ impl Predictor {
     /// The current kernel faulted on `block`, which is being migrated. If memory is
     /// short, nothing is learnt of it.
     pub fn on_fault(&mut self, block: UmBlock) -> Result<(), OutOfMemory> {
-        self.expected.expect(block, self.seq);
         let Some(mut c) = self.current.take_if(|c| self.kernels.is(c.slot, c.id)) else {
             return Ok(());
         };
@@ -246,7 +244,6 @@ impl Predictor {
         self.chain_ended = true;
         self.fix.queue.clear();
         let _ = self.restart_chain(ExecId(0), None);
-        self.expected.set_now(self.seq);
     }
 
     /// The number of the current kernel, in the sequence of [`Prefetch::ahead`]. It
@@ -291,18 +288,13 @@ impl Predictor {
         }
     }
 
-    /// The blocks that eviction should spare.
-    pub fn expected(&self) -> &ExpectedSet {
-        &self.expected
-    }
-
     /// What was predicted, and how well.
     pub fn stats(&self) -> Stats {
         let queues = self.main.queue.bytes() + self.fix.queue.bytes() + self.chain.bytes();
         Stats {
             dropped: self.kernels.dropped(),
             remembered: self.kernels.len(),
-            table_bytes: self.kernels.bytes() + queues + self.expected.bytes(),
+            table_bytes: self.kernels.bytes() + queues,
             window: self.window,
             ..self.stats
         }
@@ -481,8 +473,7 @@ impl Predictor {
             expand(tour, &mut self.kernels, self.config.shape, block);
         }
         let ahead = tour.seq.wrapping_sub(self.seq);
-        let (kernel, seq) = (tour.kernel, tour.seq);
-        self.expected.expect(block, seq);
+        let kernel = tour.kernel;
         match self.current.as_mut().filter(|_| ahead == 0) {
             Some(c) => c.link.prefetched = c.link.prefetched.saturating_add(1),
             None => {

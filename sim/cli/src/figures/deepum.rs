@@ -7,7 +7,6 @@
 
 use uvm_policy::prefetch::Config;
 use uvm_policy::prefetch::Shape;
-use uvmsim_machine::Machine;
 use uvmsim_physical::policies::execution_ids;
 use uvmsim_physical::policies::DeepUm;
 use uvmsim_physical::policies::Parts;
@@ -229,10 +228,9 @@ fn step(p: &Published) -> Point {
 }
 
 /// As the policy `deepum` has it: the paper's tables, for a GPU of any size.
-fn config(machine: &Machine) -> Config {
+fn config() -> Config {
     Config {
         memory_limit: 1 << 30,
-        expected_blocks: machine.chunks() as u32,
         ..Config::default()
     }
 }
@@ -249,7 +247,7 @@ fn with_tables(
     desk.ask(format!("{at:?} deepum {name} {by}"), move |s| {
         let (w, l) = point.workload(s)?;
         let machine = point.machine()?;
-        let mut config = config(&machine);
+        let mut config = config();
         change(&mut config, by);
         let mut policy =
             DeepUm::new(execution_ids(&w, &l), config).map_err(|e| Why::Fails(e.to_string()))?;
@@ -374,9 +372,8 @@ pub fn table_4(desk: &mut Desk) -> Figure {
 
 /// DeepUM without its later parts.
 fn partly(desk: &mut Desk, at: &Point, parts: Parts) -> Answer {
-    let point = at.clone();
     desk.physical_with(at, &format!("deepum {parts:?}"), move |w, l| {
-        let policy = DeepUm::new(execution_ids(w, l), config(&point.machine()?))
+        let policy = DeepUm::new(execution_ids(w, l), config())
             .map_err(|e| Why::Fails(e.to_string()))?;
         Ok(Box::new(policy.with(parts)))
     })

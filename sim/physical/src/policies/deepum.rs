@@ -43,6 +43,9 @@ pub struct DeepUm {
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
     parts: Parts,
+    /// By block, the last kernel that is expected to access it, by the predictor's
+    /// number, as the driver keeps it by root chunk.
+    until: Vec<u32>,
 }
 
 impl DeepUm {
@@ -57,6 +60,7 @@ impl DeepUm {
             predictor,
             ids: ids.into_iter().map(ExecId).collect(),
             parts: Parts::All,
+            until: Vec::new(),
         })
     }
 
@@ -75,7 +79,11 @@ impl DeepUm {
     fn follow(&mut self, s: &mut System<'_>) {
         while s.queued() < AHEAD {
             match self.predictor.next(64) {
-                Next::Prefetch(p) => s.prefetch_block((p.block.address() / BLOCK) as u32),
+                Next::Prefetch(p) => {
+                    let block = (p.block.address() / BLOCK) as u32;
+                    self.expect(block, p.ahead);
+                    s.prefetch_block(block);
+                }
                 Next::More => {}
                 Next::Idle => break,
             }
@@ -83,6 +91,15 @@ impl DeepUm {
         if self.parts >= Parts::PreEvict {
             self.make_room(s);
         }
+    }
+
+    /// `block` is expected by the kernel that is `ahead`.
+    fn expect(&mut self, block: u32, ahead: u32) {
+        let block = block as usize;
+        if self.until.len() <= block {
+            self.until.resize(block + 1, 0);
+        }
+        self.until[block] = self.until[block].max(self.predictor.now() + ahead);
     }
 
     /// Evicts ahead of need, if there is something to bring in.
@@ -119,17 +136,18 @@ impl Policy for DeepUm {
     fn fault(&mut self, block: u32, s: &mut System<'_>) {
         if let Some(b) = um_block(block) {
             let _ = self.predictor.on_fault(b);
+            self.expect(block, 0);
         }
         self.follow(s);
     }
 
-    fn keep(&self, block: u32, _s: &System<'_>) -> bool {
-        self.parts >= Parts::PreEvict
-            && um_block(block).is_some_and(|b| self.predictor.expected().needed_in(b).is_some())
+    fn clock(&self, _s: &System<'_>) -> u64 {
+        u64::from(self.predictor.now())
     }
 
-    fn kept(&self, _s: &System<'_>) -> u64 {
-        self.predictor.expected().dropped()
+    fn keep(&self, block: u32, s: &System<'_>) -> Option<u64> {
+        let until = u64::from(*self.until.get(block as usize)?);
+        (self.parts >= Parts::PreEvict && until >= self.clock(s)).then_some(until)
     }
 
     fn whole_blocks(&self) -> bool {

@@ -87,12 +87,12 @@ impl Policy for Planned {
         }
     }
 
-    fn keep(&self, block: u32, s: &System<'_>) -> bool {
-        s.used_lately(block, 0)
+    fn clock(&self, s: &System<'_>) -> u64 {
+        s.kernel_number
     }
 
-    fn kept(&self, s: &System<'_>) -> u64 {
-        s.kernel_number
+    fn keep(&self, block: u32, s: &System<'_>) -> Option<u64> {
+        s.used_lately(block)
     }
 
     fn reclaim_to(&self) -> Tier {

@@ -61,13 +61,6 @@ fn benches(c: &mut Criterion<CpuTime>) {
             }
         })
     });
-    let mut n = 0;
-    c.bench_function("prefetch/needed-in", |b| {
-        b.iter(|| {
-            n = (n + 1) % 24000;
-            p.expected().needed_in(black_box(block(0, n)))
-        })
-    });
 }
 
 criterion_group! {

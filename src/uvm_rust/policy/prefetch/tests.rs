@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 mod gpu;
 
-use gpu::{Gpu, Program, Rng};
+use gpu::{Expected, Gpu, Program, Rng};
 
 fn b(n: u32) -> UmBlock {
     UmBlock(n)
@@ -17,7 +17,6 @@ fn b(n: u32) -> UmBlock {
 fn predictor(config: Config) -> Predictor {
     Predictor::new(Config {
         max_kernels: crate::testing::size(config.max_kernels),
-        expected_blocks: crate::testing::size(config.expected_blocks),
         ..config
     })
     .unwrap()
@@ -176,16 +175,18 @@ fn what_is_expected_is_spared_until_its_kernel_is_over() {
     for _ in 0..3 {
         train(&mut p, &step);
     }
-    p.on_kernel(ExecId(1)).unwrap();
-    drain(&mut p);
-    let expected = |p: &Predictor| [10, 20, 30].map(|n| p.expected().needed_in(b(n)).is_some());
-    assert_eq!(expected(&p), [true, true, false]);
-    p.on_kernel(ExecId(2)).unwrap();
-    drain(&mut p);
-    assert_eq!(expected(&p), [false, true, true]);
+    let mut e = Expected::default();
+    let mut kernel = |p: &mut Predictor, id| {
+        p.on_kernel(ExecId(id)).unwrap();
+        for (block, ahead) in drain(p) {
+            e.expect(p, b(block), ahead);
+        }
+        [10, 20, 30].map(|n| e.needed_in(p, b(n)).is_some())
+    };
+    assert_eq!(kernel(&mut p, 1), [true, true, false]);
+    assert_eq!(kernel(&mut p, 2), [false, true, true]);
     // A surprise voids what was expected of the old chain.
-    p.on_kernel(ExecId(99)).unwrap();
-    assert_eq!(expected(&p), [false, false, false]);
+    assert_eq!(kernel(&mut p, 99), [false, false, false]);
 }
 
 #[test]
@@ -356,7 +357,7 @@ proptest! {
     #![proptest_config(crate::testing::model(512))]
 
     /// Whatever arrives: memory is bounded, nothing is predicted that did not fault
-    /// since it was last forgotten, and what is handed out is expected.
+    /// since it was last forgotten.
     #[test]
     fn keeps_its_promises(
         ops in prop::collection::vec(op(), 1..crate::testing::steps(400)),
@@ -371,7 +372,6 @@ proptest! {
             max_kernels: 16,
             max_records: 4,
             memory_limit: limit,
-            expected_blocks: 4096,
             seed: 1,
         };
         let mut p = predictor(config);
@@ -387,7 +387,6 @@ proptest! {
                     if let Next::Prefetch(x) = p.next(steps) {
                         prop_assert!(faulted.contains(&x.block.0), "{x:?}");
                         prop_assert!(x.ahead <= ahead);
-                        prop_assert!(p.expected().needed_in(x.block) >= Some(x.ahead));
                     }
                 }
                 Op::Forget(first, last) => {

@@ -53,16 +53,14 @@ pub struct Config {
     pub max_records: u32,
     /// Bytes that the tables may take together.
     pub memory_limit: usize,
-    /// Blocks that can be expected at a time, about; should cover the GPU's memory.
-    pub expected_blocks: u32,
     /// Any number unknown to whoever chooses the IDs.
     pub seed: u64,
 }
 
 impl Default for Config {
     /// The paper's best: table 6, configuration 9, and N = 32 (figure 11). The walk
-    /// is ours, as it learns a little faster and was never worse, and so are the limits:
-    /// 64 MiB, and expectations for 32 GiB.
+    /// is ours, as it learns a little faster and was never worse, and so is the limit
+    /// of 64 MiB.
     fn default() -> Self {
         Self {
             shape: Shape::DEEPUM,
@@ -71,7 +69,6 @@ impl Default for Config {
             max_kernels: 16384,
             max_records: 64,
             memory_limit: 64 << 20,
-            expected_blocks: 16384,
             seed: 0,
         }
     }

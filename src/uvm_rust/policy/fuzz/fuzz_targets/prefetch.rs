@@ -31,11 +31,10 @@ fuzz_target!(|data: &[u8]| {
         max_kernels: 24,
         max_records: 4,
         memory_limit: limit,
-        expected_blocks: 64,
         seed: 0,
     })
     .expect("memory");
-    // Queues and expectations, which do not grow.
+    // Queues, which do not grow.
     let fixed = p.stats().table_bytes;
     let mut faulted = HashSet::new();
     for op in ops.chunks_exact(2) {

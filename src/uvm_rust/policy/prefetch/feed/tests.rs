@@ -14,7 +14,6 @@ fn correlator() -> Correlator {
     Correlator::new(Config {
         shape: Shape::DEEPUM,
         max_kernels: crate::testing::size(16384),
-        expected_blocks: crate::testing::size(16384),
         ..Config::default()
     })
     .unwrap()

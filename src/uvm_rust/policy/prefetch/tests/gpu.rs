@@ -56,8 +56,28 @@ impl Program {
     }
 }
 
+/// Until which kernel each block is expected.
+#[derive(Default)]
+pub struct Expected(BTreeMap<UmBlock, u32>);
+
+impl Expected {
+    /// `block` faulted, or was handed out, for the kernel that is `ahead`.
+    pub fn expect(&mut self, p: &Predictor, block: UmBlock, ahead: u32) {
+        if self.needed_in(p, block).is_none_or(|before| ahead > before) {
+            self.0.insert(block, p.now().wrapping_add(ahead));
+        }
+    }
+
+    /// Kernels until the last one that is expected to access `block`.
+    pub fn needed_in(&self, p: &Predictor, block: UmBlock) -> Option<u32> {
+        let left = self.0.get(&block)?.wrapping_sub(p.now());
+        u32::try_from(left as i32).ok()
+    }
+}
+
 pub struct Gpu {
     predictor: Option<Predictor>,
+    expected: Expected,
     /// Which chunk holds a block, and which block a chunk holds.
     resident: BTreeMap<u32, u32>,
     holds: Vec<Option<u32>>,
@@ -83,6 +103,7 @@ impl Gpu {
         }
         Self {
             predictor: None,
+            expected: Expected::default(),
             resident: BTreeMap::new(),
             holds: (0..chunks).map(|_| None).collect(),
             queues,
@@ -112,6 +133,7 @@ impl Gpu {
                     self.migrate(n);
                     if let Some(p) = &mut self.predictor {
                         p.on_fault(UmBlock(n)).unwrap();
+                        self.expected.expect(p, UmBlock(n), 0);
                     }
                 }
                 self.prefetch(1);
@@ -125,7 +147,14 @@ impl Gpu {
         while n > 0 {
             let held = self.held.take().map(Next::Prefetch);
             let Some(p) = &mut self.predictor else { return };
-            match held.unwrap_or_else(|| p.next(16)) {
+            let next = held.unwrap_or_else(|| {
+                let next = p.next(16);
+                if let Next::Prefetch(x) = next {
+                    self.expected.expect(p, x.block, x.ahead);
+                }
+                next
+            });
+            match next {
                 Next::Idle => return,
                 Next::More => {}
                 Next::Prefetch(x) if self.resident.contains_key(&x.block.0) => {}
@@ -144,7 +173,7 @@ impl Gpu {
 
     fn needed_in(&self, chunk: u32) -> Option<u32> {
         let block = UmBlock(self.holds[chunk as usize]?);
-        self.predictor.as_ref()?.expected().needed_in(block)
+        self.expected.needed_in(self.predictor.as_ref()?, block)
     }
 
     fn migrate(&mut self, block: u32) {
