@@ -29,6 +29,10 @@ static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 #if UVM_IS_CONFIG_HMM()
 static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
 
+/* Upstream's body. */
+NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
+				       uvm_tracker_t *tracker);
+
 /* How often a root chunk is tried again while somebody holds pages of it. */
 #define REST_TRIES 100
 
@@ -127,7 +131,8 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 			return atomic_inc_return(held) < HELD_ROOT_CHUNKS ? NV_ERR_IN_USE : NV_ERR_NO_MEMORY;
 		usleep_range(50, 100);
 		uvm_mutex_lock(&va_block->lock);
-		status = uvm_va_block_evict_chunks(va_block, gpu, &root_chunk->chunk, tracker);
+		/* Not ours, which has counted this eviction. */
+		status = uvm_va_block_evict_chunks__c(va_block, gpu, &root_chunk->chunk, tracker);
 		uvm_mutex_unlock(&va_block->lock);
 	}
 	atomic_set(held, 0);
