@@ -373,8 +373,8 @@ pub fn table_4(desk: &mut Desk) -> Figure {
 /// DeepUM without its later parts.
 fn partly(desk: &mut Desk, at: &Point, parts: Parts) -> Answer {
     desk.physical_with(at, &format!("deepum {parts:?}"), move |w, l| {
-        let policy = DeepUm::new(execution_ids(w, l), config())
-            .map_err(|e| Why::Fails(e.to_string()))?;
+        let policy =
+            DeepUm::new(execution_ids(w, l), config()).map_err(|e| Why::Fails(e.to_string()))?;
         Ok(Box::new(policy.with(parts)))
     })
 }
