@@ -151,8 +151,8 @@ pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
 }
 
 /// The paper's tables (2048 rows, two ways, four successors, N = 32), for a GPU of
-/// any size.
-fn deepum_config() -> Config {
+/// any size: what the policy `deepum` has.
+pub fn deepum_config() -> Config {
     Config {
         memory_limit: 1 << 30,
         ..Config::default()

@@ -7,6 +7,7 @@
 
 use uvm_policy::prefetch::Config;
 use uvm_policy::prefetch::Shape;
+use uvmsim_physical::policies::deepum_config;
 use uvmsim_physical::policies::execution_ids;
 use uvmsim_physical::policies::DeepUm;
 use uvmsim_physical::policies::Parts;
@@ -227,14 +228,6 @@ fn step(p: &Published) -> Point {
     Point::new(p.net, p.batch, "v100-32").with("keep-clean", 0)
 }
 
-/// As the policy `deepum` has it: the paper's tables, for a GPU of any size.
-fn config() -> Config {
-    Config {
-        memory_limit: 1 << 30,
-        ..Config::default()
-    }
-}
-
 /// A run with the tables changed by `change`; `other` is the tables' bytes.
 fn with_tables(
     desk: &mut Desk,
@@ -247,7 +240,7 @@ fn with_tables(
     desk.ask(format!("{at:?} deepum {name} {by}"), move |s| {
         let (w, l) = point.workload(s)?;
         let machine = point.machine()?;
-        let mut config = config();
+        let mut config = deepum_config();
         change(&mut config, by);
         let mut policy =
             DeepUm::new(execution_ids(&w, &l), config).map_err(|e| Why::Fails(e.to_string()))?;
@@ -373,8 +366,8 @@ pub fn table_4(desk: &mut Desk) -> Figure {
 /// DeepUM without its later parts.
 fn partly(desk: &mut Desk, at: &Point, parts: Parts) -> Answer {
     desk.physical_with(at, &format!("deepum {parts:?}"), move |w, l| {
-        let policy =
-            DeepUm::new(execution_ids(w, l), config()).map_err(|e| Why::Fails(e.to_string()))?;
+        let policy = DeepUm::new(execution_ids(w, l), deepum_config())
+            .map_err(|e| Why::Fails(e.to_string()))?;
         Ok(Box::new(policy.with(parts)))
     })
 }
