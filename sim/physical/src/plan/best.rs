@@ -9,8 +9,8 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined. How much is tried depends on the step and the machine alone, never on a
-//! clock.
+//! are refined; and what is best by then is tried with everything asked for earlier.
+//! How much is tried depends on the step and the machine alone, never on a clock.
 
 use uvm_policy::plan::Reading;
 use uvm_policy::plan::Tuning;
@@ -22,6 +22,7 @@ use crate::plan::g10;
 use crate::plan::most;
 use crate::plan::ours;
 use crate::plan::queued;
+use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policies::Planned;
@@ -48,6 +49,10 @@ const RESERVES: [u64; 5] = [0, 12, 25, 50, 120];
 /// on how tensors share va_blocks.
 const FILL: f64 = 0.97;
 const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
+/// Kernels ahead to ask for memory, where a copy takes as long as many of them.
+const AHEAD: [u32; 4] = [4, 16, 64, 256];
+/// A tensor that was not used for so many times as many kernels may have gone.
+const LONG: usize = 8;
 
 /// The plan that ran fastest.
 ///
@@ -79,6 +84,9 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
     if search.best_ns() < own || !search.is_within(FAIR) {
         search.refine();
         search.again();
+    }
+    if !search.is_within(FAIR) {
+        search.early();
     }
     search.best.map(|(_, plan)| plan).ok_or(search.error)
 }
@@ -270,6 +278,24 @@ impl Search<'_> {
         }
     }
 
+    /// Kernels so short that a copy takes as long as many of them (an RNN's): memory is
+    /// asked for many kernels ahead, so that UVM's own evictions come before their turn,
+    /// and so is what UVM may have evicted, whatever the plan thought.
+    fn early(&mut self) {
+        let Some((_, plan)) = self.best.clone() else {
+            return;
+        };
+        for ahead in AHEAD {
+            let mut plan = Plan {
+                allocate_ahead: Some(ahead),
+                ..plan.clone()
+            };
+            self.consider(plan.clone());
+            ask(&mut plan, self.workload, ahead as usize);
+            self.consider(plan);
+        }
+    }
+
     fn best_ns(&self) -> u64 {
         self.best.as_ref().map_or(u64::MAX, |(out, _)| out.step_ns)
     }
@@ -294,6 +320,18 @@ impl Search<'_> {
                 }
             }
             Err(e) => self.error = e,
+        }
+    }
+}
+
+/// Adds a request for each tensor, `ahead` kernels before it is used again after many.
+fn ask(plan: &mut Plan, workload: &Workload, ahead: usize) {
+    for (t, tensor) in workload.tensors.iter().enumerate() {
+        for pair in tensor.uses.windows(2) {
+            let (from, to) = (pair[0].0 as usize, pair[1].0 as usize);
+            if to - from > LONG * ahead {
+                plan.before[to - ahead].push(Op::Prefetch(t as u32));
+            }
         }
     }
 }
