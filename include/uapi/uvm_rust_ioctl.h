@@ -383,6 +383,8 @@ struct uvm_rust_flash_detach {
  * @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal
  *                GPU fault
  * @refused:      out: va_blocks that were not written for want of room or by the quota
+ * @unwritten:    out: bytes that left host memory unwritten, as the device still had them;
+ *                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)
  *
  * Counters begin with attaching and stay until the next one. Without a device all is 0.
  */
@@ -406,9 +408,11 @@ struct uvm_rust_flash_stats {
 	__u64 read_errors;
 	__u64 lost_pages;
 	__u64 refused;
+	__u64 unwritten;
 };
 
 #define UVM_RUST_FLASH_STATS_SIZE_V1	128
+#define UVM_RUST_FLASH_STATS_SIZE_V2	136
 
 /* Flag of struct uvm_rust_flash_move_range: from the device to host memory. */
 #define UVM_RUST_FLASH_TO_HOST		(1U << 0)

@@ -23,6 +23,7 @@ struct uvm_rust_flash_tier uvm_rust_tier = {
 	.lock = __SPIN_LOCK_UNLOCKED(uvm_rust_tier.lock),
 	.queue = LIST_HEAD_INIT(uvm_rust_tier.queue),
 	.all = LIST_HEAD_INIT(uvm_rust_tier.all),
+	.copies = LIST_HEAD_INIT(uvm_rust_tier.copies),
 };
 
 /* --- host memory --------------------------------------------------------------------- */
@@ -60,6 +61,7 @@ static void unpublish(struct uvm_rust_flash_block *f)
 	uvm_rust_flash_dequeue(f);
 	spin_lock(&uvm_rust_tier.lock);
 	list_del_init(&f->all);
+	list_del_init(&f->copies);
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
@@ -70,6 +72,7 @@ static struct uvm_rust_flash_block *new_block(uvm_va_block_t *block)
 	if (f) {
 		INIT_LIST_HEAD(&f->node);
 		INIT_LIST_HEAD(&f->all);
+		INIT_LIST_HEAD(&f->copies);
 		f->block = block;
 	}
 	return f;
@@ -162,6 +165,7 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 		else {
 			kref_get(&f->dev->ref);
 			(*upper)->dev = f->dev;
+			(*upper)->tenant = f->tenant;
 		}
 	}
 	if (status != NV_OK && *upper) {
@@ -199,6 +203,7 @@ void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_blo
 	if (upper) {
 		upper->block = upper_block;
 		publish(upper);
+		uvm_rust_flash_note_copies(upper_block);
 	}
 	uvm_rust_flash_note(upper_block, true);
 	uvm_mutex_unlock(&upper_block->lock);
@@ -243,6 +248,8 @@ void uvm_perf_prefetch_get_hint_va_block__c(uvm_va_block_t *block, uvm_va_block_
 					    uvm_processor_id_t new_residency, const uvm_page_mask_t *faulted,
 					    uvm_va_block_region_t faulted_region,
 					    uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint);
+NV_STATUS uvm_va_block_write_from_cpu__c(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 dst,
+					 uvm_mem_t *src, size_t size);
 #if UVM_RUST_UPSTREAM < 550
 NV_STATUS uvm_va_block_read_to_cpu__c(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size);
 #else
@@ -308,6 +315,20 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
 	if (static_branch_unlikely(&uvm_rust_flash_key))
 		leave_lost(block, hint);
+}
+
+/* The debugger's way to write to memory, which maps nothing. */
+NV_STATUS uvm_va_block_write_from_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 dst,
+				      uvm_mem_t *src, size_t size)
+{
+	if (static_branch_unlikely(&uvm_rust_flash_key)) {
+		uvm_page_mask_t page;
+
+		uvm_page_mask_zero(&page);
+		uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, dst));
+		uvm_rust_flash_may_be_written(block, &page);
+	}
+	return uvm_va_block_write_from_cpu__c(block, context, dst, src, size);
 }
 
 static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 src)

@@ -4,6 +4,7 @@
  *
  *   uvm_rust_flash.c        va_blocks: which have host memory
  *   uvm_rust_flash_spill.c  the workers that write them
+ *   uvm_rust_flash_copies.c pages that are on flash as well
  *   uvm_rust_flash_attach.c attaching, detaching, moving, statistics
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
@@ -56,7 +57,7 @@ struct uvm_rust_flash_dev {
 	bool stalled;
 	unsigned long stalled_at, rest;
 
-	atomic64_t written, spilled, fetched, relocated, dropped;
+	atomic64_t written, spilled, fetched, relocated, dropped, unwritten;
 	atomic64_t write_errors, read_errors, lost_pages, refused;
 };
 
@@ -94,6 +95,8 @@ void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_
 /* Copies inside the device by way of io->bounce, as it is. */
 bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 const struct uvm_rust_flash_move *move);
+/* Whether it is there, and nothing that it was asked for has failed. */
+bool uvm_rust_flash_is_sound(struct uvm_rust_flash_dev *dev);
 
 /* --- va_blocks ---------------------------------------------------------------------- */
 
@@ -103,11 +106,15 @@ struct uvm_rust_flash_block {
 	struct list_head node;
 	/* Among all; under uvm_rust_tier.lock. */
 	struct list_head all;
+	/* In the list of those that may have copies; under uvm_rust_tier.lock. */
+	struct list_head copies;
 	/* The detaching that has seen it; that one's. */
 	u32 seen;
 	uvm_va_block_t *block;
 	/* Pages of host memory that it was last counted with. */
 	u32 host_pages;
+	/* Whose quota its pages count to; 0 until its first spill. */
+	u64 tenant;
 	/* NULL until its first spill, as is state; state is Rust's. */
 	struct uvm_rust_flash_dev *dev;
 	void *state;
@@ -124,6 +131,18 @@ static inline bool uvm_rust_flash_set(uvm_va_block_t *block, u32 set, uvm_page_m
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 
 	return f && f->state && uvm_rust_flash_pages(f->state, set, uvm_rust_mask_out(out));
+}
+
+/*
+ * Somebody may write to those of @pages that are in memory from now on: whatever copies flash
+ * has of them are no longer valid. Caller holds its lock.
+ */
+static inline void uvm_rust_flash_may_be_written(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+
+	if (f && f->state)
+		uvm_rust_flash_may_write(f->dev->table, f->state, uvm_rust_mask(pages));
 }
 
 /* Its host memory may have changed; @used: pages arrived there. Caller holds its lock. */
@@ -148,6 +167,8 @@ struct uvm_rust_flash_tier {
 	u32 queue_length;
 	/* All blocks, in the queue or not. */
 	struct list_head all;
+	/* Those that may have copies, the oldest first. */
+	struct list_head copies;
 	/* The attached device, or NULL. */
 	struct uvm_rust_flash_dev *dev;
 	atomic64_t host_pages, host_peak;
@@ -160,13 +181,31 @@ void uvm_rust_flash_dequeue(struct uvm_rust_flash_block *f);
 /* Forgets the block's state, which holds nothing, or is not needed. Caller holds its lock. */
 void uvm_rust_flash_drop_state(struct uvm_rust_flash_block *f);
 
+/* --- uvm_rust_flash_copies.c -------------------------------------------------------- */
+
+/* Some of its pages may be on flash as well now. Caller holds its lock. */
+void uvm_rust_flash_note_copies(uvm_va_block_t *block);
+/*
+ * Takes those of @pages, which only the host has, out of its memory that flash has a copy of.
+ * Changes @pages to what must be written. Caller holds the block's lock, which may be
+ * dropped: NV_ERR_MORE_PROCESSING_REQUIRED.
+ */
+NV_STATUS uvm_rust_flash_drop_copied(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+				     uvm_va_block_context_t *context, uvm_page_mask_t *pages);
+/*
+ * Gives up copies, those of a slot if there are so many, of anybody or, with @of, of its owner.
+ * Returns whether there were any. Caller holds no va_block's lock.
+ */
+bool uvm_rust_flash_give_up_copies(struct uvm_rust_flash_dev *dev, uvm_va_block_t *of);
+
 /* --- uvm_rust_flash_spill.c --------------------------------------------------------- */
 
 enum uvm_rust_flash_outcome {
 	FLASH_MOVED,		/* some pages left host memory */
 	FLASH_NOTHING,	/* there is nothing to move now; a later arrival queues it again */
 	FLASH_LATER,		/* something is in the way */
-	FLASH_NO_ROOM,	/* the device has none, or the process may have no more */
+	FLASH_NO_ROOM,	/* the device has none */
+	FLASH_NO_QUOTA,	/* the process may have no more */
 	FLASH_FAILED,		/* the device took nothing of what it was given */
 };
 

@@ -109,6 +109,8 @@ static void bring_back(uvm_va_block_t *block)
 		status = uvm_rust_flash_fetch(block, context, &pages);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
 	uvm_va_block_context_free(context);
+	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_block(block), NULL);
+	uvm_rust_flash_may_be_written(block, &pages);
 	if (status == NV_OK && uvm_rust_flash_idle(f->state))
 		uvm_rust_flash_drop_state(f);
 }
@@ -331,6 +333,7 @@ void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_st
 		stats->read_errors = atomic64_read(&dev->read_errors);
 		stats->lost_pages = atomic64_read(&dev->lost_pages);
 		stats->refused = atomic64_read(&dev->refused);
+		stats->unwritten = atomic64_read(&dev->unwritten);
 	}
 	up_read(&attach_lock);
 }

@@ -8,6 +8,9 @@
  * migration from the host: one place serves GPU faults, CPU faults, UVM_MIGRATE and
  * prefetches.
  */
+#include "uvm_va_policy.h"
+#include "uvm_va_range.h"
+
 #include "uvm_rust_flash.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
@@ -121,6 +124,19 @@ static NV_STATUS flash_populate(uvm_va_block_t *block, uvm_va_block_context_t *c
 	return status;
 }
 
+static bool uvm_rust_flash_copies = true;
+module_param(uvm_rust_flash_copies, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_flash_copies,
+		 "Keep what is fetched from flash there as well while it is only read, in read-mostly memory (default 1)");
+
+/* Elsewhere who reads a page gets to write to it, too. */
+static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_rust_flash_dev *dev)
+{
+	return uvm_rust_flash_copies && READ_ONCE(uvm_rust_tier.dev) == dev && uvm_rust_flash_is_sound(dev) &&
+	       uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
+					       uvm_va_block_get_va_space(block));
+}
+
 /* As uvm_rust_flash_fetch(), with a buffer, for pages of which at least one is on flash. */
 static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_block *f,
 				   struct uvm_rust_flash_io *io)
@@ -140,8 +156,9 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 		flash_check_pages(block, io, &good);
 	}
 	uvm_rust_flash_end_read(dev->table, f->state, io->op, uvm_rust_mask(&good), uvm_rust_mask(&failed),
-				uvm_rust_mask_out(&arrived));
+				flash_keeps_copies(block, dev), uvm_rust_mask_out(&arrived));
 	flash_arrived(block, &arrived);
+	uvm_rust_flash_note_copies(block);
 	uvm_rust_flash_release_pages(io);
 	uvm_rust_flash_note(block, true);
 
@@ -235,6 +252,65 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 		return NV_OK;
 	return uvm_rust_flash_fetch(block, context, &wanted);
 }
+
+/* --- writing to what flash has as well --------------------------------------------------- */
+
+/* Upstream's, which the hooks in uvm_va_block.c call by these names. */
+NV_STATUS uvm_va_block_map__c(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
+			      uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
+			      UvmEventMapRemoteCause cause, uvm_tracker_t *tracker);
+
+/* All mappings are made here: whoever gets one for writing may write. */
+NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
+			   uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
+			   UvmEventMapRemoteCause cause, uvm_tracker_t *tracker)
+{
+	if (static_branch_unlikely(&uvm_rust_flash_key) && prot > UVM_PROT_READ_ONLY) {
+		uvm_page_mask_t pages;
+
+		uvm_page_mask_init_from_region(&pages, region, mask);
+		uvm_rust_flash_may_be_written(block, &pages);
+	}
+	return uvm_va_block_map__c(block, context, id, region, mask, prot, cause, tracker);
+}
+
+static noinline bool flash_has_copy(uvm_va_block_t *block, uvm_page_index_t index)
+{
+	uvm_page_mask_t copies;
+
+	return uvm_rust_flash_set(block, UVM_RUST_FLASH_COPIES, &copies) && uvm_page_mask_test(&copies, index);
+}
+
+/* Who did not ask for it is not to write to such a page; but a GPU that cannot fault cannot ask later. */
+static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index_t index, uvm_prot_t prot)
+{
+	if (static_branch_unlikely(&uvm_rust_flash_key) && prot > UVM_PROT_READ_ONLY &&
+	    flash_has_copy(block, index) && !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
+		return UVM_PROT_READ_ONLY;
+	return prot;
+}
+
+#if UVM_RUST_UPSTREAM < 550
+uvm_prot_t uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, uvm_processor_id_t id,
+							   uvm_page_index_t index);
+
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_processor_id_t id,
+							uvm_page_index_t index)
+{
+	return flash_highest_permission(block, index,
+					uvm_va_block_page_compute_highest_permission__c(block, id, index));
+}
+#else
+uvm_prot_t uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, uvm_va_block_context_t *context,
+							   uvm_processor_id_t id, uvm_page_index_t index);
+
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_va_block_context_t *context,
+							uvm_processor_id_t id, uvm_page_index_t index)
+{
+	return flash_highest_permission(block, index,
+					uvm_va_block_page_compute_highest_permission__c(block, context, id, index));
+}
+#endif
 
 /* --- leaving host memory --------------------------------------------------------------- */
 

@@ -62,6 +62,7 @@ void uvm_rust_flash_block_destroy(void *table, void *block);
 #define UVM_RUST_FLASH_IN_FLIGHT	1
 #define UVM_RUST_FLASH_LOST		2
 #define UVM_RUST_FLASH_SPILLING		3
+#define UVM_RUST_FLASH_COPIES		4
 
 /* Fills @out; returns whether it names a page. */
 _Bool uvm_rust_flash_pages(void *block, __u32 set, struct uvm_rust_mask *out);
@@ -71,6 +72,10 @@ _Bool uvm_rust_flash_idle(void *block);
 
 void uvm_rust_flash_touched(void *block, const struct uvm_rust_mask *pages);
 void uvm_rust_flash_forget(void *table, void *block, const struct uvm_rust_mask *pages);
+
+void uvm_rust_flash_may_write(void *table, void *block, const struct uvm_rust_mask *pages);
+/* Fills @moved; returns whether it names a page. */
+_Bool uvm_rust_flash_drop_clean(void *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
 
 /*
  * Before a split, while the VA space's lock is held in write mode, and after it: moves
@@ -98,9 +103,9 @@ void uvm_rust_flash_end_spill(void *table, void *block, void *op, const struct u
 
 __u32 uvm_rust_flash_begin_read(void *table, void *block, const struct uvm_rust_mask *wanted,
 				void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
-/* Fills @arrived. */
+/* @keep: their copies on flash stay. Fills @arrived. */
 void uvm_rust_flash_end_read(void *table, void *block, void *op, const struct uvm_rust_mask *good,
-			     const struct uvm_rust_mask *failed, struct uvm_rust_mask *arrived);
+			     const struct uvm_rust_mask *failed, _Bool keep, struct uvm_rust_mask *arrived);
 
 struct uvm_rust_flash_move {
 	__u32 from_slot, to_slot;

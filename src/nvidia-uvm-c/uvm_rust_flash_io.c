@@ -10,6 +10,7 @@
  * the ciphertext and the stamp, kept in memory, does.
  */
 #include <crypto/skcipher.h>
+#include <linux/blkdev.h>
 #include <linux/bvec.h>
 #include <linux/crc32c.h>
 #include <linux/fs.h>
@@ -88,6 +89,15 @@ struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce)
 		}
 	}
 	return io;
+}
+
+bool uvm_rust_flash_is_sound(struct uvm_rust_flash_dev *dev)
+{
+	struct inode *inode = dev->file->f_mapping->host;
+
+	if (atomic64_read(&dev->write_errors) || atomic64_read(&dev->read_errors))
+		return false;
+	return !S_ISBLK(inode->i_mode) || !test_bit(GD_DEAD, &I_BDEV(inode)->bd_disk->state);
 }
 
 /* --- encryption ------------------------------------------------------------------------ */

@@ -10,6 +10,8 @@
  * and went without a migration: those who make or end such cancel the block's spill
  * (cancel_range()).
  */
+#include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/workqueue.h>
 
 #include "uvm_api.h"
@@ -24,6 +26,11 @@
 static uint uvm_rust_flash_depth = 4;
 module_param(uvm_rust_flash_depth, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_flash_depth, "How many va_blocks are written at the same time, 1 to 64 (default 4)");
+
+static uint uvm_rust_flash_share = 100;
+module_param(uvm_rust_flash_share, uint, 0644);
+MODULE_PARM_DESC(uvm_rust_flash_share,
+		 "Percent of the time that each worker writes, 1 to 100, to leave the device to others (default 100)");
 
 /* While a device is attached. */
 static struct workqueue_struct *workers;
@@ -112,6 +119,7 @@ static bool have_state(struct uvm_rust_flash_block *f, struct uvm_rust_flash_dev
 			return false;
 		kref_get(&dev->ref);
 		f->dev = dev;
+		WRITE_ONCE(f->tenant, (u64)(uintptr_t)uvm_va_block_get_va_space(f->block));
 	}
 	return f->dev == dev;
 }
@@ -135,6 +143,7 @@ static NV_STATUS drop_discarded(struct uvm_rust_flash_dev *dev, uvm_va_block_t *
 		return status;
 	uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
 	uvm_rust_flash_left_host(block, &stale);
+	uvm_rust_flash_note(block, false);
 	uvm_page_mask_andnot(pages, pages, &stale);
 	atomic64_add((u64)uvm_page_mask_weight(&stale) * PAGE_SIZE, &dev->dropped);
 	return NV_OK;
@@ -150,6 +159,24 @@ static void spillable(uvm_va_block_t *block, const uvm_page_mask_t *wanted, uvm_
 		uvm_page_mask_andnot(pages, pages, uvm_rust_resident_mask(block, id));
 	if (wanted)
 		uvm_page_mask_and(pages, pages, wanted);
+}
+
+/* Host memory of pages that are elsewhere or nowhere, kept for their return; returns whether there was any. */
+static bool free_unused(uvm_va_block_t *block)
+{
+	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	u32 before = f->host_pages;
+	uvm_page_mask_t none;
+
+	if (uvm_page_mask_subset(&block->cpu.allocated, &block->cpu.resident))
+		return false;
+	/* A copy out of it may be under way. */
+	if (uvm_tracker_wait(&block->tracker) != NV_OK)
+		return false;
+	uvm_page_mask_zero(&none);
+	uvm_rust_flash_left_host(block, &none);
+	uvm_rust_flash_note(block, false);
+	return f->host_pages < before;
 }
 
 /* With the block's and the VA space's lock held: has io->op begun if FLASH_MOVED is returned. */
@@ -169,11 +196,16 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 		return FLASH_NOTHING;
 	spillable(block, wanted, &pages);
 	if (uvm_page_mask_empty(&pages))
-		return FLASH_NOTHING;
+		return free_unused(block) ? FLASH_MOVED : FLASH_NOTHING;
 	if (!have_state(f, dev))
 		return FLASH_LATER;
 	do {
 		status = drop_discarded(dev, block, context, &pages);
+		if (status == NV_OK)
+			status = uvm_rust_flash_drop_copied(dev, block, context, &pages);
+		/* The lock was dropped. */
+		if (status == NV_ERR_MORE_PROCESSING_REQUIRED)
+			spillable(block, wanted, &pages);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
 	if (status != NV_OK)
 		return FLASH_LATER;
@@ -190,9 +222,9 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	case UVM_RUST_FLASH_NOTHING:
 		return FLASH_NOTHING;
 	case UVM_RUST_FLASH_FULL:
-	case UVM_RUST_FLASH_QUOTA:
-		atomic64_inc(&dev->refused);
 		return FLASH_NO_ROOM;
+	case UVM_RUST_FLASH_QUOTA:
+		return FLASH_NO_QUOTA;
 	default:
 		return FLASH_LATER;
 	}
@@ -235,12 +267,10 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 	return FLASH_MOVED;
 }
 
-/*
- * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
- * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
- */
-enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
-				const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io, bool locked)
+/* As uvm_rust_flash_spill(), which see, with the room there is. */
+static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+					      const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io,
+					      bool locked)
 {
 	uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
 	uvm_va_space_t *va_space = NULL;
@@ -270,6 +300,8 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 	if (va_space && !locked)
 		uvm_up_read(&va_space->lock);
 	uvm_va_block_context_free(context);
+	if (outcome == FLASH_MOVED && !io->op)
+		wake_up_all(&dev->wait);
 	if (outcome != FLASH_MOVED || !io->op)
 		return outcome;
 
@@ -285,6 +317,27 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 		outcome = FLASH_FAILED;
 	atomic_inc(&dev->progress);
 	wake_up_all(&dev->wait);
+	return outcome;
+}
+
+/*
+ * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
+ * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
+ */
+enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+				const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io, bool locked)
+{
+	enum uvm_rust_flash_outcome outcome;
+	bool again;
+
+	do {
+		outcome = spill_once(dev, block, wanted, io, locked);
+		/* What must leave comes before copies of what is here. */
+		again = (outcome == FLASH_NO_ROOM && uvm_rust_flash_give_up_copies(dev, NULL)) ||
+			(outcome == FLASH_NO_QUOTA && uvm_rust_flash_give_up_copies(dev, block));
+	} while (again);
+	if (outcome == FLASH_NO_ROOM || outcome == FLASH_NO_QUOTA)
+		atomic64_inc(&dev->refused);
 	return outcome;
 }
 
@@ -375,6 +428,16 @@ static bool is_in_vain(struct uvm_rust_flash_dev *dev, enum uvm_rust_flash_outco
 	return atomic_inc_return(&dev->fruitless) > READ_ONCE(uvm_rust_tier.queue_length) + READ_ONCE(worker_count);
 }
 
+/* After a write that began at @start. Others of the device's users have their share then. */
+static void rest_after(ktime_t start)
+{
+	u64 share = clamp(READ_ONCE(uvm_rust_flash_share), 1U, 100U);
+	u64 took = max_t(s64, ktime_us_delta(ktime_get(), start), 0);
+
+	if (share < 100)
+		fsleep(min_t(u64, took * (100 - share) / share, USEC_PER_SEC));
+}
+
 static void spill_work(struct worker *w)
 {
 	struct uvm_rust_flash_dev *dev = w->dev;
@@ -383,6 +446,7 @@ static void spill_work(struct worker *w)
 	       uvm_global_get_status() == NV_OK && !is_resting(dev)) {
 		enum uvm_rust_flash_outcome outcome = FLASH_NOTHING;
 		uvm_va_block_t *block = next_block();
+		ktime_t start = ktime_get();
 
 		if (block) {
 			/* Suspend comes first; it may be waiting for one who waits for us. */
@@ -396,14 +460,14 @@ static void spill_work(struct worker *w)
 				set_aside(block);
 			uvm_up_read(&g_uvm_global.pm.lock);
 			uvm_va_block_release(block);
-			if (outcome == FLASH_NO_ROOM)
-				uvm_rust_flash_relocate(dev, w->io);
 		}
+		uvm_rust_flash_relocate(dev, w->io);
 		if (is_in_vain(dev, outcome)) {
 			stall(dev, atomic_read(&dev->failures) > 2);
 			break;
 		}
-		uvm_rust_flash_relocate(dev, w->io);
+		if (outcome == FLASH_MOVED)
+			rest_after(start);
 		cond_resched();
 	}
 }

@@ -7,6 +7,8 @@
 
 #include "uvm_va_block.h"
 
+#include "uvm_rust_flash.h"
+
 /*
  * With the pages to map for writing in the context's caller_page_mask. Caller
  * holds the block's lock.
@@ -15,9 +17,16 @@
  * read-duplicated while it is not mapped (evicted to the host, say, and then
  * migrated back with read duplication on) has two: mapped for writing, the copies
  * part, and whoever reads the other one reads an old value.
+ *
+ * A page that flash has a copy of is not mapped for writing before somebody writes.
  */
 static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_va_block_context_t *context)
 {
+	uvm_page_mask_t copies;
+
+	if (static_branch_unlikely(&uvm_rust_flash_key) &&
+	    uvm_rust_flash_set(va_block, UVM_RUST_FLASH_COPIES, &copies))
+		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask, &copies);
 	uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
 			     &va_block->read_duplicated_pages);
 }

@@ -78,6 +78,20 @@ UVM_ASSERT(cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 ...>
 }
 
+// Who may write to a page, and thereby to one that flash has a copy of, is decided
+// in two functions, in front of which ours are put (uvm_rust_flash_block.h).
+@ map @
+@@
+- uvm_va_block_map
++ uvm_va_block_map__c
+  (...) { ... }
+
+@ permission @
+@@
+- uvm_va_block_page_compute_highest_permission
++ uvm_va_block_page_compute_highest_permission__c
+  (...) { ... }
+
 // Evicting part of a block of ordinary memory (HMM): upstream hands Linux the
 // page frame numbers of the whole block, of which only the evicted part was set.
 // And it takes the chunks of pages that Linux did not let go.

@@ -33,6 +33,8 @@ super::check_exports!(
     uvm_rust_flash_idle,
     uvm_rust_flash_touched,
     uvm_rust_flash_forget,
+    uvm_rust_flash_may_write,
+    uvm_rust_flash_drop_clean,
     uvm_rust_flash_block_cut,
     uvm_rust_flash_block_split,
     uvm_rust_flash_begin_spill,
@@ -211,6 +213,7 @@ unsafe extern "C" fn uvm_rust_flash_pages(
         bindings::UVM_RUST_FLASH_IN_FLIGHT => block.in_flight(),
         bindings::UVM_RUST_FLASH_LOST => block.lost(),
         bindings::UVM_RUST_FLASH_SPILLING => block.spilling(),
+        bindings::UVM_RUST_FLASH_COPIES => block.copies(),
         _ => PageMask::EMPTY,
     };
     // SAFETY: I-call.
@@ -238,6 +241,30 @@ unsafe extern "C" fn uvm_rust_flash_forget(
     // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
     let (flash, block, pages) = unsafe { (flash(table), borrow(block), read(pages)) };
     block.forget(&mut flash.table.lock(), &pages);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_may_write(
+    table: *mut c_void,
+    block: *mut c_void,
+    pages: *const uvm_rust_mask,
+) {
+    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
+    let (flash, block, pages) = unsafe { (flash(table), borrow(block), read(pages)) };
+    // Nearly always there is none, and the mutex is not needed.
+    if block.copies().intersects(&pages) {
+        block.may_write(&mut flash.table.lock(), &pages);
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_drop_clean(
+    block: *mut c_void,
+    pages: *const uvm_rust_mask,
+    moved: *mut uvm_rust_mask,
+) -> bool {
+    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
+    unsafe { write(moved, &borrow(block).drop_clean(&read(pages))) }
 }
 
 #[no_mangle]
@@ -360,7 +387,7 @@ unsafe extern "C" fn uvm_rust_flash_begin_read(
     // SAFETY: I-call for `pieces`.
     if !unsafe { write_pieces(pieces, &begun.pieces) } {
         let none = PageMask::EMPTY;
-        let _ = block.end_read(&mut table, begun, &none, &none);
+        let _ = block.end_read(&mut table, begun, &none, &none, false);
         return bindings::UVM_RUST_FLASH_NO_MEMORY;
     }
     // SAFETY: I-call.
@@ -378,6 +405,7 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
     op: *mut c_void,
     good: *const uvm_rust_mask,
     failed: *const uvm_rust_mask,
+    keep: bool,
     arrived: *mut uvm_rust_mask,
 ) {
     // SAFETY: I-own for `table` and for `op`, which `begin_read` gave and which ends
@@ -386,7 +414,7 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
         let begun = KBox::into_inner(unboxed::<Read>(op));
         let (good, failed) = (read(good), read(failed));
         let mut table = flash(table).table.lock();
-        let pages = borrow(block).end_read(&mut table, begun, &good, &failed);
+        let pages = borrow(block).end_read(&mut table, begun, &good, &failed, keep);
         write(arrived, &pages);
     }
 }

@@ -51,13 +51,15 @@ pub enum ReadError {
 
 /// Which pages of a va_block are on flash. Protected by the va_block's lock.
 ///
-/// Invariants: `on_flash`, `spilling` and `lost` have no page in common; `reading` is a
-/// part of both `on_flash` and `in_flight`; `chain` has a place for each page of
-/// `on_flash` and, but for holes that could not be cut ([`Table::retain`]), for no
-/// other; no mask has a page at or behind `pages`.
+/// Invariants: `on_flash`, `copies`, `spilling` and `lost` have no page in common;
+/// `reading` is a part of both `on_flash` and `in_flight`; `chain` has a place for each
+/// page of `on_flash` and `copies` and, but for holes that could not be cut
+/// ([`Table::retain`]), for no other; no mask has a page at or behind `pages`.
 pub struct BlockPages {
     pages: u16,
     on_flash: PageMask,
+    /// What is in memory, and on flash as it was fetched from there.
+    copies: PageMask,
     /// What is being read and still wanted from there.
     reading: PageMask,
     /// What is being read, wanted or not.
@@ -74,6 +76,7 @@ impl BlockPages {
         Self {
             pages: pages.min(PAGES),
             on_flash: PageMask::EMPTY,
+            copies: PageMask::EMPTY,
             reading: PageMask::EMPTY,
             in_flight: PageMask::EMPTY,
             spilling: PageMask::EMPTY,
@@ -86,6 +89,12 @@ impl BlockPages {
     /// Pages that are on flash and nowhere else.
     pub fn on_flash(&self) -> PageMask {
         self.on_flash
+    }
+
+    /// Pages that are in memory, and that flash has too, as nothing could write to them
+    /// since they were fetched.
+    pub fn copies(&self) -> PageMask {
+        self.copies
     }
 
     /// Pages of which the host has memory that a read is filling.
@@ -105,7 +114,7 @@ impl BlockPages {
 
     /// Whether nothing is known of it.
     pub fn is_idle(&self) -> bool {
-        let pages = self.on_flash | self.in_flight | self.lost;
+        let pages = self.on_flash | self.copies | self.in_flight | self.lost;
         pages.is_empty() && !self.is_spilling
     }
 
@@ -117,7 +126,8 @@ impl BlockPages {
     ///
     /// # Errors
     ///
-    /// Those of [`Table::reserve`], and `Busy`. Nothing has changed then.
+    /// Those of [`Table::reserve`], and `Busy`. Nothing has changed then, but that copies
+    /// of `pages` may be given up: what has one is better left to [`BlockPages::drop_clean`].
     pub fn begin_spill(
         &mut self,
         table: &mut Table,
@@ -128,6 +138,7 @@ impl BlockPages {
             return Err(Error::Busy);
         }
         let pages = (*pages & self.whole()) - self.on_flash - self.in_flight - self.lost;
+        self.may_write(table, &pages);
         let chain = table.reserve(tenant, &pages)?;
         self.is_spilling = true;
         self.spilling = pages;
@@ -151,6 +162,24 @@ impl BlockPages {
         self.spilling = PageMask::EMPTY;
         self.is_spilling = false;
         moved
+    }
+
+    /// Of `pages`, which are mapped nowhere and used by nobody, those of which flash has a
+    /// copy that is valid. They are on flash only from now on: the caller takes their
+    /// residency from them before the block's lock is dropped.
+    pub fn drop_clean(&mut self, pages: &PageMask) -> PageMask {
+        let moved = self.copies & *pages;
+        self.copies -= moved;
+        self.on_flash |= moved;
+        moved
+    }
+
+    /// `pages` can be written to where they are from now on: their copies are given up.
+    pub fn may_write(&mut self, table: &mut Table, pages: &PageMask) {
+        if self.copies.intersects(pages) {
+            self.copies -= *pages;
+            self.retain(table);
+        }
     }
 
     // Flash to host.
@@ -183,13 +212,15 @@ impl BlockPages {
 
     /// Ends a read, of which `good` has arrived and `failed` never will. What is in
     /// neither is on flash as before. Returns the pages that are in host memory now: the
-    /// caller makes them resident there before the block's lock is dropped.
+    /// caller makes them resident there before the block's lock is dropped. With `keep`,
+    /// their copies on flash stay, until somebody may write ([`BlockPages::may_write`]).
     pub fn end_read(
         &mut self,
         table: &mut Table,
         read: Read,
         good: &PageMask,
         failed: &PageMask,
+        keep: bool,
     ) -> PageMask {
         table.unpin(&read.pieces);
         let valid = read.pages & self.reading;
@@ -199,7 +230,10 @@ impl BlockPages {
         self.reading -= read.pages;
         self.lost |= failed;
         self.on_flash -= arrived | failed;
-        table.retain(&mut self.chain, &self.on_flash);
+        if keep {
+            self.copies |= arrived;
+        }
+        self.retain(table);
         arrived
     }
 
@@ -209,10 +243,11 @@ impl BlockPages {
     pub fn forget(&mut self, table: &mut Table, pages: &PageMask) {
         self.spilling -= *pages;
         self.lost -= *pages;
-        if self.on_flash.intersects(pages) {
+        if (self.on_flash | self.copies).intersects(pages) {
             self.on_flash -= *pages;
+            self.copies -= *pages;
             self.reading -= *pages;
-            table.retain(&mut self.chain, &self.on_flash);
+            self.retain(table);
         }
     }
 
@@ -233,12 +268,14 @@ impl BlockPages {
         let low = PageMask::from(Region::new(0, at));
         let upper = Self {
             on_flash: self.on_flash.shifted_down(at),
+            copies: self.copies.shifted_down(at),
             lost: self.lost.shifted_down(at),
             chain: table.split_chain(&mut self.chain, at),
             ..Self::new(self.pages - at)
         };
         self.pages = at;
         self.on_flash &= low;
+        self.copies &= low;
         self.lost &= low;
         upper
     }
@@ -247,6 +284,11 @@ impl BlockPages {
     pub fn release(&mut self, table: &mut Table) {
         table.release(self.chain.take());
         *self = Self::new(self.pages);
+    }
+
+    /// Gives back what is not needed any more.
+    fn retain(&mut self, table: &mut Table) {
+        table.retain(&mut self.chain, &(self.on_flash | self.copies));
     }
 
     fn whole(&self) -> PageMask {

@@ -30,7 +30,7 @@ fn spill(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
 /// Fetches `mask` of `block`.
 fn fetch(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
     let read = block.begin_read(t, &mask).unwrap().unwrap();
-    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY)
+    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY, false)
 }
 
 #[test]
@@ -143,9 +143,9 @@ fn two_reads_of_a_page_are_one() {
     let second = b.begin_read(&mut t, &pages(8, 24)).unwrap().unwrap();
     assert_eq!(second.pages, pages(16, 24));
     let none = PageMask::EMPTY;
-    assert_eq!(b.end_read(&mut t, first, &none, &none), none);
+    assert_eq!(b.end_read(&mut t, first, &none, &none, true), none);
     assert_eq!(b.on_flash(), PageMask::FULL);
-    let arrived = b.end_read(&mut t, second, &PageMask::FULL, &none);
+    let arrived = b.end_read(&mut t, second, &PageMask::FULL, &none, false);
     assert_eq!(arrived, pages(16, 24));
     t.check();
 }
@@ -159,7 +159,7 @@ fn a_discarded_page_does_not_arrive() {
     b.forget(&mut t, &PageMask::FULL);
     // Its slot stays until nobody reads it.
     assert_eq!(t.usage().free_slots, 3);
-    let arrived = b.end_read(&mut t, read, &PageMask::FULL, &PageMask::EMPTY);
+    let arrived = b.end_read(&mut t, read, &PageMask::FULL, &PageMask::EMPTY, true);
     assert!(arrived.is_empty());
     assert_eq!(t.usage().free_slots, 4);
 }
@@ -176,7 +176,7 @@ fn an_old_read_does_not_answer_a_new_one() {
     // Not spilled while a read may still write to that memory.
     assert!(spill(&mut t, &mut b, pages(0, 8)).is_empty());
     assert!(b
-        .end_read(&mut t, old, &PageMask::FULL, &PageMask::EMPTY)
+        .end_read(&mut t, old, &PageMask::FULL, &PageMask::EMPTY, true)
         .is_empty());
     assert_eq!(spill(&mut t, &mut b, pages(0, 8)), pages(0, 8));
 }
@@ -187,7 +187,7 @@ fn what_cannot_be_read_is_lost_until_it_is_freed() {
     let mut b = BlockPages::new(512);
     spill(&mut t, &mut b, PageMask::FULL);
     let read = b.begin_read(&mut t, &pages(0, 8)).unwrap().unwrap();
-    let arrived = b.end_read(&mut t, read, &pages(0, 4), &pages(4, 8));
+    let arrived = b.end_read(&mut t, read, &pages(0, 4), &pages(4, 8), true);
     assert_eq!(arrived, pages(0, 4));
     assert_eq!(b.lost(), pages(4, 8));
     assert_eq!(
@@ -197,6 +197,79 @@ fn what_cannot_be_read_is_lost_until_it_is_freed() {
     assert!(b.begin_read(&mut t, &pages(8, 9)).is_ok());
     b.forget(&mut t, &pages(4, 8));
     assert!(b.lost().is_empty());
+}
+
+/// Fetches `mask` of `block`, leaving the copies.
+fn fetch_copy(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
+    let read = block.begin_read(t, &mask).unwrap().unwrap();
+    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY, true)
+}
+
+#[test]
+fn what_was_not_written_since_needs_no_write() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    let before = b.places(&t)[0];
+    assert_eq!(fetch_copy(&mut t, &mut b, PageMask::FULL), PageMask::FULL);
+    assert_eq!(
+        (b.on_flash(), b.copies()),
+        (PageMask::EMPTY, PageMask::FULL)
+    );
+    assert!(!b.is_idle());
+    // Nothing is to be read, as it is in memory.
+    assert!(b.begin_read(&mut t, &PageMask::FULL).unwrap().is_none());
+    assert_eq!(b.drop_clean(&pages(0, 300)), pages(0, 300));
+    assert_eq!((b.on_flash(), b.copies()), (pages(0, 300), pages(300, 512)));
+    assert_eq!(b.places(&t)[0], before);
+    t.check();
+}
+
+#[test]
+fn what_may_be_written_has_no_copy() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    fetch_copy(&mut t, &mut b, PageMask::FULL);
+    b.may_write(&mut t, &pages(100, 512));
+    assert_eq!((b.copies(), t.usage().pages), (pages(0, 100), 100));
+    assert_eq!(b.drop_clean(&PageMask::FULL), pages(0, 100));
+    // What is on flash only is nobody's to write to.
+    b.may_write(&mut t, &PageMask::FULL);
+    assert_eq!((b.on_flash(), t.usage().pages), (pages(0, 100), 100));
+    b.forget(&mut t, &pages(0, 50));
+    fetch_copy(&mut t, &mut b, pages(50, 100));
+    b.forget(&mut t, &PageMask::FULL);
+    assert!(b.is_idle());
+    assert_eq!(t.usage().free_slots, 4);
+    t.check();
+}
+
+#[test]
+fn a_copy_that_is_written_again_is_given_up() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    fetch_copy(&mut t, &mut b, PageMask::FULL);
+    assert_eq!(spill(&mut t, &mut b, pages(0, 512)), PageMask::FULL);
+    assert_eq!((b.copies(), t.usage().pages), (PageMask::EMPTY, 512));
+    t.check();
+}
+
+#[test]
+fn a_split_shares_the_copies() {
+    let mut t = table(4);
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, PageMask::FULL);
+    fetch_copy(&mut t, &mut b, PageMask::FULL);
+    b.cut(&mut t, 200).unwrap();
+    let mut upper = b.split(&mut t, 200);
+    assert_eq!((b.copies(), upper.copies()), (pages(0, 200), pages(0, 312)));
+    assert_eq!(upper.drop_clean(&PageMask::FULL), pages(0, 312));
+    b.release(&mut t);
+    upper.release(&mut t);
+    assert_eq!(t.usage().free_slots, 4);
+    t.check();
 }
 
 #[test]

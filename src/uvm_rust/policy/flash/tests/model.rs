@@ -22,7 +22,8 @@ enum Op {
     BeginSpill(usize, u16, u16),
     EndSpill(usize, u16, u16),
     BeginRead(usize, u16, u16),
-    EndRead(usize, u16, u16),
+    EndRead(usize, u16, u16, bool),
+    DropClean(usize, u16, u16),
     Forget(usize, u16, u16),
     Restart(usize),
     Split(usize, u16),
@@ -45,12 +46,13 @@ fn op() -> impl Strategy<Value = Op> {
         4 => range.clone().prop_map(|(b, f, o)| Op::BeginSpill(b, f, o)),
         4 => range.clone().prop_map(|(b, f, o)| Op::EndSpill(b, f, o)),
         3 => range.clone().prop_map(|(b, f, o)| Op::BeginRead(b, f, o)),
-        3 => range.clone().prop_map(|(b, f, o)| Op::EndRead(b, f, o)),
+        3 => (range.clone(), any::<bool>())
+            .prop_map(|((b, f, o), keep)| Op::EndRead(b, f, o, keep)),
+        2 => range.clone().prop_map(|(b, f, o)| Op::DropClean(b, f, o)),
         2 => range.prop_map(|(b, f, o)| Op::Forget(b, f, o)),
         1 => b.clone().prop_map(Op::Restart),
         1 => (b, p).prop_map(|(b, at)| Op::Split(b, at)),
-        2 => Just(Op::BeginMove),
-        2 => any::<bool>().prop_map(Op::EndMove),
+        4 => any::<Option<bool>>().prop_map(|m| m.map_or(Op::BeginMove, Op::EndMove)),
     ]
 }
 
@@ -107,7 +109,12 @@ impl World {
             Op::BeginSpill(b, f, o) => self.begin_spill(b, Region::new(f, o)),
             Op::EndSpill(b, f, o) => self.end_spill(b, Region::new(f, o)),
             Op::BeginRead(b, f, o) => self.begin_read(b, Region::new(f, o)),
-            Op::EndRead(b, f, o) => self.end_read(b, Region::new(f, o)),
+            Op::EndRead(b, f, o, keep) => self.end_read(b, Region::new(f, o), keep),
+            Op::DropClean(b, f, o) => {
+                let mask = PageMask::from(Region::new(f, o));
+                let had = self.blocks[b].state.copies();
+                assert_eq!(self.blocks[b].state.drop_clean(&mask), had & mask);
+            }
             Op::Forget(b, f, o) => {
                 let mask = PageMask::from(Region::new(f, o));
                 self.blocks[b].state.forget(&mut self.table, &mask);
@@ -124,6 +131,7 @@ impl World {
         let block = &mut self.blocks[b];
         let mask = PageMask::from(region) - block.state.on_flash();
         block.state.touched(&mask);
+        block.state.may_write(&mut self.table, &mask);
         for p in mask.pages() {
             self.clock += 1;
             block.value[p as usize] = self.clock;
@@ -176,7 +184,7 @@ impl World {
     }
 
     /// Ends the oldest read, of which pages in `bad` fail.
-    fn end_read(&mut self, b: usize, bad: Region) {
+    fn end_read(&mut self, b: usize, bad: Region, keep: bool) {
         let block = &mut self.blocks[b];
         if block.reads.is_empty() {
             return;
@@ -198,7 +206,9 @@ impl World {
         } else {
             PageMask::EMPTY
         };
-        let arrived = block.state.end_read(&mut self.table, read, &all, &failed);
+        let arrived = block
+            .state
+            .end_read(&mut self.table, read, &all, &failed, keep);
         for p in arrived.pages() {
             assert_eq!(seen[p as usize], Some(block.value[p as usize]), "page {p}");
         }
@@ -209,7 +219,9 @@ impl World {
         let block = &mut self.blocks[b];
         for read in block.reads.drain(..) {
             let none = PageMask::EMPTY;
-            let _ = block.state.end_read(&mut self.table, read, &none, &none);
+            let _ = block
+                .state
+                .end_read(&mut self.table, read, &none, &none, false);
         }
         if let Some(spill) = block.spill.take() {
             spill.abandon(&mut self.table);
@@ -273,11 +285,12 @@ impl World {
                     assert_eq!(before, None, "two pages have {:?}", piece.place);
                 }
             }
-            assert!(block.state.on_flash().is_subset(&placed));
-            assert!(block
-                .state
-                .on_flash()
-                .is_subset(&Region::new(0, block.length).into()));
+            let held = block.state.on_flash() | block.state.copies();
+            assert!(held.is_subset(&placed));
+            assert!(!block.state.copies().intersects(&block.state.on_flash()));
+            assert!(!block.state.copies().intersects(&block.state.spilling()));
+            assert!(!block.state.copies().intersects(&block.state.lost()));
+            assert!(held.is_subset(&Region::new(0, block.length).into()));
             assert!(!block.state.on_flash().intersects(&block.state.lost()));
             assert!(!block.state.on_flash().intersects(&block.state.spilling()));
         }

@@ -49,7 +49,9 @@ fuzz_target!(|data: &[u8]| {
             }
             8 | 9 => {
                 if let Some(read) = flying.reads.pop() {
-                    assert!(b.end_read(&mut t, read, &mask, &none).is_subset(&mask));
+                    let keep = op[1] & 1 == 0;
+                    let arrived = b.end_read(&mut t, read, &mask, &none, keep);
+                    assert!(arrived.is_subset(&mask));
                 }
             }
             10 => b.forget(&mut t, &mask),
@@ -65,15 +67,18 @@ fuzz_target!(|data: &[u8]| {
                     t.relocate_end(m, op[1] & 1 == 0);
                 }
             }
+            14 => assert!(b.drop_clean(&mask).is_subset(&mask)),
+            15 => b.may_write(&mut t, &mask),
             _ => {}
         }
         let b = &blocks[i].0;
         assert!(!b.on_flash().intersects(&b.lost()));
         assert!(!b.on_flash().intersects(&b.spilling()));
+        assert!(!b.copies().intersects(&(b.on_flash() | b.spilling() | b.lost())));
     }
     for (mut b, flying) in blocks {
         for read in flying.reads {
-            b.end_read(&mut t, read, &none, &none);
+            b.end_read(&mut t, read, &none, &none, false);
         }
         if let Some(spill) = flying.spill {
             spill.abandon(&mut t);

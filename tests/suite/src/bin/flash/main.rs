@@ -6,6 +6,7 @@
 //! vgpu.ko, and a block device of at least 256 MiB that is OVERWRITTEN.
 
 mod broken;
+mod copies;
 mod demo;
 mod failures;
 mod interface;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
     }
     interface::run(&mut suite, options.seed);
     paths::run(&mut suite);
+    copies::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);

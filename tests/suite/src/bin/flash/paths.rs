@@ -19,6 +19,8 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("discarded on flash", NONE, discarded);
     suite.test("detaching brings all back", NONE, detach);
     suite.test("above the watermark", NONE, watermark);
+    suite.test("host memory of what is on a GPU is freed", NONE, unused);
+    suite.test("a share of the device's time", NONE, share);
     suite.test("GPU, host and device oversubscribed", NONE, oversubscribed);
     suite.test("a quota", NONE, quota);
     suite.test("a full device", NONE, full);
@@ -163,6 +165,53 @@ fn watermark() -> Outcome {
     ensure!(stats.host_peak <= most, "over the watermark: {stats:?}");
     drop(buffer);
     no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// What the host keeps for pages that have gone to a GPU leaves before any page is written.
+fn unused() -> Outcome {
+    let rig = Rig::new(8)?;
+    let (first, second) = (rig.buffer(6)?, rig.buffer(6)?);
+    write(&first, 43);
+    rig.process
+        .migrate(first.address(), first.bytes(), rig.gpu.uuid())?;
+    write(&second, 53);
+    let stats = rig.stats()?;
+    ensure!(stats.host_peak <= 10 * 512, "over the watermark: {stats:?}");
+    ensure!(stats.written == 0, "written needlessly: {stats:?}");
+    rig.gpu_check(&first, 43)?;
+    check(&second, 53)?;
+    Ok(Pass::Ok)
+}
+
+/// With a fiftieth of the time to write in, a program that waits for spills takes longer.
+fn share() -> Outcome {
+    struct Share;
+    impl Share {
+        const FILE: &'static str = "/sys/module/nvidia_uvm/parameters/uvm_rust_flash_share";
+    }
+    impl Drop for Share {
+        fn drop(&mut self) {
+            let _ = std::fs::write(Self::FILE, "100");
+        }
+    }
+    let limit = 8;
+    let mut seconds = [0.0; 2];
+    for (percent, seconds) in ["100", "2"].into_iter().zip(&mut seconds) {
+        let _restored = Share;
+        std::fs::write(Share::FILE, percent)?;
+        let rig = Rig::new(limit)?;
+        let buffer = rig.buffer(4 * limit as usize)?;
+        let start = std::time::Instant::now();
+        write(&buffer, 59);
+        *seconds = start.elapsed().as_secs_f64();
+        check(&buffer, 59)?;
+    }
+    println!(
+        "# {:.2} s with all of it, {:.2} s with 2 %",
+        seconds[0], seconds[1]
+    );
+    ensure!(seconds[1] > 2.0 * seconds[0], "no slower: {seconds:?}");
     Ok(Pass::Ok)
 }
 

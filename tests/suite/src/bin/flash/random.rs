@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A random program: writes and checks by CPU and GPU, migrations, spills, fetches and
-//! discards, of random ranges, checked against what each piece was last given.
+//! A random program: writes and checks by CPU and GPU, migrations, spills, fetches,
+//! discards and advice that it is read-mostly, of random ranges, checked against what each piece was last given.
 
 use oorandom::Rand32;
 use uvm_suite::{ensure, Failure};
@@ -49,7 +49,7 @@ impl Program<'_> {
         let at = self.buffer.address_of(first * PIECE);
         let bytes = (count * PIECE * 8) as u64;
         let process = &self.rig.process;
-        match self.random.rand_range(0..20) {
+        match self.random.rand_range(0..21) {
             0..=3 => self.write(first, count, false),
             4..=6 => self.write(first, count, true),
             7..=8 => self.check(first, count, false),
@@ -61,6 +61,10 @@ impl Program<'_> {
             18 => {
                 self.rig.gpu.evict_any()?;
                 Ok(())
+            }
+            19 => {
+                let on = self.random.rand_range(0..3) > 0;
+                Ok(process.read_duplication(at, bytes, on)?)
             }
             _ => {
                 process.discard(at, bytes, Discard::Eager)?;
