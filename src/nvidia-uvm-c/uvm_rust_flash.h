@@ -64,6 +64,8 @@ struct uvm_rust_flash_dev {
 /* A read or a write of pages of one va_block. */
 struct uvm_rust_flash_io {
 	void *op;
+	/* A read that somebody waits for in a fault. */
+	bool fault;
 	struct uvm_rust_mask mask;
 	struct uvm_rust_flash_pieces pieces;
 	/* By page of the va_block; those in @mask are held. */
@@ -239,10 +241,10 @@ void uvm_rust_flash_exit(void);
  * Brings those of @wanted that are on flash into host memory. Caller holds the VA space's
  * lock and the block's, which is dropped for the I/O. NV_OK: none is on flash;
  * NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION:
- * one is lost.
+ * one is lost. @fault: for a fault, which comes first.
  */
 NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *wanted);
+			       const uvm_page_mask_t *wanted, bool fault);
 
 /* Unmaps pages from all processors; as uvm_rust_block_drop_pages(). */
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,

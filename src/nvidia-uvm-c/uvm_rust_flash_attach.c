@@ -106,7 +106,7 @@ static void bring_back(uvm_va_block_t *block)
 	uvm_rust_on_any_node(context);
 	do {
 		uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages);
-		status = uvm_rust_flash_fetch(block, context, &pages);
+		status = uvm_rust_flash_fetch(block, context, &pages, false);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
 	uvm_va_block_context_free(context);
 	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_block(block), NULL);
@@ -214,7 +214,7 @@ static NV_STATUS move_block(struct move_request *request, uvm_va_block_t *block,
 
 	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_start_end(block, from, to), NULL);
 	if (request->to_host)
-		return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, uvm_rust_flash_fetch(block, request->context, &pages));
+		return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, uvm_rust_flash_fetch(block, request->context, &pages, false));
 	if (uvm_rust_flash_spill(request->dev, block, &pages, request->io, true) == FLASH_NO_ROOM)
 		uvm_rust_flash_relocate(request->dev, request->io);
 	return NV_OK;

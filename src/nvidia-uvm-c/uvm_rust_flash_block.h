@@ -178,7 +178,7 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 }
 
 NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *wanted)
+			       const uvm_page_mask_t *wanted, bool fault)
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 	struct uvm_rust_flash_dev *dev;
@@ -197,6 +197,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	io = uvm_rust_flash_io_alloc(false);
 	if (!io)
 		return NV_ERR_NO_MEMORY;
+	io->fault = fault;
 	seen = atomic_read(&dev->progress);
 	switch (uvm_rust_flash_begin_read(dev->table, f->state, uvm_rust_mask(wanted), &io->op, &io->mask,
 					  &io->pieces)) {
@@ -250,7 +251,9 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &set) &&
 	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &set))
 		return NV_OK;
-	return uvm_rust_flash_fetch(block, context, &wanted);
+	return uvm_rust_flash_fetch(block, context, &wanted,
+				    context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT ||
+				    context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT);
 }
 
 /* --- writing to what flash has as well --------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include <linux/crc32c.h>
 #include <linux/fs.h>
 #include <linux/highmem.h>
+#include <linux/ioprio.h>
 #include <linux/random.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
@@ -37,8 +38,20 @@ static loff_t position(u32 slot, u16 offset)
 	return RESERVED_SIZE + (loff_t)slot * FLASH_SLOT_SIZE + (loff_t)offset * PAGE_SIZE;
 }
 
+/*
+ * The arbiter between those who share the device is the kernel's I/O scheduler, to which we
+ * say who comes first: whoever waits in a fault, then who asked in time, then spills. All
+ * are best effort: a process is not to keep others from a disk of which we have a part, and
+ * where the host is full, faults wait for spills.
+ */
+enum urgency {
+	FAULT = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 0),
+	REQUEST = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_BE_NORM),
+	BACKGROUND = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1),
+};
+
 /* Whole pages, or an error. The array is used up. */
-static int transfer(struct file *file, bool write, struct bio_vec *bvec, u32 pages, loff_t pos)
+static int transfer(struct file *file, bool write, enum urgency urgency, struct bio_vec *bvec, u32 pages, loff_t pos)
 {
 	size_t length = (size_t)pages * PAGE_SIZE;
 	struct iov_iter iter;
@@ -47,6 +60,7 @@ static int transfer(struct file *file, bool write, struct bio_vec *bvec, u32 pag
 
 	init_sync_kiocb(&kiocb, file);
 	kiocb.ki_pos = pos;
+	kiocb.ki_ioprio = urgency;
 	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, pages, length);
 	if (write) {
 		kiocb_start_write(&kiocb);
@@ -174,7 +188,7 @@ static bool read_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io 
 
 	for (k = 0; k < piece->pages; k++)
 		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
-	*error = transfer(dev->file, false, io->bvec, piece->pages, position(piece->slot, piece->offset));
+	*error = transfer(dev->file, false, io->fault ? FAULT : REQUEST, io->bvec, piece->pages, position(piece->slot, piece->offset));
 	return *error == 0;
 }
 
@@ -271,7 +285,8 @@ void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_
 
 		if (!seal_pages(io, &crypt, piece))
 			continue;
-		if (transfer(dev->file, true, io->bvec, piece->pages, position(piece->slot, piece->offset))) {
+		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
+			     position(piece->slot, piece->offset))) {
 			if (atomic64_inc_return(&dev->write_errors) == 1)
 				pr_warn("nvidia-uvm: flash: a write failed; the pages stay in host memory\n");
 			continue;
@@ -294,7 +309,7 @@ bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_i
 
 		for (k = 0; k < move->pages; k++)
 			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-		if (transfer(dev->file, pass, io->bvec, move->pages, pos)) {
+		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
 			atomic64_inc(pass ? &dev->write_errors : &dev->read_errors);
 			return false;
 		}
@@ -312,7 +327,7 @@ static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
 
 	for (k = 0; k < PROBE_PAGES; k++)
 		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-	ret = transfer(file, false, io->bvec, PROBE_PAGES, 0);
+	ret = transfer(file, false, REQUEST, io->bvec, PROBE_PAGES, 0);
 	if (ret)
 		return ret;
 	for (k = 0; !force && k < PROBE_PAGES; k++) {
@@ -328,7 +343,7 @@ static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
 	clear_highpage(io->bounce[0]);
 	memcpy_to_page(io->bounce[0], 0, mark, sizeof(mark));
 	bvec_set_page(&io->bvec[0], io->bounce[0], PAGE_SIZE, 0);
-	return transfer(file, true, io->bvec, 1, 0);
+	return transfer(file, true, REQUEST, io->bvec, 1, 0);
 }
 
 static int open_device(struct uvm_rust_flash_dev *dev, const char *path, bool force)
