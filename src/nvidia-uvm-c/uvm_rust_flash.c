@@ -145,36 +145,47 @@ void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask 
 		uvm_rust_flash_forget(f->dev->table, f->state, pages);
 }
 
+/* Prepares the split of the block's state at page @at; @upper gets one for the rest. Caller holds its lock. */
+static NV_STATUS cut_state(struct uvm_rust_flash_block *f, u32 at, struct uvm_rust_flash_block **upper)
+{
+	struct uvm_rust_flash_block *rest = new_block(NULL);
+
+	if (rest)
+		rest->state = uvm_rust_flash_block_create(0);
+	if (!rest || !rest->state || !uvm_rust_flash_block_cut(f->dev->table, f->state, at)) {
+		if (rest && rest->state)
+			uvm_rust_flash_block_destroy(f->dev->table, rest->state);
+		kfree(rest);
+		return NV_ERR_NO_MEMORY;
+	}
+	kref_get(&f->dev->ref);
+	rest->dev = f->dev;
+	rest->tenant = f->tenant;
+	*upper = rest;
+	return NV_OK;
+}
+
 NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_rust_flash_block **upper)
 {
+	struct uvm_rust_flash_dev *dev = NULL;
 	struct uvm_rust_flash_block *f;
-	NV_STATUS status = NV_OK;
+	NV_STATUS status;
 
 	*upper = NULL;
 	if (!static_branch_unlikely(&uvm_rust_flash_key))
 		return NV_OK;
-	uvm_mutex_lock(&block->lock);
-	f = uvm_rust_flash_of(block);
-	if (f && f->state) {
-		*upper = new_block(NULL);
-		if (*upper)
-			(*upper)->state = uvm_rust_flash_block_create(0);
-		if (!*upper || !(*upper)->state || !uvm_rust_flash_block_cut(f->dev->table, f->state, at)) {
-			status = NV_ERR_NO_MEMORY;
+	do {
+		status = NV_OK;
+		uvm_mutex_lock(&block->lock);
+		f = uvm_rust_flash_of(block);
+		if (f && f->state) {
+			/* The block's state keeps it: who drains a device needs the VA space's lock. */
+			dev = f->dev;
+			status = cut_state(f, at, upper);
 		}
-		else {
-			kref_get(&f->dev->ref);
-			(*upper)->dev = f->dev;
-			(*upper)->tenant = f->tenant;
-		}
-	}
-	if (status != NV_OK && *upper) {
-		if ((*upper)->state)
-			uvm_rust_flash_block_destroy(f->dev->table, (*upper)->state);
-		kfree(*upper);
-		*upper = NULL;
-	}
-	uvm_mutex_unlock(&block->lock);
+		uvm_mutex_unlock(&block->lock);
+		/* There are only so many extents, and copies have some. */
+	} while (status != NV_OK && uvm_rust_flash_give_up_copies(dev, NULL));
 	return status;
 }
 

@@ -45,9 +45,9 @@ static loff_t position(u32 slot, u16 offset)
  * where the host is full, faults wait for spills.
  */
 enum urgency {
-	FAULT = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 0),
-	REQUEST = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_BE_NORM),
-	BACKGROUND = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1),
+	FAULT = 0,
+	REQUEST = IOPRIO_BE_NORM,
+	BACKGROUND = IOPRIO_NR_LEVELS - 1,
 };
 
 /* Whole pages, or an error. The array is used up. */
@@ -60,7 +60,7 @@ static int transfer(struct file *file, bool write, enum urgency urgency, struct 
 
 	init_sync_kiocb(&kiocb, file);
 	kiocb.ki_pos = pos;
-	kiocb.ki_ioprio = urgency;
+	kiocb.ki_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, urgency);
 	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, pages, length);
 	if (write) {
 		kiocb_start_write(&kiocb);

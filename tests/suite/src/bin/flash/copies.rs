@@ -4,7 +4,7 @@
 
 use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Discard, Flash, Kernel, Op, BLOCK};
+use vgpu_client::{Buffer, Discard, Flash, Kernel, Op, BLOCK, PAGE};
 
 use crate::rig::{check, device, no_leak, write, Done, Rig, WORDS};
 use crate::NONE;
@@ -18,6 +18,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("discarded, it is not on the device", NONE, discarded);
     suite.test("no longer read-mostly", NONE, no_longer);
     suite.test("copies make room", NONE, make_room);
+    suite.test("copies make room for a split", NONE, split);
     suite.test("detaching gives copies up", NONE, detach);
 }
 
@@ -201,6 +202,30 @@ fn make_room() -> Outcome {
     ensure!(stats.spilled == 2 * BYTES, "{stats:?}");
     check(&first, 151)?;
     check(&second, 157)?;
+    Ok(Pass::Ok)
+}
+
+/// A va_block is split while copies of other pages take all extents that there may be.
+fn split() -> Outcome {
+    const EXTENTS: u64 = 4096;
+    let rig = Rig::new(1 << 10)?;
+    let blocks = EXTENTS / 256;
+    let buffer = rig.buffer(blocks as usize + 1)?;
+    write(&buffer, 167);
+    let process = &rig.process;
+    process.read_duplication(buffer.address(), buffer.bytes(), true)?;
+    let last = buffer.address() + blocks * BLOCK;
+    process.flash_move(last, BLOCK, false)?;
+    for page in (1..EXTENTS).map(|n| n * 2) {
+        process.flash_move(buffer.address() + page * PAGE, PAGE, false)?;
+    }
+    rig.gpu_check(&buffer, 167)?;
+    let stats = rig.stats()?;
+    ensure!(u64::from(stats.extents) == EXTENTS, "{stats:?}");
+    process.read_duplication(last, BLOCK / 2, false)?;
+    check(&buffer, 167)?;
+    drop(buffer);
+    no_leak(&rig)?;
     Ok(Pass::Ok)
 }
 
