@@ -139,6 +139,7 @@ impl BlockPages {
         }
         let pages = (*pages & self.whole()) - self.on_flash - self.in_flight - self.lost;
         self.may_write(table, &pages);
+        let pages = self.without_holes(table, pages)?;
         let chain = table.reserve(tenant, &pages)?;
         self.is_spilling = true;
         self.spilling = pages;
@@ -284,6 +285,19 @@ impl BlockPages {
     pub fn release(&mut self, table: &mut Table) {
         table.release(self.chain.take());
         *self = Self::new(self.pages);
+    }
+
+    /// Those of `pages` that the chain has no place for. A hole that was not cut still has
+    /// one, which must not be taken for the new one.
+    fn without_holes(&mut self, table: &mut Table, pages: PageMask) -> Result<PageMask, Error> {
+        if table.covered(&self.chain).intersects(&pages) {
+            self.retain(table);
+        }
+        let free = pages - table.covered(&self.chain);
+        if free.is_empty() && !pages.is_empty() {
+            return Err(Error::Fragmented);
+        }
+        Ok(free)
     }
 
     /// Gives back what is not needed any more.

@@ -211,6 +211,8 @@ pub struct Table {
     extents: TryVec<Extent>,
     unused_extent: u32,
     extents_in_use: u32,
+    /// How many there may be.
+    most_extents: u32,
     holders: TryVec<Holder>,
     /// The free slot that is taken next, and the last one of that list.
     free: u32,
@@ -249,6 +251,7 @@ impl Table {
             extents: TryVec::new(),
             unused_extent: NONE,
             extents_in_use: 0,
+            most_extents: EXTENTS_AT_LEAST.max(config.slots.saturating_mul(EXTENTS_PER_SLOT)),
             holders: TryVec::new(),
             free: if config.slots == 0 { NONE } else { 0 },
             // NONE, if there is no slot.
@@ -259,12 +262,6 @@ impl Table {
             pages: 0,
             next_stamp: 1,
         })
-    }
-
-    /// How many extents there may be.
-    fn most_extents(&self) -> u32 {
-        let by_size = self.config.slots.saturating_mul(EXTENTS_PER_SLOT);
-        by_size.max(EXTENTS_AT_LEAST)
     }
 
     /// How full it is.
@@ -462,6 +459,17 @@ impl Table {
             }
         }
         upper
+    }
+
+    /// The pages that `chain` has a place for, needed or not.
+    pub fn covered(&self, chain: &Chain) -> PageMask {
+        let mut pages = PageMask::EMPTY;
+        let mut i = chain.0;
+        while let Some(e) = self.extents.get(i as usize) {
+            pages |= e.region().into();
+            i = e.next;
+        }
+        pages
     }
 
     // Reading.

@@ -130,6 +130,31 @@ fn extents_have_a_limit_that_leaves_small_devices_some() {
     t.check();
 }
 
+/// A hole for which there was no extent: when its pages come back there is one, and the
+/// old place must not be taken for the new one.
+#[test]
+fn a_page_that_left_a_hole_has_one_place() {
+    let mut t = table(8);
+    t.limit_extents(2);
+    let (mut a, mut b) = (BlockPages::new(512), BlockPages::new(512));
+    spill(&mut t, &mut a, PageMask::FULL);
+    spill(&mut t, &mut b, PageMask::FULL);
+    assert_eq!(fetch(&mut t, &mut a, pages(100, 200)), pages(100, 200));
+    assert_eq!(a.places(&t).len(), 1, "the hole was cut");
+    let tenant = t.tenant(1).unwrap();
+    let refused = a.begin_spill(&mut t, tenant, &pages(100, 200));
+    assert_eq!(refused.err(), Some(Error::Fragmented));
+    b.release(&mut t);
+    // The one that there is cuts the hole, and none is left for the pages.
+    let refused = a.begin_spill(&mut t, tenant, &pages(100, 200));
+    assert_eq!(refused.err(), Some(Error::Fragmented));
+    t.limit_extents(3);
+    assert_eq!(spill(&mut t, &mut a, pages(100, 200)), pages(100, 200));
+    let places = a.places(&t);
+    assert_eq!(places.iter().map(|p| p.pages.pages()).sum::<u16>(), 512);
+    t.check();
+}
+
 #[test]
 fn two_reads_of_a_page_are_one() {
     let mut t = table(4);

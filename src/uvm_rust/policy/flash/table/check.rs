@@ -5,6 +5,11 @@
 use super::{State, Table, SLOT_PAGES};
 
 impl Table {
+    /// Sets the limit of extents.
+    pub(in super::super) fn limit_extents(&mut self, most: u32) {
+        self.most_extents = most;
+    }
+
     /// Checks the invariants of the slots; panics where one does not hold.
     pub(in super::super) fn check(&self) {
         let mut live = std::vec![0u16; self.slots.len()];

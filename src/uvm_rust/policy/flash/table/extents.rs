@@ -7,7 +7,7 @@ use super::{Chain, Error, Extent, Place, Region, Table, NONE};
 impl Table {
     /// Puts an extent into the arena and its slot's list.
     pub(super) fn insert(&mut self, extent: Extent) -> Result<u32, Error> {
-        if self.extents_in_use >= self.most_extents() {
+        if self.extents_in_use >= self.most_extents {
             return Err(Error::Fragmented);
         }
         let i = self.unused_extent;

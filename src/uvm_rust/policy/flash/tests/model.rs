@@ -78,6 +78,7 @@ impl Block {
 }
 
 struct World {
+    extents: u32,
     table: Table,
     device: HashMap<Place, (u64, u64)>,
     blocks: Vec<Block>,
@@ -93,9 +94,12 @@ fn at(place: Place, k: u16) -> Place {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(extents: u32) -> Self {
+        let mut table = super::table(SLOTS);
+        table.limit_extents(extents);
         Self {
-            table: super::table(SLOTS),
+            extents,
+            table,
             device: HashMap::new(),
             blocks: (0..BLOCKS).map(|_| Block::new(512)).collect(),
             moving: None,
@@ -157,6 +161,7 @@ impl World {
             }
             Err(Error::Busy) => assert!(block.spill.is_some()),
             Err(Error::Full) => assert!(self.table.is_low(1)),
+            Err(Error::Fragmented) => assert!(self.extents < u32::MAX),
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -279,7 +284,9 @@ impl World {
         for (b, block) in self.blocks.iter().enumerate() {
             let mut placed = PageMask::EMPTY;
             for piece in block.state.places(&self.table).iter() {
-                placed |= piece.pages.into();
+                let pages = PageMask::from(piece.pages);
+                assert!(!placed.intersects(&pages), "two places of a page");
+                placed |= pages;
                 for k in 0..piece.pages.pages() {
                     let before = taken.insert(at(piece.place, k), b);
                     assert_eq!(before, None, "two pages have {:?}", piece.place);
@@ -314,8 +321,8 @@ proptest! {
     #![proptest_config(testing::model(256))]
 
     #[test]
-    fn every_page_comes_back_and_no_slot_leaks(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 6 } else { 120 })) {
-        let mut world = World::new();
+    fn every_page_comes_back_and_no_slot_leaks(extents in prop_oneof![Just(u32::MAX), 2u32..12], ops in prop::collection::vec(op(), 1..if cfg!(miri) { 6 } else { 120 })) {
+        let mut world = World::new(extents);
         for op in &ops {
             world.run(op);
             world.check();
