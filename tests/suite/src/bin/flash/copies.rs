@@ -157,6 +157,9 @@ fn discarded() -> Outcome {
         no_leak(&rig)?;
         spill(&rig, &buffer)?;
         no_leak(&rig)?;
+        // In read-mostly memory each page that a CPU writes to is a fault of its own.
+        rig.process
+            .read_duplication(buffer.address(), buffer.bytes(), false)?;
         write(&buffer, 137);
         spill(&rig, &buffer)?;
         check(&buffer, 137)?;
