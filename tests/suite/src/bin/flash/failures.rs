@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
@@ -296,6 +296,11 @@ fn killed() -> Outcome {
             .args(["--child-works", "--seed", &n.to_string()])
             .stdout(std::process::Stdio::null())
             .spawn()?;
+        // Half of them while something is on the device, however slow the machine is.
+        let start = Instant::now();
+        while n % 2 == 1 && rig.stats()?.pages == 0 && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         std::thread::sleep(Duration::from_millis(700 + 330 * n));
         let early = child.try_wait()?;
         child.kill()?;
