@@ -290,12 +290,11 @@ void uvm_va_block_remove_gpu_va_space(uvm_va_block_t *block, uvm_gpu_va_space_t 
 	uvm_va_block_remove_gpu_va_space__c(block, gpu_va_space, context);
 }
 
-/* Not inline: the mask is cleared where it is declared, and most faults need none. */
-static noinline bool is_lost(uvm_va_block_t *block, uvm_page_index_t index)
+noinline bool uvm_rust_flash_has(uvm_va_block_t *block, u32 set, uvm_page_index_t index)
 {
-	uvm_page_mask_t lost;
+	uvm_page_mask_t pages;
 
-	return uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) && uvm_page_mask_test(&lost, index);
+	return uvm_rust_flash_set(block, set, &pages) && uvm_page_mask_test(&pages, index);
 }
 
 /* A GPU's access to a page that is lost is as fatal as one to a page that it may not access. */
@@ -303,7 +302,7 @@ NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_b
 						 uvm_processor_id_t id, uvm_page_index_t index,
 						 uvm_fault_access_type_t access, bool allow_migration)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && is_lost(block, index))
+	if (static_branch_unlikely(&uvm_rust_flash_key) && uvm_rust_flash_has(block, UVM_RUST_FLASH_LOST, index))
 		return NV_ERR_INVALID_OPERATION;
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
 }

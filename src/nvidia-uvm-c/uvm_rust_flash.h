@@ -135,6 +135,9 @@ static inline bool uvm_rust_flash_set(uvm_va_block_t *block, u32 set, uvm_page_m
 	return f && f->state && uvm_rust_flash_pages(f->state, set, uvm_rust_mask_out(out));
 }
 
+/* Whether @set has page @index. Not inline: the mask is cleared where it is declared, and most calls need none. */
+bool uvm_rust_flash_has(uvm_va_block_t *block, u32 set, uvm_page_index_t index);
+
 /*
  * Somebody may write to those of @pages that are in memory from now on: whatever copies flash
  * has of them are no longer valid. Caller holds its lock.
@@ -194,6 +197,8 @@ void uvm_rust_flash_note_copies(uvm_va_block_t *block);
  */
 NV_STATUS uvm_rust_flash_drop_copied(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
 				     uvm_va_block_context_t *context, uvm_page_mask_t *pages);
+/* Gives up the copies of a block, and returns how many pages had one. Caller holds its lock. */
+u32 uvm_rust_flash_give_up_block(uvm_va_block_t *block);
 /*
  * Gives up copies, those of a slot if there are so many, of anybody or, with @of, of its owner.
  * Returns whether there were any. Caller holds no va_block's lock.
@@ -250,8 +255,14 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
 				     const uvm_page_mask_t *pages);
 /*
- * Takes residency of pages that are mapped nowhere, and frees the host memory of which
- * nothing is resident. Caller has waited for the block's tracker.
+ * Unmaps pages and waits for the GPUs' work on the block, one of which may have been writing
+ * until then; as uvm_rust_block_drop_pages().
+ */
+NV_STATUS uvm_rust_flash_unmap(uvm_va_block_t *block, uvm_va_block_context_t *context,
+			       const uvm_page_mask_t *pages);
+/*
+ * Takes residency of pages that are mapped nowhere, frees the host memory of which nothing
+ * is resident, and counts what is left. Caller has waited for the block's tracker.
  */
 void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages);
 

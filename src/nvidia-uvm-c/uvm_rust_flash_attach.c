@@ -109,8 +109,7 @@ static void bring_back(uvm_va_block_t *block)
 		status = uvm_rust_flash_fetch(block, context, &pages, false);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
 	uvm_va_block_context_free(context);
-	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_block(block), NULL);
-	uvm_rust_flash_may_be_written(block, &pages);
+	uvm_rust_flash_give_up_block(block);
 	if (status == NV_OK && uvm_rust_flash_idle(f->state))
 		uvm_rust_flash_drop_state(f);
 }

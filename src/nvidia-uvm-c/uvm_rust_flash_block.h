@@ -277,18 +277,12 @@ NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *contex
 	return uvm_va_block_map__c(block, context, id, region, mask, prot, cause, tracker);
 }
 
-static noinline bool flash_has_copy(uvm_va_block_t *block, uvm_page_index_t index)
-{
-	uvm_page_mask_t copies;
-
-	return uvm_rust_flash_set(block, UVM_RUST_FLASH_COPIES, &copies) && uvm_page_mask_test(&copies, index);
-}
-
 /* Who did not ask for it is not to write to such a page; but a GPU that cannot fault cannot ask later. */
 static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index_t index, uvm_prot_t prot)
 {
 	if (static_branch_unlikely(&uvm_rust_flash_key) && prot > UVM_PROT_READ_ONLY &&
-	    flash_has_copy(block, index) && !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
+	    uvm_rust_flash_has(block, UVM_RUST_FLASH_COPIES, index) &&
+	    !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
 		return UVM_PROT_READ_ONLY;
 	return prot;
 }
@@ -324,6 +318,13 @@ static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region,
 	       uvm_page_mask_region_empty(in_flight, region);
 }
 
+NV_STATUS uvm_rust_flash_unmap(uvm_va_block_t *block, uvm_va_block_context_t *context, const uvm_page_mask_t *pages)
+{
+	NV_STATUS status = uvm_rust_block_unmap_pages(block, context, pages);
+
+	return status == NV_OK ? uvm_tracker_wait(&block->tracker) : status;
+}
+
 void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages)
 {
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
@@ -348,4 +349,5 @@ void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *page
 		}
 		index = find_next_bit(block->cpu.allocated.bitmap, whole.outer, region.outer);
 	}
+	uvm_rust_flash_note(block, false);
 }

@@ -36,15 +36,12 @@ NV_STATUS uvm_rust_flash_drop_copied(struct uvm_rust_flash_dev *dev, uvm_va_bloc
 	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_COPIES, &clean) ||
 	    !uvm_page_mask_and(&clean, &clean, pages) || !uvm_rust_flash_is_sound(dev))
 		return NV_OK;
-	status = uvm_rust_block_unmap_pages(block, context, &clean);
-	if (status == NV_OK)
-		status = uvm_tracker_wait(&block->tracker);
+	status = uvm_rust_flash_unmap(block, context, &clean);
 	if (status != NV_OK)
 		return status;
 	if (!uvm_rust_flash_drop_clean(f->state, uvm_rust_mask(&clean), uvm_rust_mask_out(&clean)))
 		return NV_OK;
 	uvm_rust_flash_left_host(block, &clean);
-	uvm_rust_flash_note(block, false);
 	uvm_page_mask_andnot(pages, pages, &clean);
 	atomic64_add((u64)uvm_page_mask_weight(&clean) * PAGE_SIZE, &dev->unwritten);
 	return NV_OK;
@@ -86,21 +83,26 @@ static u64 tenant_of(uvm_va_block_t *block)
 	return tenant;
 }
 
+u32 uvm_rust_flash_give_up_block(uvm_va_block_t *block)
+{
+	uvm_page_mask_t copies;
+
+	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_COPIES, &copies))
+		return 0;
+	uvm_rust_flash_may_be_written(block, &copies);
+	return uvm_page_mask_weight(&copies);
+}
+
 bool uvm_rust_flash_give_up_copies(struct uvm_rust_flash_dev *dev, uvm_va_block_t *of)
 {
 	u64 tenant = of ? tenant_of(of) : 0;
 	uvm_va_block_t *block;
-	uvm_page_mask_t copies;
 	u32 pages = 0;
 
 	while (pages < FLASH_SLOT_PAGES && (block = next_with_copies(tenant))) {
 		uvm_mutex_lock(&block->lock);
-		if (!uvm_va_block_is_dead(block) && uvm_rust_flash_of(block) &&
-		    uvm_rust_flash_of(block)->dev == dev &&
-		    uvm_rust_flash_set(block, UVM_RUST_FLASH_COPIES, &copies)) {
-			uvm_rust_flash_may_be_written(block, &copies);
-			pages += uvm_page_mask_weight(&copies);
-		}
+		if (!uvm_va_block_is_dead(block) && uvm_rust_flash_of(block) && uvm_rust_flash_of(block)->dev == dev)
+			pages += uvm_rust_flash_give_up_block(block);
 		uvm_mutex_unlock(&block->lock);
 		uvm_va_block_release(block);
 	}

@@ -188,7 +188,8 @@ static bool read_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io 
 
 	for (k = 0; k < piece->pages; k++)
 		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
-	*error = transfer(dev->file, false, io->fault ? FAULT : REQUEST, io->bvec, piece->pages, position(piece->slot, piece->offset));
+	*error = transfer(dev->file, false, io->fault ? FAULT : REQUEST, io->bvec, piece->pages,
+			  position(piece->slot, piece->offset));
 	return *error == 0;
 }
 

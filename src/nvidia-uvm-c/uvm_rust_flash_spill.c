@@ -136,14 +136,11 @@ static NV_STATUS drop_discarded(struct uvm_rust_flash_dev *dev, uvm_va_block_t *
 	    !uvm_rust_block_stale(block->uvm_rust, uvm_rust_mask(pages), uvm_rust_mask(&none),
 				  uvm_rust_mask_out(&stale)))
 		return NV_OK;
-	status = uvm_rust_block_unmap_pages(block, context, &stale);
-	if (status == NV_OK)
-		status = uvm_tracker_wait(&block->tracker);
+	status = uvm_rust_flash_unmap(block, context, &stale);
 	if (status != NV_OK)
 		return status;
 	uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
 	uvm_rust_flash_left_host(block, &stale);
-	uvm_rust_flash_note(block, false);
 	uvm_page_mask_andnot(pages, pages, &stale);
 	atomic64_add((u64)uvm_page_mask_weight(&stale) * PAGE_SIZE, &dev->dropped);
 	return NV_OK;
@@ -175,7 +172,6 @@ static bool free_unused(uvm_va_block_t *block)
 		return false;
 	uvm_page_mask_zero(&none);
 	uvm_rust_flash_left_host(block, &none);
-	uvm_rust_flash_note(block, false);
 	return f->host_pages < before;
 }
 
@@ -209,9 +205,6 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
 	if (status != NV_OK)
 		return FLASH_LATER;
-	/* Unmapping may have dropped the lock. */
-	spillable(block, wanted, &none);
-	uvm_page_mask_and(&pages, &pages, &none);
 	if (uvm_page_mask_empty(&pages))
 		return FLASH_MOVED;
 
@@ -229,11 +222,8 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 		return FLASH_LATER;
 	}
 	do {
-		status = uvm_rust_block_unmap_pages(block, context, begun);
+		status = uvm_rust_flash_unmap(block, context, begun);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
-	/* A GPU may have been writing until now. */
-	if (status == NV_OK)
-		status = uvm_tracker_wait(&block->tracker);
 	if (status == NV_OK && uvm_rust_flash_hold_pages(block, begun, io))
 		return FLASH_MOVED;
 	uvm_page_mask_zero(&none);
@@ -262,7 +252,6 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 	if (uvm_page_mask_empty(&moved))
 		return FLASH_LATER;
 	uvm_rust_flash_left_host(block, &moved);
-	uvm_rust_flash_note(block, false);
 	atomic64_add((u64)uvm_page_mask_weight(&moved) * PAGE_SIZE, &dev->spilled);
 	return FLASH_MOVED;
 }
@@ -300,10 +289,12 @@ static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uv
 	if (va_space && !locked)
 		uvm_up_read(&va_space->lock);
 	uvm_va_block_context_free(context);
-	if (outcome == FLASH_MOVED && !io->op)
-		wake_up_all(&dev->wait);
-	if (outcome != FLASH_MOVED || !io->op)
+	if (outcome != FLASH_MOVED)
 		return outcome;
+	if (!io->op) {
+		wake_up_all(&dev->wait);
+		return outcome;
+	}
 
 	uvm_rust_flash_write(dev, io, &written);
 	uvm_rust_flash_release_pages(io);

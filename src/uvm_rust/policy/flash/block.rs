@@ -290,11 +290,12 @@ impl BlockPages {
     /// Those of `pages` that the chain has no place for. A hole that was not cut still has
     /// one, which must not be taken for the new one.
     fn without_holes(&mut self, table: &mut Table, pages: PageMask) -> Result<PageMask, Error> {
-        if table.covered(&self.chain).intersects(&pages) {
-            self.retain(table);
+        if !table.covered(&self.chain).intersects(&pages) {
+            return Ok(pages);
         }
+        self.retain(table);
         let free = pages - table.covered(&self.chain);
-        if free.is_empty() && !pages.is_empty() {
+        if free.is_empty() {
             return Err(Error::Fragmented);
         }
         Ok(free)

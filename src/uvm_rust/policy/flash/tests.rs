@@ -29,8 +29,17 @@ fn spill(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
 
 /// Fetches `mask` of `block`.
 fn fetch(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
+    read(t, block, mask, false)
+}
+
+/// Fetches `mask` of `block`, leaving the copies.
+fn fetch_copy(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
+    read(t, block, mask, true)
+}
+
+fn read(t: &mut Table, block: &mut BlockPages, mask: PageMask, keep: bool) -> PageMask {
     let read = block.begin_read(t, &mask).unwrap().unwrap();
-    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY, false)
+    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY, keep)
 }
 
 #[test]
@@ -222,12 +231,6 @@ fn what_cannot_be_read_is_lost_until_it_is_freed() {
     assert!(b.begin_read(&mut t, &pages(8, 9)).is_ok());
     b.forget(&mut t, &pages(4, 8));
     assert!(b.lost().is_empty());
-}
-
-/// Fetches `mask` of `block`, leaving the copies.
-fn fetch_copy(t: &mut Table, block: &mut BlockPages, mask: PageMask) -> PageMask {
-    let read = block.begin_read(t, &mask).unwrap().unwrap();
-    block.end_read(t, read, &PageMask::FULL, &PageMask::EMPTY, true)
 }
 
 #[test]

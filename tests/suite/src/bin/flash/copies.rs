@@ -6,7 +6,7 @@ use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Discard, Flash, Kernel, Op, BLOCK, PAGE};
 
-use crate::rig::{check, device, no_leak, write, Done, Rig, WORDS};
+use crate::rig::{check, device, no_leak, plain, write, Done, Rig, WORDS};
 use crate::NONE;
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -25,15 +25,19 @@ pub(crate) fn run(suite: &mut Suite) {
 const BLOCKS: usize = 2;
 const BYTES: u64 = BLOCKS as u64 * BLOCK;
 
+fn read_mostly(rig: &Rig, buffer: &Buffer<u64>, on: bool) -> Done {
+    let process = &rig.process;
+    Ok(process.read_duplication(buffer.address(), buffer.bytes(), on)?)
+}
+
 /// A rig with a buffer of read-mostly memory that is on the device.
 fn spilled(value: u64) -> Result<(Rig, Buffer<u64>), uvm_suite::Failure> {
     let rig = Rig::new(1 << 10)?;
     let buffer = rig.buffer(BLOCKS)?;
     write(&buffer, value);
-    rig.process
-        .read_duplication(buffer.address(), buffer.bytes(), true)?;
+    read_mostly(&rig, &buffer, true)?;
     rig.spill(&buffer)?;
-    ensure!(rig.stats()?.pages == BYTES / 4096, "{:?}", rig.stats()?);
+    ensure!(rig.stats()?.pages == BYTES / PAGE, "{:?}", rig.stats()?);
     Ok((rig, buffer))
 }
 
@@ -67,7 +71,7 @@ fn cpu_reads() -> Outcome {
     let (rig, buffer) = spilled(101)?;
     for _ in 0..3 {
         check(&buffer, 101)?;
-        ensure!(rig.stats()?.pages == BYTES / 4096, "no copies are kept");
+        ensure!(rig.stats()?.pages == BYTES / PAGE, "no copies are kept");
         let moved = spill(&rig, &buffer)?;
         ensure!(moved == (0, BYTES), "{moved:?}");
     }
@@ -108,7 +112,7 @@ fn cpu_writes() -> Outcome {
     check(&buffer, 109)?;
     buffer.set(0, 1);
     let moved = spill(&rig, &buffer)?;
-    ensure!(moved == (4096, BYTES - 4096), "{moved:?}");
+    ensure!(moved == (PAGE, BYTES - PAGE), "{moved:?}");
     buffer.set(WORDS, 2);
     ensure!(
         buffer.get(0) == 1 && buffer.get(1) == 110,
@@ -158,8 +162,7 @@ fn discarded() -> Outcome {
         spill(&rig, &buffer)?;
         no_leak(&rig)?;
         // In read-mostly memory each page that a CPU writes to is a fault of its own.
-        rig.process
-            .read_duplication(buffer.address(), buffer.bytes(), false)?;
+        read_mostly(&rig, &buffer, false)?;
         write(&buffer, 137);
         spill(&rig, &buffer)?;
         check(&buffer, 137)?;
@@ -171,8 +174,7 @@ fn discarded() -> Outcome {
 fn no_longer() -> Outcome {
     let (rig, buffer) = spilled(139)?;
     check(&buffer, 139)?;
-    rig.process
-        .read_duplication(buffer.address(), buffer.bytes(), false)?;
+    read_mostly(&rig, &buffer, false)?;
     let moved = spill(&rig, &buffer)?;
     ensure!(moved == (0, BYTES), "{moved:?}");
     check(&buffer, 139)?;
@@ -187,15 +189,12 @@ fn no_longer() -> Outcome {
 /// With a quota that copies fill, all of another buffer goes to the device.
 fn make_room() -> Outcome {
     let rig = Rig::with(Flash {
-        path: device(),
-        host_bytes: BLOCK << 10,
         quota_bytes: BYTES,
-        flags: vgpu_client::flash::FORCE,
+        ..plain(device(), 1 << 10)
     })?;
     let (first, second) = (rig.buffer(BLOCKS)?, rig.buffer(BLOCKS)?);
     write(&first, 151);
-    rig.process
-        .read_duplication(first.address(), first.bytes(), true)?;
+    read_mostly(&rig, &first, true)?;
     rig.spill(&first)?;
     check(&first, 151)?;
     write(&second, 157);
@@ -216,7 +215,7 @@ fn split() -> Outcome {
     let buffer = rig.buffer(blocks as usize + 1)?;
     write(&buffer, 167);
     let process = &rig.process;
-    process.read_duplication(buffer.address(), buffer.bytes(), true)?;
+    read_mostly(&rig, &buffer, true)?;
     let last = buffer.address() + blocks * BLOCK;
     process.flash_move(last, BLOCK, false)?;
     for page in (1..EXTENTS).map(|n| n * 2) {

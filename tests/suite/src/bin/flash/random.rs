@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A random program: writes and checks by CPU and GPU, migrations, spills, fetches,
-//! discards and advice that it is read-mostly, of random ranges, checked against what each piece was last given.
+//! discards and advice that it is read-mostly, of random ranges, checked against what each
+//! piece was last given.
 
 use oorandom::Rand32;
 use uvm_suite::{ensure, Failure};
