@@ -25,6 +25,7 @@ find "$CACHE/passed" -type f -mtime +30 -delete
 
 passed=0 failed=0 skipped=0
 failures=()
+digest='' # what failed, in its own words; printed again at the end
 declare -A running=()
 LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
@@ -56,10 +57,33 @@ count() {
 	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 	if [ "$f" -gt 0 ]; then
 		failures+=("$part")
+		digest+=$(says_why "$part" "$log")$'\n'
 		echo "--- the end of out/test/$part.log:"
 		tail -n 30 "$log"
+		keep_log "$part" "$log"
 	fi
 	printf '%-34s %5d passed %3d failed %3d skipped\n' "$part" "$p" "$f" "$s"
+}
+
+# says_why PART LOG: the tests that failed, each with the first lines it said, or else
+# the last lines of the log. Whoever sees only the end of a long run should see these.
+says_why() {
+	if grep -qE '^not ok ' "$2"; then
+		awk -v part="$1" '/^not ok / { print part ": " $0; n = 12; next }
+			/^ *#/ && n > 0 { print; n--; next } { n = 0 }' "$2" | head -n 40
+	else
+		printf '%s: the end of its log:\n' "$1"
+		tail -n 12 "$2"
+	fi | cut -c1-300
+}
+
+# keep_log PART LOG: in the cache too, as a checkout that only tests may be gone by the
+# time somebody asks. The last twenty.
+keep_log() {
+	local old
+	mkdir -p "$CACHE/failed"
+	cp "$2" "$CACHE/failed/$(date +%Y%m%d-%H%M%S)-${1//\//-}.log"
+	find "$CACHE/failed" -type f | sort -r | tail -n +21 | while read -r old; do rm -f "$old"; done
 }
 
 # part NAME COMMAND...: run it, showing the names of its tests as they pass by.
@@ -191,6 +215,10 @@ all) host_parts; vm_parts ;;
 esac
 lanes_end
 
-[ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[*]}"
+if [ ${#failures[@]} -gt 0 ]; then
+	printf '%s' "$digest"
+	printf 'failed: %s\n' "${failures[*]}"
+	echo "their logs are in out/test, and in $CACHE/failed"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

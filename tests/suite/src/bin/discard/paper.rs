@@ -204,6 +204,8 @@ fn next_access(how: Discard) -> Outcome {
 fn work_for_the_gpu(how: Discard) -> Outcome {
     let rig = Rig::new()?;
     let buffer = written(&rig, 2)?;
+    // A kernel ends after whatever UVM sent before it.
+    rig.on_gpu(Op::read(&buffer).range(0, 1))?;
     let before = rig.gpu.stats()?;
     rig.discard(&buffer, how)?;
     let after = rig.gpu.stats()?;

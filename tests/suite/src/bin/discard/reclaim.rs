@@ -179,17 +179,24 @@ fn host_free() -> Result<i64, uvm_suite::Failure> {
 
 fn no_host_pages(how: Discard) -> Outcome {
     const BLOCKS: usize = 16;
-    let rig = Rig::new()?;
-    let buffer = rig.buffer(BLOCKS)?;
-    rig.gpu_write(&buffer, OLD)?;
-    rig.discard(&buffer, how)?;
-    let before = host_free()?;
-    rig.reclaim(&buffer)?;
-    let used = before - host_free()?;
-    // Evicting with a copy takes 32 MiB; the rest of the VM takes a little meanwhile.
+    const GOES: usize = 4;
+    // Evicting with a copy takes 32 MiB each time; the rest of the VM takes a little
+    // meanwhile, and now and then more.
     let limit = BLOCKS as i64 * BLOCK as i64 / 4;
-    ensure!(used < limit, "{used} bytes of the host were used");
-    Ok(Pass::Ok)
+    let rig = Rig::new()?;
+    let mut seen = Vec::new();
+    for _ in 0..GOES {
+        let buffer = rig.buffer(BLOCKS)?;
+        rig.gpu_write(&buffer, OLD)?;
+        rig.discard(&buffer, how)?;
+        let before = host_free()?;
+        rig.reclaim(&buffer)?;
+        seen.push(before - host_free()?);
+        if seen.last().is_some_and(|&used| used < limit) {
+            return Ok(Pass::Ok);
+        }
+    }
+    Err(format!("bytes of the host that were used: {seen:?}").into())
 }
 
 fn granularity(how: Discard) -> Outcome {

@@ -51,17 +51,12 @@ impl Rig {
     }
 
     pub(crate) fn on_gpu(&self, op: Op) -> Result<Report, Failure> {
-        Ok(self
-            .gpu
-            .launch(&Kernel::new().op(op.warps(8)))?
-            .wait()?
-            .ok()?)
+        run(&self.gpu, op)
     }
 
     /// The same on the other GPU, or on the only one.
     pub(crate) fn on_other(&self, op: Op) -> Result<Report, Failure> {
-        let gpu = self.other.as_ref().unwrap_or(&self.gpu);
-        Ok(gpu.launch(&Kernel::new().op(op.warps(8)))?.wait()?.ok()?)
+        run(self.other.as_ref().unwrap_or(&self.gpu), op)
     }
 
     /// Writes `value` + index to the whole buffer on the GPU.
@@ -163,6 +158,15 @@ impl Rig {
             evictions,
         })
     }
+}
+
+/// Runs a kernel, to the end of what UVM does for it: a fault that comes between UVM's
+/// flush of the buffer and its replay is served after the kernel has gone on, and would
+/// count among what comes next.
+fn run(gpu: &Gpu, op: Op) -> Result<Report, Failure> {
+    let report = gpu.launch(&Kernel::new().op(op.warps(8)))?.wait()?.ok()?;
+    gpu.drain_faults()?;
+    Ok(report)
 }
 
 /// Each word is 0 or what one of `written` put there (value + index).
