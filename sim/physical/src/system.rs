@@ -207,7 +207,7 @@ impl<'a> System<'a> {
             self.forget(b, pages);
             let resident = self.blocks[b as usize].gpu & pages;
             self.leave(b, resident, self.now);
-            let to_host = self.make_host_room(count);
+            let to_host = self.make_host_room(b, count);
             let block = &mut self.blocks[b as usize];
             block.live |= pages;
             if to_host {
@@ -523,20 +523,28 @@ impl<'a> System<'a> {
         }
     }
 
-    /// Makes room for `pages` pages in host memory, if need be by dropping copies
-    /// of what is elsewhere too.
-    fn make_host_room(&mut self, pages: u32) -> bool {
-        while self.host_pages + u64::from(pages) > self.host_cap {
-            let Some(b) = self.clean.pop_front() else {
-                return false;
-            };
-            let block = &mut self.blocks[b as usize];
-            block.clean_listed = false;
-            let spare = block.host & (block.gpu | block.ssd);
-            block.host = block.host.minus(spare);
-            self.host_pages -= u64::from(spare.count());
+    /// Makes room for `pages` pages of `b` in host memory, if need be by dropping copies
+    /// of what is elsewhere too; but not `b`'s, which is about to leave that elsewhere.
+    fn make_host_room(&mut self, b: u32, pages: u32) -> bool {
+        let mut listed = false;
+        let mut room = true;
+        while room && self.host_pages + u64::from(pages) > self.host_cap {
+            match self.clean.pop_front() {
+                Some(clean) if clean == b => listed = true,
+                Some(clean) => {
+                    let block = &mut self.blocks[clean as usize];
+                    block.clean_listed = false;
+                    let spare = block.host & (block.gpu | block.ssd);
+                    block.host = block.host.minus(spare);
+                    self.host_pages -= u64::from(spare.count());
+                }
+                None => room = false,
+            }
         }
-        true
+        if listed {
+            self.clean.push_front(b);
+        }
+        room
     }
 
     /// Copies `pages` of `b` out and drops them, from time `t` on; returns when
@@ -570,7 +578,7 @@ impl<'a> System<'a> {
         }
         let bytes = u64::from(dirty.count()) * PAGE;
         let has_ssd = self.machine.ssd_write > 0.0;
-        let host = (to == Tier::Host || !has_ssd) && self.make_host_room(dirty.count());
+        let host = (to == Tier::Host || !has_ssd) && self.make_host_room(b, dirty.count());
         let block = &mut self.blocks[b as usize];
         let (start, end);
         if host {

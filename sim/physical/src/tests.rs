@@ -7,6 +7,7 @@ use uvmsim_machine::MIB;
 use uvmsim_trace::Kind;
 
 use crate::bound_ns;
+use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::policies;
 use crate::policies::Planned;
@@ -17,6 +18,7 @@ use crate::Layout;
 use crate::Limits;
 use crate::Outcome;
 use crate::RunError;
+use crate::System;
 use crate::Tier;
 use crate::Workload;
 
@@ -143,6 +145,46 @@ proptest! {
             }
         }
     }
+}
+
+/// A block leaves of which one half has a copy in host memory that has no room for the
+/// other half: room is not made of that copy.
+#[test]
+fn what_leaves_keeps_its_only_copy() {
+    let half = |name: &str, kind| (name.to_string(), MIB / 2, kind);
+    let of = |tensor, write: bool| Use {
+        tensor,
+        read: !write,
+        write,
+    };
+    let kernel = |uses| Kernel {
+        name: "k".into(),
+        ns: 1000,
+        uses,
+    };
+    let kernels = vec![
+        kernel(vec![of(0, false), of(1, true)]),
+        kernel(vec![of(1, false)]),
+    ];
+    let tensors = vec![half("w", Kind::Weight), half("out", Kind::Activation)];
+    let w = Workload::new("half clean", tensors, kernels);
+    let l = Layout::new(&w);
+    let mut m = machine(40);
+    m.host_mem = MIB / 2;
+    m.keep_clean = 1;
+    let mut s = System::new(&m, &w, &l, true);
+    let policy = policies::BaseUvm;
+    s.take_chunk(0, true, &policy).unwrap();
+    s.blocks[0].chunk = true;
+    let parts = [0, 1].map(|t| l.parts(&w, t).next().unwrap());
+    for (b, first, count) in parts {
+        assert_eq!(b, 0);
+        s.copy_in(b, Mask::range(first, count), 0);
+    }
+    s.written(0, Mask::range(parts[1].1, parts[1].2));
+    s.evict_block(0, Tier::Host);
+    s.pump(u64::MAX / 2, &policy);
+    s.check().unwrap();
 }
 
 #[test]

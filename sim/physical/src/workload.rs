@@ -261,6 +261,28 @@ pub struct Layout {
 impl Layout {
     /// Lays out the tensors of `w`.
     pub fn new(w: &Workload) -> Self {
+        let mut layout = Self::lives(w);
+        (layout.addresses, layout.span) = place(w, &layout.births, &layout.deaths);
+        layout.touch_all(w);
+        layout
+    }
+
+    /// The layout of somebody else's allocator: where each tensor begins, in whole pages.
+    ///
+    /// # Panics
+    /// There is not an address for each tensor.
+    pub fn at(w: &Workload, addresses: Vec<u64>) -> Self {
+        assert_eq!(w.tensors.len(), addresses.len());
+        let mut layout = Self::lives(w);
+        let ends = addresses.iter().zip(&w.tensors).map(|(a, t)| a + t.bytes);
+        layout.span = ends.max().unwrap_or(0).next_multiple_of(BLOCK);
+        layout.addresses = addresses;
+        layout.touch_all(w);
+        layout
+    }
+
+    /// When what lives, and nothing of where.
+    fn lives(w: &Workload) -> Self {
         let mut births = vec![Vec::new(); w.kernels.len()];
         let mut deaths = vec![Vec::new(); w.kernels.len()];
         let mut refreshed = vec![Vec::new(); w.kernels.len()];
@@ -272,17 +294,18 @@ impl Layout {
                 refreshed[t.last() as usize].push(i as u32);
             }
         }
-        let (addresses, span) = place(w, &births, &deaths);
-        let mut layout = Self {
-            addresses,
-            span,
+        Self {
+            addresses: Vec::new(),
+            span: 0,
             touches: Vec::new(),
             births,
             deaths,
             refreshed,
-        };
-        layout.touches = w.kernels.iter().map(|k| layout.touches_of(w, k)).collect();
-        layout
+        }
+    }
+
+    fn touch_all(&mut self, w: &Workload) {
+        self.touches = w.kernels.iter().map(|k| self.touches_of(w, k)).collect();
     }
 
     /// va_blocks in the span.

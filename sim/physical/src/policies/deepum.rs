@@ -21,8 +21,10 @@ use crate::policy::Tier;
 use crate::RunError;
 use crate::System;
 
-/// Chunks to keep free by evicting ahead of need.
+/// Chunks to keep free by evicting ahead of need, and of how many of the GPU's one at most:
+/// a GPU of 16 GB has the 64.
 const SPARE_CHUNKS: u64 = 64;
+const SPARE_OF: u64 = 32;
 /// Blocks prefetched at a time, so that a wrong chain can be given up.
 const AHEAD: usize = 256;
 
@@ -105,10 +107,11 @@ impl DeepUm {
     /// Evicts ahead of need, if there is something to bring in.
     fn make_room(&self, s: &mut System<'_>) {
         let free = s.free_chunks() + s.evicting();
-        if free >= SPARE_CHUNKS || s.queued() == 0 {
+        let spare = SPARE_CHUNKS.min(s.machine.chunks() / SPARE_OF);
+        if free >= spare || s.queued() == 0 {
             return;
         }
-        let want = (SPARE_CHUNKS - free) as usize;
+        let want = (spare - free) as usize;
         for b in s.unkept(want, self) {
             s.evict_block(b, Tier::Host);
         }
