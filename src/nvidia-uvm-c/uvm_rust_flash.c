@@ -18,6 +18,7 @@
 #include "uvm_rust_flash.h"
 
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
+DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
 struct uvm_rust_flash_tier uvm_rust_tier = {
 	.lock = __SPIN_LOCK_UNLOCKED(uvm_rust_tier.lock),
@@ -236,7 +237,7 @@ static void cancel_range(uvm_va_range_t *range)
 {
 	uvm_va_block_t *block;
 
-	if (!static_branch_unlikely(&uvm_rust_flash_key))
+	if (!static_branch_unlikely(&uvm_rust_flash_used_key))
 		return;
 	for_each_va_block_in_va_range(range, block) {
 		uvm_mutex_lock(&block->lock);
@@ -302,7 +303,7 @@ NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_b
 						 uvm_processor_id_t id, uvm_page_index_t index,
 						 uvm_fault_access_type_t access, bool allow_migration)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && uvm_rust_flash_has(block, UVM_RUST_FLASH_LOST, index))
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && uvm_rust_flash_has(block, UVM_RUST_FLASH_LOST, index))
 		return NV_ERR_INVALID_OPERATION;
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
 }
@@ -323,7 +324,7 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 					 uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint)
 {
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
-	if (static_branch_unlikely(&uvm_rust_flash_key))
+	if (static_branch_unlikely(&uvm_rust_flash_used_key))
 		leave_lost(block, hint);
 }
 
@@ -331,7 +332,7 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 NV_STATUS uvm_va_block_write_from_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 dst,
 				      uvm_mem_t *src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key)) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
 		uvm_page_mask_t page;
 
 		uvm_page_mask_zero(&page);
@@ -355,7 +356,7 @@ static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *co
 #if UVM_RUST_UPSTREAM < 550
 NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && !uvm_va_block_is_hmm(block)) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && !uvm_va_block_is_hmm(block)) {
 		uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
 		NV_STATUS status;
 
@@ -372,7 +373,7 @@ NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 
 NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
 				   NvU64 src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && !uvm_va_block_is_hmm(block)) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && !uvm_va_block_is_hmm(block)) {
 		NV_STATUS status = fetch_to_read(block, context, src);
 
 		if (status != NV_OK)

@@ -24,8 +24,18 @@
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_hooks.h"
 
-/* On if uvm_rust_flash=1: without it, every hook is a nop. */
+/*
+ * On if uvm_rust_flash=1: without it, every hook is a nop. With it, host memory is counted by
+ * va_block, as a device may be attached at any time.
+ */
 DECLARE_STATIC_KEY_FALSE(uvm_rust_flash_key);
+/*
+ * On from the first attachment on, which turns it on before anybody can spill: without it no
+ * va_block has a state, so nothing is on flash and the other hooks are nops. Who finds it off
+ * under a va_block's lock, or a VA space's for writing, is right until letting go of that:
+ * spills take both.
+ */
+DECLARE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
 /* --- the device: uvm_rust_flash_io.c --------------------------------------------- */
 

@@ -37,6 +37,7 @@ static int attach_locked(const struct uvm_rust_flash_attach *attach, const char 
 				  !(attach->flags & UVM_RUST_FLASH_NO_CHECKSUMS), attach->quota_bytes);
 	if (IS_ERR(dev))
 		return PTR_ERR(dev);
+	static_branch_enable(&uvm_rust_flash_used_key);
 	dev->host_limit = max_t(u64, attach->host_bytes / PAGE_SIZE, 1);
 	dev->host_low = dev->host_limit - dev->host_limit / 8;
 	ret = uvm_rust_flash_start_workers(dev);

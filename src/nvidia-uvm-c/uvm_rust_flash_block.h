@@ -268,7 +268,7 @@ NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *contex
 			   uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
 			   UvmEventMapRemoteCause cause, uvm_tracker_t *tracker)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && prot > UVM_PROT_READ_ONLY) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY) {
 		uvm_page_mask_t pages;
 
 		uvm_page_mask_init_from_region(&pages, region, mask);
@@ -280,7 +280,7 @@ NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *contex
 /* Who did not ask for it is not to write to such a page; but a GPU that cannot fault cannot ask later. */
 static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index_t index, uvm_prot_t prot)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_key) && prot > UVM_PROT_READ_ONLY &&
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY &&
 	    uvm_rust_flash_has(block, UVM_RUST_FLASH_COPIES, index) &&
 	    !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
 		return UVM_PROT_READ_ONLY;

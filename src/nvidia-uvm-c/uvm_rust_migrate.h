@@ -24,7 +24,7 @@ static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_v
 {
 	uvm_page_mask_t copies;
 
-	if (static_branch_unlikely(&uvm_rust_flash_key) &&
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) &&
 	    uvm_rust_flash_set(va_block, UVM_RUST_FLASH_COPIES, &copies))
 		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask, &copies);
 	uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,

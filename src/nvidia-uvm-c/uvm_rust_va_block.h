@@ -138,7 +138,7 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 	uvm_page_mask_t pages __uninitialized, stale __uninitialized;
 	NV_STATUS status;
 
-	if (static_branch_unlikely(&uvm_rust_flash_key)) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
 		status = flash_before_populate(block, context, region, mask);
 		if (status != NV_OK)
 			return status;
