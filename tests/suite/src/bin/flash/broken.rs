@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Process, BLOCK, PAGE};
 
-use crate::rig::{check, no_leak, write, Done, Rig, WORDS};
+use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
 use crate::NONE;
 
 /// Blocks that take the slots with the bad sectors: slot 5 cannot be written as a whole,
@@ -33,22 +33,13 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("a device is pulled out during I/O", failing, pulled_out);
 }
 
-fn attachment(path: &Path, host_blocks: u64) -> Flash<'_> {
-    Flash {
-        path,
-        host_bytes: host_blocks * BLOCK,
-        quota_bytes: 0,
-        flags: flash::FORCE,
-    }
-}
-
 /// What cannot be written stays in host memory, and goes elsewhere the next time; of
 /// what cannot be read only that page is lost.
 fn bad_sectors() -> Outcome {
     let Some(path) = BAD_DEVICE.get() else {
         skip!("no --bad-device");
     };
-    let rig = Rig::with(attachment(path, 1 << 10))?;
+    let rig = Rig::with(plain(path, 1 << 10))?;
     let buffer = rig.buffer(BLOCKS)?;
     write(&buffer, 73);
     rig.spill(&buffer)?;
@@ -107,7 +98,7 @@ fn mounted() -> Outcome {
     let errno = |flags| {
         let flash = Flash {
             flags,
-            ..attachment(path, 16)
+            ..plain(path, 16)
         };
         process.flash_attach(flash).err().and_then(|e| e.errno())
     };
@@ -121,7 +112,7 @@ fn mounted() -> Outcome {
         occupied == Some(libc::ENOTEMPTY),
         "a file system: {occupied:?}"
     );
-    drop(Rig::with(attachment(path, 16))?);
+    drop(Rig::with(plain(path, 16))?);
     Ok(Pass::Ok)
 }
 
@@ -151,7 +142,7 @@ fn pulled_out() -> Outcome {
     if !remove.exists() {
         skip!("{} is not a PCI device", path.display());
     }
-    let rig = Rig::with(attachment(path, 4))?;
+    let rig = Rig::with(plain(path, 4))?;
     let mine = rig.buffer(2)?;
     rig.gpu_write(&mine, 79)?;
     let mut child = Command::new(std::env::current_exe()?)
@@ -181,7 +172,7 @@ fn pulled_out() -> Outcome {
     // Put in again, it works.
     std::fs::write("/sys/bus/pci/rescan", "1")?;
     wait_for("the device to be there again", || Ok(class.exists()))?;
-    let again = Rig::with(attachment(path, 1 << 10))?;
+    let again = Rig::with(plain(path, 1 << 10))?;
     rig.spill(&mine)?;
     ensure!(again.stats()?.pages == 2 * 512, "{:?}", again.stats()?);
     check(&mine, 79)?;
