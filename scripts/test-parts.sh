@@ -142,8 +142,7 @@ vm_parts() {
 	lane rust/loops loops
 	selftest_parts
 	flash_parts
-	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="uvm_rust_prefetch=1 uvm_rust_preevict=4" -- \
-		"out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
+	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
 	lane demo scripts/demo.sh
 }
 
@@ -160,6 +159,10 @@ selftest_parts() {
 	# There it says that it can not, in C as in Rust.
 	lane upstream/library vm DRIVER=upstream VIDMEM=64M -- "$suite/library && out/kselftest/uvm_library"
 }
+
+# What a process may announce, and what moves in an order that no one can predict.
+prefetch_on="uvm_rust_prefetch=1 uvm_rust_preevict=4"
+prefetch_suite="out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
 
 # The SSD tier, on the devices of ssd.sh: the suite, and the programs of `make ssd-demo`.
 flash_suite="$suite/flash --bad-device \$BAD_SSD --ops 500 ${SEED:+--seed $SEED}"
@@ -196,6 +199,7 @@ debug_parts() {
 	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- $suite/hazards
 	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
 	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	lane debug/prefetch vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
 	lane debug/flash env $k VM_MEM=4G VM_KOPTS=kmemleak=off VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
 	lane debug/flash-kmemleak env $k VM_MEM=4G VM_TIMEOUT=3000 scripts/ssd.sh \
 		"$suite/flash --only 'random program' --ops 300 ${SEED:+--seed $SEED} && $then_kmemleak"

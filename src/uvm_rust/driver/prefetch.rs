@@ -107,7 +107,7 @@ impl Prefetcher {
     pub(crate) fn work(&self, call: &mut Call<'_>) -> bool {
         let mut said = None;
         for _ in 0..BLOCKS_A_TURN {
-            let (next, now) = {
+            let (next, now, foresees) = {
                 let mut correlator = self.correlator.lock();
                 // What happened goes before what may.
                 let all = correlator.absorb(&self.feed, EVENTS_A_TURN);
@@ -116,7 +116,7 @@ impl Prefetcher {
                     (true, false) => return false,
                     (true, true) => correlator.next(STEPS),
                 };
-                (next, correlator.now())
+                (next, correlator.now(), correlator.foresees())
             };
             if said.replace(now) != Some(now) {
                 call.set_now(now);
@@ -124,7 +124,7 @@ impl Prefetcher {
             let prefetch = match next {
                 Next::Prefetch(p) => p,
                 Next::More => continue,
-                Next::Idle => return self.push_out && self.make_room(call),
+                Next::Idle => return self.push_out && foresees && self.make_room(call),
             };
             let until = now.wrapping_add(prefetch.ahead);
             let (outcome, pages) = call.prefetch(prefetch.block.address(), until);

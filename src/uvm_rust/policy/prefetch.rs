@@ -300,6 +300,13 @@ impl Predictor {
         }
     }
 
+    /// Whether the kernels come as foreseen, so far: the back-off lets the chain look past
+    /// the current one. Where it does not, nothing that is moved for a later kernel's sake
+    /// pays, room least of all.
+    pub fn foresees(&self) -> bool {
+        self.window > 0
+    }
+
     // Kernels.
 
     /// Ends the current kernel, which `next` follows: judges its table and learns.

@@ -5,7 +5,7 @@
 //! `uvm-dnn run POLICY [WORKLOAD...]` runs in the VM under the driver that is loaded, whose
 //! parameters make the policy, and prints a cell of `out/dnn.json` a line; `uvm-dnn report
 //! FILE --json FILE` puts them together. `scripts/dnn.sh` does both. `uvm-dnn model` runs the
-//! same on a model of the driver, on the host.
+//! same on a model of the driver, on the host, and `uvm-dnn simulate` in uvmsim.
 //!
 //! `uvm-dnn plan FOLDER` writes steps, plans of uvmsim's and what it predicts of them;
 //! `uvm-dnn play FOLDER DEVICE NET POLICY...` carries them out in the VM, with DEVICE as SSD,
@@ -17,6 +17,7 @@ mod program;
 mod report;
 mod run;
 mod scaled;
+mod simulate;
 
 use anyhow::{bail, Result};
 
@@ -28,6 +29,7 @@ fn main() -> Result<()> {
         ["model"] => model::print(30, model::STEPS),
         ["model", chunks] => model::print(chunks.parse()?, model::STEPS),
         ["model", chunks, steps] => model::print(chunks.parse()?, steps.parse()?),
+        ["simulate", chunks, steps] => simulate::print(chunks.parse()?, steps.parse()?),
         ["plan", folder] => scaled::plan(folder, 56),
         ["plan", folder, mib] => scaled::plan(folder, mib.parse()?),
         ["play", folder, device, net, ref policies @ ..] => {
@@ -35,6 +37,6 @@ fn main() -> Result<()> {
         }
         ["ssd", lines, report] => play::report(lines.as_ref(), report.as_ref()),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
     }
 }

@@ -156,21 +156,23 @@ impl Program {
         }
     }
 
-    /// Kernels in an order that no one can predict: each reads two of `pages`' blocks.
-    pub fn adversary(pages: u64, launches: usize) -> Result<Self> {
+    /// Kernels in an order that no one can predict, of which each uses two blocks of its own:
+    /// as many launches as there are blocks, so that a step uses nearly all of them.
+    pub fn adversary(pages: u64) -> Result<Self> {
         let blocks = pages / BLOCK_PAGES;
         ensure!(blocks >= 4, "too small");
-        let places = (0..blocks)
+        let pairs = blocks / 2;
+        let places = (0..2 * pairs)
             .map(|b| Place {
                 first: b * BLOCK_PAGES,
                 pages: BLOCK_PAGES,
             })
             .collect();
-        let launches = (0..launches as u64)
+        let launches = (0..2 * pairs)
             .map(|i| Launch {
-                id: 1 + i % (blocks / 2),
-                reads: vec![(2 * (i % (blocks / 2))) as usize],
-                writes: vec![(2 * (i % (blocks / 2)) + 1) as usize],
+                id: 1 + i % pairs,
+                reads: vec![(2 * (i % pairs)) as usize],
+                writes: vec![(2 * (i % pairs) + 1) as usize],
                 nanoseconds: 0,
                 wakes: Vec::new(),
                 dies: Vec::new(),
@@ -179,9 +181,9 @@ impl Program {
         Ok(Self {
             places,
             inputs: Vec::new(),
-            persistent: (0..blocks as usize).collect(),
+            persistent: (0..2 * pairs as usize).collect(),
             launches,
-            pages: blocks * BLOCK_PAGES,
+            pages: 2 * pairs * BLOCK_PAGES,
         })
     }
 

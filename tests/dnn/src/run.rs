@@ -7,13 +7,15 @@
 //!
 //! The software GPU computes in no time. A kernel is therefore followed by a pause, the time
 //! that it would compute by the zoo's roofline of a V100, scaled as the bytes are, and once
-//! more by how much slower the VM's link is than that GPU's. Prefetching gets as much time
-//! for as many bytes as on the real machine.
+//! more by how much slower the VM moves a block in and another out than that GPU's link,
+//! which does both at a time. Prefetching gets as much time for as many bytes as on the
+//! real machine.
 
 use crate::program::{trace, Launch, Program};
 use crate::report::Cell;
 use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
+use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Discard, DiscardRange, Gpu, Kernel, Op, Process, BLOCK, PAGE};
 
 /// Networks and their batch sizes.
@@ -55,23 +57,26 @@ fn cell(policy: &str, name: &str) -> Result<Cell> {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
     let usable = gpu.info().usable_bytes();
-    let bytes = usable * OVERSUBSCRIBED / 100;
-    let (program, shuffled) = program(name, bytes)?;
+    let (program, shuffled) = program(name, footprint(usable))?;
     ensure!(
         program.widest() * PAGE < usable / 2,
         "a kernel needs half of the GPU's memory"
     );
-    let slower = V100_LINK / link(&process, &gpu)?;
+    let slower = turnover(&process, &gpu)? * V100_LINK / BLOCK as f64;
     let mut step = Step::new(&process, &gpu, &program, slower)?;
     step.shuffled = shuffled;
     step.discards = policy == "deepum";
     let mut counted = (gpu.stats()?, Instant::now());
-    let steps = match std::env::var("DNN_STEPS") {
+    let iterations = match std::env::var("DNN_STEPS") {
         Ok(text) => text.parse().context("DNN_STEPS is not a number")?,
         Err(_) => STEPS,
     };
-    ensure!(steps > LEARNING, "DNN_STEPS: at least {}", LEARNING + 1);
-    for n in 0..steps {
+    ensure!(
+        iterations > LEARNING,
+        "DNN_STEPS: at least {}",
+        LEARNING + 1
+    );
+    for n in 0..iterations {
         if n == LEARNING {
             gpu.drain_faults()?;
             counted = (gpu.stats()?, Instant::now());
@@ -79,12 +84,15 @@ fn cell(policy: &str, name: &str) -> Result<Cell> {
         step.run(n as u64)?;
     }
     gpu.drain_faults()?;
-    let (before, after, steps) = (counted.0, gpu.stats()?, (steps - LEARNING) as f64);
+    let (before, after) = (counted.0, gpu.stats()?);
+    let steps = (iterations - LEARNING) as f64;
     let learnt = process.prefetch_stats(gpu.uuid())?;
     step.check_all()?;
     Ok(Cell {
         workload: name.to_owned(),
         policy: policy.to_owned(),
+        ahead: ahead()?,
+        iterations: iterations as u32,
         faults_per_iteration: (after.faults - before.faults) as f64 / steps,
         h2d_bytes: (after.h2d_bytes - before.h2d_bytes) as f64 / steps,
         d2h_bytes: (after.d2h_bytes - before.d2h_bytes) as f64 / steps,
@@ -98,17 +106,53 @@ fn cell(policy: &str, name: &str) -> Result<Cell> {
         pushed_out: learnt.pushed_out,
         kernels_right: learnt.kernels_right,
         kernels_wrong: learnt.kernels_wrong,
+        slower,
         seconds_per_iteration: counted.1.elapsed().as_secs_f64() / steps,
     })
+}
+
+/// What a step needs on a GPU of so many bytes.
+pub fn footprint(usable: u64) -> u64 {
+    usable * OVERSUBSCRIBED / 100
+}
+
+/// `uvm_rust_prefetch_ahead` of the driver that is loaded; 0 where it does not prefetch.
+fn ahead() -> Result<u32> {
+    let parameter = |name: &str| {
+        let path = format!("/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch{name}");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        Ok::<_, anyhow::Error>(text.trim().to_owned())
+    };
+    match parameter("")?.as_str() {
+        "0" | "N" => Ok(0),
+        _ => parameter("_ahead")?
+            .parse()
+            .context("uvm_rust_prefetch_ahead"),
+    }
 }
 
 /// The program of a name, in so many bytes, and whether its kernels come in random order.
 pub fn program(name: &str, bytes: u64) -> Result<(Program, bool)> {
     Ok(match WORKLOADS.iter().find(|w| w.0 == name) {
         Some((_, batch)) => (Program::new(&trace(name, *batch)?, bytes)?, false),
-        None if name == RANDOM => (Program::adversary(bytes / PAGE, 32)?, true),
+        None if name == RANDOM => (Program::adversary(bytes / PAGE)?, true),
         None => anyhow::bail!("no workload '{name}'"),
     })
+}
+
+/// Seconds that a block of 2 MiB takes in, and another out.
+fn turnover(process: &Process, gpu: &Gpu) -> Result<f64> {
+    const BLOCKS: u64 = 8;
+    let data = Buffer::<u64>::managed(process, (BLOCKS * BLOCK / 8) as usize)?;
+    data.fill(|i| i as u64);
+    let mut start = Instant::now();
+    // The first time memory of the host is allocated and zeroed.
+    for _ in 0..2 {
+        start = Instant::now();
+        process.migrate(data.address(), data.bytes(), gpu.uuid())?;
+        process.migrate(data.address(), data.bytes(), Uuid::CPU)?;
+    }
+    Ok(start.elapsed().as_secs_f64() / BLOCKS as f64)
 }
 
 /// Bytes per second to the GPU by UVM_MIGRATE.

@@ -223,6 +223,11 @@ impl Correlator {
         }
     }
 
+    /// Whether it is worth it to make room ahead of need ([`Predictor::foresees`]).
+    pub fn foresees(&self) -> bool {
+        self.predictor.foresees()
+    }
+
     /// There is no room for `prefetch` but what is expected itself: nothing is
     /// prefetched until the next kernel, and this first then.
     pub fn hold(&mut self, prefetch: Prefetch) {

@@ -284,6 +284,29 @@ fn the_order_of_faults_within_a_kernel_does_not_matter_much() {
 }
 
 #[test]
+fn what_comes_otherwise_than_foreseen_ends_what_is_done_ahead() -> Result<(), OutOfMemory> {
+    let mut p = predictor(Config::default());
+    let forth = || (1..=20).map(ExecId);
+    for id in forth().chain(forth()) {
+        p.on_kernel(id)?;
+    }
+    assert!(p.foresees());
+    for id in forth().rev() {
+        p.on_kernel(id)?;
+        drain(&mut p);
+    }
+    assert!(p.stats().kernels_wrong > 5);
+    assert!(!p.foresees());
+    // Until kernels come as they did before.
+    for id in forth().chain(forth()).chain(forth()) {
+        p.on_kernel(id)?;
+        drain(&mut p);
+    }
+    assert!(p.foresees());
+    Ok(())
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "slow")]
 fn random_kernels_cost_no_more_than_five_percent() {
     let seed = 5;
