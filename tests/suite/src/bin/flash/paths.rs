@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ways of a page to flash and back.
 
-use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use std::time::Instant;
+
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Discard, Flash, BLOCK, PAGE};
 
@@ -196,23 +198,32 @@ fn share() -> Outcome {
         }
     }
     let limit = 8;
-    let mut seconds = [0.0; 2];
-    for (percent, seconds) in ["100", "2"].into_iter().zip(&mut seconds) {
+    let spilling = |percent| -> Result<f64, Failure> {
         let _restored = Share;
         std::fs::write(Share::FILE, percent)?;
         let rig = Rig::new(limit)?;
         let buffer = rig.buffer(4 * limit as usize)?;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         write(&buffer, 59);
-        *seconds = start.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         check(&buffer, 59)?;
+        Ok(seconds)
+    };
+    // The workers rest for some four seconds, while the program runs. One that takes longer
+    // by itself, on a busy host or in a debug kernel, does not notice.
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let (all, little) = (spilling("100")?, spilling("2")?);
+        println!("# {all:.2} s with all of it, {little:.2} s with 2 %");
+        if little > 2.0 * all {
+            return Ok(Pass::Ok);
+        }
+        seen.push((all, little));
     }
-    println!(
-        "# {:.2} s with all of it, {:.2} s with 2 %",
-        seconds[0], seconds[1]
-    );
-    ensure!(seconds[1] > 2.0 * seconds[0], "no slower: {seconds:?}");
-    Ok(Pass::Ok)
+    if seen.iter().all(|(all, _)| *all > 3.0) {
+        skip!("too slow here to tell by time: {seen:?}");
+    }
+    Err(format!("no slower: {seen:?}").into())
 }
 
 /// A program of four times the GPU's memory and twice the host's.
