@@ -142,6 +142,10 @@ pub fn run(from: &Path, to: &Path) -> Result<()> {
         }
     }
     anyhow::ensure!(!table.cells.is_empty(), "nothing was measured");
+    // A network's policies stand together.
+    let networks = crate::run::WORKLOADS.map(|w| w.0);
+    let of = |c: &Cell| networks.iter().position(|n| *n == c.workload);
+    table.cells.sort_by_key(|c| of(c).unwrap_or(networks.len()));
     table.print_policies();
     table.print_sweep();
     fs::write(to, serde_json::to_string_pretty(&table)? + "\n")
