@@ -203,3 +203,40 @@ fn prefetch_faults_are_throttled() {
         Some(PrefetchSwitch::On)
     );
 }
+
+/// Every length around those of runs, in orders that sorts by pivots find hard too.
+#[test]
+fn any_order_of_many_faults_is_put_in_order() {
+    let orders: [fn(u64, u64) -> u64; 5] = [
+        |i, _| i,
+        |i, n| n - i,
+        // Runs in falling order, as after a translation.
+        |i, n| (n / 17 + 1 - i / 17) << 16 | i % 17,
+        // An organ pipe.
+        |i, n| i.min(n - i),
+        |i, _| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
+    ];
+    for n in [0, 1, 2, 15, 16, 17, 31, 32, 33, 100, 255, 256, 257, 600] {
+        for order in orders {
+            let faults: Vec<_> = (0..n)
+                .map(|i| Record {
+                    address: order(i, n) << 12,
+                    who: 1 + i % 3,
+                    entry: i as u32,
+                    instances: 1,
+                    accesses: 1,
+                    ..Record::default()
+                })
+                .collect();
+            let mut batch = Batch::new(600).unwrap();
+            fill(&mut batch, &faults, 64, false);
+            let key = |r: &Record| (r.who, r.address);
+            assert!(batch.records().is_sorted_by_key(key), "{n}");
+            // Spaces in another order than the keys.
+            let space = |entry: u32| Ok::<_, ()>(9 - faults[entry as usize].who);
+            batch.translate(space).unwrap();
+            assert!(batch.is_sound(), "{n}");
+            assert_eq!(batch.records().len() as u64, n);
+        }
+    }
+}
