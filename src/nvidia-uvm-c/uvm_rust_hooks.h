@@ -176,4 +176,10 @@ void uvm_rust_clear_hmm_pfns(void *context);
 /* Hook of uvm_va_block.c: whether an evicted chunk still holds a page of Linux's. */
 bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
 
+/*
+ * Hook of uvm_va_block.c: takes the pages that Linux will not let go out of the context's
+ * caller_page_mask. @block_context: a uvm_va_block_context_t.
+ */
+void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context);
+
 #endif

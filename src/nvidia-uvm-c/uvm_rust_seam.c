@@ -309,7 +309,9 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 		if (status != NV_OK)
 			return status;
 	}
-	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+	status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
+	return status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
 }
 
 /*
@@ -328,6 +330,29 @@ void uvm_rust_clear_hmm_pfns(void *block_context)
 
 	memset(context->hmm.src_pfns, 0, sizeof(context->hmm.src_pfns));
 	memset(context->hmm.dst_pfns, 0, sizeof(context->hmm.dst_pfns));
+#endif
+}
+
+/*
+ * Called by the hook in uvm_va_block.c, when all that is to be evicted is in the context's
+ * caller_page_mask and Linux was asked for it.
+ *
+ * Linux clears MIGRATE_PFN_MIGRATE of a page that it will not let go, as somebody has one
+ * more reference of it. Upstream then asks whether the page is in a mask, which is NULL when
+ * it evicts.
+ */
+void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context)
+{
+#if UVM_IS_CONFIG_HMM()
+	uvm_va_block_context_t *context = block_context;
+	uvm_page_index_t page;
+
+	if (!uvm_va_block_is_hmm(block))
+		return;
+	for_each_va_block_page_in_mask(page, &context->caller_page_mask, block) {
+		if (!(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
+			uvm_page_mask_clear(&context->caller_page_mask, page);
+	}
 #endif
 }
 

@@ -94,7 +94,8 @@ UVM_ASSERT(cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 
 // Evicting part of a block of ordinary memory (HMM): upstream hands Linux the
 // page frame numbers of the whole block, of which only the evicted part was set.
-// And it takes the chunks of pages that Linux did not let go.
+// And it takes the chunks of pages that Linux did not let go, or follows a null pointer
+// where Linux says so before the copy.
 @ evict @
 identifier evicted, tracker;
 @@
@@ -104,6 +105,9 @@ uvm_va_block_evict_chunks(...)
 (
   pages_to_evict = &block_context->caller_page_mask;
 + uvm_rust_clear_hmm_pfns(block_context);
+|
+  uvm_page_mask_and(pages_to_evict, pages_to_evict, ...);
++ uvm_rust_leave_held_pages(va_block, block_context);
 |
 + if (uvm_rust_chunk_stays(evicted))
 + 	continue;
