@@ -211,7 +211,7 @@ fn any_order_of_many_faults_is_put_in_order() {
         |i, _| i,
         |i, n| n - i,
         // Runs in falling order, as after a translation.
-        |i, n| (n / 17 + 1 - i / 17) << 16 | i % 17,
+        |i, n| ((n / 17 + 1 - i / 17) << 16) | (i % 17),
         // An organ pipe.
         |i, n| i.min(n - i),
         |i, _| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
