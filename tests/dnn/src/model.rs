@@ -230,7 +230,7 @@ pub fn print(chunks: u32, steps: u32) -> Result<()> {
         "{:<14} {:<22} {:>8} {:>8} {:>8} {:>8}",
         "workload", "policy", "faulted", "in", "out", "held"
     );
-    let bytes = u64::from(chunks) * BLOCK * 3 / 2;
+    let bytes = crate::run::footprint(u64::from(chunks) * BLOCK);
     let names = crate::run::WORKLOADS.iter().map(|w| w.0);
     for name in names.chain([crate::run::RANDOM]) {
         let (program, shuffled) = crate::run::program(name, bytes)?;
@@ -273,7 +273,8 @@ mod tests {
     }
 
     fn counts_of(name: &str, steps: u32, policy: Policy) -> Result<Counts> {
-        let (program, shuffled) = crate::run::program(name, u64::from(CHUNKS) * BLOCK * 3 / 2)?;
+        let (program, shuffled) =
+            crate::run::program(name, crate::run::footprint(u64::from(CHUNKS) * BLOCK))?;
         run(&program, CHUNKS, steps, Policy { shuffled, ..policy })
     }
 

@@ -319,10 +319,9 @@ fn killed() -> Outcome {
 /// Spills and fetches stop with the system and go on with it.
 fn suspended() -> Outcome {
     let rig = Rig::new(16)?;
-    let mut all = 0;
+    let mut sleeps = 0;
     // The program may be over before it was interrupted: once more, then.
     for seed in 1..=20 {
-        let mut sleeps = 0;
         std::thread::scope(|scope| -> Done {
             let worker = scope.spawn(|| crate::random::run(&rig, 32, 150, seed));
             while !worker.is_finished() {
@@ -332,11 +331,10 @@ fn suspended() -> Outcome {
             }
             worker.join().map_err(|_| "a thread panicked")?
         })?;
-        all += sleeps;
-        if all > 4 {
+        if sleeps > 4 {
             break;
         }
-        ensure!(seed < 20, "{all} sleeps in 20 programs");
+        ensure!(seed < 20, "{sleeps} sleeps in 20 programs");
     }
     ensure!(rig.stats()?.spilled > 0, "nothing was spilled");
     no_leak(&rig)?;
