@@ -52,22 +52,17 @@ pub fn source(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// libcuda.so.1 in a folder of its own.
+/// libcuda.so.1 in a folder of its own (`userlib/tests/stub`).
 pub fn stub(folder: &str, flag: &str) -> PathBuf {
     let dir = tmp(folder);
     std::fs::create_dir_all(&dir).unwrap();
     let library = dir.join("libcuda.so.1");
-    let source = source("stub_cuda.c");
-    cc(
-        &library,
-        &[
-            flag,
-            "-shared",
-            "-fPIC",
-            "-Wl,-Bsymbolic,-soname,libcuda.so.1",
-            &source,
-        ],
-    );
+    let files = ["device", "graphs", "memory", "streams"];
+    let sources = files.map(|file| source(&format!("stub/{file}.c")));
+    let soname = "-Wl,-Bsymbolic,-soname,libcuda.so.1";
+    let mut args = vec![flag, "-shared", "-fPIC", "-fvisibility=hidden", soname];
+    args.extend(sources.iter().map(String::as_str));
+    cc(&library, &args);
     library
 }
 

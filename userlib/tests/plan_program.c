@@ -2,6 +2,7 @@
 /*
  * A CUDA program with a step of three kernels, all of whose memory is one range: it runs
  * the step $STEPS times, and waits until $MOVED bytes were moved, as the stub's log says.
+ * With $RESET it resets the device then.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -23,16 +24,25 @@ int cudaFree(void *);
 int cudaDeviceSynchronize(void);
 int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void *);
 int cudaGraphLaunch(void *, void *);
-void stub_capture(int);
+int cuStreamCreate(void **, unsigned int);
+int cuStreamBeginCapture_v2(void *, int);
+int cuStreamEndCapture(void *, void **);
+int cuGraphDestroy(void *);
+int cuDevicePrimaryCtxReset_v2(int);
 
-static void launch(void *p, uint64_t length)
+static void launch_in(void *stream, void *p, uint64_t length)
 {
 	int number = 1;
 	void *params[] = { &p, &length, &number };
 
 	if (cudaLaunchKernel(&add, (struct dim){ 1, 1, 1 }, (struct dim){ 32, 1, 1 }, params, 0,
-			     NULL))
+			     stream))
 		exit(1);
+}
+
+static void launch(void *p, uint64_t length)
+{
+	launch_in(NULL, p, length);
 }
 
 static unsigned long moved(void)
@@ -52,9 +62,10 @@ static unsigned long moved(void)
 int main(void)
 {
 	unsigned char *small, *range;
+	void *stream, *graph;
 	unsigned long want = atol(getenv("MOVED"));
 
-	if (cudaMalloc((void **)&small, 4 * MIB))
+	if (cudaMalloc((void **)&small, 4 * MIB) || cuStreamCreate(&stream, 0))
 		return 1;
 	/* Not a kernel of the step: there is no range yet. */
 	launch(small, MIB);
@@ -63,16 +74,26 @@ int main(void)
 	for (int i = 0; i < atoi(getenv("STEPS")); i++) {
 		launch(range, MIB);
 		/* Not one either. */
-		stub_capture(2);
-		launch(range, MIB);
-		stub_capture(0);
+		if (cuStreamBeginCapture_v2(stream, 0))
+			return 1;
+		launch_in(stream, range, MIB);
+		if (cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+			return 1;
 		cudaGraphLaunch((void *)0x1000, NULL);
 		launch(range + 4 * MIB, MIB);
 	}
 	cudaDeviceSynchronize();
 	for (int i = 0; i < 2000 && moved() < want; i++)
 		usleep(10000);
-	cudaFree(range);
+	if (getenv("RESET")) {
+		/* A step's worth of kernels of another range, which is not large enough. */
+		if (cuDevicePrimaryCtxReset_v2(0) || cudaMalloc((void **)&small, 4 * MIB))
+			return 1;
+		launch(small, MIB);
+		launch(small, MIB);
+	} else {
+		cudaFree(range);
+	}
 	launch(small, MIB);
 	cudaDeviceSynchronize();
 	return 0;

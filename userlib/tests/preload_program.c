@@ -36,7 +36,10 @@ int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void
 int cudaGraphLaunch(void *, void *);
 int cuLaunchKernelEx(const struct config *, struct kernel *, void **, void **);
 int cuModuleUnload(void *);
-void stub_capture(int);
+int cuStreamCreate(void **, unsigned int);
+int cuStreamBeginCapture_v2(void *, int);
+int cuStreamEndCapture(void *, void **);
+int cuGraphDestroy(void *);
 
 static void section(const char *name)
 {
@@ -50,13 +53,19 @@ static void section(const char *name)
 	}
 }
 
-static void launch(struct kernel *kernel, void *p, uint64_t length, int number, unsigned int grid)
+static void launch_in(void *stream, struct kernel *kernel, void *p, uint64_t length, int number,
+		      unsigned int grid)
 {
 	void *params[] = { &p, &length, &number };
 
 	if (cudaLaunchKernel(kernel, (struct dim){ grid, 1, 1 }, (struct dim){ 32, 1, 1 }, params,
-			     0, NULL))
+			     0, stream))
 		exit(1);
+}
+
+static void launch(struct kernel *kernel, void *p, uint64_t length, int number, unsigned int grid)
+{
+	launch_in(NULL, kernel, p, length, number, grid);
 }
 
 static void by_dlsym(void *p, uint64_t length)
@@ -73,9 +82,10 @@ static void by_dlsym(void *p, uint64_t length)
 
 int main(void)
 {
-	unsigned char *large, *small, *pitched, *later;
+	unsigned char *large, *small, *pitched, *later, *waited;
 	struct config config = { { 1, 1, 1 }, { 32, 1, 1 }, 0, NULL, NULL, 0 };
 	size_t pitch;
+	void *stream, *other, *graph;
 	uint64_t length = LARGE;
 	int number = 1;
 	void *params[] = { NULL, &length, &number };
@@ -103,9 +113,20 @@ int main(void)
 	cudaGraphLaunch((void *)0x1000, NULL);
 	cudaGraphLaunch((void *)0x2000, NULL);
 	section("capture");
-	stub_capture(2);
-	launch(&add, large, LARGE, 1, 1);
-	stub_capture(0);
+	if (cuStreamCreate(&stream, 0) || cuStreamBeginCapture_v2(stream, 0))
+		return 1;
+	launch_in(stream, &add, large, LARGE, 1, 1);
+	/* Only what a graph allocates can be freed in it: CUDA's error, and no more. */
+	if (cudaFreeAsync(later, stream) != 1)
+		return 1;
+	if (cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+		return 1;
+	section("wait");
+	/* To free in another stream, one waits for it, and the capture goes on. */
+	if (cuStreamCreate(&other, 1) || cudaMalloc((void **)&waited, LARGE) ||
+	    cuStreamBeginCapture_v2(stream, 0) || cudaFreeAsync(waited, other) ||
+	    cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+		return 1;
 	section("unload");
 	cuModuleUnload(NULL);
 	add.name = "sub";

@@ -9,16 +9,34 @@
 
 #define VERSION 12040
 
+static int (*get)(const char *, void **, int, uint64_t, int *);
+
+static void *function(const char *name)
+{
+	void *found = NULL;
+
+	if (get(name, &found, VERSION, 0, NULL))
+		abort();
+	return found;
+}
+
+/* The first call initialises the driver and makes the first device current. */
 static void *driver(const char *name)
 {
-	static int (*get)(const char *, void **, int, uint64_t, int *);
-	void *function = NULL;
+	int (*init)(unsigned int), (*retain)(void **, int), (*set_current)(void *);
+	void *context;
 
-	if (!get)
+	if (!get) {
 		*(void **)&get = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2");
-	if (!get || get(name, &function, VERSION, 0, NULL))
-		abort();
-	return function;
+		if (!get)
+			abort();
+		*(void **)&init = function("cuInit");
+		*(void **)&retain = function("cuDevicePrimaryCtxRetain");
+		*(void **)&set_current = function("cuCtxSetCurrent");
+		if (init(0) || retain(&context, 0) || set_current(context))
+			abort();
+	}
+	return function(name);
 }
 
 int cudaMalloc(void **out, size_t size)

@@ -46,7 +46,8 @@ int main(int argc, char **argv)
 	int (*event_create)(void **, unsigned);
 	int (*event_record)(void *, void *);
 	int (*wait)(void *, void *, unsigned);
-	void *streams[2], *event;
+	int (*init)(unsigned), (*retain)(void **, int), (*set_current)(void *);
+	void *streams[2], *event, *context;
 	struct stats stats;
 
 	if (!library) {
@@ -63,6 +64,11 @@ int main(int argc, char **argv)
 	*(void **)&event_create = find(RTLD_DEFAULT, "cuEventCreate");
 	*(void **)&event_record = find(RTLD_DEFAULT, "cuEventRecord");
 	*(void **)&wait = find(RTLD_DEFAULT, "cuStreamWaitEvent");
+	*(void **)&init = find(RTLD_DEFAULT, "cuInit");
+	*(void **)&retain = find(RTLD_DEFAULT, "cuDevicePrimaryCtxRetain");
+	*(void **)&set_current = find(RTLD_DEFAULT, "cuCtxSetCurrent");
+	if (init(0) || retain(&context, 0) || set_current(context))
+		return 2;
 	event_create(&event, 0);
 	create(&streams[0], 0);
 	create(&streams[1], 0);

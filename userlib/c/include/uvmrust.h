@@ -7,7 +7,8 @@
  * evicts it nor in when it is used again. See uvmrust(7).
  *
  * All functions may be called by any threads at the same time. Those that return
- * int return 0 or one of UVMRUST_E*, all negative.
+ * int return 0 or one of UVMRUST_E*, all negative. A child of fork() does not use its
+ * parent's descriptor: it has no backend, unless it gives UvmRustUseFd() its own.
  */
 #ifndef UVMRUST_H
 #define UVMRUST_H
@@ -27,7 +28,9 @@ extern "C" {
 #define UVMRUST_ENOCONTEXT	(-5)	/* needs a CUDA context, which this thread has not */
 #define UVMRUST_ENODEVICE	(-6)	/* a GPU that this process does not use */
 #define UVMRUST_EINTERRUPTED	(-7)	/* a fatal signal came */
-#define UVMRUST_EDRIVER		(-8)	/* the driver failed; the kernel log says why */
+#define UVMRUST_EDRIVER		(-8)	/* the driver failed, or refused after some ranges were done; see the kernel log */
+#define UVMRUST_ECAPTURE	(-9)	/* a stream is being captured, and this is not done in a graph; nothing changed */
+#define UVMRUST_EBUSY		(-10)	/* the driver stayed busy, or the system is about to sleep; try again */
 
 /* Who discards: UvmRustBackend(). */
 #define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
@@ -75,10 +78,16 @@ struct uvmrust_result {
  * @base:   first byte of managed memory
  * @length: bytes
  *
- * All work on the memory, on the host and on GPUs, must be done before. A read
- * after it gives, page by page, zeros or a value that was written there before. A
- * value written after it is kept. Costs an unmap, and a fault at the next access
+ * All work on the memory, on the host and on GPUs, must be done before. Until it is
+ * written again, a read gives indeterminate data, which may differ from one read to
+ * the next: zeros or older values with uvm-rust's driver, but NVIDIA's and CUDA 13
+ * promise nothing (docs/discard-guide.md has a table). A value written after it is
+ * kept. Costs an unmap, and a fault at the next access
  * unless a prefetch comes first.
+ *
+ * Nor may the memory be migrated meanwhile, by UvmPrefetch(), g10_prefetch() or
+ * cudaMemPrefetchAsync(): NVIDIA's driver leaves it to the caller that the one comes after
+ * the other.
  *
  * Only the whole pages inside the range are discarded; a range without any is a
  * success. How much of a partly covered 2 MiB block is discarded, is the driver's
@@ -93,7 +102,8 @@ int UvmDiscard(void *base, size_t length);
  *
  * Nothing is unmapped, so the driver does not see the next access. The memory must
  * be prefetched, with UvmPrefetch() or cudaMemPrefetchAsync(), before it is next
- * written or read; what is written before that may be lost.
+ * written or read; what is written before that may be lost. After the prefetch it holds
+ * what UvmDiscard() leaves, until it is written.
  */
 int UvmDiscardLazy(void *base, size_t length);
 
@@ -105,7 +115,8 @@ int UvmDiscardLazy(void *base, size_t length);
  * @result: what became of it, also after an error; may be NULL
  *
  * Stops at the first range that fails; those before it are discarded, and it may be
- * in part.
+ * in part. UVMRUST_ENOTSUPPORTED says that none is: where a driver refuses after it has
+ * discarded some, this returns UVMRUST_EDRIVER.
  */
 int UvmDiscardBatch(const struct uvmrust_range *ranges, size_t count,
 		    unsigned int flags, struct uvmrust_result *result);
@@ -118,7 +129,18 @@ int UvmDiscardBatch(const struct uvmrust_range *ranges, size_t count,
  * @stream: a stream of the current context
  *
  * The memory is discarded when all work before it in @stream is done, and before
- * any after it starts. Errors of that moment are told by UvmRustStreamError().
+ * any after it starts. Errors of that moment are told by UvmRustStreamError(). The
+ * memory must not be freed before: cudaFree() need not wait for it.
+ * After an error, the discards of the ranges before the one that failed have taken their
+ * turn in @stream, or are done.
+ *
+ * No other thread may begin or end a capture of @stream during the call: what is to be
+ * done once, and what each launch of a graph does, are enqueued differently.
+ *
+ * While @stream is being captured, the discard becomes a node of the graph, which owns
+ * a copy of the ranges: it is done at each launch. Where it can not (with
+ * UVMRUST_BACKEND_CUDA, before CUDA 11.3), and in the legacy stream while a blocking
+ * stream is being captured, this returns UVMRUST_ECAPTURE, and the capture goes on.
  */
 int UvmDiscardBatchAsync(const struct uvmrust_range *ranges, size_t count,
 			 unsigned int flags, uvmrust_stream stream);
@@ -139,6 +161,9 @@ int UvmPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
  * @length:   bytes
  * @gpu_uuid: the GPU; NULL: to the host
  * @stream:   a stream of the current context
+ *
+ * A prefetch is not documented as capturable: UVMRUST_ECAPTURE while @stream is captured.
+ * No other thread may begin a capture of it during the call.
  */
 int UvmPrefetchAsync(void *base, size_t length, const uint8_t gpu_uuid[16],
 		     uvmrust_stream stream);
@@ -159,6 +184,9 @@ int UvmDiscardAndPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16])
  * @ranges:   array of @count ranges
  * @count:    how many
  * @gpu_uuid: the GPU; NULL: on the host
+ *
+ * Returns as UvmDiscardAndPrefetch() does: UVMRUST_ENOTSUPPORTED only if nothing has
+ * changed in any of the ranges.
  */
 int UvmDiscardAndPrefetchBatch(const struct uvmrust_range *ranges, size_t count,
 			       const uint8_t gpu_uuid[16]);
@@ -166,8 +194,8 @@ int UvmDiscardAndPrefetchBatch(const struct uvmrust_range *ranges, size_t count,
 /**
  * UvmRustBackend() - which driver discards for this process
  *
- * Looked for at the first call of any function here and kept; until CUDA is
- * initialised there is none, and it is looked for again. Looking changes nothing.
+ * Looked for at the first call of any function here and kept; until CUDA has initialised
+ * its descriptor there is none, and it is looked for again. Looking changes nothing.
  */
 int UvmRustBackend(void);
 
@@ -182,7 +210,9 @@ const char *UvmRustBackendName(int backend);
  * @fd: initialised with UVM_INITIALIZE, and left open; -1: find it again
  *
  * For programs that use UVM without CUDA. Others need not call it. The environment
- * variable UVMRUST_FD does the same.
+ * variable UVMRUST_FD, read when the library is loaded, names one too; but where CUDA is
+ * loaded, that one is used only once CUDA is initialised, and not after fork(). -1 makes the
+ * library forget either.
  */
 void UvmRustUseFd(int fd);
 
@@ -239,7 +269,10 @@ int64_t g10_pre_evict(void *base, size_t length, int to);
  * @gpu_uuid: the GPU; NULL: it comes where it is first used
  *
  * What the buffer holds is undefined. Needs a CUDA context, like cudaMallocManaged(). It
- * may be used at once: what has not come yet is brought by faults.
+ * may be used at once: what has not come yet is brought by faults. Addresses of freed
+ * buffers are used again, and are not told of the end of their context: after
+ * cudaDeviceReset(), or cuCtxDestroy() of the context in which g10_alloc() was called,
+ * neither g10_alloc() nor g10_free() may be called any more.
  *
  * Returns a ticket as g10_prefetch() does, 0 if nothing is on its way, or one of UVMRUST_E*.
  */
@@ -249,14 +282,24 @@ int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
  * g10_free() - free what g10_alloc() gave, in the order of a stream
  * @buffer: what g10_alloc() gave
  * @stream: a stream of the current context; the buffer is used by nothing that comes
- *          after this in it, and by nothing in other streams any more
+ *          after this in it, and by nothing in other streams any more. No other thread
+ *          begins or ends a capture of it meanwhile
+ *
+ * Moves of the buffer that are under way (g10_prefetch(), g10_pre_evict()) must be waited
+ * for first, with g10_wait(): NVIDIA's driver leaves it to the caller that a migration and
+ * a discard of the same memory do not come at the same time.
  *
  * Its contents are discarded, and its memory taken back without a copy, when the stream
  * comes here. The address is kept, for the next g10_alloc() of the same length. Where
- * nobody can discard, it waits for the stream and frees the buffer.
+ * nobody can discard, it waits for the stream and frees the buffer. A graph would take the
+ * buffer back at each launch, whoever has it by then: UVMRUST_ECAPTURE while @stream is
+ * being captured, and the buffer is as it was.
  *
  * Returns 0; UVMRUST_EINVALID if @buffer is not such a buffer, or free already. After
- * another error it is not free, but what it holds is undefined.
+ * another error it is not free, but what it holds is undefined; nothing of this call is
+ * still to come in @stream. After UVMRUST_EDRIVER CUDA may not even have been able to wait
+ * for that: the buffer must not be used, and is lost if freeing it again gives
+ * UVMRUST_EINVALID.
  */
 int g10_free(void *buffer, uvmrust_stream stream);
 

@@ -2,16 +2,16 @@
 
 //! G10's g10_alloc and g10_free (§4.3), for C. Neither waits: memory comes to the GPU while
 //! earlier kernels run, and what is freed is discarded in the order of a stream, so that
-//! the driver takes it back without a copy. CUDA frees managed memory only by waiting for
-//! the GPU, so addresses are kept for the next allocation of the same size: a training
+//! the driver takes it back without a copy. CUDA frees managed memory in no stream's
+//! order, so addresses are kept for the next allocation of the same size: a training
 //! step asks for the same sizes again and again.
 
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use uvmrust::cuda::{check, Cuda, Stream};
-use uvmrust::{Error, Mode, Range, Result, Uvm};
+use uvmrust::{Error, Mode, PerProcess, Range, Result, Uvm};
 
 use crate::moves::to_gpu;
 
@@ -29,13 +29,14 @@ struct Buffers {
     free: HashMap<u64, Vec<u64>>,
 }
 
-static BUFFERS: Mutex<Option<Buffers>> = Mutex::new(None);
+/// A parent's memory is not in its child.
+static BUFFERS: PerProcess<Mutex<Buffers>> = PerProcess::new(Mutex::default);
 
 /// Runs `work` on the buffers. No call of CUDA in there: one that waits for a stream would
 /// wait for [`has_left`], which wants the lock.
 fn with<T>(work: impl FnOnce(&mut Buffers) -> T) -> T {
-    let mut guard: MutexGuard<'_, _> = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
-    work(guard.get_or_insert_with(Buffers::default))
+    let buffers = BUFFERS.get().lock();
+    work(&mut buffers.unwrap_or_else(PoisonError::into_inner))
 }
 
 fn cuda() -> Result<&'static Cuda> {
@@ -50,21 +51,27 @@ pub unsafe extern "C" fn g10_alloc(
     length: usize,
     gpu_uuid: *const [u8; 16],
 ) -> i64 {
-    let done = alloc(length).and_then(|range| {
-        // SAFETY: by our contract.
-        let (out, uuid) = unsafe { (out.as_mut(), gpu_uuid.as_ref()) };
-        *out.ok_or(Error::Invalid)? = range.base as *mut c_void;
-        Ok((range, uuid))
-    });
-    match done {
+    // SAFETY: by our contract.
+    let (out, uuid) = unsafe { (out.as_mut(), gpu_uuid.as_ref()) };
+    // Before there is memory that nobody would know of.
+    let Some(out) = out else {
+        return Error::Invalid.code().into();
+    };
+    let range = match alloc(length) {
+        Ok(range) => range,
+        Err(error) => return error.code().into(),
+    };
+    *out = range.base as *mut c_void;
+    match uuid {
         // Advice: what can not be moved is there all the same.
-        Ok((range, Some(uuid))) => to_gpu(range, *uuid).map_or(0, |ticket| ticket.0 as i64),
-        Ok((_, None)) => 0,
-        Err(error) => error.code().into(),
+        Some(uuid) => to_gpu(range, *uuid).map_or(0, |ticket| ticket.0 as i64),
+        None => 0,
     }
 }
 
 fn alloc(length: usize) -> Result<Range> {
+    // What a parent has kept is not mapped in its child, and its lock may be taken.
+    Uvm::process().not_forked()?;
     let range = Range {
         base: 0,
         length: length as u64,
@@ -93,22 +100,35 @@ fn alloc(length: usize) -> Result<Range> {
 }
 
 fn allocate(length: u64) -> Result<u64> {
-    let call = cuda()?.mem_alloc_managed.ok_or(Error::NotSupported)?;
+    let cuda = cuda()?;
+    let call = cuda.mem_alloc_managed.ok_or(Error::NotSupported)?;
     let mut base = 0;
     // SAFETY: the output is writable.
-    check(unsafe { call(&mut base, length as usize, ATTACH_GLOBAL) })?;
+    check(cuda.unordered(|| unsafe { call(&mut base, length as usize, ATTACH_GLOBAL) }))?;
     Ok(base)
 }
 
 /// Frees the addresses that nobody uses.
 fn give_back() -> Result<()> {
-    let free = cuda()?.mem_free.ok_or(Error::NotSupported)?;
-    let bases: Vec<u64> = with(|b| b.free.drain().flat_map(|(_, bases)| bases).collect());
-    for base in bases {
+    let cuda = cuda()?;
+    let free = cuda.mem_free.ok_or(Error::NotSupported)?;
+    let all: Vec<(u64, u64)> = with(|b| {
+        let lists = b.free.drain();
+        lists
+            .flat_map(|(length, bases)| bases.into_iter().map(move |base| (length, base)))
+            .collect()
+    });
+    let mut done = Ok(());
+    for (length, base) in all {
         // SAFETY: from cuMemAllocManaged, and out of the pool.
-        check(unsafe { free(base) })?;
+        let freed = check(cuda.unordered(|| unsafe { free(base) }));
+        if freed.is_err() {
+            // It is still there.
+            with(|b| b.free.entry(length).or_default().push(base));
+            done = done.and(freed);
+        }
     }
-    Ok(())
+    done
 }
 
 /// # Safety
@@ -117,6 +137,9 @@ fn give_back() -> Result<()> {
 #[no_mangle]
 pub unsafe extern "C" fn g10_free(buffer: *mut c_void, stream: Stream) -> c_int {
     let base = buffer as u64;
+    if let Err(error) = Uvm::process().not_forked() {
+        return error.code();
+    }
     let Some(length) = with(|b| {
         let length = b.used.remove(&base)?;
         b.leaving.insert(base, length);
@@ -128,35 +151,70 @@ pub unsafe extern "C" fn g10_free(buffer: *mut c_void, stream: Stream) -> c_int 
     match unsafe { leave(Range { base, length }, stream) } {
         Ok(()) => 0,
         Err(error) => {
-            with(|b| {
-                b.leaving.remove(&base);
-                b.used.insert(base, length);
-            });
-            error.code()
+            // Not if it stays with nobody.
+            if error.buffer_is_usable {
+                with(|b| {
+                    b.leaving.remove(&base);
+                    b.used.insert(base, length);
+                });
+            }
+            error.why.code()
+        }
+    }
+}
+
+/// Why a buffer was not freed.
+struct NotFreed {
+    why: Error,
+    /// Nothing that was queued for it is still to come. Where CUDA can not even wait for
+    /// that, the buffer stays in `leaving` for good: a discard would hit its next owner.
+    buffer_is_usable: bool,
+}
+
+impl From<Error> for NotFreed {
+    fn from(why: Error) -> Self {
+        Self {
+            why,
+            buffer_is_usable: true,
         }
     }
 }
 
 /// # Safety
 /// As [`g10_free`].
-unsafe fn leave(range: Range, stream: Stream) -> Result<()> {
+unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFreed> {
     let cuda = cuda()?;
+    if !cfg!(broken = "1") {
+        // A graph would take the buffer back at each launch, whoever has it by then.
+        // SAFETY: by our contract.
+        unsafe { cuda.not_captured(stream)? };
+    }
     // SAFETY: by our contract: nobody reads it after this point of the stream.
     match unsafe { Uvm::process().discard_async(&[range], Mode::Eager, stream) } {
         // SAFETY: the data is a number, good for ever; the stream by our contract.
-        Ok(()) => unsafe { cuda.host_func(stream, has_left, range.base as *mut c_void) },
+        Ok(()) => unsafe {
+            let queued = cuda.host_func(stream, has_left, range.base as *mut c_void);
+            // The discard comes all the same, and must not when the buffer is in use.
+            queued.map_err(|why| match cuda.synchronize(stream) {
+                Ok(()) => why.into(),
+                Err(_) => NotFreed {
+                    why: Error::Driver,
+                    buffer_is_usable: false,
+                },
+            })
+        },
         // Then the memory can only be had back by waiting.
         Err(Error::NotSupported) => {
             let free = cuda.mem_free.ok_or(Error::NotSupported)?;
             // SAFETY: by our contract; the stream is done with the buffer.
             unsafe {
                 cuda.synchronize(stream)?;
-                check(free(range.base))?;
+                check(cuda.unordered(|| free(range.base)))?;
             }
             with(|b| b.leaving.remove(&range.base));
             Ok(())
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -167,4 +225,30 @@ unsafe extern "C" fn has_left(base: *mut c_void) {
             b.free.entry(length).or_default().push(base as u64);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if another thread had the buffers at the fork, and never gave them back.
+    #[test]
+    fn a_child_does_not_wait_for_its_parents_threads() {
+        // SAFETY: the child ends soon, one way or the other.
+        let child = with(|_| match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: as above.
+                unsafe { libc::alarm(10) };
+                let empty = with(|buffers| buffers.used.is_empty());
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(empty)) }
+            }
+            child => child,
+        });
+        let mut status = 0;
+        // SAFETY: the output is writable.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "it waits for ever: {status:#x}");
+        assert_eq!(libc::WEXITSTATUS(status), 1);
+    }
 }

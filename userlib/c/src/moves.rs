@@ -6,14 +6,15 @@ use core::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use uvmrust::{Error, Move, Moves, Range, Result, Ticket, Tier, Uvm};
+use uvmrust::{Error, Move, Moves, PerProcess, Range, Result, Ticket, Tier, Uvm};
 
 /// `UVMRUST_TO_HOST`.
 const TO_HOST: c_int = 0;
 /// `UVMRUST_TO_SSD`.
 const TO_SSD: c_int = 1;
 
-static MOVES: OnceLock<Result<Moves>> = OnceLock::new();
+/// A parent's thread is not in its child.
+static MOVES: PerProcess<OnceLock<Result<Moves>>> = PerProcess::new(OnceLock::new);
 
 fn submit(base: *mut c_void, length: usize, to: Tier) -> i64 {
     let range = Range::new(base.cast_const(), length);
@@ -22,8 +23,16 @@ fn submit(base: *mut c_void, length: usize, to: Tier) -> i64 {
 }
 
 fn queue(range: Range, to: Tier) -> Result<Ticket> {
-    let moves = MOVES.get_or_init(|| Moves::new(Uvm::process())).as_ref();
-    Ok(moves.map_err(|e| *e)?.submit(&[Move { range, to }]))
+    Uvm::process().not_forked()?;
+    match MOVES.get().get_or_init(|| Moves::new(Uvm::process())) {
+        Ok(moves) => Ok(moves.submit(&[Move { range, to }])),
+        Err(error) => Err(*error),
+    }
+}
+
+/// The queue, if there is one, and it is this process's.
+fn moves() -> Option<&'static Result<Moves>> {
+    MOVES.get().get()
 }
 
 /// Queues that these pages come to a GPU.
@@ -57,7 +66,7 @@ extern "C" fn g10_pre_evict(base: *mut c_void, length: usize, to: c_int) -> i64 
 
 #[no_mangle]
 extern "C" fn g10_done() -> i64 {
-    match MOVES.get() {
+    match moves() {
         Some(Ok(moves)) => moves.done().0 as i64,
         _ => 0,
     }
@@ -66,7 +75,7 @@ extern "C" fn g10_done() -> i64 {
 #[no_mangle]
 extern "C" fn g10_wait(ticket: i64, milliseconds: c_int) -> c_int {
     let limit = Duration::from_millis(milliseconds.max(0) as u64);
-    match (MOVES.get(), u64::try_from(ticket)) {
+    match (moves(), u64::try_from(ticket)) {
         (Some(Ok(moves)), Ok(ticket)) => c_int::from(moves.wait(Ticket(ticket), limit)),
         (_, Ok(_)) => 1,
         (_, Err(_)) => Error::Invalid.code(),
@@ -75,7 +84,7 @@ extern "C" fn g10_wait(ticket: i64, milliseconds: c_int) -> c_int {
 
 #[no_mangle]
 extern "C" fn g10_error() -> c_int {
-    match MOVES.get() {
+    match moves() {
         Some(Ok(moves)) => moves.errors().1.map_or(0, Error::code),
         _ => 0,
     }

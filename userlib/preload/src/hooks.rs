@@ -10,12 +10,10 @@ use uvmrust::cuda::{Stream, STREAM_PER_THREAD};
 
 use crate::announce;
 use crate::config::Config;
-use crate::kernels::{graph_id, Kernels, Shape};
+use crate::kernels::{graph_id, Shape, KERNELS};
 use crate::memory;
 use crate::planned;
 use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
-
-static KERNELS: Kernels = Kernels::new();
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -47,7 +45,7 @@ unsafe fn announce_launch(
     };
     // SAFETY: by our contract.
     unsafe {
-        let id = KERNELS.id(&real.cuda, function, shape, params, extra);
+        let id = KERNELS.get().id(&real.cuda, function, shape, params, extra);
         announce::announce(&real.cuda, stream, id);
     }
 }
@@ -264,17 +262,18 @@ pub(crate) unsafe extern "C" fn free_async<const PTSZ: bool>(base: u64, stream: 
     }
 }
 
-/// A function after which handles of kernels may name others.
+/// A function after which handles of kernels may name others. `$before` says what else it ends.
 macro_rules! unloading {
-    ($($name:ident($type:ty) = $cuda:literal;)*) => {$(
+    ($($name:ident($type:ty) = $cuda:literal $(, $before:path)?;)*) => {$(
         #[doc = concat!("# Safety\nAs ", $cuda, ".")]
         pub(crate) unsafe extern "C" fn $name(what: $type) -> Code {
             let (_, call) = real!($name);
-            KERNELS.forget();
+            $($before();)?
+            KERNELS.get().forget();
             // SAFETY: the caller's argument, passed on.
             let code = unsafe { call(what) };
             // A launch of another thread may have asked in between.
-            KERNELS.forget();
+            KERNELS.get().forget();
             code
         }
     )*};
@@ -283,7 +282,25 @@ macro_rules! unloading {
 unloading! {
     module_unload(*mut c_void) = "cuModuleUnload";
     library_unload(*mut c_void) = "cuLibraryUnload";
-    ctx_destroy(*mut c_void) = "cuCtxDestroy";
-    primary_release(c_int) = "cuDevicePrimaryCtxRelease";
-    primary_reset(c_int) = "cuDevicePrimaryCtxReset";
+    ctx_destroy(*mut c_void) = "cuCtxDestroy", planned::freed_all;
+    primary_reset(c_int) = "cuDevicePrimaryCtxReset", planned::freed_all;
+}
+
+/// # Safety
+/// As cuDevicePrimaryCtxRelease.
+pub(crate) unsafe extern "C" fn primary_release(device: c_int) -> Code {
+    let (real, call) = real!(primary_release);
+    KERNELS.get().forget();
+    // SAFETY: the caller's argument, passed on.
+    let code = unsafe { call(device) };
+    KERNELS.get().forget();
+    let mut active = 0;
+    // SAFETY: the outputs are writable; CUDA checks the device.
+    let asked =
+        (real.cuda.primary_state).map(|state| unsafe { state(device, &mut 0, &mut active) });
+    // Others may hold it still.
+    if asked != Some(SUCCESS) || active == 0 {
+        planned::freed_all();
+    }
+    code
 }

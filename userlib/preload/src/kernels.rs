@@ -14,6 +14,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustc_hash::{FxBuildHasher, FxHasher};
 use uvmrust::cuda::Cuda;
+use uvmrust::PerProcess;
 
 /// What is known of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,9 @@ const MAX_PARAMS: usize = 32 << 10;
 /// Kernels by handle. Read at each launch, written at the first of a kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels(RwLock<HashMap<usize, Kernel, FxBuildHasher>>);
+
+/// Those of this process: at a fork, another thread of the parent may be at it.
+pub(crate) static KERNELS: PerProcess<Kernels> = PerProcess::new(Kernels::new);
 
 /// The shape of a launch: grid, block, bytes of shared memory.
 pub(crate) type Shape = [u32; 7];
@@ -235,6 +239,12 @@ mod tests {
         assert_eq!(kernels.0.read().unwrap().len(), 2);
         kernels.forget();
         assert_eq!(id(&kernels, &cuda, c"add", SHAPE, 1, 2), one);
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_its_parents_threads() {
+        let _held = KERNELS.get().0.write().unwrap();
+        crate::memory::tests::in_child(|| KERNELS.get().forget());
     }
 
     #[test]

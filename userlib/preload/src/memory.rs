@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxBuildHasher;
 use uvmrust::cuda::{Cuda, Stream};
+use uvmrust::PerProcess;
 
 use crate::config::Config;
 use crate::planned;
@@ -23,12 +24,13 @@ const NOT_FOUND: Code = 500;
 /// Bytes to which rows are aligned; CUDA's own choice on all GPUs with UVM.
 const PITCH: usize = 512;
 
-/// Addresses that we have made managed.
-static MANAGED: Mutex<HashSet<u64, FxBuildHasher>> =
-    Mutex::new(HashSet::with_hasher(FxBuildHasher));
+/// Addresses that we have made managed. One that a context took with it when it was destroyed
+/// stays, which does no harm: what CUDA has there later is freed by the same call.
+static MANAGED: PerProcess<Mutex<HashSet<u64, FxBuildHasher>>> = PerProcess::new(Mutex::default);
 
 fn with<T>(work: impl FnOnce(&mut HashSet<u64, FxBuildHasher>) -> T) -> T {
-    work(&mut MANAGED.lock().unwrap_or_else(PoisonError::into_inner))
+    let managed = MANAGED.get().lock();
+    work(&mut managed.unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Managed memory instead of `size` bytes of device memory. `None`: leave it to
@@ -43,8 +45,12 @@ pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Co
         return None;
     }
     let mut base = 0;
-    // SAFETY: the output is writable.
-    if unsafe { call(&mut base, size, ATTACH_GLOBAL) } != SUCCESS {
+    // What CUDA has in place of this may be allowed during a capture: cuMemAllocAsync is.
+    let done = real.cuda.unordered(|| {
+        // SAFETY: the output is writable.
+        unsafe { call(&mut base, size, ATTACH_GLOBAL) }
+    });
+    if done != SUCCESS {
         return None;
     }
     with(|managed| managed.insert(base));
@@ -83,20 +89,23 @@ pub(crate) fn forget(base: u64) {
 }
 
 /// Frees, after all that is in `stream`, memory that CUDA can not free in a stream's
-/// order, being managed: so it waits for the stream. `None`: not ours.
+/// order, being managed: so it waits for the stream. `None`: not ours; or the stream is
+/// being captured, where CUDA knows best (a graph frees only what it has allocated) and
+/// a wait would break the capture.
 ///
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
 pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Option<Code> {
-    if !with(|managed| managed.remove(&base)) {
+    // SAFETY: by our contract.
+    if unsafe { capturing(real, stream) } || !with(|managed| managed.remove(&base)) {
         return None;
     }
     planned::freed(base);
-    let (synchronize, free) = (real.cuda.stream_synchronize?, real.free?);
+    let free = real.free?;
     // SAFETY: by our contract; the address is from cuMemAllocManaged.
     unsafe {
-        match synchronize(stream) {
-            SUCCESS => Some(free(base)),
+        match real.cuda.synchronize_code(stream) {
+            SUCCESS => Some(real.cuda.unordered(|| free(base))),
             error => {
                 with(|managed| managed.insert(base));
                 Some(error)
@@ -130,3 +139,34 @@ pub(crate) unsafe fn is_capturing(cuda: &Cuda, stream: Stream) -> bool {
 
 /// What a missing CUDA function returns.
 pub(crate) const MISSING: Code = NOT_FOUND;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Runs `child` in a child of `fork`, of which this thread has all locks.
+    pub(crate) fn in_child(child: impl FnOnce()) {
+        // SAFETY: the child ends soon, one way or the other.
+        let id = unsafe { libc::fork() };
+        if id == 0 {
+            // SAFETY: as above.
+            unsafe { libc::alarm(10) };
+            child();
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: the output is writable.
+        assert_eq!(unsafe { libc::waitpid(id, &mut status, 0) }, id);
+        assert_eq!(status, 0, "it waits for ever");
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_its_parents_threads() {
+        with(|managed| {
+            managed.insert(4096);
+            in_child(|| assert!(with(|managed| managed.is_empty())));
+        });
+        with(|managed| assert!(managed.remove(&4096)));
+    }
+}

@@ -22,6 +22,17 @@ const MIB: u64 = 1 << 20;
 
 /// Runs the program under `uvmrun` with a plan of this text; what is in the stub's log.
 fn run(name: &str, plan: &str, driver: &str, moved: u64) -> (Output, Vec<String>) {
+    run_with(name, plan, driver, moved, &[])
+}
+
+/// The same, with these variables in its environment.
+fn run_with(
+    name: &str,
+    plan: &str,
+    driver: &str,
+    moved: u64,
+    variables: &[(&str, &str)],
+) -> (Output, Vec<String>) {
     static BUILT: Once = Once::new();
     let folder = tmp("cuda-plan");
     let built = tmp("plan-program");
@@ -44,6 +55,7 @@ fn run(name: &str, plan: &str, driver: &str, moved: u64) -> (Output, Vec<String>
         .env("UVMRUST_ANNOUNCE", "0")
         .env("STEPS", "2")
         .env("MOVED", moved.to_string())
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -77,10 +89,28 @@ fn a_plan_is_carried_out_in_the_order_of_the_stream() {
         .filter(|l| l.starts_with("kernel") || l.starts_with("discard") || l.starts_with("graph"))
         .map(|l| l.split(' ').next().unwrap())
         .collect();
-    let step = ["kernel", "kernel", "kernel", "discard", "kernel"];
+    // (What is captured in between does not run.)
+    let step = ["kernel", "kernel", "discard", "kernel"];
     let whole = [&["kernel"][..], &step, &step, &["kernel"]].concat();
     assert_eq!(order, whole, "{log:?}");
     assert!(!log.iter().any(|l| l.contains("VIOLATION")), "{log:?}");
+}
+
+/// The range of the plan is gone with the context, and what comes there is another's.
+#[test]
+fn a_plan_ends_with_the_context_of_its_range() {
+    if !have_cc() {
+        return;
+    }
+    let reset = [("RESET", "1")];
+    let (done, log) = run_with("reset", PLAN, "ours", 2 * 20 * MIB, &reset);
+    assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
+    let at = log.iter().position(|line| line == "reset").unwrap();
+    let after: Vec<_> = log[at..]
+        .iter()
+        .filter(|l| !l.starts_with("managed"))
+        .collect();
+    assert_eq!(after, ["reset", "kernel add", "kernel add", "kernel add"]);
 }
 
 #[test]

@@ -5,40 +5,67 @@
 use core::ffi::c_int;
 use std::sync::OnceLock;
 
-use uvmrust::cuda::{check, Cuda, Stream};
+use uvmrust::cuda::{self, check, Context, Cuda, Stream};
 use uvmrust::{Error, Mode, Range, Result, Uvm};
+
+use crate::broken;
 
 /// A stream, by its handle as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId(pub usize);
 
-/// A GPU's memory calls. Those with a stream take effect in its order.
+/// A stream of a device. The default streams of all devices have the same handle, so it
+/// takes both to name one ("Each device has its own default stream": CUDA Programming
+/// Guide, Stream and Event Behavior).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Queue {
+    /// CUDA's number of the device.
+    pub device: c_int,
+    /// The stream.
+    pub stream: StreamId,
+}
+
+/// The GPUs' memory calls, whichever of them is current. Those with a queue take effect
+/// in its order.
 pub trait Device {
-    /// Managed memory.
-    fn alloc(&self, length: usize) -> Result<u64>;
-    /// Gives it back, after all that uses it.
-    fn free(&self, base: u64);
+    /// Managed memory, for use on a device.
+    fn alloc(&self, length: usize, device: c_int) -> Result<u64>;
+    /// Waits until all that is now in the queue is done. Fails where it is being captured.
+    fn drain(&self, queue: Queue) -> Result<()>;
+    /// Gives it back. Nothing uses it any more: CUDA promises no wait ("this API may
+    /// perform implicit synchronization", `cuMemFree`).
+    fn free(&self, base: u64, device: c_int);
     /// Discards lazily: must be prefetched before it is used.
-    fn discard(&self, range: Range, stream: StreamId) -> Result<()>;
-    /// Makes it usable on a GPU.
-    fn prefetch(&self, range: Range, device: c_int, stream: StreamId) -> Result<()>;
-    /// Lets `stream` wait for all that is now in `other`.
-    fn wait(&self, stream: StreamId, other: StreamId) -> Result<()>;
-    /// Whether what is put into the stream is recorded for later, not done.
-    fn capturing(&self, stream: StreamId) -> bool;
+    fn discard(&self, range: Range, queue: Queue) -> Result<()>;
+    /// Makes it usable on the queue's device.
+    fn prefetch(&self, range: Range, queue: Queue) -> Result<()>;
+    /// Lets `queue` wait for all that is now in `other`.
+    fn wait(&self, queue: Queue, other: Queue) -> Result<()>;
+    /// Whether what is put into the queue is recorded for later, not done, or would break
+    /// the capture of another.
+    fn capturing(&self, queue: Queue) -> bool;
+    /// The current device, if the thread has one.
+    fn current(&self) -> Option<c_int>;
 }
 
 /// The real one.
 #[derive(Debug)]
 pub struct CudaDevice {
     cuda: OnceLock<Cuda>,
+    /// The primary contexts, PyTorch's own, by device, as they become known. Each is held
+    /// from then on.
+    contexts: [OnceLock<usize>; DEVICES],
 }
+
+/// Devices with a number from here on are not used.
+const DEVICES: usize = 64;
 
 impl CudaDevice {
     /// CUDA is looked for at the first call; PyTorch has loaded it by then.
     pub(crate) const fn new() -> Self {
         Self {
             cuda: OnceLock::new(),
+            contexts: [const { OnceLock::new() }; DEVICES],
         }
     }
 
@@ -53,7 +80,84 @@ impl CudaDevice {
     }
 }
 
+impl CudaDevice {
+    fn context(&self, device: c_int) -> Result<Context> {
+        let slot = usize::try_from(device).ok();
+        let slot = slot.and_then(|device| self.contexts.get(device));
+        let slot = slot.ok_or(Error::NoDevice)?;
+        if let Some(&known) = slot.get() {
+            return Ok(known as Context);
+        }
+        let retain = self.cuda()?.primary_retain.ok_or(Error::NotSupported)?;
+        let mut context = core::ptr::null_mut();
+        // SAFETY: the output is writable; CUDA checks the device.
+        check(unsafe { retain(&mut context, device) })?;
+        Ok(*slot.get_or_init(|| context as usize) as Context)
+    }
+
+    /// Does something with a context current, and the thread's own afterwards.
+    fn inside<T>(&self, context: Context, work: impl FnOnce(&Cuda) -> Result<T>) -> Result<T> {
+        let cuda = self.cuda()?;
+        if broken::DEVICE {
+            return work(cuda);
+        }
+        let push = cuda.ctx_push.ok_or(Error::NotSupported)?;
+        let pop = cuda.ctx_pop.ok_or(Error::NotSupported)?;
+        // SAFETY: the context is one that is held, or that of a stream in use.
+        check(unsafe { push(context) })?;
+        let done = work(cuda);
+        // SAFETY: the output is writable. The stack has what was pushed above.
+        let _ = unsafe { pop(&mut core::ptr::null_mut()) };
+        done
+    }
+
+    /// Does something with a device current.
+    fn on<T>(&self, device: c_int, work: impl FnOnce(&Cuda) -> Result<T>) -> Result<T> {
+        self.inside(self.context(device)?, work)
+    }
+
+    /// The context of a queue: its stream's own, which may be of another device than was
+    /// current when it was named, or the device's for a stream that is special.
+    fn context_of(&self, queue: Queue) -> Result<Context> {
+        match (self.cuda()?.stream_context, queue.stream.0 > SPECIAL) {
+            (Some(call), true) => {
+                let mut context = core::ptr::null_mut();
+                // SAFETY: the output is writable, the stream PyTorch's.
+                check(unsafe { call(queue.stream.handle(), &mut context) })?;
+                Ok(context)
+            }
+            _ => self.context(queue.device),
+        }
+    }
+}
+
+/// The last of the handles that mean another stream in each context: null,
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+const SPECIAL: usize = 2;
+
 impl StreamId {
+    /// The default stream that all threads share.
+    pub const LEGACY: Self = Self(1);
+    /// Each thread's own default stream: another one in each.
+    pub const PER_THREAD: Self = Self(2);
+
+    /// The stream whose order holds for this handle in whatever thread: "The per-thread
+    /// default stream is not a non-blocking stream and will synchronize with the legacy
+    /// default stream if both are used in a program" (CUDA Driver API, Stream
+    /// synchronization behavior), so what is put into that one comes behind all threads'
+    /// work, and before what they do next.
+    pub(crate) fn shared(self) -> Self {
+        match self {
+            Self::PER_THREAD => Self::LEGACY,
+            other => other,
+        }
+    }
+
+    /// Whether its handle means another stream on each device.
+    pub(crate) fn is_special(self) -> bool {
+        self.0 <= SPECIAL
+    }
+
     fn handle(self) -> Stream {
         self.0 as Stream
     }
@@ -61,67 +165,100 @@ impl StreamId {
 
 /// `CU_MEM_ATTACH_GLOBAL`
 const ATTACH_GLOBAL: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`
-const DISABLE_TIMING: u32 = 2;
-
 // The streams in these calls are those that PyTorch gave with the memory, and
 // that it keeps for as long as memory in them is in use.
 impl Device for CudaDevice {
-    fn alloc(&self, length: usize) -> Result<u64> {
-        let call = self.cuda()?.mem_alloc_managed.ok_or(Error::NotSupported)?;
-        let mut base = 0;
-        // SAFETY: the output is writable and of the right type.
-        check(unsafe { call(&mut base, length, ATTACH_GLOBAL) })?;
-        Ok(base)
+    fn alloc(&self, length: usize, device: c_int) -> Result<u64> {
+        self.on(device, |cuda| {
+            let call = cuda.mem_alloc_managed.ok_or(Error::NotSupported)?;
+            let mut base = 0;
+            // SAFETY: the output is writable and of the right type.
+            check(cuda.unordered(|| unsafe { call(&mut base, length, ATTACH_GLOBAL) }))?;
+            Ok(base)
+        })
     }
 
-    fn free(&self, base: u64) {
-        if let Some(call) = self.cuda().ok().and_then(|cuda| cuda.mem_free) {
+    fn drain(&self, queue: Queue) -> Result<()> {
+        self.on(queue.device, |cuda| {
+            let stream = queue.stream.handle();
+            // SAFETY: the stream is PyTorch's.
+            unsafe {
+                cuda.not_captured(stream)?;
+                cuda.synchronize(stream)
+            }
+        })
+    }
+
+    fn free(&self, base: u64, device: c_int) {
+        // There is nothing to do about an error.
+        let _ = self.on(device, |cuda| {
+            let call = cuda.mem_free.ok_or(Error::NotSupported)?;
             // SAFETY: from `alloc`, and no longer in use by the allocator's rules.
-            // There is nothing to do about an error.
-            let _ = unsafe { call(base) };
-        }
+            check(cuda.unordered(|| unsafe { call(base) }))
+        });
     }
 
-    fn discard(&self, range: Range, stream: StreamId) -> Result<()> {
+    fn discard(&self, range: Range, queue: Queue) -> Result<()> {
         // SAFETY: PyTorch has freed the memory, so in the stream's order nobody uses
         // it; the allocator prefetches before it gives it out again.
-        unsafe { Uvm::process().discard_async(&[range], Mode::Lazy, stream.handle()) }
+        self.on(queue.device, |_| unsafe {
+            Uvm::process().discard_async(&[range], Mode::Lazy, queue.stream.handle())
+        })
     }
 
-    fn prefetch(&self, range: Range, device: c_int, stream: StreamId) -> Result<()> {
-        // SAFETY: the stream is PyTorch's.
-        unsafe {
-            self.cuda()?
-                .prefetch(range.base, range.length, device, stream.handle())
-        }
+    fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
+        self.on(queue.device, |cuda| {
+            let stream = queue.stream.handle();
+            // SAFETY: the stream is PyTorch's.
+            unsafe { cuda.prefetch(range.base, range.length, queue.device, stream) }
+        })
     }
 
-    fn wait(&self, stream: StreamId, other: StreamId) -> Result<()> {
+    fn wait(&self, queue: Queue, other: Queue) -> Result<()> {
         let cuda = self.cuda()?;
-        let create = cuda.event_create.ok_or(Error::NotSupported)?;
-        let record = cuda.event_record.ok_or(Error::NotSupported)?;
-        let wait = cuda.stream_wait_event.ok_or(Error::NotSupported)?;
-        let destroy = cuda.event_destroy.ok_or(Error::NotSupported)?;
-        let mut event = core::ptr::null_mut();
-        // SAFETY: outputs are writable, the streams PyTorch's, and the event is used
-        // only between its creation and destruction; CUDA keeps what the wait needs.
-        unsafe {
-            check(create(&mut event, DISABLE_TIMING))?;
-            let queued = check(record(event, other.handle()))
-                .and_then(|()| check(wait(stream.handle(), event, 0)));
-            let _ = destroy(event);
-            queued
-        }
+        let mut event = Event(core::ptr::null_mut(), cuda);
+        self.inside(self.context_of(other)?, |cuda| {
+            let create = cuda.event_create.ok_or(Error::NotSupported)?;
+            let record = cuda.event_record.ok_or(Error::NotSupported)?;
+            // SAFETY: the output is writable; the stream PyTorch's and, like the event, of
+            // the context that is current.
+            unsafe {
+                check(create(&mut event.0, DISABLE_TIMING))?;
+                check(record(event.0, other.stream.handle()))
+            }
+        })?;
+        self.on(queue.device, |cuda| {
+            let wait = cuda.stream_wait_event.ok_or(Error::NotSupported)?;
+            // SAFETY: the stream is PyTorch's; an event may be of another context.
+            check(unsafe { wait(queue.stream.handle(), event.0, 0) })
+        })
     }
 
-    fn capturing(&self, stream: StreamId) -> bool {
-        let Some(call) = self.cuda().ok().and_then(|cuda| cuda.stream_is_capturing) else {
-            return false;
-        };
-        let mut status = 0;
-        // SAFETY: the output is writable, the stream PyTorch's. An error means that
-        // another stream's capture forbids its use.
-        unsafe { call(stream.handle(), &mut status) != 0 || status != 0 }
+    fn capturing(&self, queue: Queue) -> bool {
+        // An error means that another stream's capture forbids its use.
+        let free = self.on(queue.device, |cuda| {
+            // SAFETY: the stream is PyTorch's.
+            unsafe { cuda.not_captured(queue.stream.handle()) }
+        });
+        free == Err(Error::Capture)
+    }
+
+    fn current(&self) -> Option<c_int> {
+        self.cuda().ok()?.current_device().ok()
+    }
+}
+
+/// `CU_EVENT_DISABLE_TIMING`
+const DISABLE_TIMING: u32 = 2;
+
+/// An event, or null.
+struct Event<'a>(cuda::Event, &'a Cuda);
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        if let (false, Some(destroy)) = (self.0.is_null(), self.1.event_destroy) {
+            // SAFETY: ours, and not used any more; CUDA keeps what a wait needs.
+            let _ = unsafe { destroy(self.0) };
+        }
     }
 }

@@ -7,6 +7,7 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
+use std::path::Path;
 use std::process::Command;
 
 use harness::{cc, cdylib, have_cc, source, stub, tmp};
@@ -45,5 +46,78 @@ fn a_program_like_pytorch_keeps_its_data() {
         assert!(!log.contains("VIOLATION"), "{driver}: {log}");
         assert_eq!(log.contains("discard"), discards, "{driver}");
         assert!(log.matches("kernel write_all").count() > 90, "{driver}");
+    }
+}
+
+/// Runs `program`, which checks its own data, with the allocator on this stub and driver.
+fn keeps_its_data(program: &Path, stub: &Path, driver: &str) {
+    let done = Command::new(program)
+        .arg(cdylib("uvmrust-torch", false))
+        .env("LD_PRELOAD", stub)
+        .env("STUB_UVM", driver)
+        .env("UVMRUST_FD", "900")
+        .output()
+        .unwrap();
+    let (program, said) = (program.display(), String::from_utf8_lossy(&done.stdout));
+    assert!(done.status.success(), "{program} {driver}: {said}{done:?}");
+}
+
+#[test]
+fn a_free_is_for_the_gpu_of_the_memory() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("devices", "-DSTUB");
+    let program = tmp("torch-device");
+    let source = source("torch_device.c");
+    cc(&program, &[&source, stub.to_str().unwrap(), "-ldl"]);
+    for driver in ["ours", "native", "old"] {
+        keeps_its_data(&program, &stub, driver);
+    }
+}
+
+#[test]
+fn the_threads_default_streams_are_told_apart() {
+    if !have_cc() {
+        return;
+    }
+    for (name, flag, drivers) in [
+        ("threads13", "-DSTUB", &["ours", "native", "old"][..]),
+        ("threads12", "-DSTUB_NO_DISCARD", &["old"]),
+    ] {
+        let stub = stub(name, flag);
+        let program = tmp(name).join("program");
+        let cuda = stub.to_str().unwrap();
+        cc(
+            &program,
+            &[&source("torch_threads.c"), cuda, "-ldl", "-lpthread"],
+        );
+        for driver in drivers {
+            keeps_its_data(&program, &stub, driver);
+        }
+    }
+}
+
+/// What a real PyTorch shows (pytorch.rs), as far as it can be seen without one: the guide
+/// wires what the library has.
+#[test]
+fn the_guides_recipe_wires_what_is_there() {
+    let guide = std::fs::read_to_string(harness::top().join("docs/discard-guide.md")).unwrap();
+    let section = guide.split("\n## PyTorch\n").nth(1).unwrap();
+    let recipe = section.split("```").nth(1).unwrap();
+    for line in [
+        "\"uvmrust_torch_malloc\", \"uvmrust_torch_free\"",
+        "set_record_stream_fn(address(\"uvmrust_torch_record_stream\"))",
+        "set_reset_fn(address(\"uvmrust_torch_empty_cache\"))",
+    ] {
+        assert!(recipe.contains(line), "the recipe has no {line}");
+    }
+    let library = std::fs::read(cdylib("uvmrust-torch", false)).unwrap();
+    for name in recipe
+        .split('"')
+        .filter(|name| name.starts_with("uvmrust_torch_"))
+    {
+        let found = library.windows(name.len()).any(|w| w == name.as_bytes());
+        assert!(found, "the library has no {name}");
     }
 }

@@ -4,18 +4,26 @@
 //!
 //! The choice is made at the first call and kept. It is one atomic word, so the hot
 //! path takes no lock and allocates nothing; [`Uvm::probing`] only keeps two
-//! threads from looking at the same time. "There is no UVM yet", before CUDA is
-//! initialised, is not kept.
+//! threads from looking at the same time. Only an initialised descriptor gives an answer
+//! that is kept: before CUDA has one, there is no UVM *yet*.
+//!
+//! A child of `fork` inherits its parent's descriptor, and a discard through it would be
+//! one of the parent's memory. So each answer carries how many forks lie behind the
+//! process that got it, and holds in no other ([`Uvm::not_forked`]). A library that was
+//! loaded after the fork knows of none: it asks UVM whose a descriptor is
+//! ([`Sys::foreign`]), and takes none that is not from the program itself before CUDA is
+//! initialised here, which in such a child it never is.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use crate::cuda::{self, check, Cuda};
+use crate::cuda::{self, check_range, Cuda};
 use crate::fd;
 use crate::sys::{Linux, Sys};
-use crate::uapi::{self, Announce, DiscardBatch, Migrate, NativeDiscard, Version};
-use crate::{Error, Place, Range, Result};
+use crate::uapi::{self, Announce, DiscardBatch, Migrate, NativeDiscard};
+use crate::{broken, Error, Place, Range, Result};
 
 /// Who discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +70,16 @@ pub struct Outcome {
 /// many, on the stack.
 const GROUP: usize = 64;
 
+/// Room behind each structure of NVIDIA's, in words. Their numbers say nothing of the
+/// size, so a driver whose structure has grown writes as much as it likes.
+const ROOM: usize = 64;
+
+#[repr(C)]
+struct Roomy<T> {
+    params: T,
+    room: [u64; ROOM],
+}
+
 /// Backend and descriptor in one word: see [`Choice::pack`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice {
@@ -72,12 +90,17 @@ struct Choice {
 impl Choice {
     const UNKNOWN: u64 = 0;
 
-    fn pack(self) -> u64 {
-        ((self.fd as u32 as u64) << 32) | (self.backend as u64 + 1)
+    /// With how many forks lie behind the process.
+    fn pack(self, forks: u32) -> u64 {
+        let backend = self.backend as u64 + 1;
+        ((self.fd as u32 as u64) << 32) | (u64::from(forks) << 8 & 0xffff_ff00) | backend
     }
 
-    fn unpack(word: u64) -> Option<Self> {
-        let backend = match word as u32 {
+    fn unpack(word: u64, forks: u32) -> Option<Self> {
+        if (word as u32) >> 8 != forks & 0x00ff_ffff {
+            return None;
+        }
+        let backend = match word as u8 {
             1 => Backend::None,
             2 => Backend::UvmRust,
             3 => Backend::Native,
@@ -98,11 +121,17 @@ pub struct Uvm<S = Linux> {
     pub(crate) sys: S,
     /// A descriptor given by the program, or -1.
     given: AtomicI32,
+    /// The forks that lay behind the process that gave it. Written before `given`.
+    given_forks: AtomicU32,
+    /// The program gave it; else it is the environment's.
+    given_here: AtomicBool,
+    /// The forks, plus one, that lay behind the process whose CUDA was initialised, or 0.
+    cuda_ready: AtomicU32,
     /// UVM's major number as found last, or 0. Written before `choice`.
     major: AtomicU64,
     /// [`Choice::pack`], or [`Choice::UNKNOWN`].
     choice: AtomicU64,
-    /// Descriptor for announcements: 0 unknown, 1 none, else it + 2.
+    /// Descriptor for announcements: 0 unknown, 1 none, else it + 2. The upper half: forks.
     announcer: AtomicU64,
     /// First error of a discard that ran in a stream, or 0.
     pub(crate) stream_error: AtomicI32,
@@ -115,7 +144,8 @@ static PROCESS: Uvm = Uvm::new(Linux::new());
 
 impl Uvm {
     /// The one of this process. It finds UVM's file descriptor itself: the one that
-    /// CUDA has opened, or, if set, that of the environment variable `UVMRUST_FD`.
+    /// CUDA has opened, or, if set, that of the environment variable `UVMRUST_FD`, which is
+    /// read when the library is loaded.
     pub fn process() -> &'static Self {
         static ENVIRONMENT: std::sync::Once = std::sync::Once::new();
         ENVIRONMENT.call_once(|| {
@@ -123,6 +153,9 @@ impl Uvm {
                 .ok()
                 .and_then(|fd| fd.parse().ok());
             PROCESS.use_fd(fd);
+            // Opened before this process began, also where a child is the first to ask.
+            PROCESS.given_forks.store(0, Relaxed);
+            PROCESS.given_here.store(false, Relaxed);
         });
         &PROCESS
     }
@@ -134,6 +167,9 @@ impl<S: Sys> Uvm<S> {
         Self {
             sys,
             given: AtomicI32::new(-1),
+            given_forks: AtomicU32::new(0),
+            given_here: AtomicBool::new(false),
+            cuda_ready: AtomicU32::new(0),
             major: AtomicU64::new(0),
             choice: AtomicU64::new(Choice::UNKNOWN),
             announcer: AtomicU64::new(0),
@@ -145,7 +181,9 @@ impl<S: Sys> Uvm<S> {
     /// Uses this descriptor of /dev/nvidia-uvm from now on, `None`: finds one. It
     /// must stay open.
     pub fn use_fd(&self, fd: Option<i32>) {
-        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.probing();
+        self.given_forks.store(self.sys.forks(), Relaxed);
+        self.given_here.store(fd.is_some(), Relaxed);
         self.given.store(fd.unwrap_or(-1), Relaxed);
         self.choice.store(Choice::UNKNOWN, Relaxed);
         self.announcer.store(0, Relaxed);
@@ -156,6 +194,57 @@ impl<S: Sys> Uvm<S> {
         self.sys.cuda()
     }
 
+    /// Whether this process may use what the library knows: not if it is the child of a
+    /// `fork` and has its parent's descriptor of UVM. CUDA can not be used there either.
+    /// A descriptor that the child gives to [`Uvm::use_fd`] is its own.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: it may not.
+    pub fn not_forked(&self) -> Result<()> {
+        let given = self.given.load(Relaxed) >= 0;
+        let inherited = match given {
+            true => self.given_forks.load(Relaxed) != self.sys.forks(),
+            false => self.sys.inherited(),
+        };
+        match inherited {
+            true => Err(Error::NotSupported),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a descriptor that is there may be this process's: one that the program gave,
+    /// or any once CUDA, if it is loaded, is initialised. As [`Uvm::cuda_is_ready`].
+    pub(crate) fn may_be_ours(&self) -> bool {
+        self.given_here.load(Relaxed) || self.cuda_is_ready()
+    }
+
+    /// Whether CUDA, if it is loaded, is initialised in this process. Not to be called with
+    /// the lock held. A host function may call it where it was true before in the same
+    /// process: then it does not ask CUDA again ([`Uvm::discard_async`]).
+    pub(crate) fn cuda_is_ready(&self) -> bool {
+        let this = self.sys.forks().wrapping_add(1);
+        if self.cuda_ready.load(Relaxed) == this {
+            return true;
+        }
+        let Some(call) = self.sys.cuda().and_then(|cuda| cuda.device_count) else {
+            return true;
+        };
+        // SAFETY: the output is writable and of the right type.
+        let ready = cuda::check(unsafe { call(&mut 0) }) != Err(Error::NoContext);
+        if ready {
+            self.cuda_ready.store(this, Relaxed);
+        }
+        ready
+    }
+
+    /// In a child of `fork`, another thread of the parent may hold the lock for ever.
+    fn probing(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.sys.forks() {
+            0 => Some(self.probing.lock().unwrap_or_else(PoisonError::into_inner)),
+            _ => self.probing.try_lock().ok(),
+        }
+    }
+
     /// Who would discard now.
     pub fn backend(&self) -> Backend {
         self.choice().map_or(Backend::None, |choice| choice.backend)
@@ -164,9 +253,10 @@ impl<S: Sys> Uvm<S> {
     /// Discards the whole pages of one range.
     ///
     /// # Safety
-    /// Nothing reads the range before it is written again, or copes with zeros and
-    /// older values; no reference to it is live; and after [`Mode::Lazy`], it is
-    /// prefetched before it is next accessed.
+    /// Nothing reads the range before it is written again: what it would read is
+    /// indeterminate, as uninitialised memory is (zeros or older values with
+    /// [`Backend::UvmRust`]). No reference to it is live; and after [`Mode::Lazy`], it is
+    /// prefetched before it is next read or written.
     pub unsafe fn discard(&self, range: Range, mode: Mode) -> Result<()> {
         // SAFETY: the same contract.
         unsafe { self.discard_batch(&[range], mode, &mut Outcome::default()) }
@@ -174,6 +264,10 @@ impl<S: Sys> Uvm<S> {
 
     /// Discards the whole pages of several ranges. Stops at the first that fails;
     /// `outcome` tells how far it came, and is filled in either way.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: nothing has changed, in any of the ranges; where some are
+    /// discarded before a driver says that, it is [`Error::Driver`].
     ///
     /// # Safety
     /// As for [`Uvm::discard`], for each range.
@@ -196,6 +290,7 @@ impl<S: Sys> Uvm<S> {
             Backend::Cuda => self.batch_cuda(ranges, outcome),
         }
         .inspect_err(|error| self.doubt(*error))
+        .map_err(|error| half_way(&ranges[..outcome.done.min(ranges.len())], error))
     }
 
     /// Brings all pages that a range touches to `place`, and makes memory that was
@@ -210,10 +305,12 @@ impl<S: Sys> Uvm<S> {
         match self.uvm_fd() {
             Some(fd) => self.migrate(fd, range, place),
             None => {
+                self.not_forked()?;
                 let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
                 let device = ordinal(cuda, place)?;
                 // SAFETY: the per-thread stream is always there.
                 unsafe {
+                    cuda.not_captured(cuda::STREAM_PER_THREAD)?;
                     cuda.prefetch(range.base, range.length, device, cuda::STREAM_PER_THREAD)?;
                     cuda.synchronize(cuda::STREAM_PER_THREAD)
                 }
@@ -267,13 +364,22 @@ impl<S: Sys> Uvm<S> {
 
     /// Whether the driver takes execution IDs. `None`: no UVM in this process yet.
     pub fn can_announce(&self) -> Option<bool> {
-        if self.announcer.load(Relaxed) == 0 {
+        if self.announcer() == 0 {
             self.probe_announcer();
         }
-        match self.announcer.load(Relaxed) {
+        match self.announcer() {
             0 => None,
             1 => Some(false),
             _ => Some(true),
+        }
+    }
+
+    /// The lower half of the word, as far as it is for this process.
+    fn announcer(&self) -> u32 {
+        let word = self.announcer.load(Relaxed);
+        match (word >> 32) as u32 == self.sys.forks() {
+            true => word as u32,
+            false => 0,
         }
     }
 
@@ -282,7 +388,7 @@ impl<S: Sys> Uvm<S> {
         if self.can_announce() != Some(true) {
             return Err(Error::NotSupported);
         }
-        let fd = (self.announcer.load(Relaxed) as i64 - 2) as i32;
+        let fd = (i64::from(self.announcer()) - 2) as i32;
         if fd < 0 || !self.usable(fd) {
             self.announcer.store(0, Relaxed);
             return Err(Error::NotSupported);
@@ -299,7 +405,7 @@ impl<S: Sys> Uvm<S> {
 
     /// The choice, made now if it was not or no longer holds.
     fn choice(&self) -> Result<Choice> {
-        let known = Choice::unpack(self.choice.load(Relaxed));
+        let known = Choice::unpack(self.choice.load(Relaxed), self.sys.forks());
         match known {
             Some(choice) if choice.fd < 0 || self.usable(choice.fd) => Ok(choice),
             _ => self.probe(),
@@ -314,107 +420,11 @@ impl<S: Sys> Uvm<S> {
     /// After an error that another descriptor might not give: looks again next time.
     fn doubt(&self, error: Error) {
         if error == Error::NotSupported {
-            let known = Choice::unpack(self.choice.load(Relaxed));
+            let known = Choice::unpack(self.choice.load(Relaxed), self.sys.forks());
             if known.is_some_and(|choice| choice.backend != Backend::None) {
                 self.choice.store(Choice::UNKNOWN, Relaxed);
             }
         }
-    }
-
-    fn probe(&self) -> Result<Choice> {
-        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, any) = self.find(|fd| self.backend_of(fd));
-        let mut choice = found.unwrap_or(Choice {
-            backend: Backend::None,
-            fd: -1,
-        });
-        if choice.backend == Backend::None && self.sys.cuda().is_some_and(Cuda::can_discard) {
-            choice.backend = Backend::Cuda;
-        }
-        // Without UVM, CUDA may be about to open it: look again next time.
-        let word = if any { choice.pack() } else { Choice::UNKNOWN };
-        self.choice.store(word, Relaxed);
-        Ok(choice)
-    }
-
-    /// Shows `accept` the given descriptor, or all that are there.
-    fn find<T>(&self, mut accept: impl FnMut(i32) -> Option<T>) -> (Option<T>, bool) {
-        let given = self.given.load(Relaxed);
-        if given >= 0 {
-            return (accept(given), true);
-        }
-        let Some(major) = self.sys.uvm_major() else {
-            return (None, false);
-        };
-        self.major.store(major.into(), Relaxed);
-        fd::find(&self.sys, major, accept)
-    }
-
-    /// What the driver behind an initialised descriptor can do, none of it included:
-    /// then it is good for prefetches. The questions change nothing.
-    fn backend_of(&self, fd: i32) -> Option<Choice> {
-        if self.features(fd) & uapi::FEATURE_DISCARD != 0 {
-            // A batch of nothing fails only where UVM is not initialised.
-            let mut nothing = batch(&[], 0);
-            if self.call(fd, uapi::DISCARD_BATCH, &mut nothing).is_ok() {
-                return Some(Choice {
-                    backend: Backend::UvmRust,
-                    fd,
-                });
-            }
-        }
-        // An empty range with flags that do not exist is refused by who knows the
-        // call, and by another error where UVM is not initialised.
-        let mut refused = NativeDiscard {
-            flags: u64::MAX,
-            ..NativeDiscard::default()
-        };
-        let known = self.call(fd, uapi::UVM_DISCARD, &mut refused).is_ok();
-        let backend = match refused.status {
-            uapi::NV_ERR_INVALID_ARGUMENT | uapi::NV_ERR_INVALID_ADDRESS if known => {
-                Backend::Native
-            }
-            uapi::NV_ERR_ILLEGAL_ACTION if known => return None,
-            _ => Backend::None,
-        };
-        // Every driver migrates, and refuses an empty range once it is initialised.
-        let mut nothing = Migrate::default();
-        let migrates = self.call(fd, uapi::UVM_MIGRATE, &mut nothing).is_ok();
-        (migrates && nothing.status == uapi::NV_ERR_INVALID_ADDRESS)
-            .then_some(Choice { backend, fd })
-    }
-
-    fn features(&self, fd: i32) -> u64 {
-        let mut version = Version {
-            size: size_of::<Version>() as u32,
-            ..Version::default()
-        };
-        match self.call(fd, uapi::GET_VERSION, &mut version) {
-            Ok(()) => version.features,
-            Err(_) => 0,
-        }
-    }
-
-    fn probe_announcer(&self) {
-        let _guard = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, any) = self.find(|fd| {
-            if self.features(fd) & uapi::FEATURE_EXEC_ID == 0 {
-                return None;
-            }
-            // No GPU has the UUID 0; where UVM is not initialised the error differs.
-            let mut nobody = Announce {
-                size: size_of::<Announce>() as u32,
-                exec_id: 1,
-                ..Announce::default()
-            };
-            let answer = self.call(fd, uapi::ANNOUNCE, &mut nobody);
-            (answer == Err(libc::ENODEV)).then_some(fd)
-        });
-        let word = match found {
-            Some(fd) => fd as u64 + 2,
-            None => any.into(),
-        };
-        self.announcer.store(word, Relaxed);
     }
 
     /// A descriptor for NVIDIA's own calls.
@@ -434,7 +444,8 @@ impl<S: Sys> Uvm<S> {
             numa_node: -1,
             ..Migrate::default()
         };
-        self.native(fd, uapi::UVM_MIGRATE, &mut params, |p| p.status)
+        let status = self.native(fd, uapi::UVM_MIGRATE, &mut params, |p| p.status)?;
+        Error::check_status(status)
     }
 
     fn batch_uvm_rust(
@@ -484,7 +495,8 @@ impl<S: Sys> Uvm<S> {
                     flags: flags.into(),
                     status: 0,
                 };
-                self.native(fd, uapi::UVM_DISCARD, &mut params, |p| p.status)?;
+                let status = self.native(fd, uapi::UVM_DISCARD, &mut params, |p| p.status)?;
+                Error::check_discard(status)?;
             }
             outcome.done += 1;
         }
@@ -492,16 +504,25 @@ impl<S: Sys> Uvm<S> {
     }
 
     fn batch_cuda(&self, ranges: &[Range], outcome: &mut Outcome) -> Result<()> {
+        let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
         // SAFETY: the per-thread stream is always there.
         unsafe {
-            self.cuda_discard(ranges, cuda::STREAM_PER_THREAD, outcome)?;
-            let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
-            cuda.synchronize(cuda::STREAM_PER_THREAD)
+            cuda.not_captured(cuda::STREAM_PER_THREAD)?;
+            let done = self.cuda_discard(ranges, cuda::STREAM_PER_THREAD, outcome);
+            // Also after an error: the groups before it are on their way.
+            cuda.synchronize(cuda::STREAM_PER_THREAD).and(done)
         }
     }
 
+    /// Discards in the order of `stream`, by CUDA's own call.
+    ///
+    /// That call does not take the legacy default stream. It is done in the thread's own
+    /// default stream then, between two events of the legacy stream: the legacy stream
+    /// waits for all blocking streams, and they for it, but the thread's own waits for
+    /// the legacy stream alone ("Stream synchronization behavior", CUDA Driver API).
+    ///
     /// # Safety
-    /// As for [`Cuda::prefetch`].
+    /// As for [`Cuda::prefetch`]; nothing is being captured into which it would go.
     pub(crate) unsafe fn cuda_discard(
         &self,
         ranges: &[Range],
@@ -509,59 +530,108 @@ impl<S: Sys> Uvm<S> {
         outcome: &mut Outcome,
     ) -> Result<()> {
         let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
-        let call = cuda.mem_discard_batch.ok_or(Error::NotSupported)?;
-        // It does not take the legacy default stream. The thread's own waits for
-        // that one, and that one for it, so the order is the same.
-        let stream = match stream.is_null() || stream == cuda::STREAM_LEGACY {
-            true => cuda::STREAM_PER_THREAD,
-            false => stream,
-        };
-        in_groups(ranges, outcome, |group, _| {
-            let (mut bases, mut sizes) = ([0; GROUP], [0; GROUP]);
-            for (i, range) in group.iter().enumerate() {
-                bases[i] = range.base;
-                sizes[i] = range.length as usize;
+        let own = cuda::STREAM_PER_THREAD;
+        // SAFETY: the special streams are always there; else by our contract.
+        unsafe {
+            if !stream.is_null() && stream != cuda::STREAM_LEGACY {
+                return cuda_discard_groups(cuda, ranges, stream, outcome);
             }
-            // SAFETY: both arrays hold at least `group.len()` elements; CUDA checks
-            // the ranges; the stream by our contract.
-            let code = unsafe {
-                call(
-                    bases.as_mut_ptr(),
-                    sizes.as_mut_ptr(),
-                    group.len(),
-                    0,
-                    stream,
-                )
-            };
-            (if code == 0 { group.len() } else { 0 }, check(code))
-        })
+            if broken::LEGACY {
+                return cuda_discard_groups(cuda, ranges, own, outcome);
+            }
+            cuda.order(cuda::STREAM_LEGACY, own)?;
+            let done = cuda_discard_groups(cuda, ranges, own, outcome);
+            // Also after an error: some groups may be on their way. They must not come later
+            // than the caller, who sees an error of this, thinks.
+            let ordered = cuda.order(own, cuda::STREAM_LEGACY);
+            ordered
+                .map_err(|error| cuda.synchronize(own).err().unwrap_or(error))
+                .and(done)
+        }
     }
 
-    /// One of NVIDIA's calls, again while the driver is busy.
-    fn native<T>(
+    /// The status of one of NVIDIA's calls, which is made again while the driver is busy,
+    /// for as long as [`Sys::patience`].
+    fn native<T: Copy>(
         &self,
         fd: i32,
         nr: u32,
         params: &mut T,
         status: impl Fn(&T) -> u32,
-    ) -> Result<()> {
+    ) -> Result<u32> {
+        let mut since = None;
         loop {
             // An unknown number and a closed file are the same to the caller.
-            self.call(fd, nr, params).map_err(|errno| match errno {
-                libc::EINVAL => Error::NotSupported,
-                errno => Error::from_errno(errno),
-            })?;
-            match status(params) {
-                uapi::NV_ERR_BUSY_RETRY => std::thread::yield_now(),
-                other => return Error::check_status(other),
+            self.roomy_call(fd, nr, params)
+                .map_err(|errno| match errno {
+                    libc::EINVAL => Error::NotSupported,
+                    errno => Error::from_errno(errno),
+                })?;
+            let status = status(params);
+            let since = since.get_or_insert_with(Instant::now);
+            if status != uapi::NV_ERR_BUSY_RETRY || since.elapsed() >= self.sys.patience() {
+                return Ok(status);
             }
+            std::thread::yield_now();
         }
+    }
+
+    /// A call whose structure has more room than we know of.
+    fn roomy_call<T: Copy>(
+        &self,
+        fd: i32,
+        nr: u32,
+        params: &mut T,
+    ) -> core::result::Result<(), i32> {
+        let mut roomy = Roomy {
+            params: *params,
+            room: [0; ROOM],
+        };
+        let done = self.call(fd, nr, &mut roomy);
+        *params = roomy.params;
+        done
     }
 
     fn call<T>(&self, fd: i32, nr: u32, params: &mut T) -> core::result::Result<(), i32> {
         // SAFETY: callers pass the structure of `nr`. What it points to is an array
         // of ranges that outlives the call, and is only read.
         unsafe { self.sys.ioctl(fd, nr, (params as *mut T).cast::<c_void>()) }
+    }
+}
+
+/// # Safety
+/// `stream` is a stream that CUDA's discard takes.
+unsafe fn cuda_discard_groups(
+    cuda: &Cuda,
+    ranges: &[Range],
+    stream: cuda::Stream,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let call = cuda.mem_discard_batch.ok_or(Error::NotSupported)?;
+    in_groups(ranges, outcome, |group, _| {
+        let (mut bases, mut sizes) = ([0; GROUP], [0; GROUP]);
+        for (i, range) in group.iter().enumerate() {
+            bases[i] = range.base;
+            sizes[i] = range.length as usize;
+        }
+        let (bases, sizes) = (bases.as_mut_ptr(), sizes.as_mut_ptr());
+        // SAFETY: both arrays hold at least `group.len()` elements; CUDA checks the
+        // ranges; the stream by our contract.
+        let code = unsafe { call(bases, sizes, group.len(), 0, stream) };
+        (if code == 0 { group.len() } else { 0 }, check_range(code))
+    })
+}
+
+/// An error of a batch whose first ranges, `done`, are discarded or on their way:
+/// [`Error::NotSupported`] would say that nothing has changed.
+pub(crate) fn half_way(done: &[Range], error: Error) -> Error {
+    let any = || {
+        done.iter()
+            .any(|range| range.shrunk().is_ok_and(|range| range.length != 0))
+    };
+    match error {
+        Error::NotSupported if any() => Error::Driver,
+        other => other,
     }
 }
 
@@ -631,5 +701,6 @@ fn in_groups(
     bad
 }
 
+mod probe;
 #[cfg(test)]
 mod tests;

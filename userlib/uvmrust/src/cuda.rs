@@ -11,6 +11,12 @@ use crate::{Error, Result};
 pub type Stream = *mut c_void;
 /// `CUevent`.
 pub type Event = *mut c_void;
+/// `CUgraph`.
+pub type Graph = *mut c_void;
+/// `CUuserObject`.
+pub type UserObject = *mut c_void;
+/// `CUcontext`.
+pub type Context = *mut c_void;
 /// `CUhostFn`.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
 
@@ -28,7 +34,23 @@ const CUDA_ERROR_NOT_INITIALIZED: c_int = 3;
 const CUDA_ERROR_DEINITIALIZED: c_int = 4;
 const CUDA_ERROR_INVALID_DEVICE: c_int = 101;
 const CUDA_ERROR_INVALID_CONTEXT: c_int = 201;
+const CUDA_ERROR_INVALID_HANDLE: c_int = 400;
 const CUDA_ERROR_NOT_SUPPORTED: c_int = 801;
+/// The first and the last of `CUDA_ERROR_STREAM_CAPTURE_*`.
+const CUDA_ERROR_STREAM_CAPTURE: core::ops::RangeInclusive<c_int> = 900..=908;
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+const CAPTURE_NONE: c_int = 0;
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const CAPTURE_ACTIVE: c_int = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const MODE_RELAXED: c_int = 2;
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
+const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// `CU_GRAPH_USER_OBJECT_MOVE`.
+const MOVE: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: c_uint = 2;
 
 /// Declares the table of functions and how it is filled. A function that the
 /// library lacks is `None`.
@@ -83,6 +105,22 @@ functions! {
     stream_wait_event = c"cuStreamWaitEvent": fn(Stream, Event, c_uint);
     /// cuStreamIsCapturing(stream, out status).
     stream_is_capturing = c"cuStreamIsCapturing": fn(Stream, *mut c_int);
+    /// cuStreamGetCaptureInfo(stream, out status, out id, out graph, out dependencies, out
+    /// their number), CUDA 11.3.
+    stream_capture_info = c"cuStreamGetCaptureInfo_v2":
+        fn(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const c_void, *mut usize);
+    /// cuStreamGetCtx(stream, out context).
+    stream_context = c"cuStreamGetCtx": fn(Stream, *mut Context);
+    /// cuThreadExchangeStreamCaptureMode(in and out mode), CUDA 10.1.
+    exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
+    /// cuUserObjectCreate(out object, data, destructor, references, flags), CUDA 11.3.
+    user_object_create = c"cuUserObjectCreate":
+        fn(*mut UserObject, *mut c_void, HostFn, c_uint, c_uint);
+    /// cuUserObjectRelease(object, references), CUDA 11.3.
+    user_object_release = c"cuUserObjectRelease": fn(UserObject, c_uint);
+    /// cuGraphRetainUserObject(graph, object, references, flags), CUDA 11.3.
+    graph_retain_user_object = c"cuGraphRetainUserObject":
+        fn(Graph, UserObject, c_uint, c_uint);
     /// cuEventCreate(out event, flags).
     event_create = c"cuEventCreate": fn(*mut Event, c_uint);
     /// cuEventRecord(event, stream).
@@ -95,6 +133,16 @@ functions! {
     device_get = c"cuDeviceGet": fn(*mut c_int, c_int);
     /// cuDeviceGetUuid(out uuid, device).
     device_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int);
+    /// cuDevicePrimaryCtxRetain(out context, device).
+    primary_retain = c"cuDevicePrimaryCtxRetain": fn(*mut Context, c_int);
+    /// cuDevicePrimaryCtxGetState(device, out flags, out whether it is active).
+    primary_state = c"cuDevicePrimaryCtxGetState": fn(c_int, *mut c_uint, *mut c_int);
+    /// cuCtxGetCurrent(out context).
+    ctx_current = c"cuCtxGetCurrent": fn(*mut Context);
+    /// cuCtxPushCurrent(context).
+    ctx_push = c"cuCtxPushCurrent_v2": fn(Context);
+    /// cuCtxPopCurrent(out context).
+    ctx_pop = c"cuCtxPopCurrent_v2": fn(*mut Context);
     /// cuCtxGetDevice(out device).
     ctx_device = c"cuCtxGetDevice": fn(*mut c_int);
     /// cuFuncGetName(out name, function), CUDA 12.3.
@@ -143,17 +191,40 @@ impl Cuda {
     ) -> Result<()> {
         let call = self.mem_prefetch.ok_or(Error::NotSupported)?;
         // SAFETY: takes any address and checks it; the stream by our contract.
-        check(unsafe { call(base, length as usize, device, stream) })
+        check_range(unsafe { call(base, length as usize, device, stream) })
     }
 
-    /// Waits for all work in `stream`.
+    /// Waits for all work in `stream`, and, for the legacy default stream, for all that its
+    /// next work would come behind. (In the relaxed mode: it may count as unsafe while
+    /// this thread captures another stream.)
     ///
     /// # Safety
     /// As for [`Cuda::prefetch`].
     pub unsafe fn synchronize(&self, stream: Stream) -> Result<()> {
-        let call = self.stream_synchronize.ok_or(Error::NotSupported)?;
         // SAFETY: by our contract.
-        check(unsafe { call(stream) })
+        check(unsafe { self.synchronize_code(stream) })
+    }
+
+    /// As [`Cuda::synchronize`], with CUDA's own code for what is wrong; 0: nothing.
+    ///
+    /// # Safety
+    /// As for [`Cuda::prefetch`].
+    pub unsafe fn synchronize_code(&self, stream: Stream) -> c_int {
+        let Some(call) = self.stream_synchronize else {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        };
+        // SAFETY: by our contract.
+        self.unordered(|| unsafe {
+            if stream.is_null() || stream == STREAM_LEGACY {
+                // "When an action is taken in the legacy stream", that waits for all blocking
+                // streams; nothing says that a wait for it from here is such an action.
+                match self.order_code(stream, stream) {
+                    CUDA_SUCCESS => {}
+                    error => return error,
+                }
+            }
+            call(stream)
+        })
     }
 
     /// Runs `function` on `data` when the work before it in `stream` is done.
@@ -169,6 +240,140 @@ impl Cuda {
         let call = self.launch_host_func.ok_or(Error::NotSupported)?;
         // SAFETY: by our contract.
         check(unsafe { call(stream, function, data) })
+    }
+
+    /// The graph that a stream is being captured into, if it is. Breaks no capture.
+    ///
+    /// # Errors
+    /// [`Error::Capture`]: into one that is invalid already; or the stream is the legacy
+    /// default stream, which can not be used while a blocking stream of its context is
+    /// being captured; or this CUDA can not tell the graph.
+    ///
+    /// # Safety
+    /// As for [`Cuda::prefetch`].
+    pub unsafe fn captured_into(&self, stream: Stream) -> Result<Option<Graph>> {
+        let (mut status, mut graph) = (CAPTURE_NONE, core::ptr::null_mut());
+        let none = core::ptr::null_mut;
+        let code = match (self.stream_capture_info, self.stream_is_capturing) {
+            // SAFETY: what is not asked for may be null; the rest is writable; the stream by
+            // our contract.
+            (Some(call), _) => unsafe {
+                call(
+                    stream,
+                    &mut status,
+                    none(),
+                    &mut graph,
+                    core::ptr::null_mut(),
+                    none().cast(),
+                )
+            },
+            // SAFETY: the output is writable, the stream by our contract.
+            (None, Some(call)) => unsafe { call(stream, &mut status) },
+            // Before CUDA 10 there are no captures.
+            (None, None) => CUDA_SUCCESS,
+        };
+        check(code)?;
+        match status {
+            CAPTURE_NONE => Ok(None),
+            CAPTURE_ACTIVE if !graph.is_null() => Ok(Some(graph)),
+            _ => Err(Error::Capture),
+        }
+    }
+
+    /// Nothing, if work for `stream` runs; [`Error::Capture`] where it would become part of
+    /// a graph, or break a capture.
+    ///
+    /// # Safety
+    /// As for [`Cuda::prefetch`].
+    pub unsafe fn not_captured(&self, stream: Stream) -> Result<()> {
+        // SAFETY: by our contract.
+        match unsafe { self.captured_into(stream)? } {
+            None => Ok(()),
+            Some(_) => Err(Error::Capture),
+        }
+    }
+
+    /// Gives `data` to a graph, which frees it with `destroy` when neither the graph nor
+    /// anything that was made of it can use it any more. `destroy` calls nothing of CUDA.
+    ///
+    /// # Errors
+    /// [`Error::Capture`]: this CUDA can not. The data is still the caller's.
+    ///
+    /// # Safety
+    /// `graph` is one; `data` is good for `destroy`, once, from any thread.
+    pub unsafe fn give_to_graph(
+        &self,
+        graph: Graph,
+        data: *mut c_void,
+        destroy: HostFn,
+    ) -> Result<()> {
+        let calls = (self.user_object_create, self.graph_retain_user_object);
+        let (Some(create), Some(retain)) = calls else {
+            return Err(Error::Capture);
+        };
+        let mut object = core::ptr::null_mut();
+        // SAFETY: the output is writable; the rest by our contract. If the graph does not
+        // take the object, its one reference is ours: it is not released, so that the data
+        // stays the caller's, at the price of CUDA's record of it.
+        unsafe {
+            check(create(&mut object, data, destroy, 1, NO_DESTRUCTOR_SYNC))?;
+            check(retain(graph, object, 1, MOVE))
+        }
+    }
+
+    /// Does what is forbidden while some stream is being captured, since it takes no turn
+    /// in a stream: allocations, for one. They are no part of the graph.
+    pub fn unordered<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut mode = MODE_RELAXED;
+        let swapped = match self.exchange_capture_mode {
+            // SAFETY: the mode is writable, and one that CUDA knows.
+            Some(call) => check(unsafe { call(&mut mode) }).is_ok(),
+            None => false,
+        };
+        let done = work();
+        if let (Some(call), true) = (self.exchange_capture_mode, swapped) {
+            // SAFETY: as above: the mode that the thread had.
+            let _ = unsafe { call(&mut mode) };
+        }
+        done
+    }
+
+    /// Makes work that comes into `later` from now on wait for all that is in `earlier`.
+    ///
+    /// # Safety
+    /// Both are streams, or special ones; a special one, and `earlier`, of the current
+    /// context.
+    pub unsafe fn order(&self, earlier: Stream, later: Stream) -> Result<()> {
+        // SAFETY: by our contract.
+        check(unsafe { self.order_code(earlier, later) })
+    }
+
+    /// # Safety
+    /// As for [`Cuda::order`].
+    unsafe fn order_code(&self, earlier: Stream, later: Stream) -> c_int {
+        let (Some(create), Some(record), Some(wait), Some(destroy)) = (
+            self.event_create,
+            self.event_record,
+            self.stream_wait_event,
+            self.event_destroy,
+        ) else {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        };
+        let mut event = core::ptr::null_mut();
+        // SAFETY: outputs are writable, the streams by our contract, and the event is used
+        // only between its creation and destruction; CUDA keeps what the wait needs.
+        unsafe {
+            match create(&mut event, DISABLE_TIMING) {
+                CUDA_SUCCESS => {}
+                error => return error,
+            }
+            let queued = match record(event, earlier) {
+                CUDA_SUCCESS => wait(later, event, 0),
+                error => error,
+            };
+            let _ = destroy(event);
+            queued
+        }
     }
 
     /// The UUID of the `ordinal`th device.
@@ -212,17 +417,26 @@ impl Cuda {
     }
 }
 
+/// The result of a CUDA call whose arguments, all but the memory, are known to be good.
+pub(crate) fn check_range(code: c_int) -> Result<()> {
+    match code {
+        CUDA_ERROR_INVALID_VALUE => Err(Error::NotManaged),
+        other => check(other),
+    }
+}
+
 /// The result of a CUDA call.
 pub fn check(code: c_int) -> Result<()> {
     match code {
         CUDA_SUCCESS => Ok(()),
-        CUDA_ERROR_INVALID_VALUE => Err(Error::NotManaged),
+        CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_HANDLE => Err(Error::Invalid),
         CUDA_ERROR_OUT_OF_MEMORY => Err(Error::NoMemory),
         CUDA_ERROR_NOT_INITIALIZED | CUDA_ERROR_DEINITIALIZED | CUDA_ERROR_INVALID_CONTEXT => {
             Err(Error::NoContext)
         }
         CUDA_ERROR_INVALID_DEVICE => Err(Error::NoDevice),
         CUDA_ERROR_NOT_SUPPORTED => Err(Error::NotSupported),
+        code if CUDA_ERROR_STREAM_CAPTURE.contains(&code) => Err(Error::Capture),
         _ => Err(Error::Driver),
     }
 }

@@ -10,7 +10,7 @@ use crate::uapi;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Error {
-    /// No driver in this process can discard. Going on without is safe.
+    /// No driver in this process can discard. Nothing has changed: going on without is safe.
     NotSupported = -1,
     /// A range goes over the end of the address space, a pointer is null, or a
     /// flag is unknown.
@@ -25,14 +25,21 @@ pub enum Error {
     NoDevice = -6,
     /// A fatal signal came.
     Interrupted = -7,
-    /// The driver is in a state in which it does nothing any more, or gave an
-    /// error that this library does not know.
+    /// The driver is in a state in which it does nothing any more, gave an
+    /// error that this library does not know, or refused a batch of which it had done some.
     Driver = -8,
+    /// The stream is being captured, or its use would break a capture that is under
+    /// way, and what was asked for can not become part of a graph. Nothing has
+    /// changed, and the capture goes on.
+    Capture = -9,
+    /// The driver took no call for as long as [`crate::Linux`] waits: it stayed busy,
+    /// or the system was about to sleep. A later call may succeed.
+    Busy = -10,
 }
 
 impl Error {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NotSupported,
         Self::Invalid,
         Self::NotManaged,
@@ -41,6 +48,8 @@ impl Error {
         Self::NoDevice,
         Self::Interrupted,
         Self::Driver,
+        Self::Capture,
+        Self::Busy,
     ];
 
     /// The code in C.
@@ -68,6 +77,10 @@ impl Error {
             Self::NoDevice => c"no such GPU in use by this process: initialise CUDA on it first",
             Self::Interrupted => c"interrupted by a fatal signal",
             Self::Driver => c"the driver failed: see the kernel log",
+            Self::Capture => {
+                c"the stream is being captured, and this is not done in a graph: do it outside"
+            }
+            Self::Busy => c"the driver stayed busy, or the system is going to sleep: try again",
         }
     }
 
@@ -82,7 +95,20 @@ impl Error {
             libc::ENOMEM => Self::NoMemory,
             libc::ENODEV => Self::NoDevice,
             libc::EINTR => Self::Interrupted,
+            // `Sys::ioctl` has tried for a while.
+            libc::EAGAIN => Self::Busy,
             _ => Self::Driver,
+        }
+    }
+
+    /// The result of an rmStatus of NVIDIA's discard, which refuses a process that uses a
+    /// GPU that can not fault by the status INVALID_DEVICE (580.105.08, `UvmDiscard`:
+    /// "Calling this API while a non-fault-capable GPU is registered, will result in the
+    /// API returning an error").
+    pub(crate) fn check_discard(status: u32) -> crate::Result<()> {
+        match status {
+            uapi::NV_ERR_INVALID_DEVICE => Err(Self::NotSupported),
+            other => Self::check_status(other),
         }
     }
 
@@ -99,6 +125,7 @@ impl Error {
             uapi::NV_ERR_INVALID_DEVICE => Err(Self::NoDevice),
             uapi::NV_ERR_NOT_SUPPORTED | uapi::NV_ERR_ILLEGAL_ACTION => Err(Self::NotSupported),
             uapi::NV_ERR_SIGNAL_PENDING => Err(Self::Interrupted),
+            uapi::NV_ERR_BUSY_RETRY => Err(Self::Busy),
             _ => Err(Self::Driver),
         }
     }

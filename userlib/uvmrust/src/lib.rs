@@ -9,8 +9,9 @@
 //! nothing, so that a program can ignore it and go on.
 //!
 //! The calls on raw ranges are `unsafe`, since they change memory behind the
-//! compiler's back. Owners of managed buffers implement [`Managed`] once and then
-//! use the safe [`discard`] and [`discard_lazy`].
+//! compiler's back: what a read gives until the next write is indeterminate with some
+//! backends (`docs/discard-guide.md` has a table). Owners of managed buffers implement
+//! [`Managed`] once and then use the safe [`discard`] and [`discard_lazy`].
 //!
 //! [`Moves`] brings memory to a GPU ahead of need and takes it to the host or an SSD,
 //! without waiting; [`plan`] does so as a plan of uvmsim's says.
@@ -18,21 +19,28 @@
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
 mod backend;
+mod broken;
 pub mod cuda;
 mod error;
 mod fd;
+mod instance;
+mod jobs;
+mod lineage;
 mod managed;
 mod moves;
 pub mod plan;
+mod process;
 mod ranges;
 mod stream;
+mod sync;
 mod sys;
 pub mod uapi;
 
 pub use backend::{Backend, Mode, Outcome, Uvm};
 pub use error::Error;
-pub use managed::{discard, discard_lazy, Lazy, Managed};
+pub use managed::{discard, discard_lazy, Discarded, Lazy, Managed};
 pub use moves::{Carrier, Move, Moves, Ticket, Tier};
+pub use process::PerProcess;
 pub use ranges::Range;
 pub use sys::{Chardev, Linux, Sys};
 

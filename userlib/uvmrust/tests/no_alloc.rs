@@ -41,7 +41,8 @@ struct Driver {
     ours: bool,
 }
 
-impl Sys for Driver {
+// SAFETY: it accesses the structures of the numbers alone.
+unsafe impl Sys for Driver {
     unsafe fn ioctl(&self, _fd: i32, nr: u32, arg: *mut c_void) -> Result<(), i32> {
         // SAFETY: each number with its structure, in all arms.
         unsafe {

@@ -9,7 +9,9 @@ use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
-use uvmrust::{discard, discard_lazy, Backend, Error, Linux, Managed, Mode, Place, Range, Uvm};
+use uvmrust::{
+    discard, discard_lazy, Backend, Discarded, Error, Linux, Managed, Mode, Place, Range, Sys, Uvm,
+};
 use vgpu_client::{driver_version, Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK, PAGE};
 
 const HELP: &str = "usage: library [--only TEXT]
@@ -49,6 +51,13 @@ fn main() -> ExitCode {
     suite.test("a GPU that is not there", NONE, no_such_gpu);
     suite.test("threads that discard and prefetch", NONE, threads);
     suite.test("a descriptor that was closed", NONE, closed);
+    suite.test("a parent's descriptor is no child's", NONE, foreign);
+    suite.test("a child discards nothing of its parent's", NONE, || {
+        child(false)
+    });
+    suite.test("a child of clone discards nothing either", NONE, || {
+        child(true)
+    });
     suite.finish()
 }
 
@@ -127,6 +136,13 @@ fn kept(buffer: &Owned, value: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A discarded buffer, to look at what is in it.
+fn readable(discarded: Discarded<Owned>) -> Owned {
+    // SAFETY: our driver, the only one here that discards, gives zeros or older values,
+    // which the buffer may hold: they are what is tested.
+    unsafe { discarded.assume_written() }
+}
+
 fn zeros_or_old(buffer: &Owned, old: u64) -> Result<(), Failure> {
     let mut words = vec![0; buffer.0.len()];
     buffer.0.copy_out(0, &mut words);
@@ -161,17 +177,93 @@ fn finds() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// UVM itself tells a child, also one that nobody told that it is one.
+fn foreign() -> Outcome {
+    let rig = Rig::new()?;
+    let fd = rig.process.uvm_fd().as_raw_fd();
+    ensure!(!Linux::new().foreign(fd), "it is taken for another's");
+    // SAFETY: the child makes system calls and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let foreign = Linux::new().foreign(fd);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(foreign)) };
+    }
+    let mut status = 0;
+    // SAFETY: the output is writable.
+    let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+    ensure!(
+        ended == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1,
+        "the child takes it for its own: {status:#x}"
+    );
+    Ok(Pass::Ok)
+}
+
+/// Ends with 0 if nothing of the parent's can be used, and what the child opens itself can.
+fn in_the_child(rig: &Rig, range: Range, can: bool) -> i32 {
+    let uvm = &rig.uvm;
+    // SAFETY: the data are the parent's; that they are not discarded is the test.
+    let refused = unsafe { uvm.discard(range, Mode::Eager) };
+    if refused != Err(Error::NotSupported) || uvm.backend() != Backend::None {
+        return 1;
+    }
+    if Uvm::process().backend() != Backend::None
+        || uvm.prefetch(range, Place::Host) != Err(Error::NotSupported)
+    {
+        return 2;
+    }
+    let Ok(own) = Process::new() else { return 3 };
+    uvm.use_fd(Some(own.uvm_fd().as_raw_fd()));
+    i32::from((uvm.backend() == Backend::UvmRust) != can) * 4
+}
+
+/// `clone`: as clone(2) makes one, which tells no handler of `pthread_atfork`.
+fn child(clone: bool) -> Outcome {
+    let rig = Rig::new()?;
+    let can = rig.uvm.backend() == Backend::UvmRust;
+    let buffer = rig.written(2, OLD)?;
+    let range = buffer.range();
+    let child = match clone {
+        // SAFETY: without CLONE_VM this is a fork; this program has one thread here, so that
+        // the child may go on as it likes.
+        true => unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 },
+        // SAFETY: as above.
+        false => unsafe { libc::fork() },
+    };
+    if child == 0 {
+        let code = in_the_child(&rig, range, can);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: the output is writable.
+    let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+    ensure!(
+        ended == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        "the child ended with {status:#x}"
+    );
+    kept(&buffer, OLD)?;
+    ensure!(
+        (rig.uvm.backend() == Backend::UvmRust) == can,
+        "the parent's backend is {:?} now",
+        rig.uvm.backend()
+    );
+    Ok(Pass::Ok)
+}
+
 fn without() -> Outcome {
     let rig = Rig::new()?;
     if rig.uvm.backend() != Backend::None {
         skip!("this driver can discard");
     }
-    let mut buffer = rig.written(2, OLD)?;
-    let refused = discard(&rig.uvm, &mut buffer);
-    ensure!(refused == Err(Error::NotSupported), "{refused:?}");
-    let Err((buffer, Error::NotSupported)) = discard_lazy(&rig.uvm, buffer) else {
+    let buffer = rig.written(2, OLD)?;
+    let Err((same, Error::NotSupported)) = discard(&rig.uvm, buffer) else {
+        return Err("a discard was not refused".into());
+    };
+    let Err((same, Error::NotSupported)) = discard_lazy(&rig.uvm, readable(same)) else {
         return Err("a lazy discard was not refused".into());
     };
+    let buffer = readable(same);
     rig.uvm
         .prefetch(buffer.range(), Place::Host)
         .map_err(failed)?;
@@ -183,12 +275,13 @@ fn eager() -> Outcome {
     let Some(rig) = Rig::with_discard()? else {
         skip!("this driver cannot discard");
     };
-    let mut buffer = rig.written(2, OLD)?;
-    discard(&rig.uvm, &mut buffer).map_err(failed)?;
+    let buffer = rig.written(2, OLD)?;
+    let discarded = discard(&rig.uvm, buffer).map_err(|(_, e)| failed(e))?;
+    let buffer = readable(discarded);
     let at = rig.process.residency(buffer.0.address())?;
     ensure!(at.mapped.is_empty(), "still mapped: {at:?}");
     zeros_or_old(&buffer, OLD)?;
-    discard(&rig.uvm, &mut buffer).map_err(failed)?;
+    let buffer = readable(discard(&rig.uvm, buffer).map_err(|(_, e)| failed(e))?);
     rig.write(&buffer, NEW)?;
     kept(&buffer, NEW)?;
     Ok(Pass::Ok)
@@ -205,7 +298,7 @@ fn lazy() -> Outcome {
     {
         let before = rig.moved();
         let lazy = discard_lazy(&rig.uvm, buffer).map_err(|(_, e)| failed(e))?;
-        buffer = lazy.prefetch(&rig.uvm, place).map_err(|(_, e)| failed(e))?;
+        buffer = readable(lazy.prefetch(&rig.uvm, place).map_err(|(_, e)| failed(e))?);
         let moved = rig.moved() - before;
         ensure!(moved == 0, "round {round}: {moved} bytes were moved");
         zeros_or_old(&buffer, OLD)?;
@@ -294,12 +387,11 @@ fn threads() -> Outcome {
         let mut buffer = buffer;
         for round in 0..ROUNDS {
             let lazy = discard_lazy(&rig.uvm, buffer).map_err(|(_, e)| failed(e))?;
-            buffer = lazy
-                .prefetch(&rig.uvm, rig.place())
-                .map_err(|(_, e)| failed(e))?;
+            let prefetched = lazy.prefetch(&rig.uvm, rig.place());
+            buffer = readable(prefetched.map_err(|(_, e)| failed(e))?);
             buffer.0.fill(|i| NEW + round + i as u64);
             kept(&buffer, NEW + round)?;
-            discard(&rig.uvm, &mut buffer).map_err(failed)?;
+            buffer = readable(discard(&rig.uvm, buffer).map_err(|(_, e)| failed(e))?);
         }
         Ok(())
     };

@@ -2,6 +2,7 @@
 
 //! Against a device that only writes down what it is told.
 
+use core::ffi::c_int;
 use std::cell::{Cell, RefCell};
 
 use uvmrust::{Error, Result};
@@ -12,9 +13,9 @@ use super::*;
 enum Did {
     Alloc(u64, usize),
     Free(u64),
-    Discard(u64, StreamId),
-    Prefetch(u64, StreamId),
-    Wait(StreamId, StreamId),
+    Discard(u64, Queue),
+    Prefetch(u64, Queue),
+    Wait(Queue, Queue),
 }
 use Did::*;
 
@@ -29,6 +30,7 @@ struct Log {
     no_prefetch: Cell<bool>,
     no_wait: Cell<bool>,
     capturing: Cell<bool>,
+    current: Cell<c_int>,
 }
 
 impl Log {
@@ -48,7 +50,7 @@ impl Log {
 }
 
 impl Device for &Log {
-    fn alloc(&self, length: usize) -> Result<u64> {
+    fn alloc(&self, length: usize, _device: c_int) -> Result<u64> {
         if self
             .limit
             .get()
@@ -64,7 +66,14 @@ impl Device for &Log {
         Ok(base)
     }
 
-    fn free(&self, base: u64) {
+    fn drain(&self, _queue: Queue) -> Result<()> {
+        match self.capturing.get() {
+            true => Err(Error::Capture),
+            false => Ok(()),
+        }
+    }
+
+    fn free(&self, base: u64, _device: c_int) {
         let length = self
             .sizes
             .borrow_mut()
@@ -74,34 +83,45 @@ impl Device for &Log {
         self.did.borrow_mut().push(Free(base));
     }
 
-    fn discard(&self, range: Range, stream: StreamId) -> Result<()> {
-        self.write(Discard(range.base, stream), &self.no_discard)
+    fn discard(&self, range: Range, queue: Queue) -> Result<()> {
+        self.write(Discard(range.base, queue), &self.no_discard)
     }
 
-    fn prefetch(&self, range: Range, _device: c_int, stream: StreamId) -> Result<()> {
-        self.write(Prefetch(range.base, stream), &self.no_prefetch)
+    fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
+        self.write(Prefetch(range.base, queue), &self.no_prefetch)
     }
 
-    fn wait(&self, stream: StreamId, other: StreamId) -> Result<()> {
-        self.write(Wait(stream, other), &self.no_wait)
+    fn wait(&self, queue: Queue, other: Queue) -> Result<()> {
+        self.write(Wait(queue, other), &self.no_wait)
     }
 
-    fn capturing(&self, _stream: StreamId) -> bool {
+    fn capturing(&self, _queue: Queue) -> bool {
         self.capturing.get()
+    }
+
+    fn current(&self) -> Option<c_int> {
+        Some(self.current.get())
     }
 }
 
-const S: StreamId = StreamId(16);
-const T: StreamId = StreamId(32);
+const fn queue(device: c_int, stream: usize) -> Queue {
+    Queue {
+        device,
+        stream: StreamId(stream),
+    }
+}
+
+const S: Queue = queue(0, 16);
+const T: Queue = queue(0, 32);
 const LARGE: usize = 5 << 20;
 
 #[test]
 fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
-    assert_eq!(a.malloc(LARGE - 1, 0, S), Some(base));
+    assert_eq!(a.malloc(LARGE - 1, S), Some(base));
     assert_eq!(
         log.take(),
         [Alloc(base, 6 << 20), Discard(base, S), Prefetch(base, S)]
@@ -121,12 +141,12 @@ fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
 fn blocks_stay_with_their_stream_device_and_class() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
-    assert_ne!(a.malloc(LARGE, 0, T), Some(base));
-    assert_ne!(a.malloc(LARGE, 1, S), Some(base));
-    assert_ne!(a.malloc(2 * LARGE, 0, S), Some(base));
-    assert_eq!(a.malloc(LARGE, 0, S), Some(base));
+    assert_ne!(a.malloc(LARGE, T), Some(base));
+    assert_ne!(a.malloc(LARGE, queue(1, 16)), Some(base));
+    assert_ne!(a.malloc(2 * LARGE, S), Some(base));
+    assert_eq!(a.malloc(LARGE, S), Some(base));
 }
 
 #[test]
@@ -134,9 +154,9 @@ fn without_discard_nothing_is_prefetched() {
     let log = Log::default();
     log.no_discard.set(true);
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
-    assert_eq!(a.malloc(LARGE, 0, S), Some(base));
+    assert_eq!(a.malloc(LARGE, S), Some(base));
     assert_eq!(log.take().len(), 1);
 }
 
@@ -144,10 +164,10 @@ fn without_discard_nothing_is_prefetched() {
 fn a_discarded_block_that_can_not_be_prefetched_is_not_given_out() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     log.no_prefetch.set(true);
-    let other = a.malloc(LARGE, 0, S).unwrap();
+    let other = a.malloc(LARGE, S).unwrap();
     assert_ne!(other, base);
     assert_eq!(log.take()[2..], [Free(base), Alloc(other, 6 << 20)]);
     assert_eq!(a.stats().held_bytes, 6 << 20);
@@ -157,40 +177,148 @@ fn a_discarded_block_that_can_not_be_prefetched_is_not_given_out() {
 fn nothing_is_discarded_or_prefetched_while_a_graph_is_captured() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
-    let kept = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
+    let kept = a.malloc(LARGE, S).unwrap();
     a.free(base);
     log.capturing.set(true);
+    log.take();
     a.free(kept);
-    assert_eq!(a.malloc(LARGE, 0, S), Some(kept));
-    assert_ne!(a.malloc(LARGE, 0, S), Some(base));
+    assert_eq!(log.take(), []);
     log.capturing.set(false);
-    assert_eq!(a.malloc(LARGE, 0, S), Some(base));
+    assert_eq!(a.malloc(LARGE, S), Some(kept));
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+}
+
+/// The graph uses them whenever it is launched, in whatever stream.
+#[test]
+fn what_is_allocated_in_a_capture_is_the_graphs_for_good() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let cached = [LARGE, 1000].map(|size| a.malloc(size, S).unwrap());
+    cached.iter().for_each(|&base| a.free(base));
+    log.no_discard.set(true);
+    let undiscarded = a.malloc(2 * LARGE, S).unwrap();
+    a.free(undiscarded);
+    log.capturing.set(true);
+    let sizes = [LARGE, 2 * LARGE, 1000, 1000];
+    let graphs = sizes.map(|size| a.malloc(size, S).unwrap());
+    // What other work may still use is not for it, and what it has is its own.
+    let fresh = |base| base != undiscarded && !cached.contains(&base);
+    assert!(graphs.into_iter().all(fresh), "{graphs:?} {cached:?}");
+    a.free(graphs[0]);
+    assert!(!graphs.contains(&a.malloc(LARGE, S).unwrap()));
+    log.capturing.set(false);
+    log.take();
+    a.record_stream(graphs[1], T.stream);
+    graphs.iter().for_each(|&base| a.free(base));
+    a.empty_cache();
+    let freed = |did: &Did| matches!(did, Free(base) if graphs.contains(base));
+    assert!(!log.take().iter().any(freed));
+    assert!(sizes.iter().all(|&size| {
+        let base = a.malloc(size, S).unwrap();
+        !graphs.contains(&base)
+    }));
 }
 
 #[test]
 fn other_streams_are_waited_for_before_the_discard() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
-    a.record_stream(base, T);
-    a.record_stream(base, T);
-    a.record_stream(base, S);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.record_stream(base, T.stream);
+    a.record_stream(base, T.stream);
+    a.record_stream(base, S.stream);
     a.free(base);
     assert_eq!(log.take()[1..], [Wait(S, T), Discard(base, S)]);
-    let base = a.malloc(LARGE, 0, S).unwrap();
-    a.record_stream(base, T);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.record_stream(base, T.stream);
     log.no_wait.set(true);
     a.free(base);
     assert_eq!(log.take().last(), Some(&Free(base)));
-    assert_ne!(a.malloc(LARGE, 0, S), Some(base));
+    assert_ne!(a.malloc(LARGE, S), Some(base));
+}
+
+/// The handle of a default stream does not say whose it is.
+#[test]
+fn a_recorded_default_stream_is_that_of_either_device() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    log.current.set(1);
+    a.record_stream(base, StreamId(0));
+    a.free(base);
+    let waits = [Wait(S, queue(0, 0)), Wait(S, queue(1, 0))];
+    assert_eq!(log.take()[1..3], waits);
+    let base = a.malloc(LARGE, queue(0, 0)).unwrap();
+    a.record_stream(base, StreamId(0));
+    log.take();
+    a.free(base);
+    assert_eq!(log.take()[0], Wait(queue(0, 0), queue(1, 0)));
+}
+
+/// Its handle means another stream in each thread, and the legacy one waits for them all.
+#[test]
+fn the_threads_default_streams_are_ordered_by_the_legacy_one() {
+    let (log, own, legacy) = (Log::default(), queue(0, 2), queue(0, 1));
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.record_stream(base, own.stream);
+    a.free(base);
+    assert_eq!(log.take()[1..], [Wait(S, legacy), Discard(base, S)]);
+    let base = a.malloc(LARGE, own).unwrap();
+    a.free(base);
+    log.take();
+    assert_eq!(a.malloc(LARGE, own), Some(base));
+    assert_eq!(log.take(), [Prefetch(base, legacy), Wait(own, legacy)]);
+    a.free(base);
+    // It can not be made to wait: another block.
+    log.no_wait.set(true);
+    assert_ne!(a.malloc(LARGE, own), Some(base));
+    log.no_wait.set(false);
+    assert_eq!(a.malloc(LARGE, own), Some(base));
+}
+
+/// A wait would break the capture, or become part of it.
+#[test]
+fn what_others_use_is_freed_when_no_stream_is_captured_any_more() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.record_stream(base, T.stream);
+    log.take();
+    log.capturing.set(true);
+    a.free(base);
+    assert_eq!(log.take(), []);
+    assert_ne!(a.malloc(LARGE, S), Some(base));
+    log.take();
+    log.capturing.set(false);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(
+        log.take(),
+        [Wait(S, T), Discard(base, S), Prefetch(base, S)]
+    );
+}
+
+#[test]
+fn the_cache_is_kept_where_nobody_can_wait() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.free(base);
+    log.take();
+    log.capturing.set(true);
+    a.empty_cache();
+    assert_eq!((log.take(), a.stats().held_bytes), (vec![], 6 << 20));
+    log.capturing.set(false);
+    a.empty_cache();
+    assert_eq!((log.take(), a.stats().held_bytes), (vec![Free(base)], 0));
 }
 
 #[test]
 fn small_blocks_share_and_are_not_discarded() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
-    let bases: Vec<_> = (0..2048).map(|_| a.malloc(1000, 0, S).unwrap()).collect();
+    let bases: Vec<_> = (0..2048).map(|_| a.malloc(1000, S).unwrap()).collect();
     let mut sorted = bases.clone();
     sorted.sort_unstable();
     assert!(sorted.windows(2).all(|w| w[1] == w[0] + 1024));
@@ -198,9 +326,7 @@ fn small_blocks_share_and_are_not_discarded() {
     bases.iter().for_each(|&base| a.free(base));
     a.empty_cache();
     assert_eq!(log.take(), []);
-    assert!(a
-        .malloc(1000, 0, S)
-        .is_some_and(|base| sorted.contains(&base)));
+    assert!(a.malloc(1000, S).is_some_and(|base| sorted.contains(&base)));
     assert_eq!(log.take(), []);
 }
 
@@ -209,11 +335,11 @@ fn the_cache_is_emptied_when_memory_is_short() {
     let log = Log::default();
     log.limit.set(Some(8 << 20));
     let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, 0, S).unwrap();
-    assert_eq!(a.malloc(LARGE, 0, S), None);
+    let base = a.malloc(LARGE, S).unwrap();
+    assert_eq!(a.malloc(LARGE, S), None);
     a.free(base);
-    assert!(a.malloc(LARGE, 0, T).is_some());
-    assert_eq!(a.malloc(usize::MAX, 0, T), None);
+    assert!(a.malloc(LARGE, T).is_some());
+    assert_eq!(a.malloc(usize::MAX, T), None);
     assert_eq!(a.stats().held_bytes, 6 << 20);
 }
 
@@ -222,11 +348,11 @@ fn strange_frees_are_left_alone() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
     a.free(4096);
-    let base = a.malloc(LARGE, 0, S).unwrap();
+    let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     a.free(base);
-    assert_eq!(a.malloc(LARGE, 0, S), Some(base));
-    assert_ne!(a.malloc(LARGE, 0, S), Some(base));
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_ne!(a.malloc(LARGE, S), Some(base));
 }
 
 /// Random programs: no address is with two owners, and what is given out is never
@@ -257,7 +383,7 @@ fn random_programs_never_share_or_forget_a_prefetch() {
             0..=2 if live.len() < 64 => {
                 let size = 1 + next(12 << 20) as usize;
                 let base = a
-                    .malloc(size, next(2) as c_int, StreamId(next(3) as usize))
+                    .malloc(size, queue(next(2) as c_int, next(3) as usize))
                     .unwrap();
                 assert!(live
                     .iter()
@@ -281,4 +407,20 @@ fn random_programs_never_share_or_forget_a_prefetch() {
         assert!(live.iter().all(|(base, _)| !discarded.contains(base)));
     }
     assert!(a.stats().reused > 100 && a.stats().discarded_bytes > 0);
+}
+
+/// A capture is broken by a wait for what is no part of it.
+#[test]
+fn a_threads_own_stream_does_not_wait_while_it_is_captured() {
+    let (log, own) = (Log::default(), queue(0, 2));
+    let mut a = Allocator::new(&log);
+    let first = a.malloc(4096, own).unwrap();
+    log.capturing.set(true);
+    let captured = a.malloc(4096, own).unwrap();
+    assert_ne!(first, captured);
+    assert!(!log.take().iter().any(|did| matches!(did, Wait(..))));
+    // Afterwards it does, for the parts that are left.
+    log.capturing.set(false);
+    a.malloc(4096, own).unwrap();
+    assert!(matches!(log.take()[..], [Wait(..)]));
 }

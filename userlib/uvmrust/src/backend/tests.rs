@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::sys::Chardev;
+use crate::uapi::Version;
 
 const MAJOR: u32 = 511;
 const PAGE: u64 = 4096;
@@ -40,6 +41,12 @@ struct Fake {
     calls: Mutex<Vec<(i32, u32)>>,
     migrated: Mutex<Vec<(u64, u64, [u8; 16])>>,
     busy: Mutex<u32>,
+    /// What lies between this process and the first, and whether UVM was open there.
+    forks: AtomicU32,
+    inherited: AtomicBool,
+    /// The descriptor that UVM knows for another process's, or 0.
+    foreign: AtomicI32,
+    cuda: Option<Cuda>,
 }
 
 impl Fake {
@@ -83,7 +90,8 @@ impl Fake {
     }
 }
 
-impl Sys for Fake {
+// SAFETY: it accesses the structures of the numbers alone.
+unsafe impl Sys for Fake {
     unsafe fn ioctl(&self, fd: i32, nr: u32, arg: *mut c_void) -> std::result::Result<(), i32> {
         use File::*;
         self.calls.lock().unwrap().push((fd, nr));
@@ -140,7 +148,9 @@ impl Sys for Fake {
                     return Ok(());
                 }
                 let mut busy = self.busy.lock().unwrap();
-                params.status = if *busy > 0 {
+                params.status = if params.destination == [0; 16] {
+                    uapi::NV_ERR_INVALID_DEVICE
+                } else if *busy > 0 {
                     uapi::NV_ERR_BUSY_RETRY
                 } else {
                     0
@@ -172,7 +182,19 @@ impl Sys for Fake {
     }
 
     fn cuda(&self) -> Option<&Cuda> {
-        None
+        self.cuda.as_ref()
+    }
+
+    fn foreign(&self, fd: i32) -> bool {
+        self.foreign.load(Relaxed) == fd
+    }
+
+    fn forks(&self) -> u32 {
+        self.forks.load(Relaxed)
+    }
+
+    fn inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
     }
 }
 
@@ -248,6 +270,138 @@ fn uvm_may_come_later_and_go_and_change_its_number() {
     assert_eq!(uvm.backend(), Backend::UvmRust);
 }
 
+/// CUDA opens UVM's device first and initialises it later.
+#[test]
+fn a_descriptor_that_is_not_initialised_yet_is_asked_again() {
+    for file in [File::Ours, File::Native] {
+        let uvm = Fake::with(&[(3, File::Fresh)]);
+        assert_eq!((uvm.backend(), uvm.can_announce()), (Backend::None, None));
+        uvm.sys.files.lock().unwrap().insert(3, file);
+        assert_ne!(uvm.backend(), Backend::None, "{file:?}");
+        assert_eq!(uvm.can_announce(), Some(file == File::Ours));
+    }
+    let uvm = Fake::with(&[(3, File::Fresh)]);
+    uvm.use_fd(Some(3));
+    assert_eq!(uvm.backend(), Backend::None);
+    uvm.sys.files.lock().unwrap().insert(3, File::Native);
+    assert_eq!(uvm.backend(), Backend::Native);
+}
+
+/// NVIDIA's discard refuses a process that uses a GPU that can not fault; its migrate
+/// refuses a GPU that the process does not use.
+#[test]
+fn an_invalid_device_is_another_thing_to_each_call() {
+    let uvm = Fake::with(&[(3, File::Native)]);
+    assert_eq!(uvm.backend(), Backend::Native);
+    *uvm.sys.fail.lock().unwrap() = Some((MIB2, 0, uapi::NV_ERR_INVALID_DEVICE));
+    assert_eq!(
+        discard(&uvm, range(MIB2, MIB2), Mode::Eager),
+        Err(Error::NotSupported)
+    );
+    assert_eq!(
+        uvm.prefetch(range(MIB2, MIB2), Place::Gpu([0; 16])),
+        Err(Error::NoDevice)
+    );
+}
+
+#[test]
+fn an_invalid_value_is_about_memory_only_where_memory_is_given() {
+    assert_eq!(crate::cuda::check(1), Err(Error::Invalid));
+    assert_eq!(crate::cuda::check(400), Err(Error::Invalid));
+}
+
+#[test]
+fn a_child_uses_what_it_has_opened_itself() {
+    let fork = |uvm: &Uvm<Fake>, inherited| {
+        uvm.sys.forks.fetch_add(1, Relaxed);
+        uvm.sys.inherited.store(inherited, Relaxed);
+    };
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    assert_eq!(uvm.can_announce(), Some(true));
+    fork(&uvm, true);
+    assert_eq!((uvm.backend(), uvm.can_announce()), (Backend::None, None));
+    assert_eq!(uvm.announce([7; 16], 1), Err(Error::NotSupported));
+    let prefetched = uvm.prefetch(range(MIB2, MIB2), Place::Host);
+    assert_eq!(prefetched, Err(Error::NotSupported));
+    uvm.use_fd(Some(3));
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    // Its own child has inherited that.
+    fork(&uvm, true);
+    assert_eq!(uvm.backend(), Backend::None);
+    // A parent without UVM: the child looks for itself, whatever the parent has found.
+    let uvm = Fake::with(&[(0, File::Other)]);
+    assert_eq!(uvm.backend(), Backend::None);
+    fork(&uvm, false);
+    uvm.sys.files.lock().unwrap().insert(4, File::Native);
+    assert_eq!(uvm.backend(), Backend::Native);
+}
+
+/// As in a child that has loaded the library after the fork: nothing was noticed.
+#[test]
+fn what_uvm_knows_for_another_processs_is_not_used() {
+    for given in [None, Some(3)] {
+        let uvm = Fake::with(&[(3, File::Ours)]);
+        uvm.sys.foreign.store(3, Relaxed);
+        uvm.use_fd(given);
+        assert_eq!(uvm.backend(), Backend::None);
+        assert_ne!(uvm.can_announce(), Some(true));
+        // CUDA is initialised at last.
+        uvm.sys.files.lock().unwrap().insert(4, File::Native);
+        if given.is_none() {
+            assert_eq!(uvm.backend(), Backend::Native);
+        }
+    }
+}
+
+/// In such a child CUDA is not initialised, whoever's descriptor is there.
+#[test]
+fn a_descriptor_is_found_once_cuda_is_initialised_here() {
+    static CODE: AtomicI32 = AtomicI32::new(3);
+    unsafe extern "C" fn count(_: *mut i32) -> i32 {
+        CODE.load(Relaxed)
+    }
+    let mut uvm = Fake::with(&[(3, File::Ours)]);
+    uvm.sys.cuda = Some(Cuda {
+        device_count: Some(count),
+        ..Cuda::default()
+    });
+    assert_eq!(uvm.backend(), Backend::None);
+    assert_eq!(uvm.can_announce(), None);
+    uvm.use_fd(Some(3));
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    uvm.use_fd(None);
+    assert_eq!(uvm.backend(), Backend::None);
+    CODE.store(0, Relaxed);
+    assert_eq!(uvm.backend(), Backend::UvmRust);
+    assert_eq!(uvm.can_announce(), Some(true));
+    // CUDA's own discard is none before either.
+    CODE.store(3, Relaxed);
+    unsafe extern "C" fn no_discard(
+        _: *mut u64,
+        _: *mut usize,
+        _: usize,
+        _: u64,
+        _: cuda::Stream,
+    ) -> i32 {
+        3
+    }
+    for given in [None, Some(3)] {
+        let mut uvm = Fake::with(&[(3, File::Old)]);
+        uvm.sys.cuda = Some(Cuda {
+            device_count: Some(count),
+            mem_discard_batch: Some(no_discard),
+            ..Cuda::default()
+        });
+        uvm.use_fd(given);
+        CODE.store(3, Relaxed);
+        assert_eq!(uvm.backend(), Backend::None);
+        CODE.store(0, Relaxed);
+        uvm.use_fd(given);
+        assert_eq!(uvm.backend(), Backend::Cuda);
+    }
+}
+
 #[test]
 fn a_given_descriptor_is_used_as_it_is() {
     let uvm = Fake::with(&[(3, File::Ours), (4, File::Native)]);
@@ -320,6 +474,29 @@ fn a_failed_range_is_named_whatever_the_path() {
     }
 }
 
+/// [`Error::NotSupported`] says that nothing has happened.
+#[test]
+fn a_batch_that_is_refused_half_way_has_not_done_nothing() {
+    for file in [File::Ours, File::Native] {
+        for ragged in [0, 1] {
+            for (bad, error) in [(0, Error::NotSupported), (1, Error::Driver)] {
+                let uvm = Fake::with(&[(3, file)]);
+                let ranges = [range(MIB2 + ragged, MIB2), range(4 * MIB2, MIB2)];
+                let base = ranges[bad].shrunk().unwrap().base;
+                *uvm.sys.fail.lock().unwrap() =
+                    Some((base, libc::EOPNOTSUPP, uapi::NV_ERR_INVALID_DEVICE));
+                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+                assert_eq!((result, outcome.done), (Err(error), bad), "{file:?}");
+                // A range without a whole page in front of it changes nothing either.
+                let ranges = [range(MIB2 + 1, 5), ranges[bad]];
+                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+                let refused = Err(Error::NotSupported);
+                assert_eq!((result, outcome.done), (refused, 1), "{file:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_range_beyond_the_address_space_stops_the_batch() {
     for file in [File::Ours, File::Native] {
@@ -378,6 +555,20 @@ fn announcements_need_the_feature_and_a_gpu() {
 
 struct Buffer(Range);
 
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("this shows the contents");
+    }
+}
+
+#[test]
+fn what_is_lazily_discarded_is_not_read_to_be_shown() {
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    let lazy = crate::discard_lazy(&uvm, Buffer(range(MIB2, MIB2)));
+    let shown = format!("{:?}", lazy.ok().unwrap());
+    assert!(shown.contains("2097152"), "{shown}");
+}
+
 // SAFETY: there is no memory.
 unsafe impl crate::Managed for Buffer {
     fn range(&self) -> Range {
@@ -388,20 +579,79 @@ unsafe impl crate::Managed for Buffer {
 #[test]
 fn owners_discard_safely() {
     let uvm = Fake::with(&[(3, File::Ours)]);
-    let mut buffer = Buffer(range(MIB2, MIB2));
-    assert_eq!(crate::discard(&uvm, &mut buffer), Ok(()));
+    let buffer = Buffer(range(MIB2, MIB2));
+    let discarded = crate::discard(&uvm, buffer).ok().unwrap();
+    // SAFETY: there is no memory, and so nothing to write.
+    let buffer = unsafe { discarded.assume_written() };
     let lazy = crate::discard_lazy(&uvm, buffer).ok().unwrap();
-    let buffer = lazy.prefetch(&uvm, Place::Gpu([1; 16])).ok().unwrap();
+    let discarded = lazy.prefetch(&uvm, Place::Gpu([1; 16])).ok().unwrap();
+    assert_eq!(discarded.range(), range(MIB2, MIB2));
     assert_eq!(
         *uvm.sys.log.lock().unwrap(),
         [(MIB2, MIB2, 1), (MIB2, MIB2, 0)]
     );
+    // SAFETY: as above.
+    let buffer = unsafe { discarded.assume_written() };
     // Not to be had back without a prefetch after a failure half-way.
     *uvm.sys.fail.lock().unwrap() = Some((MIB2, libc::ENOMEM, 0));
     let before = uvm.sys.migrated.lock().unwrap().len();
     let (_buffer, error) = crate::discard_lazy(&uvm, buffer).err().unwrap();
     assert_eq!(error, Error::NoMemory);
     assert_eq!(uvm.sys.migrated.lock().unwrap().len(), before + 1);
+}
+
+/// Real memory, as managed memory is: nobody else's.
+struct Pages(*mut u64, usize);
+
+impl Pages {
+    fn new(words: usize, value: u64) -> Self {
+        let words: &mut [u64] = Box::leak(vec![value; words].into());
+        let first = words.as_mut_ptr();
+        first.expose_provenance();
+        Self(first, words.len())
+    }
+
+    fn words(&self) -> &[u64] {
+        // SAFETY: ours for as long as we live; written when there is one of these.
+        unsafe { std::slice::from_raw_parts(self.0, self.1) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let words = std::ptr::slice_from_raw_parts_mut(self.0, self.1);
+        // SAFETY: from `Box::leak` in `new`.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+// SAFETY: the memory is ours, and stays where it is; its address is exposed; nothing reads
+// it by the way, and the fake discards nothing.
+unsafe impl crate::Managed for Pages {
+    fn range(&self) -> Range {
+        range(self.0.addr() as u64, 8 * self.1 as u64)
+    }
+}
+
+#[test]
+fn what_is_discarded_is_written_before_it_is_read() {
+    for file in [File::Ours, File::Native, File::Old] {
+        let uvm = Fake::with(&[(3, file)]);
+        let again = |discarded: core::result::Result<_, (crate::Discarded<_>, Error)>| {
+            discarded.unwrap_or_else(|(discarded, _)| discarded)
+        };
+        let discarded = again(crate::discard(&uvm, Pages::new(1024, 3)));
+        let zeroed: Pages = discarded.zeroed();
+        assert!(zeroed.words().iter().all(|&word| word == 0), "{file:?}");
+        let mut discarded = again(crate::discard(&uvm, zeroed));
+        discarded.bytes().fill(core::mem::MaybeUninit::new(1));
+        // SAFETY: all of it is written.
+        let written = unsafe { discarded.assume_written() };
+        assert!(written
+            .words()
+            .iter()
+            .all(|&word| word == 0x0101_0101_0101_0101));
+    }
 }
 
 #[test]

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What must be ordered, by CUDA's documentation alone: a vector clock for each stream.
+//! The stub decides what runs when in its own way; the two share no code.
+
+/// Streams of a program, of both devices together.
+pub const STREAMS: usize = 12;
+/// Of one device.
+pub const OF_DEVICE: usize = STREAMS / 2;
+
+/// Kinds of streams, in the order in which a device has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The default stream of the device.
+    Legacy,
+    /// The program's thread's own.
+    PerThread,
+    /// Created without flags.
+    Blocking,
+    /// Created with `CU_STREAM_NON_BLOCKING`.
+    NonBlocking,
+}
+
+/// How many actions of each stream have come before something.
+pub type Clock = [u32; STREAMS];
+
+/// An action that used memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub stream: usize,
+    /// Which of the stream's actions, from 1.
+    pub number: u32,
+}
+
+/// The order of a program's actions.
+#[derive(Default)]
+pub struct Order {
+    /// What comes before the next action of each stream, itself included.
+    clocks: [Clock; STREAMS],
+    /// What the program has waited for.
+    host: Clock,
+}
+
+pub fn device_of(stream: usize) -> usize {
+    stream / OF_DEVICE
+}
+
+pub fn kind_of(stream: usize) -> Kind {
+    match stream % OF_DEVICE {
+        0 => Kind::Legacy,
+        1 => Kind::PerThread,
+        2 | 3 => Kind::Blocking,
+        _ => Kind::NonBlocking,
+    }
+}
+
+/// The default stream of a device.
+pub fn legacy(device: usize) -> usize {
+    device * OF_DEVICE
+}
+
+fn join(clock: &mut Clock, other: &Clock) {
+    for (mine, theirs) in clock.iter_mut().zip(other) {
+        *mine = (*mine).max(*theirs);
+    }
+}
+
+impl Order {
+    /// What would come before an action in `stream`: that is waited for implicitly too
+    /// (CUDA Driver API, "Stream synchronization behavior").
+    fn before(&self, stream: usize) -> Clock {
+        let mut clock = self.clocks[stream];
+        join(&mut clock, &self.host);
+        let default = legacy(device_of(stream));
+        match kind_of(stream) {
+            Kind::NonBlocking => {}
+            Kind::PerThread | Kind::Blocking => join(&mut clock, &self.clocks[default]),
+            Kind::Legacy => (default..default + OF_DEVICE)
+                .filter(|&other| kind_of(other) != Kind::NonBlocking)
+                .for_each(|other| join(&mut clock, &self.clocks[other])),
+        }
+        clock
+    }
+
+    /// Something is put into a stream.
+    pub fn act(&mut self, stream: usize) -> Access {
+        let mut clock = self.before(stream);
+        clock[stream] += 1;
+        self.clocks[stream] = clock;
+        Access {
+            stream,
+            number: clock[stream],
+        }
+    }
+
+    /// Whether an action comes before what is put into `stream` next.
+    pub fn ordered(&self, access: Access, stream: usize) -> bool {
+        access.stream == stream || self.before(stream)[access.stream] >= access.number
+    }
+
+    /// What is yet to be put into `stream`: others are behind it only by way of an action
+    /// that comes later.
+    pub fn after_now(&self, stream: usize) -> Access {
+        Access {
+            stream,
+            number: self.clocks[stream][stream] + 1,
+        }
+    }
+
+    /// An event of `stream`: what it stands for.
+    pub fn record(&mut self, stream: usize) -> Clock {
+        self.act(stream);
+        self.clocks[stream]
+    }
+
+    /// `stream` waits for an event.
+    pub fn wait(&mut self, stream: usize, event: &Clock) {
+        self.act(stream);
+        join(&mut self.clocks[stream], event);
+    }
+
+    /// What comes before the next action of a stream, as an event would have it.
+    pub fn clock(&self, stream: usize) -> Clock {
+        self.clocks[stream]
+    }
+
+    /// Work that `stream` waits for, without an action of its own.
+    pub fn also_after(&mut self, stream: usize, clock: &Clock) {
+        join(&mut self.clocks[stream], clock);
+    }
+
+    /// The program waits for a stream.
+    pub fn synchronize(&mut self, stream: usize) {
+        let clock = self.clocks[stream];
+        join(&mut self.host, &clock);
+    }
+
+    /// The program waits for everything.
+    pub fn synchronize_all(&mut self) {
+        (0..STREAMS).for_each(|stream| self.synchronize(stream));
+    }
+}

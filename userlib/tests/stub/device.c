@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Devices, contexts and kernels, and how the functions are found. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "stub.h"
+
+bool initialised;
+/* The process that has called cuInit(): in its children CUDA is not initialised. */
+static pid_t owner;
+
+static bool here(void)
+{
+	return initialised && owner == getpid();
+}
+
+static struct context primary[DEVICES] = { { 0 }, { 1 } };
+/* The thread's stack of contexts. */
+static _Thread_local struct context *stack[32];
+static _Thread_local size_t depth;
+
+struct context *current(void)
+{
+	return depth ? stack[depth - 1] : NULL;
+}
+
+/*
+ * "If cuInit() has not been called, any function from the driver API will return
+ * CUDA_ERROR_NOT_INITIALIZED." (Driver API, Initialization). Host functions may call
+ * none (cuLaunchHostFunc), nor may the destructors of user objects: "Destructor
+ * callbacks cannot make CUDA API calls" (cuUserObjectCreate). Takes the lock, also if
+ * it fails.
+ */
+CUresult enter_function(const char *name, bool needs_context)
+{
+	pthread_mutex_lock(&lock);
+	if (in_host_function) {
+		violation("a host function calls CUDA");
+		return NOT_PERMITTED;
+	}
+	if (!here())
+		return NOT_INITIALIZED;
+	if (needs_context && !depth)
+		return INVALID_CONTEXT;
+	if (fails(name))
+		return OUT_OF_MEMORY;
+	some_time_passes();
+	return SUCCESS;
+}
+
+/* The same for those that need no lock. */
+static bool in_callback(void)
+{
+	if (in_host_function) {
+		pthread_mutex_lock(&lock);
+		violation("a host function calls CUDA");
+		pthread_mutex_unlock(&lock);
+	}
+	return in_host_function;
+}
+
+EXPORT CUresult cuInit(unsigned int flags)
+{
+	pthread_mutex_lock(&lock);
+	initialised = true;
+	owner = getpid();
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version)
+{
+#ifdef STUB_NO_DISCARD
+	*version = 12080;
+#else
+	*version = 13000;
+#endif
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (device < 0 || device >= DEVICES)
+		return INVALID_DEVICE;
+	*context = &primary[device];
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = 1;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device)
+{
+	return SUCCESS;
+}
+
+/*
+ * "If there exists a CUDA context stack on the calling CPU thread, this will replace the
+ * top of that stack with ctx. If ctx is NULL, this will be equivalent to popping the top
+ * of the calling CPU thread's CUDA context stack" (Driver API, cuCtxSetCurrent)
+ */
+EXPORT CUresult cuCtxSetCurrent(void *context)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	if (!depth)
+		depth = 1;
+	stack[depth - 1] = context;
+	if (!context)
+		depth--;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(void **context)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	*context = current();
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(void *context)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	if (depth == COUNT(stack))
+		return OUT_OF_MEMORY;
+	stack[depth++] = context;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(void **context)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	if (!depth)
+		return INVALID_CONTEXT;
+	depth--;
+	if (context)
+		*context = stack[depth];
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(int *device)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	if (!depth)
+		return INVALID_CONTEXT;
+	*device = current()->device;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	*count = DEVICES;
+	return here() ? SUCCESS : NOT_INITIALIZED;
+}
+
+EXPORT CUresult cuDeviceGet(int *device, int ordinal)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	*device = ordinal;
+	if (!initialised)
+		return NOT_INITIALIZED;
+	return ordinal < 0 || ordinal >= DEVICES ? INVALID_DEVICE : SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid(uint8_t *uuid, int device)
+{
+	if (in_callback())
+		return NOT_PERMITTED;
+	memset(uuid, 0x60, 16);
+	uuid[15] = device;
+	return SUCCESS;
+}
+
+/*
+ * Kernels. A function is a struct kernel of the program's. Its parameters: the memory
+ * that it uses, 8 bytes; how much of it, 8 bytes; and a number, 4 bytes (8 for "put",
+ * which writes that number, and "get", which tells what it reads in the structure that
+ * stands there). Others write 0x5a.
+ */
+struct kernel {
+	const char *name;
+};
+
+EXPORT CUresult cuFuncGetName(const char **name, struct kernel *k)
+{
+	*name = k->name;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetParamInfo(struct kernel *k, size_t i, size_t *offset, size_t *size)
+{
+	static const size_t sizes[] = { 8, 8, 4 };
+
+	if (i >= COUNT(sizes))
+		return INVALID_VALUE;
+	*offset = i * 8;
+	*size = sizes[i];
+	return SUCCESS;
+}
+
+/*
+ * "A kernel launch will fail if it is issued to a stream that is not associated to the
+ * current device" (Programming Guide, Stream and Event Behavior)
+ */
+static CUresult launch(struct kernel *k, void *handle, void **params)
+{
+	struct work work = { KERNEL, .name = k->name };
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && stream->context != current())
+		code = INVALID_HANDLE;
+	if (!code && params) {
+		work.base = *(uint64_t *)params[0];
+		work.length = *(uint64_t *)params[1];
+		if (!strcmp(k->name, "put") || !strcmp(k->name, "get"))
+			work.value = *(uint64_t *)params[2];
+	}
+	if (!code)
+		code = enqueue(stream, work);
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuLaunchKernel(struct kernel *k, unsigned int gx, unsigned int gy, unsigned int gz,
+			       unsigned int bx, unsigned int by, unsigned int bz,
+			       unsigned int shared, void *stream, void **params, void **extra)
+{
+	return launch(k, stream, params);
+}
+
+struct config {
+	unsigned int grid[3], block[3], shared;
+	void *stream, *attrs;
+	unsigned int count;
+};
+
+EXPORT CUresult cuLaunchKernelEx(const struct config *c, struct kernel *k, void **params,
+				 void **extra)
+{
+	return launch(k, c->stream, params);
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel(struct kernel *k, unsigned int gx, unsigned int gy,
+					  unsigned int gz, unsigned int bx, unsigned int by,
+					  unsigned int bz, unsigned int shared, void *stream,
+					  void **params)
+{
+	return launch(k, stream, params);
+}
+
+EXPORT CUresult cuModuleUnload(void *module)
+{
+	note("unload");
+	return SUCCESS;
+}
+
+/* With the default stream of a thread: only this one differs, as far as is used. */
+EXPORT CUresult cuLaunchKernel_ptsz(struct kernel *k, unsigned int gx, unsigned int gy,
+				    unsigned int gz, unsigned int bx, unsigned int by,
+				    unsigned int bz, unsigned int shared, void *stream,
+				    void **params, void **extra)
+{
+	return launch(k, stream ? stream : (void *)2, params);
+}
+
+/* Gives the library's own functions, as the real one does; no preload sees that. */
+
+#define FUNCTION(name, version) { #name, name##version }
+#define DECLARE(name) CUresult name(void)
+#define PER_THREAD_FLAG 2
+
+DECLARE(cuMemAlloc_v2);
+DECLARE(cuMemAllocPitch_v2);
+DECLARE(cuMemAllocAsync);
+DECLARE(cuMemAllocManaged);
+DECLARE(cuMemFree_v2);
+DECLARE(cuMemFreeAsync);
+DECLARE(cuGraphLaunch);
+DECLARE(cuStreamSynchronize);
+
+static const struct {
+	const char *name;
+	void *function;
+} functions[] = {
+	FUNCTION(cuInit, ),
+	FUNCTION(cuDevicePrimaryCtxRetain, ),
+	FUNCTION(cuCtxGetCurrent, ),
+	FUNCTION(cuCtxSetCurrent, ),
+	FUNCTION(cuMemAlloc, _v2),
+	FUNCTION(cuMemAllocPitch, _v2),
+	FUNCTION(cuMemAllocAsync, ),
+	FUNCTION(cuMemAllocManaged, ),
+	FUNCTION(cuMemFree, _v2),
+	FUNCTION(cuMemFreeAsync, ),
+	FUNCTION(cuLaunchKernel, ),
+	FUNCTION(cuLaunchKernelEx, ),
+	FUNCTION(cuLaunchCooperativeKernel, ),
+	FUNCTION(cuGraphLaunch, ),
+	FUNCTION(cuStreamSynchronize, ),
+	FUNCTION(cuModuleUnload, ),
+};
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags,
+				    int *found)
+{
+	*out = NULL;
+	if (!strcmp(name, "cuLaunchKernel") && (flags & PER_THREAD_FLAG))
+		*out = cuLaunchKernel_ptsz;
+	for (size_t i = 0; i < COUNT(functions) && !*out; i++)
+		if (!strcmp(functions[i].name, name))
+			*out = functions[i].function;
+	if (found)
+		*found = !*out;
+	return *out ? SUCCESS : NOT_FOUND;
+}

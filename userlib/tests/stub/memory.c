@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Managed memory, what a discard makes of it, and the UVM driver's ioctls.
+ *
+ * What a read gives after a discard is what the driver promises least:
+ * - ours: zeros, or a value from before (include/uapi/uvm_rust_ioctl.h): for each page one
+ *   or the other, at random.
+ * - NVIDIA's: "Reads from memory discarded with UVM_DISCARD_FLAGS_UNMAP, including
+ *   back-to-back reads, return indeterminate data" (580.105.08, uvm.h, UvmDiscard).
+ * - CUDA 13's: "Reading from a discarded range, without a subsequent write or
+ *   prefetch to that part of the range, will return an indeterminate value" (Driver
+ *   API, cuMemDiscardBatchAsync).
+ * Indeterminate is POISON here. Memory that is lazily discarded becomes so at the
+ * prefetch, and a kernel that touches it before is a violation: "Reads and writes
+ * to/from memory discarded without UVM_DISCARD_FLAGS_UNMAP have undefined behavior"
+ * (580.105.08, uvm.h, UvmDiscard).
+ *
+ * With STUB_SPARSE only the first word of a range and those at each multiple of
+ * STRIDE are written and looked at: a thousand times faster for the random programs,
+ * which use each buffer as a whole.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "stub.h"
+#include "uvm_rust_ioctl.h"
+
+#define POISON UINT64_C(0xdbdbdbdbdbdbdbdb)
+#define STRIDE ((uint64_t)512 << 10)
+
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void note(const char *format, ...)
+{
+	const char *path = getenv("STUB_LOG");
+	char line[256];
+	va_list args;
+	FILE *file;
+
+	if (!path)
+		return;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	file = fopen(path, "a");
+	if (file) {
+		fprintf(file, "%s\n", line);
+		fclose(file);
+	}
+}
+
+static unsigned int violations;
+
+void violation(const char *what)
+{
+	note("VIOLATION: %s", what);
+	violations++;
+}
+
+EXPORT unsigned int stub_violations(void)
+{
+	return violations;
+}
+
+/* The calls that are to fail: of which function, and after how many more. */
+static struct {
+	const char *function;
+	unsigned int after;
+} faults[4];
+
+/*
+ * The `nth` call of this function from now on, 1 for the next, fails: for want of memory,
+ * or, of "UVM_DISCARD", as it does where a GPU can not fault. Any call can fail: "this
+ * function may also return error codes from previous, asynchronous launches" (Driver API).
+ */
+EXPORT void stub_fail(const char *function, unsigned int nth)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < COUNT(faults); i++)
+		if (!faults[i].function) {
+			faults[i].function = function;
+			faults[i].after = nth - 1;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+bool fails(const char *function)
+{
+	for (size_t i = 0; i < COUNT(faults); i++)
+		if (faults[i].function && !strcmp(faults[i].function, function) &&
+		    !faults[i].after--) {
+			faults[i].function = NULL;
+			return true;
+		}
+	return false;
+}
+
+struct area {
+	uint64_t base, length;
+};
+
+static struct area managed[4096], lazy[4096];
+/* Those from here on are empty. */
+static size_t managed_end, lazy_end;
+
+static void area_add(struct area *list, size_t *end, uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < COUNT(managed); i++)
+		if (!list[i].length) {
+			list[i] = (struct area){ base, length };
+			if (i >= *end)
+				*end = i + 1;
+			return;
+		}
+	abort();
+}
+
+bool is_managed(uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < managed_end; i++)
+		if (managed[i].length && base >= managed[i].base &&
+		    base + length <= managed[i].base + managed[i].length)
+			return true;
+	return false;
+}
+
+bool is_lazy(uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < lazy_end; i++)
+		if (lazy[i].length && base < lazy[i].base + lazy[i].length &&
+		    lazy[i].base < base + length)
+			return true;
+	return false;
+}
+
+/* Something outside, a runtime's copy, uses this memory. */
+EXPORT void stub_uses(const void *p, size_t length)
+{
+	pthread_mutex_lock(&lock);
+	if (is_lazy((uint64_t)(uintptr_t)p, length))
+		violation("lazily discarded memory is used");
+	pthread_mutex_unlock(&lock);
+}
+
+static void forget_lazy(uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < lazy_end; i++)
+		if (lazy[i].length && lazy[i].base >= base &&
+		    lazy[i].base + lazy[i].length <= base + length)
+			lazy[i].length = 0;
+}
+
+/* Allocations of managed memory that are not freed. */
+EXPORT unsigned int stub_managed(void)
+{
+	unsigned int count = 0;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < managed_end; i++)
+		count += !!managed[i].length;
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+static bool sparse(void)
+{
+	static int known = -1;
+
+	if (known < 0)
+		known = !!getenv("STUB_SPARSE");
+	return known;
+}
+
+void fill(uint64_t base, uint64_t length, uint64_t word)
+{
+	if (!sparse()) {
+		for (uint64_t at = 0; at + 8 <= length; at += 8)
+			*(uint64_t *)(base + at) = word;
+		memcpy((void *)(base + (length & ~7ull)), &word, length & 7);
+		return;
+	}
+	*(uint64_t *)base = word;
+	for (uint64_t at = (base / STRIDE + 1) * STRIDE; at + 8 <= base + length; at += STRIDE)
+		*(uint64_t *)at = word;
+}
+
+/* The word that all are equal to, or MIXED. */
+uint64_t look(uint64_t base, uint64_t length)
+{
+	uint64_t word = *(uint64_t *)base, step = sparse() ? STRIDE : 8;
+
+	for (uint64_t at = (base / step + 1) * step; at + 8 <= base + length; at += step)
+		if (*(uint64_t *)at != word)
+			return MIXED;
+	return word;
+}
+
+static void drop(uint64_t base, uint64_t length)
+{
+	const char *driver = getenv("STUB_UVM");
+
+	/* What fill() writes at a time when it is sparse. */
+	uint64_t step = sparse() ? STRIDE : 0x1000, next;
+
+	if (!driver || strcmp(driver, "ours")) {
+		fill(base, length, POISON);
+		return;
+	}
+	for (uint64_t at = base, end = base + length; at < end; at = next) {
+		next = (at / step + 1) * step;
+		if (random_number() & 1)
+			fill(at, (next < end ? next : end) - at, 0);
+	}
+}
+
+bool discard(uint64_t base, uint64_t length, bool eager)
+{
+	note("discard %s %lu", eager ? "eager" : "lazy", (unsigned long)length);
+	if (!is_managed(base, length))
+		return false;
+	forget_lazy(base, length);
+	if (eager)
+		drop(base, length);
+	else
+		area_add(lazy, &lazy_end, base, length);
+	return true;
+}
+
+/* Lazily discarded memory was reclaimed meanwhile: the harshest legal case. */
+bool prefetch(uint64_t base, uint64_t length)
+{
+	note("prefetch %lu", (unsigned long)length);
+	if (!is_managed(base, length))
+		return false;
+	for (size_t i = 0; i < lazy_end; i++)
+		if (lazy[i].length && lazy[i].base >= base &&
+		    lazy[i].base + lazy[i].length <= base + length) {
+			drop(lazy[i].base, lazy[i].length);
+			lazy[i].length = 0;
+		}
+	return true;
+}
+
+/* CUDA's memory calls. */
+
+/* UVM's block: large memory begins with one, as the real driver has it. */
+#define BLOCK ((size_t)2 << 20)
+
+/*
+ * "For all other pointers, this API may perform implicit synchronization." (Driver API,
+ * cuMemFree): so with a seed it does not, and the addresses are given out again at once.
+ */
+static struct area kept[256];
+
+static void *kept_pages(size_t length)
+{
+	for (size_t i = 0; i < COUNT(kept); i++)
+		if (kept[i].length == length) {
+			kept[i].length = 0;
+			return (void *)kept[i].base;
+		}
+	return NULL;
+}
+
+static bool keep(uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < COUNT(kept); i++)
+		if (!kept[i].length) {
+			kept[i] = (struct area){ base, length };
+			return true;
+		}
+	return false;
+}
+
+static void *pages(size_t length)
+{
+	size_t spare = length >= BLOCK ? BLOCK : 0;
+	char *p = mmap(NULL, length + spare, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *aligned;
+
+	if (p == MAP_FAILED || !spare)
+		return p;
+	aligned = (char *)(((uintptr_t)p + spare - 1) & ~(spare - 1));
+	if (aligned > p)
+		munmap(p, aligned - p);
+	munmap(aligned + length, p + spare - aligned);
+	return aligned;
+}
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
+{
+	size_t length = (size + 0xfff) & ~(size_t)0xfff;
+	CUresult code = enter(true);
+	void *p;
+
+	if (!code)
+		code = safe_in_capture();
+	/* Driver API, cuMemAllocManaged: of size 0 it is CUDA_ERROR_INVALID_VALUE. */
+	if (!code && !size)
+		code = INVALID_VALUE;
+	p = code ? MAP_FAILED : kept_pages(length);
+	if (!p)
+		p = pages(length);
+	if (!code && p == MAP_FAILED)
+		code = OUT_OF_MEMORY;
+	if (!code) {
+		note("managed %zu", size);
+		area_add(managed, &managed_end, (uint64_t)p, length);
+		*out = (CUdeviceptr)p;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+{
+	CUresult code = enter(true);
+
+	if (!code)
+		code = safe_in_capture();
+	if (!code) {
+		note("device %zu", size);
+		*out = (CUdeviceptr)malloc(size);
+		code = *out ? SUCCESS : OUT_OF_MEMORY;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+				   unsigned int element)
+{
+	*pitch = (width + 511) & ~(size_t)511;
+	return cuMemAlloc_v2(out, *pitch * height);
+}
+
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
+{
+	note("device %zu", size);
+	*out = (CUdeviceptr)malloc(size);
+	return *out ? SUCCESS : OUT_OF_MEMORY;
+}
+
+static void free_now(CUdeviceptr p)
+{
+	for (size_t i = 0; i < managed_end; i++)
+		if (managed[i].length && managed[i].base == p) {
+			note("free managed");
+			forget_lazy(p, managed[i].length);
+			if (!is_seeded() || !keep(p, managed[i].length))
+				munmap((void *)p, managed[i].length);
+			managed[i].length = 0;
+			return;
+		}
+	note("free device");
+	free((void *)p);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
+{
+	CUresult code = enter(true);
+
+	if (!code)
+		code = safe_in_capture();
+	if (!code) {
+		if (!is_seeded())
+			run_all();
+		free_now(p);
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "Explicitly destroys and cleans up all resources associated with the current device in
+ * the current process." (Runtime API, cudaDeviceReset). Here all memory is of one device.
+ */
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
+{
+	CUresult code = enter(false);
+
+	if (!code) {
+		run_all();
+		for (size_t i = 0; i < managed_end; i++)
+			if (managed[i].length)
+				free_now(managed[i].base);
+		note("reset");
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, void *handle)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	/*
+	 * "During stream capture, this function results in the creation of a free node and
+	 * must therefore be passed the address of a graph allocation." (Driver API,
+	 * cuMemFreeAsync). There are none here.
+	 */
+	if (!code && stream->capture)
+		code = INVALID_VALUE;
+	if (!code && is_managed(p, 1)) {
+		violation("cuMemFreeAsync of managed memory");
+		code = INVALID_VALUE;
+	}
+	if (!code) {
+		run_all();
+		free_now(p);
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t size, int device, void *handle)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && !is_managed(p, size))
+		code = INVALID_VALUE;
+	if (!code)
+		code = enqueue(stream, (struct work){ PREFETCH, .base = p, .length = size });
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+#ifndef STUB_NO_DISCARD
+/*
+ * "The batch as a whole executes in stream order but operations within a batch are not
+ * guaranteed to execute in any specific order."; hStream "Must not be legacy NULL
+ * stream" (Driver API, cuMemDiscardBatchAsync).
+ */
+EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr *p, size_t *size, size_t count,
+				       unsigned long long flags, void *handle)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && stream->kind == LEGACY)
+		code = INVALID_VALUE;
+	for (size_t i = 0; i < count && !code; i++)
+		if (flags || !is_managed(p[i], size[i]))
+			code = INVALID_VALUE;
+	if (!code)
+		note("cuMemDiscardBatchAsync %zu", count);
+	for (size_t i = 0; i < count && !code; i++)
+		code = enqueue(stream, (struct work){ DISCARD, .base = p[i], .length = size[i] });
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+#endif
+
+/* The UVM driver. */
+
+static int uvm_batch(struct uvm_rust_discard_batch *p)
+{
+	const struct uvm_rust_discard_range *r = (void *)(uintptr_t)p->ranges;
+
+	p->first_failed = 0;
+	p->blocks_discarded = p->blocks_skipped = p->blocks_partial = 0;
+	for (; p->first_failed < p->range_count; p->first_failed++, r++) {
+		if (!discard(r->base, r->length, p->flags & UVM_RUST_DISCARD_EAGER))
+			return ENXIO;
+		p->blocks_discarded += r->length >> 21;
+	}
+	return 0;
+}
+
+struct native_discard {
+	uint64_t base, length, flags;
+	uint32_t status;
+};
+
+struct native_migrate {
+	uint64_t base, length;
+	uint8_t uuid[16];
+	uint32_t flags;
+	uint64_t semaphore;
+	uint32_t payload;
+	int32_t node;
+	uint64_t start, user_length;
+	uint32_t status;
+};
+
+/* NV_ERR_* */
+#define ILLEGAL_ACTION 0x16
+#define INVALID_ADDRESS 0x1e
+#define INVALID_ARGUMENT 0x1f
+#define NV_INVALID_DEVICE 0x26
+
+static bool initialised_by_program;
+
+/* The program has called UVM_INITIALIZE itself. */
+EXPORT void stub_initialise_uvm(void)
+{
+	initialised_by_program = true;
+}
+
+static bool uvm_initialised(void)
+{
+	return initialised || initialised_by_program;
+}
+
+static int ours_ioctl(unsigned long nr, void *arg)
+{
+	switch (nr) {
+	case UVM_RUST_GET_VERSION: {
+		struct uvm_rust_version *p = arg;
+
+		p->version = UVM_RUST_VERSION;
+		p->features = UVM_RUST_FEATURE_DISCARD | UVM_RUST_FEATURE_EXEC_ID;
+		return 0;
+	}
+	case UVM_RUST_DISCARD_BATCH:
+		return uvm_initialised() ? uvm_batch(arg) : EPERM;
+	case UVM_RUST_ANNOUNCE: {
+		struct uvm_rust_announce *p = arg;
+
+		if (!uvm_initialised())
+			return EPERM;
+		if (p->gpu_uuid[0] != 0x60)
+			return ENODEV;
+		note("announce %016llx gpu %d", (unsigned long long)p->exec_id, p->gpu_uuid[15]);
+		return 0;
+	}
+	case UVM_RUST_FLASH_MOVE: {
+		struct uvm_rust_flash_move_range *p = arg;
+
+		note("spill %lu", (unsigned long)p->length);
+		return p->flags || !is_managed(p->base, p->length) ? ENXIO : 0;
+	}
+	default:
+		return EINVAL;
+	}
+}
+
+static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
+{
+	/* Some later driver whose structure has grown. */
+	if (nr == 80 && !strcmp(driver, "future")) {
+		memset(arg, 0xff, 256);
+		return 0;
+	}
+	if (nr == 80 && strcmp(driver, "old")) {
+		struct native_discard *p = arg;
+
+		if (!uvm_initialised())
+			p->status = ILLEGAL_ACTION;
+		else if (p->flags > 1)
+			p->status = INVALID_ARGUMENT;
+		else if (fails("UVM_DISCARD"))
+			p->status = NV_INVALID_DEVICE;
+		else
+			p->status = discard(p->base, p->length, p->flags) ? 0 : INVALID_ADDRESS;
+		return 0;
+	}
+	if (nr == 51) {
+		struct native_migrate *p = arg;
+
+		if (!uvm_initialised())
+			p->status = ILLEGAL_ACTION;
+		else
+			p->status = p->length && prefetch(p->base, p->length) ? 0 : INVALID_ADDRESS;
+		return 0;
+	}
+	return strcmp(driver, "ours") ? EINVAL : ours_ioctl(nr, arg);
+}
+
+static bool asleep(void)
+{
+	static atomic_uint asked;
+	const char *every = getenv("STUB_ASLEEP");
+
+	if (!every)
+		return false;
+	return !atoi(every) || atomic_fetch_add(&asked, 1) % atoi(every);
+}
+
+EXPORT int ioctl(int fd, unsigned long nr, ...)
+{
+	const char *number = getenv("UVMRUST_FD"), *driver = getenv("STUB_UVM");
+	va_list args;
+	void *arg;
+	int error;
+
+	va_start(args, nr);
+	arg = va_arg(args, void *);
+	va_end(args);
+	if (!driver || !*driver || !number || atoi(number) != fd)
+		return syscall(SYS_ioctl, fd, nr, arg);
+	if (asleep()) {
+		errno = EAGAIN;
+		return -1;
+	}
+	pthread_mutex_lock(&lock);
+	error = uvm_ioctl(driver, nr, arg);
+	pthread_mutex_unlock(&lock);
+	errno = error;
+	return error ? -1 : 0;
+}

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Streams and events.
+ *
+ * Each stream does its work in a thread of its own, one item after the other. An item
+ * starts when the items of other streams are done that it comes behind (`after`). When
+ * the threads run:
+ * - without STUB_SEED only if somebody waits, and then only what that wait needs, so
+ *   that a call made too early or too late is seen;
+ * - with STUB_SEED some items at each call of CUDA, of streams chosen at random, and
+ *   at a wait until what is waited for is done: the same each time for the same seed;
+ * - with STUB_FREE as fast as they can.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "stub.h"
+
+struct item {
+	struct item *next;
+	struct work work;
+	size_t count;
+	struct point after[];
+};
+
+struct event {
+	struct context *context;
+	/* What was captured in it: a point of a stream, or nodes of a capture. */
+	struct point point;
+	struct capture *capture;
+	struct nodes nodes;
+};
+
+struct stream *streams[256];
+size_t stream_count;
+_Thread_local bool in_host_function;
+
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+static bool seeded, running_free, looked;
+static uint64_t state;
+
+static void look_at_environment(void)
+{
+	const char *seed = getenv("STUB_SEED");
+
+	if (looked)
+		return;
+	looked = true;
+	running_free = !!getenv("STUB_FREE");
+	seeded = seed != NULL;
+	state = seed ? strtoull(seed, NULL, 0) : 0;
+}
+
+bool is_seeded(void)
+{
+	look_at_environment();
+	return seeded;
+}
+
+/* From here on streams run as this number will have it. */
+EXPORT void stub_seed(uint64_t seed)
+{
+	pthread_mutex_lock(&lock);
+	look_at_environment();
+	seeded = true;
+	state = seed;
+	pthread_mutex_unlock(&lock);
+}
+
+/* SplitMix64 */
+uint64_t random_number(void)
+{
+	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+/* Threads */
+
+static bool is_done(struct point point)
+{
+	return !point.stream || point.stream->done >= point.at;
+}
+
+/* An item that the first of the stream comes behind and that is not done, or NULL. */
+static struct point *obstacle(struct stream *stream)
+{
+	struct item *item = stream->first;
+
+	for (size_t i = 0; i < item->count; i++)
+		if (!is_done(item->after[i]))
+			return &item->after[i];
+	return NULL;
+}
+
+static bool may_run(struct stream *stream)
+{
+	return stream->first && !obstacle(stream);
+}
+
+/*
+ * "The host function must not make any CUDA API calls. Attempting to use a CUDA API
+ * may result in CUDA_ERROR_NOT_PERMITTED" (Driver API, cuLaunchHostFunc): see enter().
+ */
+void do_work(struct work *work)
+{
+	switch (work->what) {
+	case HOST:
+		pthread_mutex_unlock(&lock);
+		in_host_function = true;
+		work->host(work->data);
+		in_host_function = false;
+		pthread_mutex_lock(&lock);
+		return;
+	case DISCARD:
+		discard(work->base, work->length, true);
+		return;
+	case PREFETCH:
+		prefetch(work->base, work->length);
+		return;
+	case KERNEL: {
+		struct { uint32_t count; uint64_t values[16]; } *seen;
+
+		note("kernel %s", work->name);
+		if (!work->base)
+			return;
+		if (is_lazy(work->base, work->length))
+			violation("a kernel uses lazily discarded memory");
+		if (!strcmp(work->name, "get")) {
+			seen = (void *)(uintptr_t)work->value;
+			seen->values[seen->count++ % 16] = look(work->base, work->length);
+		} else {
+			fill(work->base, work->length, strcmp(work->name, "put") ?
+			     UINT64_C(0x5a5a5a5a5a5a5a5a) : work->value);
+		}
+		return;
+	}
+	case MARK:
+	case GRAPH:
+		return;
+	}
+}
+
+/* With the lock held. A launch of a graph takes several of these. */
+static void do_first(struct stream *stream)
+{
+	struct item *item = stream->first;
+
+	if (item->work.what == GRAPH) {
+		if (!graph_step(item->work.launch))
+			return;
+	} else {
+		do_work(&item->work);
+	}
+	stream->first = item->next;
+	if (!stream->first)
+		stream->last = NULL;
+	stream->done++;
+	free(item);
+}
+
+static void *thread(void *arg)
+{
+	struct stream *stream = arg;
+
+	pthread_mutex_lock(&lock);
+	while (!stream->gone) {
+		if (!stream->granted && !(running_free && may_run(stream))) {
+			pthread_cond_wait(&stream->wake, &lock);
+			continue;
+		}
+		do_first(stream);
+		stream->granted = false;
+		pthread_cond_signal(&stream->idle);
+		if (running_free) {
+			pthread_cond_broadcast(&progress);
+			for (size_t i = 0; i < stream_count; i++)
+				pthread_cond_signal(&streams[i]->wake);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+static void step(struct stream *stream)
+{
+	stream->granted = true;
+	pthread_cond_signal(&stream->wake);
+	while (stream->granted)
+		pthread_cond_wait(&stream->idle, &lock);
+}
+
+static struct stream *any_ready(void)
+{
+	struct stream *ready[COUNT(streams)];
+	size_t count = 0;
+
+	for (size_t i = 0; i < stream_count; i++)
+		if (may_run(streams[i]) && !streams[i]->granted)
+			ready[count++] = streams[i];
+	return count ? ready[random_number() % count] : NULL;
+}
+
+/* A stream that runs next if nothing runs that `point` does not need. */
+static struct stream *needed(struct point *point)
+{
+	struct point *before = obstacle(point->stream);
+
+	return before ? needed(before) : point->stream;
+}
+
+void wait_for(struct point point)
+{
+	while (!is_done(point)) {
+		struct stream *next;
+
+		if (running_free) {
+			pthread_cond_wait(&progress, &lock);
+			continue;
+		}
+		next = seeded ? any_ready() : needed(&point);
+		if (!next) {
+			fputs("stub: nothing can run, and somebody waits\n", stderr);
+			abort();
+		}
+		step(next);
+	}
+}
+
+void run_all(void)
+{
+	for (size_t i = 0; i < stream_count; i++)
+		wait_for((struct point){ streams[i], streams[i]->queued });
+}
+
+void some_time_passes(void)
+{
+	struct stream *next;
+
+	look_at_environment();
+	if (!seeded || running_free)
+		return;
+	for (unsigned int n = random_number() % 8; n > 4; n--) {
+		next = any_ready();
+		if (next)
+			step(next);
+	}
+}
+
+/* Streams */
+
+static struct stream *create(struct context *context, enum kind kind)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	pthread_t unused;
+
+	look_at_environment();
+	if (stream_count == COUNT(streams))
+		return NULL;
+	stream->context = context;
+	stream->kind = kind;
+	pthread_cond_init(&stream->wake, NULL);
+	pthread_cond_init(&stream->idle, NULL);
+	if (pthread_create(&unused, NULL, thread, stream))
+		abort();
+	pthread_detach(unused);
+	streams[stream_count++] = stream;
+	return stream;
+}
+
+/*
+ * "Each device has its own default stream" (Programming Guide, Stream and Event
+ * Behavior); the legacy one is one "in the same CUcontext" (Driver API, Stream
+ * synchronization behavior), and the per-thread one is "local to both the thread and
+ * the CUcontext" (there too). NULL means the legacy one in the functions without _ptsz.
+ */
+CUresult find_stream(void *handle, struct stream **out)
+{
+	static _Thread_local struct stream *own[DEVICES];
+	struct context *context = current();
+
+	if ((uintptr_t)handle > 2) {
+		for (size_t i = 0; i < stream_count; i++)
+			if (streams[i] == handle) {
+				*out = handle;
+				return SUCCESS;
+			}
+		return INVALID_HANDLE;
+	}
+	if (!context)
+		return INVALID_CONTEXT;
+	if ((uintptr_t)handle == 2) {
+		struct stream **mine = &own[context->device];
+
+		if (!*mine)
+			*mine = create(context, PER_THREAD);
+		*out = *mine;
+		return SUCCESS;
+	}
+	if (!context->legacy)
+		context->legacy = create(context, LEGACY);
+	*out = context->legacy;
+	return SUCCESS;
+}
+
+struct point now(struct stream *stream)
+{
+	return (struct point){ stream, stream->queued };
+}
+
+/*
+ * "When an action is taken in the legacy stream such as a kernel launch or
+ * cudaStreamWaitEvent(), the legacy stream first waits on all blocking streams, the
+ * action is queued in the legacy stream, and then all blocking streams wait on the
+ * legacy stream." (Driver API, Stream synchronization behavior). "The per-thread
+ * default stream is not a non-blocking stream and will synchronize with the legacy
+ * default stream if both are used in a program." (there too). Nothing says that two
+ * blocking streams wait for each other, so they do not.
+ */
+static size_t implicit(struct stream *stream, struct point *after)
+{
+	struct context *context = stream->context;
+	size_t count = 0;
+
+	if (stream->kind == NON_BLOCKING)
+		return 0;
+	if (stream->kind != LEGACY) {
+		if (context->legacy)
+			after[count++] = now(context->legacy);
+		return count;
+	}
+	for (size_t i = 0; i < stream_count; i++) {
+		struct stream *other = streams[i];
+
+		if (other->context == context && other != stream && other->kind != NON_BLOCKING)
+			after[count++] = now(other);
+	}
+	return count;
+}
+
+CUresult enqueue_after(struct stream *stream, struct work work, struct point after)
+{
+	struct point behind[COUNT(streams) + 1];
+	struct item *item;
+	size_t count, kept = 0;
+	CUresult code = SUCCESS;
+
+	if (stream->kind == LEGACY)
+		code = may_use_legacy(stream->context, true);
+	if (code)
+		return code;
+	if (stream->capture)
+		return capture_work(stream, work);
+	count = implicit(stream, behind);
+	behind[count++] = after;
+	for (size_t i = 0; i < count; i++)
+		if (!is_done(behind[i]) && behind[i].stream != stream)
+			behind[kept++] = behind[i];
+	item = calloc(1, sizeof(*item) + kept * sizeof(*behind));
+	item->work = work;
+	item->count = kept;
+	memcpy(item->after, behind, kept * sizeof(*behind));
+	*(stream->last ? &stream->last->next : &stream->first) = item;
+	stream->last = item;
+	stream->queued++;
+	if (running_free)
+		pthread_cond_signal(&stream->wake);
+	return SUCCESS;
+}
+
+CUresult enqueue(struct stream *stream, struct work work)
+{
+	return enqueue_after(stream, work, (struct point){ NULL, 0 });
+}
+
+/*
+ * "CU_STREAM_NON_BLOCKING: ... work running in the created stream may run concurrently
+ * with work in stream 0 (the NULL stream), and ... the created stream should perform
+ * no implicit synchronization with stream 0" (Driver API, cuStreamCreate).
+ */
+EXPORT CUresult cuStreamCreate(void **out, unsigned int flags)
+{
+	CUresult code = enter(true);
+
+	if (!code) {
+		*out = create(current(), flags & 1 ? NON_BLOCKING : BLOCKING);
+		code = *out ? SUCCESS : OUT_OF_MEMORY;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuStreamCreateWithPriority(void **out, unsigned int flags, int priority)
+{
+	return cuStreamCreate(out, flags);
+}
+
+EXPORT CUresult cuStreamGetCtx(void *handle, void **out)
+{
+	struct stream *stream;
+	CUresult code = enter(false);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code)
+		*out = stream->context;
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "Synchronizing or querying the execution status of a stream which is being captured
+ * or a captured event is invalid, because they do not represent items scheduled for
+ * execution." (Programming Guide, Prohibited and Unhandled Operations)
+ * Whether a wait for another stream is one of the "potentially unsafe API calls" that
+ * safe_in_capture() is about, no list says; cudaEventQuery() is, as PyTorch found ("the
+ * subsequent polling will query an event and crash the capture", pytorch/pytorch#104487;
+ * since #148594 with another mode), and HIP, which does as CUDA does, counts
+ * hipEventSynchronize() too (ROCm/rocm-systems#3176). So here a wait is one.
+ */
+EXPORT CUresult cuStreamSynchronize(void *handle)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && stream->kind == LEGACY)
+		code = may_use_legacy(stream->context, true);
+	if (!code && stream->capture) {
+		invalidate(stream->capture);
+		code = CAPTURE_UNSUPPORTED;
+	}
+	if (!code)
+		code = safe_in_capture();
+	if (!code) {
+		/*
+		 * "Waits until the device has completed all operations in the stream". For the
+		 * legacy stream these come behind those of blocking streams; but that the wait
+		 * is an action of which that holds, no sentence says.
+		 */
+		wait_for(now(stream));
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "It is also invalid to query the execution status of or synchronize a broader handle
+ * which encompasses active stream capture, such as a device or context handle when any
+ * associated stream is in capture mode." (Programming Guide, Prohibited and Unhandled
+ * Operations). That is said of every capture, so no mode allows it. In the others'
+ * contexts it is a wait like cuStreamSynchronize().
+ */
+EXPORT CUresult cuCtxSynchronize(void)
+{
+	CUresult code = enter(true);
+	struct context *context = current();
+
+	for (size_t i = 0; i < stream_count && !code; i++)
+		if (streams[i]->context == context && streams[i]->capture) {
+			invalidate(streams[i]->capture);
+			code = CAPTURE_UNSUPPORTED;
+		}
+	if (!code)
+		code = safe_in_capture();
+	for (size_t i = 0; i < stream_count && !code; i++)
+		if (streams[i]->context == context)
+			wait_for(now(streams[i]));
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/* Events */
+
+EXPORT CUresult cuEventCreate(void **out, unsigned int flags)
+{
+	CUresult code = enter(true);
+
+	if (!code) {
+		struct event *event = calloc(1, sizeof(*event));
+
+		event->context = current();
+		*out = event;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "An event may be destroyed before it is complete ... the call does not block on
+ * completion of the event" (Driver API, cuEventDestroy). What waits for it has a copy.
+ */
+EXPORT CUresult cuEventDestroy_v2(void *event)
+{
+	free(event);
+	return SUCCESS;
+}
+
+/*
+ * "Captures in hEvent the contents of hStream at the time of this call. hEvent and
+ * hStream must be from the same context otherwise CUDA_ERROR_INVALID_HANDLE is
+ * returned." (Driver API, cuEventRecord). In the legacy stream it is an action like
+ * others ("uses standard default stream semantics", there).
+ */
+EXPORT CUresult cuEventRecord(struct event *event, void *handle)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && event->context != stream->context)
+		code = INVALID_HANDLE;
+	if (!code && stream->capture) {
+		event->capture = stream->capture;
+		event->nodes = stream->frontier;
+		event->point.stream = NULL;
+	} else if (!code) {
+		code = enqueue(stream, (struct work){ MARK });
+		event->capture = NULL;
+		event->point = now(stream);
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+CUresult join_capture(struct stream *stream, struct capture *capture, const struct nodes *nodes);
+
+/*
+ * "Makes all future work submitted to hStream wait for all work captured in hEvent.
+ * ... hEvent may be from a different context or device than hStream." (Driver API,
+ * cuStreamWaitEvent). "cuStreamWaitEvent() use[s] the most recently captured state at
+ * the time of the API call" (cuEventRecord); "Before the first call to cuEventRecord(),
+ * an event represents an empty set of work" (there).
+ */
+EXPORT CUresult cuStreamWaitEvent(void *handle, struct event *event, unsigned int flags)
+{
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code && (event->capture || stream->capture)) {
+		if (stream->kind == LEGACY)
+			code = may_use_legacy(stream->context, true);
+		if (!code)
+			code = join_capture(stream, event->capture, &event->nodes);
+	} else if (!code) {
+		code = enqueue_after(stream, (struct work){ MARK }, event->point);
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+CUresult cuStreamBeginCapture_v2(void *handle, int mode);
+static unsigned int capture_before;
+
+/*
+ * Just before the `nth` call of cuLaunchHostFunc() another thread begins to capture its
+ * stream, in the relaxed mode, so that it may be ended here.
+ */
+EXPORT void stub_capture_before(unsigned int nth)
+{
+	capture_before = nth;
+}
+
+/*
+ * "The function will be called after currently enqueued work and will block work added
+ * after it." (Driver API, cuLaunchHostFunc)
+ */
+EXPORT CUresult cuLaunchHostFunc(void *handle, void (*f)(void *), void *data)
+{
+	struct stream *stream;
+	CUresult code;
+
+	if (capture_before && !--capture_before)
+		cuStreamBeginCapture_v2(handle, 2);
+	code = enter(true);
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code)
+		code = enqueue(stream, (struct work){ HOST, .host = f, .data = data });
+	pthread_mutex_unlock(&lock);
+	return code;
+}

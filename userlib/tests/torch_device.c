@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Frees memory of one GPU while another is current, as PyTorch does: its raw_delete()
+ * sets no device, and the default stream of each GPU is NULL. Then forks: the child has
+ * no memory to give. Arguments: the allocator's library.
+ */
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "cuda.h"
+
+#define LENGTH ((uint64_t)2 << 20)
+
+int main(int argc, char **argv)
+{
+	void *library = dlopen(argv[1], RTLD_NOW);
+	void *(*alloc)(size_t, int, void *);
+	void (*release)(void *, size_t, int, void *);
+	struct seen seen = { 0 };
+	int status;
+	void *a, *b;
+
+	if (!library) {
+		puts(dlerror());
+		return 2;
+	}
+	*(void **)&alloc = dlsym(library, "uvmrust_torch_malloc");
+	*(void **)&release = dlsym(library, "uvmrust_torch_free");
+	use_device(1);
+	a = alloc(LENGTH, 1, NULL);
+	put(NULL, a, LENGTH, 1);
+	/* Some other thread's GPU, say, with work under way in its default stream. */
+	use_device(0);
+	put(NULL, managed(LENGTH), LENGTH, 2);
+	release(a, LENGTH, 1, NULL);
+	use_device(1);
+	b = alloc(LENGTH, 1, NULL);
+	EXPECT(a == b);
+	put(NULL, b, LENGTH, 3);
+	MUST(cuStreamSynchronize(NULL));
+	use_device(0);
+	MUST(cuCtxSynchronize());
+	use_device(1);
+	get(NULL, b, LENGTH, &seen);
+	MUST(cuCtxSynchronize());
+	EXPECT(seen.count == 1 && seen.values[0] == 3);
+	EXPECT(stub_violations() == 0);
+	release(b, LENGTH, 1, NULL);
+	if (!fork())
+		_exit(alloc(LENGTH, 1, NULL) != NULL);
+	EXPECT(wait(&status) > 0 && status == 0);
+	return failed;
+}

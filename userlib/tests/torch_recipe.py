@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""A real PyTorch with the allocator, as docs/discard-guide.md says to use it: the recipe
+is taken from there. It runs on the stub libraries (torch.rs), where nothing happens in a
+stream before somebody waits, so that what is reused too early is seen as wrong data.
+
+Arguments: the guide, the allocator's library. Prints what does not hold.
+"""
+
+import ctypes
+import re
+import sys
+
+import torch
+
+SIZE = 3 << 20
+guide, library = sys.argv[1:]
+bad = False
+
+
+def expect(holds, what):
+    global bad
+    if not holds:
+        print("not so:", what)
+        bad = True
+
+
+def recipe():
+    """The block of Python in the guide's section on PyTorch, with our library's path."""
+    with open(guide, encoding="utf-8") as file:
+        section = file.read().split("\n## PyTorch\n")[1].split("\n## ")[0]
+    return re.search(r"```python\n(.*?)```", section, re.S).group(1).replace(
+        '"libuvmrust_torch.so"', repr(library))
+
+
+def tensor(value, device="cuda:0"):
+    new = torch.empty(SIZE, dtype=torch.uint8, device=device)
+    new.fill_(value)
+    return new
+
+
+def is_all(value, data):
+    return bool((data.cpu() == value).all())
+
+
+def stats():
+    """mallocs, reused, held, discarded and prefetched bytes"""
+    out = (ctypes.c_uint64 * 5)()
+    ctypes.CDLL(library).uvmrust_torch_stats(out)
+    return list(out)
+
+
+def recorded():
+    """What a side stream still reads is not reused, although its tensor is gone."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    for step in range(1, 6):
+        source = tensor(step)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            copy = torch.empty(SIZE, dtype=torch.uint8, device="cuda:0")
+            copy.copy_(source, non_blocking=True)
+        source.record_stream(side)
+        address = source.data_ptr()
+        del source
+        new = tensor(100 + step)
+        expect(new.data_ptr() == address, "the memory is reused")
+        main.synchronize()
+        side.synchronize()
+        with torch.cuda.stream(side):
+            expect(is_all(step, copy), f"record_stream(): what the side stream read, {step}")
+        expect(is_all(100 + step, new), f"what was written after it, {step}")
+        copy.record_stream(main)
+        del copy, new
+    torch.cuda.synchronize()
+
+
+def other_gpu():
+    """A tensor of the second GPU is freed while the first is current."""
+    for step in range(1, 4):
+        old = tensor(step, "cuda:1")
+        kept = tensor(50 + step, "cuda:0")
+        del old
+        new = tensor(10 + step, "cuda:1")
+        torch.cuda.synchronize(1)
+        torch.cuda.synchronize(0)
+        expect(is_all(10 + step, new), f"the second GPU's tensor, {step}")
+        expect(is_all(50 + step, kept), f"the first GPU's tensor, {step}")
+
+
+def emptied():
+    """torch.cuda.empty_cache() gives memory back."""
+    del_me = tensor(1)
+    del del_me
+    held = stats()[2]
+    torch.cuda.empty_cache()
+    expect(held > 0 and stats()[2] == 0, f"empty_cache(): {held} held, then {stats()[2]}")
+
+
+# The first stream in a process makes PyTorch's pool of them.
+exec(recipe(), {})
+recorded()
+other_gpu()
+emptied()
+expect(ctypes.CDLL(None).stub_violations() == 0, "nothing that is lazily discarded is used")
+expect(stats()[3] > 0, "something was discarded")
+print("torch", torch.__version__, "stats", stats())
+sys.exit(bad)

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Fixes that can be taken out, to see that the random programs notice
+//! (`userlib/random`): by `RUSTFLAGS='--cfg broken="1"'`, which no feature gives.
+
+/// Nobody looks whether a stream is being captured.
+pub(crate) const CAPTURE: bool = cfg!(broken = "1");
+/// A discard in the legacy stream is done in the thread's own, without events.
+pub(crate) const LEGACY: bool = cfg!(broken = "4");
