@@ -38,7 +38,7 @@ pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use uvmsim_engine::g10::Machine;
@@ -48,7 +48,7 @@ mod tests {
     use uvmsim_trace::Tensor;
 
     /// Layers forward and back, each with an activation and a weight.
-    fn network(layers: &[(u64, u64, u64)]) -> Trace {
+    pub(crate) fn network(layers: &[(u64, u64, u64)]) -> Trace {
         let mut t = Trace::new("random", 1);
         let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, 1 << 20, "x"))];
         let mut weights = Vec::new();
@@ -75,6 +75,15 @@ mod tests {
         t
     }
 
+    /// A machine with so many MiB of GPU memory and of host memory.
+    pub(crate) fn machine(gpu_mib: u32, host_mib: u32) -> Machine {
+        Machine {
+            gpu_gib: f64::from(gpu_mib) / 1024.0,
+            host_gib: f64::from(host_mib) / 1024.0,
+            ..Machine::default()
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -86,11 +95,7 @@ mod tests {
             host_mib in 0u32..600,
         ) {
             let trace = network(&layers);
-            let machine = Machine {
-                gpu_gib: f64::from(gpu_mib) / 1024.0,
-                host_gib: f64::from(host_mib) / 1024.0,
-                ..Machine::default()
-            };
+            let machine = machine(gpu_mib, host_mib);
             let bound = seconds(&trace, &machine);
             for policy in [Policy::BaseUvm, Policy::DeepUm, Policy::FlashNeuron, Policy::G10, Policy::Best] {
                 if let Ok(o) = g10::run(&trace, policy, &machine) {

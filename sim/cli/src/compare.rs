@@ -209,8 +209,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         crate::write_file(
             "-",
             &format!(
-                "{text}{:<17} {bound_s:>9.3}  no policy can be faster\n",
-                "(bound)"
+                "{text}{:<17} {bound_s:>9.3}  {} can be faster\n",
+                "(bound)",
+                uvmsim_report::BOUND_WHOM
             ),
         )?;
     }

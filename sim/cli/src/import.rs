@@ -42,6 +42,10 @@ enum From {
         /// Samples in the step; there must be times for it.
         #[arg(long)]
         batch: u64,
+        /// Where there are no times for the batch, take them from the line through the
+        /// two batches next to it, as most of the artifact's own times are.
+        #[arg(long)]
+        interpolate: bool,
     },
     /// A PyTorch model's training step: forward, backward, optimizer.
     ///
@@ -119,8 +123,18 @@ impl Pytorch {
 /// Runs `uvmsim import`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let trace = match &args.from {
-        From::G10 { traces, net, batch } => {
-            uvmsim_trace::g10::import(traces, net, *batch).map_err(Failure::usage)?
+        From::G10 {
+            traces,
+            net,
+            batch,
+            interpolate,
+        } => {
+            let import = if *interpolate {
+                uvmsim_trace::g10::import_between
+            } else {
+                uvmsim_trace::g10::import
+            };
+            import(traces, net, *batch).map_err(Failure::usage)?
         }
         From::Pytorch(p) => p.import()?,
     };

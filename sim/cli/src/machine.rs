@@ -77,6 +77,15 @@ fn find(name: &str) -> Result<Machine, Failure> {
 
 /// Refuses a machine on which nothing could run.
 fn check(m: &Machine) -> Result<(), Failure> {
+    let counts = [
+        ("fault-batch", m.fault_batch),
+        ("copy-engines", m.copy_engines),
+        ("ssd-request", m.ssd_request),
+        ("ssd-parallelism", m.ssd_parallelism),
+    ];
+    if let Some((option, _)) = counts.iter().find(|(_, n)| *n == 0) {
+        return Err(Failure::usage(format!("--{option} must be at least 1")));
+    }
     let wrong = if m.chunks() < 16 {
         "--gpu-mem must be at least 32MiB"
     } else if m.pcie_h2d <= 0.0 || m.pcie_d2h <= 0.0 {

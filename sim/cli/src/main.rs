@@ -9,6 +9,7 @@ mod g10;
 mod import;
 mod machine;
 mod plan;
+mod progress;
 mod run;
 mod trace;
 mod zoo;

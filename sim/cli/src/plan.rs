@@ -8,6 +8,7 @@ use serde_json::json;
 use uvmsim_physical::policies;
 
 use crate::machine;
+use crate::progress;
 use crate::Failure;
 
 /// `uvmsim plan`.
@@ -52,8 +53,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
-    let plan = policies::plan(&args.policy, &machine, &workload, &layout)
-        .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?;
+    let plan = progress::during(&format!("{}: planning", args.policy), || {
+        policies::plan(&args.policy, &machine, &workload, &layout)
+            .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))
+    })?;
     let (seconds, evictions) = (began.elapsed().as_secs_f64(), plan.evictions());
     let text = plan.text(&workload, &layout);
     if !args.json {

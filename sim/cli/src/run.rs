@@ -15,6 +15,7 @@ use uvmsim_physical::Tier;
 use uvmsim_physical::Workload;
 
 use crate::machine;
+use crate::progress;
 use crate::Failure;
 
 /// `uvmsim run`.
@@ -24,13 +25,8 @@ pub struct Args {
     #[arg(long)]
     trace: String,
     /// The policy.
-    #[arg(
-        long,
-        required_unless_present = "plan",
-        conflicts_with = "plan",
-        default_value = ""
-    )]
-    policy: String,
+    #[arg(long, required_unless_present = "plan", conflicts_with = "plan")]
+    policy: Option<String>,
     /// A plan to replay instead, as `uvmsim plan` writes it.
     #[arg(long, value_name = "FILE")]
     plan: Option<String>,
@@ -123,15 +119,19 @@ fn replay(path: &str, workload: &Workload, layout: &Layout) -> Result<policies::
 /// Runs `uvmsim run`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     if args.model == Model::G10 {
+        let Some(policy) = &args.policy else {
+            return Err(Failure::usage("--plan needs --model physical"));
+        };
         let trace = crate::read_trace(&args.trace)?;
-        return crate::g10::run(&trace, &args.policy, &args.machine, args.json);
+        return crate::g10::run(&trace, policy, &args.machine, args.json);
     }
-    if args.plan.is_none() && !policies::NAMES.contains(&args.policy.as_str()) {
-        let names = policies::NAMES.join(", ");
-        return Err(Failure::usage(format!(
-            "no policy is called `{}`; there are {names}",
-            args.policy
-        )));
+    if let Some(policy) = &args.policy {
+        if !policies::NAMES.contains(&policy.as_str()) {
+            let names = policies::NAMES.join(", ");
+            return Err(Failure::usage(format!(
+                "no policy is called `{policy}`; there are {names}"
+            )));
+        }
     }
     if !(0.0..1.0).contains(&args.noise) {
         return Err(Failure::usage("--noise must be at least 0 and less than 1"));
@@ -140,21 +140,21 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let trace = crate::read_trace(&args.trace)?;
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (mut workload, layout) = crate::workload(&trace)?;
-    let mut policy: Box<dyn Policy> = match &args.plan {
-        Some(path) => Box::new(replay(path, &workload, &layout)?),
-        None => policies::make(&args.policy, &machine, &workload, &layout)
-            .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))?,
+    let mut policy: Box<dyn Policy> = match (&args.plan, &args.policy) {
+        (Some(path), _) => Box::new(replay(path, &workload, &layout)?),
+        (None, Some(policy)) => progress::during(&format!("{policy}: planning"), || {
+            policies::make(policy, &machine, &workload, &layout)
+                .map_err(|e| Failure::run(format!("{policy}: {e}")))
+        })?,
+        (None, None) => return Err(Failure::usage("give --policy or --plan")),
     };
     let name = policy.name().to_string();
     workload.add_noise(args.noise, args.seed);
-    let outcome = uvmsim_physical::run(
-        &machine,
-        &workload,
-        &layout,
-        policy.as_mut(),
-        Limits::default(),
-    )
-    .map_err(|e| Failure::run(format!("{name}: {e}")))?;
+    let outcome = progress::during(&format!("{name}: running"), || {
+        let limits = Limits::default();
+        uvmsim_physical::run(&machine, &workload, &layout, policy.as_mut(), limits)
+            .map_err(|e| Failure::run(format!("{name}: {e}")))
+    })?;
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let text = if args.json {
         format!("{:#}\n", object(&outcome, Some(bound_s)))

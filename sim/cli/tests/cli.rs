@@ -135,6 +135,16 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         ),
         ("run --trace - --policy best --gpu-mem -4GiB", "--gpu-mem"),
         (
+            "run --trace - --policy best --fault-batch 0",
+            "--fault-batch must be at least 1",
+        ),
+        (
+            "compare --trace - --copy-engines 0",
+            "--copy-engines must be at least 1",
+        ),
+        ("plan --trace - --ssd-request 0", "--ssd-request"),
+        ("plan --trace - --ssd-parallelism 0", "--ssd-parallelism"),
+        (
             "run --trace - --policy best --machine a101",
             "there are a100",
         ),
@@ -160,6 +170,42 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
     }
     let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
     assert!(code == 1 && said.contains("--python"), "{said}");
+}
+
+/// `cargo run` in the checkout takes the one program that a package calls its default;
+/// where none or several do, it refuses.
+#[test]
+fn cargo_run_is_uvmsim() {
+    let done = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let workspace: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let packages = workspace["packages"].as_array().unwrap();
+    let defaults: Vec<&str> = packages
+        .iter()
+        .filter_map(|p| p["default_run"].as_str())
+        .collect();
+    assert_eq!(defaults, ["uvmsim"]);
+}
+
+#[test]
+fn help_shows_no_default_that_is_nothing() {
+    for command in ["run", "plan", "compare", "figures", "zoo"] {
+        let done = uvmsim(&format!("{command} --help"), "");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("Usage:"), "{command}: {said}");
+        assert!(!said.contains("[default: \"\"]"), "{command}: {said}");
+    }
+    let (code, said) = fails("run --trace -", STEP);
+    assert!(code == 2 && said.contains("--policy"), "{said}");
 }
 
 #[test]
@@ -192,6 +238,26 @@ fn every_command_has_json() {
         let all = json(&args, STEP);
         assert!(list(&all["policies"]) >= 10, "{all}");
     }
+}
+
+/// A step that is recomputed in part moves less: the bound says that it is none of that.
+#[test]
+fn the_bound_says_what_it_bounds() {
+    const WHOM: &str = "no policy that keeps all tensors, without recomputation,";
+    for model in ["physical", "g10"] {
+        let args = format!("compare --trace - --gpu-mem 48MiB --policies base-uvm --model {model}");
+        let done = uvmsim(&args, STEP);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let line = said.lines().find(|l| l.starts_with("(bound)")).unwrap();
+        assert!(line.contains(WHOM), "{line}");
+    }
+    let page = folder("bounds").join("r.html");
+    let args = "compare --trace - --gpu-mem 48MiB --policies base-uvm --report";
+    assert!(uvmsim(&format!("{args} {}", page.display()), STEP)
+        .status
+        .success());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(WHOM));
 }
 
 #[test]

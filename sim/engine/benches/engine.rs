@@ -14,6 +14,7 @@ use uvmsim_cputime::CpuTime;
 use uvmsim_engine::g10;
 use uvmsim_engine::g10::Machine;
 use uvmsim_engine::g10::Move;
+use uvmsim_engine::g10::Moves;
 use uvmsim_engine::g10::Place;
 use uvmsim_engine::g10::Policy;
 use uvmsim_trace::Kernel;
@@ -54,7 +55,7 @@ fn step(layers: u64, bytes: u64) -> Trace {
 
 /// A plan that needs no planner: each activation leaves two kernels after it was
 /// made, every fifth for the SSD, and comes back eight kernels before its use.
-fn moves(layers: usize) -> Vec<Move> {
+fn moves(layers: usize) -> Moves {
     let activations = (0..layers - 10).map(|i| (i, i as u32 + 1));
     let out = activations.clone().map(|(i, tensor)| Move {
         kernel: i + 2,
@@ -67,7 +68,10 @@ fn moves(layers: usize) -> Vec<Move> {
         tensor,
         to: Place::Gpu,
     });
-    out.chain(back).collect()
+    Moves {
+        list: out.chain(back).collect(),
+        frees: true,
+    }
 }
 
 /// Memory that grows with the bytes: as many moves of larger tensors.

@@ -228,17 +228,42 @@ pub fn run(trace: &Trace, policy: Policy, machine: &Machine) -> Result<Outcome, 
             let plan = plan::g10(&view, machine, plan::Variant::Uvm)?;
             events::run(&view, machine, events::Mode::Lru, plan.hints)
         }
-        Policy::Best => {
-            let (hints, outcome) = best::search(&view, machine)?;
-            if machine.time_error == 0.0 {
-                return Ok(outcome);
-            }
-            events::run(&view, machine, events::Mode::Lru, hints)
-        }
+        Policy::Best => search(&view, machine, Vec::new),
         Policy::FlashNeuron => queues::flashneuron(&view, machine),
         Policy::G10Gds => queues::g10(&view, machine, plan::Variant::Gds),
         Policy::G10Host => queues::g10(&view, machine, plan::Variant::Host),
     }
+}
+
+/// Runs `trace` under our own planner, which also tries the plans that `others` makes,
+/// as [`run_plan`] would carry them out, if it is not near the ideal without.
+///
+/// # Errors
+/// As [`run_plan`].
+pub fn run_best(
+    trace: &Trace,
+    machine: &Machine,
+    others: impl FnOnce() -> Vec<Moves>,
+) -> Result<Outcome, RunError> {
+    check(machine)?;
+    let view = view::View::new(trace, machine)?;
+    let hints = || {
+        let all = others();
+        all.iter().filter_map(|m| hints(&view, m).ok()).collect()
+    };
+    search(&view, machine, hints)
+}
+
+fn search(
+    view: &view::View,
+    machine: &Machine,
+    others: impl FnOnce() -> Vec<Vec<plan::Hint>>,
+) -> Result<Outcome, RunError> {
+    let (hints, mode, outcome) = best::search(view, machine, others)?;
+    if machine.time_error == 0.0 {
+        return Ok(outcome);
+    }
+    events::run(view, machine, mode, hints)
 }
 
 /// Where a plan sends a tensor.
@@ -259,21 +284,83 @@ pub struct Move {
     pub kernel: usize,
     /// The tensor's number in the trace.
     pub tensor: u32,
-    /// Where to.
+    /// The memory that the tensor is moved to.
     pub to: Place,
 }
 
-/// Runs `trace` under a plan made elsewhere, given in the order in which it is to be
-/// carried out within a kernel. Memory of tensors that do not survive the step is
-/// allocated at the first kernel that uses them and freed after the last.
+/// A plan made elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// The instructions, in the order in which they are carried out within a kernel.
+    pub list: Vec<Move>,
+    /// Whether a tensor that does not survive the step is freed after its last use;
+    /// else it stays, as if it mattered, like under base UVM.
+    pub frees: bool,
+}
+
+/// Which of its planners G10 plans with, for [`moves`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Design {
+    /// G10's own plan uses the SSD and host memory, with UVM's faults for the rest.
+    G10,
+    /// G10-GDS's plan uses the SSD alone: no host memory, no UVM.
+    Gds,
+    /// G10-Host's plan uses the SSD and host memory, without UVM.
+    Host,
+    /// Not the artifact's: refined, with links that carry so many times what they do.
+    Refined(f64),
+}
+
+/// What G10's planner moves in a step of `trace` on `machine`, for another machine to
+/// carry out: in order of the kernels, evictions and prefetches without the hints that
+/// allocate and free. Kernels need not fit in the GPU.
+///
+/// # Errors
+/// A kernel that takes no time; a machine out of the planner's range.
+pub fn moves(trace: &Trace, machine: &Machine, design: Design) -> Result<Vec<Move>, RunError> {
+    check(machine)?;
+    let view = view::View::of(trace)?;
+    let variant = match design {
+        Design::G10 => plan::Variant::Uvm,
+        Design::Gds => plan::Variant::Gds,
+        Design::Host => plan::Variant::Host,
+        Design::Refined(rate) => plan::Variant::Refined { rate },
+    };
+    let plan = plan::g10(&view, machine, variant)?;
+    let kernels = view.kernels.len();
+    let moves = plan.moves.iter().filter_map(|h| {
+        let to = match h.to {
+            plan::Target::Gpu => Place::Gpu,
+            plan::Target::Host => Place::Host,
+            plan::Target::Ssd => Place::Ssd,
+            plan::Target::Free => return None,
+        };
+        Some(Move {
+            kernel: h.kernel % kernels.max(1),
+            tensor: h.tensor,
+            to,
+        })
+    });
+    Ok(moves.collect())
+}
+
+/// Runs `trace` under a plan made elsewhere. Memory of tensors that do not survive the
+/// step is allocated at the first kernel that uses them, and freed after the last if
+/// the plan frees.
 ///
 /// # Errors
 /// As [`run`]; and a move of a tensor or at a kernel that does not exist.
-pub fn run_plan(trace: &Trace, moves: &[Move], machine: &Machine) -> Result<Outcome, RunError> {
+pub fn run_plan(trace: &Trace, moves: &Moves, machine: &Machine) -> Result<Outcome, RunError> {
     check(machine)?;
     let view = view::View::new(trace, machine)?;
-    let mut hints = Vec::with_capacity(moves.len());
-    for m in moves {
+    let hints = hints(&view, moves)?;
+    events::run(&view, machine, events::Mode::Lru, hints)
+}
+
+/// A plan made elsewhere, with allocations and frees.
+fn hints(view: &view::View, moves: &Moves) -> Result<Vec<plan::Hint>, RunError> {
+    let mut hints = Vec::with_capacity(moves.list.len());
+    for m in &moves.list {
         if m.kernel >= view.kernels.len() || m.tensor as usize >= view.tensors.len() {
             return Err(RunError::Option(format!(
                 "the plan moves tensor {} at kernel {}, and the trace has {} tensors and {} kernels",
@@ -294,8 +381,11 @@ pub fn run_plan(trace: &Trace, moves: &[Move], machine: &Machine) -> Result<Outc
             to,
         });
     }
-    let hints = plan::with_lifetimes(&view, hints);
-    events::run(&view, machine, events::Mode::Lru, hints)
+    let mut hints = plan::with_lifetimes(view, hints);
+    if !moves.frees {
+        hints.retain(|h| h.to != plan::Target::Free);
+    }
+    Ok(hints)
 }
 
 fn ideal(view: &view::View) -> Outcome {

@@ -10,6 +10,7 @@ pub mod autovm;
 pub mod best;
 pub mod flashneuron;
 pub mod g10;
+pub mod greedy;
 pub mod most;
 pub mod ours;
 mod profile;

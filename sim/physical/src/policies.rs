@@ -18,6 +18,7 @@ use std::hash::Hash;
 use std::hash::Hasher;
 
 use uvm_policy::prefetch::Config;
+use uvmsim_engine::g10::Design;
 use uvmsim_machine::Machine;
 
 use crate::plan::autovm;
@@ -51,8 +52,22 @@ pub const NAMES: &[&str] = &[
     "ideal",
 ];
 
+/// Policies that are a plan, by others: `best` tries them all.
+pub const PLANNERS: &[&str] = &[
+    "most",
+    "g10",
+    "g10-gds",
+    "g10-host",
+    "autovm",
+    "autovm-late",
+    "flashneuron",
+];
+
 /// Share of GPU memory that the papers' planners fill.
 const FILL: f64 = 0.97;
+
+/// That of G10's planner, as in its artifact, which allocates at the first use.
+const G10_FILL: f64 = 0.99;
 
 /// The plan that policy `name` makes, if it is one that plans.
 ///
@@ -65,11 +80,11 @@ pub fn plan(
     layout: &Layout,
 ) -> Result<Plan, RunError> {
     let profile = || Profile::new(machine, workload, layout, FILL, 1);
-    let host = machine.host_mem > 0;
-    let paper = g10::Options {
-        host,
-        ..g10::Options::paper()
+    let g10 = |host, design| {
+        let profile = Profile::new(machine, workload, layout, G10_FILL, 0);
+        g10::plan(&profile, host, design)
     };
+    let host = machine.host_mem > 0;
     Ok(match name {
         "autovm" => autovm::plan(&profile(), autovm::Options::default()),
         "autovm-late" => {
@@ -83,14 +98,9 @@ pub fn plan(
         "g10-gds" if machine.ssd_write <= 0.0 => {
             return Err(RunError::Infeasible("g10-gds needs an SSD".into()));
         }
-        "g10-gds" => g10::plan(
-            &profile(),
-            g10::Options {
-                host: false,
-                ..paper
-            },
-        ),
-        "g10-host" | "g10" => g10::plan(&profile(), paper),
+        "g10-gds" => g10(false, Design::Gds)?,
+        "g10-host" => g10(host, Design::Host)?,
+        "g10" => g10(host, Design::G10)?,
         "most" => most::plan(&profile(), host),
         "best" => best::plan(machine, workload, layout)?,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),

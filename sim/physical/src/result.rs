@@ -29,9 +29,10 @@ impl Bytes {
 pub struct Stalls {
     /// Fault handling and the copies it waits for, without evictions.
     pub fault: u64,
-    /// Evictions waited for: oversubscription (MOST section II).
+    /// Evictions waited for: oversubscription (MOST section II). By a fault, or by the
+    /// prefetch that a kernel waits for, where it could start but for want of memory.
     pub eviction: u64,
-    /// Prefetches that came too late.
+    /// Prefetches that came too late, where it is the link or the SSD that is busy.
     pub prefetch: u64,
     /// Driver calls in the stream: discards, migrations.
     pub calls: u64,

@@ -271,7 +271,9 @@ fn access(
         }
         if policy.waits() && block.queued > 0 && s.pump_next < NEVER {
             let next = s.pump_next.max(s.now);
-            stall(s, next, |o| &mut o.stalls.prefetch);
+            let link = s.link_until(touch.block).clamp(s.now, next);
+            stall(s, link, |o| &mut o.stalls.prefetch);
+            stall(s, next, |o| &mut o.stalls.eviction);
             s.pump(next, policy);
         } else {
             service(s, policy, touches);

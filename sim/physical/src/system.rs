@@ -67,6 +67,8 @@ pub(crate) struct Block {
     pub chunk: bool,
     /// Requests for it in the prefetch queues.
     pub queued: u32,
+    /// The queue of the last of these.
+    queue: u8,
     /// The fault batch being serviced that has it.
     batch: u64,
     /// Whether it is in the list of clean host copies.
@@ -316,6 +318,7 @@ impl<'a> System<'a> {
         } else {
             usize::from(!(copied & b.ssd).minus(b.host).is_empty())
         };
+        b.queue = queue as u8;
         let queue = &mut self.prefetches[queue];
         queue.items.push_back(Prefetch {
             block,
@@ -866,6 +869,33 @@ impl<'a> System<'a> {
         }
     }
 
+    /// Until when it is the link, or the SSD, that the queue waits for in which `block`
+    /// is; from then on it waits for memory.
+    pub(crate) fn link_until(&self, block: u32) -> u64 {
+        let q = usize::from(self.blocks[block as usize].queue);
+        let Some(item) = self.prefetches[q].items.front() else {
+            return NEVER;
+        };
+        let head = &self.blocks[item.block as usize];
+        let link = self.link_free(q, item).max(item.issue);
+        match item.chunk_at {
+            _ if head.chunk => NEVER,
+            Some(at) if at <= link => NEVER,
+            _ => link,
+        }
+    }
+
+    /// When the link is free for `item` of queue `q`.
+    fn link_free(&self, q: usize, item: &Prefetch) -> u64 {
+        let block = &self.blocks[item.block as usize];
+        let copied = (item.pages & block.live).minus(block.gpu);
+        match (copied.is_empty(), q) {
+            (true, _) => 0,
+            (false, 0 | FRESH) => self.links.free(Direction::In),
+            (false, _) => self.links.ssd_free(Direction::In),
+        }
+    }
+
     /// When the head of queue `q` could start; takes chunks for the first few.
     fn prefetch_start(&mut self, q: usize, t: u64, policy: &dyn Policy) -> u64 {
         for i in 0..STAGED {
@@ -904,12 +934,7 @@ impl<'a> System<'a> {
                 item.issue.max(queue.base)
             };
         }
-        let copied = (item.pages & block.live).minus(block.gpu);
-        let link = match (copied.is_empty(), q) {
-            (true, _) => 0,
-            (false, 0 | FRESH) => self.links.free(Direction::In),
-            (false, _) => self.links.ssd_free(Direction::In),
-        };
+        let link = self.link_free(q, item);
         item.issue.max(link).max(item.chunk_at.unwrap_or(0))
     }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
@@ -383,7 +385,135 @@ fn ours_is_ahead_of_the_other_planners() {
     }
 }
 
+/// G10's plans are those of the planner that reproduces the artifact's published
+/// numbers: they come to nearly the same here, where nothing else is like there.
+#[test]
+fn g10_is_as_fast_as_its_artifact() {
+    use uvmsim_engine::g10;
+    let shared = std::env::var_os("UVM_SHARED").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+        PathBuf::from,
+    );
+    let traces = shared.join("g10/traces");
+    let m = Machine {
+        gpu_mem: 40 << 30,
+        ssd_read: 3.2e9,
+        ssd_write: 3.2e9,
+        ..presets::find("a100").unwrap()
+    };
+    let points = [
+        ("BERT", 256),
+        ("VIT", 1280),
+        ("Inceptionv3", 1536),
+        ("ResNet152", 1280),
+        ("SENet154", 1024),
+    ];
+    for (net, batch) in points {
+        let Ok(trace) = uvmsim_trace::g10::import_between(&traces, net, batch) else {
+            println!("skipped: no {net} {batch} in {}", traces.display());
+            continue;
+        };
+        let artifact = g10::run(&trace, g10::Policy::G10, &g10::Machine::default());
+        let artifact = artifact.unwrap().normalized();
+        let w = Workload::from_trace(&trace);
+        let l = Layout::new(&w);
+        let ours = outcome("g10", &m, &w, &l).unwrap().normalized();
+        println!("{net} {batch}: {ours:.4}, the artifact {artifact:.4}");
+        assert!((ours / artifact - 1.0).abs() < 0.03, "{net} {batch}");
+    }
+}
+
 const PLANNERS: [&str; 6] = ["autovm", "autovm-late", "g10", "most", "g10-host", "best"];
+
+/// The others' policies that are a plan. `best` has a list of its own, which this one
+/// checks.
+const OTHERS: [&str; 7] = [
+    "autovm",
+    "autovm-late",
+    "flashneuron",
+    "g10",
+    "g10-gds",
+    "g10-host",
+    "most",
+];
+
+/// Whatever makes a plan is in both lists, but for `best` itself.
+#[test]
+fn best_tries_every_planner() {
+    let m = machine(1024);
+    let (w, l) = zoo("resnet50", 16, &m);
+    let makes = |name: &&&str| match policies::plan(name, &m, &w, &l) {
+        Ok(_) => **name != "best",
+        Err(e) => !e.to_string().contains("makes no plan"),
+    };
+    let mut all: Vec<&str> = policies::NAMES.iter().filter(makes).copied().collect();
+    all.sort_unstable();
+    assert_eq!(all, OTHERS);
+    let mut tried = policies::PLANNERS.to_vec();
+    tried.sort_unstable();
+    assert_eq!(tried, OTHERS);
+}
+
+/// G10-GDS and G10-Host have the artifact's planner for them, not G10's.
+#[test]
+fn g10s_variants_have_their_own_plans() {
+    let mut m = machine(1024);
+    let (w, l) = zoo("resnet50", 64, &m);
+    let plan = |m: &Machine, name: &str| policies::plan(name, m, &w, &l).unwrap();
+    assert!(plan(&m, "g10-host") != plan(&m, "g10"));
+    m.host_mem = 0;
+    assert!(plan(&m, "g10-gds") != plan(&m, "g10"));
+}
+
+/// What the planner's numbers cannot hold is an error, not a plan.
+#[test]
+fn g10_refuses_what_is_out_of_its_range() {
+    let m = Machine {
+        host_mem: 5 << 40,
+        ..machine(1024)
+    };
+    let (w, l) = zoo("resnet50", 16, &m);
+    let error = policies::plan("g10", &m, &w, &l).unwrap_err().to_string();
+    assert!(error.contains("host memory must be 0 to 4 TiB"), "{error}");
+}
+
+/// A kernel that waits for a prefetch waits for memory (an eviction), or for the link:
+/// what the first costs is oversubscription's, whoever asked for the memory.
+#[test]
+fn a_prefetch_that_waits_for_memory_waits_for_an_eviction() {
+    const COPY: u64 = 64 * MIB;
+    let on = |tensor: u32, read: bool| Use {
+        tensor,
+        read,
+        write: !read,
+    };
+    let kernel = |u: Use| Kernel {
+        name: "k".into(),
+        ns: 1000,
+        uses: vec![u],
+    };
+    let kernels = [on(0, false), on(1, false), on(0, true)].map(kernel);
+    let tensors = [("kept", 64 * MIB), ("large", 128 * MIB)];
+    let tensors = tensors.map(|(name, bytes)| (name.into(), bytes, Kind::Activation));
+    let w = Workload::new("step", tensors.into(), kernels.into());
+    let l = Layout::new(&w);
+    // A byte a nanosecond each way.
+    let m = Machine {
+        pcie_h2d: 1e9,
+        pcie_d2h: 1e9,
+        ..machine(128)
+    };
+    let mut plan = Plan::new(3, 0);
+    plan.before[1].push(crate::plan::Op::Evict(0, Tier::Host));
+    plan.before[2].push(crate::plan::Op::Prefetch(0));
+    let mut policy = Planned::new("p", plan, Tier::Host);
+    let o = run(&m, &w, &l, &mut policy, Limits::default()).unwrap();
+    assert_eq!(o.faults, 0);
+    // The second kernel waits until what was kept has left, the third until it is back.
+    let near = |ns: u64| (COPY * 9 / 10..COPY * 11 / 10).contains(&ns);
+    assert!(near(o.stalls.eviction), "{:?}", o.stalls);
+    assert!(near(o.stalls.prefetch), "{:?}", o.stalls);
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
@@ -401,6 +531,28 @@ proptest! {
             let go = |plan: Plan| run(&m, &w, &l, &mut Planned::new("p", plan, Tier::Host), Limits::default()).unwrap();
             let (a, b) = (go(plan), go(read));
             prop_assert_eq!((a.step_ns, a.bytes, a.faults), (b.step_ns, b.bytes, b.faults), "{}", name);
+        }
+    }
+
+    /// Ours is behind no plan of the others, wherever the bound leaves room: it tries
+    /// them all, unless it is within a hundredth of the bound.
+    #[test]
+    fn best_is_behind_no_planner(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 4096])) {
+        let l = Layout::new(&w);
+        let mut m = machine(gpu);
+        m.host_mem = host * MIB;
+        let best = outcome("best", &m, &w, &l).unwrap().step_ns;
+        if best <= bound_ns(&m, &w) / 100 * 101 {
+            return Ok(());
+        }
+        for name in OTHERS {
+            let Ok(plan) = policies::plan(name, &m, &w, &l) else {
+                prop_assert!(may_refuse(name));
+                continue;
+            };
+            let mut policy = Planned::new(name, plan, Tier::Host);
+            let o = run(&m, &w, &l, &mut policy, Limits::default()).unwrap();
+            prop_assert!(best <= o.step_ns, "{name}: {} best {best}", o.step_ns);
         }
     }
 

@@ -9,6 +9,7 @@ use uvmsim_machine::BLOCK;
 use uvmsim_machine::MIB;
 use uvmsim_machine::PAGE;
 use uvmsim_trace::Kind;
+use uvmsim_trace::Phase;
 use uvmsim_trace::Trace;
 
 use crate::mask::Mask;
@@ -71,6 +72,9 @@ pub struct Workload {
     pub tensors: Vec<Tensor>,
     /// Kernels in order.
     pub kernels: Vec<Kernel>,
+    /// The first kernel of the backward pass: the trace says so; one that says nothing
+    /// of phases begins it with the first kernel that writes a gradient.
+    pub backward: Option<u32>,
 }
 
 impl Workload {
@@ -105,10 +109,17 @@ impl Workload {
                 t.uses.push((k as u32, u.write));
             }
         }
+        let grows = |k: &Kernel| {
+            k.uses
+                .iter()
+                .any(|u| u.write && tensors[u.tensor as usize].kind == Kind::Gradient)
+        };
+        let backward = kernels.iter().position(grows).map(|k| k as u32);
         Self {
             name: name.into(),
             tensors,
             kernels,
+            backward,
         }
     }
 
@@ -141,7 +152,13 @@ impl Workload {
                 }
             })
             .collect();
-        Self::new(trace.meta("name"), tensors, kernels)
+        let mut workload = Self::new(trace.meta("name"), tensors, kernels);
+        if trace.kernels.iter().any(|k| k.phase.is_some()) {
+            let is_backward = |k: &uvmsim_trace::Kernel| k.phase == Some(Phase::Backward);
+            let first = trace.kernels.iter().position(is_backward);
+            workload.backward = first.map(|k| k as u32);
+        }
+        workload
     }
 
     /// Scales each kernel's duration by a factor from 1 - `share` to 1 + `share`,

@@ -45,6 +45,10 @@ pub struct Figure {
     pub svg: String,
 }
 
+/// Who cannot be faster than a bound: what is thrown away and computed again needs no
+/// copy, so that such a policy may be.
+pub const BOUND_WHOM: &str = "no policy that keeps all tensors, without recomputation,";
+
 const GB: f64 = 1e9;
 
 /// Okabe and Ito's colours: told apart by most eyes.
@@ -440,7 +444,9 @@ impl Report<'_> {
                 }
             }
         }
-        out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound: the same for a time that no policy can beat.</p>");
+        out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound: the same for the bound: ");
+        out.push_str(BOUND_WHOM);
+        out.push_str(" can be faster.</p>");
     }
 
     fn constants(&self, out: &mut String) {

@@ -42,6 +42,8 @@ pub enum ImportError {
         /// The graph's kernels.
         kernels: usize,
     },
+    /// The folder of a network's times has fewer than two batches: these.
+    Batches(PathBuf, Vec<u64>),
 }
 
 impl fmt::Display for ImportError {
@@ -60,6 +62,11 @@ impl fmt::Display for ImportError {
                 file.display()
             ),
             Self::Parse(file, e) => write!(f, "{}: {e}", file.display()),
+            Self::Batches(folder, batches) => write!(
+                f,
+                "{}: a line through the times of two batches needs two; there is {batches:?}",
+                folder.display()
+            ),
             Self::Count {
                 file,
                 lines,
@@ -126,10 +133,73 @@ const NETS: [Net; 5] = [
 /// An unknown network, a missing or malformed file, and times for another number
 /// of kernels.
 pub fn import(dir: &Path, net: &str, batch: u64) -> Result<Trace, ImportError> {
-    let net = NETS
-        .iter()
+    let net = find(net)?;
+    let trace = network(dir, net, batch)?;
+    let times = Times::read(dir, net, batch, trace.kernels.len())?;
+    finish(trace, &times, dir)
+}
+
+/// The same; where there are no times for `batch`, each kernel's times and workspace are
+/// on the line through those of the two batches next to it, one on each side if there
+/// are such, as the artifact's own are at most of its batches. The trace's `source` says
+/// which two.
+///
+/// # Errors
+/// Those of [`import`], and fewer than two batches with times.
+pub fn import_between(dir: &Path, net: &str, batch: u64) -> Result<Trace, ImportError> {
+    let net = find(net)?;
+    let batches = net.batches(dir);
+    if batches.contains(&batch) {
+        return import(dir, net.name, batch);
+    }
+    let Some([from, to]) = neighbours(&batches, batch) else {
+        return Err(ImportError::Batches(net.results(dir), batches));
+    };
+    let mut trace = network(dir, net, batch)?;
+    let kernels = trace.kernels.len();
+    let [a, b] = [from, to].map(|batch| Times::read(dir, net, batch, kernels));
+    let times = a?.line(from, &b?, to, batch);
+    let source = format!("g10, times on the line through those of batches {from} and {to}");
+    trace.set_meta("source", &source);
+    finish(trace, &times, dir)
+}
+
+fn find(net: &str) -> Result<&'static Net, ImportError> {
+    NETS.iter()
         .find(|n| n.name.eq_ignore_ascii_case(net) || n.file.eq_ignore_ascii_case(net))
-        .ok_or_else(|| ImportError::UnknownNet(net.into()))?;
+        .ok_or_else(|| ImportError::UnknownNet(net.into()))
+}
+
+impl Net {
+    /// The folder of the network's times.
+    fn results(&self, dir: &Path) -> PathBuf {
+        dir.join("results").join(self.file)
+    }
+
+    /// The batches that have times, in order.
+    fn batches(&self, dir: &Path) -> Vec<u64> {
+        let files = fs::read_dir(self.results(dir)).into_iter().flatten();
+        let names = files.flatten().map(|f| f.file_name());
+        let batch = |name: std::ffi::OsString| {
+            let name = name.to_str()?.strip_prefix("cudnn")?;
+            name.strip_suffix(".txt")?.parse().ok()
+        };
+        let mut all: Vec<u64> = names.filter_map(batch).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// The two of `batches`, which are in order and do not have `batch`, that a line to it
+/// goes through.
+fn neighbours(batches: &[u64], batch: u64) -> Option<[u64; 2]> {
+    let above = batches.partition_point(|&b| b < batch);
+    let first = above.saturating_sub(1).min(batches.len().checked_sub(2)?);
+    Some([batches[first], batches[first + 1]])
+}
+
+/// The network's tensors and kernels, without times.
+fn network(dir: &Path, net: &Net, batch: u64) -> Result<Trace, ImportError> {
     let graph_file = dir.join("Nets").join(format!("{}.txt", net.file));
     let text = read(&graph_file)?;
     let mut trace = match net.graph {
@@ -140,34 +210,72 @@ pub fn import(dir: &Path, net: &str, batch: u64) -> Result<Trace, ImportError> {
     trace.set_meta("name", net.name);
     trace.set_meta("batch", &batch.to_string());
     trace.set_meta("source", "g10");
+    Ok(trace)
+}
 
-    let times = |suffix: &str, unit: &str| {
-        let file = dir
-            .join("results")
-            .join(net.file)
-            .join(format!("cudnn{batch}{suffix}.txt"));
-        let text = read(&file)?;
-        let values = column(&text, unit).map_err(|e| ImportError::Parse(file.clone(), e))?;
-        if values.len() != trace.kernels.len() {
-            let (lines, kernels) = (values.len(), trace.kernels.len());
-            return Err(ImportError::Count {
-                file,
-                lines,
-                kernels,
-            });
-        }
-        Ok(values)
-    };
-    let ideal = times("", "ms")?;
-    let out_fault = times("InputPF", "ms")?;
-    let all_fault = times("PF", "ms")?;
-    let workspace = times("Workspace", "B")?;
-    for (i, k) in trace.kernels.iter_mut().enumerate() {
-        k.duration_ns = ideal[i];
-        k.out_fault_ns = Some(out_fault[i]);
-        k.all_fault_ns = Some(all_fault[i]);
+/// What the files of a batch say of each kernel.
+struct Times {
+    /// Nanoseconds with everything resident.
+    ideal: Vec<u64>,
+    /// Nanoseconds when outputs page-fault.
+    out_fault: Vec<u64>,
+    /// Nanoseconds when everything page-faults.
+    all_fault: Vec<u64>,
+    /// Bytes.
+    workspace: Vec<u64>,
+}
+
+impl Times {
+    fn read(dir: &Path, net: &Net, batch: u64, kernels: usize) -> Result<Self, ImportError> {
+        let column = |suffix: &str, unit: &str| {
+            let file = net.results(dir).join(format!("cudnn{batch}{suffix}.txt"));
+            let text = read(&file)?;
+            let values = column(&text, unit).map_err(|e| ImportError::Parse(file.clone(), e))?;
+            if values.len() != kernels {
+                let lines = values.len();
+                return Err(ImportError::Count {
+                    file,
+                    lines,
+                    kernels,
+                });
+            }
+            Ok(values)
+        };
+        Ok(Self {
+            ideal: column("", "ms")?,
+            out_fault: column("InputPF", "ms")?,
+            all_fault: column("PF", "ms")?,
+            workspace: column("Workspace", "B")?,
+        })
     }
-    for (i, &bytes) in workspace.iter().enumerate().filter(|&(_, &b)| b > 0) {
+
+    /// What the line through these, of batch `from`, and `other`, of batch `to`, has at
+    /// `batch`.
+    fn line(&self, from: u64, other: &Self, to: u64, batch: u64) -> Self {
+        let share = (batch as f64 - from as f64) / (to as f64 - from as f64);
+        let at = |a: &[u64], b: &[u64], least: f64| -> Vec<u64> {
+            let point = |(&a, &b): (&u64, &u64)| a as f64 + (b as f64 - a as f64) * share;
+            let all = a.iter().zip(b).map(point);
+            // Outside the two, a line that falls with the batch would end below nothing.
+            all.map(|v| v.max(least).round() as u64).collect()
+        };
+        Self {
+            ideal: at(&self.ideal, &other.ideal, 1.0),
+            out_fault: at(&self.out_fault, &other.out_fault, 1.0),
+            all_fault: at(&self.all_fault, &other.all_fault, 1.0),
+            workspace: at(&self.workspace, &other.workspace, 0.0),
+        }
+    }
+}
+
+/// The step with its kernels' times, workspaces and phases.
+fn finish(mut trace: Trace, times: &Times, dir: &Path) -> Result<Trace, ImportError> {
+    for (i, k) in trace.kernels.iter_mut().enumerate() {
+        k.duration_ns = times.ideal[i];
+        k.out_fault_ns = Some(times.out_fault[i]);
+        k.all_fault_ns = Some(times.all_fault[i]);
+    }
+    for (i, &bytes) in times.workspace.iter().enumerate().filter(|&(_, &b)| b > 0) {
         let name = format!("{}.{i}.workspace", trace.kernels[i].name);
         let t = Tensor::new(Kind::Workspace, build::whole_pages(bytes), &name);
         let id = trace.add_tensor(t);

@@ -187,6 +187,119 @@ fn g10_imports_have_the_artifacts_tensors_and_kernels() {
     }
 }
 
+/// A folder of BERT's graph and of times for some batches, which is gone at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str, graph: &str) -> Self {
+        let name = format!("uvmsim-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(dir.join("Nets")).unwrap();
+        std::fs::create_dir_all(dir.join("results/BERT_Base")).unwrap();
+        std::fs::write(dir.join("Nets/BERT_Base.txt"), graph).unwrap();
+        Self(dir)
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.0.join("results/BERT_Base").join(file), text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Between two batches and outside of them a kernel's times and workspace are on their
+/// line, and never less than nothing.
+#[test]
+fn g10_times_of_other_batches_are_on_a_line() {
+    let f = Folder::new(
+        "line",
+        "300 Relu 1 301 2 99 4\n-----\n302 Relu 1 300 2 99 4\n-----\n",
+    );
+    let import = |batch| g10::import_between(&f.0, "bert", batch);
+    let kernels = g10::graph(
+        &std::fs::read_to_string(f.0.join("Nets/BERT_Base.txt")).unwrap(),
+        true,
+        1,
+    );
+    let kernels = kernels.unwrap().kernels.len();
+    let column = |value: &str, unit: &str| -> String {
+        (0..kernels)
+            .map(|i| format!("{i} {value} {unit}\n"))
+            .collect()
+    };
+    // Milliseconds of the three kinds, and bytes of scratch.
+    let write = |batch: u64, ms: [&str; 3], scratch: &str| {
+        for (suffix, ms) in ["", "InputPF", "PF"].iter().zip(ms) {
+            f.write(&format!("cudnn{batch}{suffix}.txt"), &column(ms, "ms"));
+        }
+        let bytes = column(scratch, "B");
+        f.write(&format!("cudnn{batch}Workspace.txt"), &bytes);
+    };
+    write(10, ["1", "2", "3"], "8192");
+    let e = import(20).unwrap_err().to_string();
+    assert!(e.contains("there is [10]"), "{e}");
+    write(20, ["2", "2.5", "5"], "4096");
+    write(40, ["8", "2.5", "9"], "4096");
+    let times = |batch| {
+        let t = import(batch).unwrap();
+        let k = &t.kernels[1];
+        let scratch = t.bytes_of(Kind::Workspace);
+        let all = [
+            k.duration_ns,
+            k.out_fault_ns.unwrap(),
+            k.all_fault_ns.unwrap(),
+        ];
+        (all, scratch / kernels as u64, t.meta("source").to_string())
+    };
+    let line = |a, b| format!("g10, times on the line through those of batches {a} and {b}");
+    let ms = |t: [f64; 3]| t.map(|ms| (ms * 1e6) as u64);
+    assert_eq!(times(15), (ms([1.5, 2.25, 4.0]), 8192, line(10, 20)));
+    assert_eq!(times(30), (ms([5.0, 2.5, 7.0]), 4096, line(20, 40)));
+    assert_eq!(times(60), (ms([14.0, 2.5, 13.0]), 4096, line(20, 40)));
+    assert_eq!(times(5), (ms([0.5, 1.75, 2.0]), 12288, line(10, 20)));
+    assert_eq!(times(40), (ms([8.0, 2.5, 9.0]), 4096, "g10".into()));
+    // The time of one kernel that falls with the batch would be below nothing at 60.
+    write(20, ["9", "2.5", "5"], "4096");
+    assert_eq!(times(60).0[0], 7_000_000);
+    write(40, ["1", "2.5", "9"], "0");
+    assert_eq!((times(60).0[0], times(60).1), (1, 0));
+}
+
+/// The artifact's BERT at 384 samples is on the line through 256 and 512, to the digits
+/// that it prints.
+#[test]
+fn g10_batches_that_the_artifact_interpolated_come_out_alike() {
+    let Some(dir) = g10_traces() else { return };
+    let graph = std::fs::read_to_string(dir.join("Nets/BERT_Base.txt")).unwrap();
+    let f = Folder::new("bert", &graph);
+    for batch in [256, 512] {
+        for suffix in ["", "InputPF", "PF", "Workspace"] {
+            let name = format!("cudnn{batch}{suffix}.txt");
+            let text = std::fs::read_to_string(dir.join("results/BERT_Base").join(&name));
+            f.write(&name, &text.unwrap());
+        }
+    }
+    let made = g10::import_between(&f.0, "BERT", 384).unwrap();
+    let theirs = g10::import(&dir, "BERT", 384).unwrap();
+    assert!(made.tensors == theirs.tensors);
+    for (a, b) in made.kernels.iter().zip(&theirs.kernels) {
+        let near = |a: u64, b: u64| a.abs_diff(b) <= 1;
+        assert!(near(a.duration_ns, b.duration_ns), "{a:?} {b:?}");
+        assert!(
+            near(a.out_fault_ns.unwrap(), b.out_fault_ns.unwrap()),
+            "{a:?} {b:?}"
+        );
+        assert!(
+            near(a.all_fault_ns.unwrap(), b.all_fault_ns.unwrap()),
+            "{a:?} {b:?}"
+        );
+    }
+}
+
 proptest! {
     /// Graphs made of the words of graphs, and of noise, are errors, not panics.
     #[test]

@@ -51,7 +51,7 @@
 
 use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
-use crate::mem::{OutOfMemory, TryVec};
+use crate::mem::{OutOfMemory, ProcessVec};
 
 /// Something that holds chunks, a GPU or a NUMA node of the host, in a numbering
 /// of the caller's.
@@ -149,7 +149,7 @@ pub struct BlockState {
     lazy: PageMask,
     eager: PageMask,
     /// At most one for each memory.
-    prepared: TryVec<Prepared>,
+    prepared: ProcessVec<Prepared>,
 }
 
 impl BlockState {
@@ -159,7 +159,7 @@ impl BlockState {
             pages: pages.min(PAGES),
             lazy: PageMask::EMPTY,
             eager: PageMask::EMPTY,
-            prepared: TryVec::new(),
+            prepared: ProcessVec::new(),
         }
     }
 
@@ -324,7 +324,7 @@ impl BlockState {
         let mut upper = Self::new(self.pages - at);
         upper.lazy = self.lazy.shifted_down(at);
         upper.eager = self.eager.shifted_down(at);
-        upper.prepared = TryVec::with_capacity(self.prepared.len())?;
+        upper.prepared = ProcessVec::with_capacity(self.prepared.len())?;
         for p in self.prepared.iter() {
             upper.prepared.push(Prepared {
                 memory: p.memory,

@@ -26,12 +26,15 @@
 //! keep the order (`chunk_update_lists_locked`, `root_chunk_update_eviction_list`,
 //! `chunk_start_eviction` and `pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`).
 
+mod holders;
 mod roots;
 
 use super::stats;
 use crate::mem::{OutOfMemory, TryVec};
 
 // The driver uses a part of it; models the rest.
+#[allow(unused_imports)]
+pub use holders::Holder;
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 
@@ -217,19 +220,6 @@ impl Queues {
             }
         }
         Some(victim)
-    }
-
-    /// The used chunk to push out ahead of need (pre-eviction, DeepUM §5.1); it
-    /// stays on its queue. As [`Queues::pick`], but `None` rather than an expected
-    /// chunk, and nothing that can be reclaimed without a copy.
-    pub fn pick_early(
-        &self,
-        patience: u32,
-        mut expected: impl FnMut(Chunk) -> Option<u32>,
-    ) -> Option<Chunk> {
-        self.iter(Queue::Used)
-            .take(patience as usize)
-            .find(|&c| expected(c).is_none())
     }
 
     /// Picks a chunk, takes it off its queue and counts it as reclaimed.

@@ -104,7 +104,7 @@ impl Record {
     /// Address and access as one number: in its order, the more intrusive access
     /// of a page comes first. The low bits of a page's address are free for it.
     fn place(&self) -> u64 {
-        self.address | u64::from(7 - (self.access & 7))
+        self.address.wrapping_add(u64::from(7 - (self.access & 7)))
     }
 
     /// Whether two faults may become one.

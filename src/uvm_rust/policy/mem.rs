@@ -3,7 +3,7 @@
 //! Fallible memory for policies, on the host's allocator.
 //!
 //! The driver has a module of the same name and interface on the kernel's
-//! (`src/uvm_rust/mem.rs`); policies use only what both offer.
+//! (`src/uvm_rust/ffi/mem.rs`); policies use only what both offer.
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
@@ -11,6 +11,10 @@ use core::ops::{Deref, DerefMut};
 /// Memory could not be had. Nothing was changed by the call that returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
+
+/// A [`TryVec`] of one process. In the driver the process's memory cgroup is charged for it;
+/// a plain one is the whole machine's, a GPU's or a device's, and charged to nobody.
+pub type ProcessVec<T> = TryVec<T>;
 
 /// A growable array whose growth can fail.
 #[derive(Debug, Default, PartialEq, Eq)]

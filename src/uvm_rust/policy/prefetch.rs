@@ -9,7 +9,7 @@
 //!                     follows
 //!  next() ◀── the chain: walk the current kernel's table from its start block
 //!             to its end block, then the next kernel's, … up to N kernels ahead
-//!                 └──▶ expected blocks, spared by eviction          (expected.rs)
+//!                 └──▶ expected blocks, spared by eviction          (evict/roots.rs)
 //! ```
 //!
 //! # Where this differs from the paper, and why
@@ -31,7 +31,7 @@
 //!
 //! Every call takes bounded time: the length of a bucket, a set of records, a row,
 //! or, when a block table grows or forgets, that of one table. Memory is bounded by
-//! [`Config::memory_limit`], whatever IDs and blocks arrive; over it, the least
+//! [`Config::memory_limit`], or a [`Share`] of what a process may have, whatever IDs and blocks arrive; over it, the least
 //! recently used IDs are dropped. Tables hold addresses, never pointers; a block
 //! that is predicted may have been freed, and the caller must look it up.
 //!
@@ -50,10 +50,12 @@ mod blocks;
 mod feed;
 mod kernels;
 mod ring;
+mod share;
 mod types;
 
 pub use blocks::Shape;
 pub use feed::{Correlator, Feed};
+pub use share::Share;
 pub use types::{Config, ExecId, Next, Prefetch, Stats, UmBlock, Walk};
 
 use crate::mem::OutOfMemory;
@@ -136,6 +138,8 @@ pub struct Predictor {
     window: u32,
     forgets: Forgets,
     stats: Stats,
+    /// What was said to the share last, in bytes.
+    settled: usize,
 }
 
 const MAX_FORGETS: usize = 32;
@@ -192,6 +196,7 @@ impl Predictor {
                 count: 0,
             },
             stats: Stats::default(),
+            settled: 0,
         })
     }
 
@@ -290,14 +295,32 @@ impl Predictor {
 
     /// What was predicted, and how well.
     pub fn stats(&self) -> Stats {
-        let queues = self.main.queue.bytes() + self.fix.queue.bytes() + self.chain.bytes();
         Stats {
             dropped: self.kernels.dropped(),
             remembered: self.kernels.len(),
-            table_bytes: self.kernels.bytes() + queues,
+            table_bytes: self.kernels.bytes() + self.queue_bytes(),
             window: self.window,
             ..self.stats
         }
+    }
+
+    /// Says to `share` what the tables take, and keeps within what it leaves: where they take
+    /// more, some of the least recently used IDs are dropped at once, and more with each call
+    /// that learns, until they fit. What is in use just now stays. Always with the same `share`.
+    pub fn settle(&mut self, share: &Share) {
+        let queues = self.queue_bytes();
+        let takes = self.kernels.bytes() + queues;
+        let room = share.settle(core::mem::replace(&mut self.settled, takes), takes);
+        self.kernels.set_memory_limit(room.saturating_sub(queues));
+    }
+
+    /// The tables go, and leave `share` to others. Not to be used after that.
+    pub fn leave(&mut self, share: &Share) {
+        share.settle(core::mem::take(&mut self.settled), 0);
+    }
+
+    fn queue_bytes(&self) -> usize {
+        self.main.queue.bytes() + self.fix.queue.bytes() + self.chain.bytes()
     }
 
     /// Whether the kernels come as foreseen, so far: the back-off lets the chain look past

@@ -6,15 +6,20 @@ use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, Hasher};
 
 /// A configuration for a model test: `cases` runs (two under Miri), from a seed
-/// that is printed when the test fails and that `UVM_TEST_SEED` sets.
+/// that is printed when the test fails and that `UVM_TEST_SEED` sets. No more runs than
+/// `UVM_TEST_CASES`, if that is set: for who runs the tests many times over, on changed code.
 pub fn model(cases: u32) -> Config {
+    let most = std::env::var("UVM_TEST_CASES")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(cases);
     let seed = std::env::var("UVM_TEST_SEED")
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
     std::eprintln!("UVM_TEST_SEED={seed}");
     Config {
-        cases: if cfg!(miri) { cases.min(2) } else { cases },
+        cases: cases.min(if cfg!(miri) { 2 } else { most }),
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(seed),
         ..Config::default()

@@ -27,6 +27,8 @@ const OVERSUBSCRIBED: u64 = 3;
 /// How much faster the links are than those of that machine, as plans for so little memory
 /// beside the step's would be late with its.
 const LINKS: f64 = 16.0;
+/// How much faster they are where a request is over before the next kernel begins.
+const AT_ONCE: f64 = 1e6;
 /// The machine that is scaled down: G10's.
 const MACHINE: &str = "a100";
 /// Steps before the one that is compared.
@@ -159,8 +161,14 @@ fn case(files: &Files, net: &str, policy: &str, trace: &Trace, scale: f64, gpu: 
         warm_up: WARM_UP,
         ..Limits::default()
     };
-    let o = uvmsim_physical::run(&machine, &workload, &layout, runs.as_mut(), limits)
-        .map_err(failed)?;
+    // The player waits for each request of a plan, as if links took no time. On the machine
+    // the plan is for, an eviction that its tensor's prefetch overtakes moves nothing.
+    let played = match policy == POLICIES[0] {
+        true => machine.clone(),
+        false => faster(&machine, AT_ONCE),
+    };
+    let o =
+        uvmsim_physical::run(&played, &workload, &layout, runs.as_mut(), limits).map_err(failed)?;
     // The driver's way to the SSD is by the host.
     let predicted = Bytes {
         host_to_gpu: o.bytes.host_to_gpu + o.bytes.ssd_to_gpu,
@@ -199,21 +207,28 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 /// G10's machine with so much GPU memory, twice as much host memory, and links as slow as
-/// the step is small. As upstream, a page is in one place.
-/// The machine that is scaled to this, with its links faster.
+/// the step is small, but for [`LINKS`]. As upstream, a page is in one place.
 pub fn machine(gpu: u64, scale: f64) -> Result<Machine> {
     let whole = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
-    Ok(Machine {
+    let small = Machine {
         gpu_mem: gpu,
         gpu_bw: whole.gpu_bw * scale,
         host_mem: gpu * 2,
         keep_clean: 0,
-        pcie_h2d: whole.pcie_h2d * scale * LINKS,
-        pcie_d2h: whole.pcie_d2h * scale * LINKS,
-        ssd_read: whole.ssd_read * scale * LINKS,
-        ssd_write: whole.ssd_write * scale * LINKS,
         ..whole
-    })
+    };
+    Ok(faster(&small, scale * LINKS))
+}
+
+/// The machine with all its links so many times as fast.
+fn faster(machine: &Machine, times: f64) -> Machine {
+    Machine {
+        pcie_h2d: machine.pcie_h2d * times,
+        pcie_d2h: machine.pcie_d2h * times,
+        ssd_read: machine.ssd_read * times,
+        ssd_write: machine.ssd_write * times,
+        ..machine.clone()
+    }
 }
 
 /// The step in so few bytes that its addresses span [`OVERSUBSCRIBED`] times the GPU's

@@ -66,6 +66,7 @@ pub fn table_6_2(desk: &mut Desk) -> Figure {
         notes: vec![
             "columns are N_m: memory at the peak over what the GPU has; ours takes the batch whose live bytes are that many times 9.5 GB".into(),
             "TensorFlow's allocator and cuDNN's workspaces are not modelled".into(),
+            "AutoVM as in the thesis: what dies is not released (section 6.3.1), what fits nowhere is not prefetched (listing 3.4)".into(),
         ],
         columns: LEVELS.map(|n| format!("N_m {n}")).into(),
         ..Figure::new(

@@ -154,7 +154,8 @@ pub fn both(a: &Answer, b: &Answer, of: impl FnOnce(&Measured, &Measured) -> f64
 pub struct Point {
     /// Network of the zoo, or of the artifact.
     pub net: &'static str,
-    /// Whether the step is one of the artifact's traces.
+    /// Whether the step is one of the artifact's traces; at a batch that has none, its
+    /// times are on the line through two batches that have.
     pub artifact: bool,
     /// Samples.
     pub batch: u64,
@@ -205,7 +206,7 @@ impl Point {
     /// The step.
     pub fn trace(&self, sources: &Sources) -> Result<Arc<Trace>, Why> {
         if self.artifact {
-            return sources.artifact(self.net, self.batch);
+            return sources.artifact_between(self.net, self.batch);
         }
         let entry = uvmsim_zoo::find(self.net)
             .ok_or_else(|| Why::Missing(format!("the zoo has no {}", self.net)))?;
@@ -234,20 +235,39 @@ type Read = Result<Arc<Trace>, Why>;
 /// What runs share: traces that were read.
 pub struct Sources {
     dir: PathBuf,
-    traces: Mutex<HashMap<(&'static str, u64), Read>>,
+    /// By network, batch, and whether times may be made up from other batches'.
+    traces: Mutex<HashMap<(&'static str, u64, bool), Read>>,
 }
 
 impl Sources {
     /// The artifact's trace of `net` at `batch`.
     pub fn artifact(&self, net: &'static str, batch: u64) -> Read {
-        let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
+        self.read(net, batch, false)
+    }
+
+    /// The same; where there are no times for `batch`, they are on a line through those
+    /// of two batches that have them.
+    pub fn artifact_between(&self, net: &'static str, batch: u64) -> Read {
+        self.read(net, batch, true)
+    }
+
+    fn read(&self, net: &'static str, batch: u64, between: bool) -> Read {
+        let import = if between {
+            uvmsim_trace::g10::import_between
+        } else {
+            uvmsim_trace::g10::import
+        };
         let read = || {
-            let trace = uvmsim_trace::g10::import(&self.dir, net, batch);
+            let trace = import(&self.dir, net, batch);
             trace
                 .map(Arc::new)
                 .map_err(|e| Why::Missing(format!("no trace ({e})")))
         };
-        traces.entry((net, batch)).or_insert_with(read).clone()
+        let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
+        traces
+            .entry((net, batch, between))
+            .or_insert_with(read)
+            .clone()
     }
 }
 

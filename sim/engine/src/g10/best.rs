@@ -7,7 +7,8 @@
 //! with the profile's times. If it is not near the ideal, so are the best of the others
 //! by the planner's own reckoning, and the fastest is taken. G10's way is then tried
 //! too, refined
-//! ([`Variant::Refined`]). Memory is allocated at the first kernel that uses it and
+//! ([`Variant::Refined`]), and at last every other policy as it is, so that none is ahead.
+//! Memory is allocated at the first kernel that uses it and
 //! freed after the last: the artifact's machine does not charge that as a fault.
 
 use uvm_policy::plan as policy;
@@ -33,11 +34,17 @@ const RUNS: usize = 2;
 /// Share of the GPU that a plan fills.
 const FILL: f64 = 0.995;
 
-/// The fastest plan that was found, and what it came to on the profile's times.
+/// The fastest plan that was found, how the machine treats it, and what it came to on
+/// the profile's times. `others`: plans made elsewhere, asked for if the rest is not near
+/// the ideal.
 ///
 /// # Errors
 /// No plan can be run; the first's error.
-pub(super) fn search(view: &View, machine: &Machine) -> Result<(Vec<Hint>, Outcome), RunError> {
+pub(super) fn search(
+    view: &View,
+    machine: &Machine,
+    others: impl FnOnce() -> Vec<Vec<Hint>>,
+) -> Result<(Vec<Hint>, Mode, Outcome), RunError> {
     // The planner knows the profile, not what the run will take.
     let machine = Machine {
         time_error: 0.0,
@@ -50,14 +57,14 @@ pub(super) fn search(view: &View, machine: &Machine) -> Result<(Vec<Hint>, Outco
         error: None,
     };
     let step = Step::new(view);
-    let [usual, others @ ..] = &tunings()[..] else {
+    let [usual, unusual @ ..] = &tunings()[..] else {
         return Err(RunError::Internal("no tunings".into()));
     };
     if let Ok(plan) = step.plan(&machine, *usual) {
         search.consider(hints(view, &plan));
     }
     if !search.is_near() {
-        let mut plans: Vec<_> = others
+        let mut plans: Vec<_> = unusual
             .iter()
             .filter_map(|&t| step.plan(&machine, t).ok())
             .collect();
@@ -73,6 +80,15 @@ pub(super) fn search(view: &View, machine: &Machine) -> Result<(Vec<Hint>, Outco
             search.consider(plan.hints);
         }
     }
+    if !search.is_near() {
+        search.consider(super::plan::g10(view, &machine, Variant::Uvm)?.hints);
+        search.consider(Vec::new());
+        let ahead = super::plan::look_ahead(view, machine.prefetch_degree);
+        search.run(ahead, Mode::DeepUm);
+        for hints in others() {
+            search.consider(hints);
+        }
+    }
     search.best.ok_or_else(|| {
         search
             .error
@@ -83,18 +99,23 @@ pub(super) fn search(view: &View, machine: &Machine) -> Result<(Vec<Hint>, Outco
 struct Search<'a> {
     view: &'a View,
     machine: &'a Machine,
-    best: Option<(Vec<Hint>, Outcome)>,
+    best: Option<(Vec<Hint>, Mode, Outcome)>,
     error: Option<RunError>,
 }
 
 impl Search<'_> {
     /// Runs a plan and keeps it if it is the fastest.
     fn consider(&mut self, hints: Vec<Hint>) {
-        match events::run(self.view, self.machine, Mode::Lru, hints.clone()) {
+        self.run(hints, Mode::Lru);
+    }
+
+    /// The same where the machine chooses victims by `mode`.
+    fn run(&mut self, hints: Vec<Hint>, mode: Mode) {
+        match events::run(self.view, self.machine, mode, hints.clone()) {
             Ok(new) => {
-                let best = self.best.as_ref().map(|b| b.1.step_cycles);
+                let best = self.best.as_ref().map(|b| b.2.step_cycles);
                 if best.is_none_or(|b| new.step_cycles < b) {
-                    self.best = Some((hints, new));
+                    self.best = Some((hints, mode, new));
                 }
             }
             Err(e) => self.error = self.error.take().or(Some(e)),
@@ -102,7 +123,7 @@ impl Search<'_> {
     }
 
     fn is_near(&self) -> bool {
-        self.best.as_ref().is_some_and(|(_, o)| {
+        self.best.as_ref().is_some_and(|(.., o)| {
             o.step_cycles <= o.ideal_cycles.saturating_add(o.ideal_cycles / 1000 * NEAR)
         })
     }

@@ -61,6 +61,9 @@ pub(super) enum Variant {
 pub(super) struct Plan {
     /// In order of their kernels.
     pub hints: Vec<Hint>,
+    /// Of these, the evictions and prefetches, in order of their kernels and of the
+    /// planner's choices within one.
+    pub moves: Vec<Hint>,
     /// Tensors that are evicted at some point.
     pub evicted: Vec<bool>,
 }
@@ -109,6 +112,7 @@ pub(super) fn with_lifetimes(view: &View, mut hints: Vec<Hint>) -> Vec<Hint> {
 pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Plan, RunError> {
     let mut p = Planner::new(view, machine, variant);
     p.allocate_and_free();
+    let lifetimes = p.hints.len();
     let hill = p.hill();
     p.evict();
     p.prefetch_eagerly();
@@ -116,9 +120,13 @@ pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Pl
         p.flatten(hill);
     }
     let mut hints = p.hints;
+    let mut moves = hints.split_off(lifetimes);
+    hints.extend(&moves);
+    moves.sort_by_key(|m| m.kernel);
     order::sort(&mut hints, &mut |a, b| a.kernel < b.kernel);
     Ok(Plan {
         hints,
+        moves,
         evicted: p.evicted,
     })
 }

@@ -75,6 +75,11 @@ impl View {
     pub(super) fn new(trace: &Trace, machine: &Machine) -> Result<Self, RunError> {
         let gpu = (machine.gpu_gib * (1u64 << 30) as f64) as u64;
         trace.check_fits(gpu).map_err(RunError::KernelTooLarge)?;
+        Self::of(trace)
+    }
+
+    /// The same for any GPU: there may be kernels that do not fit.
+    pub(super) fn of(trace: &Trace) -> Result<Self, RunError> {
         let tensors = trace
             .tensors
             .iter()

@@ -14,17 +14,18 @@
 
 use uvm_policy::plan::Reading;
 use uvm_policy::plan::Tuning;
+use uvmsim_engine::g10::Design;
 use uvmsim_machine::Machine;
 
 use crate::bound::bound_ns;
-use crate::plan::autovm;
 use crate::plan::g10;
-use crate::plan::most;
+use crate::plan::greedy;
 use crate::plan::ours;
 use crate::plan::queued;
 use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
+use crate::policies;
 use crate::policies::Planned;
 use crate::run::run;
 use crate::Layout;
@@ -49,6 +50,8 @@ const RESERVES: [u64; 5] = [0, 12, 25, 50, 120];
 /// on how tensors share va_blocks.
 const FILL: f64 = 0.97;
 const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
+/// Factors on the links' rates under which G10's refined way is tried.
+const RATES: [f64; 1] = [1.25];
 /// Kernels ahead to ask for memory, where a copy takes as long as many of them.
 const AHEAD: [u32; 4] = [4, 16, 64, 256];
 /// A tensor that was not used for so many times as many kernels may have gone.
@@ -216,22 +219,21 @@ impl Search<'_> {
         }
     }
 
-    /// The papers' algorithms as they are, so that ours is behind none of them.
+    /// The papers' planners as they are, so that ours is behind none of them.
     fn papers(&mut self) {
-        let host = self.machine.host_mem > 0;
-        let profile = Profile::new(self.machine, self.workload, self.layout, FILL, 1);
-        self.consider(most::plan(&profile, host));
-        let paper = g10::Options {
-            host,
-            ..g10::Options::paper()
-        };
-        self.consider(g10::plan(&profile, paper));
-        for known_times in [false, true] {
-            let options = autovm::Options {
-                known_times,
-                ..autovm::Options::default()
+        for name in policies::PLANNERS {
+            let Ok(plan) = policies::plan(name, self.machine, self.workload, self.layout) else {
+                continue;
             };
-            self.consider(autovm::plan(&profile, options));
+            if !plan.releases {
+                // With what the driver is not told there.
+                self.consider(Plan {
+                    releases: true,
+                    allocate_ahead: Some(1),
+                    ..plan.clone()
+                });
+            }
+            self.consider(plan);
         }
     }
 
@@ -264,10 +266,16 @@ impl Search<'_> {
                 .with_times(&times);
             let before = self.best_ns();
             for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-                self.consider(g10::plan(
-                    &profile,
-                    options(self.machine, eager, excess_only),
-                ));
+                let options = greedy::Options {
+                    host: self.machine.host_mem > 0,
+                    ssd: self.machine.ssd_write > 0.0,
+                    eager,
+                    excess_only,
+                };
+                self.consider(greedy::plan(&profile, options));
+            }
+            for rate in RATES {
+                self.consider_g10(&profile, rate);
             }
             match &self.best {
                 Some((out, _)) if self.best_ns() < before - before / 500 => {
@@ -293,6 +301,14 @@ impl Search<'_> {
             self.consider(plan.clone());
             ask(&mut plan, self.workload, ahead as usize);
             self.consider(plan);
+        }
+    }
+
+    /// G10's refined plan, if there is one.
+    fn consider_g10(&mut self, profile: &Profile<'_>, rate: f64) {
+        match g10::plan(profile, self.machine.host_mem > 0, Design::Refined(rate)) {
+            Ok(plan) => self.consider(plan),
+            Err(e) => self.error = e,
         }
     }
 
@@ -333,17 +349,6 @@ fn ask(plan: &mut Plan, workload: &Workload, ahead: usize) {
                 plan.before[to - ahead].push(Op::Prefetch(t as u32));
             }
         }
-    }
-}
-
-fn options(machine: &Machine, eager: bool, excess_only: bool) -> g10::Options {
-    g10::Options {
-        host: machine.host_mem > 0,
-        ssd: machine.ssd_write > 0.0,
-        host_first: true,
-        eager,
-        excess_only,
-        link_share: 1.0,
     }
 }
 

@@ -10,10 +10,12 @@
 //! Free chunks stay on the PMM's own free lists, where parts of chunks are
 //! merged; they are on none of these queues.
 //!
-//! A used chunk may be expected (DeepUM §5.1): one of several owners, a process that
+//! A used chunk is somebody's: pre-eviction takes the oldest of one process, not of all
+//! (`holders.rs`). A used chunk may be expected (DeepUM §5.1): one of several owners, a process that
 //! prefetches, has marked it up to one of its kernels, and is spared until that has
 //! run. An owner's marks are void when it goes, or a chunk's when it changes hands.
 
+use super::holders::{Holder, Holders};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
@@ -23,7 +25,8 @@ pub const OWNERS: u32 = 64;
 /// Used chunks looked at for one that is not expected.
 const PATIENCE: u32 = 64;
 
-/// A process that marks chunks. Numbers are not used twice (within 2^32); 0 is none.
+/// A process that marks chunks. Numbers are not used twice (within 2^32) by one
+/// [`RootChunks`]; 0 is none.
 pub type Owner = u32;
 
 /// Up to when a chunk is expected, and by whom.
@@ -46,6 +49,8 @@ struct Present {
 pub struct RootChunks {
     queues: Queues,
     belongs: TryVec<Queue>,
+    /// Those that are on the used queue and were not passed over.
+    holders: Holders,
     marks: TryVec<Mark>,
     /// By owner modulo [`OWNERS`].
     present: [Present; OWNERS as usize],
@@ -58,6 +63,7 @@ impl RootChunks {
         Ok(Self {
             queues: Queues::new(chunks)?,
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
+            holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             present: [Present::default(); OWNERS as usize],
             last_owner: 0,
@@ -68,20 +74,40 @@ impl RootChunks {
     pub fn set(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         *self.belongs.get_mut(chunk as usize).ok_or(NoSuchChunk)? = queue;
         if self.queues.queue_of(chunk).is_some() {
-            self.queues.enqueue(chunk, queue)?;
+            self.enqueue(chunk, queue)?;
         }
         Ok(())
     }
 
-    /// `chunk` may be evicted from now on.
-    pub fn insert(&mut self, chunk: Chunk) -> Result<(), NoSuchChunk> {
+    /// `chunk` may be evicted from now on, and is `holder`'s. What a chunk came to hold while
+    /// it was pinned is on the queue it was [`RootChunks::set`] to.
+    pub fn insert(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         let queue = *self.belongs.get(chunk as usize).ok_or(NoSuchChunk)?;
+        let before = self.holders.holder_of(chunk);
+        if before != holder {
+            self.holders.give(chunk, holder);
+            // What was evicted while its owner freed it comes back without having been free.
+            if before != 0 {
+                self.unexpect(chunk);
+            }
+        }
+        self.enqueue(chunk, queue)
+    }
+
+    /// Its holder's list has the order of the used queue.
+    fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         self.queues.enqueue(chunk, queue)?;
+        if queue == Queue::Used {
+            self.holders.append(chunk);
+        } else {
+            self.holders.unlink(chunk);
+        }
         Ok(())
     }
 
     /// `chunk` may not be evicted from now on. Returns the queue it was on.
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
+        self.holders.unlink(chunk);
         self.queues.remove(chunk).ok().flatten()
     }
 
@@ -95,10 +121,37 @@ impl RootChunks {
         self.queues.pick(PATIENCE, |c| self.needed_in(c))
     }
 
-    /// The used chunk to push out ahead of need, if one is not expected; it stays
-    /// where it is.
-    pub fn pick_early(&self) -> Option<Chunk> {
-        self.queues.pick_early(PATIENCE, |c| self.needed_in(c))
+    /// The used chunk of `holder` to push out ahead of need (pre-eviction, DeepUM §5.1): the
+    /// oldest that is not expected and was not passed over, looking at so many of its chunks
+    /// at most as [`RootChunks::victim`] does. It stays where it is.
+    pub fn pick_early(&self, holder: Holder) -> Option<Chunk> {
+        self.holders
+            .of(holder)
+            .take(PATIENCE as usize)
+            .find(|&c| self.needed_in(c).is_none())
+    }
+
+    /// `holder` uses `chunk`, from now on: as [`RootChunks::set`] with [`Queue::Used`].
+    pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
+        self.holders.give(chunk, holder);
+        self.set(chunk, Queue::Used)
+    }
+
+    /// `chunk` is nobody's any more, and may not be evicted: whoever gets it next starts
+    /// afresh.
+    pub fn free(&mut self, chunk: Chunk) {
+        self.remove(chunk);
+        self.holders.give(chunk, 0);
+        self.unexpect(chunk);
+    }
+
+    /// `chunk`, which [`RootChunks::pick_early`] gave for `holder`, cannot be pushed out. It is
+    /// not chosen again before it was used, or pinned. Nothing happens if it is another's by
+    /// now: the caller has let the lock go in between.
+    pub fn pass_over(&mut self, chunk: Chunk, holder: Holder) {
+        if self.holders.holder_of(chunk) == holder {
+            self.holders.unlink(chunk);
+        }
     }
 
     /// A new owner, whose current kernel has number 0.
@@ -184,9 +237,12 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
+    const HOLDER: Holder = 5;
+
     fn evictable(chunks: u32) -> RootChunks {
         let mut roots = RootChunks::new(chunks).unwrap();
-        (0..chunks).for_each(|c| roots.insert(c).unwrap());
+        (0..chunks).for_each(|c| roots.used_by(c, HOLDER).unwrap());
+        (0..chunks).for_each(|c| roots.insert(c, HOLDER).unwrap());
         roots
     }
 
@@ -211,7 +267,7 @@ mod tests {
         assert_eq!(roots.remove(0), Some(Queue::Used));
         roots.set(0, Queue::Discarded).unwrap();
         assert_eq!((roots.queue_of(0), roots.pick()), (None, Some(1)));
-        roots.insert(0).unwrap();
+        roots.insert(0, HOLDER).unwrap();
         assert_eq!(
             (roots.queue_of(0), roots.pick()),
             (Some(Queue::Discarded), Some(0))
@@ -219,7 +275,7 @@ mod tests {
         assert_eq!(roots.length(Queue::Discarded), 1);
         // An eviction that failed: back where it was.
         roots.remove(0);
-        roots.insert(0).unwrap();
+        roots.insert(0, HOLDER).unwrap();
         assert_eq!(roots.queue_of(0), Some(Queue::Discarded));
     }
 
@@ -231,19 +287,22 @@ mod tests {
         roots.expect(0, owner, 1);
         roots.expect(1, owner, 0);
         assert_eq!((roots.needed_in(0), roots.needed_in(1)), (Some(2), Some(1)));
-        assert_eq!((roots.pick(), roots.pick_early()), (Some(2), Some(2)));
+        assert_eq!((roots.pick(), roots.pick_early(HOLDER)), (Some(2), Some(2)));
         roots.expect(2, owner, 5);
         // All are expected: the one needed last, and only for need.
         let victim = roots.victim().unwrap();
         assert_eq!((victim.chunk, victim.expected), (2, true));
-        assert_eq!(roots.pick_early(), None);
+        assert_eq!(roots.pick_early(HOLDER), None);
         // An earlier kernel does not take a mark back; a fresh owner of the chunk does.
         roots.expect(2, owner, 0);
         assert_eq!(roots.needed_in(2), Some(6));
         roots.unexpect(2);
-        assert_eq!(roots.pick_early(), Some(2));
+        assert_eq!(roots.pick_early(HOLDER), Some(2));
         roots.set_now(owner, 1);
-        assert_eq!((roots.needed_in(1), roots.pick_early()), (None, Some(1)));
+        assert_eq!(
+            (roots.needed_in(1), roots.pick_early(HOLDER)),
+            (None, Some(1))
+        );
         roots.remove_owner(owner);
         assert_eq!((roots.needed_in(0), roots.pick()), (None, Some(0)));
     }
@@ -263,49 +322,177 @@ mod tests {
         assert_eq!(roots.needed_in(0), None, "0 is nobody");
     }
 
+    /// Pre-eviction moves memory of the process that asks for it, and no other.
+    #[test]
+    fn a_foreign_chunk_is_no_obstacle_to_pushing_out() {
+        let (ours, theirs) = (7, 8);
+        let mut roots = RootChunks::new(2000).unwrap();
+        // The oldest are another's, and far more than any walk looks at.
+        (0..1900).for_each(|c| roots.used_by(c, theirs).unwrap());
+        (1900..1903).for_each(|c| roots.used_by(c, ours).unwrap());
+        for c in 0..2000 {
+            let whose = roots.holders.holder_of(c);
+            roots.insert(c, whose).unwrap();
+        }
+        assert_eq!(roots.pick_early(ours), Some(1900));
+        assert_eq!(roots.pick_early(theirs), Some(0));
+        assert_eq!(roots.pick_early(9), None);
+        // For need the oldest of all goes, whoever's.
+        assert_eq!(roots.pick(), Some(0));
+        // It changes hands.
+        roots.used_by(1900, theirs).unwrap();
+        assert_eq!(roots.pick_early(ours), Some(1901));
+    }
+
+    #[test]
+    fn what_cannot_be_pushed_out_is_not_chosen_again_until_it_is_used() {
+        let mut roots = evictable(3);
+        roots.pass_over(0, HOLDER);
+        assert_eq!((roots.pick_early(HOLDER), roots.pick()), (Some(1), Some(0)));
+        roots.pass_over(1, HOLDER);
+        roots.pass_over(2, HOLDER);
+        assert_eq!(roots.pick_early(HOLDER), None);
+        roots.used_by(1, HOLDER).unwrap();
+        assert_eq!(roots.pick_early(HOLDER), Some(1));
+        // What was pinned may have changed.
+        roots.pass_over(1, HOLDER);
+        roots.remove(0);
+        roots.insert(0, HOLDER).unwrap();
+        assert_eq!(roots.pick_early(HOLDER), Some(0));
+    }
+
+    /// Split, it holds pages of several processes, and none of them is told apart.
+    #[test]
+    fn what_was_freed_is_nobodys_when_it_comes_back() {
+        let mut roots = evictable(2);
+        let owner = roots.add_owner();
+        roots.expect(0, owner, 9);
+        roots.free(0);
+        assert_eq!((roots.queue_of(0), roots.needed_in(0)), (None, None));
+        // Another gets it, splits it, and works on its parts.
+        for _ in 0..3 {
+            roots.set(0, Queue::Used).unwrap();
+            roots.insert(0, 0).unwrap();
+        }
+        assert_eq!(roots.pick_early(HOLDER), Some(1));
+        roots.remove(1);
+        assert_eq!(roots.pick_early(HOLDER), None, "0 is not its any more");
+        assert_eq!(roots.pick_early(0), None, "and 0 is nobody");
+        // For need it goes as any other.
+        assert_eq!(roots.pick(), Some(0));
+        roots.used_by(0, HOLDER + 1).unwrap();
+        assert_eq!(roots.pick_early(HOLDER + 1), Some(0));
+    }
+
+    /// A chunk is pinned through all of the operation that fills it, and whose it is is told
+    /// when that is over: pages that one migration brought are never used again otherwise.
+    #[test]
+    fn what_one_operation_filled_can_be_pushed_out() {
+        let mut roots = RootChunks::new(2).unwrap();
+        for chunk in 0..2 {
+            roots.used_by(chunk, 0).unwrap();
+            roots.insert(chunk, HOLDER).unwrap();
+        }
+        assert_eq!(roots.pick_early(HOLDER), Some(0));
+        // Pinned, and as it was: no sooner than the other, which was not.
+        roots.remove(0);
+        roots.insert(0, HOLDER).unwrap();
+        assert_eq!(roots.pick_early(HOLDER), Some(1));
+    }
+
+    /// Between choosing a chunk and passing it over, no lock is held.
+    #[test]
+    fn a_chunk_is_not_passed_over_for_the_sake_of_its_last_holder() {
+        let mut roots = evictable(1);
+        let chunk = roots.pick_early(HOLDER).unwrap();
+        roots.used_by(chunk, HOLDER + 1).unwrap();
+        roots.pass_over(chunk, HOLDER);
+        assert_eq!(roots.pick_early(HOLDER + 1), Some(chunk));
+        roots.pass_over(chunk, HOLDER + 1);
+        assert_eq!(roots.pick_early(HOLDER + 1), None);
+    }
+
     #[test]
     fn a_chunk_out_of_range_is_refused() {
         let mut roots = evictable(1);
         assert_eq!(roots.set(1, Queue::Used), Err(NoSuchChunk));
-        assert_eq!(roots.insert(1), Err(NoSuchChunk));
+        assert_eq!(roots.insert(1, HOLDER), Err(NoSuchChunk));
+        assert_eq!(roots.used_by(1, 3), Err(NoSuchChunk));
+        roots.pass_over(1, 0);
+        roots.free(1);
         assert_eq!((roots.remove(1), roots.queue_of(1)), (None, None));
     }
 
     proptest! {
-        #![proptest_config(crate::testing::model(256))]
+        #![proptest_config(crate::testing::model(512))]
 
-        /// Against a list of (chunk, queue) in order of arrival.
+        /// Against a list of chunks in order of arrival, looked through from end to end.
         #[test]
-        fn picks_as_a_plain_list_would(steps in proptest::collection::vec((0..4u32, 0..5u8), 1..crate::testing::steps(60))) {
+        fn picks_as_a_plain_list_would(steps in proptest::collection::vec((0..6u32, 0..9u8, 0..3u64), 1..crate::testing::steps(100))) {
             let kinds = [Queue::Unused, Queue::Discarded, Queue::Used];
-            let mut roots = RootChunks::new(4).unwrap();
-            let mut belongs = [Queue::Used; 4];
+            let mut roots = RootChunks::new(6).unwrap();
+            let owner = roots.add_owner();
+            // Of each chunk: where it belongs, who holds it, whether it is passed over.
+            let mut chunks = [(Queue::Used, 0, false); 6];
             let mut on: Vec<u32> = Vec::new();
-            for (chunk, step) in steps {
+            for (chunk, step, holder) in steps {
                 let was = on.iter().position(|&c| c == chunk);
+                let one = &mut chunks[chunk as usize];
                 match step {
-                    0..=2 => {
-                        let queue = kinds[step as usize];
-                        roots.set(chunk, queue).unwrap();
-                        belongs[chunk as usize] = queue;
+                    0..=3 => {
+                        if step == 3 {
+                            roots.used_by(chunk, holder).unwrap();
+                            *one = (Queue::Used, holder, false);
+                        } else {
+                            let queue = kinds[step as usize];
+                            roots.set(chunk, queue).unwrap();
+                            *one = (queue, one.1, false);
+                        }
                         if let Some(at) = was {
                             on.remove(at);
                             on.push(chunk);
                         }
                     }
-                    3 => {
-                        roots.insert(chunk).unwrap();
+                    4 => {
+                        roots.insert(chunk, holder).unwrap();
+                        (one.1, one.2) = (holder, false);
                         on.retain(|&c| c != chunk);
                         on.push(chunk);
                     }
+                    5 => {
+                        roots.pass_over(chunk, holder);
+                        one.2 |= one.1 == holder;
+                    }
+                    // Expected up to the kernel after this, and that is over at once, or not.
+                    6 => {
+                        roots.expect(chunk, owner, 1);
+                        roots.set_now(owner, 2 * u32::from(holder == 0));
+                    }
+                    7 => {
+                        roots.free(chunk);
+                        prop_assert_eq!(roots.needed_in(chunk), None);
+                        one.1 = 0;
+                        on.retain(|&c| c != chunk);
+                    }
                     _ => {
                         let removed = roots.remove(chunk);
-                        prop_assert_eq!(removed, was.map(|_| belongs[chunk as usize]));
+                        prop_assert_eq!(removed, was.map(|_| one.0));
                         on.retain(|&c| c != chunk);
                     }
                 }
-                let first = on.iter().copied().min_by_key(|&c| belongs[c as usize]);
-                prop_assert_eq!(roots.pick(), first);
+                let belongs = |c: u32| chunks[c as usize].0;
+                let first = on.iter().copied().min_by_key(|&c| (belongs(c), roots.needed_in(c).is_some()));
+                if first.is_none_or(|c| roots.needed_in(c).is_none() || belongs(c) < Queue::Used) {
+                    let first = on.iter().copied().min_by_key(|&c| (belongs(c), belongs(c) == Queue::Used && roots.needed_in(c).is_some()));
+                    prop_assert_eq!(roots.pick(), first);
+                }
+                for holder in 0..3 {
+                    // 0 is nobody, who pushes nothing out.
+                    let early = on.iter().copied().find(|&c| {
+                        holder != 0 && chunks[c as usize] == (Queue::Used, holder, false) && roots.needed_in(c).is_none()
+                    });
+                    prop_assert_eq!(roots.pick_early(holder), early);
+                }
             }
         }
     }

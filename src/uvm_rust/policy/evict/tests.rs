@@ -67,8 +67,6 @@ fn expected_chunks_are_spared_within_patience() {
         q.pick(0, soon).map(|v| (v.chunk, v.expected)),
         Some((0, false))
     );
-    assert_eq!(q.pick_early(8, soon), Some(2));
-    assert_eq!(q.pick_early(2, soon), None);
 }
 
 #[test]

@@ -105,8 +105,9 @@ impl Batch {
             let Some(place) = self.seen.get_mut(hash) else {
                 return;
             };
-            if coalesce && record.fatal == 0 && (*place as usize) < self.len {
-                match before.get_mut(*place as usize) {
+            if coalesce && record.fatal == 0 {
+                let batch = before.get_mut(..self.len).unwrap_or(&mut []);
+                match batch.get_mut(*place as usize) {
                     Some(to) if to.merges_with(record) => {
                         join(to, record, &mut self.into);
                         continue;

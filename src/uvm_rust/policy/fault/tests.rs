@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod script;
 mod storm;
 mod upstream;
 mod world;
@@ -135,6 +136,88 @@ fn a_full_count_is_not_exceeded() {
         Some(u16::MAX)
     );
     assert_eq!(batch.records().len(), 2);
+}
+
+#[test]
+fn of_a_page_the_more_intrusive_access_comes_first() {
+    let accesses = [1, 4, 0, 2, 3];
+    let faults: Vec<_> = (0..5)
+        .map(|i| record(i, 0, 9, accesses[i as usize], 0))
+        .collect();
+    let mut batch = Batch::new(8).unwrap();
+    fill(&mut batch, &faults, 5, false);
+    let order: Vec<_> = batch.records().iter().map(|r| r.access).collect();
+    assert_eq!(order, [4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn of_equal_faults_the_first_stands_for_all() {
+    let faults = [0, 1, 2].map(|entry| record(entry, 0, 9, 2, 0));
+    let mut batch = Batch::new(8).unwrap();
+    fill(&mut batch, &faults, 3, true);
+    assert_eq!(batch.representatives(), [0, 0, 0]);
+    assert_eq!(
+        (batch.records()[0].entry, batch.records()[0].instances),
+        (0, 3)
+    );
+}
+
+/// Each of them is cancelled by its own access type.
+#[test]
+fn fatal_faults_of_a_page_are_not_merged() {
+    for fatal in [[0, 1], [1, 0], [1, 1]] {
+        let faults = [0, 1].map(|entry| Record {
+            fatal: fatal[entry as usize],
+            ..record(entry, 0, 9, 2, 0)
+        });
+        assert!(!faults[0].merges_with(&faults[1]), "{fatal:?}");
+        let mut batch = Batch::new(8).unwrap();
+        fill(&mut batch, &faults, 2, true);
+        assert_eq!(batch.records().len(), 2, "{fatal:?}");
+    }
+}
+
+/// Neighbouring pages, and instance pointers, which are addresses of pages as well.
+#[test]
+fn duplicates_are_merged_as_they_are_read() {
+    for who in [0, 0x1f_f000, 0x5000_0000, 0xffff_f000] {
+        let faults: Vec<_> = (0..64)
+            .map(|i| record(i, who, 0x100 + u64::from(i % 32), 2, 0))
+            .collect();
+        let mut batch = Batch::new(64).unwrap();
+        for round in 0..2 {
+            batch.clear();
+            batch.room()[..64].copy_from_slice(&faults);
+            batch.absorb(64, true);
+            assert_eq!(batch.records().len(), 32, "of {who:#x}, round {round}");
+        }
+        batch.clear();
+        batch.room()[..64].copy_from_slice(&faults);
+        batch.absorb(64, false);
+        assert_eq!(batch.records().len(), 64);
+    }
+}
+
+/// Each half of F-order and F-merge, broken alone.
+#[test]
+fn what_is_not_sound_is_found() {
+    let sound = [record(0, 0, 1, 2, 0), record(1, 0, 2, 2, 0)];
+    let check = |change: fn(&mut [Record; 2])| {
+        let mut faults = sound;
+        change(&mut faults);
+        let mut batch = Batch::new(8).unwrap();
+        batch.room()[..2].copy_from_slice(&faults);
+        // And not put in order.
+        batch.absorb(2, false);
+        batch.is_sound()
+    };
+    assert!(check(|_| {}));
+    assert!(!check(|faults| faults.swap(0, 1)));
+    assert!(!check(|faults| faults[1].address = 0));
+    assert!(!check(|faults| faults[0].instances = 2));
+    assert!(!check(|faults| faults[1].entry = 0));
+    assert!(!check(|faults| faults[0].accesses = 1 << 3));
+    assert!(!check(|faults| faults[0].accesses = 0));
 }
 
 #[test]

@@ -3,28 +3,28 @@
 //! The pages of one va_block: which are on flash, and which are on the way.
 
 use super::super::mask::{PageMask, Region, PAGES};
-use super::table::{Chain, Error, Piece, Table, Tenant};
+use super::table::{Chain, Error, Part, Piece, Table, Tenant, Write};
 use crate::mem::{OutOfMemory, TryVec};
 
-/// A write under way: [`BlockPages::begin_spill`] to [`BlockPages::end_spill`], or
+/// A spill under way: [`BlockPages::begin_spill`] to [`BlockPages::end_spill`], or
 /// [`Spill::abandon`] if the block has died.
 #[derive(Debug)]
 #[must_use]
 pub struct Spill {
     /// Pages that are being written.
     pub pages: PageMask,
-    chain: Chain,
+    write: Write,
 }
 
 impl Spill {
-    /// Where they go.
-    pub fn pieces(&self, table: &Table) -> Result<TryVec<Piece>, OutOfMemory> {
-        table.pieces(&self.chain)
+    /// Where they go, and stay until the spill ends.
+    pub fn pieces(&self) -> &[Piece] {
+        self.write.pieces()
     }
 
     /// Gives the room back.
     pub fn abandon(self, table: &mut Table) {
-        table.release(self.chain);
+        table.abort(self.write);
     }
 }
 
@@ -41,7 +41,8 @@ pub struct Read {
 /// Why no read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// All that is wanted is being read already: ask again when a read has ended.
+    /// All that is wanted from flash is being read already, or a read that is no longer wanted
+    /// is still filling the host memory of such a page: ask again when a read has ended.
     Wait,
     /// A page that is wanted is lost.
     Lost,
@@ -134,16 +135,16 @@ impl BlockPages {
         tenant: Tenant,
         pages: &PageMask,
     ) -> Result<Spill, Error> {
-        if self.is_spilling {
+        if self.is_spilling && !table.lacks(Part::OneSpill) {
             return Err(Error::Busy);
         }
         let pages = (*pages & self.whole()) - self.on_flash - self.in_flight - self.lost;
         self.may_write(table, &pages);
         let pages = self.without_holes(table, pages)?;
-        let chain = table.reserve(tenant, &pages)?;
+        let write = table.reserve(tenant, &pages)?;
         self.is_spilling = true;
         self.spilling = pages;
-        Ok(Spill { pages, chain })
+        Ok(Spill { pages, write })
     }
 
     /// `pages` are being used where they are, so that what is written of them is stale.
@@ -155,9 +156,11 @@ impl BlockPages {
     /// mapped since. Returns those that are on flash now: the caller takes their
     /// residency from them before the block's lock is dropped.
     pub fn end_spill(&mut self, table: &mut Table, spill: Spill, written: &PageMask) -> PageMask {
-        let moved = spill.pages & self.spilling & *written;
-        let mut chain = spill.chain;
-        table.retain(&mut chain, &moved);
+        let mut moved = spill.pages & *written;
+        if !table.lacks(Part::SpillLooks) {
+            moved &= self.spilling;
+        }
+        let chain = table.commit(spill.write, &moved);
         table.merge(&mut self.chain, chain);
         self.on_flash |= moved;
         self.spilling = PageMask::EMPTY;
@@ -177,7 +180,7 @@ impl BlockPages {
 
     /// `pages` can be written to where they are from now on: their copies are given up.
     pub fn may_write(&mut self, table: &mut Table, pages: &PageMask) {
-        if self.copies.intersects(pages) {
+        if self.copies.intersects(pages) && !table.lacks(Part::CopiesGivenUp) {
             self.copies -= *pages;
             self.retain(table);
         }
@@ -186,8 +189,9 @@ impl BlockPages {
     // Flash to host.
 
     /// Begins to read those of `wanted` that are on flash and not being read. `None` if
-    /// there is none on flash. The caller has host memory for them, which it does not
-    /// make resident before [`BlockPages::end_read`].
+    /// there is none on flash, so that all of `wanted` can be used. The caller has host memory
+    /// for them, which it does not make resident before [`BlockPages::end_read`]; nobody uses
+    /// pages that are [`BlockPages::in_flight`] before that, also where they were discarded.
     pub fn begin_read(
         &mut self,
         table: &mut Table,
@@ -196,9 +200,14 @@ impl BlockPages {
         if self.lost.intersects(wanted) {
             return Err(ReadError::Lost);
         }
+        let dropped = (self.in_flight - self.on_flash).intersects(wanted);
         let wanted = self.on_flash & *wanted;
         if wanted.is_empty() {
-            return Ok(None);
+            return if dropped && !table.lacks(Part::ReadWaits) {
+                Err(ReadError::Wait)
+            } else {
+                Ok(None)
+            };
         }
         let pages = wanted - self.in_flight;
         if pages.is_empty() {
@@ -206,6 +215,9 @@ impl BlockPages {
         }
         let pinned = table.pin(&self.chain, &pages);
         let pieces = pinned.map_err(|OutOfMemory| ReadError::OutOfMemory)?;
+        if table.lacks(Part::ReadPins) {
+            table.unpin(&pieces);
+        }
         self.reading |= pages;
         self.in_flight |= pages;
         Ok(Some(Read { pages, pieces }))
@@ -223,8 +235,14 @@ impl BlockPages {
         failed: &PageMask,
         keep: bool,
     ) -> PageMask {
-        table.unpin(&read.pieces);
-        let valid = read.pages & self.reading;
+        if !table.lacks(Part::ReadPins) {
+            table.unpin(&read.pieces);
+        }
+        let valid = if table.lacks(Part::ReadLooks) {
+            read.pages
+        } else {
+            read.pages & self.reading
+        };
         let failed = valid & *failed;
         let arrived = (valid & *good) - failed;
         self.in_flight -= read.pages;
@@ -259,7 +277,9 @@ impl BlockPages {
     ///
     /// Those of [`Table::cut`]; only the write has ended then.
     pub fn cut(&mut self, table: &mut Table, at: u16) -> Result<(), Error> {
-        self.spilling = PageMask::EMPTY;
+        if !table.lacks(Part::SplitEndsSpill) {
+            self.spilling = PageMask::EMPTY;
+        }
         table.cut(&mut self.chain, at)
     }
 

@@ -12,9 +12,11 @@
 //! for each page gained, and every operation is O(1) amortised per page run.
 //!
 //! Memory: [`Table::BYTES_PER_SLOT`] for each slot of the device from the beginning,
-//! [`Table::BYTES_PER_EXTENT`] for each extent in use, of which there are at most
-//! [`EXTENTS_PER_SLOT`] times as many as slots ([`EXTENTS_AT_LEAST`] on a small device),
-//! and with checksums 2 KiB for each slot in use.
+//! [`Table::BYTES_PER_EXTENT`] for each extent in use, and with checksums 2 KiB for each slot in
+//! use. Writes make at most [`EXTENTS_PER_SLOT`] times as many extents as there are slots
+//! ([`EXTENTS_AT_LEAST`] on a small device), shared by all tenants ([`Table::reserve`]). What is
+//! written already is cut whatever the limit says, as the memory of a program whose split fails
+//! is destroyed: its pages bound the extents then, of which each has one.
 
 use super::super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, TryVec};
@@ -22,18 +24,36 @@ use crate::mem::{OutOfMemory, TryVec};
 #[cfg(test)]
 mod check;
 mod extents;
+mod part;
 mod relocate;
 mod slots;
+mod write;
+
+pub(super) use part::Part;
+pub use write::Write;
 
 /// Pages in a slot: those of a va_block.
 pub const SLOT_PAGES: u16 = PAGES;
 
-/// Limit of extents, as a multiple of the number of slots.
+/// Limit of the extents of writes, as a multiple of the number of slots.
 pub const EXTENTS_PER_SLOT: u32 = 8;
 
 /// The limit of extents is never less: a few va_blocks in pieces must not be all that a
 /// small device can have.
 pub const EXTENTS_AT_LEAST: u32 = 4096;
+
+/// A tenant may have so many times as many extents as nobody has yet. Whoever comes first gets
+/// three quarters, and there is always something left for the next one (dynamic thresholds of
+/// shared buffers: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+/// switches", IEEE/ACM Transactions on Networking 6(2), 1998).
+const TIMES_FREE: u32 = 3;
+
+/// Extents that each tenant may have, besides one for each [`PAGES_PER_EXTENT`] of its pages.
+const EXTENTS_TO_BEGIN: u64 = 2;
+
+/// With extents of so many pages a tenant can write whatever the others do. All tenants
+/// together cannot have more of them than the limit.
+const PAGES_PER_EXTENT: u64 = (SLOT_PAGES as u64) / (EXTENTS_PER_SLOT as u64);
 
 /// Slots that only relocation may take, so that it can always begin.
 const SPARE: u32 = 1;
@@ -42,8 +62,11 @@ const SPARE: u32 = 1;
 const NONE: u32 = u32::MAX;
 
 /// Lists of slots by how many of their pages are in use, in steps of an eighth; the
-/// last one holds the full ones.
-const BUCKETS: usize = 9;
+/// one before the last holds the full ones, the last one those that a move has failed of.
+const BUCKETS: usize = 10;
+
+/// The list of slots that a move has failed of, the latest at its end.
+const SHUNNED: usize = BUCKETS - 1;
 
 /// The first list whose slots are not worth relocating.
 const TOO_FULL: usize = 7;
@@ -55,7 +78,7 @@ pub enum Error {
     Full,
     /// The tenant holds what it may.
     Quota,
-    /// As many extents are in use as there may be.
+    /// The tenant has as many extents as it may have.
     Fragmented,
     /// No memory for the state.
     OutOfMemory,
@@ -189,8 +212,14 @@ struct Slot {
     live: u16,
     /// Pages handed out since it was last free: the log's end.
     used: u16,
-    /// Reads and moves under way that rely on its contents.
+    /// What is under way that relies on its contents, or brings them: each piece of a read or
+    /// of a write, and each move out of it. While there is one, no other move out of it
+    /// begins, and the slot is not handed out again. A page has at most one of each, so there
+    /// are fewer than 1,025.
     pins: u16,
+    /// A move out of it has failed, and none of its pages has come or gone since. Others are
+    /// emptied before it.
+    shunned: bool,
     state: State,
 }
 
@@ -198,20 +227,23 @@ struct Slot {
 struct Holder {
     key: u64,
     pages: u64,
+    extents: u64,
 }
 
 /// The device's slots and extents.
 ///
 /// Invariants: a slot's `live` is the sum of the pages of its extents and of the
 /// targets of moves into it, which do not overlap and lie below `used`; a slot with no
-/// live page, no pin, and that is not open, is free; `pages` is the sum of `live`.
+/// live page, no pin, and that is not open, is free; `pages` is the sum of `live`; `pins`
+/// that of the slots' pins. Bytes that are on their way to a slot have a pin there
+/// ([`Write`]), or are the target of a move, whose pages are live.
 pub struct Table {
     config: Config,
     slots: TryVec<Slot>,
     extents: TryVec<Extent>,
     unused_extent: u32,
     extents_in_use: u32,
-    /// How many there may be.
+    /// How many writes may make.
     most_extents: u32,
     holders: TryVec<Holder>,
     /// The free slot that is taken next, and the last one of that list.
@@ -220,8 +252,17 @@ pub struct Table {
     free_slots: u32,
     open: u32,
     buckets: [u32; BUCKETS],
+    last_shunned: u32,
+    /// The slot that relocation is emptying, or has been; see [`Table::relocate_begin`].
+    emptying: u32,
     pages: u64,
+    pins: u64,
     next_stamp: u64,
+    #[cfg(test)]
+    without: Option<Part>,
+    /// Extents that there is memory for.
+    #[cfg(test)]
+    memory: u32,
 }
 
 impl Table {
@@ -242,6 +283,7 @@ impl Table {
                 live: 0,
                 used: 0,
                 pins: 0,
+                shunned: false,
                 state: State::Free,
             })?;
         }
@@ -259,8 +301,15 @@ impl Table {
             free_slots: config.slots,
             open: NONE,
             buckets: [NONE; BUCKETS],
+            last_shunned: NONE,
+            emptying: NONE,
             pages: 0,
+            pins: 0,
             next_stamp: 1,
+            #[cfg(test)]
+            without: None,
+            #[cfg(test)]
+            memory: u32::MAX,
         })
     }
 
@@ -279,6 +328,12 @@ impl Table {
         }
     }
 
+    /// Whether a read, a write or a move is under way. It may be of pages that nobody needs any
+    /// more, so that none is in use.
+    pub fn is_busy(&self) -> bool {
+        self.pins > 0
+    }
+
     /// The tenant called `key`.
     pub fn tenant(&mut self, key: u64) -> Result<Tenant, OutOfMemory> {
         // Few processes use a GPU at a time, so they are looked through. One that
@@ -292,7 +347,11 @@ impl Table {
                 idle = Some(i);
             }
         }
-        let new = Holder { key, pages: 0 };
+        let new = Holder {
+            key,
+            pages: 0,
+            extents: 0,
+        };
         if let Some((i, h)) = idle.and_then(|i| Some((i, self.holders.get_mut(i)?))) {
             *h = new;
             return Ok(Tenant(i as u32));
@@ -312,63 +371,6 @@ impl Table {
 
     // Extents.
 
-    /// Finds room for `pages`. Each run of them is one extent, or two where the open
-    /// slot ends. `tenant` was obtained without anything being given back since.
-    ///
-    /// # Errors
-    ///
-    /// All but `Busy`; nothing is held then.
-    pub fn reserve(&mut self, tenant: Tenant, pages: &PageMask) -> Result<Chain, Error> {
-        let count = u64::from(pages.count());
-        let held = self
-            .holders
-            .get(tenant.0 as usize)
-            .map_or(u64::MAX, |h| h.pages);
-        if held.saturating_add(count) > self.config.quota {
-            return Err(Error::Quota);
-        }
-        let mut chain = Chain::EMPTY;
-        for run in pages.runs() {
-            if let Err(error) = self.reserve_run(tenant, run, &mut chain) {
-                self.release(chain);
-                return Err(error);
-            }
-        }
-        Ok(chain)
-    }
-
-    fn reserve_run(&mut self, tenant: Tenant, run: Region, chain: &mut Chain) -> Result<(), Error> {
-        let mut first = run.first();
-        while first < run.outer() {
-            let (place, got) = self.append(run.outer() - first, SPARE)?;
-            let stamp = self.next_stamp;
-            self.next_stamp += u64::from(got);
-            let extent = Extent {
-                stamp,
-                next: chain.0,
-                slot_prev: NONE,
-                slot_next: NONE,
-                slot: place.slot,
-                tenant: tenant.0,
-                offset: place.offset,
-                first,
-                pages: got,
-            };
-            match self.insert(extent) {
-                Ok(i) => chain.0 = i,
-                Err(error) => {
-                    self.give_back(place.slot, got);
-                    return Err(error);
-                }
-            }
-            if let Some(h) = self.holders.get_mut(tenant.0 as usize) {
-                h.pages += u64::from(got);
-            }
-            first += got;
-        }
-        Ok(())
-    }
-
     /// Joins the extents of `from` to those of `to`. They have no page in common.
     pub fn merge(&mut self, to: &mut Chain, from: Chain) {
         let mut last = from.0;
@@ -384,8 +386,8 @@ impl Table {
 
     /// Gives back what `chain` has of all pages but `keep`.
     ///
-    /// Where a hole in the middle of an extent needs another extent and there is none
-    /// to be had, its pages stay in use until a later call finds one, or until the
+    /// Where a hole in the middle of an extent needs another extent and there is no memory
+    /// for it, its pages stay in use until a later call finds one, or until the
     /// pages around them are given back.
     pub fn retain(&mut self, chain: &mut Chain, keep: &PageMask) {
         let mut rest = chain.take().0;
@@ -429,7 +431,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `Fragmented` or `OutOfMemory`; nothing has changed.
+    /// `OutOfMemory`; nothing has changed. There is no limit of extents to it: see above.
     pub fn cut(&mut self, chain: &mut Chain, at: u16) -> Result<(), Error> {
         let mut i = chain.0;
         while let Some(&e) = self.extents.get(i as usize) {
@@ -472,10 +474,11 @@ impl Table {
         pages
     }
 
-    // Reading.
+    // Reading, and writing.
 
-    /// Where those of `pages` are that `chain` has, in no particular order, and sees to
-    /// it that they stay readable there until [`Table::unpin`].
+    /// Where those of `pages` are that `chain` has, in no particular order. Until
+    /// [`Table::unpin`] none of them is moved from there by relocation, unless a move has begun
+    /// before, and none of the places is handed out again.
     pub fn pin(&mut self, chain: &Chain, pages: &PageMask) -> Result<TryVec<Piece>, OutOfMemory> {
         let mut pieces = TryVec::new();
         let mut i = chain.0;
@@ -494,6 +497,7 @@ impl Table {
                 }
                 if let Some(s) = self.slots.get_mut(e.slot as usize) {
                     s.pins += 1;
+                    self.pins += 1;
                 }
             }
         }
@@ -505,21 +509,6 @@ impl Table {
         for piece in pieces {
             self.unpin_slot(piece.place.slot);
         }
-    }
-
-    /// Where the extents of `chain` are, for writing. The places are its own.
-    pub fn pieces(&self, chain: &Chain) -> Result<TryVec<Piece>, OutOfMemory> {
-        let mut pieces = TryVec::new();
-        let mut i = chain.0;
-        while let Some(e) = self.extents.get(i as usize) {
-            pieces.push(Piece {
-                pages: e.region(),
-                place: e.place(),
-                stamp: e.stamp,
-            })?;
-            i = e.next;
-        }
-        Ok(pieces)
     }
 
     /// Notes the checksum of a page. Does nothing if they are not kept.

@@ -12,7 +12,7 @@
 //! changes to a row.
 
 use super::UmBlock;
-use crate::mem::{OutOfMemory, TryVec};
+use crate::mem::{OutOfMemory, ProcessVec};
 
 /// "No block", in tags and successors.
 const NONE: u32 = u32::MAX;
@@ -70,7 +70,7 @@ pub struct BlockTable {
     /// `rows * assoc` ways of `stride` words: tag, stamp of the last walk that met
     /// the block, successors. A way whose tag is [`NONE`] is empty, and so are
     /// those behind it in its row.
-    words: TryVec<u32>,
+    words: ProcessVec<u32>,
     rows: u32,
     used: u32,
     start: Option<UmBlock>,
@@ -273,7 +273,7 @@ impl BlockTable {
     /// Makes it `rows` rows. Each row falls apart into several, so nothing is lost.
     fn grow(&mut self, rows: u32, shape: Shape) -> Result<(), OutOfMemory> {
         let mut bigger = Self {
-            words: TryVec::filled(shape.bytes_of(rows) / size_of::<u32>(), NONE)?,
+            words: ProcessVec::filled(shape.bytes_of(rows) / size_of::<u32>(), NONE)?,
             rows,
             used: 0,
             start: self.start,

@@ -19,13 +19,13 @@
 //! whoever takes them, faults by the GPU's service lock), as are the calls of
 //! [`Correlator`]. Between producers and consumer there is no lock.
 
-use super::{Config, ExecId, Next, Predictor, Prefetch, Stats, UmBlock};
-use crate::mem::{OutOfMemory, TryVec};
+use super::{Config, ExecId, Next, Predictor, Prefetch, Share, Stats, UmBlock};
+use crate::mem::{OutOfMemory, ProcessVec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A ring of numbers between one producer and one consumer.
 struct Lane {
-    slots: TryVec<AtomicU64>,
+    slots: ProcessVec<AtomicU64>,
     /// Numbers taken; written by the consumer.
     taken: AtomicU32,
     /// Numbers put; written by the producer.
@@ -36,7 +36,7 @@ impl Lane {
     /// For `capacity` numbers, a power of two.
     fn new(capacity: u32) -> Result<Self, OutOfMemory> {
         let capacity = capacity.clamp(1, 1 << 20).next_power_of_two();
-        let mut slots = TryVec::with_capacity(capacity as usize)?;
+        let mut slots = ProcessVec::with_capacity(capacity as usize)?;
         for _ in 0..capacity {
             slots.push(AtomicU64::new(0))?;
         }
@@ -245,6 +245,16 @@ impl Correlator {
     /// added; it may jump, and wraps.
     pub fn now(&self) -> u32 {
         self.predictor.now()
+    }
+
+    /// As [`Predictor::settle`].
+    pub fn settle(&mut self, share: &Share) {
+        self.predictor.settle(share);
+    }
+
+    /// As [`Predictor::leave`].
+    pub fn leave(&mut self, share: &Share) {
+        self.predictor.leave(share);
     }
 
     /// What was predicted, and how well.

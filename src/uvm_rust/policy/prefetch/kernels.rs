@@ -12,7 +12,7 @@
 
 use super::blocks::BlockTable;
 use super::{Config, ExecId, UmBlock};
-use crate::mem::{OutOfMemory, TryVec};
+use crate::mem::{OutOfMemory, ProcessVec};
 
 /// "No slot" in links.
 const NONE: u32 = u32::MAX;
@@ -44,7 +44,7 @@ struct Entry {
     chain: u32,
     older: u32,
     newer: u32,
-    records: TryVec<Record>,
+    records: ProcessVec<Record>,
     /// Room in `records`, which grows by doubling.
     room: usize,
     table: BlockTable,
@@ -76,9 +76,9 @@ impl Entry {
 
 /// The table.
 pub struct Kernels {
-    entries: TryVec<Entry>,
+    entries: ProcessVec<Entry>,
     free: u32,
-    buckets: TryVec<u32>,
+    buckets: ProcessVec<u32>,
     oldest: u32,
     newest: u32,
     live: u32,
@@ -92,9 +92,9 @@ impl Kernels {
     pub fn new(config: Config) -> Result<Self, OutOfMemory> {
         let buckets = (config.max_kernels as usize / 4).next_power_of_two();
         Ok(Self {
-            entries: TryVec::new(),
+            entries: ProcessVec::new(),
             free: NONE,
-            buckets: TryVec::filled(buckets, NONE)?,
+            buckets: ProcessVec::filled(buckets, NONE)?,
             oldest: NONE,
             newest: NONE,
             live: 0,
@@ -309,6 +309,13 @@ impl Kernels {
         }
     }
 
+    /// As of `Predictor`.
+    pub fn set_memory_limit(&mut self, limit: usize) {
+        self.config.memory_limit = limit;
+        // What cannot be dropped now is dropped when it next grows.
+        let _ = self.make_room(0, NONE);
+    }
+
     /// Drops old entries, but not `keep`, until `bytes` more may be allocated.
     fn make_room(&mut self, bytes: usize, keep: Slot) -> Result<(), OutOfMemory> {
         for _ in 0..MAX_DROPS {
@@ -330,7 +337,7 @@ impl Kernels {
         let room = (e.room * 2).clamp(1, self.config.max_records as usize);
         let more = room.saturating_sub(e.room) * size_of::<Record>();
         self.make_room(more, slot)?;
-        let mut bigger = TryVec::with_capacity(room)?;
+        let mut bigger = ProcessVec::with_capacity(room)?;
         if let Some(e) = self.entries.get_mut(slot as usize) {
             for &r in e.records.iter() {
                 bigger.push(r)?;

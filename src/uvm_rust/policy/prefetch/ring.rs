@@ -2,11 +2,11 @@
 
 //! A queue of fixed capacity.
 
-use crate::mem::{OutOfMemory, TryVec};
+use crate::mem::{OutOfMemory, ProcessVec};
 
 /// First in, first out; never grows.
 pub struct Ring<T> {
-    items: TryVec<T>,
+    items: ProcessVec<T>,
     head: usize,
     len: usize,
 }
@@ -15,7 +15,7 @@ impl<T: Copy + Default> Ring<T> {
     /// An empty ring for `capacity` items.
     pub fn new(capacity: usize) -> Result<Self, OutOfMemory> {
         Ok(Self {
-            items: TryVec::filled(capacity, T::default())?,
+            items: ProcessVec::filled(capacity, T::default())?,
             head: 0,
             len: 0,
         })

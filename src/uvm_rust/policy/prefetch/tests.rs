@@ -244,6 +244,40 @@ fn memory_stays_within_its_limit_and_old_ids_go_first() {
     assert!(p.kernels.find(ExecId(4999)).is_some() && p.kernels.find(ExecId(0)).is_none());
 }
 
+/// As a process that has opened the driver several times.
+#[test]
+#[cfg_attr(miri, ignore = "slow")]
+fn several_predictors_share_a_limit() {
+    const LIMIT: usize = 1 << 20;
+    const GROWTH: usize = 32 << 10;
+    let share = Share::new(LIMIT);
+    let mut all: Vec<_> = (0..3).map(|_| predictor(Config::default())).collect();
+    let bytes = |p: &Predictor| p.stats().table_bytes;
+    for id in 0..2000 {
+        for p in &mut all {
+            let _ = p.on_kernel(ExecId(id));
+            for n in 0..20 {
+                let _ = p.on_fault(b(id as u32 * 100 + n));
+            }
+            p.settle(&share);
+        }
+        let sum: usize = all.iter().map(bytes).sum();
+        assert!(sum <= LIMIT + GROWTH, "at {id}: {sum}");
+    }
+    // What one leaves is the others'.
+    let mut gone = all.pop().unwrap();
+    gone.leave(&share);
+    let before = bytes(&all[0]);
+    for id in 0..2000 {
+        let _ = all[0].on_kernel(ExecId(1 << 20 | id));
+        for n in 0..20 {
+            let _ = all[0].on_fault(b(id as u32 * 100 + n));
+        }
+        all[0].settle(&share);
+    }
+    assert!(bytes(&all[0]) >= before + bytes(&gone) / 2, "{before}");
+}
+
 /// Runs a training step 16 times; with `seed`, the blocks of a kernel fault in another
 /// order in every step, as warps race. Checks the share of the faults of a GPU
 /// without prefetching that is left.

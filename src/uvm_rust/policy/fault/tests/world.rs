@@ -65,6 +65,8 @@ pub struct World {
     pub fails_in: Option<u32>,
     /// Entries are valid at once.
     pub prompt: bool,
+    /// Calls that a loop without an end would repeat.
+    calls: u32,
     random: u64,
 }
 
@@ -93,6 +95,7 @@ impl World {
             again_in: None,
             fails_in: None,
             prompt: false,
+            calls: 0,
             random: seed | 1,
         }
     }
@@ -102,6 +105,12 @@ impl World {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.random
+    }
+
+    /// A loop that does not end fails here, instead of keeping the tests running.
+    fn called(&mut self) {
+        self.calls += 1;
+        assert!(self.calls < 1_000_000, "the loop does not end");
     }
 
     pub fn pending(&self) -> bool {
@@ -233,6 +242,7 @@ impl Machine for World {
     }
 
     fn ring(&mut self) -> (u32, u32) {
+        self.called();
         if self.cached_put == self.get {
             self.cached_put = self.put;
         }
@@ -240,6 +250,7 @@ impl Machine for World {
     }
 
     fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, u32> {
+        self.called();
         let ring = self.ring.len() as u32;
         for i in 0..n {
             let place = (at + i) % ring;
@@ -299,6 +310,7 @@ impl Machine for World {
     }
 
     fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+        self.called();
         assert_eq!(self.held, None, "F-lock");
         self.held = Some((space, to_cancel));
         self.fresh = (false, false);
@@ -314,6 +326,7 @@ impl Machine for World {
     }
 
     fn service(&mut self, first: u32, _: bool, _: bool) -> Result<Served, u32> {
+        self.called();
         let first = first as usize;
         let start = self.order[first];
         assert_eq!(self.held, Some((start.who, false)), "F-lock");
@@ -390,6 +403,7 @@ impl Machine for World {
     }
 
     fn cancel(&mut self, first: u32, n: u32, reason: Option<u32>) -> Result<(), u32> {
+        self.called();
         let (space, _) = self.held.expect("F-lock");
         assert!(reason.is_some() || self.fresh.1, "F-stale");
         for at in first as usize..(first + n) as usize {

@@ -2,14 +2,17 @@
 
 //! Slots, and space in them.
 
-use super::{Error, Place, State, Table, NONE, SLOT_PAGES};
+use super::{Error, Part, Place, State, Table, NONE, SHUNNED, SLOT_PAGES};
 use crate::mem::TryVec;
 
 impl Table {
     /// Appends up to `pages` pages to the open slot, or to a free one of which
     /// `spare` are left.
+    ///
+    /// Where fewer than `spare` are free, relocation has taken the last one, and needs all of
+    /// its room: what it has begun to empty would otherwise fit nowhere.
     pub(super) fn append(&mut self, pages: u16, spare: u32) -> Result<(Place, u16), Error> {
-        if pages < SLOT_PAGES {
+        if pages < SLOT_PAGES && (self.free_slots >= spare || self.lacks(Part::Spare)) {
             if let Some(s) = self.slots.get_mut(self.open as usize) {
                 let got = pages.min(SLOT_PAGES - s.used);
                 if got > 0 {
@@ -101,6 +104,8 @@ impl Table {
         }
         if let Some(s) = self.slots.get_mut(slot as usize) {
             s.live -= pages;
+            // It may have been these that could not be moved.
+            s.shunned = false;
         }
         self.pages -= u64::from(pages);
         if closed {
@@ -109,9 +114,20 @@ impl Table {
         self.free_if_empty(slot);
     }
 
+    /// Takes back the last pages that were appended, at `place`, where nothing came after
+    /// them: their room is there for others. They are live no more.
+    pub(super) fn unappend(&mut self, place: Place, pages: u16) {
+        if let Some(s) = self.slots.get_mut(place.slot as usize) {
+            if s.state == State::Open && s.used == place.offset + pages {
+                s.used = place.offset;
+            }
+        }
+    }
+
     pub(super) fn unpin_slot(&mut self, slot: u32) {
         if let Some(s) = self.slots.get_mut(slot as usize) {
             s.pins -= 1;
+            self.pins -= 1;
         }
         self.free_if_empty(slot);
     }
@@ -134,6 +150,7 @@ impl Table {
                 self.leave_bucket(slot);
                 if let Some(s) = self.slots.get_mut(slot as usize) {
                     s.state = State::Free;
+                    s.shunned = false;
                     s.used = 0;
                     s.next = NONE;
                     s.sums = TryVec::new();
@@ -150,6 +167,28 @@ impl Table {
 
     pub(super) fn bucket_of(live: u16) -> usize {
         (live / (SLOT_PAGES / 8)) as usize
+    }
+
+    /// A move out of a slot has failed: all others come before it now.
+    pub(super) fn shun(&mut self, slot: u32) {
+        if self.slots.get(slot as usize).map(|s| s.state) != Some(State::Closed) {
+            return;
+        }
+        self.leave_bucket(slot);
+        let last = core::mem::replace(&mut self.last_shunned, slot);
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.shunned = true;
+            s.prev = last;
+            s.next = NONE;
+        }
+        match self.slots.get_mut(last as usize) {
+            Some(s) => s.next = slot,
+            None => {
+                if let Some(head) = self.buckets.get_mut(SHUNNED) {
+                    *head = slot;
+                }
+            }
+        }
     }
 
     fn enter_bucket(&mut self, slot: u32) {
@@ -170,17 +209,23 @@ impl Table {
     }
 
     fn leave_bucket(&mut self, slot: u32) {
-        let Some((prev, next, live)) = self
-            .slots
-            .get(slot as usize)
-            .map(|s| (s.prev, s.next, s.live))
-        else {
+        let Some((prev, next, bucket)) = self.slots.get(slot as usize).map(|s| {
+            let bucket = if s.shunned {
+                SHUNNED
+            } else {
+                Self::bucket_of(s.live)
+            };
+            (s.prev, s.next, bucket)
+        }) else {
             return;
         };
+        if self.last_shunned == slot {
+            self.last_shunned = prev;
+        }
         match self.slots.get_mut(prev as usize) {
             Some(p) => p.next = next,
             None => {
-                if let Some(head) = self.buckets.get_mut(Self::bucket_of(live)) {
+                if let Some(head) = self.buckets.get_mut(bucket) {
                     *head = next;
                 }
             }

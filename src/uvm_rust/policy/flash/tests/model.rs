@@ -3,14 +3,16 @@
 //! Random programs against a reference that remembers each page's last value.
 //!
 //! Reads, writes and moves begin and end apart from each other, and the bytes of a
-//! device that is no more than a map go by [`Place`]. A read takes them when it ends,
-//! so that a place that was handed out again too early is seen.
+//! device that is no more than a map go by [`Place`]. A write brings them some time after
+//! it began, to the places that it was told then, as the driver does; a read takes them
+//! when it ends, so that a place that was handed out again too early is seen.
 
 use super::super::*;
 use crate::policy::mask::{PageMask, Region};
 use crate::testing;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::vec;
 use std::vec::Vec;
 
 const BLOCKS: usize = 6;
@@ -20,6 +22,7 @@ const SLOTS: u32 = 6;
 enum Op {
     Use(usize, u16, u16),
     BeginSpill(usize, u16, u16),
+    WriteBytes(usize),
     EndSpill(usize, u16, u16),
     BeginRead(usize, u16, u16),
     EndRead(usize, u16, u16, bool),
@@ -44,6 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         2 => range.clone().prop_map(|(b, f, o)| Op::Use(b, f, o)),
         4 => range.clone().prop_map(|(b, f, o)| Op::BeginSpill(b, f, o)),
+        4 => b.clone().prop_map(Op::WriteBytes),
         4 => range.clone().prop_map(|(b, f, o)| Op::EndSpill(b, f, o)),
         3 => range.clone().prop_map(|(b, f, o)| Op::BeginRead(b, f, o)),
         3 => (range.clone(), any::<bool>())
@@ -61,8 +65,15 @@ struct Block {
     length: u16,
     /// The last value of each page; 0 for none.
     value: [u64; 512],
-    spill: Option<Spill>,
+    spill: Option<Writing>,
     reads: Vec<Read>,
+}
+
+/// A spill, the places that it was told when it began, and whether the device has the bytes.
+struct Writing {
+    spill: Spill,
+    pieces: Vec<Piece>,
+    written: bool,
 }
 
 impl Block {
@@ -97,6 +108,7 @@ impl World {
     fn new(extents: u32) -> Self {
         let mut table = super::table(SLOTS);
         table.limit_extents(extents);
+        table.memory_for_extents(extents);
         Self {
             extents,
             table,
@@ -111,6 +123,7 @@ impl World {
         match *op {
             Op::Use(b, f, o) => self.use_pages(b, Region::new(f, o)),
             Op::BeginSpill(b, f, o) => self.begin_spill(b, Region::new(f, o)),
+            Op::WriteBytes(b) => self.write_bytes(b),
             Op::EndSpill(b, f, o) => self.end_spill(b, Region::new(f, o)),
             Op::BeginRead(b, f, o) => self.begin_read(b, Region::new(f, o)),
             Op::EndRead(b, f, o, keep) => self.end_read(b, Region::new(f, o), keep),
@@ -149,27 +162,46 @@ impl World {
         match block.state.begin_spill(&mut self.table, tenant, &wanted) {
             Ok(spill) => {
                 assert!(block.spill.is_none());
-                for piece in spill.pieces(&self.table).unwrap().iter() {
-                    for (k, p) in (piece.pages.first()..piece.pages.outer()).enumerate() {
-                        let place = at(piece.place, k as u16);
-                        let stamp = piece.stamp + k as u64;
-                        self.device.insert(place, (block.value[p as usize], stamp));
-                        self.table.set_sum(place, stamp as u32);
-                    }
-                }
-                block.spill = Some(spill);
+                block.spill = Some(Writing {
+                    pieces: spill.pieces().to_vec(),
+                    spill,
+                    written: false,
+                });
             }
             Err(Error::Busy) => assert!(block.spill.is_some()),
             Err(Error::Full) => assert!(self.table.is_low(1)),
-            Err(Error::Fragmented) => assert!(self.extents < u32::MAX),
+            Err(Error::Fragmented | Error::OutOfMemory) => assert!(self.extents < u32::MAX),
             Err(error) => panic!("{error:?}"),
         }
     }
 
-    fn end_spill(&mut self, b: usize, written: Region) {
+    /// What the pages hold by then goes to the device.
+    fn write_bytes(&mut self, b: usize) {
         let block = &mut self.blocks[b];
-        if let Some(spill) = block.spill.take() {
-            let written = written.into();
+        let Some(writing) = &mut block.spill else {
+            return;
+        };
+        for piece in &writing.pieces {
+            for (k, p) in (piece.pages.first()..piece.pages.outer()).enumerate() {
+                let place = at(piece.place, k as u16);
+                let stamp = piece.stamp + k as u64;
+                self.device.insert(place, (block.value[p as usize], stamp));
+                self.table.set_sum(place, stamp as u32);
+            }
+        }
+        writing.written = true;
+    }
+
+    /// Of the pages in `wanted` the device says that it has them, if it does.
+    fn end_spill(&mut self, b: usize, wanted: Region) {
+        let block = &mut self.blocks[b];
+        if let Some(writing) = block.spill.take() {
+            let written = if writing.written {
+                wanted.into()
+            } else {
+                PageMask::EMPTY
+            };
+            let spill = writing.spill;
             let moved = block.state.end_spill(&mut self.table, spill, &written);
             assert!(moved.is_subset(&block.state.on_flash()));
             assert!(moved.is_subset(&written));
@@ -199,8 +231,10 @@ impl World {
         for piece in read.pieces.iter() {
             for (k, p) in (piece.pages.first()..piece.pages.outer()).enumerate() {
                 let place = at(piece.place, k as u16);
-                let (value, stamp) = self.device[&place];
-                assert_eq!(stamp, piece.stamp + k as u64, "the place was used again");
+                let want = piece.stamp + k as u64;
+                let (value, stamp) = self.device.get(&place).copied().unwrap_or_default();
+                assert_eq!(stamp, want, "the device has another page in {place:?}");
+                assert_eq!(self.table.sum(place), Some(want as u32), "checksum");
                 seen[p as usize] = Some(value);
             }
         }
@@ -228,8 +262,8 @@ impl World {
                 .state
                 .end_read(&mut self.table, read, &none, &none, false);
         }
-        if let Some(spill) = block.spill.take() {
-            spill.abandon(&mut self.table);
+        if let Some(writing) = block.spill.take() {
+            writing.spill.abandon(&mut self.table);
         }
         block.state.release(&mut self.table);
         *block = Block::new(512);
@@ -271,8 +305,9 @@ impl World {
         let Some(m) = self.moving.take() else { return };
         if copied {
             for k in 0..m.pages {
-                let bytes = self.device[&at(m.from, k)];
-                self.device.insert(at(m.to, k), bytes);
+                // What was never written there is copied as well, and nobody asks for it.
+                let bytes = self.device.get(&at(m.from, k)).copied();
+                self.device.insert(at(m.to, k), bytes.unwrap_or_default());
             }
         }
         let _ = self.table.relocate_end(m, copied);

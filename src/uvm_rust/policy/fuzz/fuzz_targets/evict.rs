@@ -11,6 +11,8 @@ use uvm_policy::evict::{Owner, Queue, Queues, RootChunks, Victim, OWNERS};
 const KINDS: [Queue; 4] = [Queue::Unused, Queue::Discarded, Queue::Used, Queue::Used];
 /// As many as `RootChunks` looks at.
 const PATIENCE: usize = 64;
+/// Who has all chunks.
+const HOLDER: u64 = 1;
 
 /// What `RootChunks` has to be, without links.
 struct Plain {
@@ -74,6 +76,9 @@ impl Plain {
 
 fn roots(chunks: u32, ops: &[u8]) {
     let mut s = RootChunks::new(chunks).expect("memory");
+    for chunk in 0..chunks {
+        s.used_by(chunk, HOLDER).expect("a chunk of this GPU");
+    }
     let mut p = Plain {
         on: Vec::new(),
         belongs: vec![Queue::Used; chunks as usize],
@@ -135,7 +140,7 @@ fn roots(chunks: u32, ops: &[u8]) {
             }
         }
         assert_eq!(s.needed_in(chunk), p.needed_in(chunk));
-        assert_eq!((s.victim(), s.pick_early()), (p.victim(), p.early()));
+        assert_eq!((s.victim(), s.pick_early(HOLDER)), (p.victim(), p.early()));
         for queue in Queue::ORDER {
             assert_eq!(s.length(queue) as usize, p.on_queue(queue).count());
         }

@@ -15,3 +15,6 @@ pub mod plan;
 pub mod prefetch;
 pub mod stats;
 pub mod tree;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A refinement of `best` (`best.rs`): gaps chosen by what their absence is worth per
+//! byte moved, in the time that links have left, after the idea of G10's algorithm 1.
+//! It is not G10: that is `g10.rs`. It counts va_blocks, leaves out copies of what is
+//! clean, and takes the host first.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use crate::plan::Budget;
+use crate::plan::Gap;
+use crate::plan::Plan;
+use crate::plan::Profile;
+use crate::policy::Tier;
+
+/// What the planner may use, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether host memory is a destination.
+    pub host: bool,
+    /// Whether the SSD is one.
+    pub ssd: bool,
+    /// Whether prefetches move to the earliest slot that memory allows
+    /// (section 4.4, eager prefetching).
+    pub eager: bool,
+    /// Whether a gap's benefit counts only what is over capacity, per byte moved;
+    /// else whole tensors.
+    pub excess_only: bool,
+}
+
+/// A gap in which a tensor leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// Number of the gap.
+    pub gap: usize,
+    /// The memory that the tensor goes to for the gap.
+    pub tier: Tier,
+    /// Slots of the gap until it has left.
+    pub out: usize,
+    /// Slot, counted from the gap's step, from which it comes back.
+    pub prefetch: usize,
+}
+
+/// How much better the next candidate must look before a choice is put back.
+const SLACK: f64 = 1.02;
+
+#[derive(PartialEq)]
+struct Candidate {
+    benefit: f64,
+    gap: usize,
+}
+
+impl Eq for Candidate {}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.benefit
+            .total_cmp(&other.benefit)
+            .then(other.gap.cmp(&self.gap))
+    }
+}
+
+/// Planning in progress: memory and links as they are with what was chosen.
+pub struct Planner<'a> {
+    /// The training step that is planned.
+    pub profile: &'a Profile<'a>,
+    options: Options,
+    /// GPU memory needed in each slot.
+    pub memory: Vec<u64>,
+    host: Vec<u64>,
+    /// Link and SSD, in and out.
+    link: [Budget; 2],
+    ssd: [Budget; 2],
+    /// Which gaps were chosen.
+    pub accepted: Vec<bool>,
+    /// The choices, in order.
+    pub chosen: Vec<Chosen>,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner of this step that has chosen no move yet.
+    pub fn new(profile: &'a Profile<'a>, options: Options) -> Self {
+        let m = profile.machine;
+        let budget = |rate: f64| Budget::new(rate, &profile.duration);
+        Self {
+            profile,
+            options,
+            memory: profile.live.clone(),
+            host: vec![0; profile.slots()],
+            link: [budget(m.pcie_h2d), budget(m.pcie_d2h)],
+            ssd: [budget(m.ssd_read), budget(m.ssd_write)],
+            accepted: vec![false; profile.gaps.len()],
+            chosen: Vec::new(),
+        }
+    }
+
+    /// Chooses gaps by benefit until memory suffices or none helps.
+    ///
+    /// A benefit only falls while others are chosen, so the best is found by
+    /// looking again at the head of a heap.
+    pub fn choose(&mut self) {
+        let mut heap = BinaryHeap::new();
+        for gap in 0..self.profile.gaps.len() {
+            if let Some((c, benefit)) = self.evaluate(gap) {
+                heap.push(Candidate {
+                    benefit,
+                    gap: c.gap,
+                });
+            }
+        }
+        while let Some(top) = heap.pop() {
+            if self.memory.iter().all(|&m| m <= self.profile.capacity) {
+                break;
+            }
+            let Some((chosen, benefit)) = self.evaluate(top.gap) else {
+                continue;
+            };
+            if heap
+                .peek()
+                .is_some_and(|next| next.benefit > benefit * SLACK)
+            {
+                heap.push(Candidate {
+                    benefit,
+                    gap: top.gap,
+                });
+                continue;
+            }
+            self.accept(chosen);
+        }
+    }
+
+    /// When the tensor of `gap` could leave and would have to come back, and what
+    /// its absence is worth.
+    fn evaluate(&self, gap: usize) -> Option<(Chosen, f64)> {
+        if self.accepted[gap] {
+            return None;
+        }
+        let g = &self.profile.gaps[gap];
+        let dirty = self.profile.dirty(g, &self.accepted);
+        for tier in [Tier::Host, Tier::Ssd] {
+            let Some((out, back)) = self.fit(g, tier, dirty) else {
+                continue;
+            };
+            let prefetch = g.from + g.slots - back;
+            let benefit = self.benefit(g, out, back);
+            if benefit > 0.0 {
+                return Some((
+                    Chosen {
+                        gap,
+                        tier,
+                        out,
+                        prefetch,
+                    },
+                    benefit,
+                ));
+            }
+        }
+        None
+    }
+
+    /// Slots to leave in and slots to come back in, if the gap has both.
+    fn fit(&self, g: &Gap, tier: Tier, dirty: bool) -> Option<(usize, usize)> {
+        let m = self.profile.machine;
+        match tier {
+            Tier::Host => {
+                let room = (0..g.slots)
+                    .all(|i| self.host[(g.from + i) % self.host.len()] + g.bytes <= m.host_mem);
+                if !self.options.host || !room {
+                    return None;
+                }
+            }
+            Tier::Ssd if !self.options.ssd || m.ssd_write <= 0.0 => return None,
+            Tier::Ssd => {}
+        }
+        let to = g.from + g.slots;
+        let mut out = if dirty {
+            self.link[1].forward(g.from, g.slots, g.bytes)?
+        } else {
+            0
+        };
+        let mut back = self.link[0].backward(to, g.slots, g.bytes)?;
+        if tier == Tier::Ssd {
+            if dirty {
+                out = out.max(self.ssd[1].forward(g.from, g.slots, g.bytes)?);
+            }
+            back = back.max(self.ssd[0].backward(to, g.slots, g.bytes)?);
+        }
+        (out + back < g.slots).then_some((out, back))
+    }
+
+    /// Memory over capacity that the gap relieves, times how long.
+    fn benefit(&self, g: &Gap, out: usize, back: usize) -> f64 {
+        let n = self.memory.len();
+        let capacity = self.profile.capacity;
+        let mut area = 0.0;
+        let mut add = |slots: std::ops::Range<usize>| {
+            let memory = &self.memory[slots.clone()];
+            for (&m, &d) in memory.iter().zip(&self.profile.duration[slots]) {
+                if m > capacity {
+                    let relief = if self.options.excess_only {
+                        g.bytes.min(m - capacity)
+                    } else {
+                        g.bytes
+                    };
+                    area += relief as f64 * d as f64;
+                }
+            }
+        };
+        let (from, to) = (g.from + out, g.from + g.slots - back);
+        add(from.min(n)..to.min(n));
+        add(from.max(n) - n..to.max(n) - n);
+        area / g.bytes as f64
+    }
+
+    fn accept(&mut self, c: Chosen) {
+        let g = self.profile.gaps[c.gap];
+        let n = self.memory.len();
+        let dirty = self.profile.dirty(&g, &self.accepted);
+        let end = g.from + g.slots;
+        self.accepted[c.gap] = true;
+        if dirty {
+            self.link[1].book_forward(g.from, g.bytes);
+        }
+        self.link[0].book_backward(end, g.bytes);
+        if c.tier == Tier::Ssd {
+            if dirty {
+                self.ssd[1].book_forward(g.from, g.bytes);
+            }
+            self.ssd[0].book_backward(end, g.bytes);
+        } else {
+            for i in 0..g.slots {
+                self.host[(g.from + i) % n] += g.bytes;
+            }
+        }
+        for j in g.from + c.out..c.prefetch {
+            self.memory[j % n] -= g.bytes;
+        }
+        self.chosen.push(c);
+    }
+
+    /// Moves each prefetch, in order of need, as early as memory allows.
+    pub fn prefetch_eagerly(&mut self) {
+        let n = self.memory.len();
+        let mut order: Vec<usize> = (0..self.chosen.len()).collect();
+        order.sort_by_key(|&i| (self.chosen[i].prefetch, i));
+        for i in order {
+            let c = self.chosen[i];
+            let g = self.profile.gaps[c.gap];
+            let mut at = c.prefetch;
+            while at > g.from + c.out + 1
+                && self.memory[(at - 1) % n] + g.bytes <= self.profile.capacity
+            {
+                at -= 1;
+                self.memory[at % n] += g.bytes;
+            }
+            self.chosen[i].prefetch = at;
+        }
+    }
+
+    /// The choices as a plan.
+    pub fn plan(&self) -> Plan {
+        let mut plan = self.profile.plan();
+        let mut chosen = self.chosen.clone();
+        chosen.sort_by_key(|c| {
+            let g = &self.profile.gaps[c.gap];
+            (g.from + g.slots, c.gap)
+        });
+        for c in &chosen {
+            self.profile
+                .schedule(&mut plan, &self.profile.gaps[c.gap], c.tier, c.prefetch);
+        }
+        plan
+    }
+}
+
+/// The plan for a step.
+pub fn plan(profile: &Profile<'_>, options: Options) -> Plan {
+    let mut planner = Planner::new(profile, options);
+    planner.choose();
+    if options.eager {
+        planner.prefetch_eagerly();
+    }
+    planner.plan()
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Whose the used chunks are: for each process a list of them, in the order of the used
+//! queue.
+//!
+//! A process that pushes out memory ahead of need may only move its own, and wants its
+//! oldest. Of all used chunks that one may be the last, so the used queue is not walked for
+//! it: each process has a list, of those of its chunks that can be moved as far as is known.
+//!
+//! There are [`LISTS`] lists, and processes are numbered by 64 bits, so that two may share
+//! one. A walk then passes over the other's chunks; it looks at [`REACH`] chunks at most.
+//!
+//! Locking as for [`super::Queues`]: only [`Holders::new`] allocates.
+
+use super::{Chunk, Ends, NONE};
+use crate::mem::{OutOfMemory, TryVec};
+
+/// A process that uses chunks, as the caller numbers them; 0 is none.
+pub type Holder = u64;
+
+/// A power of two.
+const LISTS: usize = 64;
+/// The most chunks that one walk looks at, under a spinlock: of the process itself, and of
+/// those that share its list.
+const REACH: usize = 1024;
+
+#[derive(Clone)]
+struct Node {
+    holder: Holder,
+    prev: u32,
+    next: u32,
+    linked: bool,
+}
+
+/// The lists of one GPU.
+pub(super) struct Holders {
+    nodes: TryVec<Node>,
+    ends: [Ends; LISTS],
+}
+
+impl Holders {
+    /// For chunks 0 to `chunks` - 1, all of them nobody's and on no list. Takes 24 bytes
+    /// for each.
+    pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        let unlinked = Node {
+            holder: 0,
+            prev: NONE,
+            next: NONE,
+            linked: false,
+        };
+        let empty = Ends {
+            head: NONE,
+            tail: NONE,
+        };
+        Ok(Self {
+            nodes: TryVec::filled(chunks as usize, unlinked)?,
+            ends: [empty; LISTS],
+        })
+    }
+
+    /// `chunk` is `holder`'s now; on no list until it is appended.
+    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
+        self.unlink(chunk);
+        if let Some(node) = self.nodes.get_mut(chunk as usize) {
+            node.holder = holder;
+        }
+    }
+
+    /// Whose `chunk` is; 0 if nobody's.
+    pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
+        self.nodes.get(chunk as usize).map_or(0, |n| n.holder)
+    }
+
+    /// Moves `chunk` to the tail of its holder's list. Nobody has no list: what is nobody's
+    /// would be in the way of those whose list that is.
+    pub(super) fn append(&mut self, chunk: Chunk) {
+        self.unlink(chunk);
+        let holder = self.holder_of(chunk);
+        if holder == 0 {
+            return;
+        }
+        let Some(ends) = self.ends.get_mut(list_of(holder)) else {
+            return;
+        };
+        let tail = core::mem::replace(&mut ends.tail, chunk);
+        match self.nodes.get_mut(tail as usize) {
+            Some(before) => before.next = chunk,
+            None => ends.head = chunk,
+        }
+        if let Some(node) = self.nodes.get_mut(chunk as usize) {
+            (node.prev, node.next, node.linked) = (tail, NONE, true);
+        }
+    }
+
+    /// Takes `chunk` off its list, if it is on one.
+    pub(super) fn unlink(&mut self, chunk: Chunk) {
+        let Some(node) = self.nodes.get_mut(chunk as usize).filter(|n| n.linked) else {
+            return;
+        };
+        node.linked = false;
+        let (holder, prev, next) = (node.holder, node.prev, node.next);
+        let Some(ends) = self.ends.get_mut(list_of(holder)) else {
+            return;
+        };
+        match self.nodes.get_mut(prev as usize) {
+            Some(before) => before.next = next,
+            None => ends.head = next,
+        }
+        match self.nodes.get_mut(next as usize) {
+            Some(after) => after.prev = prev,
+            None => ends.tail = prev,
+        }
+    }
+
+    /// The chunks of `holder`, oldest first, within reach.
+    pub(super) fn of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        let head = self
+            .ends
+            .get(list_of(holder))
+            .map_or(NONE, |ends| ends.head);
+        let node = |chunk: u32| Some((chunk, self.nodes.get(chunk as usize)?));
+        core::iter::successors(node(head), move |(_, n)| node(n.next))
+            .take(REACH)
+            .filter(move |(_, n)| n.holder == holder)
+            .map(|(chunk, _)| chunk)
+    }
+}
+
+/// Numbers may be addresses, whose low bits are all alike.
+fn list_of(holder: Holder) -> usize {
+    (holder.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % LISTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn two_of_one_list() -> (Holder, Holder) {
+        let other = (2..).find(|&h| list_of(h) == list_of(1)).unwrap();
+        (1, other)
+    }
+
+    #[test]
+    fn a_list_that_two_share_gives_each_its_own() {
+        let (one, other) = two_of_one_list();
+        let mut holders = Holders::new(6).unwrap();
+        for (chunk, holder) in [(0, one), (1, other), (2, one), (3, other), (4, one)] {
+            holders.give(chunk, holder);
+            holders.append(chunk);
+        }
+        assert_eq!(holders.of(one).collect::<Vec<_>>(), [0, 2, 4]);
+        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3]);
+        holders.unlink(2);
+        holders.append(0);
+        assert_eq!(holders.of(one).collect::<Vec<_>>(), [4, 0]);
+        holders.give(4, other);
+        assert_eq!(holders.of(one).collect::<Vec<_>>(), [0]);
+        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3]);
+        holders.append(4);
+        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3, 4]);
+    }
+
+    #[test]
+    fn a_walk_ends() {
+        let (one, other) = two_of_one_list();
+        let many = REACH as u32;
+        let mut holders = Holders::new(many + 2).unwrap();
+        for chunk in 0..many + 2 {
+            holders.give(chunk, if chunk + 3 < many { other } else { one });
+            holders.append(chunk);
+        }
+        assert_eq!(
+            holders.of(one).collect::<Vec<_>>(),
+            [many - 3, many - 2, many - 1]
+        );
+    }
+
+    /// Pages of the kernel's memory are 4 KiB apart at least, and often neighbours.
+    #[test]
+    fn addresses_are_spread_over_the_lists() {
+        let mut lists: Vec<_> = (0..64u64)
+            .map(|i| list_of(0xffff_8881_0000_0000 + i * 0x8000))
+            .collect();
+        lists.sort_unstable();
+        lists.dedup();
+        assert!(lists.len() > 24, "{}", lists.len());
+    }
+
+    #[test]
+    fn a_chunk_out_of_range_is_left_alone() {
+        let mut holders = Holders::new(1).unwrap();
+        holders.give(1, 3);
+        holders.append(1);
+        holders.append(u32::MAX);
+        holders.unlink(1);
+        assert_eq!((holders.holder_of(1), holders.of(3).count()), (0, 0));
+        assert_eq!(holders.of(0).count(), 0);
+    }
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The explorer: the real table and the real state of va_blocks, under threads that do what
+//! the C does, in an order that is drawn.
+//!
+//! Each thread is a function that waits wherever the C drops a lock, takes one, or does I/O
+//! ([`threads`]); which goes on next, and what the device does next, is drawn from a seed, so
+//! that an interleaving can be had again. The device keeps what it is given, does it late and
+//! in any order, in parts. What is asked ([`world`]): whoever uses a page finds what was
+//! written there last; no page is lost, or has two places; at the end no slot is in use and
+//! nobody waits; and as long as nothing is under way, a slot is free or can be emptied.
+//!
+//! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one;
+//! each has the seed after the last one's. A failure names its own.
+
+use super::super::table::Part;
+use super::super::Place;
+use std::boxed::Box;
+use std::format;
+use std::future::Future;
+use std::pin::Pin;
+use std::string::{String, ToString};
+use std::task::{Context, Poll, Waker};
+use std::vec::Vec;
+
+mod parked;
+mod threads;
+mod world;
+
+use parked::{discard_lazily, fetcher, gpu_faults};
+use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
+use world::{Block, World, ANY};
+
+/// What is taken out, to see that it is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// Of the policy.
+    Policy(Part),
+    /// Of the C: what was mapped in the meantime is not taken from the host.
+    SpillSeesMappings,
+    /// Of the C: a fault tells that pages are used.
+    FaultTouches,
+    /// Of the C: a mapping for writing gives copies up.
+    MapGivesCopiesUp,
+    /// Of the C: detaching waits for reads that nobody needs any more.
+    DetachWaits,
+    /// Of the C: who cannot fetch for a GPU's fault now lets others ask again.
+    FetchGivesUp,
+    /// Of the C: what was discarded lazily is looked for again where the lock was dropped.
+    DropLooksAgain,
+}
+
+/// One that is slow is passed over mostly when its turn comes, so that others do much
+/// meanwhile.
+struct Thread<'a> {
+    future: Pin<Box<dyn Future<Output = ()> + 'a>>,
+    slow: bool,
+}
+
+/// Steps that no interleaving needs.
+const TOO_LONG: u32 = 200_000;
+
+/// What is slow goes on once in so many turns.
+const SLOW: usize = 64;
+
+/// One interleaving.
+fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
+    let dice = |n: usize, salt: u64| world::Dice::new(seed ^ (salt << 40)).below(n);
+    // A few workers on a small device of which much is dead: relocation has most to do.
+    let gathering = dice(4, 4) == 0;
+    let slots = if gathering { 3 } else { 3 + dice(3, 1) as u32 };
+    // Room for all, or for less than a block or two.
+    let quota = [u64::MAX, 1_200, 400][dice(3, 12)];
+    let w = World::new(seed, slots, quota, lack);
+    w.unsure.set([usize::MAX, 16, 3][dice(3, 13)]);
+    w.fails.set([usize::MAX, 16, 2][dice(3, 3)]);
+    // One page that cannot be moved.
+    if dice(4, 7) == 0 {
+        w.bad.set(Some(Place {
+            slot: dice(slots as usize, 8) as u32,
+            offset: dice(512, 9) as u16,
+        }));
+    }
+    // So few extents that most writes find none, and splits must do without.
+    if dice(4, 5) == 0 {
+        w.now().table.limit_extents(1 + dice(6, 6) as u32);
+    }
+    for n in 0..2 + dice(3, 2) {
+        let read_mostly = dice(3, 10 + n as u64) == 0;
+        w.now().blocks.push(Block::new(n % 2, 512, read_mostly));
+    }
+    let mut threads = cast(&w, gathering);
+    run(&w, &mut threads)?;
+    drop(threads);
+    finish(&w)
+}
+
+/// Who runs.
+fn cast(w: &World, gathering: bool) -> Vec<Thread<'_>> {
+    let draw = |n: usize| w.dice.borrow_mut().below(n);
+    let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+    let (workers, kinds) = if gathering { (3, 12) } else { (1, 30) };
+    for _ in 0..workers + draw(3) {
+        w.now().workers += 1;
+        let times = 2 + draw(4) + workers;
+        threads.push(Box::pin(worker(w, times as u32)));
+    }
+    let focus = draw(3) == 0;
+    // Many GPU faults, and few of the rest.
+    let faulting = !gathering && draw(4) == 0;
+    for _ in 0..4 + draw(10) {
+        let blocks = w.now().blocks.len();
+        let b = if focus { 0 } else { draw(blocks) };
+        let times = 1 + draw(4);
+        let kind = match faulting && draw(2) == 0 {
+            true => 23,
+            false => draw(kinds),
+        };
+        threads.push(match kind {
+            0..=3 => Box::pin(again(times, move || fault(w, b, true))),
+            4..=7 => Box::pin(again(times, move || fault(w, b, false))),
+            8..=11 => Box::pin(again(times, move || discard(w, b))),
+            12..=15 => {
+                w.now().workers += 1;
+                Box::pin(move_range(w, b, draw(3) == 0))
+            }
+            16 | 17 => Box::pin(split(w, b)),
+            18 => Box::pin(death(w, b % 2)),
+            19 | 20 => Box::pin(again(times, move || accessed_by(w, b))),
+            21 | 22 => Box::pin(gpu(w, b)),
+            23..=26 => {
+                w.now().gpu_faults += 1;
+                Box::pin(gpu_faults(w, b, times))
+            }
+            27 | 28 => Box::pin(again(times, move || discard_lazily(w, b))),
+            _ => Box::pin(stores(w, b)),
+        });
+    }
+    if draw(3) == 0 {
+        threads.push(Box::pin(detach(w)));
+    }
+    for owner in 0..w.now().spaces.len() {
+        for _ in 0..1 + draw(2) {
+            threads.push(Box::pin(fetcher(w, owner)));
+        }
+    }
+    // All programs begin with something in memory.
+    for b in 0..w.now().blocks.len() {
+        threads.push(Box::pin(fault(w, b, true)));
+    }
+    let slow = |future| Thread {
+        future,
+        slow: draw(4) == 0,
+    };
+    threads.into_iter().map(slow).collect()
+}
+
+async fn again<F: Future<Output = ()>>(times: usize, thread: impl Fn() -> F) {
+    for _ in 0..times {
+        thread().await;
+    }
+}
+
+/// Draws who goes on until all have ended.
+fn run(w: &World, threads: &mut Vec<Thread<'_>>) -> Result<(), String> {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut poll = |threads: &mut Vec<Thread<'_>>, i: usize| {
+        if threads[i].future.as_mut().poll(&mut context) == Poll::Ready(()) {
+            drop(threads.swap_remove(i));
+            true
+        } else {
+            false
+        }
+    };
+    for step in 0..TOO_LONG {
+        if let Some(wrong) = w.now().wrong.take() {
+            return Err(wrong);
+        }
+        let parts = w.now().io_parts();
+        if threads.is_empty() && parts == 0 {
+            return Ok(());
+        }
+        if step % 16 == 0 {
+            w.now().check();
+        }
+        let choice = w.dice.borrow_mut().below(threads.len() + parts);
+        if choice >= threads.len() {
+            let i = choice - threads.len();
+            if !w.now().is_slow(i) || w.chance(SLOW) {
+                w.now().perform(i);
+            }
+            continue;
+        }
+        if threads[choice].slow && !w.chance(SLOW) {
+            continue;
+        }
+        let before = w.steps.get();
+        let ended = poll(threads, choice);
+        if !ended && w.steps.get() == before && parts == 0 {
+            // It waits. If all do, nobody will ever go on.
+            let mut on = false;
+            for i in (0..threads.len()).rev() {
+                on |= poll(threads, i);
+            }
+            if !on && w.steps.get() == before && w.now().io_parts() == 0 {
+                return Err("all wait for each other".to_string());
+            }
+        }
+    }
+    Err("no end".to_string())
+}
+
+/// What must be when nothing is under way any more.
+fn finish(w: &World) -> Result<(), String> {
+    let s = &mut *w.now();
+    s.check();
+    if s.table.is_busy() {
+        return Err("a pin is left".to_string());
+    }
+    // Relocation frees one where none is free. A place that cannot be read is tried in vain.
+    let mut again = 0;
+    while s.table.usage().free_slots == 0 && again < 64 {
+        let Some(m) = s.table.relocate_begin() else {
+            break;
+        };
+        let copied = !w.is_bad(m.from, m.pages);
+        if copied {
+            s.copy(m.from, m.to, m.pages);
+        }
+        again = if copied { 0 } else { again + 1 };
+        let _ = s.table.relocate_end(m, copied);
+    }
+    // With a bad place it may be that there is none, but not while another slot would fit.
+    if s.table.usage().free_slots == 0 && (w.bad.get().is_none() || s.table.could_free()) {
+        let slots = s.table.describe();
+        return Err(format!("no slot is free, and none can be emptied: {slots}"));
+    }
+    for b in 0..s.blocks.len() {
+        s.fetch_all(b)?;
+    }
+    for b in 0..s.blocks.len() {
+        let block = &mut s.blocks[b];
+        block.state.release(&mut s.table);
+    }
+    s.table.check();
+    let usage = s.table.usage();
+    if (usage.pages, usage.extents, usage.free_slots) != (0, 0, usage.slots) {
+        return Err(format!("slots leak: {usage:?}"));
+    }
+    match s.wrong.take() {
+        Some(wrong) => Err(wrong),
+        None => Ok(()),
+    }
+}
+
+impl world::State {
+    /// A copy inside the device, at once.
+    fn copy(&mut self, from: Place, to: Place, pages: u16) {
+        for k in 0..pages {
+            let bytes = self.bytes(from, k);
+            *self.bytes_mut(to, k) = bytes;
+        }
+    }
+
+    /// Every page that the block has there is what was written last, as is every other.
+    fn fetch_all(&mut self, b: usize) -> Result<(), String> {
+        let on_flash = self.blocks[b].state.on_flash();
+        if !on_flash.is_empty() {
+            let state = &mut self.blocks[b].state;
+            let read = state.begin_read(&mut self.table, &on_flash);
+            let Ok(Some(read)) = read else {
+                return Err(format!("block {b} cannot be read: {read:?}"));
+            };
+            for piece in read.pieces.iter() {
+                for k in 0..piece.pages.pages() {
+                    let bytes = self.bytes(piece.place, k);
+                    if bytes.stamp != piece.stamp + u64::from(k) {
+                        return Err(format!("block {b} has something else at {piece:?}"));
+                    }
+                    self.blocks[b].memory[usize::from(piece.pages.first() + k)] = bytes.value;
+                }
+            }
+            let (all, none) = (read.pages, super::PageMask::EMPTY);
+            let state = &mut self.blocks[b].state;
+            let arrived = state.end_read(&mut self.table, read, &all, &none, false);
+            self.blocks[b].resident |= arrived;
+        }
+        let resident = self.blocks[b].resident;
+        self.look(b, &resident);
+        // What is nowhere was never written, or was discarded.
+        let block = &self.blocks[b];
+        let gone = super::pages(0, block.length) - resident - block.on_gpu;
+        let lost = gone
+            .pages()
+            .find(|p| ![0, ANY].contains(&block.value[usize::from(*p)]));
+        match lost.filter(|_| !block.dead) {
+            Some(p) => Err(format!("page {p} of block {b} is nowhere")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of interleavings")]
+fn no_interleaving_loses_a_page() {
+    let count = setting("UVM_EXPLORE", 5_000);
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed} UVM_EXPLORE={count}");
+    for seed in (0..count).map(|n| seed.wrapping_add(n)) {
+        if let Err(wrong) = explore(seed, None) {
+            panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1");
+        }
+    }
+}
+
+/// Each part that keeps pages from being lost is needed, and the explorer notices within
+/// 10,000 interleavings that it is gone.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of interleavings")]
+fn whatever_is_taken_out_is_noticed() {
+    let parts = [
+        Part::WritePins,
+        Part::ReadPins,
+        Part::MoveLooks,
+        Part::MoveSums,
+        Part::SpillLooks,
+        Part::OneSpill,
+        Part::ReadLooks,
+        Part::ReadWaits,
+        Part::SplitEndsSpill,
+        Part::CopiesGivenUp,
+        Part::CutsAnyway,
+        Part::Shuns,
+        Part::Spare,
+        Part::OneVictim,
+        Part::RoomBack,
+        Part::Quota,
+    ];
+    let lacks = [
+        Lack::SpillSeesMappings,
+        Lack::FaultTouches,
+        Lack::MapGivesCopiesUp,
+        Lack::DetachWaits,
+        Lack::FetchGivesUp,
+        Lack::DropLooksAgain,
+    ];
+    let mut unnoticed = Vec::new();
+    for lack in parts.map(Lack::from).into_iter().chain(lacks) {
+        let found = (1..=10_000).find_map(|seed| {
+            // What is broken may panic, too.
+            let explored = std::panic::catch_unwind(|| explore(seed, Some(lack)));
+            match explored {
+                Ok(Ok(())) => None,
+                Ok(Err(wrong)) => Some((seed, wrong)),
+                Err(_) => Some((seed, "panicked".to_string())),
+            }
+        });
+        std::eprintln!("{lack:?}: {found:?}");
+        if found.is_none() {
+            unnoticed.push(lack);
+        }
+    }
+    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+}

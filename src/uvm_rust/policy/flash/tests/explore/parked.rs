@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! GPU faults that are put off, and who reads for them (uvm_rust_flash_park.c); and what is
+//! discarded lazily.
+
+use super::threads::{evict, fetch, fetch_all, use_on_gpu, Fetched};
+use super::world::{World, ANY};
+use super::Lack;
+use crate::policy::mask::{PageMask, Region};
+
+const NONE: PageMask = PageMask::EMPTY;
+
+/// What of `pages` the block has, which may have been split since they were drawn.
+fn within(w: &World, b: usize, pages: &PageMask) -> PageMask {
+    *pages & Region::new(0, w.of(b, |block| block.length)).into()
+}
+
+/// So many of the next.
+pub(super) async fn gpu_faults(w: &World, b: usize, times: usize) {
+    for _ in 0..times {
+        gpu_fault(w, b).await;
+    }
+    w.now().gpu_faults -= 1;
+}
+
+/// A GPU's fault: the service loop leaves it out as long as it has to wait, and the replay
+/// brings it back. It never waits for a device with locks, but where a read has failed before.
+async fn gpu_fault(w: &World, b: usize) {
+    let space = w.of(b, |block| block.space);
+    let drawn = w.some_pages(b);
+    loop {
+        w.read_lock(space).await;
+        w.lock_block(b).await;
+        let pages = within(w, b, &drawn);
+        let dead = w.of(b, |block| block.dead) || pages.is_empty();
+        if dead || !must_park(w, b, &pages) {
+            if !dead && fetch_all(w, b, pages).await {
+                use_on_gpu(w, b, &pages);
+                // choose_along()
+                let along = w.some_pages(b);
+                let along = along & w.of(b, |block| block.state.on_flash());
+                if !along.is_empty() && w.chance(2) {
+                    ask(w, b, &along);
+                }
+            }
+            w.unlock_block(b);
+            w.read_unlock(space);
+            break;
+        }
+        w.unlock_block(b);
+        w.read_unlock(space);
+        // Replays come all the time; those before something has changed change nothing.
+        let seen = w.now().progress;
+        w.until(|s| {
+            let block = &s.blocks[b];
+            (block.dead || !block.fetching || s.progress != seen).then_some(())
+        })
+        .await;
+    }
+    let pages = within(w, b, &drawn);
+    evict(w, b, &pages).await;
+}
+
+/// must_park(), without what is for room in the host.
+fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
+    let (failed, on_flash, in_flight) = {
+        let block = &mut w.now().blocks[b];
+        let failed = core::mem::take(&mut block.failed);
+        (failed, block.state.on_flash(), block.state.in_flight())
+    };
+    if failed {
+        return false;
+    }
+    if on_flash.intersects(pages) {
+        ask(w, b, &(on_flash & *pages));
+        return true;
+    }
+    in_flight.intersects(pages)
+}
+
+/// uvm_rust_flash_ask()
+fn ask(w: &World, b: usize, pages: &PageMask) {
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    block.asked |= *pages;
+    if !core::mem::replace(&mut block.fetching, true) {
+        s.asking[block.space].push(b);
+    }
+}
+
+/// fetch_work(), for one owner, as long as there are faults.
+pub(super) async fn fetcher(w: &World, owner: usize) {
+    loop {
+        let next = w.until(|s| {
+            let asks = &mut s.asking[owner];
+            if !asks.is_empty() {
+                return Some(Some(asks.remove(0)));
+            }
+            (s.gpu_faults == 0).then_some(None)
+        });
+        let Some(b) = next.await else { return };
+        fetch_block(w, b).await;
+    }
+}
+
+/// fetch_block(), with a reference on the block.
+async fn fetch_block(w: &World, b: usize) {
+    w.lock_block(b).await;
+    let (dead, space) = w.of(b, |block| (block.dead, block.space));
+    let locked = !dead && w.try_read_lock(space);
+    if locked {
+        loop {
+            let asked = w.of(b, |block| block.asked);
+            match fetch(w, b, asked).await {
+                Fetched::Again => {}
+                Fetched::All => break,
+                Fetched::Lost | Fetched::NoMemory => {
+                    w.now().blocks[b].failed = true;
+                    break;
+                }
+            }
+        }
+    }
+    if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
+        let block = &mut w.now().blocks[b];
+        block.asked = NONE;
+        block.fetching = false;
+    }
+    w.unlock_block(b);
+    if locked {
+        w.read_unlock(space);
+    }
+}
+
+/// discard_block_locked() of a lazy discard: mappings and memory stay.
+pub(super) async fn discard_lazily(w: &World, b: usize) {
+    let space = w.of(b, |block| block.space);
+    w.read_lock(space).await;
+    let pages = w.some_pages(b);
+    w.lock_block(b).await;
+    if !w.of(b, |block| block.dead) {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        block.state.forget(&mut s.table, &pages);
+        block.stale |= pages & block.resident;
+        for p in pages.pages() {
+            block.value[usize::from(p)] = ANY;
+        }
+    }
+    w.unlock_block(b);
+    w.read_unlock(space);
+}
+
+/// drop_discarded(): what is stale leaves the host unwritten. The lock may be dropped before it
+/// is unmapped; then it is looked again what is. Returns what left.
+pub(super) async fn drop_discarded(w: &World, b: usize, wanted: &PageMask) -> PageMask {
+    let of = |w: &World| w.of(b, |block| block.stale & block.resident & *wanted);
+    let mut stale = of(w);
+    if stale.is_empty() {
+        return NONE;
+    }
+    if w.chance(3) {
+        w.unlock_block(b);
+        w.lock_block(b).await;
+        if !w.lacks(Lack::DropLooksAgain) {
+            stale = of(w);
+        }
+    }
+    let block = &mut w.now().blocks[b];
+    block.unmap(&stale);
+    block.stale -= stale;
+    block.left_host(&stale);
+    stale
+}

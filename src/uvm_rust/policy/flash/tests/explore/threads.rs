@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the C does, step by step: each `await` is a point where it drops a lock, waits for
+//! one, or does I/O. Each function names the one that it stands for.
+
+use super::super::super::{Error, Piece, Place, Read, ReadError};
+use super::parked::drop_discarded;
+use super::world::{sum_of, Block, Bytes, To, World};
+use super::Lack;
+use crate::policy::mask::{PageMask, Region};
+use std::format;
+use std::vec::Vec;
+
+const NONE: PageMask = PageMask::EMPTY;
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Moved,
+    Nothing,
+    Later,
+    NoRoom,
+    NoQuota,
+}
+
+/// spill_work(), for `times` blocks (uvm_rust_flash_spill.c).
+pub(super) async fn worker(w: &World, times: u32) {
+    for _ in 0..times {
+        w.until(|_| Some(())).await;
+        // next_block()
+        let b = {
+            let blocks = w.now().blocks.len();
+            w.dice.borrow_mut().below(blocks)
+        };
+        let wanted = w.some_pages(b);
+        spill(w, b, wanted, false).await;
+        relocate(w).await;
+    }
+    w.now().workers -= 1;
+}
+
+/// uvm_rust_flash_spill()
+async fn spill(w: &World, b: usize, wanted: PageMask, locked: bool) {
+    loop {
+        let of = match spill_once(w, b, wanted, locked).await {
+            Outcome::NoRoom => None,
+            Outcome::NoQuota => Some(w.of(b, |block| block.space)),
+            _ => return,
+        };
+        if !give_up_copies(w, of).await {
+            return;
+        }
+    }
+}
+
+/// spill_once(): begins under the locks, writes without any, and ends under the block's.
+async fn spill_once(w: &World, b: usize, wanted: PageMask, locked: bool) -> Outcome {
+    w.lock_block(b).await;
+    let (dead, space) = w.of(b, |block| (block.dead, block.space));
+    if dead {
+        w.unlock_block(b);
+        return Outcome::Nothing;
+    }
+    if !locked && !w.try_read_lock(space) {
+        w.unlock_block(b);
+        return Outcome::Later;
+    }
+    let begun = spill_begin(w, b, wanted).await;
+    w.unlock_block(b);
+    if !locked {
+        w.read_unlock(space);
+    }
+    let spill = match begun {
+        Ok(spill) => spill,
+        Err(outcome) => return outcome,
+    };
+
+    let written = write_pages(w, b, spill.pieces()).await;
+
+    w.lock_block(b).await;
+    let moved = spill_end(w, b, spill, &written);
+    w.unlock_block(b);
+    w.now().progress += 1;
+    if moved.is_empty() {
+        Outcome::Later
+    } else {
+        Outcome::Moved
+    }
+}
+
+/// spill_begin(), with both locks held.
+async fn spill_begin(
+    w: &World,
+    b: usize,
+    wanted: PageMask,
+) -> Result<super::super::super::Spill, Outcome> {
+    if !w.of(b, |block| block.resident.intersects(&wanted)) {
+        return Err(Outcome::Nothing);
+    }
+    let dropped = drop_discarded(w, b, &wanted).await;
+    let spill = {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        let mut pages = (block.resident & wanted) - dropped;
+        if pages.is_empty() {
+            return Err(Outcome::Moved);
+        }
+        // uvm_rust_flash_drop_copied()
+        let clean = block.state.copies() & pages;
+        if !clean.is_empty() {
+            block.unmap(&clean);
+            let clean = block.state.drop_clean(&clean);
+            block.left_host(&clean);
+            pages -= clean;
+        }
+        if pages.is_empty() {
+            return Err(Outcome::Moved);
+        }
+        let tenant = s.table.tenant(block.space as u64).unwrap();
+        match block.state.begin_spill(&mut s.table, tenant, &pages) {
+            Ok(spill) if spill.pages.is_empty() => {
+                let _ = block.state.end_spill(&mut s.table, spill, &NONE);
+                return Err(Outcome::Nothing);
+            }
+            Ok(spill) => spill,
+            Err(Error::Full | Error::Fragmented) => return Err(Outcome::NoRoom),
+            Err(Error::Quota) => return Err(Outcome::NoQuota),
+            Err(_) => return Err(Outcome::Later),
+        }
+    };
+    // Page tables may have to be allocated, for which uvm_rust_flash_unmap() drops the lock.
+    if w.chance(3) {
+        w.unlock_block(b);
+        w.lock_block(b).await;
+    }
+    w.now().blocks[b].unmap(&spill.pages);
+    Ok(spill)
+}
+
+/// uvm_rust_flash_write(): piece by piece encrypts what the pages hold by then, writes it,
+/// and notes the checksums.
+async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
+    let mut good = NONE;
+    for piece in pieces {
+        w.until(|_| Some(())).await;
+        let data: Vec<Bytes> = {
+            let s = w.now();
+            (0..piece.pages.pages())
+                .map(|k| Bytes {
+                    stamp: piece.stamp + u64::from(k),
+                    value: s.blocks[b].memory[usize::from(piece.pages.first() + k)],
+                })
+                .collect()
+        };
+        w.write(piece.place, data.clone()).await;
+        // Some fail, whatever of it has arrived.
+        if w.chance(w.fails.get()) {
+            continue;
+        }
+        let s = &mut *w.now();
+        for (k, bytes) in data.iter().enumerate() {
+            let mut place = piece.place;
+            place.offset += k as u16;
+            s.table.set_sum(place, sum_of(bytes));
+        }
+        good |= PageMask::from(piece.pages);
+    }
+    good
+}
+
+/// spill_end(), with the block's lock held.
+fn spill_end(
+    w: &World,
+    b: usize,
+    spill: super::super::super::Spill,
+    written: &PageMask,
+) -> PageMask {
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    if block.dead {
+        spill.abandon(&mut s.table);
+        return NONE;
+    }
+    let mut written = *written;
+    if !w.lacks(Lack::SpillSeesMappings) {
+        written -= block.mapped;
+    }
+    written &= block.resident;
+    let moved = block.state.end_spill(&mut s.table, spill, &written);
+    block.left_host(&moved);
+    moved
+}
+
+/// uvm_rust_flash_relocate(): copies as it is, without any lock but the table's.
+pub(super) async fn relocate(w: &World) {
+    for _ in 0..3 {
+        w.until(|_| Some(())).await;
+        let begun = w.now().table.relocate_begin();
+        let Some(m) = begun else { return };
+        let data = w.read(m.from, m.pages, To::Bounce).await;
+        w.write(m.to, data).await;
+        let copied = !w.chance(w.fails.get()) && !w.is_bad(m.from, m.pages);
+        w.until(|_| Some(())).await;
+        let _ = w.now().table.relocate_end(m, copied);
+        if !copied {
+            return;
+        }
+    }
+}
+
+/// uvm_rust_flash_give_up_copies(), of anybody or of one owner.
+async fn give_up_copies(w: &World, of: Option<usize>) -> bool {
+    let blocks = w.now().blocks.len();
+    for b in 0..blocks {
+        if of.is_some_and(|of| w.of(b, |block| block.space) != of) {
+            continue;
+        }
+        w.lock_block(b).await;
+        let any = give_up_block(w, b);
+        w.unlock_block(b);
+        if any {
+            return true;
+        }
+    }
+    false
+}
+
+/// uvm_rust_flash_give_up_block(), with the block's lock held.
+fn give_up_block(w: &World, b: usize) -> bool {
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    let copies = block.state.copies();
+    block.state.may_write(&mut s.table, &copies);
+    !copies.is_empty() && block.state.copies().is_empty()
+}
+
+/// What a fetch came to.
+#[derive(PartialEq, Eq)]
+pub(super) enum Fetched {
+    /// NV_OK: none is on flash.
+    All,
+    /// NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped.
+    Again,
+    /// NV_ERR_INVALID_OPERATION.
+    Lost,
+    /// NV_ERR_NO_MEMORY: nothing has come, and all is where it was.
+    NoMemory,
+}
+
+/// uvm_rust_flash_fetch(), with both locks held (uvm_rust_flash_block.h).
+pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
+    let (begun, seen) = {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        let begun = block.state.begin_read(&mut s.table, &wanted);
+        (begun, s.progress)
+    };
+    match begun {
+        Ok(None) => Fetched::All,
+        Ok(Some(read)) => fetch_begun(w, b, read).await,
+        Err(ReadError::Wait) => {
+            w.unlock_block(b);
+            w.until(|s| (s.progress != seen).then_some(())).await;
+            w.lock_block(b).await;
+            Fetched::Again
+        }
+        Err(_) => {
+            w.now().blame("a page is lost".into());
+            Fetched::Lost
+        }
+    }
+}
+
+/// flash_fetch_begun() with uvm_rust_flash_read(): the host's memory is written to while the
+/// block's lock is not held.
+async fn fetch_begun(w: &World, b: usize, read: Read) -> Fetched {
+    w.unlock_block(b);
+    let mut good = NONE;
+    let mut failed = NONE;
+    for piece in read.pieces.iter() {
+        let to = To::Memory(b, piece.pages.first());
+        let bytes = w.read(piece.place, piece.pages.pages(), to).await;
+        // open_pages(): the checksums, then decrypts in place.
+        w.until(|_| Some(())).await;
+        if w.chance(w.unsure.get()) {
+            continue;
+        }
+        if !w.sums_match(piece, &bytes) {
+            failed |= PageMask::from(piece.pages);
+            continue;
+        }
+        let s = &mut *w.now();
+        for (k, bytes) in bytes.iter().enumerate() {
+            s.blocks[b].memory[usize::from(piece.pages.first()) + k] = bytes.value;
+        }
+        good |= PageMask::from(piece.pages);
+    }
+    w.lock_block(b).await;
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    // flash_keeps_copies()
+    let keep = block.read_mostly && s.attached;
+    let arrived = block
+        .state
+        .end_read(&mut s.table, read, &good, &failed, keep);
+    // flash_arrived()
+    block.resident |= arrived;
+    s.progress += 1;
+    if good.is_empty() && failed.is_empty() {
+        Fetched::NoMemory
+    } else {
+        Fetched::Again
+    }
+}
+
+/// A fault of a CPU or a GPU, or a migration: uvm_va_block_service_locked() and the hook
+/// flash_before_populate(); then the program uses the pages.
+pub(super) async fn fault(w: &World, b: usize, write: bool) {
+    let space = w.now().blocks[b].space;
+    w.read_lock(space).await;
+    let pages = w.some_pages(b);
+    w.lock_block(b).await;
+    if w.now().blocks[b].dead || pages.is_empty() {
+        w.unlock_block(b);
+        w.read_unlock(space);
+        return;
+    }
+    if fetch_all(w, b, pages).await {
+        use_pages(w, b, &pages, write);
+    }
+    w.unlock_block(b);
+    w.read_unlock(space);
+}
+
+/// flash_before_populate(), again until nothing of it is on flash; false if that fails, and
+/// what wants the pages with it.
+pub(super) async fn fetch_all(w: &World, b: usize, pages: PageMask) -> bool {
+    loop {
+        w.touch(b, &pages);
+        match fetch(w, b, pages).await {
+            Fetched::Again => {}
+            Fetched::All => return true,
+            Fetched::Lost | Fetched::NoMemory => return false,
+        }
+    }
+}
+
+/// block_populate_pages(), made resident, mapped, and used.
+pub(super) fn use_pages(w: &World, b: usize, pages: &PageMask, write: bool) {
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    block.leave_gpu(pages);
+    // What is resident nowhere is handed out zeroed.
+    for p in (*pages - block.resident).pages() {
+        block.memory[usize::from(p)] = 0;
+    }
+    block.resident |= *pages;
+    block.mapped |= *pages;
+    // uvm_rust_block_accessed(): what was discarded lazily is in use again.
+    block.stale -= *pages;
+    // uvm_va_block_map(); elsewhere than in read-mostly memory who reads may write as well.
+    if write || !block.read_mostly {
+        if !w.lacks(Lack::MapGivesCopiesUp) {
+            block.state.may_write(&mut s.table, pages);
+        }
+        block.writable |= *pages;
+    }
+    s.look(b, pages);
+    if write {
+        s.store(b, pages);
+    }
+}
+
+/// A GPU's fault, and later an eviction: the pages come back with other bytes and no mapping.
+/// The hook flash_before_populate() sees both, the second without a fetch.
+pub(super) async fn gpu(w: &World, b: usize) {
+    let space = w.of(b, |block| block.space);
+    w.read_lock(space).await;
+    let pages = w.some_pages(b);
+    w.lock_block(b).await;
+    let dead = w.of(b, |block| block.dead);
+    if !dead && fetch_all(w, b, pages).await {
+        use_on_gpu(w, b, &pages);
+    }
+    w.unlock_block(b);
+    w.read_unlock(space);
+    evict(w, b, &pages).await;
+}
+
+/// The pages go to the GPU, and the program writes to them there.
+pub(super) fn use_on_gpu(w: &World, b: usize, pages: &PageMask) {
+    use_pages(w, b, pages, true);
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    block.unmap(pages);
+    block.left_host(pages);
+    block.on_gpu |= *pages;
+    for p in pages.pages().map(usize::from) {
+        block.gpu[p] = block.memory[p];
+    }
+}
+
+/// uvm_va_block_evict_chunks(), which has the block's lock only.
+pub(super) async fn evict(w: &World, b: usize, pages: &PageMask) {
+    w.lock_block(b).await;
+    w.touch(b, pages);
+    w.now().blocks[b].leave_gpu(pages);
+    w.unlock_block(b);
+}
+
+/// uvm_va_range_set_accessed_by(): maps what is in the host, migrates nothing, and then tells
+/// spills (cancel_range()).
+pub(super) async fn accessed_by(w: &World, b: usize) {
+    let space = w.of(b, |block| block.space);
+    w.write_lock(space).await;
+    w.lock_block(b).await;
+    {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        let pages = block.resident;
+        block.mapped |= pages;
+        block.writable |= pages;
+        block.state.may_write(&mut s.table, &pages);
+    }
+    w.unlock_block(b);
+    w.lock_block(b).await;
+    w.touch(b, &PageMask::FULL);
+    w.unlock_block(b);
+    w.write_unlock(space);
+}
+
+/// The program writes to what is mapped, and nobody is told.
+pub(super) async fn stores(w: &World, b: usize) {
+    for _ in 0..4 {
+        w.until(|_| Some(())).await;
+        let s = &mut *w.now();
+        let writable = s.blocks[b].writable;
+        let page = w.dice.borrow_mut().below(512) as u16;
+        if let Some(p) = writable.next(page, true) {
+            let page = Region::new(p, p + 1).into();
+            s.look(b, &page);
+            s.store(b, &page);
+        }
+    }
+}
+
+/// discard_block_locked() (uvm_rust_discard.c), with what it drops left out at once.
+pub(super) async fn discard(w: &World, b: usize) {
+    let space = w.now().blocks[b].space;
+    w.read_lock(space).await;
+    let pages = w.some_pages(b);
+    w.lock_block(b).await;
+    if !w.now().blocks[b].dead {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        block.unmap(&pages);
+        block.left_host(&pages);
+        block.on_gpu -= pages;
+        block.stale -= pages;
+        block.state.forget(&mut s.table, &pages);
+        for p in pages.pages() {
+            block.value[usize::from(p)] = 0;
+        }
+    }
+    w.unlock_block(b);
+    w.read_unlock(space);
+}
+
+/// UVM_RUST_FLASH_MOVE: move_block() (uvm_rust_flash_attach.c). It holds attach_lock.
+pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
+    let space = w.now().blocks[b].space;
+    w.read_lock(space).await;
+    let pages = w.some_pages(b);
+    let dead = w.now().blocks[b].dead;
+    if !dead && to_host {
+        w.lock_block(b).await;
+        while fetch(w, b, pages).await == Fetched::Again {}
+        w.unlock_block(b);
+    } else if !dead {
+        spill(w, b, pages, true).await;
+    }
+    w.read_unlock(space);
+    w.now().workers -= 1;
+}
+
+/// uvm_va_block_split() (uvm_rust_discard.c), with uvm_rust_flash_before_split() and
+/// uvm_rust_flash_after_split().
+pub(super) async fn split(w: &World, b: usize) {
+    let space = w.now().blocks[b].space;
+    w.write_lock(space).await;
+    let (dead, length) = w.of(b, |block| (block.dead, block.length));
+    if dead || length < 2 {
+        w.write_unlock(space);
+        return;
+    }
+    let at = 1 + w.dice.borrow_mut().below(usize::from(length) - 1) as u16;
+    w.lock_block(b).await;
+    let cut = {
+        let s = &mut *w.now();
+        let cut = s.blocks[b].state.cut(&mut s.table, at).is_ok();
+        if !cut {
+            // uvm_vm_open_failure() destroys the range, and all that it holds.
+            s.blame(format!("block {b} cannot be split, and is destroyed"));
+        }
+        cut
+    };
+    w.unlock_block(b);
+    if cut {
+        // uvm_va_block_split__c(): the upper half is nobody's yet, and is found by nobody.
+        w.lock_block(b).await;
+        let upper = w.now().blocks[b].upper_half(at);
+        w.unlock_block(b);
+        w.lock_block(b).await;
+        let mut upper = upper;
+        {
+            let s = &mut *w.now();
+            upper.state = s.blocks[b].state.split(&mut s.table, at);
+        }
+        w.unlock_block(b);
+        w.until(|_| Some(())).await;
+        w.now().blocks.push(upper);
+    }
+    w.write_unlock(space);
+}
+
+impl Block {
+    /// Takes the pages from `at` on.
+    fn upper_half(&mut self, at: u16) -> Self {
+        let mut upper = Self::new(self.space, self.length - at, self.read_mostly);
+        upper.resident = self.resident.shifted_down(at);
+        upper.mapped = self.mapped.shifted_down(at);
+        upper.writable = self.writable.shifted_down(at);
+        upper.on_gpu = self.on_gpu.shifted_down(at);
+        upper.stale = self.stale.shifted_down(at);
+        for p in usize::from(at)..512 {
+            upper.memory[p - usize::from(at)] = self.memory[p];
+            upper.value[p - usize::from(at)] = self.value[p];
+            upper.gpu[p - usize::from(at)] = self.gpu[p];
+        }
+        let low = PageMask::from(Region::new(0, at));
+        self.resident &= low;
+        self.mapped &= low;
+        self.writable &= low;
+        self.on_gpu &= low;
+        self.stale &= low;
+        self.length = at;
+        upper
+    }
+}
+
+/// uvm_va_space_destroy(): the process dies. uvm_rust_flash_block_gone() for each block.
+pub(super) async fn death(w: &World, space: usize) {
+    w.write_lock(space).await;
+    w.now().spaces[space].gone = true;
+    let blocks = w.now().blocks.len();
+    for b in 0..blocks {
+        if w.now().blocks[b].space != space {
+            continue;
+        }
+        w.lock_block(b).await;
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        block.dead = true;
+        block.state.release(&mut s.table);
+        block.resident = NONE;
+        block.mapped = NONE;
+        block.writable = NONE;
+        block.on_gpu = NONE;
+        block.stale = NONE;
+        block.locked = false;
+        // unpublish()
+        s.asking[space].retain(|asks| *asks != b);
+    }
+    w.write_unlock(space);
+}
+
+/// detach_locked(): the workers have ended; all is brought back, and the file is closed.
+pub(super) async fn detach(w: &World) {
+    w.now().attached = false;
+    w.until(|s| (s.workers == 0).then_some(())).await;
+    let mut b = 0;
+    while b < w.now().blocks.len() {
+        drain_block(w, b).await;
+        b += 1;
+    }
+    // wait_for_reads() and is_drained()
+    let wait = !w.lacks(Lack::DetachWaits);
+    w.until(|s| {
+        let done = s.table.usage().pages > 0 || !(wait && s.table.is_busy());
+        done.then_some(())
+    })
+    .await;
+    let s = &mut *w.now();
+    if s.table.usage().pages == 0 {
+        s.closed = true;
+    }
+}
+
+/// drain_block() and bring_back()
+async fn drain_block(w: &World, b: usize) {
+    loop {
+        w.lock_block(b).await;
+        let (dead, space) = w.of(b, |block| (block.dead, block.space));
+        if dead {
+            w.unlock_block(b);
+            return;
+        }
+        if w.try_read_lock(space) {
+            loop {
+                let pages = w.of(b, |block| block.state.on_flash());
+                if fetch(w, b, pages).await != Fetched::Again {
+                    break;
+                }
+            }
+            give_up_block(w, b);
+            w.unlock_block(b);
+            w.read_unlock(space);
+            return;
+        }
+        w.unlock_block(b);
+    }
+}
+
+impl World {
+    /// Whether the page is there that no move can read.
+    pub(super) fn is_bad(&self, at: Place, pages: u16) -> bool {
+        self.bad.get().is_some_and(|bad| {
+            bad.slot == at.slot && (at.offset..at.offset + pages).contains(&bad.offset)
+        })
+    }
+
+    /// uvm_rust_flash_touched()
+    pub(super) fn touch(&self, b: usize, pages: &PageMask) {
+        if !self.lacks(Lack::FaultTouches) {
+            self.now().blocks[b].state.touched(pages);
+        }
+    }
+
+    pub(super) fn of<T>(&self, b: usize, get: impl FnOnce(&Block) -> T) -> T {
+        get(&self.now().blocks[b])
+    }
+
+    /// All of the block, a part of some size, or a few pages; none behind its end.
+    pub(super) fn some_pages(&self, b: usize) -> PageMask {
+        let length = usize::from(self.now().blocks[b].length);
+        let dice = &mut *self.dice.borrow_mut();
+        let pages = match dice.below(8) {
+            0 => length,
+            1 => 1 + dice.below(8),
+            _ => 64 * (1 + dice.below(5)),
+        };
+        let first = dice.below(length.max(1)) / 32 * 32;
+        let first = first.min(length.saturating_sub(pages));
+        Region::new(first as u16, (first + pages).min(length) as u16).into()
+    }
+}

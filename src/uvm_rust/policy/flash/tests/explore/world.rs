@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The machine that the threads run on: locks, host memory, a device that is slow, and what
+//! is asked of all of them.
+
+use super::super::super::table::Part;
+use super::super::super::{BlockPages, Config, Piece, Place, Table};
+use super::Lack;
+use crate::policy::mask::PageMask;
+use std::boxed::Box;
+use std::cell::{Cell, RefCell, RefMut};
+use std::format;
+use std::future::Future;
+use std::pin::Pin;
+use std::string::String;
+use std::task::{Context, Poll};
+use std::vec;
+use std::vec::Vec;
+
+/// Numbers that look random and can be had again (splitmix64).
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`, which is not 0.
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        (self.roll() % n as u64) as usize
+    }
+
+    pub(super) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A page of the device. The bytes of a page are one value.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Bytes {
+    /// What it was encrypted with.
+    pub(super) stamp: u64,
+    pub(super) value: u32,
+}
+
+/// A va_block. It stays where it is when it is dead, as references to it keep it.
+pub(super) struct Block {
+    pub(super) space: usize,
+    pub(super) length: u16,
+    pub(super) dead: bool,
+    pub(super) locked: bool,
+    /// Whether its memory is read-mostly: copies stay on flash.
+    pub(super) read_mostly: bool,
+    pub(super) state: BlockPages,
+    /// Pages that the host has, and that upstream knows of.
+    pub(super) resident: PageMask,
+    /// block->maybe_mapped_pages.
+    pub(super) mapped: PageMask,
+    /// Those of them that may be written to without a fault.
+    pub(super) writable: PageMask,
+    /// What is on a GPU, and not in host memory.
+    pub(super) on_gpu: PageMask,
+    /// What the GPU's memory holds.
+    pub(super) gpu: Box<[u32; 512]>,
+    /// What host memory holds.
+    pub(super) memory: Box<[u32; 512]>,
+    /// What the program wrote last, 0 for what it has not, or has discarded; [`ANY`] for what
+    /// it has discarded lazily.
+    pub(super) value: Box<[u32; 512]>,
+    /// What was discarded lazily, and may be dropped where it is: nothing has used it since.
+    pub(super) stale: PageMask,
+    /// What GPU faults that were put off wait for, whether somebody fetches it or is going to,
+    /// and whether that failed: struct uvm_rust_flash_block.
+    pub(super) asked: PageMask,
+    pub(super) fetching: bool,
+    pub(super) failed: bool,
+}
+
+/// The value of a page that was discarded and may still be mapped: whatever is there is right.
+pub(super) const ANY: u32 = u32::MAX - 1;
+
+impl Block {
+    pub(super) fn new(space: usize, length: u16, read_mostly: bool) -> Self {
+        Self {
+            space,
+            length,
+            dead: false,
+            locked: false,
+            read_mostly,
+            state: BlockPages::new(length),
+            resident: PageMask::EMPTY,
+            mapped: PageMask::EMPTY,
+            writable: PageMask::EMPTY,
+            on_gpu: PageMask::EMPTY,
+            gpu: Box::new([0; 512]),
+            memory: Box::new([0; 512]),
+            value: Box::new([0; 512]),
+            stale: PageMask::EMPTY,
+            asked: PageMask::EMPTY,
+            fetching: false,
+            failed: false,
+        }
+    }
+
+    /// drop_residency() of pages that were unmapped.
+    pub(super) fn left_host(&mut self, pages: &PageMask) {
+        self.resident -= *pages;
+    }
+
+    /// What is on the GPU comes to the host, mapped nowhere: a copy of a copy engine.
+    pub(super) fn leave_gpu(&mut self, pages: &PageMask) {
+        let pages = self.on_gpu & *pages;
+        for p in pages.pages() {
+            self.memory[usize::from(p)] = self.gpu[usize::from(p)];
+        }
+        self.on_gpu -= pages;
+        self.resident |= pages;
+    }
+
+    /// uvm_rust_flash_unmap(), when all that it had to wait for has come.
+    pub(super) fn unmap(&mut self, pages: &PageMask) {
+        self.mapped -= *pages;
+        self.writable -= *pages;
+    }
+}
+
+/// A VA space's lock.
+#[derive(Default)]
+pub(super) struct Space {
+    pub(super) readers: u32,
+    pub(super) writer: bool,
+    pub(super) gone: bool,
+}
+
+/// Where the bytes of a read go.
+#[derive(Clone, Copy)]
+pub(super) enum To {
+    /// Host memory of a va_block, from this page on.
+    Memory(usize, u16),
+    /// A buffer of the reader's own.
+    Bounce,
+}
+
+/// A part of an I/O that the device has not done yet.
+struct Pending {
+    id: u64,
+    at: Place,
+    pages: u16,
+    /// Where the part begins in the I/O.
+    skip: u16,
+    /// None for writes.
+    to: Option<To>,
+    slow: bool,
+}
+
+/// What there is but once.
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) blocks: Vec<Block>,
+    pub(super) spaces: Vec<Space>,
+    slots: Vec<Vec<Bytes>>,
+    pending: Vec<Pending>,
+    /// Of I/Os that have not been taken by who began them: what is written, or was read.
+    data: Vec<(u64, Vec<Bytes>)>,
+    ids: u64,
+    pub(super) clock: u32,
+    /// dev->progress.
+    pub(super) progress: u32,
+    /// uvm_rust_tier.dev is this device.
+    pub(super) attached: bool,
+    pub(super) closed: bool,
+    pub(super) workers: u32,
+    /// By owner, which is the VA space here: blocks of which something was asked for.
+    pub(super) asking: Vec<Vec<usize>>,
+    /// Who makes GPU faults that may be put off and come back.
+    pub(super) gpu_faults: u32,
+    /// Pages that a tenant may have on the device.
+    pub(super) quota: u64,
+    /// The first thing that was wrong.
+    pub(super) wrong: Option<String>,
+}
+
+impl State {
+    pub(super) fn blame(&mut self, what: String) {
+        if self.wrong.is_none() {
+            self.wrong = Some(what);
+        }
+    }
+
+    /// An I/O is handed to the device, in two parts that it does when it likes.
+    fn submit(&mut self, at: Place, data: Vec<Bytes>, to: Option<To>, slow: bool) -> u64 {
+        self.ids += 1;
+        let (id, pages) = (self.ids, data.len() as u16);
+        let half = pages / 2;
+        for (skip, pages) in [(0, half), (half, pages - half)] {
+            if pages > 0 {
+                self.pending.push(Pending {
+                    id,
+                    at,
+                    pages,
+                    skip,
+                    to,
+                    slow,
+                });
+            }
+        }
+        self.data.push((id, data));
+        id
+    }
+
+    /// Whether the device takes its time with part `i`.
+    pub(super) fn is_slow(&self, i: usize) -> bool {
+        self.pending[i].slow
+    }
+
+    pub(super) fn io_parts(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The device does part `i` of what it has to do.
+    pub(super) fn perform(&mut self, i: usize) {
+        let part = self.pending.swap_remove(i);
+        if self.closed {
+            self.blame("the device was closed while it had something to do".into());
+        }
+        let Some((_, data)) = self.data.iter_mut().find(|(id, _)| *id == part.id) else {
+            return;
+        };
+        let first = part.at.offset + part.skip;
+        let cells = &mut self.slots[part.at.slot as usize][usize::from(first)..];
+        let skip = usize::from(part.skip);
+        let cells = cells.iter_mut().take(usize::from(part.pages));
+        for (n, cell) in (skip..).zip(cells) {
+            match part.to {
+                None => *cell = data[n],
+                Some(to) => {
+                    data[n] = *cell;
+                    // What arrives there is not what it means yet.
+                    if let To::Memory(b, page) = to {
+                        self.blocks[b].memory[usize::from(page) + n] = u32::MAX;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_if_done(&mut self, id: u64) -> Option<Vec<Bytes>> {
+        if self.pending.iter().any(|p| p.id == id) {
+            return None;
+        }
+        let i = self.data.iter().position(|(of, _)| *of == id)?;
+        Some(self.data.swap_remove(i).1)
+    }
+
+    pub(super) fn bytes(&self, at: Place, k: u16) -> Bytes {
+        self.slots[at.slot as usize][usize::from(at.offset + k)]
+    }
+
+    pub(super) fn bytes_mut(&mut self, at: Place, k: u16) -> &mut Bytes {
+        &mut self.slots[at.slot as usize][usize::from(at.offset + k)]
+    }
+
+    /// The pages are used where they are: what was written there last is still there.
+    pub(super) fn look(&mut self, b: usize, pages: &PageMask) {
+        let block = &self.blocks[b];
+        let wrong = pages
+            .pages()
+            .filter(|p| block.value[usize::from(*p)] != ANY)
+            .find(|p| block.memory[usize::from(*p)] != block.value[usize::from(*p)]);
+        if let Some(p) = wrong {
+            let (has, want) = (block.memory[usize::from(p)], block.value[usize::from(p)]);
+            self.blame(format!("page {p} of block {b} is {has}, not {want}"));
+        }
+    }
+
+    /// The program writes to pages, one value each.
+    pub(super) fn store(&mut self, b: usize, pages: &PageMask) {
+        let block = &mut self.blocks[b];
+        for p in pages.pages() {
+            self.clock += 1;
+            block.memory[usize::from(p)] = self.clock;
+            // What is discarded stays so, until somebody makes it resident anew.
+            let stale = block.stale.next(p, true) == Some(p);
+            block.value[usize::from(p)] = if stale { ANY } else { self.clock };
+        }
+    }
+
+    /// What holds at every moment.
+    pub(super) fn check(&mut self) {
+        self.table.check();
+        for space in 0..self.spaces.len() {
+            let held = self.table.held(space as u64);
+            if held > self.quota {
+                self.blame(format!(
+                    "{held} pages are more than the quota, {}",
+                    self.quota
+                ));
+            }
+        }
+        let mut taken = vec![PageMask::EMPTY; self.slots.len()];
+        for b in 0..self.blocks.len() {
+            let block = &self.blocks[b];
+            let mut placed = PageMask::EMPTY;
+            let mut twice = false;
+            for piece in block.state.places(&self.table).iter() {
+                let pages = PageMask::from(piece.pages);
+                twice |= placed.intersects(&pages);
+                placed |= pages;
+                let from = piece.place.offset;
+                let there =
+                    crate::policy::mask::Region::new(from, from + piece.pages.pages()).into();
+                twice |= taken[piece.place.slot as usize].intersects(&there);
+                taken[piece.place.slot as usize] |= there;
+            }
+            let on = block.state.on_flash();
+            let (copies, memory) = (block.state.copies(), block.resident | block.on_gpu);
+            let wrong = [
+                (twice, "a page twice on flash"),
+                (!(on | copies).is_subset(&placed), "a page with no place"),
+                (
+                    on.intersects(&memory),
+                    "a page in memory that is on flash only",
+                ),
+                (block.resident.intersects(&block.on_gpu), "a page twice"),
+                (
+                    on.intersects(&block.state.spilling()),
+                    "a page that is spilled twice",
+                ),
+                // A split takes the memory first.
+                (
+                    !copies.is_subset(&memory) && !self.spaces[block.space].writer,
+                    "a copy of what is not there",
+                ),
+            ];
+            let lost = block.state.lost();
+            if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
+                self.blame(format!("block {b} has {what}"));
+            }
+            if !lost.is_empty() {
+                self.blame(format!("block {b} has lost {lost:?}"));
+            }
+        }
+    }
+}
+
+/// What threads share. One runs at a time, from one point where it waits to the next.
+pub(super) struct World {
+    state: RefCell<State>,
+    pub(super) dice: RefCell<Dice>,
+    /// Grows whenever a thread gets on.
+    pub(super) steps: Cell<u64>,
+    pub(super) lack: Option<Lack>,
+    /// One I/O of a spill or a move in so many fails.
+    pub(super) fails: Cell<usize>,
+    /// One piece of a read in so many is neither good nor failed: there was no memory, or the
+    /// decryption failed.
+    pub(super) unsure: Cell<usize>,
+    /// A page that no move can read, ever.
+    pub(super) bad: Cell<Option<Place>>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, slots: u32, quota: u64, lack: Option<Lack>) -> Self {
+        let spaces = 2;
+        let config = Config {
+            slots,
+            checksums: seed % 2 == 0,
+            quota,
+        };
+        let mut table = Table::new(config).unwrap();
+        if let Some(Lack::Policy(part)) = lack {
+            table.take_out(Some(part));
+        }
+        let state = State {
+            table,
+            blocks: Vec::new(),
+            spaces: (0..spaces).map(|_| Space::default()).collect(),
+            slots: (0..slots).map(|_| vec![Bytes::default(); 512]).collect(),
+            pending: Vec::new(),
+            data: Vec::new(),
+            ids: 0,
+            clock: 0,
+            progress: 0,
+            attached: true,
+            closed: false,
+            workers: 0,
+            asking: vec![Vec::new(); spaces],
+            gpu_faults: 0,
+            quota,
+            wrong: None,
+        };
+        Self {
+            state: RefCell::new(state),
+            dice: RefCell::new(Dice::new(seed)),
+            steps: Cell::new(0),
+            lack,
+            fails: Cell::new(usize::MAX),
+            unsure: Cell::new(usize::MAX),
+            bad: Cell::new(None),
+        }
+    }
+
+    /// For as long as the thread does not wait.
+    pub(super) fn now(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    pub(super) fn lacks(&self, what: Lack) -> bool {
+        self.lack == Some(what)
+    }
+
+    pub(super) fn chance(&self, n: usize) -> bool {
+        self.dice.borrow_mut().one_in(n)
+    }
+
+    /// Others may run; then waits until `ready` gives something.
+    pub(super) fn until<T, F: FnMut(&mut State) -> Option<T>>(&self, ready: F) -> Until<'_, F> {
+        Until {
+            world: self,
+            ready,
+            was_polled: false,
+        }
+    }
+
+    pub(super) async fn lock_block(&self, b: usize) {
+        self.until(|s| {
+            let block = &mut s.blocks[b];
+            let free = !block.locked;
+            block.locked = true;
+            free.then_some(())
+        })
+        .await;
+    }
+
+    pub(super) fn unlock_block(&self, b: usize) {
+        self.now().blocks[b].locked = false;
+    }
+
+    pub(super) async fn read_lock(&self, space: usize) {
+        self.until(|s| {
+            let free = !s.spaces[space].writer;
+            s.spaces[space].readers += u32::from(free);
+            free.then_some(())
+        })
+        .await;
+    }
+
+    pub(super) fn try_read_lock(&self, space: usize) -> bool {
+        let lock = &mut self.now().spaces[space];
+        lock.readers += u32::from(!lock.writer);
+        !lock.writer
+    }
+
+    pub(super) fn read_unlock(&self, space: usize) {
+        self.now().spaces[space].readers -= 1;
+    }
+
+    pub(super) async fn write_lock(&self, space: usize) {
+        self.until(|s| {
+            let lock = &mut s.spaces[space];
+            let free = !lock.writer && lock.readers == 0;
+            lock.writer |= free;
+            free.then_some(())
+        })
+        .await;
+    }
+
+    pub(super) fn write_unlock(&self, space: usize) {
+        self.now().spaces[space].writer = false;
+    }
+
+    /// transfer() to the device.
+    pub(super) async fn write(&self, at: Place, data: Vec<Bytes>) {
+        let slow = self.chance(4);
+        let id = self.now().submit(at, data, None, slow);
+        let _ = self.until(|s| s.take_if_done(id)).await;
+    }
+
+    /// transfer() from the device.
+    pub(super) async fn read(&self, at: Place, pages: u16, to: To) -> Vec<Bytes> {
+        let nothing = vec![Bytes::default(); usize::from(pages)];
+        let slow = self.chance(4);
+        let id = self.now().submit(at, nothing, Some(to), slow);
+        self.until(|s| s.take_if_done(id)).await
+    }
+
+    /// Whether what was read is what the checksum and the stamp say.
+    pub(super) fn sums_match(&self, piece: &Piece, read: &[Bytes]) -> bool {
+        let s = self.now();
+        read.iter().enumerate().all(|(k, bytes)| {
+            let place = Place {
+                offset: piece.place.offset + k as u16,
+                ..piece.place
+            };
+            // The sum is that of ciphertext and stamp: here, of both.
+            let sum = s.table.sum(place);
+            sum.is_none_or(|sum| sum == sum_of(bytes)) && bytes.stamp == piece.stamp + k as u64
+        })
+    }
+}
+
+/// What stands for a checksum.
+pub(super) fn sum_of(bytes: &Bytes) -> u32 {
+    (bytes.stamp as u32).wrapping_mul(0x9e37_79b1) ^ bytes.value
+}
+
+/// What [`World::until`] gives.
+pub(super) struct Until<'a, F> {
+    world: &'a World,
+    ready: F,
+    was_polled: bool,
+}
+
+impl<T, F: FnMut(&mut State) -> Option<T> + Unpin> Future for Until<'_, F> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        let world = self.world;
+        if !self.was_polled {
+            self.was_polled = true;
+            world.steps.set(world.steps.get() + 1);
+            return Poll::Pending;
+        }
+        match (self.ready)(&mut world.now()) {
+            Some(value) => {
+                world.steps.set(world.steps.get() + 1);
+                Poll::Ready(value)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// So that both enums read alike where they are listed.
+impl From<Part> for Lack {
+    fn from(part: Part) -> Self {
+        Self::Policy(part)
+    }
+}
