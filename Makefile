@@ -16,7 +16,7 @@ SHELL := /bin/bash
 #|   GPUS=1|2                 how many software GPUs                  (1)
 #|   GPU=turing|volta|ampere  which GPU is emulated                   (turing)
 #|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
-#|   KERNEL=debug             a kernel with KASAN, lockdep, kmemleak  (release)
+#|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release)
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
 #|   OPS=10000 SEED=n         length and seed of the random program
@@ -25,15 +25,17 @@ SHELL := /bin/bash
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
 #|   KDIR=/path               build the modules for this kernel tree
+#|   UVM_RUST_KERNEL=own|linux  which kernel crate Rust is built with  (probed)
 #|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
 #|   UVM_SRC=/path            take the driver's source from here
 #|   UVM_RUST_MASKS=0         build the driver without uvm_rust_masks.h
+#|   DEPS_REMOVE=yes|no       what make deps may do where apt removes packages (asks)
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
 
 # Options, passed on to the scripts.
-export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
-export OPS SEED STORMS JOBS ONLY LANES FRESH
+export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH
 
 .PHONY: help
 help: ## this list
@@ -115,6 +117,14 @@ wheel: ## build the Python package as a wheel, and test it in a fresh environmen
 .PHONY: ssd-demo
 ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
 	@scripts/ssd-demo.sh
+
+.PHONY: deb
+deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/install.md)
+	@scripts/package.sh deb
+
+.PHONY: test-install
+test-install: deps ## the packages on a real Debian 13 in a folder, and its kernel in the VM
+	@scripts/test-install.sh $(STEPS)
 
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)

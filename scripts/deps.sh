@@ -4,12 +4,13 @@
 # left alone, and nothing is asked of the network then.
 #
 # Debian (12 and later) gets packages from its own archive. What is not in it is
-# pinned: bindgen by version and its lock file, virtme-ng by version and sha256,
-# NVIDIA's source by version and sha256 (upstream.sh).
+# pinned: bindgen, where Debian's is too old, by version and its lock file, virtme-ng by
+# version and sha256, NVIDIA's source by version and sha256 (upstream.sh).
 # shellcheck source-path=SCRIPTDIR
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 bindgen_version=0.72.1
+bindgen_min=0.71.1
 virtme_version=1.42
 virtme_sha256=99589f1f5d74249038fe3c52aad9d3c33cb82a2d9617997511d4489fc709a707
 rustc_min=1.85
@@ -23,8 +24,16 @@ packages=(
 	# the VM; udev names the ports through which a command's output comes back
 	qemu-system-x86 python3-venv udev file
 	# tests
-	gcc libc6-dev dmsetup
+	gcc libc6-dev dmsetup shellcheck
 )
+
+# Modules for a packaged kernel, and its first ones in the VM. busybox-static takes the
+# place of busybox, so only where it is needed.
+if [ "${KERNEL:-}" = stock ]; then packages+=(pahole busybox-static); fi
+
+# Seconds to wait for another program that installs packages, such as a machine's
+# own updates after it was started.
+lock_wait=${DEPS_LOCK_WAIT:-600}
 
 missing_packages() {
 	local p
@@ -63,8 +72,65 @@ install_packages() {
 apt() {
 	local command=$1
 	shift
-	progress "packages ($command)" "$CACHE/deps.log" as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get "$command" -y -q --no-install-recommends "$@"
+	if [ "$command" = install ]; then say_what_goes "$@"; fi
+	progress "packages ($command)" "$CACHE/deps.log" apt_waiting "$command" "$@"
+}
+
+apt_get() {
+	as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+		apt-get -o "DPkg::Lock::Timeout=$lock_wait" -y -q --no-install-recommends "$@"
+}
+
+# apt_waiting COMMAND...: apt-get, when nobody else holds a lock of apt's or dpkg's.
+# DPkg::Lock::Timeout covers dpkg's lock alone: for those of the package lists and of
+# the downloads, apt-get gives up at once, so it is started again.
+apt_waiting() {
+	local said until=$((SECONDS + lock_wait)) rc
+	said=$(mktemp)
+	while :; do
+		rc=0
+		apt_get "$@" 2>&1 | tee "$said" || rc=$?
+		if [ "$rc" = 0 ] || ! grep -q 'Could not get lock\|Unable to lock' "$said"; then break; fi
+		if [ "$SECONDS" -ge "$until" ]; then
+			echo "error: another program has held apt's lock for $lock_wait s: see who runs apt or dpkg, then try again"
+			break
+		fi
+		echo "waiting for the program that holds the lock"
+		sleep "${DEPS_LOCK_PAUSE:-5}"
+	done
+	rm -f "$said"
+	return "$rc"
+}
+
+# what_goes: of what apt-get -s prints, the packages that it would remove, and those
+# that it would replace by an older version.
+what_goes() {
+	awk '$1 == "Remv" { print "remove " $2 " " $3 }
+		$1 == "Inst" && $3 ~ /^\[/ { print $2, substr($3, 2, length($3) - 2), substr($4, 2) }' |
+		while read -r name from to; do
+			if [ "$name" = remove ]; then
+				echo "removes $from $to"
+			elif dpkg --compare-versions "$to" lt "$from"; then
+				echo "replaces $name $from by the older $to"
+			fi
+		done
+}
+
+# say_what_goes PACKAGE...: before any of it happens, and so that it can be stopped.
+say_what_goes() {
+	local goes answer
+	goes=$(apt_get -s install "$@" 2>/dev/null | what_goes)
+	[ -n "$goes" ] || return 0
+	say "to install these, Debian's apt takes away what they conflict with:"
+	printf '%s\n' "$goes" | sed 's/^/    it /' >&2
+	case ${DEPS_REMOVE:-ask} in
+	yes) return 0 ;;
+	no) die "nothing was changed, as DEPS_REMOVE=no; DEPS_REMOVE=yes installs all the same" ;;
+	esac
+	# Where nobody can answer, such as in CI, what was just said has to do.
+	[ -t 0 ] && [ -t 2 ] || return 0
+	read -r -p "    Go on? [y/N] " answer
+	[[ $answer = [yY]* ]] || die "nothing was changed (DEPS_REMOVE=yes does not ask)"
 }
 
 # A Rust that can build the kernel, which wants its library's source, and check itself.
@@ -101,8 +167,16 @@ debian_rust() {
 	die "no Rust $rustc_min or later, and Debian has none here: install rustup (its site says how), then try again"
 }
 
+# Debian's where it is recent enough (trixie's), or else compiled.
 install_bindgen() {
-	[ "$("$CACHE/tools/bin/bindgen" --version 2>/dev/null)" = "bindgen $bindgen_version" ] && return 0
+	local there candidate
+	there=$(bindgen --version 2>/dev/null | awk '{ print $2 }' || :)
+	if [ -n "$there" ] && at_least "$bindgen_min" "$there"; then return 0; fi
+	candidate=$(apt-cache policy bindgen 2>/dev/null | awk '/Candidate:/ { print $2 }')
+	if [[ $candidate == [0-9]* ]] && at_least "$bindgen_min" "$candidate"; then
+		apt install bindgen
+		return 0
+	fi
 	TOTAL=130 progress "bindgen $bindgen_version" "$CACHE/bindgen.log" \
 		cargo install --locked --force --root "$CACHE/tools" bindgen-cli --version "$bindgen_version"
 }
@@ -117,6 +191,9 @@ install_virtme() {
 	progress "virtme-ng $virtme_version" "$CACHE/virtme.log" \
 		"$CACHE/tools/virtme/bin/pip" install --quiet --no-deps --require-hashes -r "$CACHE/virtme.txt"
 }
+
+# Its functions are tested without installing anything (tests/scripts).
+[ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 
 locked deps
 if have apt-get && have dpkg-query; then install_packages; else no_debian; fi

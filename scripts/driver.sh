@@ -12,8 +12,9 @@
 #   vgpu       the software GPU that stands where nvidia.ko stands
 #
 # Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
-# KDIR=/path (a built kernel tree with CONFIG_RUST=y), KERNEL=release|debug
-# (which of the project's kernels), UVM_SRC=/path (see upstream.sh).
+# KDIR=/path (the headers, or the tree, of another kernel), KERNEL=release|debug|stock
+# (which of the project's kernels), UVM_SRC=/path (see upstream.sh),
+# UVM_RUST_KERNEL=own|linux (which `kernel` crate; see src/uvm_rust/kernel/build/probe.sh).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -22,6 +23,8 @@ checkout=checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
 if [ "${1:-}" = --clean ]; then rm -rf "$CACHE"/driver-*/"$checkout"; exit; fi
 
 variants=("$@")
+# Without a wish: all that there is for this version.
+all=$([ $# -gt 0 ] || echo 1)
 [ $# -gt 0 ] || variants=(upstream rust vgpu)
 type=develop
 [ "${RELEASE:-0}" = 0 ] || type=release
@@ -30,16 +33,11 @@ type=develop
 check_kdir() {
 	local k=$1
 	[ -d "$k" ] || die "KDIR=$k does not exist"
-	[ -r "$k/.config" ] || die "KDIR=$k has no .config: point it to the output folder of a built kernel"
-	grep -q '^CONFIG_RUST=y' "$k/.config" || die "KDIR=$k was built without CONFIG_RUST=y; Rust cannot be linked into its modules"
-	[ -r "$k/rust/libkernel.rmeta" ] || die "KDIR=$k holds no rust/libkernel.rmeta: its headers come without Rust metadata, so build that kernel from source"
-	[ -r "$k/Module.symvers" ] || die "KDIR=$k has no Module.symvers: build that kernel first"
-	local want have_now
-	want=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"/\1/p' "$k/.config")
-	have_now=$(rustc --version)
-	[ -z "$want" ] || [ "$want" = "$have_now" ] ||
-		die "KDIR=$k was built with '$want', but this is '$have_now': Rust metadata only fits the same compiler"
+	[ -r "$k/Module.symvers" ] || die "KDIR=$k has no Module.symvers: build that kernel first, or point to its headers"
 }
+
+# config OPTION: is it on in the kernel that is built for?
+config() { grep -qs "^CONFIG_$1=[ym]" "$kernel/include/config/auto.conf" "$kernel/.config"; }
 
 if [ -n "${KDIR:-}" ]; then
 	kernel=$(realpath "$KDIR")
@@ -47,6 +45,16 @@ else
 	kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
 fi
 check_kdir "$kernel"
+crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel" 2>"$CACHE/probe.log") || { cat "$CACHE/probe.log" >&2; exit 1; }
+say "$(cat "$CACHE/probe.log")"
+# The compiler that the kernel was built by.
+compiler=()
+if config CC_IS_CLANG; then
+	compiler=(LLVM=1)
+elif [ ! -e "$kernel/.kernelvariables" ]; then
+	gcc=gcc-$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kernel/.config")
+	if have "$gcc"; then compiler=(CC="$gcc"); fi
+fi
 sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$kernel/Makefile" | head -n 1)
 [ -n "$sources" ] && [ -d "$sources" ] || sources=$kernel
 
@@ -55,20 +63,41 @@ version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild"
 # __FILE__ without the folder: upstream looks for the last slash whenever it pushes work
 # to a GPU, so a module from a deep folder would be slower than one from a shallow one.
 flags=-fmacro-prefix-map
-key=$(printf '%s %s %s' "$tree" "$kernel" "$flags" | sha256sum | cut -c1-8)
+case $crate in own) crate_key=' own' ;; *) crate_key= ;; esac
+key=$(printf '%s %s %s' "$tree" "$kernel" "$flags$crate_key" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
 own=$base/$checkout
 mkdir -p "$own"
 
 mk() {
-	make -C "$kernel" M="$1" LLVM=1 ARCH=x86_64 -j"$JOBS" --no-print-directory \
-		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 "${@:2}"
+	make -C "$kernel" M="$1" "${compiler[@]}" ARCH=x86_64 -j"$JOBS" --no-print-directory \
+		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 UVM_RUST_KERNEL="$crate" "${@:2}"
+}
+
+# interface: the functions of RM's that nvidia-uvm.ko calls, as vgpu.ko exports them. Where
+# symbols have versions, a module that does not know them is not loaded.
+interface=()
+versions_of_vgpu() {
+	config MODVERSIONS || return 0
+	# vgpu has the interface of these only; for others KBUILD_EXTRA_SYMBOLS names a module's.
+	[ "${version%%.*}" -lt 580 ] || return 0
+	[ -n "${built_vgpu:-}" ] || built_vgpu=$(build_vgpu)
+	interface=(KBUILD_EXTRA_SYMBOLS="$built_vgpu/Module.symvers")
 }
 
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
-		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=" "${@:3}"
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=" "${interface[@]}" "${@:3}"
+}
+
+# strip_module FILE: of what debuggers want, as a package's modules are: it is many times
+# what the kernel reads.
+strip_module() {
+	if config DEBUG_INFO && [ "$1" -nt "$1.stripped" ]; then
+		strip --strip-debug "$1"
+		touch "$1.stripped"
+	fi
 }
 
 # stage DIR: a copy of what upstream builds nvidia-uvm.ko from. Common headers
@@ -77,7 +106,7 @@ mk_nvidia() {
 stage() {
 	local dir=$1
 	mkdir -p "$dir/conftests"
-	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko' --exclude=uvm-rust \
+	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude=uvm-rust \
 		"${@:2}" "$tree/nvidia-uvm" "$tree/common" "$dir/"
 	rsync -a "$tree/conftest.sh" "$tree/Kbuild" "$dir/"
 	# Not in 535.
@@ -95,39 +124,55 @@ check_symbols() {
 		comm -23 - <(awk '{ print $2 }' "$kernel/Module.symvers" | sort -u) |
 		grep -v '^nvUvmInterface' || :)
 	[ -z "$missing" ] || die "$1 needs symbols that nothing provides: $missing"
+	! readelf -rW "$1" | grep -q GOTPCREL || die "$1 has calls through a table of addresses, which the kernel does not load"
 }
 
 # The baseline is all checkouts'; what else there is is this one's.
 build_upstream() (
 	local dir=$base/upstream
+	if [ -n "${interface[*]}" ]; then
+		dir=$dir-$(grep nvUvmInterface "$built_vgpu/Module.symvers" | sha256sum | cut -c1-8)
+	fi
 	# A pinned package and a kernel of ours do not change under their names.
 	if [ -z "${UVM_SRC:-}${KDIR:-}" ] && [ -e "$dir/.complete" ]; then echo "$dir"; exit; fi
 	locked "driver-$(basename "$base")"
 	stage "$dir"
 	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
 	check_symbols "$dir/nvidia-uvm.ko"
+	strip_module "$dir/nvidia-uvm.ko"
 	touch "$dir/.complete"
 	echo "$dir"
 )
 
 build_rust() {
-	local dir=$own/rust donor=$base/upstream
+	local dir=$own/rust donor
+	donor=$(find "$base" -maxdepth 1 -name 'upstream*' -type d | head -n 1)
 	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
 	# The conftests' answers are the same for both: take the baseline's, if it is built.
-	if [ ! -d "$dir/conftest" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
+	if [ ! -d "$dir/conftest" ] && [ -n "$donor" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	check_symbols "$dir/nvidia-uvm.ko"
+	strip_module "$dir/nvidia-uvm.ko"
 	echo "$dir"
 }
 
+# vgpu_fits: does the software GPU have RM's interface to UVM of this version?
+vgpu_fits() { case ${version%%.*} in 535 | 550 | 555) ;; *) false ;; esac; }
+no_vgpu="the software GPU has the interface of NVIDIA's 550, and nvidia-uvm.ko $version asks for another: no vgpu.ko for it"
+
 build_vgpu() {
 	local dir=$own/vgpu
+	if [ -n "${built_vgpu:-}" ]; then echo "$built_vgpu"; return; fi
 	mkdir -p "$dir/include/uapi"
-	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko' --exclude='*.symvers' \
-		--exclude='modules.order' --exclude=target --exclude=client --exclude=include "$TOP/tests/vgpu/" "$dir/"
+	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude='*.symvers' \
+		--exclude='modules.order' --exclude=target --exclude=client --exclude=include --exclude=/own \
+		--exclude=/uvm_rust_kernel "$TOP/tests/vgpu/" "$dir/"
+	rsync -a --delete --exclude='*.[os]' --exclude='.*' "$TOP/src/uvm_rust/kernel/" "$dir/uvm_rust_kernel/"
 	rsync -a "$TOP/include/uapi/" "$dir/include/uapi/"
 	TOTAL=20 progress "vgpu.ko" "$dir.log" mk "$dir" UPSTREAM="$tree" modules
+	check_symbols "$dir/vgpu.ko"
+	strip_module "$dir/vgpu.ko"
 	echo "$dir"
 }
 
@@ -150,12 +195,18 @@ build_clippy() {
 }
 
 locked "driver-$(basename "$base")-$checkout"
+versions_of_vgpu
 for v in "${variants[@]}"; do
 	case $v in
 	upstream) build_upstream ;;
 	rust) build_rust ;;
 	clippy) build_clippy ;;
-	vgpu) build_vgpu ;;
+	vgpu)
+		if vgpu_fits; then build_vgpu
+		elif [ -n "$all" ]; then say "$no_vgpu"
+		else die "$no_vgpu"
+		fi
+		;;
 	*) die "driver.sh: no variant '$v'; there are upstream, rust and vgpu" ;;
 	esac
 done

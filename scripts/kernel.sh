@@ -3,7 +3,8 @@
 # Build the VM's kernel: Linux from Debian's linux-source package, tinyconfig
 # plus our fragment(s), Rust on. Prints the build folder on standard output.
 #
-#   kernel.sh [release|debug]     debug adds KASAN, lockdep and kmemleak
+#   kernel.sh [release|debug|stock]     debug adds KASAN, lockdep and kmemleak; stock is
+#                                       Debian's own, unpacked instead of built (stock.sh)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -13,7 +14,8 @@ fragments=("$TOP/scripts/kernel/uvm.fragment")
 case $flavour in
 release) ;;
 debug) fragments+=("$TOP/scripts/kernel/debug.fragment") ;;
-*) die "kernel flavour '$flavour': use release or debug" ;;
+stock) exec "$TOP/scripts/stock.sh" ;;
+*) die "kernel flavour '$flavour': use release, debug or stock" ;;
 esac
 
 tarball=/usr/src/linux-source-$series.tar.xz

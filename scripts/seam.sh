@@ -21,8 +21,9 @@ dest=$dir/uvm-rust
 mkdir -p "$dest"
 install_new "$TOP/Kbuild" "$dest/uvm-rust.Kbuild"
 rsync -rlc --delete --exclude='*.o' --exclude='.*' --exclude=bindings.rs --exclude=Cargo.toml \
-	--exclude=benches --exclude=fuzz --exclude=target --exclude=uvm_rust_version.h \
+	--exclude=benches --exclude=fuzz --exclude=target --exclude=uvm_rust_version.h --exclude=/uvm_rust/kernel \
 	"$TOP/src/uvm_rust" "$TOP/src/nvidia-uvm-c" "$dest/"
+rsync -rlc --delete --exclude='*.[os]' --exclude='.*' "$TOP/src/uvm_rust/kernel/" "$dest/kernel/"
 mkdir -p "$dest/include"
 rsync -rlc --delete "$TOP/include/uapi" "$dest/include/"
 
@@ -42,20 +43,20 @@ if [ "$major" -ge 580 ]; then
 	if grep -qw va_block_used "$tree/nvidia-uvm/uvm_pmm_gpu.h"; then
 		echo '#define UVM_RUST_LISTS_ARE_FIELDS 1' >>"$new/version.h"
 	fi
+	# 595 knows no GPU any more that cannot fault, or whose memory cannot be evicted.
+	if ! grep -qw non_faultable_processors "$tree/nvidia-uvm/uvm_va_space.h"; then
+		echo '#define UVM_RUST_ALL_GPUS_FAULT 1' >>"$new/version.h"
+	fi
+	if ! grep -qw uvm_parent_gpu_supports_eviction "$tree/nvidia-uvm/uvm_gpu.h"; then
+		echo '#define UVM_RUST_ALL_GPUS_EVICT 1' >>"$new/version.h"
+	fi
 fi
 install_new "$new/version.h" "$dest/nvidia-uvm-c/uvm_rust_version.h"
 printf '# Written by seam.sh.\n%s\n' "${native:+UVM_RUST_NATIVE := 1}" >"$new/upstream.Kbuild"
 install_new "$new/upstream.Kbuild" "$dest/upstream.Kbuild"
 
 # The few C types that Rust shares, from our own headers.
-cat >"$new/all.h" <<'H'
-#include "uvm_rust_ioctl.h"
-#include "uvm_rust_ffi.h"
-H
-bindgen "$new/all.h" --use-core --no-layout-tests --no-prepend-enum-name --with-derive-default \
-	--allowlist-item '(uvm|UVM)_(rust|RUST|seam).*' --opaque-type '(file|seq_file)' \
-	--rust-target 1.82 --output "$new/bindings.rs" -- \
-	-I"$TOP/include/uapi" -I"$TOP/src/nvidia-uvm-c" 2>"$new/log" || { cat "$new/log" >&2; die "bindgen failed"; }
+"$TOP/scripts/bindings.sh" --print >"$new/bindings.rs"
 install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
 
 # Hooks: each must find its place, or it is not the upstream it was written for.

@@ -17,6 +17,9 @@ if [ "$KERNEL" = debug ] && ! grep -q 'debug_locks: *1$' /proc/lockdep_stats; th
 fi
 # When udev took too long to make the ports, nobody would hear what is said here.
 if [ $# -gt 1 ] && [ ! -e /dev/virtio-ports/virtme.stdout ]; then exit 251; fi
+# A packaged kernel has these in modules, and of udev's rules those that load them are not
+# here (vm.sh).
+if [ -d "/lib/modules/$(uname -r)" ]; then modprobe -aq nvme dm_mod || :; fi
 # By itself kmemleak goes through all memory every ten minutes, which takes a quarter of
 # what the machine can do; vm-kmemleak.sh has it do so when somebody wants to know.
 if [ -w /sys/kernel/debug/kmemleak ]; then echo scan=off >/sys/kernel/debug/kmemleak 2>/dev/null || :; fi
@@ -26,5 +29,13 @@ if [ -z "$NOLOAD" ] && ! bash "$TOP/scripts/vm-load.sh"; then
 	exit 250
 fi
 cd "$TOP" || exit 250
-if [ $# -gt 1 ]; then exec bash "$2"; fi
+if [ $# -gt 1 ]; then
+	status=0
+	bash "$2" || status=$?
+	# On the standard error, as what the command prints may be for a program.
+	if [ -n "$VM_UNLOAD" ] && { [ -e /sys/module/nvidia_uvm ] || [ -e /sys/module/vgpu ]; }; then
+		bash "$TOP/scripts/vm-load.sh" unload >&2 || status=1
+	fi
+	exit $status
+fi
 exec bash -i

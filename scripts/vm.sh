@@ -10,10 +10,11 @@
 # and a check that KVM really runs a kernel before it is trusted.
 #
 # Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2,
-# GPU=turing|volta|ampere, RELEASE=0|1, KERNEL=release|debug, VM_TIMEOUT (seconds,
+# GPU=turing|volta|ampere, RELEASE=0|1, KERNEL=release|debug|stock, VM_TIMEOUT (seconds,
 # 600), VM_MEM (3G), VM_CPUS (2), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
 # instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters),
-# NOLOAD=1 (load nothing), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the
+# NOLOAD=1 (load nothing), VM_UNLOAD=1 (unload at the end, and fail if the modules report
+# that something is left), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the
 # kernel's command line), QEMU_OPTS.
 # Exit status: the command's; 124 after VM_TIMEOUT; 255 if the guest died.
 # shellcheck source-path=SCRIPTDIR
@@ -64,7 +65,14 @@ echo 'SUBSYSTEM=="virtio-ports", KERNEL=="vport*", ATTR{name}=="?*", SYMLINK+="v
 	>"$run_dir/udev/50-ports.rules"
 cp -t "$run_dir/udev" /usr/lib/udev/rules.d/*-dm{,-notify}.rules 2>/dev/null || :
 
-args=(--rodir "/usr/lib/udev/rules.d=$run_dir/udev" --kimg "$kernel/arch/x86/boot/bzImage" --mods=none --disable-microvm --force-9p --rw)
+# A packaged kernel has its drivers in modules, which lie beside its image.
+if [ -e "$kernel/vmlinuz" ]; then
+	image=(--kimg "$(readlink -f "$kernel/vmlinuz")" --mods=auto)
+	have busybox || die "busybox-static is missing, which loads a packaged kernel's first modules: run 'make deps'"
+else
+	image=(--kimg "$kernel/arch/x86/boot/bzImage" --mods=none)
+fi
+args=(--rodir "/usr/lib/udev/rules.d=$run_dir/udev" "${image[@]}" --disable-microvm --force-9p --rw)
 
 # KVM that exists may still not run an ordinary kernel: boot one to see, once
 # per kernel and boot of this machine.
@@ -111,6 +119,7 @@ qemu_args+=("${more[@]}")
 	printf 'UVM_KO_UPSTREAM=%q\nUVM_KO_RUST=%q\nVGPU_KO=%q\n' "$upstream" "$rust" "$vgpu"
 	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu ${VGPU_PARAMS:-}"
 	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
+	printf 'VM_UNLOAD=%q\n' "${VM_UNLOAD:-}"
 	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"
 	printf 'VIDMEM_MB=%q\nKERNEL=%q\nPATH=%q\nHOME=%q\n' "$vidmem" "${KERNEL:-release}" "$PATH" "$HOME"
 	echo 'export UVM_KO_UPSTREAM UVM_KO_RUST VGPU_KO VGPU_ARGS UVM_ARGS DRIVER TOP GPU GPUS VIDMEM_MB KERNEL PATH HOME'

@@ -17,7 +17,8 @@
  *   EINVAL  size below the first version's, unknown flag, reserved field not 0;
  *           or, from a driver without these calls, an unknown number
  *   E2BIG   a size over a page, or unknown fields that are not 0
- *   EPERM   the file descriptor was not initialised with UVM_INITIALIZE
+ *   EPERM   the file descriptor was not initialised with UVM_INITIALIZE; or the call, or
+ *           what it asks for, is for CAP_SYS_ADMIN
  *   EAGAIN  the system sleeps, or is about to: UVM takes no call then; try again
  *   ENODEV  no such GPU is registered with this file descriptor
  *   EOPNOTSUPP  the feature is turned off by a module parameter
@@ -92,7 +93,11 @@ struct uvm_rust_traffic {
 	__u64 pages;
 };
 
-/* Flag of struct uvm_rust_stats: count all processes on the GPU, not only this. */
+/*
+ * Flag of struct uvm_rust_stats: count all processes on the GPU, not only this. What others
+ * do is for CAP_SYS_ADMIN in the initial user namespace, or for everybody with the module
+ * parameter uvm_rust_stats_public=1; EPERM for those whom it is not for.
+ */
 #define UVM_RUST_STATS_WHOLE_GPU	(1U << 0)
 
 /**
@@ -115,7 +120,8 @@ struct uvm_rust_traffic {
  *               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0
  * @queued:      out: 2 MiB root chunks that are on each queue now, of all
  *               processes; with uvm_rust_evict=0, on upstream's lists (since
- *               UVM_RUST_STATS_SIZE_V2)
+ *               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom
+ *               UVM_RUST_STATS_WHOLE_GPU would give EPERM
  *
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
@@ -315,7 +321,9 @@ struct uvm_rust_prefetch_stats {
  *               4096 bytes at most
  * @host_bytes:  in: host memory for managed pages, of all processes, not 0: above it
  *               pages are written to the device, those longest in host memory first
- * @quota_bytes: in: what a process may have on the device; 0 for all of it
+ * @quota_bytes: in: what a tenant may have on the device, that is a user in a memory cgroup,
+ *               with all descriptors that its processes have initialized, whoever uses them;
+ *               0 for all of it
  *
  * Needs CAP_SYS_ADMIN, and the module parameter uvm_rust_flash=1. The device is opened
  * exclusively and written to: what it held is lost. Its first 2 MiB are not used but for
@@ -369,7 +377,8 @@ struct uvm_rust_flash_detach {
  * @free_slots:   out: those with no page
  * @extents:      out: extents in use
  * @pages:        out: pages of 4 KiB on the device
- * @pages_mine:   out: those of this file descriptor
+ * @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file
+ *                descriptor, with all that its processes have initialized
  * @host_pages:   out: pages of host memory allocated to managed memory
  * @host_peak:    out: the most they ever were since attaching
  * @written:      out: bytes written to the device for pages that left host memory, also
@@ -385,8 +394,17 @@ struct uvm_rust_flash_detach {
  * @refused:      out: va_blocks that were not written for want of room or by the quota
  * @unwritten:    out: bytes that left host memory unwritten, as the device still had them;
  *                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)
+ * @parked:       out: GPU faults that were put off, and came back, as their pages were on the
+ *                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)
+ * @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much
+ *                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)
+ * @rested_us:    out: microseconds that workers left the device to others, as
+ *                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)
  *
  * Counters begin with attaching and stay until the next one. Without a device all is 0.
+ * They are those of all processes together: but for @attached, @slots and @pages_mine all is 0
+ * to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter
+ * uvm_rust_stats_public is set.
  */
 struct uvm_rust_flash_stats {
 	__u32 size;
@@ -409,10 +427,14 @@ struct uvm_rust_flash_stats {
 	__u64 lost_pages;
 	__u64 refused;
 	__u64 unwritten;
+	__u64 parked;
+	__u64 throttled;
+	__u64 rested_us;
 };
 
 #define UVM_RUST_FLASH_STATS_SIZE_V1	128
 #define UVM_RUST_FLASH_STATS_SIZE_V2	136
+#define UVM_RUST_FLASH_STATS_SIZE_V3	160
 
 /* Flag of struct uvm_rust_flash_move_range: from the device to host memory. */
 #define UVM_RUST_FLASH_TO_HOST		(1U << 0)
@@ -426,10 +448,17 @@ struct uvm_rust_flash_stats {
  *
  * G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host
  * they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the
- * device leaves no room, stay where they are. Returns when all is done.
+ * device leaves no room, stay where they are. Returns when all is done. A tenant may write a
+ * second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.
+ * Each part of 16 MiB is moved by itself; after an error those before it have been moved.
+ * The state of what is on the device is charged to the tenant's memory cgroup. Host memory that
+ * pages come back to is charged to the process, as UVM's own; with
+ * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.
+ *   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved
  *   ENXIO   not, as a whole, managed memory of this file descriptor
  *   ENODEV  no device is attached
- *   EINTR, ENOMEM, EIO
+ *   EINTR   a signal came, or the process is being killed
+ *   ENOMEM, EIO
  */
 struct uvm_rust_flash_move_range {
 	__u32 size;

@@ -51,12 +51,16 @@
 #define VGPU_INJECT		_IO(VGPU_IOC_MAGIC, 0x47)
 #define VGPU_TRANSLATE		_IO(VGPU_IOC_MAGIC, 0x48)
 
-/* Bounds. Passing one of the first five is ENOSPC, of the others EINVAL. */
+/* Bounds. Passing one of the first eight is ENOSPC, of the others EINVAL. */
 #define VGPU_MAX_VASPACES	16	/* per open file and GPU */
 #define VGPU_MAX_CHANNELS	16	/* per open file and GPU */
+#define VGPU_MAX_CHANNELS_ALL	256	/* per GPU, of all open files together */
+#define VGPU_MAX_CHANNELS_USER	64	/* of these, of one user's without CAP_SYS_ADMIN */
+#define VGPU_MAX_CHANNELS_USERS	192	/* and of all such users together */
 #define VGPU_MAX_QUEUED		128	/* unfinished kernels per channel */
 #define VGPU_MAX_QUEUED_OPS	8192	/* ops of these, all together */
 #define VGPU_MAX_QUEUED_WARPS	65536	/* warps of these that run together */
+#define VGPU_MAX_RUNNING_WARPS	65536	/* of one user's kernels; what is beyond waits in its queue */
 #define VGPU_MAX_OPS		1024	/* per kernel */
 #define VGPU_MAX_WARPS		16384	/* per kernel, all ops together */
 #define VGPU_MAX_ACCESSES	(1ULL << 40)	/* per op */
@@ -401,6 +405,8 @@ struct vgpu_wait {
  * @pma_failures:     allocations refused
  * @pma_bytes:        bytes UVM holds now
  * @poisoned_bytes:   bytes filled with the poison pattern
+ * @stopped_faulting: of @kernels, those that ended as their channel did while a fault of
+ *                    theirs was not served: warps waited for a replay
  *
  * Counters do not stop or start over, so measure by difference. They are read
  * under the GPU's lock: one reading is consistent.
@@ -451,9 +457,11 @@ struct vgpu_stats {
 	__u64 pma_failures;
 	__u64 pma_bytes;
 	__u64 poisoned_bytes;
+	__u64 stopped_faulting;
 };
 
-#define VGPU_STATS_SIZE_V1	344
+#define VGPU_STATS_SIZE_V1	344	/* to @poisoned_bytes */
+#define VGPU_STATS_SIZE_V2	352
 
 /* What to make go wrong: struct vgpu_inject.kind. */
 #define VGPU_INJECT_DROP_INVALIDATES	1	/* ignore the next @count TLB invalidates */

@@ -127,14 +127,23 @@ static inline void uvm_rust_processor_mask_free(uvm_processor_mask_t *mask)
 	uvm_processor_mask_cache_free(mask);
 }
 
+/* From 595 on all GPUs do, and all can fault. */
 static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
 {
+#ifdef UVM_RUST_ALL_GPUS_EVICT
+	return true;
+#else
 	return uvm_parent_gpu_supports_eviction(gpu->parent);
+#endif
 }
 
 static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
 {
+#ifdef UVM_RUST_ALL_GPUS_FAULT
+	return false;
+#else
 	return !uvm_processor_mask_empty(&va_space->non_faultable_processors);
+#endif
 }
 
 #define uvm_rust_block_context(service_context)	((service_context)->block_context)
@@ -146,6 +155,13 @@ typedef uvm_service_block_context_t uvm_rust_move_context_t;
 #define uvm_rust_move_block_context(context)	((context)->block_context)
 
 #endif
+
+/*
+ * Declares the C body of a function of upstream's that is replaced by name (Kbuild): with the type
+ * that upstream's own header gives it, so that a version with other arguments does not compile,
+ * where one declared by hand would link.
+ */
+#define UVM_RUST_C_BODY(f)	typeof(f) f##__c
 
 /* Is this GPU counted? Faults of parts of a GPU (MIG) come to one bottom half, which in 580 is the parent's. */
 static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
@@ -161,9 +177,12 @@ static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
 #if UVM_RUST_UPSTREAM < 580
 #define UVM_RUST_EVENT_SPACE
 #define uvm_rust_fault_space(data)	((data)->fault.space)
+#define uvm_rust_migration_space(data)	uvm_va_block_get_va_space((data)->migration.block)
 #else
 #define UVM_RUST_EVENT_SPACE		uvm_va_space_t *event_space,
 #define uvm_rust_fault_space(data)	event_space
+/* Pages that CPU and GPU find in the same page tables (ATS) move without a va_block: NULL in the event. */
+#define uvm_rust_migration_space(data)	event_space
 #endif
 
 #endif

@@ -7,14 +7,11 @@
  * points to it is protected by the block's lock, and it is freed when the block
  * is killed. Only managed blocks have one, HMM's never.
  */
-#include <linux/sched/signal.h>
-
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_perf_events.h"
-#include "uvm_range_group.h"
 #include "uvm_test.h"
 #include "uvm_va_block.h"
 #include "uvm_va_range.h"
@@ -24,6 +21,7 @@
 #include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_walk.h"
 
 static bool uvm_rust_discard = true;
 module_param(uvm_rust_discard, bool, 0444);
@@ -90,8 +88,7 @@ static void *get_or_create(uvm_va_block_t *block)
 	return block->uvm_rust;
 }
 
-NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
-				uvm_va_range_t *new_range);
+UVM_RUST_C_BODY(uvm_va_block_split);
 
 /*
  * Caller holds the VA space's lock in write mode, so only an eviction may come
@@ -205,6 +202,7 @@ static NV_STATUS discard_block_locked(uvm_va_block_t *block, uvm_va_block_region
 		status = uvm_rust_block_drop_pages(block, request->context, drop, drop);
 		if (status != NV_OK)
 			return status;
+		uvm_rust_block_forget_thrashing(block, drop);
 	}
 	uvm_rust_block_commit(state);
 	uvm_rust_flash_discarded(block, &plan.done);
@@ -220,38 +218,9 @@ static NV_STATUS discard_block_locked(uvm_va_block_t *block, uvm_va_block_region
 	return request->eager ? uvm_tracker_add_tracker_safe(&request->tracker, &block->tracker) : NV_OK;
 }
 
-static NV_STATUS discard_range(uvm_va_range_t *range, NvU64 start, NvU64 end, struct discard_request *request)
+static NV_STATUS discard_block(uvm_va_block_t *block, uvm_va_block_region_t region, void *data)
 {
-	size_t last = uvm_va_range_block_index(range, end);
-	size_t i;
-
-	for (i = uvm_va_range_block_index(range, start); i <= last; i++) {
-		uvm_va_block_t *block = uvm_va_range_block(range, i);
-		uvm_va_block_region_t region;
-		NvU64 from, to;
-		NV_STATUS status;
-
-		if (fatal_signal_pending(current))
-			return NV_ERR_SIGNAL_PENDING;
-		/* Never touched: zeros everywhere. */
-		if (!block) {
-			request->counts->skipped++;
-			continue;
-		}
-		from = max(start, block->start);
-		to = min(end, block->end);
-		/* Its mappings must stay: where migration is forbidden a fault may be fatal. */
-		if (!uvm_range_group_all_migratable(range->va_space, from, to)) {
-			request->counts->skipped++;
-			continue;
-		}
-		region = uvm_va_block_region_from_start_end(block, from, to);
-		status = UVM_VA_BLOCK_LOCK_RETRY(block, NULL, discard_block_locked(block, region, request));
-		if (status != NV_OK)
-			return status;
-		cond_resched();
-	}
-	return NV_OK;
+	return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, discard_block_locked(block, region, data));
 }
 
 static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base, NvU64 length,
@@ -279,7 +248,8 @@ static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, 
 	if (!request->context)
 		return NV_ERR_NO_MEMORY;
 	uvm_for_each_va_range_in_contig(range, va_space, base, end) {
-		status = discard_range(range, max(base, range->node.start), min(end, range->node.end), request);
+		status = uvm_rust_walk_blocks(range, max(base, range->node.start), min(end, range->node.end),
+					      &request->counts->skipped, discard_block, request);
 		if (status != NV_OK)
 			break;
 	}

@@ -16,11 +16,13 @@ module_param(uvm_rust_evict, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_evict, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)");
 
 /*
- * By uvm_id_gpu_index(). Written under the GPU's pmm.list_lock, which also protects
- * what they point to.
+ * By uvm_id_gpu_index(). Written under g_uvm_global.global_lock and, within it, the GPU's
+ * pmm.list_lock, which also protects what they point to: it is destroyed after the entry was
+ * cleared under that lock.
  */
 static void *gpu_queues[UVM_ID_MAX_GPUS];
-
+/* How often they changed, under the same lock: what one set has numbered means nothing to the next. */
+static __u32 gpu_generation[UVM_ID_MAX_GPUS];
 
 void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm)
 {
@@ -28,9 +30,16 @@ void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm)
 	return gpu_queues[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
 }
 
+__u32 uvm_rust_pmm_queues_generation(uvm_pmm_gpu_t *pmm)
+{
+	uvm_assert_spinlock_locked(&pmm->list_lock);
+	return gpu_generation[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
+}
+
 static void set_queues(uvm_gpu_t *gpu, void **queues)
 {
 	uvm_spin_lock(&gpu->pmm.list_lock);
+	gpu_generation[uvm_id_gpu_index(gpu->id)]++;
 	swap(gpu_queues[uvm_id_gpu_index(gpu->id)], *queues);
 	uvm_spin_unlock(&gpu->pmm.list_lock);
 }
@@ -53,16 +62,18 @@ void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
 {
 	void *queues = NULL;
 
+	/* A GPU that failed to come need not have a lock. */
+	if (!gpu_queues[uvm_id_gpu_index(gpu->id)])
+		return;
 	set_queues(gpu, &queues);
-	if (queues)
-		uvm_rust_queues_destroy(queues);
+	uvm_rust_queues_destroy(queues);
 }
 
 /* --- what a root chunk holds -------------------------------------------------- */
 
-void uvm_pmm_gpu_mark_root_chunk_used__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_used);
+UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_unused);
+UVM_RUST_C_BODY(uvm_pmm_gpu_mark_chunk_evicted);
 
 static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue)
 {
@@ -75,22 +86,23 @@ static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue)
 	uvm_spin_unlock(&pmm->list_lock);
 }
 
-/* It was expected for what it held. */
-static void unexpect(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
+	/*
+	 * The caller holds the lock of the va_block whose chunk it is, and has just made pages
+	 * of it resident. So the block, and its VA space, are there; NULL while the chunk is
+	 * still being allocated.
+	 */
+	uvm_va_block_t *block = chunk->va_block;
 	void *queues;
 
+	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
 	if (queues)
-		uvm_rust_queues_unexpect(queues, uvm_rust_root_index(chunk));
+		uvm_rust_queues_used(queues, uvm_rust_root_index(chunk),
+				     block ? (uintptr_t)uvm_va_block_get_va_space_maybe_dead(block) : 0);
 	uvm_spin_unlock(&pmm->list_lock);
-}
-
-void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
-{
-	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
-	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED);
 }
 
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
@@ -106,10 +118,17 @@ void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
+	void *queues;
+
 	uvm_pmm_gpu_mark_chunk_evicted__c(pmm, chunk);
-	/* Whoever gets it next starts afresh. */
-	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED);
-	unexpect(pmm, chunk);
+	uvm_spin_lock(&pmm->list_lock);
+	queues = uvm_rust_pmm_queues(pmm);
+	if (queues) {
+		/* The chunk's next owner starts afresh, and nobody expects what the chunk held. */
+		uvm_rust_queues_used(queues, uvm_rust_root_index(chunk), 0);
+		uvm_rust_queues_unexpect(queues, uvm_rust_root_index(chunk));
+	}
+	uvm_spin_unlock(&pmm->list_lock);
 }
 
 /* --- reclaim -------------------------------------------------------------------- */
@@ -147,6 +166,12 @@ void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 		queue = UVM_RUST_QUEUE_FREE;
 	if (gpu)
 		uvm_rust_note_reclaim(gpu, index, queue);
+}
+
+NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm)
+{
+	/* A GPU without framebuffer memory of its own has no PMA. */
+	return pmm->pma_stats ? READ_ONCE(pmm->pma_stats->numFreePages2m) : 0;
 }
 
 /* --- statistics ------------------------------------------------------------------ */

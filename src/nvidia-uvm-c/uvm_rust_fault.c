@@ -9,6 +9,8 @@
 #include "uvm_gpu_replayable_faults.h"
 #include "uvm_tools.h"
 
+#include "uvm_rust_compat.h"
+
 /*
  * Each replay that belongs to a batch is announced to the tools exactly once, in
  * either loop: count it there. Upstream's own count needs debug procfs.
@@ -37,11 +39,14 @@ static inline bool faults_are_heard(uvm_perf_va_space_events_t *events)
 	} while (0)
 
 /* Replaced below; their C bodies. See Kbuild for the same with other files. */
-void uvm_gpu_service_replayable_faults__c(uvm_gpu_t *gpu);
+UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
+#if UVM_RUST_UPSTREAM < 550
+/* Upstream's of another name, below. */
 NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
 void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
-NV_STATUS uvm_parent_gpu_fault_buffer_init__c(uvm_parent_gpu_t *parent_gpu);
-void uvm_parent_gpu_fault_buffer_deinit__c(uvm_parent_gpu_t *parent_gpu);
+#endif
+UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_init);
+UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
 #define uvm_parent_gpu_fault_buffer_init	uvm_parent_gpu_fault_buffer_init__c
 #define uvm_parent_gpu_fault_buffer_deinit	uvm_parent_gpu_fault_buffer_deinit__c
@@ -55,8 +60,8 @@ void uvm_parent_gpu_fault_buffer_deinit__c(uvm_parent_gpu_t *parent_gpu);
 #undef uvm_parent_gpu_fault_buffer_init
 #undef uvm_parent_gpu_fault_buffer_deinit
 
-#include "uvm_rust_compat.h"
 #include "uvm_rust_ffi.h"
+#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
 
@@ -480,8 +485,18 @@ __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_blo
 {
 	uvm_fault_service_batch_context_t *batch = batch_of(f);
 	__u32 duplicates = batch->num_duplicate_faults;
-	NV_STATUS status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, batch, first,
-							&served->faults, per_block, !in_place);
+	NV_STATUS status;
+
+	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
+		served->faults = uvm_rust_flash_park(f->va_space, f->gpu_va_space->gpu, batch, first);
+		if (served->faults) {
+			served->fatal = batch->fatal_va_space != NULL;
+			served->how = UVM_RUST_SERVED;
+			return NV_OK;
+		}
+	}
+	status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, batch, first,
+					      &served->faults, per_block, !in_place);
 
 	served->fatal = batch->fatal_va_space != NULL;
 	switch (status) {

@@ -187,8 +187,11 @@ void uvm_rust_queues_destroy(void *queues);
  */
 void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue);
 
-/* @chunk may be evicted from now on: it goes to the tail of the queue last set. */
-void uvm_rust_queues_insert(void *queues, __u32 chunk);
+/*
+ * @chunk may be evicted from now on: it goes to the tail of the queue last set, and is
+ * @holder's, as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
+ */
+void uvm_rust_queues_insert(void *queues, __u32 chunk, __u64 holder);
 
 /* @chunk may not be evicted from now on. Returns the queue it was on, or UVM_RUST_QUEUE_ADDRESS. */
 __u32 uvm_rust_queues_remove(void *queues, __u32 chunk);
@@ -216,21 +219,41 @@ void uvm_rust_queues_unexpect(void *queues, __u32 chunk);
 /* Whether the chunk to reclaim next is used, and expected. */
 _Bool uvm_rust_queues_pick_is_expected(void *queues);
 
-/* The used chunk to push out ahead of need; UVM_RUST_NO_CHUNK if all are expected. */
-__u32 uvm_rust_queues_pick_early(void *queues);
+/*
+ * Whose a used chunk is (policy/evict/holders.rs): @holder is the address of a VA space, which
+ * is never looked through; 0 is nobody. As uvm_rust_queues_set() with UVM_RUST_QUEUE_USED.
+ */
+void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder);
+
+/*
+ * The oldest used chunk of @holder, to be pushed out ahead of need; UVM_RUST_NO_CHUNK if it has
+ * none, or those within reach are expected. One that turns out not to be movable is passed
+ * over until it is used again, or was pinned, unless it is another's by then.
+ */
+__u32 uvm_rust_queues_pick_early(void *queues, __u64 holder);
+void uvm_rust_queues_pass_over(void *queues, __u32 chunk, __u64 holder);
+
+/* @chunk is free: on no queue, nobody's, and expected by nobody. */
+void uvm_rust_queues_free(void *queues, __u32 chunk);
 
 /* --- prefetching: called by C -------------------------------------------------- */
 
 struct uvm_seam_prefetch;	/* prefetching of a VA space, on one GPU, for the length of a call */
 
 /*
+ * What the tables of one tenant (a user in a memory cgroup) for one GPU may take together,
+ * @limit bytes, in however many VA spaces. Returns NULL if there is no memory. What was made with it may outlive it.
+ */
+void *uvm_rust_share_create(__u64 limit);
+void uvm_rust_share_destroy(void *share);
+
+/*
  * What a process's kernels on one GPU are known to do: made by its first
- * announcement, gone with the VA space. @ahead, @rows, @assoc, @succs: as in
+ * announcement, gone with the VA space. @share: from uvm_rust_share_create(). @ahead, @rows, @assoc, @succs: as in
  * `Config` of policy/prefetch/types.rs; what is out of range is clamped. @act: 0:
  * learn only. Returns NULL if there is no memory.
  */
 struct uvm_rust_prefetch_params {
-	__u64 memory_limit;	/* bytes */
 	__u64 seed;
 	__u32 ahead;
 	__u32 rows;
@@ -239,7 +262,7 @@ struct uvm_rust_prefetch_params {
 	_Bool act;		/* prefetch */
 	_Bool push_out;		/* pre-evict */
 };
-void *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params);
+void *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params, void *share);
 void uvm_rust_prefetch_destroy(void *prefetch);
 
 /* An ID is announced; 0 for none. Caller serialises these for one @prefetch. */
@@ -329,6 +352,13 @@ _Bool uvm_seam_healthy(void);
 
 /* Whether statistics are kept (module parameter uvm_rust_stats). */
 _Bool uvm_seam_stats_enabled(void);
+
+/*
+ * Whether the calling thread may see what all processes together did: it has
+ * CAP_SYS_ADMIN in the initial user namespace, or the module parameter
+ * uvm_rust_stats_public is set. No locks; nothing is written to the audit log.
+ */
+_Bool uvm_seam_sees_others(void);
 
 /* Which parts are turned on (module parameters). */
 _Bool uvm_seam_discard_enabled(void);

@@ -22,7 +22,7 @@ DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
 struct uvm_rust_flash_tier uvm_rust_tier = {
 	.lock = __SPIN_LOCK_UNLOCKED(uvm_rust_tier.lock),
-	.queue = LIST_HEAD_INIT(uvm_rust_tier.queue),
+	.owners = LIST_HEAD_INIT(uvm_rust_tier.owners),
 	.all = LIST_HEAD_INIT(uvm_rust_tier.all),
 	.copies = LIST_HEAD_INIT(uvm_rust_tier.copies),
 };
@@ -34,6 +34,7 @@ static void count_host_pages(struct uvm_rust_flash_block *f, u32 pages)
 	s64 now = atomic64_add_return((s64)pages - f->host_pages, &uvm_rust_tier.host_pages);
 	s64 peak = atomic64_read(&uvm_rust_tier.host_peak);
 
+	atomic64_add((s64)pages - f->host_pages, &f->owner->host_pages);
 	f->host_pages = pages;
 	while (now > peak && !atomic64_try_cmpxchg(&uvm_rust_tier.host_peak, &peak, now))
 		;
@@ -42,17 +43,24 @@ static void count_host_pages(struct uvm_rust_flash_block *f, u32 pages)
 static void enqueue(struct uvm_rust_flash_block *f)
 {
 	spin_lock(&uvm_rust_tier.lock);
-	if (list_empty(&f->node))
+	if (list_empty(&f->node)) {
 		uvm_rust_tier.queue_length++;
-	list_move_tail(&f->node, &uvm_rust_tier.queue);
+		f->owner->queue_length++;
+	}
+	list_move_tail(&f->node, &f->owner->queue);
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
 void uvm_rust_flash_dequeue(struct uvm_rust_flash_block *f)
 {
 	spin_lock(&uvm_rust_tier.lock);
-	if (!list_empty(&f->node))
+	if (!list_empty(&f->node)) {
 		uvm_rust_tier.queue_length--;
+		f->owner->queue_length--;
+		/* It was not in vain that it was looked at: there is one less. */
+		if (f->owner->vain)
+			f->owner->vain--;
+	}
 	list_del_init(&f->node);
 	spin_unlock(&uvm_rust_tier.lock);
 }
@@ -63,17 +71,31 @@ static void unpublish(struct uvm_rust_flash_block *f)
 	spin_lock(&uvm_rust_tier.lock);
 	list_del_init(&f->all);
 	list_del_init(&f->copies);
+	list_del_init(&f->asking);
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
-static struct uvm_rust_flash_block *new_block(uvm_va_block_t *block)
+/*
+ * Charged to the tenant as long as its memory cgroup has room, which is not waited for: a block
+ * that is not known is neither counted nor spilled, and who could bring that about would be
+ * beyond all limits.
+ */
+static struct uvm_rust_flash_block *new_block(uvm_va_space_t *va_space, uvm_va_block_t *block)
 {
-	struct uvm_rust_flash_block *f = kzalloc(sizeof(*f), GFP_KERNEL);
+	struct mem_cgroup *before;
+	struct uvm_rust_flash_block *f;
 
+	before = uvm_rust_flash_charge(va_space);
+	f = kzalloc(sizeof(*f), GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT);
+	uvm_rust_flash_uncharge(before);
+	if (!f)
+		f = kzalloc(sizeof(*f), GFP_KERNEL);
 	if (f) {
+		f->owner = uvm_rust_flash_owner_of(va_space);
 		INIT_LIST_HEAD(&f->node);
 		INIT_LIST_HEAD(&f->all);
 		INIT_LIST_HEAD(&f->copies);
+		INIT_LIST_HEAD(&f->asking);
 		f->block = block;
 	}
 	return f;
@@ -100,7 +122,7 @@ void uvm_rust_flash_note(uvm_va_block_t *block, bool used)
 		if (!pages)
 			return;
 		/* Without it the block is neither counted nor spilled. */
-		f = new_block(block);
+		f = new_block(uvm_va_block_get_va_space(block), block);
 		if (!f)
 			return;
 		publish(f);
@@ -146,13 +168,17 @@ void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask 
 		uvm_rust_flash_forget(f->dev->table, f->state, pages);
 }
 
-/* Prepares the split of the block's state at page @at; @upper gets one for the rest. Caller holds its lock. */
+/*
+ * Prepares the split of the block's state at page @at; @upper gets one for the rest. Caller holds its lock.
+ * Upstream destroys a range whose split fails, with all that it holds, so that the memory for it is not
+ * charged to a memory cgroup, whose limit would make it fail.
+ */
 static NV_STATUS cut_state(struct uvm_rust_flash_block *f, u32 at, struct uvm_rust_flash_block **upper)
 {
-	struct uvm_rust_flash_block *rest = new_block(NULL);
+	struct uvm_rust_flash_block *rest = new_block(uvm_va_block_get_va_space(f->block), NULL);
 
 	if (rest)
-		rest->state = uvm_rust_flash_block_create(0);
+		rest->state = uvm_rust_flash_block_create(0, false);
 	if (!rest || !rest->state || !uvm_rust_flash_block_cut(f->dev->table, f->state, at)) {
 		if (rest && rest->state)
 			uvm_rust_flash_block_destroy(f->dev->table, rest->state);
@@ -185,7 +211,7 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 			status = cut_state(f, at, upper);
 		}
 		uvm_mutex_unlock(&block->lock);
-		/* There are only so many extents, and copies have some. */
+		/* Without memory for an extent, those that copies have will do. */
 	} while (status != NV_OK && uvm_rust_flash_give_up_copies(dev, NULL));
 	return status;
 }
@@ -248,26 +274,13 @@ static void cancel_range(uvm_va_range_t *range)
 
 /* --- functions of upstream's that are replaced ---------------------------------------------- */
 
-NV_STATUS uvm_va_range_set_accessed_by__c(uvm_va_range_t *range, uvm_processor_id_t id, struct mm_struct *mm,
-					  uvm_tracker_t *tracker);
-void uvm_va_range_unset_accessed_by__c(uvm_va_range_t *range, uvm_processor_id_t id, uvm_tracker_t *tracker);
-void uvm_va_block_remove_gpu_va_space__c(uvm_va_block_t *block, uvm_gpu_va_space_t *gpu_va_space,
-					 uvm_va_block_context_t *context);
-NV_STATUS uvm_va_block_check_logical_permissions__c(uvm_va_block_t *block, uvm_va_block_context_t *context,
-						    uvm_processor_id_t id, uvm_page_index_t index,
-						    uvm_fault_access_type_t access, bool allow_migration);
-void uvm_perf_prefetch_get_hint_va_block__c(uvm_va_block_t *block, uvm_va_block_context_t *context,
-					    uvm_processor_id_t new_residency, const uvm_page_mask_t *faulted,
-					    uvm_va_block_region_t faulted_region,
-					    uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint);
-NV_STATUS uvm_va_block_write_from_cpu__c(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 dst,
-					 uvm_mem_t *src, size_t size);
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS uvm_va_block_read_to_cpu__c(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size);
-#else
-NV_STATUS uvm_va_block_read_to_cpu__c(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
-				      NvU64 src, size_t size);
-#endif
+UVM_RUST_C_BODY(uvm_va_range_set_accessed_by);
+UVM_RUST_C_BODY(uvm_va_range_unset_accessed_by);
+UVM_RUST_C_BODY(uvm_va_block_remove_gpu_va_space);
+UVM_RUST_C_BODY(uvm_va_block_check_logical_permissions);
+UVM_RUST_C_BODY(uvm_perf_prefetch_get_hint_va_block);
+UVM_RUST_C_BODY(uvm_va_block_write_from_cpu);
+UVM_RUST_C_BODY(uvm_va_block_read_to_cpu);
 
 NV_STATUS uvm_va_range_set_accessed_by(uvm_va_range_t *range, uvm_processor_id_t id, struct mm_struct *mm,
 				       uvm_tracker_t *tracker)
@@ -308,16 +321,37 @@ NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_b
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
 }
 
-static noinline void leave_lost(uvm_va_block_t *block, uvm_perf_prefetch_hint_t *hint)
+/* Takes @pages out of what is brought along with others. */
+static void leave_out(uvm_perf_prefetch_hint_t *hint, const uvm_page_mask_t *pages)
 {
-	uvm_page_mask_t lost;
-
-	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &lost) &&
-	    !uvm_page_mask_andnot(&hint->prefetch_pages_mask, &hint->prefetch_pages_mask, &lost))
+	if (!uvm_page_mask_andnot(&hint->prefetch_pages_mask, &hint->prefetch_pages_mask, pages))
 		hint->residency = UVM_ID_INVALID;
 }
 
-/* Such pages are not brought along with others. */
+/*
+ * Pages that are lost are not brought along with others. Nor are those on flash brought along
+ * to a GPU: the faults of all processes would wait for the read. It is begun, and the next
+ * fault nearby brings them.
+ */
+static noinline void choose_along(uvm_va_block_t *block, uvm_processor_id_t to, uvm_perf_prefetch_hint_t *hint)
+{
+	uvm_page_mask_t pages;
+
+	if (UVM_ID_IS_INVALID(hint->residency))
+		return;
+	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &pages))
+		leave_out(hint, &pages);
+	if (UVM_ID_IS_CPU(to) || !uvm_rust_flash_parks())
+		return;
+	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &pages))
+		leave_out(hint, &pages);
+	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages) &&
+	    uvm_page_mask_and(&pages, &pages, &hint->prefetch_pages_mask)) {
+		uvm_rust_flash_ask(block, &pages);
+		leave_out(hint, &pages);
+	}
+}
+
 void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_context_t *context,
 					 uvm_processor_id_t new_residency, const uvm_page_mask_t *faulted,
 					 uvm_va_block_region_t faulted_region,
@@ -325,7 +359,7 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 {
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
 	if (static_branch_unlikely(&uvm_rust_flash_used_key))
-		leave_lost(block, hint);
+		choose_along(block, new_residency, hint);
 }
 
 /* The debugger's way to write to memory, which maps nothing. */

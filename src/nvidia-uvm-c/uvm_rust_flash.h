@@ -3,13 +3,16 @@
  * The SSD tier: what its C files have in common.
  *
  *   uvm_rust_flash.c        va_blocks: which have host memory
+ *   uvm_rust_flash_owner.c  the tenants that they belong to
  *   uvm_rust_flash_spill.c  the workers that write them
+ *   uvm_rust_flash_room.c   what needs host memory
+ *   uvm_rust_flash_park.c   GPU faults that have to wait, which wait outside the service lock
  *   uvm_rust_flash_copies.c pages that are on flash as well
  *   uvm_rust_flash_attach.c attaching, detaching, moving, statistics
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
  *
- * Locks, outermost first: attach_lock; a VA space's lock; a va_block's lock; the table's
+ * Locks, outermost first: an owner's mutex; attach_lock; a VA space's lock; a va_block's lock; the table's
  * mutex, in Rust; uvm_rust_tier.lock, a spinlock. Under a va_block's lock there is no I/O.
  */
 #ifndef UVM_RUST_FLASH_H
@@ -18,11 +21,14 @@
 #include <linux/jump_label.h>
 #include <linux/kref.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_tenant.h"
 
 /*
  * On if uvm_rust_flash=1: without it, every hook is a nop. With it, host memory is counted by
@@ -68,7 +74,7 @@ struct uvm_rust_flash_dev {
 	unsigned long stalled_at, rest;
 
 	atomic64_t written, spilled, fetched, relocated, dropped, unwritten;
-	atomic64_t write_errors, read_errors, lost_pages, refused;
+	atomic64_t write_errors, read_errors, lost_pages, refused, parked, throttled, rested_us;
 };
 
 /* A read or a write of pages of one va_block. */
@@ -76,6 +82,8 @@ struct uvm_rust_flash_io {
 	void *op;
 	/* A read that somebody waits for in a fault. */
 	bool fault;
+	/* Bytes that the device was given to write for this, over all of its uses. */
+	u64 wrote;
 	struct uvm_rust_mask mask;
 	struct uvm_rust_flash_pieces pieces;
 	/* By page of the va_block; those in @mask are held. */
@@ -86,7 +94,8 @@ struct uvm_rust_flash_io {
 	u32 sums[FLASH_SLOT_PAGES];
 };
 
-struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce);
+/* With @bounce also what a write or a copy needs, which are 2 MiB. */
+struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp);
 void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io);
 
 /* Opens the device and makes a key. Returns it with one reference, or an error. */
@@ -120,9 +129,16 @@ struct uvm_rust_flash_block {
 	struct list_head all;
 	/* In the list of those that may have copies; under uvm_rust_tier.lock. */
 	struct list_head copies;
+	/* In its owner's list of those that ask for a read; under uvm_rust_tier.lock. */
+	struct list_head asking;
 	/* The detaching that has seen it; that one's. */
 	u32 seen;
 	uvm_va_block_t *block;
+	/* Whose it is. It outlives the block, which its VA space does. */
+	struct uvm_rust_flash_owner *owner;
+	/* Pages that GPU faults wait for, whether somebody fetches them or is going to, and whether that failed. */
+	uvm_page_mask_t asked;
+	bool fetching, failed;
 	/* Pages of host memory that it was last counted with. */
 	u32 host_pages;
 	/* Whose quota its pages count to; 0 until its first spill. */
@@ -173,12 +189,91 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, u32 at,
 				struct uvm_rust_flash_block *upper);
 
+/* --- uvm_rust_flash_owner.c --------------------------------------------------------- */
+
+/* Blocks that are read for GPU faults at the same time, and those of them that are one owner's. */
+#define FLASH_FETCHERS		16
+#define FLASH_FETCHERS_EACH	(FLASH_FETCHERS / 2)
+
+/* Somebody who reads what was asked for of an owner's blocks; in one queue with all others'. */
+struct uvm_rust_flash_fetcher {
+	struct work_struct work;
+	/* Outlives the work. */
+	struct uvm_rust_flash_owner *owner;
+};
+
+/*
+ * A tenant (uvm_rust_tenant.h), to the quota and to who is spilled, from its first VA space to
+ * its last.
+ */
+struct uvm_rust_flash_owner {
+	/* The rest, but for what is fixed or atomic, is under uvm_rust_tier.lock. */
+	struct list_head node;
+	/* Whom its memory is charged to; fixed, and its tenant's. */
+	struct mem_cgroup *memcg;
+	/* To the table: a number that no other owner ever gets; fixed. */
+	u64 key;
+	/* Blocks that may have something to spill, longest in host memory first. */
+	struct list_head queue;
+	u32 queue_length;
+	/* Looks at its blocks since one of them was spilled. */
+	u32 vain;
+	atomic64_t host_pages;
+	/* Blocks of which something was asked for, the first first, and who reads it. */
+	struct list_head asking;
+	struct uvm_rust_flash_fetcher fetchers[FLASH_FETCHERS_EACH];
+	/*
+	 * Held by a call of UVM_RUST_FLASH_MOVE from its look at what is paid to the note of what it
+	 * wrote, or all threads would look before the first has noted. Outside attach_lock.
+	 */
+	struct mutex moving;
+	/* When UVM_RUST_FLASH_MOVE has paid for what it wrote (ktime, ns). */
+	u64 paid;
+};
+
+static inline struct uvm_rust_flash_owner *uvm_rust_flash_owner_of(uvm_va_space_t *va_space)
+{
+	struct uvm_rust_tenant *tenant = va_space->uvm_rust_flash_tenant;
+
+	return tenant ? tenant->flash : NULL;
+}
+
+/* With the tenant, which says whom it charges. Returns NULL without memory. */
+struct uvm_rust_flash_owner *uvm_rust_flash_owner_new(struct mem_cgroup *memcg);
+/* Nobody has a block of its any more. */
+void uvm_rust_flash_owner_free(struct uvm_rust_flash_owner *owner);
+
+/* Its VA spaces come and go, in upstream's order: after and before their blocks. */
+NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space);
+void uvm_rust_flash_unload(uvm_va_space_t *va_space);
+/* Whether the owner has as much host memory as its equal share of @limit, or more. Caller holds uvm_rust_tier.lock. */
+bool uvm_rust_flash_has_share(struct uvm_rust_flash_owner *owner, u64 limit);
+/*
+ * The owner whose block is to be spilled next: of those that have their share of what spills leave
+ * in host memory, the one that has most; NULL if there is none. Caller holds uvm_rust_tier.lock.
+ */
+struct uvm_rust_flash_owner *uvm_rust_flash_next_owner(void);
+/* Looks are no longer in vain: of @owner, or of all if that is NULL. */
+void uvm_rust_flash_hope(struct uvm_rust_flash_owner *owner);
+/*
+ * Waits until the owner may write by call again; caller holds its mutex, and the lock of power
+ * management in read mode, as each call does. Returns 0, -EINTR, or -EAGAIN when somebody wants that
+ * lock to suspend. The other notes what it wrote then.
+ */
+int uvm_rust_flash_throttle(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_owner *owner);
+void uvm_rust_flash_wrote(struct uvm_rust_flash_owner *owner, u64 bytes);
+
+/* Whom memory is charged to that is allocated in between: the tenant of the VA space. */
+struct mem_cgroup *uvm_rust_flash_charge(uvm_va_space_t *va_space);
+void uvm_rust_flash_uncharge(struct mem_cgroup *before);
+
 /* What there is but once. */
 struct uvm_rust_flash_tier {
 	/* Protects all but the atomic ones. */
 	spinlock_t lock;
-	/* Blocks that may have something to spill, longest in host memory first. */
-	struct list_head queue;
+	/* All owners. */
+	struct list_head owners;
+	/* Blocks in their queues. */
 	u32 queue_length;
 	/* All blocks, in the queue or not. */
 	struct list_head all;
@@ -222,7 +317,7 @@ enum uvm_rust_flash_outcome {
 	FLASH_NOTHING,	/* there is nothing to move now; a later arrival queues it again */
 	FLASH_LATER,		/* something is in the way */
 	FLASH_NO_ROOM,	/* the device has none */
-	FLASH_NO_QUOTA,	/* the process may have no more */
+	FLASH_NO_QUOTA,	/* the tenant may have no more */
 	FLASH_FAILED,		/* the device took nothing of what it was given */
 };
 
@@ -235,14 +330,53 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 						 bool locked);
 /* Gathers free space, some at a time. */
 void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io);
+/* The attached device with a reference, or NULL. */
+struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void);
 /* Wakes the workers if there is something for them. */
 void uvm_rust_flash_kick(void);
-/* Whether too much host memory is in use and waiting may help; then waits, for a while. */
-bool uvm_rust_flash_must_wait(void);
-void uvm_rust_flash_wait_room(void);
+/*
+ * Whether too much host memory is in use, @owner has its share of it, and waiting may help; then
+ * waits, for a while. Who has less than its share does not wait for others.
+ */
+bool uvm_rust_flash_must_wait(struct uvm_rust_flash_owner *owner);
+void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner);
 /* While a device is attached. Caller is alone in attaching and detaching. */
 int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev);
 void uvm_rust_flash_stop_workers(void);
+
+/* --- uvm_rust_flash_room.c ---------------------------------------------------------- */
+
+/*
+ * Whether pages of host memory have to be made when @pages of a block become resident on @to,
+ * there or for what leaves a GPU in their stead. Caller holds the VA space's lock and the block's.
+ */
+bool uvm_rust_flash_needs_host(uvm_va_block_t *block, uvm_processor_id_t to, const uvm_page_mask_t *pages);
+/* The same for faults of a GPU, where upstream has not chosen yet where the pages go. */
+bool uvm_rust_flash_fault_needs_host(uvm_va_block_t *block, uvm_gpu_t *gpu, const uvm_page_mask_t *pages);
+/* The same for faults on a block that does not exist yet. Caller holds the VA space's lock. */
+bool uvm_rust_flash_first_touch_needs_host(uvm_va_range_t *range, uvm_gpu_t *gpu);
+
+/* --- uvm_rust_flash_park.c ---------------------------------------------------------- */
+
+/* Whether GPU faults are put off: the loop in Rust services them, and the module parameter says so. */
+bool uvm_rust_flash_parks(void);
+/*
+ * Of a GPU's faults from @first on, the number of those on one block that have to wait, and come
+ * back by replay: nothing else is to be done for them. 0 if they can be serviced. Caller holds
+ * the VA space's lock.
+ */
+__u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_service_batch_context_t *batch,
+			  __u32 first);
+/*
+ * Has those of @pages, which are on flash, fetched by somebody else, while uvm_rust_flash_parks().
+ * Caller holds the block's lock.
+ */
+void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages);
+/* An owner's fetchers: none has anything to do at the end, as all its blocks are gone. */
+void uvm_rust_flash_fetchers_init(struct uvm_rust_flash_owner *owner);
+void uvm_rust_flash_fetchers_exit(struct uvm_rust_flash_owner *owner);
+int uvm_rust_flash_park_init(void);
+void uvm_rust_flash_park_exit(void);
 
 /* --- uvm_rust_flash_attach.c -------------------------------------------------------- */
 

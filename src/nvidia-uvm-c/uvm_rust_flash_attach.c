@@ -8,6 +8,7 @@
 
 #include "uvm_api.h"
 #include "uvm_common.h"
+#include "uvm_global.h"
 #include "uvm_va_block.h"
 #include "uvm_va_range.h"
 #include "uvm_va_space.h"
@@ -149,10 +150,36 @@ static void drain_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block)
 	}
 }
 
+/*
+ * Whether nothing is on the device and nobody uses it any more. A fetch goes on after its pages
+ * were discarded, which leaves none; the file must not be closed under it.
+ */
+static bool is_drained(struct uvm_rust_flash_dev *dev)
+{
+	struct uvm_rust_flash_usage usage;
+
+	uvm_rust_flash_usage(dev->table, &usage);
+	return !usage.pages && !usage.busy;
+}
+
+/* Waits for reads that nobody needs any more; others can be waited for only if nobody begins anew. */
+static void wait_for_reads(struct uvm_rust_flash_dev *dev)
+{
+	struct uvm_rust_flash_usage usage;
+
+	do {
+		int seen = atomic_read(&dev->progress);
+
+		uvm_rust_flash_usage(dev->table, &usage);
+		if (usage.pages || !usage.busy || fatal_signal_pending(current))
+			return;
+		wait_event_timeout(dev->wait, atomic_read(&dev->progress) != seen, HZ);
+	} while (true);
+}
+
 static int detach_locked(void)
 {
 	static u32 detaching;
-	struct uvm_rust_flash_usage usage;
 	struct uvm_rust_flash_dev *dev;
 	uvm_va_block_t *block;
 
@@ -177,8 +204,8 @@ static int detach_locked(void)
 			return -EINTR;
 		cond_resched();
 	}
-	uvm_rust_flash_usage(dev->table, &usage);
-	if (usage.pages)
+	wait_for_reads(dev);
+	if (!is_drained(dev))
 		return -EBUSY;
 	uvm_rust_flash_close(dev);
 	leaving_dev = NULL;
@@ -260,22 +287,22 @@ static NV_STATUS move_locked(struct move_request *request, uvm_va_space_t *va_sp
 	return status;
 }
 
-static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_space, NvU64 base, NvU64 length,
-			 bool to_host)
+static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_space, struct uvm_rust_flash_io *io,
+			 NvU64 base, NvU64 length, bool to_host)
 {
-	struct move_request request = { .dev = dev, .to_host = to_host };
+	struct move_request request = { .dev = dev, .io = io, .to_host = to_host };
 	struct mm_struct *mm;
 	NV_STATUS status;
 
-	request.io = uvm_rust_flash_io_alloc(true);
-	if (!request.io)
-		return -ENOMEM;
+	if (io)
+		io->wrote = 0;
 	mm = uvm_va_space_mm_or_current_retain_lock(va_space);
 	uvm_va_space_down_read(va_space);
 	status = move_locked(&request, va_space, mm, base, length);
 	uvm_va_space_up_read(va_space);
 	uvm_va_space_mm_or_current_release_unlock(va_space, mm);
-	uvm_rust_flash_io_free(request.io);
+	if (io)
+		uvm_rust_flash_wrote(uvm_rust_flash_owner_of(va_space), io->wrote);
 
 	switch (status) {
 	case NV_OK:
@@ -291,17 +318,74 @@ static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_spac
 	}
 }
 
+/* What a call moves before it lets go of its locks. */
+#define MOVE_AT_ONCE	(16ull << 20)
+
+/* The throttle counts with the device, which may be detached meanwhile. */
+static int wait_to_write(uvm_va_space_t *va_space)
+{
+	struct uvm_rust_flash_dev *dev = uvm_rust_flash_get_dev();
+	int ret;
+
+	if (!dev)
+		return -ENODEV;
+	ret = uvm_rust_flash_throttle(dev, uvm_rust_flash_owner_of(va_space));
+	uvm_rust_flash_put(dev);
+	return ret;
+}
+
+/* Moves a part. @io: NULL for those to the host. */
+static int move_part(uvm_va_space_t *va_space, struct uvm_rust_flash_io *io, NvU64 base, NvU64 length)
+{
+	int ret = -ENODEV;
+
+	down_read(&attach_lock);
+	if (uvm_rust_tier.dev)
+		ret = move_attached(uvm_rust_tier.dev, va_space, io, base, length, !io);
+	up_read(&attach_lock);
+	return ret;
+}
+
+/* Writes a part when it may. Who waits has no memory of ours. */
+static int write_part(uvm_va_space_t *va_space, NvU64 base, NvU64 length)
+{
+	struct uvm_rust_flash_owner *owner = uvm_rust_flash_owner_of(va_space);
+	struct uvm_rust_flash_io *io;
+	int ret;
+
+	if (mutex_lock_interruptible(&owner->moving))
+		return -EINTR;
+	ret = wait_to_write(va_space);
+	if (ret == 0) {
+		io = uvm_rust_flash_io_alloc(true, GFP_KERNEL_ACCOUNT);
+		ret = io ? move_part(va_space, io, base, length) : -ENOMEM;
+		uvm_rust_flash_io_free(io);
+	}
+	mutex_unlock(&owner->moving);
+	return ret;
+}
+
 int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, bool to_host)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	int ret = -ENODEV;
+	int ret = 0;
 
 	if (uvm_api_range_invalid(base, length))
 		return -ENXIO;
-	down_read(&attach_lock);
-	if (uvm_rust_tier.dev)
-		ret = move_attached(uvm_rust_tier.dev, va_space, base, length, to_host);
-	up_read(&attach_lock);
+	if (!READ_ONCE(uvm_rust_tier.dev))
+		return -ENODEV;
+	/* Some at a time: whoever has written much waits in between, with the ioctl's lock only. */
+	while (length && ret == 0) {
+		/* Up to the end of a va_block, which is written as a whole. */
+		NvU64 some = min_t(NvU64, length, MOVE_AT_ONCE - base % FLASH_SLOT_SIZE);
+
+		ret = to_host ? move_part(va_space, NULL, base, some) : write_part(va_space, base, some);
+		base += some;
+		length -= some;
+		/* What was moved is not moved again when the caller asks once more. */
+		if (ret == 0 && length && rwsem_is_contended(&g_uvm_global.pm.lock.sem))
+			ret = -EAGAIN;
+	}
 	return ret;
 }
 
@@ -309,6 +393,7 @@ int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, 
 
 void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_stats *stats)
 {
+	struct uvm_rust_flash_owner *owner;
 	struct uvm_rust_flash_usage usage;
 	struct uvm_rust_flash_dev *dev;
 
@@ -321,7 +406,8 @@ void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_st
 		stats->free_slots = usage.free_slots;
 		stats->extents = usage.extents;
 		stats->pages = usage.pages;
-		stats->pages_mine = space ? uvm_rust_flash_held(dev->table, (u64)(uintptr_t)space) : 0;
+		owner = space ? uvm_rust_flash_owner_of((uvm_va_space_t *)space) : NULL;
+		stats->pages_mine = owner ? uvm_rust_flash_held(dev->table, owner->key) : 0;
 		stats->host_pages = atomic64_read(&uvm_rust_tier.host_pages);
 		stats->host_peak = atomic64_read(&uvm_rust_tier.host_peak);
 		stats->written = atomic64_read(&dev->written);
@@ -334,6 +420,9 @@ void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_st
 		stats->lost_pages = atomic64_read(&dev->lost_pages);
 		stats->refused = atomic64_read(&dev->refused);
 		stats->unwritten = atomic64_read(&dev->unwritten);
+		stats->parked = atomic64_read(&dev->parked);
+		stats->throttled = atomic64_read(&dev->throttled);
+		stats->rested_us = atomic64_read(&dev->rested_us);
 	}
 	up_read(&attach_lock);
 }
@@ -345,8 +434,11 @@ bool uvm_seam_flash_enabled(void)
 
 void uvm_rust_flash_init(void)
 {
-	if (uvm_rust_flash)
-		static_branch_enable(&uvm_rust_flash_key);
+	if (!uvm_rust_flash)
+		return;
+	if (uvm_rust_flash_park_init())
+		pr_warn("nvidia-uvm: flash: no memory: GPU faults wait for the device by themselves\n");
+	static_branch_enable(&uvm_rust_flash_key);
 }
 
 void uvm_rust_flash_exit(void)
@@ -358,6 +450,7 @@ void uvm_rust_flash_exit(void)
 	spin_unlock(&uvm_rust_tier.lock);
 	leaving_dev = NULL;
 	uvm_rust_flash_stop_workers();
+	uvm_rust_flash_park_exit();
 	if (dev)
 		uvm_rust_flash_put(dev);
 }

@@ -8,6 +8,8 @@
  * migration from the host: one place serves GPU faults, CPU faults, UVM_MIGRATE and
  * prefetches.
  */
+#include <linux/sched/signal.h>
+
 #include "uvm_va_policy.h"
 #include "uvm_va_range.h"
 
@@ -194,7 +196,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	if (status != NV_OK)
 		return status;
 	/* Also where all that is wanted is under way, or lost: Rust says which. */
-	io = uvm_rust_flash_io_alloc(false);
+	io = uvm_rust_flash_io_alloc(false, GFP_KERNEL);
 	if (!io)
 		return NV_ERR_NO_MEMORY;
 	io->fault = fault;
@@ -225,30 +227,49 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	return status;
 }
 
+/*
+ * Whether it is for a GPU's fault, which the loop in Rust has looked at before. Upstream gives
+ * CPU faults the same cause; they are serviced by the thread that faults.
+ */
+static bool flash_was_parked(uvm_va_block_context_t *context)
+{
+	return context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT &&
+	       (current->flags & PF_KTHREAD) && uvm_rust_flash_parks();
+}
+
 /* From the hook in block_populate_pages(), which both ways to make pages resident pass. */
-static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_context_t *context,
+static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t to,
 				       uvm_va_block_region_t region, const uvm_page_mask_t *mask)
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 	bool evicting = context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION;
+	struct uvm_rust_flash_owner *owner;
 	uvm_page_mask_t wanted, set;
 
 	if (uvm_va_block_is_hmm(block))
 		return NV_OK;
-	/* An eviction cannot be called again, and takes only what is on a GPU. */
-	if (!evicting && uvm_rust_flash_must_wait()) {
+	owner = uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block));
+	uvm_page_mask_init_from_region(&wanted, region, mask);
+	/*
+	 * An eviction cannot be called again, and takes only what is on a GPU. GPU faults have waited
+	 * outside the locks that others need (uvm_rust_flash_park()). Whoever is being killed is not to
+	 * wait for a device that may never answer.
+	 */
+	if (!evicting && !flash_was_parked(context) && !fatal_signal_pending(current) &&
+	    uvm_rust_flash_must_wait(owner) && uvm_rust_flash_needs_host(block, to, &wanted)) {
 		uvm_mutex_unlock(&block->lock);
-		uvm_rust_flash_wait_room();
+		uvm_rust_flash_wait_room(owner);
 		uvm_mutex_lock(&block->lock);
 		return NV_ERR_MORE_PROCESSING_REQUIRED;
 	}
 	if (!f || !f->state)
 		return NV_OK;
-	uvm_page_mask_init_from_region(&wanted, region, mask);
 	uvm_rust_flash_touched(f->state, uvm_rust_mask(&wanted));
 	if (evicting)
 		return NV_OK;
+	/* What was discarded while it is read is in flight only: its memory is not to be used before that ends. */
 	if (!uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &set) &&
+	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &set) &&
 	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &set))
 		return NV_OK;
 	return uvm_rust_flash_fetch(block, context, &wanted,
@@ -259,9 +280,8 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 /* --- writing to what flash has as well --------------------------------------------------- */
 
 /* Upstream's, which the hooks in uvm_va_block.c call by these names. */
-NV_STATUS uvm_va_block_map__c(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
-			      uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
-			      UvmEventMapRemoteCause cause, uvm_tracker_t *tracker);
+UVM_RUST_C_BODY(uvm_va_block_map);
+UVM_RUST_C_BODY(uvm_va_block_page_compute_highest_permission);
 
 /* All mappings are made here: whoever gets one for writing may write. */
 NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
@@ -288,9 +308,6 @@ static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index
 }
 
 #if UVM_RUST_UPSTREAM < 550
-uvm_prot_t uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, uvm_processor_id_t id,
-							   uvm_page_index_t index);
-
 uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_processor_id_t id,
 							uvm_page_index_t index)
 {
@@ -298,9 +315,6 @@ uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, u
 					uvm_va_block_page_compute_highest_permission__c(block, id, index));
 }
 #else
-uvm_prot_t uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, uvm_va_block_context_t *context,
-							   uvm_processor_id_t id, uvm_page_index_t index);
-
 uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_va_block_context_t *context,
 							uvm_processor_id_t id, uvm_page_index_t index)
 {

@@ -23,7 +23,8 @@ struct uvm_rust_flash_usage {
 	__u32 slots;
 	__u32 free_slots;
 	__u32 extents;
-	__u32 reserved;
+	/* Reads, writes or moves are under way, maybe of pages that nobody needs any more. */
+	__u32 busy;
 };
 void uvm_rust_flash_usage(void *table, struct uvm_rust_flash_usage *usage);
 
@@ -53,8 +54,11 @@ struct uvm_rust_flash_pieces {
 _Bool uvm_rust_flash_sums(void *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
 void uvm_rust_flash_set_sums(void *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
 
-/* A va_block of @pages pages. Returns NULL if there is no memory. */
-void *uvm_rust_flash_block_create(__u32 pages);
+/*
+ * A va_block of @pages pages. Returns NULL if there is no memory. @account: it is charged to the
+ * memory cgroup of the thread, or to the one that is active.
+ */
+void *uvm_rust_flash_block_create(__u32 pages, _Bool account);
 void uvm_rust_flash_block_destroy(void *table, void *block);
 
 /* Sets of pages of a block. */
@@ -94,7 +98,7 @@ void uvm_rust_flash_block_split(void *table, void *block, __u32 at, void *upper)
 #define UVM_RUST_FLASH_NO_MEMORY	5
 #define UVM_RUST_FLASH_IS_LOST	6
 
-/* @tenant: a key. BEGUN fills @op, @pages and @pieces. */
+/* @tenant: a key. BEGUN fills @op, @pages and @pieces, where the pages go until the spill ends. */
 __u32 uvm_rust_flash_begin_spill(void *table, void *block, __u64 tenant, const struct uvm_rust_mask *wanted,
 				 void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @block: NULL if it died. Fills @moved. */

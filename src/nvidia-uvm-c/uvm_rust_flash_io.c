@@ -90,13 +90,13 @@ void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io)
 	kvfree(io);
 }
 
-struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce)
+struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
 {
-	struct uvm_rust_flash_io *io = kvzalloc(sizeof(*io), GFP_KERNEL);
+	struct uvm_rust_flash_io *io = kvzalloc(sizeof(*io), gfp);
 	u32 i;
 
 	for (i = 0; io && bounce && i < FLASH_SLOT_PAGES; i++) {
-		io->bounce[i] = alloc_page(GFP_KERNEL);
+		io->bounce[i] = alloc_page(gfp);
 		if (!io->bounce[i]) {
 			uvm_rust_flash_io_free(io);
 			return NULL;
@@ -286,6 +286,8 @@ void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_
 
 		if (!seal_pages(io, &crypt, piece))
 			continue;
+		/* What fails half-way has worn the device as well. */
+		io->wrote += (u64)piece->pages * PAGE_SIZE;
 		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
 			     position(piece->slot, piece->offset))) {
 			if (atomic64_inc_return(&dev->write_errors) == 1)
@@ -310,6 +312,8 @@ bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_i
 
 		for (k = 0; k < move->pages; k++)
 			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
+		if (pass)
+			io->wrote += (u64)move->pages * PAGE_SIZE;
 		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
 			atomic64_inc(pass ? &dev->write_errors : &dev->read_errors);
 			return false;
@@ -364,7 +368,7 @@ static int open_device(struct uvm_rust_flash_dev *dev, const char *path, bool fo
 		return -ENOTBLK;
 	if (i_size_read(file->f_mapping->host) < RESERVED_SIZE + 3 * (loff_t)FLASH_SLOT_SIZE)
 		return -ENOSPC;
-	io = uvm_rust_flash_io_alloc(true);
+	io = uvm_rust_flash_io_alloc(true, GFP_KERNEL);
 	if (io)
 		ret = probe(file, io, force);
 	uvm_rust_flash_io_free(io);

@@ -44,7 +44,7 @@ static u32 worker_count;
 
 /* --- waking, and waiting for, the workers -------------------------------------------- */
 
-static struct uvm_rust_flash_dev *get_dev(void)
+struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void)
 {
 	struct uvm_rust_flash_dev *dev;
 
@@ -78,7 +78,7 @@ void uvm_rust_flash_kick(void)
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
-bool uvm_rust_flash_must_wait(void)
+bool uvm_rust_flash_must_wait(struct uvm_rust_flash_owner *owner)
 {
 	struct uvm_rust_flash_dev *dev = READ_ONCE(uvm_rust_tier.dev);
 	bool wait;
@@ -87,21 +87,20 @@ bool uvm_rust_flash_must_wait(void)
 		return false;
 	spin_lock(&uvm_rust_tier.lock);
 	dev = uvm_rust_tier.dev;
-	wait = dev && !READ_ONCE(dev->stalled) && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_limit;
+	wait = dev && !READ_ONCE(dev->stalled) && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_limit &&
+	       uvm_rust_flash_has_share(owner, dev->host_limit);
 	spin_unlock(&uvm_rust_tier.lock);
 	return wait;
 }
 
-void uvm_rust_flash_wait_room(void)
+void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner)
 {
-	struct uvm_rust_flash_dev *dev = get_dev();
+	struct uvm_rust_flash_dev *dev = uvm_rust_flash_get_dev();
 
 	if (!dev)
 		return;
 	uvm_rust_flash_kick();
-	wait_event_timeout(dev->wait,
-			   READ_ONCE(dev->stalled) ||
-			   atomic64_read(&uvm_rust_tier.host_pages) <= dev->host_limit, HZ / 10);
+	wait_event_timeout(dev->wait, !uvm_rust_flash_must_wait(owner), HZ / 10);
 	uvm_rust_flash_put(dev);
 }
 
@@ -114,12 +113,20 @@ static bool have_state(struct uvm_rust_flash_block *f, struct uvm_rust_flash_dev
 	if (f->state && f->dev != dev && uvm_rust_flash_idle(f->state))
 		uvm_rust_flash_drop_state(f);
 	if (!f->state) {
-		f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block));
+		uvm_va_space_t *va_space = uvm_va_block_get_va_space(f->block);
+		struct mem_cgroup *before;
+
+		before = uvm_rust_flash_charge(va_space);
+		f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block), true);
+		uvm_rust_flash_uncharge(before);
+		/* A tenant whose memory cgroup is full is spilled all the same. */
+		if (!f->state)
+			f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block), false);
 		if (!f->state)
 			return false;
 		kref_get(&dev->ref);
 		f->dev = dev;
-		WRITE_ONCE(f->tenant, (u64)(uintptr_t)uvm_va_block_get_va_space(f->block));
+		WRITE_ONCE(f->tenant, f->owner->key);
 	}
 	return f->dev == dev;
 }
@@ -208,7 +215,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	if (uvm_page_mask_empty(&pages))
 		return FLASH_MOVED;
 
-	switch (uvm_rust_flash_begin_spill(dev->table, f->state, (u64)(uintptr_t)va_space, uvm_rust_mask(&pages),
+	switch (uvm_rust_flash_begin_spill(dev->table, f->state, f->owner->key, uvm_rust_mask(&pages),
 					   &io->op, &io->mask, &io->pieces)) {
 	case UVM_RUST_FLASH_BEGUN:
 		break;
@@ -332,22 +339,35 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 	return outcome;
 }
 
-/* The block that is next, with a reference; moved to the end of the queue. */
+/* The block that is next, with a reference; moved to the end of its owner's queue. */
 static uvm_va_block_t *next_block(void)
 {
-	struct uvm_rust_flash_block *f;
+	struct uvm_rust_flash_owner *owner;
+	struct uvm_rust_flash_block *f = NULL;
 	uvm_va_block_t *block = NULL;
 
 	spin_lock(&uvm_rust_tier.lock);
-	f = list_first_entry_or_null(&uvm_rust_tier.queue, struct uvm_rust_flash_block, node);
+	owner = uvm_rust_flash_next_owner();
+	if (owner)
+		f = list_first_entry_or_null(&owner->queue, struct uvm_rust_flash_block, node);
 	if (f) {
-		list_move_tail(&f->node, &uvm_rust_tier.queue);
+		owner->vain++;
+		list_move_tail(&f->node, &owner->queue);
 		/* It leaves the queue before it dies, but its last reference may be going now. */
 		if (atomic_inc_not_zero(&f->block->kref.refcount))
 			block = f->block;
 	}
 	spin_unlock(&uvm_rust_tier.lock);
 	return block;
+}
+
+/* A block of its owner's was spilled. */
+static void hope(uvm_va_block_t *block)
+{
+	uvm_mutex_lock(&block->lock);
+	if (!uvm_va_block_is_dead(block) && uvm_rust_flash_of(block))
+		uvm_rust_flash_hope(uvm_rust_flash_of(block)->owner);
+	uvm_mutex_unlock(&block->lock);
 }
 
 static void set_aside(uvm_va_block_t *block)
@@ -391,6 +411,7 @@ static void stall(struct uvm_rust_flash_dev *dev, bool failing)
 	unsigned long rest = failing ? 2 * READ_ONCE(dev->rest) : 0;
 
 	atomic_set(&dev->fruitless, 0);
+	uvm_rust_flash_hope(NULL);
 	/* Another worker was as fast. */
 	if (is_resting(dev))
 		return;
@@ -420,13 +441,17 @@ static bool is_in_vain(struct uvm_rust_flash_dev *dev, enum uvm_rust_flash_outco
 }
 
 /* After a write that began at @start. Others of the device's users have their share then. */
-static void rest_after(ktime_t start)
+static void rest_after(struct uvm_rust_flash_dev *dev, ktime_t start)
 {
 	u64 share = clamp(READ_ONCE(uvm_rust_flash_share), 1U, 100U);
 	u64 took = max_t(s64, ktime_us_delta(ktime_get(), start), 0);
 
-	if (share < 100)
-		fsleep(min_t(u64, took * (100 - share) / share, USEC_PER_SEC));
+	if (share < 100) {
+		u64 rest = min_t(u64, took * (100 - share) / share, USEC_PER_SEC);
+
+		atomic64_add(rest, &dev->rested_us);
+		fsleep(rest);
+	}
 }
 
 static void spill_work(struct worker *w)
@@ -449,6 +474,8 @@ static void spill_work(struct worker *w)
 			outcome = uvm_rust_flash_spill(dev, block, NULL, w->io, false);
 			if (outcome == FLASH_NOTHING)
 				set_aside(block);
+			else if (outcome == FLASH_MOVED)
+				hope(block);
 			uvm_up_read(&g_uvm_global.pm.lock);
 			uvm_va_block_release(block);
 		}
@@ -458,9 +485,11 @@ static void spill_work(struct worker *w)
 			break;
 		}
 		if (outcome == FLASH_MOVED)
-			rest_after(start);
+			rest_after(dev, start);
 		cond_resched();
 	}
+	/* The next time, all are looked at. */
+	uvm_rust_flash_hope(NULL);
 }
 
 static void spill_work_entry(struct work_struct *work)
@@ -503,7 +532,7 @@ int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
 
 		INIT_WORK(&w->work, spill_work_entry);
 		w->dev = dev;
-		w->io = uvm_rust_flash_io_alloc(true);
+		w->io = uvm_rust_flash_io_alloc(true, GFP_KERNEL);
 		worker_count = i + 1;
 		if (!w->io) {
 			uvm_rust_flash_stop_workers();

@@ -25,6 +25,15 @@ static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
  * migrate_vma_setup(), whose notifiers come back here and then take no lock, as UVM
  * is the owner; but also allocates memory that may have to be reclaimed first
  * (docs/vgpu.md).
+ *
+ * It looks away for the whole call, though the va_block's lock is taken and released once in
+ * hmm_invalidate() itself. Taken unseen, that lock must be released unseen, and it is released
+ * and taken again far inside, where unmapping a part of a big page needs page tables
+ * (block_alloc_pt_range_with_retry): lockdep would report a release of what nobody holds. And
+ * of the locks inside, the PMM's alone is held elsewhere in upstream while memory is allocated
+ * with GFP_KERNEL (split_gpu_chunk), so that it makes the same report as the va_block's.
+ * (Both by reading 550's source.) What the driver does under these locks lockdep sees where
+ * faults, migrations and evictions do the same; not seen is only that reclaim comes before it.
  */
 static inline bool uvm_rust_hmm_invalidate(struct mmu_interval_notifier *notifier,
 					   const struct mmu_notifier_range *range, unsigned long cur_seq)
@@ -65,8 +74,13 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define mmu_interval_notifier_insert uvm_rust_interval_notifier_insert
 #endif
 
-/* For uvm_rust_evict_rest(). */
 #include "uvm_rust_hooks.h"
+
+/* The notifier is the one place of uvm_hmm.c that makes and frees such a context. */
+#define uvm_va_block_context_alloc	uvm_rust_notifier_context
+#define uvm_va_block_context_free	uvm_rust_notifier_context_free
+
+/* For uvm_rust_evict_rest(). */
 #if UVM_IS_CONFIG_HMM()
 #if UVM_RUST_UPSTREAM >= 550
 static NV_STATUS uvm_hmm_pmm_gpu_evict_pfn(unsigned long pfn);

@@ -22,8 +22,17 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 /* The GPU's Rust queues, or NULL if the C lists decide. Caller holds pmm->list_lock. */
 void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 
+/*
+ * Changes whenever those queues do, which number the owners of marks. Caller holds
+ * pmm->list_lock.
+ */
+__u32 uvm_rust_pmm_queues_generation(uvm_pmm_gpu_t *pmm);
+
 /* How many root chunks are free. Caller holds pmm->list_lock. */
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+
+/* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
+NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 
 #ifndef UVM_RUST_NATIVE
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
@@ -48,6 +57,9 @@ static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
 {
 	return chunk->address / UVM_CHUNK_SIZE_MAX;
 }
+
+/* Replaced in uvm_rust_seam.c and uvm_rust_native.c. */
+UVM_RUST_C_BODY(uvm_va_block_evict_chunks);
 
 /* Our counters of a GPU, or NULL. */
 void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
@@ -93,6 +105,7 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
  */
 NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
 				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop);
+void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_t *pages);
 
 /* Before the chunks of @block in @root_chunk are evicted: drops what is discarded in them. */
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk);
@@ -168,7 +181,25 @@ void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 /* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
 bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
 
-/* --- ordinary memory: uvm_rust_seam.c ------------------------------------------ */
+/* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_seam.c ---------------------- */
+
+#ifndef UVM_RUST_NATIVE
+/* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */
+NV_STATUS uvm_rust_notifier_init(void);
+void uvm_rust_notifier_exit(void);
+
+/* The context that uvm_hmm.c's notifier works with; never NULL. May sleep, but not for reclaim. */
+uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
+void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
+#else
+static inline NV_STATUS uvm_rust_notifier_init(void)
+{
+	return NV_OK;
+}
+static inline void uvm_rust_notifier_exit(void)
+{
+}
+#endif
 
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);

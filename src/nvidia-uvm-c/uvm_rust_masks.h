@@ -68,6 +68,12 @@ static __always_inline unsigned int uvm_rust_mask_weight(const unsigned long *a,
 	return sum;
 }
 
+/* For a result that may be left unused: gcc warns of a conditional that is, and not of a call. */
+static __always_inline bool uvm_rust_mask_bool(bool value)
+{
+	return value;
+}
+
 /* The bits [@start, @start + @count), which must lie in one word; there are @count > 0. */
 #define uvm_rust_mask_run(start, count) ((~0UL >> (BITS_PER_LONG - (count))) << ((start) % BITS_PER_LONG))
 
@@ -129,9 +135,9 @@ static __always_inline unsigned long uvm_rust_mask_find(const unsigned long *map
 	(uvm_rust_mask_known(nbits) ? (void)memcpy(dst, src, uvm_rust_mask_bytes(nbits)) : bitmap_copy(dst, src, nbits))
 
 #define bitmap_and(dst, a, b, nbits) \
-	(uvm_rust_mask_known(nbits) ? uvm_rust_mask_and(dst, a, b, nbits) : !!bitmap_and(dst, a, b, nbits))
+	uvm_rust_mask_bool(uvm_rust_mask_known(nbits) ? uvm_rust_mask_and(dst, a, b, nbits) : bitmap_and(dst, a, b, nbits))
 #define bitmap_andnot(dst, a, b, nbits) \
-	(uvm_rust_mask_known(nbits) ? uvm_rust_mask_andnot(dst, a, b, nbits) : !!bitmap_andnot(dst, a, b, nbits))
+	uvm_rust_mask_bool(uvm_rust_mask_known(nbits) ? uvm_rust_mask_andnot(dst, a, b, nbits) : bitmap_andnot(dst, a, b, nbits))
 #define bitmap_or(dst, a, b, nbits) \
 	(uvm_rust_mask_known(nbits) ? (void)uvm_rust_mask_or(dst, a, b, nbits) : bitmap_or(dst, a, b, nbits))
 #define bitmap_empty(a, nbits) \

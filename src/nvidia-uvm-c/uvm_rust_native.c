@@ -83,6 +83,8 @@ static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, 
 		NvU64 from = max(base, range->va_range.node.start);
 		NvU64 to = min(end, range->va_range.node.end);
 
+		/* A range may be one of a million. */
+		cond_resched();
 		if (fatal_signal_pending(current))
 			status = NV_ERR_SIGNAL_PENDING;
 		else
@@ -116,9 +118,7 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 
 /* --- statistics ------------------------------------------------------------------ */
 
-NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
-				       uvm_tracker_t *tracker);
-void uvm_parent_gpu_service_replayable_faults__c(uvm_parent_gpu_t *parent_gpu);
+UVM_RUST_C_BODY(uvm_parent_gpu_service_replayable_faults);
 
 /* Upstream's list that is reclaimed from as this queue. */
 static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)

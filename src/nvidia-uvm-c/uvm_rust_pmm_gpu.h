@@ -29,10 +29,6 @@ static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 #if UVM_IS_CONFIG_HMM()
 static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
 
-/* Upstream's body. */
-NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
-				       uvm_tracker_t *tracker);
-
 /* How often a root chunk is tried again while somebody holds pages of it. */
 #define REST_TRIES 100
 
@@ -151,19 +147,28 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 	void *queues = uvm_rust_pmm_queues(pmm);
 	uvm_gpu_chunk_t *chunk = &root_chunk->chunk;
 	__u32 index = uvm_rust_root_index(chunk);
+	__u64 holder = 0;
 
 	if (!queues || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
 		return;
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE || chunk_is_root_chunk_pinned(pmm, chunk)) {
-		uvm_rust_queues_remove(queues, index);
-		if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-			uvm_rust_queues_unexpect(queues, index);
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE) {
+		uvm_rust_queues_free(queues, index);
 		return;
 	}
-	/* Parts of a split chunk are not told apart. */
+	if (chunk_is_root_chunk_pinned(pmm, chunk)) {
+		uvm_rust_queues_remove(queues, index);
+		return;
+	}
+	/* Parts of a split chunk are not told apart, and may be several processes'. */
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
-		uvm_rust_queues_set(queues, index, UVM_RUST_QUEUE_USED);
-	uvm_rust_queues_insert(queues, index);
+		uvm_rust_queues_used(queues, index, 0);
+	/*
+	 * A chunk has its va_block from its first unpinning on, until it is freed, both under
+	 * the list lock, which is held. So the block is there, and so is its VA space.
+	 */
+	else if (chunk->va_block)
+		holder = (uintptr_t)uvm_va_block_get_va_space_maybe_dead(chunk->va_block);
+	uvm_rust_queues_insert(queues, index, holder);
 }
 
 /* Caller found no free root chunk, and falls back to the head of the used list. */

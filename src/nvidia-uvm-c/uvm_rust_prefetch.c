@@ -8,7 +8,9 @@
  * it), the VA space's lock in read mode, the va_block's. It holds none while it learns,
  * or waits for the fault service.
  */
+#include <linux/memcontrol.h>
 #include <linux/random.h>
+#include <linux/sched/mm.h>
 #include <linux/workqueue.h>
 
 #include "uvm_api.h"
@@ -24,6 +26,7 @@
 #include "uvm_perf_thrashing.h"
 
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_tenant.h"
 
 static bool uvm_rust_announce = true;
 module_param(uvm_rust_announce, bool, 0444);
@@ -55,13 +58,10 @@ MODULE_PARM_DESC(uvm_rust_prefetch_succs, "Successors of a block, 1 to 16 (defau
 
 static uint uvm_rust_prefetch_memory = 64;
 module_param(uvm_rust_prefetch_memory, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_memory, "MiB that the tables of a process may take for each GPU (default 64)");
+MODULE_PARM_DESC(uvm_rust_prefetch_memory, "MiB that the tables of a user in a memory cgroup may take for each GPU, in all VA spaces (default 64)");
 
 /* One for all VA spaces; an item of it runs on one CPU at a time. */
 static struct workqueue_struct *prefetch_wq;
-
-/* Makes a VA space's first struct space_prefetch. Above nothing. */
-static DEFINE_MUTEX(create_lock);
 
 /*
  * A GPU that a VA space announces kernels on. An entry is filled before it is counted, and
@@ -72,21 +72,27 @@ struct gpu_prefetch {
 	void *rust;
 	/* Of the parent GPU: which fault service goes first. */
 	uvm_parent_gpu_id_t parent;
-	/* Of the GPU's queues, 0 for none. Changed by the worker only, then by unload. */
+	/* Of the GPU's queues of that generation, 0 for none. Changed by the worker only, then by unload. */
 	__u32 owner;
+	__u32 generation;
 	/* From uvm_rust_prefetch_stop() on: the GPU, if it was registered then, and so is there. */
 	uvm_gpu_t *last;
 };
 
 /*
  * What uvm_va_space_t.uvm_rust_prefetch points to, from the first announcement on. Set
- * under create_lock, freed under the VA space's lock in write mode.
+ * once, by cmpxchg, and freed under the VA space's lock in write mode.
  */
 struct space_prefetch {
 	uvm_va_space_t *va_space;
+	/*
+	 * Of the first announcement. What the worker, a kernel thread, allocates is charged to
+	 * its memory cgroup.
+	 */
+	struct uvm_rust_tenant *tenant;
 	struct work_struct work;
 	bool stopping;
-	/* Serialises announcements and protects the growth of @count. A leaf. */
+	/* Serialises announcements and protects the growth of @count. */
 	struct mutex announcing;
 	__u32 count;
 	struct gpu_prefetch gpus[UVM_ID_MAX_GPUS];
@@ -129,31 +135,49 @@ static struct gpu_prefetch *entry_of(struct space_prefetch *space, uvm_gpu_id_t 
 
 static void work_entry(struct work_struct *work);
 
+static void space_free(struct space_prefetch *space)
+{
+	uvm_rust_tenant_put(space->tenant);
+	if (space->context)
+		uvm_rust_move_context_free(space->context);
+	uvm_kvfree(space);
+}
+
+static struct space_prefetch *space_create(uvm_va_space_t *va_space)
+{
+	struct space_prefetch *space = uvm_kvmalloc_zero(sizeof(*space));
+
+	if (!space)
+		return NULL;
+	space->context = uvm_rust_move_context_alloc(NULL);
+	space->tenant = uvm_rust_tenant_get(false);
+	if (!space->context || !space->tenant) {
+		space_free(space);
+		return NULL;
+	}
+	space->va_space = va_space;
+	mutex_init(&space->announcing);
+	INIT_WORK(&space->work, work_entry);
+	return space;
+}
+
 static struct space_prefetch *get_or_create(uvm_va_space_t *va_space)
 {
-	struct space_prefetch *space = prefetch_of(va_space);
+	struct space_prefetch *space = prefetch_of(va_space), *created;
 
 	if (space)
 		return space;
-	mutex_lock(&create_lock);
-	space = prefetch_of(va_space);
-	if (!space)
-		space = uvm_kvmalloc_zero(sizeof(*space));
-	if (space && !space->va_space) {
-		space->context = uvm_rust_move_context_alloc(NULL);
-		if (!space->context) {
-			uvm_kvfree(space);
-			space = NULL;
-		}
+	/* No lock of all processes is held where one's memory limit may be met. */
+	created = space_create(va_space);
+	if (!created)
+		return NULL;
+	space = cmpxchg((struct space_prefetch **)&va_space->uvm_rust_prefetch, NULL, created);
+	if (space) {
+		/* Another thread of the process was first. */
+		space_free(created);
+		return space;
 	}
-	if (space && !space->va_space) {
-		space->va_space = va_space;
-		mutex_init(&space->announcing);
-		INIT_WORK(&space->work, work_entry);
-		smp_store_release((struct space_prefetch **)&va_space->uvm_rust_prefetch, space);
-	}
-	mutex_unlock(&create_lock);
-	return space;
+	return created;
 }
 
 static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *gpu, __u64 exec_id)
@@ -162,7 +186,6 @@ static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *
 
 	if (!entry) {
 		const struct uvm_rust_prefetch_params params = {
-			.memory_limit = (__u64)uvm_rust_prefetch_memory << 20,
 			.seed = get_random_u64(),
 			.ahead = uvm_rust_prefetch_ahead,
 			.rows = uvm_rust_prefetch_rows,
@@ -172,10 +195,14 @@ static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *
 			.push_out = uvm_rust_preevict != 0,
 		};
 
+		void *share = uvm_rust_tenant_share(space->tenant, gpu->id, (__u64)uvm_rust_prefetch_memory << 20);
+
+		if (!share)
+			return NV_ERR_NO_MEMORY;
 		entry = &space->gpus[space->count];
 		entry->id = gpu->id;
 		entry->parent = gpu->parent->id;
-		entry->rust = uvm_rust_prefetch_create(&params);
+		entry->rust = uvm_rust_prefetch_create(&params, share);
 		if (!entry->rust)
 			return NV_ERR_NO_MEMORY;
 		smp_store_release(&space->count, space->count + 1);
@@ -253,7 +280,11 @@ static void work(struct space_prefetch *space)
 
 static void work_entry(struct work_struct *item)
 {
-	UVM_ENTRY_VOID(work(container_of(item, struct space_prefetch, work)));
+	struct space_prefetch *space = container_of(item, struct space_prefetch, work);
+	struct mem_cgroup *before = set_active_memcg(space->tenant->memcg);
+
+	UVM_ENTRY_VOID(work(space));
+	set_active_memcg(before);
 }
 
 /* The GPU, if it can use this VA space now. Caller holds the VA space's lock. */
@@ -289,6 +320,12 @@ static void leave(struct uvm_seam_prefetch *call)
 
 /* --- expectations ------------------------------------------------------------------ */
 
+/* The GPU's queues are those that gave @entry its number. Caller holds the PMM's list lock. */
+static bool is_owner(const struct gpu_prefetch *entry, uvm_gpu_t *gpu)
+{
+	return entry->owner && entry->generation == uvm_rust_pmm_queues_generation(&gpu->pmm);
+}
+
 void uvm_seam_prefetch_now(struct uvm_seam_prefetch *call, __u32 now)
 {
 	void *queues;
@@ -299,9 +336,10 @@ void uvm_seam_prefetch_now(struct uvm_seam_prefetch *call, __u32 now)
 	gpu = usable_gpu(call);
 	uvm_spin_lock(&gpu->pmm.list_lock);
 	queues = uvm_rust_pmm_queues(&gpu->pmm);
-	if (queues && !uvm_rust_queues_set_now(queues, call->entry->owner, now)) {
+	if (queues && (!is_owner(call->entry, gpu) || !uvm_rust_queues_set_now(queues, call->entry->owner, now))) {
 		/* The first time, or the GPU was away, or others took our place. */
 		call->entry->owner = uvm_rust_queues_add_owner(queues);
+		call->entry->generation = uvm_rust_pmm_queues_generation(&gpu->pmm);
 		uvm_rust_queues_set_now(queues, call->entry->owner, now);
 	}
 	uvm_spin_unlock(&gpu->pmm.list_lock);
@@ -318,7 +356,7 @@ static void expect(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gp
 		return;
 	uvm_spin_lock(&gpu->pmm.list_lock);
 	queues = uvm_rust_pmm_queues(&gpu->pmm);
-	if (queues)
+	if (queues && is_owner(call->entry, gpu))
 		uvm_rust_queues_expect(queues, uvm_rust_root_index(chunk), call->entry->owner, until);
 	uvm_spin_unlock(&gpu->pmm.list_lock);
 }
@@ -330,7 +368,7 @@ static bool has_room(uvm_gpu_t *gpu)
 	void *queues;
 	bool room;
 
-	if (READ_ONCE(pmm->pma_stats->numFreePages2m))
+	if (uvm_rust_pma_free_2m(pmm))
 		return true;
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
@@ -470,20 +508,28 @@ __u32 uvm_seam_prefetch_block(struct uvm_seam_prefetch *call, __u64 address, __u
 
 /* --- out of the GPU ------------------------------------------------------------------- */
 
+/* The most chunks of a turn that turn out not to be movable. Those of the next turn are others. */
+#define PUSH_OUT_TRIES	16
+
+/* A chunk that may be pushed out, and what it holds. */
+struct push_out {
+	__u32 index;
+	uvm_va_block_t *block;
+	NvU64 start;
+};
+
 /*
- * The va_block of this VA space whose 2 MiB chunk is to be pushed out, or NULL with @why.
- * Caller holds the VA space's lock, which keeps the block.
+ * The oldest chunk of this VA space that nobody expects; false if there is none, or if there
+ * are chunks enough, with @why.
  */
-static uvm_va_block_t *block_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, __u32 *why)
+static bool pick_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, struct push_out *what, __u32 *why)
 {
 	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	uvm_va_block_t *block = NULL;
-	uvm_va_range_t *range;
-	NvU64 start = 0, ready = READ_ONCE(pmm->pma_stats->numFreePages2m);
-	__u32 index = UVM_RUST_NO_CHUNK;
+	NvU64 ready = uvm_rust_pma_free_2m(pmm);
 	void *queues;
 
 	*why = UVM_RUST_PREFETCH_NO_ROOM;
+	*what = (struct push_out){ .index = UVM_RUST_NO_CHUNK };
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
 	if (queues) {
@@ -492,28 +538,64 @@ static uvm_va_block_t *block_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu
 		ready += uvm_rust_queues_length(queues, UVM_RUST_QUEUE_UNUSED) +
 			 uvm_rust_queues_length(queues, UVM_RUST_QUEUE_DISCARDED);
 		if (ready < uvm_rust_preevict)
-			index = uvm_rust_queues_pick_early(queues);
+			what->index = uvm_rust_queues_pick_early(queues, (uintptr_t)call->space->va_space);
 		else
 			*why = UVM_RUST_PREFETCH_RESIDENT;
 	}
-	if (index != UVM_RUST_NO_CHUNK) {
-		const uvm_gpu_chunk_t *chunk = &pmm->root_chunks.array[index].chunk;
+	if (what->index != UVM_RUST_NO_CHUNK) {
+		const uvm_gpu_chunk_t *chunk = &pmm->root_chunks.array[what->index].chunk;
 
 		/* The lock keeps what an allocated chunk belongs to. */
 		if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_ALLOCATED && chunk->va_block) {
-			block = chunk->va_block;
-			start = block->start;
+			what->block = chunk->va_block;
+			what->start = what->block->start;
 		}
 	}
 	uvm_spin_unlock(&pmm->list_lock);
-	if (!block)
-		return NULL;
+	return what->index != UVM_RUST_NO_CHUNK;
+}
+
+/* Whether policy lets it go. Caller holds the VA space's lock, which keeps the block. */
+static bool may_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, const struct push_out *what)
+{
+	uvm_va_space_t *va_space = call->space->va_space;
+	uvm_va_range_t *range;
+
+	if (!what->block)
+		return false;
 	/* It is ours, and alive, if our own tree says so. */
-	range = uvm_va_range_find(call->space->va_space, start);
+	range = uvm_va_range_find(va_space, what->start);
 	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED ||
-	    uvm_va_range_block(range, uvm_va_range_block_index(range, start)) != block)
-		return NULL;
-	return may_move(call->space->va_space, range, block, gpu) ? block : NULL;
+	    uvm_va_range_block(range, uvm_va_range_block_index(range, what->start)) != what->block)
+		return false;
+	return may_move(va_space, range, what->block, gpu);
+}
+
+/* It would be picked again, and nothing else. */
+static void pass_over(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, const struct push_out *what)
+{
+	void *queues;
+
+	uvm_spin_lock(&gpu->pmm.list_lock);
+	queues = uvm_rust_pmm_queues(&gpu->pmm);
+	if (queues)
+		uvm_rust_queues_pass_over(queues, what->index, (uintptr_t)call->space->va_space);
+	uvm_spin_unlock(&gpu->pmm.list_lock);
+}
+
+/* What to push out; false if nothing, with @why. Caller holds the VA space's lock. */
+static bool find_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, struct push_out *what, __u32 *why)
+{
+	int tries;
+
+	for (tries = 0; tries < PUSH_OUT_TRIES; tries++) {
+		if (!pick_to_push_out(call, gpu, what, why))
+			return false;
+		if (may_push_out(call, gpu, what))
+			return true;
+		pass_over(call, gpu, what);
+	}
+	return false;
 }
 
 static NV_STATUS push_out_locked(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_va_block_retry_t *retry,
@@ -541,7 +623,7 @@ __u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages)
 {
 	uvm_tracker_t tracker = UVM_TRACKER_INIT();
 	uvm_va_block_retry_t retry;
-	uvm_va_block_t *block;
+	struct push_out what;
 	__u32 outcome;
 	uvm_gpu_t *gpu;
 
@@ -549,18 +631,22 @@ __u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages)
 	if (!enter(call))
 		return UVM_RUST_PREFETCH_STOP;
 	gpu = usable_gpu(call);
-	block = block_to_push_out(call, gpu, &outcome);
-	if (block) {
+	if (find_to_push_out(call, gpu, &what, &outcome)) {
+		/* As upstream's evictions: the pages of the host are charged to the process's memory cgroup. */
+		struct mm_struct *mm = uvm_va_space_mm_retain(call->space->va_space);
 		NV_STATUS status, waited;
 
-		uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), NULL);
-		status = UVM_VA_BLOCK_LOCK_RETRY(block, &retry,
-						 push_out_locked(call, block, &retry, gpu, pages, &tracker));
+		uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), mm);
+		status = UVM_VA_BLOCK_LOCK_RETRY(what.block, &retry,
+						 push_out_locked(call, what.block, &retry, gpu, pages, &tracker));
 		waited = uvm_tracker_wait(&tracker);
+		if (mm)
+			uvm_va_space_mm_release(call->space->va_space);
 		if (status == NV_OK)
 			status = waited;
-		/* A block that had nothing to move would be chosen again. */
 		outcome = status == NV_OK && *pages ? UVM_RUST_PREFETCHED : UVM_RUST_PREFETCH_FAILED;
+		if (outcome == UVM_RUST_PREFETCH_FAILED)
+			pass_over(call, gpu, &what);
 	}
 	uvm_tracker_deinit(&tracker);
 	leave(call);
@@ -632,7 +718,7 @@ static void remove_owner(const struct gpu_prefetch *entry)
 		return;
 	uvm_spin_lock(&entry->last->pmm.list_lock);
 	queues = uvm_rust_pmm_queues(&entry->last->pmm);
-	if (queues)
+	if (queues && is_owner(entry, entry->last))
 		uvm_rust_queues_remove_owner(queues, entry->owner);
 	uvm_spin_unlock(&entry->last->pmm.list_lock);
 }
@@ -650,8 +736,7 @@ void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
 		remove_owner(&space->gpus[i]);
 		uvm_rust_prefetch_destroy(space->gpus[i].rust);
 	}
-	uvm_rust_move_context_free(space->context);
-	uvm_kvfree(space);
+	space_free(space);
 }
 
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)

@@ -6,6 +6,7 @@
  * file that defines them (Kbuild renames them there), and each replacement calls
  * its C body, so that turning a part off leaves exactly upstream.
  */
+#include <linux/capability.h>
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
@@ -33,18 +34,17 @@ static bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_stats, "Count traffic, faults and evictions per GPU and per process (default 1)");
 
-/*
- * Our state of each GPU, by uvm_id_gpu_index(). Written under
- * g_uvm_global.global_lock; read by whoever keeps the GPU retained. An entry is
- * set before anything can use the GPU and cleared after nothing can.
- */
-static void *gpu_states[UVM_ID_MAX_GPUS];
-static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
+static bool uvm_rust_stats_public;
+module_param(uvm_rust_stats_public, bool, 0444);
+MODULE_PARM_DESC(uvm_rust_stats_public,
+		 "Show what all processes together did to every process; 0: to CAP_SYS_ADMIN only (default 0)");
+
+/* What debugfs shows of us; NULL without statistics. */
 static struct dentry *debug_dir;
 
-void *uvm_rust_gpu_state(const uvm_gpu_t *gpu)
+struct dentry *uvm_rust_debug_dir(void)
 {
-	return READ_ONCE(gpu_states[uvm_id_gpu_index(gpu->id)]);
+	return debug_dir;
 }
 
 static __u32 processor_number(uvm_processor_id_t id)
@@ -52,27 +52,14 @@ static __u32 processor_number(uvm_processor_id_t id)
 	return UVM_ID_IS_CPU(id) ? UVM_RUST_CPU : uvm_id_gpu_index(id);
 }
 
-/* --- life of GPUs and VA spaces -------------------------------------------- */
+/* --- life of VA spaces ------------------------------------------------------ */
 
-NV_STATUS uvm_perf_heuristics_init__c(void);
-void uvm_perf_heuristics_exit__c(void);
-NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu);
-void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu);
-NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space);
-void uvm_perf_heuristics_stop__c(uvm_va_space_t *va_space);
-void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space);
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
-#else
-void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
-#endif
-
-static int gpu_show(struct seq_file *seq, void *unused)
-{
-	uvm_rust_gpu_show(seq->private, seq);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(gpu);
+UVM_RUST_C_BODY(uvm_perf_heuristics_init);
+UVM_RUST_C_BODY(uvm_perf_heuristics_exit);
+UVM_RUST_C_BODY(uvm_perf_heuristics_load);
+UVM_RUST_C_BODY(uvm_perf_heuristics_stop);
+UVM_RUST_C_BODY(uvm_perf_heuristics_unload);
+UVM_RUST_C_BODY(uvm_perf_heuristics_register_gpu);
 
 static int processes_show(struct seq_file *seq, void *unused)
 {
@@ -114,6 +101,8 @@ NV_STATUS uvm_perf_heuristics_init(void)
 
 	if (status == NV_OK)
 		status = uvm_rust_prefetch_init();
+	if (status == NV_OK)
+		status = uvm_rust_notifier_init();
 	if (status != NV_OK)
 		return status;
 	uvm_rust_flash_init();
@@ -129,41 +118,9 @@ void uvm_perf_heuristics_exit(void)
 	debugfs_remove(debug_dir);
 	debug_dir = NULL;
 	uvm_rust_flash_exit();
+	uvm_rust_notifier_exit();
 	uvm_rust_prefetch_exit();
 	uvm_perf_heuristics_exit__c();
-}
-
-NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
-{
-	NvU32 index = uvm_id_gpu_index(gpu->id);
-	char name[sizeof("gpu-") + 8];
-	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
-
-	if (status != NV_OK)
-		return status;
-	status = uvm_rust_evict_add_gpu(gpu);
-	if (status != NV_OK || !uvm_rust_stats || !uvm_rust_counts(gpu))
-		return status;
-	gpu_states[index] = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
-	if (!gpu_states[index])
-		return NV_ERR_NO_MEMORY;
-	snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
-	gpu_files[index] = debugfs_create_file(name, 0444, debug_dir, gpu_states[index], &gpu_fops);
-	return NV_OK;
-}
-
-void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
-{
-	NvU32 index = uvm_id_gpu_index(gpu->id);
-
-	/* Waits for readers. */
-	debugfs_remove(gpu_files[index]);
-	gpu_files[index] = NULL;
-	if (gpu_states[index])
-		uvm_rust_gpu_destroy(gpu_states[index]);
-	gpu_states[index] = NULL;
-	uvm_rust_evict_remove_gpu(gpu);
-	uvm_perf_heuristics_remove_gpu__c(gpu);
 }
 
 /* Of the loop in C. Ours counts by itself, and so spares each fault an event. */
@@ -202,7 +159,7 @@ static __u32 cause_number(uvm_make_resident_cause_t cause)
 
 static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(data->migration.block);
+	uvm_va_space_t *va_space = uvm_rust_migration_space(data);
 
 	uvm_rust_note_copy(va_space->uvm_rust,
 			   processor_number(data->migration.dst),
@@ -220,6 +177,8 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 #ifndef UVM_RUST_NATIVE
 	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 						  uvm_rust_on_block_destroy);
+	if (status == NV_OK)
+		status = uvm_rust_flash_load(va_space);
 #endif
 	if (status == NV_OK)
 		status = uvm_rust_prefetch_load(va_space);
@@ -243,9 +202,12 @@ void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
 
 void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 {
-	/* Also called when load failed half-way. */
+	/* Also called when load failed half-way, or was not called, as there were no events to load for. */
+	if (!va_space->perf_events.va_space)
+		return uvm_perf_heuristics_unload__c(va_space);
 	uvm_rust_prefetch_unload(va_space);
 #ifndef UVM_RUST_NATIVE
+	uvm_rust_flash_unload(va_space);
 	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
 					   uvm_rust_on_block_destroy);
 #endif
@@ -281,11 +243,6 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 /* --- fault service and eviction --------------------------------------------- */
 
 #ifndef UVM_RUST_NATIVE
-
-NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *va_block,
-				       uvm_gpu_t *gpu,
-				       uvm_gpu_chunk_t *root_chunk,
-				       uvm_tracker_t *tracker);
 
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
 {
@@ -377,7 +334,7 @@ bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk)
 
 /* --- ioctls ------------------------------------------------------------------ */
 
-long uvm_test_ioctl__c(struct file *filp, unsigned int cmd, unsigned long arg);
+UVM_RUST_C_BODY(uvm_test_ioctl);
 
 /* Where upstream's ioctl ends up with a number that it does not know. */
 long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
@@ -425,6 +382,12 @@ bool uvm_seam_healthy(void)
 bool uvm_seam_stats_enabled(void)
 {
 	return uvm_rust_stats;
+}
+
+bool uvm_seam_sees_others(void)
+{
+	/* Of the initial user namespace: a container's root is one tenant among others. */
+	return uvm_rust_stats_public || ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 }
 
 void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len)

@@ -11,4 +11,8 @@
  */
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays);
 
+/* Where our files in debugfs are; NULL without statistics. */
+struct dentry;
+struct dentry *uvm_rust_debug_dir(void);
+
 #endif

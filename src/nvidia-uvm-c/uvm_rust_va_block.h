@@ -120,6 +120,22 @@ NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context
 	return status;
 }
 
+/*
+ * Nobody has @pages any more: what UVM knows of who thrashes on them goes, as with pages that
+ * HMM lost. It would take them to be where they were pinned. The block is locked.
+ */
+void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+{
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block), region;
+	uvm_perf_event_data_t event = { .block_munmap.block = block };
+
+	for_each_va_block_subregion_in_mask(region, pages, whole) {
+		event.block_munmap.region = region;
+		uvm_perf_event_notify(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
+	}
+}
+
 NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
 				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
 {
@@ -139,7 +155,7 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 	NV_STATUS status;
 
 	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		status = flash_before_populate(block, context, region, mask);
+		status = flash_before_populate(block, context, dest_id, region, mask);
 		if (status != NV_OK)
 			return status;
 	}
@@ -192,8 +208,10 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 		return NV_ERR_NO_MEMORY;
 	status = uvm_rust_block_drop_pages(block, context, &leaving, &drop);
 	uvm_va_block_context_free(context);
-	if (status == NV_OK)
+	if (status == NV_OK) {
+		uvm_rust_block_forget_thrashing(block, &drop);
 		uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&drop));
+	}
 	return status;
 }
 

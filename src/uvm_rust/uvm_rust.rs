@@ -22,7 +22,6 @@ mod driver;
 mod ffi;
 // As public as the host crate needs it.
 #[allow(dead_code, unreachable_pub)]
-#[path = "policy/policy.rs"]
 mod policy;
 
 // Where policies look for memory; on the host it is policy/mem.rs.

@@ -85,6 +85,15 @@ _Static_assert(sizeof(struct uvm_register_gpu) == 40, "UVM_REGISTER_GPU_PARAMS")
 _Static_assert(sizeof(struct uvm_register_channel) == 56, "UVM_REGISTER_CHANNEL_PARAMS");
 _Static_assert(sizeof(struct uvm_migrate) == 80, "UVM_MIGRATE_PARAMS");
 
+/*
+ * Is what a call wanted absent, by its errno? Only then may a test skip: whatever else it
+ * says, the thing is there and does not work.
+ */
+static inline int uvm_absent(void)
+{
+	return errno == ENOENT || errno == ENXIO || errno == ENODEV;
+}
+
 /* Opens /dev/nvidia-uvm, and makes its node if the module is there. */
 static inline int uvm_open(void)
 {
@@ -101,12 +110,54 @@ static inline int uvm_open(void)
 			major = n;
 	if (devices)
 		fclose(devices);
-	if (!major)
+	if (!major) {
+		errno = ENOENT;
 		return -1;
+	}
 	unlink("/dev/nvidia-uvm");
 	if (mknod("/dev/nvidia-uvm", S_IFCHR | 0666, makedev(major, 0)))
 		return -1;
 	return open("/dev/nvidia-uvm", O_RDWR | O_CLOEXEC);
+}
+
+/* Skips a test where nvidia-uvm.ko is not loaded. */
+#define UVM_OPEN_OR_SKIP(fd)							\
+	do {									\
+		(fd) = uvm_open();						\
+		if ((fd) < 0 && uvm_absent())					\
+			SKIP(return, "nvidia-uvm.ko is not loaded");		\
+		ASSERT_LE(0, fd);						\
+	} while (0)
+
+/* Opens the software GPU; -1 where there is none, on a machine with a real one. */
+#define VGPU_OPEN(fd)								\
+	do {									\
+		(fd) = open("/dev/vgpu", O_RDWR | O_CLOEXEC);			\
+		if ((fd) < 0)							\
+			ASSERT_TRUE(uvm_absent());				\
+	} while (0)
+
+/* Skips a test on a driver that does not know our calls: UVM answers EINVAL. */
+#define UVM_RUST_OR_SKIP(fd, version)						\
+	do {									\
+		if (ioctl(fd, UVM_RUST_GET_VERSION, version)) {			\
+			ASSERT_EQ(EINVAL, errno);				\
+			SKIP(return, "this nvidia-uvm.ko has no Rust in it");	\
+		}								\
+	} while (0)
+
+/* Was nvidia-uvm.ko loaded with NVIDIA's built-in tests? */
+static inline int uvm_builtin_tests(void)
+{
+	FILE *f = fopen("/sys/module/nvidia_uvm/parameters/uvm_enable_builtin_tests", "r");
+	int on = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%d", &on) != 1)
+		on = 0;
+	fclose(f);
+	return on;
 }
 
 /* Initialises an open file as a process. */

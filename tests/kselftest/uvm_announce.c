@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* UVM_RUST_ANNOUNCE: input, isolation, bounded memory; and what is learnt from it. */
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include "kselftest_harness.h"
 #include "uvm.h"
 
@@ -14,11 +18,10 @@ FIXTURE_SETUP(announce)
 	struct uvm_rust_version version = { .size = sizeof(version) };
 	struct uvm_mm_initialize mm = { 0 };
 
-	self->fd = uvm_open();
-	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
-	if (self->fd < 0)
-		SKIP(return, "nvidia-uvm.ko is not loaded");
-	if (ioctl(self->fd, UVM_RUST_GET_VERSION, &version) || !(version.features & UVM_RUST_FEATURE_EXEC_ID))
+	UVM_OPEN_OR_SKIP(self->fd);
+	VGPU_OPEN(self->vgpu);
+	UVM_RUST_OR_SKIP(self->fd, &version);
+	if (!(version.features & UVM_RUST_FEATURE_EXEC_ID))
 		SKIP(return, "this nvidia-uvm.ko takes no announcements");
 	if (!uvm_find_gpu(self->vgpu, &self->gpu))
 		SKIP(return, "no GPU: neither /dev/vgpu nor /proc/driver/nvidia/gpus");
@@ -154,6 +157,146 @@ TEST_F(announce, a_hostile_stream_is_bounded)
 	EXPECT_EQ(total, stats.kernels + stats.dropped_kernels);
 	EXPECT_GE(64U << 20, stats.table_bytes);
 	EXPECT_GE(16384U, stats.ids);
+}
+
+/* MiB that tables may take, as the driver was loaded. */
+static unsigned int limit_mib(void)
+{
+	FILE *f = fopen("/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch_memory", "re");
+	unsigned int mib = 0;
+
+	if (f && fscanf(f, "%u", &mib) != 1)
+		mib = 0;
+	if (f)
+		fclose(f);
+	return mib;
+}
+
+/* A child sets a descriptor up, fills its tables, and is gone; the descriptor is its parent's. */
+TEST_F(announce, children_bring_no_limits_of_their_own)
+{
+	struct uvm_rust_prefetch_stats stats;
+	int fds[6], i, status;
+	uint64_t sum = 0;
+
+	if (limit_mib() != 1)
+		SKIP(return, "the limit is too high to fill: load nvidia-uvm.ko with uvm_rust_prefetch_memory=1");
+	for (i = 0; i < 6; i++) {
+		fds[i] = uvm_open();
+		ASSERT_LE(0, fds[i]);
+		if (!fork()) {
+			/* Shared by processes: it outlives the memory map of the one that sets it up. */
+			struct uvm_initialize init = { .flags = 2 };
+			uint64_t id;
+
+			if (ioctl(fds[i], UVM_INITIALIZE, &init) || init.status ||
+			    uvm_register_gpu(fds[i], &self->gpu))
+				_exit(1);
+			for (id = 1; id <= 16000; id++) {
+				if (announce(fds[i], &self->gpu, id * 0x9e3779b97f4a7c15u))
+					_exit(2);
+				/* Before its queue is full. */
+				if (id % 500 == 0)
+					settle(fds[i], &self->gpu, id, &stats);
+			}
+			_exit(0);
+		}
+		ASSERT_LT(0, wait(&status));
+		ASSERT_EQ(0, status);
+	}
+	for (i = 0; i < 6; i++) {
+		/* Each settles what it has with the others in its next turn. */
+		ASSERT_EQ(0, learnt(fds[i], &self->gpu, &stats));
+		ASSERT_EQ(0, announce(fds[i], &self->gpu, 1));
+		settle(fds[i], &self->gpu, stats.kernels + stats.dropped_kernels + 1, &stats);
+	}
+	for (i = 0; i < 6; i++) {
+		ASSERT_EQ(0, learnt(fds[i], &self->gpu, &stats));
+		TH_LOG("descriptor %d: %llu IDs, %llu bytes", i, (unsigned long long)stats.ids,
+		       (unsigned long long)stats.table_bytes);
+		sum += stats.table_bytes;
+		close(fds[i]);
+	}
+	/* What one turn learns may be over it. */
+	EXPECT_LT(512U << 10, sum);
+	EXPECT_GE(1536U << 10, sum);
+}
+
+static bool put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+static uint64_t number(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long long n = 0;
+
+	if (f && fscanf(f, "%llu", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+#define GROUPS	"/tmp/uvm-announce-groups"
+#define GROUP	GROUPS "/announces"
+
+/* Joins the group, announces, and tells how much more is charged to it than before. */
+static int charged(const struct uuid *gpu)
+{
+	struct uvm_rust_prefetch_stats stats;
+	struct uvm_initialize init = { .flags = 2 };
+	uint64_t id, before, after;
+	int fd = uvm_open();
+
+	if (!put(GROUP "/cgroup.procs", "0"))
+		return 2;
+	if (fd < 0 || ioctl(fd, UVM_INITIALIZE, &init) || init.status || uvm_register_gpu(fd, gpu))
+		return 3;
+	before = number(GROUP "/memory.current");
+	for (id = 1; id <= 16000; id++) {
+		if (announce(fd, gpu, id * 0x9e3779b97f4a7c15u))
+			return 4;
+		if (id % 500 == 0)
+			settle(fd, gpu, id, &stats);
+	}
+	if (learnt(fd, gpu, &stats))
+		return 5;
+	after = number(GROUP "/memory.current");
+	printf("# tables of %llu bytes, and %llu bytes charged\n", (unsigned long long)stats.table_bytes,
+	       (unsigned long long)(after - before));
+	fflush(stdout);
+	/* Nothing else of this size is had here. */
+	return stats.table_bytes < 256 << 10 || after < before + stats.table_bytes * 3 / 4;
+}
+
+/* The tables are made by a kernel thread, for who announces. */
+TEST_F(announce, tables_are_charged_to_who_announces)
+{
+	int status = -1, tries;
+	pid_t child;
+
+	if (geteuid())
+		SKIP(return, "only root makes a group");
+	ASSERT_TRUE(!mkdir(GROUPS, 0700) || errno == EEXIST);
+	if (mount("none", GROUPS, "cgroup2", 0, NULL))
+		SKIP(return, "no cgroup2: %s", strerror(errno));
+	put(GROUPS "/cgroup.subtree_control", "+memory");
+	EXPECT_TRUE(!mkdir(GROUP, 0700) || errno == EEXIST);
+	child = fork();
+	if (!child)
+		_exit(charged(&self->gpu));
+	EXPECT_EQ(child, waitpid(child, &status, 0));
+	EXPECT_EQ(0, status);
+	for (tries = 0; tries < 100 && rmdir(GROUP); tries++)
+		usleep(10000);
+	EXPECT_EQ(0, umount2(GROUPS, MNT_DETACH));
 }
 
 /* Ends with work still queued. */

@@ -11,11 +11,9 @@ FIXTURE(uvm)
 
 FIXTURE_SETUP(uvm)
 {
-	self->fd = uvm_open();
-	if (self->fd < 0)
-		SKIP(return, "nvidia-uvm.ko is not loaded");
+	UVM_OPEN_OR_SKIP(self->fd);
 	ASSERT_EQ(0U, uvm_initialize(self->fd));
-	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
+	VGPU_OPEN(self->vgpu);
 	self->gpus = uvm_find_gpu(self->vgpu, &self->gpu);
 }
 
@@ -87,7 +85,6 @@ TEST_F(uvm, migrate_there_and_back)
 {
 	uint64_t *p = uvm_managed(self->fd, 2 * BLOCK);
 	size_t i, words = 2 * BLOCK / sizeof(*p);
-	uint32_t status;
 
 	if (!self->gpus)
 		SKIP(return, "no GPU: neither /dev/vgpu nor /proc/driver/nvidia/gpus");
@@ -95,10 +92,10 @@ TEST_F(uvm, migrate_there_and_back)
 	ASSERT_EQ(0U, uvm_register_gpu(self->fd, &self->gpu));
 	for (i = 0; i < words; i++)
 		p[i] = ~i;
-	status = uvm_migrate(self->fd, p, 2 * BLOCK, &self->gpu, UVM_MIGRATE_NO_GPU_VA_SPACE);
-	if (status)
-		SKIP(return, "status 0x%x: load nvidia-uvm.ko with uvm_enable_builtin_tests=1",
-		     status);
+	if (!uvm_builtin_tests())
+		SKIP(return, "load nvidia-uvm.ko with uvm_enable_builtin_tests=1");
+	ASSERT_EQ(0U, uvm_migrate(self->fd, p, 2 * BLOCK, &self->gpu,
+				  UVM_MIGRATE_NO_GPU_VA_SPACE));
 	ASSERT_EQ(0U, uvm_migrate(self->fd, p, BLOCK, &cpu_uuid, 0));
 	for (i = 0; i < words; i++)
 		ASSERT_EQ(~i, p[i]);

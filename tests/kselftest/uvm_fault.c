@@ -18,10 +18,8 @@ FIXTURE_SETUP(fault)
 {
 	struct uvm_mm_initialize mm = { 0 };
 
-	self->fd = uvm_open();
-	if (self->fd < 0)
-		SKIP(return, "nvidia-uvm.ko is not loaded");
-	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
+	UVM_OPEN_OR_SKIP(self->fd);
+	VGPU_OPEN(self->vgpu);
 	if (self->vgpu < 0)
 		SKIP(return, "no /dev/vgpu, and a real GPU's programs need CUDA");
 	ASSERT_EQ(0U, uvm_initialize(self->fd));

@@ -42,10 +42,8 @@ FIXTURE_SETUP(library)
 	struct uvm_mm_initialize mm = { 0 };
 	char number[16];
 
-	self->fd = uvm_open();
-	if (self->fd < 0)
-		SKIP(return, "nvidia-uvm.ko is not loaded");
-	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
+	UVM_OPEN_OR_SKIP(self->fd);
+	VGPU_OPEN(self->vgpu);
 	ASSERT_EQ(0U, uvm_initialize(self->fd));
 	self->mm = uvm_open();
 	mm.fd = self->fd;

@@ -13,12 +13,9 @@ FIXTURE_SETUP(stats)
 {
 	struct uvm_rust_version version = { .size = sizeof(version) };
 
-	self->fd = uvm_open();
-	self->vgpu = open("/dev/vgpu", O_RDWR | O_CLOEXEC);
-	if (self->fd < 0)
-		SKIP(return, "nvidia-uvm.ko is not loaded");
-	if (ioctl(self->fd, UVM_RUST_GET_VERSION, &version))
-		SKIP(return, "this nvidia-uvm.ko has no Rust in it");
+	UVM_OPEN_OR_SKIP(self->fd);
+	VGPU_OPEN(self->vgpu);
+	UVM_RUST_OR_SKIP(self->fd, &version);
 	if (!uvm_find_gpu(self->vgpu, &self->gpu))
 		SKIP(return, "no GPU: neither /dev/vgpu nor /proc/driver/nvidia/gpus");
 	ASSERT_EQ(0U, uvm_initialize(self->fd));
@@ -65,14 +62,12 @@ TEST_F(stats, count_a_migration)
 	struct uvm_rust_traffic *there, *back;
 	char *p = uvm_managed(self->fd, BLOCK);
 	struct uvm_rust_stats stats;
-	uint32_t status;
 
 	ASSERT_NE(MAP_FAILED, p);
 	memset(p, 1, BLOCK);
-	status = uvm_migrate(self->fd, p, BLOCK, &self->gpu, UVM_MIGRATE_NO_GPU_VA_SPACE);
-	if (status)
-		SKIP(return, "status 0x%x: load nvidia-uvm.ko with uvm_enable_builtin_tests=1",
-		     status);
+	if (!uvm_builtin_tests())
+		SKIP(return, "load nvidia-uvm.ko with uvm_enable_builtin_tests=1");
+	ASSERT_EQ(0U, uvm_migrate(self->fd, p, BLOCK, &self->gpu, UVM_MIGRATE_NO_GPU_VA_SPACE));
 	ASSERT_EQ(0, get_stats(self->fd, &self->gpu, &stats));
 	there = &stats.host_to_gpu[UVM_RUST_CAUSE_API];
 	EXPECT_EQ(BLOCK, there->bytes);

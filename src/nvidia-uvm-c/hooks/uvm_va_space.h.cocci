@@ -1,9 +1,10 @@
 // Places for our state of a VA space. The first is owned by uvm_rust_seam.c, the
-// second by uvm_rust_prefetch.c.
+// second by uvm_rust_prefetch.c, the third by uvm_rust_flash_owner.c.
 @@
 @@
 struct uvm_va_space_struct {
 + void *uvm_rust;
 + void *uvm_rust_prefetch;
++ void *uvm_rust_flash_tenant;
 ...
 };

@@ -90,6 +90,16 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     enabled()?;
     let space = file.space();
     seam::flash_stats(space.as_ref(), &mut stats);
+    if !seam::sees_others() {
+        // What all processes did together, and the files of others, are not theirs to see.
+        stats = uapi::uvm_rust_flash_stats {
+            size: stats.size,
+            attached: stats.attached,
+            slots: stats.slots,
+            pages_mine: stats.pages_mine,
+            ..Default::default()
+        };
+    }
     uaccess::write_sized(arg, stats, size)
 }
 

@@ -60,7 +60,7 @@ const _: () = {
     );
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_stats>()
-            == uapi::UVM_RUST_FLASH_STATS_SIZE_V2 as usize
+            == uapi::UVM_RUST_FLASH_STATS_SIZE_V3 as usize
     );
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_move_range>()
@@ -68,7 +68,23 @@ const _: () = {
     );
 };
 
-/// An ioctl that upstream does not know; `None` if it is not ours either.
+/// Whether an ioctl that upstream does not know is one of ours.
+pub(crate) fn is_ours(cmd: u32) -> bool {
+    matches!(
+        cmd,
+        uapi::UVM_RUST_GET_VERSION
+            | uapi::UVM_RUST_GET_STATS
+            | uapi::UVM_RUST_DISCARD_BATCH
+            | uapi::UVM_RUST_ANNOUNCE
+            | uapi::UVM_RUST_GET_PREFETCH_STATS
+            | uapi::UVM_RUST_FLASH_ATTACH
+            | uapi::UVM_RUST_FLASH_DETACH
+            | uapi::UVM_RUST_FLASH_GET_STATS
+            | uapi::UVM_RUST_FLASH_MOVE
+    )
+}
+
+/// Does what one of our ioctls asks for; `None` if it is none of ours.
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
@@ -95,16 +111,7 @@ fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result
 /// The same where there are none.
 #[cfg(uvm_native)]
 fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
-    matches!(
-        cmd,
-        uapi::UVM_RUST_ANNOUNCE
-            | uapi::UVM_RUST_GET_PREFETCH_STATS
-            | uapi::UVM_RUST_FLASH_ATTACH
-            | uapi::UVM_RUST_FLASH_DETACH
-            | uapi::UVM_RUST_FLASH_GET_STATS
-            | uapi::UVM_RUST_FLASH_MOVE
-    )
-    .then(|| Err(Error::from_errno(-EOPNOTSUPP)))
+    is_ours(cmd).then(|| Err(Error::from_errno(-EOPNOTSUPP)))
 }
 
 fn get_version(arg: usize) -> Result {
@@ -137,12 +144,21 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
+    let sees_others = seam::sees_others();
+    let whole_gpu = stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0;
+    if whole_gpu && !sees_others {
+        return Err(EPERM);
+    }
+    stats.queued = Default::default();
     let snapshot = {
         let space = space.lock();
-        space.queued(&stats.gpu_uuid, &mut stats.queued);
+        // The queues hold all processes' chunks.
+        if sees_others {
+            space.queued(&stats.gpu_uuid, &mut stats.queued);
+        }
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         let whole = gpu.stats().ok_or(ENODEV)?;
-        if stats.flags & uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
+        if whole_gpu {
             whole.snapshot()
         } else {
             let mine = space.stats().ok_or(ENOMEM)?;

@@ -14,11 +14,11 @@
 
 use crate::ffi::bindings::{self as c, uvm_rust_prefetch_params};
 use crate::ffi::prefetch::Call;
-use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Next, Shape, UmBlock};
+use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Next, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Mutex};
+use kernel::sync::{new_mutex, Arc, Mutex};
 
 /// Announcements and faults that may wait for the worker.
 const KERNELS_WAITING: u32 = 256;
@@ -47,6 +47,9 @@ pub(crate) struct Prefetcher {
     feed: Feed,
     #[pin]
     correlator: Mutex<Correlator>,
+    /// What the process's tables for this GPU may take, those of its other VA spaces
+    /// included.
+    share: Arc<Share>,
     counters: Counters,
     /// Prefetch, or only learn.
     act: bool,
@@ -57,7 +60,7 @@ impl Prefetcher {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(p: &uvm_rust_prefetch_params) -> Result<Pin<KBox<Self>>> {
+    pub(crate) fn new(p: &uvm_rust_prefetch_params, share: Arc<Share>) -> Result<Pin<KBox<Self>>> {
         let config = Config {
             shape: Shape {
                 rows: p.rows,
@@ -65,7 +68,6 @@ impl Prefetcher {
                 succs: p.succs,
             },
             ahead: p.ahead,
-            memory_limit: p.memory_limit as usize,
             seed: p.seed,
             ..Config::default()
         };
@@ -76,12 +78,18 @@ impl Prefetcher {
             pin_init!(Self {
                 feed,
                 correlator <- new_mutex!(correlator),
+                share,
                 counters: Counters::default(),
                 act,
                 push_out,
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// The VA space ends: what its tables take is others' from now on.
+    pub(crate) fn leave(&self) {
+        self.correlator.lock().leave(&self.share);
     }
 
     /// A kernel is about to run; 0: one that is not known.
@@ -111,6 +119,7 @@ impl Prefetcher {
                 let mut correlator = self.correlator.lock();
                 // What happened goes before what may.
                 let all = correlator.absorb(&self.feed, EVENTS_A_TURN);
+                correlator.settle(&self.share);
                 let next = match (all, self.act) {
                     (false, _) => Next::More,
                     (true, false) => return false,

@@ -137,16 +137,16 @@ impl Gpu {
 impl Space {
     /// For the process `pid`, with room for GPU numbers below `gpus`.
     pub(crate) fn new(pid: u32, gpus: u32) -> Result<Pin<KBox<Self>>> {
-        let mut shares = KVec::with_capacity(gpus as usize, GFP_KERNEL)?;
+        let mut shares = KVec::with_capacity(gpus as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..gpus {
-            shares.push(None, GFP_KERNEL)?;
+            shares.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         KBox::pin_init(
             pin_init!(Self {
                 pid,
                 shares <- new_spinlock!(shares),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -163,7 +163,7 @@ impl Space {
                 gpu: gpu.clone(),
                 served: AtomicU64::new(0),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let old = match self.shares.lock().get_mut(index as usize) {
             Some(slot) => slot.replace(fresh),

@@ -86,7 +86,7 @@ fn region(first: u32, outer: u32) -> Region {
 }
 
 fn boxed(state: BlockState) -> *mut c_void {
-    match KBox::new(Block::new(state), GFP_KERNEL) {
+    match KBox::new(Block::new(state), GFP_KERNEL_ACCOUNT) {
         Ok(block) => block.into_foreign().cast_mut(),
         Err(_) => null_mut(),
     }

@@ -179,9 +179,12 @@ unsafe extern "C" fn uvm_rust_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_
             return result.map_or_else(|e| e.to_errno().into(), |()| 0);
         }
     }
+    // After a fatal error nothing is done any more, so ask before doing it.
+    if ioctl::is_ours(cmd) && !seam::healthy() {
+        return EIO.to_errno().into();
+    }
     match ioctl::dispatch(&file, cmd, arg as usize) {
         None => bindings::UVM_RUST_NOT_OURS.into(),
-        Some(_) if !seam::healthy() => EIO.to_errno().into(),
         Some(Ok(())) => 0,
         Some(Err(e)) => e.to_errno().into(),
     }

@@ -32,6 +32,9 @@ super::check_exports!(
     uvm_rust_queues_unexpect,
     uvm_rust_queues_pick_is_expected,
     uvm_rust_queues_pick_early,
+    uvm_rust_queues_used,
+    uvm_rust_queues_pass_over,
+    uvm_rust_queues_free,
 );
 
 /// The queues behind a pointer that C keeps.
@@ -95,9 +98,9 @@ unsafe extern "C" fn uvm_rust_queues_set(queues: *mut c_void, chunk: u32, queue:
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_insert(queues: *mut c_void, chunk: u32) {
+unsafe extern "C" fn uvm_rust_queues_insert(queues: *mut c_void, chunk: u32, holder: u64) {
     // SAFETY: I-own and I-lock.
-    let _ = unsafe { borrow(queues) }.insert(chunk);
+    let _ = unsafe { borrow(queues) }.insert(chunk, holder);
 }
 
 #[no_mangle]
@@ -170,9 +173,27 @@ unsafe extern "C" fn uvm_rust_queues_pick_is_expected(queues: *mut c_void) -> bo
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_pick_early(queues: *mut c_void) -> u32 {
+unsafe extern "C" fn uvm_rust_queues_pick_early(queues: *mut c_void, holder: u64) -> u32 {
     // SAFETY: I-own and I-lock.
     unsafe { borrow(queues) }
-        .pick_early()
+        .pick_early(holder)
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_used(queues: *mut c_void, chunk: u32, holder: u64) {
+    // SAFETY: I-own and I-lock.
+    let _ = unsafe { borrow(queues) }.used_by(chunk, holder);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_pass_over(queues: *mut c_void, chunk: u32, holder: u64) {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.pass_over(chunk, holder);
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_free(queues: *mut c_void, chunk: u32) {
+    // SAFETY: I-own and I-lock.
+    unsafe { borrow(queues) }.free(chunk);
 }

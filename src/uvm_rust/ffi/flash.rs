@@ -135,7 +135,8 @@ unsafe extern "C" fn uvm_rust_flash_usage(
     out: *mut bindings::uvm_rust_flash_usage,
 ) {
     // SAFETY: I-own for `table`.
-    let usage = unsafe { flash(table) }.table.lock().usage();
+    let table = unsafe { flash(table) }.table.lock();
+    let usage = table.usage();
     // SAFETY: I-call for `out`.
     unsafe {
         *out = bindings::uvm_rust_flash_usage {
@@ -143,7 +144,7 @@ unsafe extern "C" fn uvm_rust_flash_usage(
             slots: usage.slots,
             free_slots: usage.free_slots,
             extents: usage.extents,
-            reserved: 0,
+            busy: table.is_busy().into(),
         }
     };
 }
@@ -189,8 +190,14 @@ unsafe extern "C" fn uvm_rust_flash_set_sums(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_create(pages: u32) -> *mut c_void {
-    KBox::new(BlockPages::new(short(pages)), GFP_KERNEL).map_or(null_mut(), boxed)
+unsafe extern "C" fn uvm_rust_flash_block_create(pages: u32, account: bool) -> *mut c_void {
+    // The caller has said whose memory cgroup pays.
+    let flags = if account {
+        GFP_KERNEL_ACCOUNT
+    } else {
+        GFP_KERNEL
+    };
+    KBox::new(BlockPages::new(short(pages)), flags).map_or(null_mut(), boxed)
 }
 
 #[no_mangle]
@@ -313,15 +320,15 @@ unsafe extern "C" fn uvm_rust_flash_begin_spill(
         .and_then(|tenant| block.begin_spill(&mut table, tenant, &wanted));
     let spill: Spill = match begun {
         Ok(spill) => spill,
-        Err(Error::Full | Error::Fragmented) => return bindings::UVM_RUST_FLASH_FULL,
-        Err(Error::Quota) => return bindings::UVM_RUST_FLASH_QUOTA,
+        Err(Error::Full) => return bindings::UVM_RUST_FLASH_FULL,
+        // What it has of both is its own, so that only its own copies have to go.
+        Err(Error::Quota | Error::Fragmented) => return bindings::UVM_RUST_FLASH_QUOTA,
         Err(Error::OutOfMemory) => return bindings::UVM_RUST_FLASH_NO_MEMORY,
         Err(Error::Busy) => return bindings::UVM_RUST_FLASH_BUSY,
     };
-    let places = spill.pieces(&table);
     let mask = spill.pages;
     // SAFETY: I-call for `pieces`.
-    let fits = places.is_ok_and(|places| unsafe { write_pieces(pieces, &places) });
+    let fits = unsafe { write_pieces(pieces, spill.pieces()) };
     if !fits || mask.is_empty() {
         let _ = block.end_spill(&mut table, spill, &PageMask::EMPTY);
         return if fits {

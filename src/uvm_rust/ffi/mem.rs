@@ -2,13 +2,16 @@
 
 //! Fallible memory for policies, on the kernel's allocator.
 //!
-//! The same names and meanings as `policy/mem.rs` has on the host. Growing may
-//! sleep (`GFP_KERNEL`), so it is never done under a spinlock.
+//! The same names and meanings as `policy/mem.rs` has on the host. Growing may sleep, so it
+//! is never done under a spinlock. A [`ProcessVec`] is charged to the memory cgroup of the
+//! thread that grows it, or to the one that C has made active for a kernel thread. A
+//! [`TryVec`] is charged to nobody: a GPU's or a device's tables outlive whoever happens to
+//! make them grow, and serve others, whose work must not fail at that one's limit.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{AllocError, KVVec};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{AllocError, Flags, KVVec};
 
 /// Memory could not be had. Nothing was changed by the call that returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +23,22 @@ impl From<AllocError> for OutOfMemory {
     }
 }
 
-/// A growable array whose growth can fail.
-pub struct TryVec<T>(KVVec<T>);
+/// A growable array whose growth can fail, of the whole machine, a GPU or a device.
+pub type TryVec<T> = Growable<T, false>;
 
-impl<T> TryVec<T> {
+/// A [`TryVec`] of one process, which is charged for it.
+pub type ProcessVec<T> = Growable<T, true>;
+
+/// What [`TryVec`] and [`ProcessVec`] are; `CHARGED`: to a memory cgroup.
+pub struct Growable<T, const CHARGED: bool>(KVVec<T>);
+
+impl<T, const CHARGED: bool> Growable<T, CHARGED> {
+    const FLAGS: Flags = if CHARGED {
+        GFP_KERNEL_ACCOUNT
+    } else {
+        GFP_KERNEL
+    };
+
     /// An empty array. Allocates nothing.
     pub const fn new() -> Self {
         Self(KVVec::new())
@@ -31,7 +46,7 @@ impl<T> TryVec<T> {
 
     /// An empty array with room for `n` elements.
     pub fn with_capacity(n: usize) -> Result<Self, OutOfMemory> {
-        Ok(Self(KVVec::with_capacity(n, GFP_KERNEL)?))
+        Ok(Self(KVVec::with_capacity(n, Self::FLAGS)?))
     }
 
     /// An array of `n` copies of `value`.
@@ -39,12 +54,12 @@ impl<T> TryVec<T> {
     where
         T: Clone,
     {
-        Ok(Self(KVVec::from_elem(value, n, GFP_KERNEL)?))
+        Ok(Self(KVVec::from_elem(value, n, Self::FLAGS)?))
     }
 
     /// Appends `value`, growing if need be.
     pub fn push(&mut self, value: T) -> Result<(), OutOfMemory> {
-        Ok(self.0.push(value, GFP_KERNEL)?)
+        Ok(self.0.push(value, Self::FLAGS)?)
     }
 
     /// Removes and returns the last element.
@@ -75,19 +90,19 @@ impl<T> TryVec<T> {
     }
 }
 
-impl<T> Default for TryVec<T> {
+impl<T, const CHARGED: bool> Default for Growable<T, CHARGED> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for TryVec<T> {
+impl<T: fmt::Debug, const CHARGED: bool> fmt::Debug for Growable<T, CHARGED> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<T> Deref for TryVec<T> {
+impl<T, const CHARGED: bool> Deref for Growable<T, CHARGED> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -95,7 +110,7 @@ impl<T> Deref for TryVec<T> {
     }
 }
 
-impl<T> DerefMut for TryVec<T> {
+impl<T, const CHARGED: bool> DerefMut for Growable<T, CHARGED> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.0
     }

@@ -8,13 +8,17 @@
 use super::bindings;
 use super::seam::SeqFile;
 use crate::driver::prefetch::Prefetcher;
+use crate::policy::prefetch::Share;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ptr::null_mut;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 
 super::check_exports!(
+    uvm_rust_share_create,
+    uvm_rust_share_destroy,
     uvm_rust_prefetch_create,
     uvm_rust_prefetch_destroy,
     uvm_rust_prefetch_announce,
@@ -69,11 +73,28 @@ pub(super) unsafe fn borrow<'a>(prefetch: *mut c_void) -> &'a Prefetcher {
 }
 
 #[no_mangle]
+unsafe extern "C" fn uvm_rust_share_create(limit: u64) -> *mut c_void {
+    match Arc::new(Share::new(limit as usize), GFP_KERNEL_ACCOUNT) {
+        Ok(share) => share.into_foreign().cast_mut(),
+        Err(_) => null_mut(),
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_share_destroy(share: *mut c_void) {
+    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
+    drop(unsafe { <Arc<Share> as ForeignOwnable>::from_foreign(share) });
+}
+
+#[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_create(
     params: *const bindings::uvm_rust_prefetch_params,
+    share: *mut c_void,
 ) -> *mut c_void {
+    // SAFETY: I-own: not destroyed during the call.
+    let share = unsafe { <Arc<Share> as ForeignOwnable>::borrow(share) };
     // SAFETY: I-call.
-    match Prefetcher::new(unsafe { &*params }) {
+    match Prefetcher::new(unsafe { &*params }, share.into()) {
         Ok(prefetch) => prefetch.into_foreign().cast_mut(),
         Err(_) => null_mut(),
     }
@@ -81,6 +102,8 @@ unsafe extern "C" fn uvm_rust_prefetch_create(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_destroy(prefetch: *mut c_void) {
+    // SAFETY: I-own: not destroyed yet.
+    unsafe { borrow(prefetch) }.leave();
     // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
     drop(unsafe { <Pin<KBox<Prefetcher>> as ForeignOwnable>::from_foreign(prefetch) });
 }

@@ -196,6 +196,14 @@ pub(crate) fn stats_enabled() -> bool {
     unsafe { bindings::uvm_seam_stats_enabled() }
 }
 
+/// Whether the calling thread may see what all processes together did: it has
+/// `CAP_SYS_ADMIN`, or the module parameter `uvm_rust_stats_public` is set.
+pub(crate) fn sees_others() -> bool {
+    // SAFETY: reads a parameter that never changes after load, and the credentials of
+    // the calling thread; no preconditions.
+    unsafe { bindings::uvm_seam_sees_others() }
+}
+
 /// Whether discard is offered (module parameter `uvm_rust_discard`).
 pub(crate) fn discard_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.

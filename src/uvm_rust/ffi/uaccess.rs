@@ -61,11 +61,20 @@ pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(
     if size > SIZE_MAX {
         return Err(E2BIG);
     }
-    Ok((read_element(arg, size)?, size))
+    match read_element(arg, size) {
+        Err(e) if e == E2BIG => {
+            // The structure begins with its size: the caller's becomes what is known.
+            UserSlice::new(arg, 4)
+                .writer()
+                .write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
+            Err(e)
+        }
+        read => Ok((read?, size)),
+    }
 }
 
 /// Reads a structure from `arg`, of which the caller has `size` bytes. What the
-/// caller's is too short for is zero.
+/// caller's is too short for is zero. Nothing is written.
 ///
 /// # Errors
 ///
@@ -85,10 +94,6 @@ pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
         let chunk = rest.get_mut(..n).ok_or(EINVAL)?;
         reader.read_slice(chunk)?;
         if chunk.iter().any(|b| *b != 0) {
-            let known = (size_of::<T>() as u32).to_ne_bytes();
-            UserSlice::new(arg, known.len())
-                .writer()
-                .write_slice(&known)?;
             return Err(E2BIG);
         }
     }

@@ -12,16 +12,16 @@
 //! with 1 if anything failed.
 
 pub mod fuzz;
+mod leaks;
 mod log;
 pub mod modules;
 mod tap;
 
+pub use leaks::{chunks_before, no_leak};
 pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{Failure, Outcome, Pass, Suite};
 
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use vgpu_client::{Process, BLOCK};
 
 /// A seed for who gives none. Print it.
 pub fn clock_seed() -> u64 {
@@ -29,14 +29,6 @@ pub fn clock_seed() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::from(now.subsec_nanos()) ^ now.as_secs()
-}
-
-/// A test for the end of a run: UVM can have all of the first GPU's memory again.
-pub fn no_leak() -> Outcome {
-    let process = Process::new()?;
-    let gpu = process.gpu(0)?;
-    process.check_leak(gpu.uuid(), BLOCK)?;
-    Ok(Pass::Ok)
 }
 
 /// Fails the test unless a condition holds.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::leaks;
 use crate::log::{Allowed, KernelLog};
 
 /// How a test passed.
@@ -62,13 +63,23 @@ pub struct Suite {
 impl Suite {
     /// Starts a run, which runs only tests whose name holds `filter`.
     pub fn new(name: &'static str, filter: Option<String>) -> Self {
+        let suite = Self::with_log(name, filter, KernelLog::open());
+        leaks::remember();
+        suite
+    }
+
+    pub(crate) fn with_log(
+        name: &'static str,
+        filter: Option<String>,
+        log: std::io::Result<KernelLog>,
+    ) -> Self {
         println!("TAP version 14");
-        let log = KernelLog::open();
-        if let Err(why) = &log {
-            println!("# the kernel log is not checked: /dev/kmsg: {why}");
-        }
-        let (log, started) = (log.ok(), Instant::now());
-        Self {
+        let started = Instant::now();
+        let (log, unreadable) = match log {
+            Ok(log) => (Some(log), None),
+            Err(why) => (None, Some(why)),
+        };
+        let mut suite = Self {
             name,
             log,
             filter,
@@ -76,7 +87,14 @@ impl Suite {
             failed: 0,
             skipped: 0,
             started,
+        };
+        // Without it a test could not fail by what the kernel says, and every run can have
+        // it: the VM's user is root.
+        if let Some(why) = unreadable {
+            let failure = Failure(format!("/dev/kmsg: {why}; run as root"));
+            suite.report("the kernel's log can be read", started, Err(failure));
         }
+        suite
     }
 
     /// Runs a test. Lines in the kernel log that look bad fail it, save those
@@ -131,6 +149,11 @@ impl Suite {
         }
         let _ = std::io::stdout().flush();
         ok
+    }
+
+    #[cfg(test)]
+    pub(crate) fn totals(&self) -> (u32, u32, u32) {
+        (self.passed, self.failed, self.skipped)
     }
 
     /// Ends the run: the plan and the totals.

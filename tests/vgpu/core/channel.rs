@@ -67,6 +67,8 @@ pub(super) enum Trouble {
     Lost(&'static str, u64, Lost),
     /// A physical address.
     NotMemory(&'static str, Loc),
+    /// PUT is no entry of the ring.
+    BadPut(u32),
     /// Asked for by [`super::Gpu::inject`].
     Injected,
 }
@@ -79,6 +81,7 @@ impl fmt::Display for Trouble {
             Self::BadHeader => write!(f, "no method header"),
             Self::Lost(what, va, lost) => write!(f, "{what} at {va:#x}: {lost:?}"),
             Self::NotMemory(what, at) => write!(f, "{what} at {at}, where there is no memory"),
+            Self::BadPut(put) => write!(f, "PUT is {put:#x}, beyond the ring"),
             Self::Injected => write!(f, "error injected"),
         }
     }
@@ -89,6 +92,17 @@ impl Trouble {
     pub(super) fn at(what: &'static str) -> impl Fn(BadAddress) -> Self {
         move |bad| Self::NotMemory(what, bad.0)
     }
+}
+
+/// What was next on the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing: GET has reached PUT.
+    Nothing,
+    /// An entry without a segment, which is done.
+    NoOperation,
+    /// A segment, now being executed.
+    Segment,
 }
 
 /// How the address goes on after each word.
@@ -151,23 +165,28 @@ impl Channel {
         }
     }
 
-    /// Executes up to `segments` segments. True if there was anything to do.
-    pub(super) fn run<M: Machine>(&mut self, hw: &mut Hw<M>, segments: u32) -> bool {
+    /// Takes up to `entries` entries off the ring and executes their segments. True if
+    /// there was anything to do.
+    pub(super) fn run<M: Machine>(&mut self, hw: &mut Hw<M>, entries: u32) -> bool {
         let mut progress = false;
-        for _ in 0..segments {
+        for _ in 0..entries {
             if self.stopped {
                 break;
             }
             if self.push.is_none() {
                 match self.fetch(hw) {
-                    Ok(true) => {}
-                    Ok(false) => break,
+                    Ok(Next::Nothing) => break,
+                    Ok(next) => {
+                        progress = true;
+                        if next == Next::NoOperation {
+                            continue;
+                        }
+                    }
                     Err(t) => {
                         self.fail(hw, t);
                         return true;
                     }
                 }
-                progress = true;
             }
             match self.execute(hw, &mut progress) {
                 Ok(Step::Done) => {
@@ -187,42 +206,45 @@ impl Channel {
         progress
     }
 
-    /// Takes the next entry off the ring; false if there is none.
-    fn fetch<M: Machine>(&mut self, hw: &mut Hw<M>) -> Result<bool, Trouble> {
-        loop {
-            let control = Loc::buffer(self.place.control, PUT);
-            let put = hw.m.load32(control).map_err(Trouble::at("PUT"))?;
-            if put == self.get {
-                return Ok(false);
-            }
-            let entry = Loc::buffer(self.place.ring, u64::from(self.get) * 8);
-            let entry = load64(&hw.m, entry).map_err(Trouble::at("GPFIFO entry"))?;
-            let (low, high) = (entry as u32, (entry >> 32) as u32);
-            let len = field32(high, 30, 10);
-            if len != 0 {
-                let va = join(high & 0xff, low & !3);
-                let (words, extent) = hw.locate(self.space, va, false, "pushbuffer")?;
-                if extent < u64::from(len) * 4 {
-                    return Err(Trouble::NotMemory("end of pushbuffer", words.plus(extent)));
-                }
-                self.push = Some(Push {
-                    words,
-                    len,
-                    next: 0,
-                    count: 0,
-                    mode: Mode::Stay,
-                    subchannel: 0,
-                    method: 0,
-                });
-                hw.stats.pushes += 1;
-                return Ok(true);
-            }
+    /// Takes the next entry off the ring.
+    fn fetch<M: Machine>(&mut self, hw: &mut Hw<M>) -> Result<Next, Trouble> {
+        let control = Loc::buffer(self.place.control, PUT);
+        let put = hw.m.load32(control).map_err(Trouble::at("PUT"))?;
+        if put == self.get {
+            return Ok(Next::Nothing);
+        }
+        // GET never gets there: it would go round the ring for ever.
+        if put >= self.entries {
+            return Err(Trouble::BadPut(put));
+        }
+        let entry = Loc::buffer(self.place.ring, u64::from(self.get) * 8);
+        let entry = load64(&hw.m, entry).map_err(Trouble::at("GPFIFO entry"))?;
+        let (low, high) = (entry as u32, (entry >> 32) as u32);
+        let len = field32(high, 30, 10);
+        if len == 0 {
             // A control entry: only opcode 0, no operation, is used.
             if high & 0xff != 0 {
                 return Err(Trouble::NotEmulated("GPFIFO control entry"));
             }
             self.advance(hw)?;
+            return Ok(Next::NoOperation);
         }
+        let va = join(high & 0xff, low & !3);
+        let (words, extent) = hw.locate(self.space, va, false, "pushbuffer")?;
+        if extent < u64::from(len) * 4 {
+            return Err(Trouble::NotMemory("end of pushbuffer", words.plus(extent)));
+        }
+        self.push = Some(Push {
+            words,
+            len,
+            next: 0,
+            count: 0,
+            mode: Mode::Stay,
+            subchannel: 0,
+            method: 0,
+        });
+        hw.stats.pushes += 1;
+        Ok(Next::Segment)
     }
 
     /// Moves GET on.
@@ -363,7 +385,7 @@ impl Channel {
         match trouble {
             Trouble::UnknownMethod | Trouble::NotEmulated(_) => hw.stats.unknown_methods += 1,
             Trouble::Lost(..) | Trouble::NotMemory(..) => hw.stats.bad_addresses += 1,
-            Trouble::BadHeader | Trouble::Injected => {}
+            Trouble::BadHeader | Trouble::BadPut(_) | Trouble::Injected => {}
         }
         let (method, subchannel, value) = match self.push {
             Some(p) => {

@@ -49,6 +49,7 @@ pub use personality::Personality;
 pub use pma::AllocRequest;
 pub use pma::Counts;
 pub use sm::Launch;
+pub use sm::Owner;
 pub use sm::UserChannel;
 pub use space::SpaceId;
 pub use stats::Stats;

@@ -14,6 +14,7 @@ use super::machine::Slot;
 use super::personality::Personality;
 use super::pma::Pma;
 use super::pma::CHUNK;
+use super::sm::Budget;
 use super::sm::Ring;
 use super::sm::UserChannel;
 use super::space::AddressSpace;
@@ -66,8 +67,13 @@ pub(super) const RESERVED: u64 = CHUNK;
 /// Outstanding faults per µTLB where a kernel does not say.
 pub(super) const UTLB_FAULTS: u32 = 56;
 /// How much one turn executes, to bound the time the lock is held.
-const SEGMENTS_PER_TURN: u32 = 64;
-const INSTRUCTIONS_PER_TURN: u32 = 128;
+const ENTRIES_PER_TURN: u32 = 64;
+/// The same for all users' kernels together.
+const BUDGET_PER_TURN: Budget = Budget {
+    instructions: 128,
+    // An instruction is at most 32 accesses of 4 KiB, and may pass the bound by so much.
+    bytes: (4 << 20) - 32 * 4096,
+};
 
 /// Why a call failed. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +182,8 @@ pub(super) struct Hw<M> {
     drop_invalidates: u64,
     /// Scratch of the SMs: warps to try again next turn.
     pub(super) retry: Ring,
+    /// Whose turn among `users` comes first.
+    pub(super) next_user: usize,
     /// A kernel ended since the last turn's end.
     pub(super) finished: bool,
 }
@@ -226,6 +234,7 @@ impl<M: Machine> Gpu<M> {
             dirty: TryVec::filled((config.vidmem_bytes / CHUNK) as usize, u32::MAX)?,
             drop_invalidates: if config.drop_invalidates { u64::MAX } else { 0 },
             retry: Ring::new(MAX_WARPS as usize)?,
+            next_user: 0,
             finished: false,
         };
         let mut gpu = Self {
@@ -298,10 +307,10 @@ impl<M: Machine> Gpu<M> {
         self.hw.set_time(self.hw.m.now_ns());
         let mut any = false;
         for c in self.channels.iter_mut() {
-            any |= c.run(&mut self.hw, SEGMENTS_PER_TURN);
+            any |= c.run(&mut self.hw, ENTRIES_PER_TURN);
         }
         if !self.preempted {
-            any |= self.hw.run_kernels(INSTRUCTIONS_PER_TURN);
+            any |= self.hw.run_kernels(BUDGET_PER_TURN);
         }
         Progress {
             any,

@@ -36,6 +36,15 @@ mod method {
     pub(super) const CLEAR_FAULTED: u32 = 0x84;
 }
 
+/// MEM_OP_D of an access counter clear: which counters, in bits 1:0.
+mod clear {
+    pub(super) const MIMC: u32 = 0;
+    pub(super) const ALL: u32 = 2;
+    pub(super) const TARGETED: u32 = 3;
+    /// Bit 2 of a targeted clear; set, it means a MOMC counter.
+    pub(super) const TARGETED_MIMC: bool = false;
+}
+
 /// UVM's software class, the only other object it sets.
 const CLASS_UVM_SW: u32 = 0xc076;
 
@@ -185,8 +194,13 @@ impl Channel {
             0x0a => self.tlb_invalidate(hw, d, true)?,
             0x16 => {
                 hw.stats.access_clears += 1;
-                let targeted = field32(d, 1, 0) == 3;
-                hw.counters.clear(targeted.then_some(field32(c, 19, 0)));
+                let tag = field32(c, 19, 0);
+                // There are no MOMC counters to clear, nor one that a tag could name.
+                match (field32(d, 1, 0), bit32(d, 2)) {
+                    (clear::MIMC | clear::ALL, _) => hw.counters.clear(None),
+                    (clear::TARGETED, clear::TARGETED_MIMC) => hw.counters.clear(Some(tag)),
+                    _ => {}
+                }
             }
             _ => return Err(Trouble::NotEmulated("memory operation")),
         }

@@ -51,8 +51,9 @@ pub(super) struct Pma {
     used: TryVec<u32>,
     pinned: TryVec<u32>,
     reserved: u64,
-    /// Not to be given out: RM has asked UVM to free it.
-    evicting: (u64, u64),
+    /// By 2 MiB: not to be given out, RM has asked UVM to free it. RM marks frames
+    /// likewise, so that it may evict several ranges at a time.
+    evicting: TryVec<bool>,
 }
 
 impl Pma {
@@ -67,7 +68,7 @@ impl Pma {
             used,
             pinned: TryVec::filled(chunks, 0)?,
             reserved,
-            evicting: (0, 0),
+            evicting: TryVec::filled(chunks, false)?,
         })
     }
 
@@ -131,10 +132,13 @@ impl Pma {
         Ok(())
     }
 
-    /// Pins allocated memory.
+    /// Pins allocated memory. Busy if a part of it is being evicted.
     pub(super) fn pin(&mut self, at: u64, size: u64) -> Result<(), Error> {
         if !self.is_allocated(at, size) {
             return Err(Error::Invalid);
+        }
+        if self.is_evicting(at, size) {
+            return Err(Error::Busy);
         }
         self.mark(at, size, true, true);
         Ok(())
@@ -148,9 +152,20 @@ impl Pma {
             .any(|&w| w != 0)
     }
 
-    /// Holds `begin..end` back from allocation until the next call.
-    pub(super) fn set_evicting(&mut self, begin: u64, end: u64) {
-        self.evicting = (begin, end);
+    /// Holds `begin..end`, 2 MiB aligned and within vidmem, back from allocation until
+    /// [`Pma::end_eviction`] of the same. Busy if a part of it is held back already.
+    pub(super) fn begin_eviction(&mut self, begin: u64, end: u64) -> Result<(), Error> {
+        let chunks = &mut self.evicting[(begin / CHUNK) as usize..(end / CHUNK) as usize];
+        if chunks.contains(&true) {
+            return Err(Error::Busy);
+        }
+        chunks.fill(true);
+        Ok(())
+    }
+
+    /// Ends what [`Pma::begin_eviction`] began.
+    pub(super) fn end_eviction(&mut self, begin: u64, end: u64) {
+        self.evicting[(begin / CHUNK) as usize..(end / CHUNK) as usize].fill(false);
     }
 
     /// Allocates for RM the free 2 MiB pages of `begin..end`, 2 MiB aligned, until
@@ -185,13 +200,21 @@ impl Pma {
     fn find(&self, size: u64, align: u64, begin: u64, end: u64) -> Option<u64> {
         let mut at = begin.checked_next_multiple_of(align)?;
         while at.checked_add(size)? <= end {
-            let held = at < self.evicting.1 && at + size > self.evicting.0;
-            if !held && self.all(at, size, |used, mask| used & mask == 0) {
+            // The end may lie beyond vidmem, which `all` refuses.
+            if !self.is_evicting(at, size) && self.all(at, size, |used, mask| used & mask == 0) {
                 return Some(at);
             }
             at += align;
         }
         None
+    }
+
+    /// Whether RM has asked for a part of a range that is in vidmem.
+    pub(super) fn is_evicting(&self, at: u64, size: u64) -> bool {
+        let chunks = (at / CHUNK) as usize..(at + size).div_ceil(CHUNK) as usize;
+        self.evicting
+            .get(chunks)
+            .is_some_and(|chunks| chunks.contains(&true))
     }
 
     /// Whether `test(word, mask)` holds for every chunk of a range in vidmem.

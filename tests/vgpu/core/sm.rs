@@ -34,10 +34,46 @@ mod user;
 pub use launch::Launch;
 pub(super) use launch::Ring;
 use launch::Warp;
+pub use user::Owner;
 pub use user::UserChannel;
 
+/// Most lanes of an instruction.
+const LANES: usize = 32;
+/// Warps of kernels that run, of one owner's: a replay looks at each with the mutex held.
+/// What he has queued beyond starts when others of his have ended.
+const MAX_RUNNING_WARPS: usize = 65536;
+/// As much work as one instruction: so many warps of a phase are made.
+const WARPS_PER_INSTRUCTION: usize = 16;
 /// Warps that may find the fault buffer full before a turn ends.
 const FULL_PER_TURN: u32 = 8;
+
+/// What all users' kernels together may still do in a turn. UVM waits for the turn's end
+/// with its locks held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Tries at instructions.
+    pub(super) instructions: u32,
+    /// Bytes accessed; the instruction that passes the bound is still finished.
+    pub(super) bytes: u64,
+}
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.instructions == 0 || self.bytes == 0
+    }
+
+    /// Counts a try at an instruction that accessed `bytes`.
+    fn take(&mut self, bytes: u64) {
+        self.instructions = self.instructions.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Counts that a phase of so many warps was made.
+    fn take_phase(&mut self, warps: usize) {
+        let instructions = (warps / WARPS_PER_INSTRUCTION) as u32;
+        self.instructions = self.instructions.saturating_sub(instructions);
+    }
+}
 
 /// What one try at an instruction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +88,45 @@ enum Try {
     Failed,
 }
 
+/// Pages that lanes of one instruction have written a fault for: others on the same page
+/// share it.
+#[derive(Default)]
+struct PagesFaulted {
+    /// Page numbers; the first `len` count. A lane adds at most one.
+    pages: [u64; LANES],
+    len: usize,
+}
+
+impl PagesFaulted {
+    fn contains(&self, va: u64) -> bool {
+        self.pages[..self.len].contains(&(va >> 12))
+    }
+
+    fn add(&mut self, va: u64) {
+        if let Some(slot) = self.pages.get_mut(self.len) {
+            *slot = va >> 12;
+            self.len += 1;
+        }
+    }
+}
+
 impl<M: Machine> Hw<M> {
-    /// Runs users' kernels for up to `instructions` instructions each channel.
-    /// True if there was anything to do.
-    pub(super) fn run_kernels(&mut self, instructions: u32) -> bool {
+    /// Runs users' kernels until the turn's budget is spent. True if there was anything to
+    /// do. The next turn starts with who found the budget spent, or else with another.
+    pub(super) fn run_kernels(&mut self, mut budget: Budget) -> bool {
         let mut progress = false;
-        for i in 0..self.users.len() {
+        let n = self.users.len();
+        let first = if self.next_user < n {
+            self.next_user
+        } else {
+            0
+        };
+        self.next_user = first + 1;
+        for i in (first..n).chain(0..first) {
+            if budget.is_spent() {
+                self.next_user = i;
+                break;
+            }
             if !self.users[i].is_busy() {
                 continue;
             }
@@ -66,15 +135,24 @@ impl<M: Machine> Hw<M> {
             };
             let running = match self.users[i].running.take() {
                 Some(r) => r,
+                None if !self.may_start(i) => continue,
                 None => match self.users[i].start(self.m.now_ns()) {
                     Some(r) => r,
                     None => continue,
                 },
             };
             let instance = self.users[i].instance();
-            progress |= self.run_kernel(i, space, instance, running, instructions);
+            progress |= self.run_kernel(i, space, instance, running, &mut budget);
         }
         progress
+    }
+
+    /// Whether the next kernel of user `i` fits what his owner may have running.
+    fn may_start(&self, i: usize) -> bool {
+        let user = &self.users[i];
+        let of_owner = self.users.iter().filter(|u| u.owner == user.owner);
+        let running: usize = of_owner.map(UserChannel::running_warps).sum();
+        running + user.next_warps() <= MAX_RUNNING_WARPS
     }
 
     fn run_kernel(
@@ -83,7 +161,7 @@ impl<M: Machine> Hw<M> {
         space: SpaceId,
         instance: u64,
         mut r: Launch,
-        instructions: u32,
+        budget: &mut Budget,
     ) -> bool {
         let mut again = Ring::default();
         core::mem::swap(&mut again, &mut self.retry);
@@ -91,19 +169,26 @@ impl<M: Machine> Hw<M> {
         let mut progress = false;
         let mut failed = false;
         let mut full = 0;
-        for _ in 0..instructions {
+        while !budget.is_spent() {
             // More would find the buffer full as well; others' turns come next.
             if full == FULL_PER_TURN {
                 break;
             }
             let Some(i) = r.ready.pop() else { break };
-            match self.step(space, instance, &mut r, i as usize) {
+            let before = r.outcome.accesses;
+            let width = r.kernel.plans[usize::from(r.warps[i as usize].plan)].width;
+            let tried = self.step(space, instance, &mut r, i as usize);
+            budget.take((r.outcome.accesses - before) * u64::from(width));
+            match tried {
                 Try::Done => {
                     progress = true;
                     if r.next_instruction(i as usize) {
                         r.ready.push(i);
-                    } else if r.left == 0 && !r.next_phase() {
-                        break;
+                    } else if r.left == 0 {
+                        match r.next_phase() {
+                            Some(warps) => budget.take_phase(warps),
+                            None => break,
+                        }
                     }
                 }
                 Try::Waits => progress = true,
@@ -149,9 +234,9 @@ impl<M: Machine> Hw<M> {
         let mut todo = warp.waiting;
         let mut waiting = warp.waiting;
         let mut faulted = warp.faulted;
-        let mut last_fault = warp.fault;
+        let mut kinds = warp.kinds;
         let mut full = false;
-        let mut page_faulted = u64::MAX;
+        let mut pages = PagesFaulted::default();
         while lanes != 0 {
             let lane = lanes.trailing_zeros();
             lanes &= lanes - 1;
@@ -170,10 +255,10 @@ impl<M: Machine> Hw<M> {
             let prefetch = plan.kind == Kind::Prefetch;
             if !prefetch {
                 todo |= 1 << lane;
-                last_fault = Some(fault);
+                kinds.set(lane, fault);
             }
             r.outcome.accesses += u64::from(prefetch);
-            if va >> 12 == page_faulted {
+            if pages.contains(va) {
                 waiting |= todo & 1 << lane;
                 faulted |= 1 << lane;
                 continue;
@@ -191,7 +276,7 @@ impl<M: Machine> Hw<M> {
             };
             match self.faults.write(&self.m, self.chip, &entry) {
                 Ok(Put::Written { duplicate }) => {
-                    page_faulted = va >> 12;
+                    pages.add(va);
                     self.stats.faults += 1;
                     self.stats.fault_duplicates += u64::from(duplicate);
                     r.outcome.faults += 1;
@@ -211,7 +296,7 @@ impl<M: Machine> Hw<M> {
             todo,
             waiting,
             faulted,
-            fault: last_fault,
+            kinds,
             ..warp
         };
         match (todo, full) {

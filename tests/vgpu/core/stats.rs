@@ -49,4 +49,5 @@ pub struct Stats {
     pub pma_failures: u64,
     pub pma_bytes: u64,
     pub poisoned_bytes: u64,
+    pub stopped_faulting: u64,
 }

@@ -9,6 +9,7 @@
 #include "vgpu.h"
 
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/jiffies.h>
 #include <linux/miscdevice.h>
@@ -26,7 +27,7 @@ static_assert(sizeof(struct vgpu_destroy) == VGPU_DESTROY_SIZE_V1);
 static_assert(sizeof(struct vgpu_op) == VGPU_OP_SIZE_V1);
 static_assert(sizeof(struct vgpu_submit) == VGPU_SUBMIT_SIZE_V1);
 static_assert(sizeof(struct vgpu_wait) == VGPU_WAIT_SIZE_V1);
-static_assert(sizeof(struct vgpu_stats) == VGPU_STATS_SIZE_V1);
+static_assert(sizeof(struct vgpu_stats) == VGPU_STATS_SIZE_V2);
 static_assert(sizeof(struct vgpu_inject) == VGPU_INJECT_SIZE_V1);
 static_assert(sizeof(struct vgpu_translate) == VGPU_TRANSLATE_SIZE_V1);
 
@@ -42,10 +43,12 @@ struct kept {
 
 /**
  * struct client - an open file
+ * @user: who opened it, or VGPU_ADMIN: shares limits with his other files
  * @lock: guards @kept; the innermost lock
  */
 struct client {
 	u32 h_client;
+	u32 user;
 	spinlock_t lock;
 	struct kept *kept;
 };
@@ -156,7 +159,7 @@ static int channel_create(struct client *c, void __user *arg)
 	g = gpu_of_handle(ch.h_vaspace);
 	if (!g)
 		return -ENOENT;
-	err = vgpu_rs_user_channel_create(g->rs, c->h_client, ch.h_vaspace, &ch.h_channel);
+	err = vgpu_rs_user_channel_create(g->rs, c->h_client, ch.h_vaspace, c->user, &ch.h_channel);
 	if (err)
 		return err;
 	ch.h_client = c->h_client;
@@ -452,6 +455,7 @@ static int dev_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	/* Never 0 in a VM's life. */
 	c->h_client = atomic_inc_return(&next);
+	c->user = capable(CAP_SYS_ADMIN) ? VGPU_ADMIN : from_kuid(&init_user_ns, current_euid());
 	spin_lock_init(&c->lock);
 	file->private_data = c;
 	return 0;

@@ -134,7 +134,9 @@ u64 vgpu_rs_eviction_end(struct vgpu_rs *rs, u64 begin, u64 end, u64 *pages, u64
 
 /* The part of /dev/vgpu. */
 int vgpu_rs_vaspace_create(struct vgpu_rs *rs, u32 h_client, u32 *h_vaspace);
-int vgpu_rs_user_channel_create(struct vgpu_rs *rs, u32 h_client, u32 h_vaspace,
+/* @user: who opened the file, or VGPU_ADMIN, who has CAP_SYS_ADMIN. */
+#define VGPU_ADMIN U32_MAX
+int vgpu_rs_user_channel_create(struct vgpu_rs *rs, u32 h_client, u32 h_vaspace, u32 user,
 				u32 *h_channel);
 int vgpu_rs_handle_destroy(struct vgpu_rs *rs, u32 h_client, u32 handle);
 void vgpu_rs_client_close(struct vgpu_rs *rs, u32 h_client);

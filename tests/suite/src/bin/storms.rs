@@ -12,8 +12,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::Module;
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
+use vgpu_client::vgpu::Stats;
 use vgpu_client::{Buffer, Kernel, Op, Process, Vgpu, BLOCK};
 
 const HELP: &str = "usage: storms [--times N] [--only TEXT]
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         suite.test(
             &format!("no leak after SIGKILL during {what}"),
             NONE,
-            no_leak,
+            nothing_left,
         );
     }
     suite.test(
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
         NONE,
         || reload(pairs, true),
     );
-    suite.test("no leak after it all", NONE, no_leak);
+    suite.test("no leak after it all", NONE, nothing_left);
     suite.test("kmemleak", NONE, kmemleak);
     suite.finish()
 }
@@ -180,10 +181,33 @@ impl Drop for Victim {
     }
 }
 
+/// What the GPU counts while a victim does what it is killed in: eviction and migration
+/// copy, faults are faults.
+fn done_so_far(stats: &Stats, what: &str) -> u64 {
+    match what {
+        "eviction" => stats.d2h_bytes,
+        "migration" => stats.d2h_bytes + stats.h2d_bytes,
+        _ => stats.faults,
+    }
+}
+
+/// What tells that a victim was killed in the middle of it: there was more to come, or a
+/// fault that UVM had not served yet. A killed process's kernels are stopped at once, so
+/// that they hardly fault again.
+fn more_to_come(stats: &Stats, what: &str) -> u64 {
+    match what {
+        "faults" => stats.stopped_faulting,
+        _ => done_so_far(stats, what),
+    }
+}
+
 fn kill(what: &str, times: u32) -> Outcome {
     let program = std::env::current_exe()?;
+    let device = Vgpu::open()?;
     let mut rng = oorandom::Rand32::new(7);
-    for round in 0..times {
+    let (mut hits, mut round, wanted) = (0, 0, times.div_ceil(10));
+    // More if chance has it that few were hit so far: the machine says how many are.
+    while round < times || (hits < wanted && round < 4 * times) {
         let mut command = Command::new(&program);
         command.args(["--victim", what]).stdout(Stdio::piped());
         let mut victim = Victim(command.spawn()?);
@@ -196,11 +220,35 @@ fn kill(what: &str, times: u32) -> Outcome {
             "round {round}: the victim said '{}'",
             said.trim()
         );
-        // At any point of the first moments of its work.
-        std::thread::sleep(Duration::from_micros(u64::from(rng.rand_range(0..400_000))));
+        // Once it is at it, at any point of the first moments, just as more of it is seen.
+        let wait_for_more = |than: &Stats| -> Result<Stats, Failure> {
+            let start = Instant::now();
+            loop {
+                let now = device.stats(0)?;
+                if done_so_far(&now, what) != done_so_far(than, what) {
+                    return Ok(now);
+                }
+                let waited = start.elapsed();
+                ensure!(
+                    waited < patience(),
+                    "round {round}: no {what} in {waited:?}"
+                );
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        };
+        wait_for_more(&device.stats(0)?)?;
+        std::thread::sleep(Duration::from_micros(u64::from(rng.rand_range(0..200_000))));
+        let before = wait_for_more(&device.stats(0)?)?;
         victim.0.kill()?;
         reap(victim, round)?;
+        hits += u32::from(more_to_come(&device.stats(0)?, what) > more_to_come(&before, what));
+        round += 1;
     }
+    println!("# {hits} of {round} were killed in the middle of {what}");
+    ensure!(
+        hits >= wanted,
+        "only {hits} of {round} were killed in the middle of {what}"
+    );
     Ok(Pass::Ok)
 }
 
@@ -236,18 +284,11 @@ fn stacks(pid: u32) -> String {
         .join("\n")
 }
 
-fn no_leak() -> Outcome {
+/// All of the GPU's memory is to be had again, and the GPU works.
+fn nothing_left() -> Outcome {
+    no_leak()?;
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
-    let references = process.gpu_references(gpu.uuid())?;
-    ensure!(references == 1, "{references} registrations are left");
-    let chunks = process.check_leak(gpu.uuid(), BLOCK)?;
-    // What UVM and page tables need themselves is a few chunks.
-    let all = gpu.info().usable_bytes() / BLOCK;
-    ensure!(
-        chunks + 16 >= all,
-        "only {chunks} of {all} chunks are to be had"
-    );
     let buffer = Buffer::<u64>::managed(&process, 1 << 20)?;
     gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(1, 1).warps(16)))?
         .wait()?

@@ -27,7 +27,7 @@ c_struct!(
 
 c_struct!(
     /// What the SSD tier did; the header says what each means.
-    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 136, {
+    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 160, {
         size "size": u32,
         flags "flags": u32,
         attached "attached": u32,
@@ -48,6 +48,9 @@ c_struct!(
         lost_pages "lost_pages": u64,
         refused "refused": u64,
         unwritten "unwritten": u64,
+        parked "parked": u64,
+        throttled "throttled": u64,
+        rested_us "rested_us": u64,
     }
 );
 

@@ -114,9 +114,14 @@ pub struct VaSpace {
 impl Process {
     /// Registers GPU number `index`, and makes an address space and a channel on it.
     pub fn gpu(&self, index: u32) -> Result<Gpu> {
+        self.register_gpu(Vgpu::open()?.info(index)?.uuid)?;
+        self.attach(index)
+    }
+
+    /// Makes an address space and a channel on a GPU that is registered.
+    pub fn attach(&self, index: u32) -> Result<Gpu> {
         let vgpu = Vgpu::open()?;
         let info = vgpu.info(index)?;
-        self.register_gpu(info.uuid)?;
         let space = vgpu.create_vaspace(index)?;
         self.call(&mut uvm::RegisterGpuVaspace {
             gpu: info.uuid,
@@ -245,6 +250,13 @@ impl Gpu {
 
     /// Takes channel, address space and GPU back from UVM, in this order.
     pub fn unregister(self) -> Result<()> {
+        let (process, gpu) = (self.process.clone(), self.uuid());
+        self.detach()?;
+        process.call(&mut uvm::UnregisterGpu { gpu, rm_status: 0 })
+    }
+
+    /// Takes channel and address space back from UVM; the GPU stays registered.
+    pub fn detach(self) -> Result<()> {
         let gpu = self.uuid();
         self.process.call(&mut uvm::UnregisterChannel {
             gpu,
@@ -253,9 +265,7 @@ impl Gpu {
             rm_status: 0,
         })?;
         self.process
-            .call(&mut uvm::UnregisterGpuVaspace { gpu, rm_status: 0 })?;
-        self.process
-            .call(&mut uvm::UnregisterGpu { gpu, rm_status: 0 })
+            .call(&mut uvm::UnregisterGpuVaspace { gpu, rm_status: 0 })
     }
 }
 

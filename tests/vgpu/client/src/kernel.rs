@@ -25,7 +25,7 @@ impl Kernel {
         self
     }
 
-    /// Faults that one µTLB may have outstanding, 1 to 1024.
+    /// Faults that one µTLB may have outstanding, 1 to 512.
     pub fn utlb_faults(mut self, faults: u32) -> Self {
         self.utlb_faults = faults;
         self

@@ -104,6 +104,20 @@ impl<T: Element> Buffer<T> {
         })
     }
 
+    /// Managed memory of `process` at `address`, where nothing is mapped: it may share a
+    /// 2 MiB block with ordinary memory.
+    pub fn managed_at(process: &Process, address: u64, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = Mapping::managed(process.uvm_fd(), address as usize, bytes)
+            .map_err(|e| Error::os(format!("mmap of /dev/nvidia-uvm at {address:#x}"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: true,
+            of: PhantomData,
+        })
+    }
+
     /// Ordinary memory, like malloc; a GPU reaches it through HMM.
     pub fn ordinary(len: usize) -> Result<Self> {
         let bytes = Self::bytes_for(len);

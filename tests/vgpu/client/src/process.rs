@@ -61,6 +61,8 @@ pub struct Residency {
     /// Processors that map it, with the kind of mapping (1 read, 2 write, 3
     /// atomic) and the size of the mapping in bytes.
     pub mapped: Vec<(Uuid, u32, u32)>,
+    /// The CPU's node that has it, -1 if none.
+    pub node: i32,
 }
 
 impl Residency {
@@ -274,7 +276,11 @@ impl Process {
         let mapped = (0..info.mapped_on_count as usize)
             .map(|i| (info.mapped_on[i], info.mapping_type[i], info.page_size[i]))
             .collect();
-        Ok(Residency { resident, mapped })
+        Ok(Residency {
+            resident,
+            mapped,
+            node: info.resident_nid,
+        })
     }
 
     /// True if GPUs can reach ordinary memory (HMM).
@@ -285,7 +291,8 @@ impl Process {
     }
 
     /// Allocates and frees all of a GPU's memory in chunks of `chunk_size` bytes,
-    /// and gives the number of chunks it got. Fails if UVM finds a leak.
+    /// and gives the number of chunks it got. UVM is content with any number: whoever looks
+    /// for a leak compares it with one from before.
     pub fn check_leak(&self, gpu: Uuid, chunk_size: u64) -> Result<u64> {
         let mut leak = uvm::PmmCheckLeak {
             gpu,

@@ -327,6 +327,10 @@ calls! {
         split_address "split_address": u64,
         rm_status "rmStatus": u32,
     }
+    VaRangeInjectSplitError "UVM_TEST_VA_RANGE_INJECT_SPLIT_ERROR" = 209, 16, {
+        lookup_address "lookup_address": u64,
+        rm_status "rmStatus": u32,
+    }
     ChangePteMapping "UVM_TEST_CHANGE_PTE_MAPPING" = 211, 32, {
         processor "uuid": Uuid,
         va "va": u64,
@@ -457,6 +461,10 @@ calls! {
         ids "rangeGroupIds": [u64; 4],
         rm_status "rmStatus": u32,
     }
+    GetKernelVirtualAddress "UVM_TEST_GET_KERNEL_VIRTUAL_ADDRESS" = 252, 16, {
+        addr "addr": u64,
+        rm_status "rmStatus": u32,
+    }
     PmaAllocFree "UVM_TEST_PMA_ALLOC_FREE" = 253, 56, {
         gpu "gpu_uuid": Uuid,
         page_size "page_size": u32,
@@ -534,6 +542,14 @@ calls! {
         range_size2 "range_size2": u64,
         rm_status "rmStatus": u32,
     }
+    VaSpaceMmRetain "UVM_TEST_VA_SPACE_MM_RETAIN" = 267, 48, {
+        va_space_ptr "va_space_ptr": u64,
+        addr "addr": u64,
+        val_before "val_before": u64,
+        val_after "val_after": u64,
+        sleep_us "sleep_us": u64,
+        rm_status "rmStatus": u32,
+    }
     GetGpuTime "UVM_TEST_GET_GPU_TIME" = 270, 32, {
         gpu "gpu_uuid": Uuid,
         timestamp_ns "timestamp_ns": u64,
@@ -542,6 +558,11 @@ calls! {
     AccessCountersEnabledByDefault "UVM_TEST_ACCESS_COUNTERS_ENABLED_BY_DEFAULT" = 271, 24, {
         gpu "gpu_uuid": Uuid,
         enabled "enabled": u8,
+        rm_status "rmStatus": u32,
+    }
+    VaSpaceInjectError "UVM_TEST_VA_SPACE_INJECT_ERROR" = 272, 12, {
+        migrate_vma_fail_nth "migrate_vma_allocation_fail_nth": u32,
+        va_block_fail_nth "va_block_allocation_fail_nth": u32,
         rm_status "rmStatus": u32,
     }
     PmmReleaseFreeRootChunks "UVM_TEST_PMM_RELEASE_FREE_ROOT_CHUNKS" = 273, 20, {
@@ -587,6 +608,22 @@ calls! {
     }
     GetCpuChunkAllocSizes "UVM_TEST_GET_CPU_CHUNK_ALLOC_SIZES" = 291, 8, {
         size_mask "alloc_size_mask": u32,
+        rm_status "rmStatus": u32,
+    }
+    VaRangeInjectAddGpuVaSpaceError "UVM_TEST_VA_RANGE_INJECT_ADD_GPU_VA_SPACE_ERROR" = 293, 16, {
+        lookup_address "lookup_address": u64,
+        rm_status "rmStatus": u32,
+    }
+    DestroyGpuVaSpaceDelay "UVM_TEST_DESTROY_GPU_VA_SPACE_DELAY" = 294, 16, {
+        delay_us "delay_us": u64,
+        rm_status "rmStatus": u32,
+    }
+    SplitInvalidateDelay "UVM_TEST_SPLIT_INVALIDATE_DELAY" = 298, 16, {
+        delay_us "delay_us": u64,
+        rm_status "rmStatus": u32,
+    }
+    ForceCpuToCpuCopyWithCe "UVM_TEST_FORCE_CPU_TO_CPU_COPY_WITH_CE" = 301, 8, {
+        force "force_copy_with_ce": u8,
         rm_status "rmStatus": u32,
     }
     SkipMigrateVma "UVM_TEST_SKIP_MIGRATE_VMA" = 303, 8, {

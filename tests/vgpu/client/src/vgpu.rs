@@ -183,7 +183,7 @@ calls! {
         elapsed_ns "elapsed_ns": u64,
     }
     /// Everything one GPU did since vgpu.ko was loaded.
-    Stats "struct vgpu_stats" = "VGPU_GET_STATS" 0x46, 344, {
+    Stats "struct vgpu_stats" = "VGPU_GET_STATS" 0x46, 352, {
         size "size": u32,
         flags "flags": u32,
         gpu "gpu": u32,
@@ -229,6 +229,7 @@ calls! {
         pma_failures "pma_failures": u64,
         pma_bytes "pma_bytes": u64,
         poisoned_bytes "poisoned_bytes": u64,
+        stopped_faulting "stopped_faulting": u64,
     }
     /// Makes something go wrong.
     Inject "struct vgpu_inject" = "VGPU_INJECT" 0x47, 64, {

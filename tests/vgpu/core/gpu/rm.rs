@@ -50,7 +50,7 @@ impl<M: Machine> Gpu<M> {
         let i = self.hw.find_space(id)?;
         for u in self.hw.users.iter_mut().filter(|u| u.bound == Some(id)) {
             // UVM releases channels first; see that none is left to use it.
-            self.hw.stats.kernels += u.stop();
+            u.stop(&mut self.hw.stats);
             self.hw.finished = true;
             u.bound = None;
         }
@@ -272,7 +272,7 @@ impl<M: Machine> Gpu<M> {
     }
 
     pub(super) fn stop_user(&mut self, i: usize) {
-        self.hw.stats.kernels += self.hw.users[i].stop();
+        self.hw.users[i].stop(&mut self.hw.stats);
         self.hw.finished = true;
     }
 

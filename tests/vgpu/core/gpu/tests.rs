@@ -8,11 +8,13 @@ use std::vec::Vec;
 use super::vidmem::POISON;
 use super::*;
 use crate::emu::pma::GRANULE;
+use crate::emu::walk::FaultType;
 use crate::emu::walk::VA_END;
 use crate::emu::AllocRequest;
 use crate::emu::Launch;
 use crate::emu::Op;
 use crate::emu::Outcome;
+use crate::emu::Owner;
 use crate::emu::State;
 use crate::emu::UserChannel;
 use crate::fake::Fake;
@@ -129,7 +131,7 @@ impl Bench {
 }
 
 fn create_channel(g: &mut Gpu<Fake>, h_client: u32, h_vaspace: u32) -> Result<u32, Error> {
-    g.add_user_channel(UserChannel::new()?, h_client, h_vaspace)
+    g.add_user_channel(UserChannel::new()?, h_client, h_vaspace, Owner::Admin)
 }
 
 fn bench() -> Bench {
@@ -293,6 +295,37 @@ fn lanes_of_an_instruction_share_a_fault_warps_do_not() {
     assert_eq!(b.gpu.stats().fault_duplicates, 1);
 }
 
+/// A, B, A, B, ...: "an instruction's lanes on one page fault once" (the interface), in
+/// whatever order the lanes come.
+#[test]
+fn lanes_that_alternate_between_pages_share_their_faults() {
+    for kind in [READ, WRITE, ADD, PREFETCH] {
+        for pages in [2u64, 3, 8] {
+            let mut b = bench();
+            let turns = Op {
+                stride: 4096,
+                row_stride: 8,
+                rows: 32 / pages,
+                ..op(kind, VA, pages)
+            };
+            let fence = b.submit(&[turns]);
+            b.run();
+            let seen: Vec<u64> = b.fetch().iter().map(|f| f.0).collect();
+            let each: Vec<u64> = (0..pages).map(|i| VA + i * 4096).collect();
+            assert_eq!(seen, each, "kind {kind}, {pages} pages");
+            assert_eq!(b.gpu.stats().fault_duplicates, 0);
+            for page in each {
+                b.map(page, Loc::vidmem(8 << 20), 0);
+            }
+            b.gpu.hw.replay();
+            b.run();
+            let o = b.result(fence).unwrap();
+            let accesses = 32 / pages * pages;
+            assert_eq!((o.accesses, o.faults, o.refaults), (accesses, pages, 0));
+        }
+    }
+}
+
 #[test]
 fn utlbs_have_their_limit() {
     let mut b = bench();
@@ -445,6 +478,63 @@ fn cancels_end_the_kernels_they_mean() {
     assert_eq!(b.result(write).map(|o| o.state), Some(State::Faulted));
 }
 
+/// Lanes of a warp fault for different reasons; the one that is cancelled says its own.
+#[test]
+fn a_cancel_tells_the_fault_of_the_lane_it_hit() {
+    // Of each lane: what is mapped at its page, and the type of a write's fault.
+    let lanes = [
+        (Some(READ_ONLY), FaultType::WriteToReadOnly),
+        (None, FaultType::InvalidPte),
+        (Some(READ_ONLY), FaultType::WriteToReadOnly),
+        (None, FaultType::InvalidPte),
+    ];
+    for (hit, (_, kind)) in lanes.iter().enumerate() {
+        let mut b = bench();
+        for (lane, (mapped, _)) in lanes.iter().enumerate() {
+            let va = VA + lane as u64 * 4096;
+            b.map(va, Loc::vidmem(8 << 20), mapped.unwrap_or(0));
+            if mapped.is_none() {
+                b.unmap(va);
+            }
+        }
+        let fence = b.submit(&[op(WRITE, VA, lanes.len() as u64)]);
+        b.run();
+        assert_eq!(b.fetch().len(), lanes.len());
+        let pdb = Pdb {
+            at: b.tables.root.at,
+            vidmem: true,
+        };
+        let va = VA + hit as u64 * 4096;
+        b.gpu.hw.cancel(pdb, va, 7);
+        let o = b.result(fence).unwrap();
+        assert_eq!((o.state, o.fault_va), (State::Faulted, va));
+        assert_eq!(o.fault, Some((*kind as u32, WRITE)), "lane {hit}");
+    }
+}
+
+/// An atomic to a page without atomics beside one without a page: each its own type, also
+/// once one of them has tried again.
+#[test]
+fn a_lane_keeps_its_fault_through_replays() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), NO_ATOMICS);
+    let fence = b.submit(&[op(ADD, VA, 2)]);
+    b.run();
+    b.map(VA + 4096, Loc::vidmem(9 << 20), READ_ONLY);
+    b.gpu.hw.replay();
+    b.run();
+    let types: Vec<u32> = b.fetch().iter().map(|f| f.1).collect();
+    assert_eq!(types, [15, 2, 15, 6]);
+    let pdb = Pdb {
+        at: b.tables.root.at,
+        vidmem: true,
+    };
+    b.gpu.hw.cancel(pdb, VA, 7);
+    let o = b.result(fence).unwrap();
+    let want = (FaultType::AtomicDisabled as u32, ADD);
+    assert_eq!(o.fault, Some(want));
+}
+
 #[test]
 fn a_missing_invalidate_shows() {
     for drop_invalidates in [false, true] {
@@ -546,6 +636,8 @@ fn stopping_ends_all_kernels_for_good() {
     for f in fences {
         assert_eq!(b.result(f).map(|o| o.state), Some(State::Stopped));
     }
+    let s = b.gpu.stats();
+    assert_eq!((s.kernels, s.stopped_faulting), (2, 1), "one had begun");
     let again = b.submit_ops(&[op(READ, VA, 1)], 0);
     assert_eq!(again, Err(Error::Stopped));
     assert!(b.gpu.run().finished);
@@ -602,6 +694,200 @@ fn handles_are_their_clients_own() {
         .take_while(|_| create_channel(g, CLIENT, v).is_ok())
         .count();
     assert_eq!(made, 14);
+}
+
+impl Bench {
+    /// Another client's channel, bound by UVM to an address space with the same tables.
+    fn another(&mut self, h_client: u32) -> u32 {
+        self.another_of(h_client, Owner::Admin)
+    }
+
+    fn another_of(&mut self, h_client: u32, owner: Owner) -> u32 {
+        let g = &mut self.gpu;
+        let h_vaspace = g.create_vaspace(h_client).unwrap();
+        let channel = UserChannel::new().unwrap();
+        let h_channel = g
+            .add_user_channel(channel, h_client, h_vaspace, owner)
+            .unwrap();
+        let space = g.dup_space(h_client, h_vaspace).unwrap();
+        g.set_pdb(space, self.tables.root.at, true).unwrap();
+        g.retain_channel(space, h_client, h_channel).unwrap();
+        h_channel
+    }
+}
+
+/// UVM waits for the GPU's mutex inside of its own locks: what all users together do in
+/// one turn is bounded, and everybody's turn comes.
+#[test]
+fn a_turn_is_bounded_for_all_users_together() {
+    const USERS: u32 = 40;
+    const MOST_BYTES: u64 = 4 << 20;
+    const MOST_ACCESSES: u64 = 128 * 32;
+    for width in [8u64, 4096] {
+        let mut b = bench();
+        b.map(VA, Loc::vidmem(8 << 20), 0);
+        let endless = Op {
+            stride: 0,
+            width: width as u32,
+            warps: 8,
+            ..op(READ, VA, 1 << 30)
+        };
+        let clients = 100..100 + USERS;
+        for h_client in clients.clone() {
+            let h_channel = b.another(h_client);
+            let launch = Launch::new(&[endless], 0).unwrap();
+            b.gpu.submit(h_client, h_channel, launch).unwrap();
+        }
+        let made = |b: &Bench| -> Vec<u64> {
+            let users = b.gpu.hw.users.iter().filter(|u| u.h_client >= 100);
+            users.map(|u| u.running_accesses()).collect()
+        };
+        let mut before = 0;
+        for turn in 0..4 * USERS {
+            assert!(b.gpu.run().any);
+            let now: u64 = made(&b).iter().sum();
+            let done = now - before;
+            before = now;
+            assert!(done > 0 && done <= MOST_ACCESSES, "turn {turn}: {done}");
+            assert!(done * width <= MOST_BYTES, "turn {turn}: {done} accesses");
+        }
+        let made = made(&b);
+        let (least, most) = (made.iter().min().unwrap(), made.iter().max().unwrap());
+        assert!(
+            least * 2 > *most,
+            "{least} accesses of one, {most} of another"
+        );
+    }
+}
+
+#[test]
+fn channels_of_all_files_together_are_bounded() {
+    let mut b = bench();
+    let mut made = 1;
+    let mut clients = 100..;
+    let full = loop {
+        let h_client = clients.next().unwrap();
+        let h_vaspace = b.gpu.create_vaspace(h_client).unwrap();
+        let mine = (0..16).take_while(|_| create_channel(&mut b.gpu, h_client, h_vaspace).is_ok());
+        let mine = mine.count();
+        made += mine;
+        if mine < 16 {
+            break h_client;
+        }
+        assert!(made < 4096, "no end of channels");
+    };
+    assert_eq!(made, 256);
+    b.gpu.close_client(full - 1);
+    let h_vaspace = b.gpu.create_vaspace(full).unwrap();
+    create_channel(&mut b.gpu, full, h_vaspace).expect("there is room again");
+}
+
+/// One who is not the administrator can neither have all channels, by opening many files,
+/// nor together with other users all that there are.
+#[test]
+fn no_user_has_all_channels() {
+    let mut b = bench();
+    let mut client = 100;
+    let mut as_many_as_possible = |g: &mut Gpu<Fake>, owner| {
+        let mut made = 0;
+        loop {
+            client += 1;
+            let h_vaspace = g.create_vaspace(client).unwrap();
+            let channel = || UserChannel::new().unwrap();
+            let add = |_: &u32| {
+                g.add_user_channel(channel(), client, h_vaspace, owner)
+                    .is_ok()
+            };
+            let mine = (0..16).take_while(add).count();
+            made += mine;
+            if mine < 16 {
+                return made;
+            }
+            assert!(made < 4096, "no end of channels");
+        }
+    };
+    // The bench's is the administrator's.
+    assert_eq!(as_many_as_possible(&mut b.gpu, Owner::User(1000)), 64);
+    assert_eq!(as_many_as_possible(&mut b.gpu, Owner::User(1001)), 64);
+    assert_eq!(as_many_as_possible(&mut b.gpu, Owner::User(1002)), 64);
+    assert_eq!(as_many_as_possible(&mut b.gpu, Owner::User(1003)), 0);
+    assert_eq!(as_many_as_possible(&mut b.gpu, Owner::Admin), 63);
+}
+
+/// A replay looks at all warps of running kernels, with the mutex held. What a user has
+/// submitted beyond waits for his own kernels, and for nobody else's.
+#[test]
+fn warps_that_run_are_bounded_for_each_user() {
+    const MOST: usize = 65536;
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    // 16384 warps, which wait for a fault at first.
+    let many = Op {
+        stride: 0,
+        width: 8,
+        warps: 16384,
+        ..op(READ, VA + 4096, 16384 * 32)
+    };
+    let few = op(READ, VA, 1);
+    let queue = |b: &mut Bench, client, owner, op: Op| {
+        let h_channel = b.another_of(client, owner);
+        let launch = Launch::new(&[op], 0).unwrap();
+        (
+            client,
+            h_channel,
+            b.gpu.submit(client, h_channel, launch).unwrap(),
+        )
+    };
+    let of_one: Vec<_> = (100..108)
+        .map(|client| queue(&mut b, client, Owner::User(1000), many))
+        .collect();
+    let turns = |b: &mut Bench| (0..2000).for_each(|_| _ = b.gpu.run());
+    turns(&mut b);
+    let running = |b: &Bench| -> usize {
+        let users = b.gpu.hw.users.iter();
+        users.map(|u| u.running_warps()).sum()
+    };
+    assert_eq!(running(&b), MOST);
+    let other = queue(&mut b, 200, Owner::User(1001), few);
+    let admin = queue(&mut b, 201, Owner::Admin, few);
+    turns(&mut b);
+    for (client, h_channel, fence) in [other, admin] {
+        let outcome = b.gpu.result(client, h_channel, fence).unwrap();
+        assert_eq!(outcome.map(|o| o.state), Some(State::Done));
+    }
+    // When the page is there, all of them come to their end.
+    b.map(VA + 4096, Loc::vidmem(8 << 20), 0);
+    b.fetch();
+    b.gpu.hw.replay();
+    for _ in 0..100_000 {
+        assert!(running(&b) <= MOST);
+        if !b.gpu.run().any {
+            break;
+        }
+    }
+    for (client, h_channel, fence) in of_one {
+        let outcome = b.gpu.result(client, h_channel, fence).unwrap();
+        assert_eq!(outcome.map(|o| o.state), Some(State::Done));
+    }
+}
+
+/// A phase of many warps of which one has something to do is work as well.
+#[test]
+fn phases_are_part_of_a_turn() {
+    let mut b = bench();
+    b.map(VA, Loc::vidmem(8 << 20), 0);
+    let idle = Op {
+        flags: 1,
+        warps: 160,
+        ..op(READ, VA, 1)
+    };
+    b.submit(&vec![idle; 100]);
+    let mut turns = 0;
+    while b.gpu.run().any {
+        turns += 1;
+    }
+    // 100 instructions and 16,000 warps, of 128 instructions in a turn.
+    assert!(turns >= 8, "{turns} turns");
 }
 
 #[test]
@@ -741,6 +1027,57 @@ fn evictions_claim_what_uvm_freed() {
     assert_eq!(mine[..3], pages[1..4]);
 }
 
+/// UVM relies on it: what it could pin is not asked back, and what is asked back it cannot
+/// pin (NV_ERR_IN_USE).
+#[test]
+fn what_is_being_evicted_cannot_be_pinned() {
+    let mut b = bench();
+    let mut pages = [0; 7];
+    b.gpu.pma_alloc(&ask(7), false, &mut pages).unwrap();
+    b.gpu.begin_eviction(pages[1], pages[3]).unwrap();
+    assert_eq!(b.gpu.pma_pin(&pages[2..3], 1, CHUNK), Err(Error::Busy));
+    assert_eq!(b.gpu.pma_pin(&pages[1..2], 1, GRANULE), Err(Error::Busy));
+    let some = [pages[4], pages[2]];
+    assert_eq!(b.gpu.pma_pin(&some, 2, CHUNK), Err(Error::Busy));
+    b.gpu
+        .begin_eviction(pages[4], pages[5])
+        .expect("none was pinned");
+    b.gpu.pma_pin(&pages[3..4], 1, CHUNK).unwrap();
+    assert_eq!(b.gpu.end_eviction(pages[1], pages[3], &mut [0; 2]), 0);
+    b.gpu.pma_pin(&pages[2..3], 1, CHUNK).unwrap();
+}
+
+/// Two callers of VGPU_INJECT evict ranges at the same time.
+#[test]
+fn evictions_of_ranges_may_run_at_the_same_time() {
+    let mut b = bench();
+    let mut pages = [0; 7];
+    b.gpu.pma_alloc(&ask(7), false, &mut pages).unwrap();
+    let (first, second) = (pages[1]..pages[3], pages[4]..pages[6]);
+    b.gpu.begin_eviction(first.start, first.end).unwrap();
+    b.gpu.begin_eviction(second.start, second.end).unwrap();
+    b.gpu.pma_free(&pages[1..3], 2, CHUNK, false).unwrap();
+    b.gpu.pma_free(&pages[4..6], 2, CHUNK, false).unwrap();
+    let taken = |b: &mut Bench| b.gpu.pma_alloc(&ask(1), false, &mut [0]);
+    assert_eq!(taken(&mut b), Err(Error::NoVidmem), "both are held back");
+    for (begin, end) in [
+        (first.start, first.end),
+        (pages[2], pages[4]),
+        (second.start + CHUNK, second.end + CHUNK),
+        (pages[1], pages[6]),
+    ] {
+        assert_eq!(b.gpu.begin_eviction(begin, end), Err(Error::Busy));
+    }
+    let mut mine = [0; 8];
+    assert_eq!(b.gpu.end_eviction(second.start, second.end, &mut mine), 2);
+    assert_eq!(mine[..2], pages[4..6]);
+    assert_eq!(taken(&mut b), Err(Error::NoVidmem), "the first still is");
+    assert_eq!(b.gpu.end_eviction(first.start, first.end, &mut mine), 2);
+    assert_eq!(mine[..2], pages[1..3]);
+    b.gpu.pma_free(&pages[4..6], 2, CHUNK, false).unwrap();
+    assert!(taken(&mut b).is_ok(), "nothing is held back any more");
+}
+
 #[test]
 fn buffers_have_addresses_and_are_freed() {
     let mut b = bench();
@@ -839,6 +1176,59 @@ fn access_counters_see_remote_accesses_only() {
     }]);
     assert_eq!(b.gpu.stats().access_notifications, 1);
     b.gpu.disable_counters();
+}
+
+/// A clear names the kind of counter: MIMC, which are emulated, or MOMC, which are not.
+#[test]
+fn clears_of_momc_counters_leave_mimc_alone() {
+    const MIMC: u32 = 0;
+    const MOMC: u32 = 1;
+    const ALL: u32 = 2;
+    const TARGETED: u32 = 3;
+    const TARGETED_MOMC: u32 = TARGETED | 1 << 2;
+    for (kind, clears) in [
+        (MIMC, true),
+        (MOMC, false),
+        (ALL, true),
+        (TARGETED, true),
+        (TARGETED_MOMC, false),
+    ] {
+        let mut b = bench();
+        b.gpu.reset_counters().unwrap();
+        b.gpu.enable_counters(2, 3);
+        b.map(VA, Loc::sysmem(SYSMEM), 0);
+        let read = |count| Op {
+            stride: 0,
+            lanes: 1,
+            ..op(READ, VA, count)
+        };
+        b.done(&[read(3)]);
+        let notified = |b: &Bench| b.gpu.stats().access_notifications;
+        assert_eq!(notified(&b), 1);
+        let entry = Loc::buffer(b.gpu.counter_buffer(), 0);
+        let tag = b.gpu.hw.m.load32(entry.plus(4 * 5)).unwrap();
+
+        // MEM_OP_A to D in one segment of a channel of UVM's.
+        let space = b.gpu.create_space().unwrap();
+        let (va, buffer) = b.gpu.alloc_buffer(space, 4096, 0).unwrap();
+        let (_, place) = b.gpu.create_channel(space, 0, 4).unwrap();
+        let words = [1 << 29 | 4 << 16 | 0x28 >> 2, 0, 0, tag, 0x16 << 27 | kind];
+        let m = &b.gpu.hw.m;
+        for (i, word) in words.iter().enumerate() {
+            let at = Loc::buffer(buffer, 4 * i as u64);
+            m.store32(at, *word).unwrap();
+        }
+        m.set(Loc::buffer(place.ring, 0), va | (words.len() as u64) << 42);
+        m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), 1)
+            .unwrap();
+        b.run();
+        let s = b.gpu.stats();
+        assert_eq!((s.access_clears, s.channel_errors), (1, 0));
+
+        // A counter that was cleared counts up to its threshold again.
+        b.done(&[read(3)]);
+        assert_eq!(notified(&b), 1 + u64::from(clears), "clear of type {kind}");
+    }
 }
 
 /// Random kernels over pages that are mapped on demand, against plain memory.

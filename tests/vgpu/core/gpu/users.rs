@@ -8,6 +8,7 @@ use super::UserSpace;
 use crate::emu::machine::Machine;
 use crate::emu::machine::Space;
 use crate::emu::sm::Launch;
+use crate::emu::sm::Owner;
 use crate::emu::sm::UserChannel;
 use crate::emu::walk::FaultType;
 use crate::emu::walk::Miss;
@@ -17,6 +18,12 @@ use crate::emu::Outcome;
 /// Bounds of `include/uapi/vgpu.h`, per open file.
 const MAX_VASPACES: usize = 16;
 const MAX_CHANNELS: usize = 16;
+/// Of all open files together, and what UVM still holds of closed ones: a replay looks at
+/// the warps of each with the mutex held.
+const MAX_CHANNELS_ALL: usize = 256;
+/// Of these, what others than the administrator have: one of them, and together.
+const MAX_CHANNELS_USER: usize = 64;
+const MAX_CHANNELS_USERS: usize = 192;
 
 impl<M: Machine> Gpu<M> {
     /// A new handle, with the GPU's number in it.
@@ -59,13 +66,23 @@ impl<M: Machine> Gpu<M> {
         mut channel: UserChannel,
         h_client: u32,
         h_vaspace: u32,
+        owner: Owner,
     ) -> Result<u32, Error> {
         self.find_vaspace(h_client, h_vaspace)?;
-        let mine = |u: &&UserChannel| u.h_client == h_client && u.owned;
-        if self.hw.users.iter().filter(mine).count() >= MAX_CHANNELS {
+        let count = |which: &dyn Fn(&UserChannel) -> bool| {
+            self.hw.users.iter().filter(|u| which(u)).count()
+        };
+        let is_full = owner != Owner::Admin
+            && (count(&|u| u.owner == owner) >= MAX_CHANNELS_USER
+                || count(&|u| u.owner != Owner::Admin) >= MAX_CHANNELS_USERS);
+        if is_full
+            || count(&|u| u.h_client == h_client && u.owned) >= MAX_CHANNELS
+            || self.hw.users.len() >= MAX_CHANNELS_ALL
+        {
             return Err(Error::Full);
         }
         let h_channel = self.handle()?;
+        channel.owner = owner;
         channel.h_client = h_client;
         channel.h_channel = h_channel;
         channel.h_vaspace = h_vaspace;

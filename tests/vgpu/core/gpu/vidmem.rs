@@ -73,9 +73,13 @@ impl<M: Machine> Gpu<M> {
         Ok(())
     }
 
-    /// Pins vidmem.
+    /// Pins vidmem, all of it or none. Busy if a part of it is being evicted.
     pub fn pma_pin(&mut self, pages: &[u64], count: u64, page_bytes: u64) -> Result<(), Error> {
-        for &at in self.check_pages(pages, count, page_bytes, false)? {
+        let pages = self.check_pages(pages, count, page_bytes, false)?;
+        if pages.iter().any(|&at| self.pma.is_evicting(at, page_bytes)) {
+            return Err(Error::Busy);
+        }
+        for &at in pages {
             self.pma.pin(at, page_bytes)?;
         }
         Ok(())
@@ -104,7 +108,8 @@ impl<M: Machine> Gpu<M> {
     }
 
     /// Prepares an eviction of `begin..end`, 2 MiB aligned: nothing there is given
-    /// out until [`Gpu::end_eviction`]. Busy if something there is pinned.
+    /// out until [`Gpu::end_eviction`] of the same range. Busy if something there is
+    /// pinned or already being evicted; ranges that do not overlap may be at the same time.
     pub fn begin_eviction(&mut self, begin: u64, end: u64) -> Result<(), Error> {
         if begin % CHUNK != 0 || end % CHUNK != 0 || begin >= end || end > self.pma.bytes() {
             return Err(Error::Invalid);
@@ -112,17 +117,17 @@ impl<M: Machine> Gpu<M> {
         if self.pma.any_pinned(begin, end) {
             return Err(Error::Busy);
         }
-        self.pma.set_evicting(begin, end);
-        Ok(())
+        self.pma.begin_eviction(begin, end)
     }
 
     /// Ends an eviction: takes the 2 MiB pages that are free there for RM, as far
-    /// as `pages` holds them. Gives their number.
+    /// as `pages` holds them. Gives their number. `begin` and `end` are what
+    /// [`Gpu::begin_eviction`] took.
     pub fn end_eviction(&mut self, begin: u64, end: u64, pages: &mut [u64]) -> usize {
-        self.pma.set_evicting(0, 0);
-        if begin % CHUNK != 0 {
+        if begin % CHUNK != 0 || end % CHUNK != 0 || begin >= end || end > self.pma.bytes() {
             return 0;
         }
+        self.pma.end_eviction(begin, end);
         self.pma.claim(begin, end, pages)
     }
 

@@ -316,6 +316,57 @@ fn a_stopped_channel_does_nothing_more() {
     assert_eq!(b.gpu.stats().channel_errors, 1);
 }
 
+/// What a driver that writes a wrong PUT must see: an error, and not a GPU that never
+/// lets go of its lock. The turn runs in a thread of its own, as it may not come back.
+#[test]
+fn a_put_beyond_the_ring_stops_the_channel() {
+    for put in [ENTRIES, ENTRIES + 1, u32::MAX] {
+        let (send, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut b = bench();
+            let at = Loc::buffer(b.place.control, reg::CHANNEL_PUT);
+            b.gpu.machine().store32(at, put).unwrap();
+            b.gpu.run();
+            let get = Loc::buffer(b.place.control, reg::CHANNEL_GET);
+            let get = b.gpu.machine().load32(get).unwrap();
+            let _ = send.send((b.error(), get, b.gpu.stats().channel_errors));
+        });
+        let patience = std::time::Duration::from_secs(20);
+        let ((status, text), get, errors) = ended
+            .recv_timeout(patience)
+            .unwrap_or_else(|_| panic!("PUT of {put:#x}: the turn does not end"));
+        assert_eq!((status, get, errors), (0xffff, 0, 1), "PUT of {put:#x}");
+        assert!(text.contains("PUT") && text.contains("stopped"), "{text}");
+    }
+}
+
+/// An entry without work is work of a turn all the same: a driver may write more of them
+/// as fast as they are taken off the ring.
+#[test]
+fn entries_of_no_operation_are_bounded_by_the_turn() {
+    const MANY: u32 = 1000;
+    let mut b = bench();
+    b.gpu.destroy_channel(b.channel).unwrap();
+    let (_, place) = b.gpu.create_channel(b.space, 0, MANY).unwrap();
+    let control = |r| Loc::buffer(place.control, r);
+    let m = b.gpu.machine();
+    m.store32(control(reg::CHANNEL_PUT), MANY - 1).unwrap();
+    let mut before = 0;
+    for turn in 1.. {
+        let progress = b.gpu.run();
+        let get = b.gpu.machine().load32(control(reg::CHANNEL_GET)).unwrap();
+        let taken = get - before;
+        assert!(taken <= 64, "turn {turn} took {taken} entries");
+        assert_eq!(progress.any, taken > 0, "turn {turn}");
+        if taken == 0 {
+            break;
+        }
+        before = get;
+    }
+    assert_eq!(before, MANY - 1);
+    assert_eq!(b.gpu.stats().channel_errors, 0);
+}
+
 #[test]
 fn addresses_that_lead_nowhere_are_named() {
     let mut b = bench();

@@ -86,10 +86,10 @@ fn evictions_hold_memory_back_and_spare_the_pinned() {
     p.free(pages[0], CHUNK).unwrap();
     assert!(!p.any_pinned(0, BYTES), "freed memory is not pinned");
 
-    p.set_evicting(0, 8 << 20);
+    p.begin_eviction(0, 8 << 20).unwrap();
     assert_eq!(p.alloc(&ask(1, CHUNK), &mut pages), Ok(1));
     assert!(pages[0] >= 8 << 20);
-    p.set_evicting(0, 0);
+    p.end_eviction(0, 8 << 20);
     let mut mine = [0; 16];
     assert_eq!(p.claim(0, 8 << 20, &mut mine), 2);
     assert!(p.is_allocated(mine[0], CHUNK));

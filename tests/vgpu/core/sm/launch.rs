@@ -12,6 +12,35 @@ use crate::emu::Op;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
+/// The type of each lane's fault, two bits a lane: there may be many warps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::emu) struct LaneFaults(u64);
+
+impl LaneFaults {
+    const TYPES: [FaultType; 4] = [
+        FaultType::InvalidPde,
+        FaultType::InvalidPte,
+        FaultType::WriteToReadOnly,
+        FaultType::AtomicDisabled,
+    ];
+
+    /// Notes why `lane`, below 32, faulted.
+    pub(super) fn set(&mut self, lane: u32, kind: FaultType) {
+        let code = match kind {
+            FaultType::InvalidPde => 0,
+            FaultType::InvalidPte => 1,
+            FaultType::WriteToReadOnly => 2,
+            FaultType::AtomicDisabled => 3,
+        };
+        self.0 = self.0 & !(3 << (2 * lane)) | code << (2 * lane);
+    }
+
+    /// Why `lane`, below 32, faulted last; means nothing if it did not.
+    pub(super) fn get(self, lane: u32) -> FaultType {
+        Self::TYPES[(self.0 >> (2 * lane) & 3) as usize]
+    }
+}
+
 /// One warp of the running phase.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::emu) struct Warp {
@@ -25,8 +54,8 @@ pub(in crate::emu) struct Warp {
     pub(super) waiting: u32,
     /// Of these, lanes that have faulted before.
     pub(super) faulted: u32,
-    /// Why lanes wait, as the last try found: the type of the last fault.
-    pub(super) fault: Option<FaultType>,
+    /// Of the lanes in `faulted`, why they did, as the last try found.
+    pub(super) kinds: LaneFaults,
 }
 
 /// A kernel with its warps: all the memory it will ever need, so that running it
@@ -74,24 +103,27 @@ impl Launch {
         self.ready.capacity()
     }
 
-    /// Starts the next phase that has anything to do; false if there is none.
-    pub(in crate::emu) fn next_phase(&mut self) -> bool {
+    /// Starts the next phase that has anything to do, and gives how many warps it was asked
+    /// for, with those that have nothing to do; `None` if there is none.
+    pub(in crate::emu) fn next_phase(&mut self) -> Option<usize> {
+        let mut asked = 0;
         while self.phase.1 < self.kernel.plans.len() {
             let first = self.phase.1;
             self.phase = (first, self.kernel.phase_end(first));
             self.warps.clear();
             self.ready.clear();
             for plan in self.phase.0..self.phase.1 {
+                asked += self.kernel.plans[plan].warps as usize;
                 for number in 0..self.kernel.plans[plan].warps {
                     self.add_warp(plan, number);
                 }
             }
             self.left = self.warps.len();
             if self.left > 0 {
-                return true;
+                return Some(asked);
             }
         }
-        false
+        None
     }
 
     fn add_warp(&mut self, plan: usize, number: u32) {
@@ -105,7 +137,7 @@ impl Launch {
             todo: all_lanes(lanes),
             waiting: 0,
             faulted: 0,
-            fault: None,
+            kinds: LaneFaults::default(),
         };
         // There is room for all warps of the phase: see `new`.
         if self.warps.push(warp).is_ok() {
@@ -119,7 +151,7 @@ impl Launch {
         w.step += 1;
         w.waiting = 0;
         w.faulted = 0;
-        w.fault = None;
+        w.kinds = LaneFaults::default();
         match self.kernel.plans[usize::from(w.plan)].instruction(w.number, w.step) {
             Some((_, lanes)) => {
                 w.todo = all_lanes(lanes);

@@ -11,6 +11,7 @@ use crate::emu::kernel::Kind;
 use crate::emu::kernel::Outcome;
 use crate::emu::kernel::State;
 use crate::emu::space::SpaceId;
+use crate::emu::stats::Stats;
 use crate::emu::walk::FaultType;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
@@ -22,9 +23,19 @@ const MAX_QUEUED_OPS: usize = 8192;
 const MAX_QUEUED_WARPS: usize = 65536;
 const KEPT_RESULTS: u64 = 128;
 
+/// Who opened the file that a channel is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// With CAP_SYS_ADMIN.
+    Admin,
+    /// Without it: his number.
+    User(u32),
+}
+
 /// A user's channel.
 #[derive(Debug)]
 pub struct UserChannel {
+    pub(in crate::emu) owner: Owner,
     pub(in crate::emu) h_client: u32,
     pub(in crate::emu) h_channel: u32,
     pub(in crate::emu) h_vaspace: u32,
@@ -47,6 +58,7 @@ impl UserChannel {
     pub fn new() -> Result<Self, OutOfMemory> {
         let none = (0, Outcome::default());
         Ok(Self {
+            owner: Owner::Admin,
             h_client: 0,
             h_channel: 0,
             h_vaspace: 0,
@@ -66,6 +78,22 @@ impl UserChannel {
     /// the handle, since UVM may ask for it several times and compares.
     pub(in crate::emu) fn instance(&self) -> u64 {
         u64::from(self.h_channel & 0x0fff_ffff) << 12
+    }
+
+    /// Accesses that the running kernel has made.
+    #[cfg(test)]
+    pub(in crate::emu) fn running_accesses(&self) -> u64 {
+        self.running.as_ref().map_or(0, |r| r.outcome.accesses)
+    }
+
+    /// Warps of the running kernel, at most.
+    pub(in crate::emu) fn running_warps(&self) -> usize {
+        self.running.as_ref().map_or(0, Launch::most_warps)
+    }
+
+    /// Warps of the next kernel in the queue, at most.
+    pub(in crate::emu) fn next_warps(&self) -> usize {
+        self.queue.first().map_or(0, Launch::most_warps)
     }
 
     /// Queues a kernel; gives its fence.
@@ -113,11 +141,11 @@ impl UserChannel {
         Ok(None)
     }
 
-    /// Stops all kernels, for good.
-    pub(in crate::emu) fn stop(&mut self) -> u64 {
+    /// Stops all kernels, for good, and counts them.
+    pub(in crate::emu) fn stop(&mut self, stats: &mut Stats) {
         self.stopped = true;
-        let mut n = 0;
         if let Some(r) = self.running.take() {
+            stats.stopped_faulting += u64::from(r.warps.iter().any(|w| w.waiting != 0));
             self.finish(
                 r.kernel.fence,
                 Outcome {
@@ -125,7 +153,7 @@ impl UserChannel {
                     ..r.outcome
                 },
             );
-            n += 1;
+            stats.kernels += 1;
         }
         let queue = take(&mut self.queue);
         for k in queue.iter() {
@@ -136,9 +164,8 @@ impl UserChannel {
                     ..Outcome::default()
                 },
             );
-            n += 1;
+            stats.kernels += 1;
         }
-        n
     }
 
     pub(in crate::emu) fn finish(&mut self, fence: u64, outcome: Outcome) {
@@ -172,7 +199,6 @@ impl UserChannel {
     fn find_waiting(&self, test: impl Fn(Access, u64) -> bool) -> Option<(u64, FaultType, Kind)> {
         let r = self.running.as_ref()?;
         for w in r.warps.iter() {
-            let Some(kind) = w.fault else { continue };
             let plan = &r.kernel.plans[usize::from(w.plan)];
             let Some((first, _)) = plan.instruction(w.number, w.step) else {
                 continue;
@@ -183,7 +209,7 @@ impl UserChannel {
                 lanes &= lanes - 1;
                 let (_, va) = plan.access(first + u64::from(lane));
                 if test(plan.kind.access(), va) {
-                    return Some((va, kind, plan.kind));
+                    return Some((va, w.kinds.get(lane), plan.kind));
                 }
             }
         }

@@ -23,6 +23,7 @@ use crate::emu::Injection;
 use crate::emu::Launch;
 use crate::emu::Op;
 use crate::emu::Outcome;
+use crate::emu::Owner;
 use crate::emu::Stats;
 use crate::emu::UserChannel;
 use crate::machine::KernelMachine;
@@ -69,7 +70,7 @@ const _: () = {
     assert!(size_of::<Op>() == 88);
     assert!(size_of::<RsWait>() == 136);
     assert!(size_of::<RsTranslate>() == 40);
-    assert!(size_of::<Stats>() == 344 - 16);
+    assert!(size_of::<Stats>() == 352 - 16);
 };
 
 /// # Safety
@@ -93,13 +94,18 @@ unsafe extern "C" fn vgpu_rs_user_channel_create(
     device: *const Device,
     h_client: u32,
     h_vaspace: u32,
+    user: u32,
     out: *mut u32,
 ) -> c_int {
     // Made before the mutex is taken: see `crate::mem`.
     let Ok(channel) = UserChannel::new() else {
         return ENOMEM.to_errno();
     };
-    let add = |g: &mut Gpu<KernelMachine>| g.add_user_channel(channel, h_client, h_vaspace);
+    let owner = match user {
+        u32::MAX => Owner::Admin,
+        user => Owner::User(user),
+    };
+    let add = |g: &mut Gpu<KernelMachine>| g.add_user_channel(channel, h_client, h_vaspace, owner);
     // SAFETY: I-own, I-call.
     unsafe { give(device, out, add) }
 }

@@ -15,7 +15,7 @@ mod rig;
 
 use std::process::ExitCode;
 
-use uvm_suite::{Allowed, Outcome, Suite};
+use uvm_suite::{no_leak, Allowed, Outcome, Suite};
 use vgpu_client::Discard;
 
 const HELP: &str = "usage: discard [--only TEXT] [--leaks]
@@ -84,5 +84,6 @@ fn main() -> ExitCode {
     paper::run(&mut suite);
     reclaim::run(&mut suite);
     cases::run(&mut suite);
+    suite.test("no leak after it all", NONE, no_leak);
     suite.finish()
 }

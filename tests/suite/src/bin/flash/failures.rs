@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
@@ -52,7 +52,7 @@ pub(crate) struct Dm(pub(crate) PathBuf);
 impl Dm {
     const NAME: &'static str = "uvm-rust-flash";
 
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         Self::create(&Self::table("linear", "")?)
     }
 
@@ -85,16 +85,114 @@ impl Dm {
     }
 
     /// Makes it another kind of device under the driver's feet.
-    fn become_(&self, target: &str, more: &str) -> Done {
+    pub(crate) fn become_(&self, target: &str, more: &str) -> Done {
         let table = Self::table(target, more)?;
         dmsetup(&["load", Self::NAME, "--table", &table])?;
         dmsetup(&["resume", Self::NAME, "--noudevsync"])
     }
 }
 
+/// Longer than anybody takes who does not wait for the device.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+impl Dm {
+    /// From now on the device answers nothing, until the silence is ended or has lasted too long.
+    ///
+    /// Who ends it runs already, as a program and without a thread of this one: whoever waits
+    /// in a page fault may hold the lock of the address space, and so does the service of a GPU's
+    /// fault, in which neither can be started.
+    pub(crate) fn suspend(&self) -> Result<Silence, Failure> {
+        let script = format!(
+            "read -r -t {} _; exec dmsetup resume {} --noudevsync",
+            PATIENCE.as_secs(),
+            Self::NAME
+        );
+        let child = Command::new("bash")
+            .args(["-c", &script])
+            .env("DM_DISABLE_UDEV", "1")
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let silence = Silence(child);
+        dmsetup(&["suspend", "--nolockfs", "--noflush", Self::NAME])?;
+        Ok(silence)
+    }
+}
+
+/// A device that answers again, also to what it was asked in between, when this says so.
+pub(crate) struct Silence(Child);
+
+impl Silence {
+    /// Ends it; fails if it has ended by itself, as somebody waited for the device.
+    pub(crate) fn end(mut self) -> Done {
+        let silent = self.0.try_wait()?.is_none();
+        drop(self.0.stdin.take());
+        let status = self.0.wait()?;
+        ensure!(status.success(), "dmsetup resume: {status}");
+        ensure!(silent, "it waited for the device");
+        Ok(())
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// A device-mapper device of two parts of the real one: the first is `Dm`, which can fall silent
+/// for itself.
+pub(crate) struct TwoParts(pub(crate) PathBuf, pub(crate) Dm);
+
+impl TwoParts {
+    const NAME: &'static str = "uvm-rust-flash-2";
+
+    pub(crate) fn new(first: u64) -> Result<Self, Failure> {
+        let dm = Dm::small(first)?;
+        let file = std::fs::File::open(device())?;
+        let all = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))? / 512;
+        let (first, path) = (first / 512, device().display());
+        let table = format!(
+            "0 {first} linear {} 0\n{first} {} linear {path} {first}\n",
+            dm.0.display(),
+            all - first
+        );
+        let mut child = Command::new("dmsetup")
+            .args(["create", Self::NAME, "--noudevsync"])
+            .env("DM_DISABLE_UDEV", "1")
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let mut input = child.stdin.take().ok_or("no input")?;
+        std::io::Write::write_all(&mut input, table.as_bytes())?;
+        drop(input);
+        let status = child.wait()?;
+        ensure!(status.success(), "dmsetup create: {status}");
+        Ok(Self(PathBuf::from("/dev/mapper").join(Self::NAME), dm))
+    }
+}
+
+impl Drop for TwoParts {
+    fn drop(&mut self) {
+        let _ = dm_remove(Self::NAME);
+    }
+}
+
 impl Drop for Dm {
     fn drop(&mut self) {
-        let _ = dmsetup(&["remove", "--force", "--noudevsync", Self::NAME]);
+        let _ = dm_remove(Self::NAME);
+    }
+}
+
+/// Removes a device. udev may have it open for a moment, to look at it; if it stayed, the next
+/// one of that name could not be made.
+fn dm_remove(name: &str) -> Done {
+    let start = Instant::now();
+    loop {
+        let removed = dmsetup(&["remove", "--force", "--retry", "--noudevsync", name]);
+        if removed.is_ok() || start.elapsed() > Duration::from_secs(30) {
+            return removed;
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -13,6 +13,8 @@ mod interface;
 mod paths;
 mod random;
 mod rig;
+mod tenants;
+mod wear;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -61,6 +63,9 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-works") => options.child = Some("works"),
             Long("child-sweeps") => options.child = Some("sweeps"),
             Long("child-fuzzes") => options.child = Some("fuzzes"),
+            Long("child-hogs") => options.child = Some("hogs"),
+            Long("child-spills") => options.child = Some("spills"),
+            Long("child-counts") => options.child = Some("counts"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
@@ -72,6 +77,23 @@ fn options() -> Result<Options, lexopt::Error> {
     Ok(options)
 }
 
+/// What ends the program before its first test: without the tier there is none. It is skipped
+/// only where nobody has said that there is a device.
+fn unfit() -> Option<ExitCode> {
+    let on = uvm_suite::modules::parameter("nvidia_uvm", "uvm_rust_flash").as_deref() == Some("Y");
+    let why = match (on, rig::device().exists()) {
+        (true, true) => return None,
+        (false, _) => "load nvidia-uvm.ko with uvm_rust_flash=1".to_string(),
+        (true, false) => format!("{} is not there", rig::device().display()),
+    };
+    if rig::is_named() {
+        println!("TAP version 14\nBail out! {why}");
+        return Some(ExitCode::FAILURE);
+    }
+    println!("TAP version 14\n1..0 # SKIP {why}");
+    Some(ExitCode::SUCCESS)
+}
+
 fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
@@ -80,15 +102,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if uvm_suite::modules::parameter("nvidia_uvm", "uvm_rust_flash").as_deref() != Some("Y") {
-        println!("TAP version 14\n1..0 # SKIP load nvidia-uvm.ko with uvm_rust_flash=1");
-        return ExitCode::SUCCESS;
+    if let Some(ended) = unfit() {
+        return ended;
     }
     match options.child {
         Some("reads") => return failures::child_reads(),
         Some("works") => return failures::child_works(options.seed),
         Some("sweeps") => return broken::child_sweeps(),
         Some("fuzzes") => return interface::child_fuzzes(options.seed),
+        Some("hogs") => return tenants::child_hogs(),
+        Some("spills") => return tenants::child_spills(),
+        Some("counts") => return tenants::child_counts(),
         Some(_) => return failures::child_attaches(),
         None => {}
     }
@@ -101,6 +125,8 @@ fn main() -> ExitCode {
     interface::run(&mut suite, options.seed);
     paths::run(&mut suite);
     copies::run(&mut suite);
+    tenants::run(&mut suite);
+    wear::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ways of a page to flash and back.
 
-use std::time::Instant;
-
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Discard, Flash, BLOCK, PAGE};
@@ -186,7 +184,7 @@ fn unused() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// With a fiftieth of the time to write in, a program that waits for spills takes longer.
+/// With a fiftieth of the time to write in, the workers rest 49 times as long as they write.
 fn share() -> Outcome {
     struct Share;
     impl Share {
@@ -198,32 +196,23 @@ fn share() -> Outcome {
         }
     }
     let limit = 8;
-    let spilling = |percent| -> Result<f64, Failure> {
+    let rested = |percent| -> Result<u64, Failure> {
         let _restored = Share;
         std::fs::write(Share::FILE, percent)?;
         let rig = Rig::new(limit)?;
         let buffer = rig.buffer(4 * limit as usize)?;
-        let start = Instant::now();
         write(&buffer, 59);
-        let seconds = start.elapsed().as_secs_f64();
         check(&buffer, 59)?;
-        Ok(seconds)
+        let stats = rig.stats()?;
+        ensure!(stats.spilled > 0, "nothing was spilled: {stats:?}");
+        Ok(stats.rested_us)
     };
-    // The workers rest for some four seconds, while the program runs. One that takes longer
-    // by itself, on a busy host or in a debug kernel, does not notice.
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let (all, little) = (spilling("100")?, spilling("2")?);
-        println!("# {all:.2} s with all of it, {little:.2} s with 2 %");
-        if little > 2.0 * all {
-            return Ok(Pass::Ok);
-        }
-        seen.push((all, little));
-    }
-    if seen.iter().all(|(all, _)| *all > 3.0) {
-        skip!("too slow here to tell by time: {seen:?}");
-    }
-    Err(format!("no slower: {seen:?}").into())
+    let (all, little) = (rested("100")?, rested("2")?);
+    println!("# rested {all} us with all of it, {little} us with 2 %");
+    ensure!(all == 0, "rested {all} us without being told to");
+    // A block takes more than 50 us to encrypt and write, and at least 24 are written.
+    ensure!(little > 24 * 49 * 50, "rested {little} us only");
+    Ok(Pass::Ok)
 }
 
 /// A program of four times the GPU's memory and twice the host's.

@@ -24,6 +24,11 @@ pub(crate) fn set_device(path: PathBuf) {
     std::env::set_var(VARIABLE, path);
 }
 
+/// Whether somebody has said which device to use.
+pub(crate) fn is_named() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 pub(crate) fn device() -> &'static Path {
     DEVICE.get_or_init(|| {
         let named = std::env::var_os(VARIABLE);

@@ -11,14 +11,14 @@ use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Outcome as Ended, Process, Vgpu, BLOCK};
 
-use crate::{start, still_works, NONE, WORDS};
+use crate::{start, still_works, ENDLESS, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("injected: a full fault buffer", NONE, full_buffer);
     // A stale translation may lead to memory that is not UVM's any more.
     let stale = &[Allowed {
-        text: "vgpu",
-        times: 1000,
+        text: "; kernel ended",
+        times: 10,
     }];
     suite.test(
         "injected: dropped invalidates are noticed",
@@ -65,22 +65,40 @@ fn full_buffer() -> Outcome {
     let held = gpu.stats()?.faults_held - before.faults_held;
     ensure!(held > 0, "no access was held back");
 
-    // And a real one: more faults at a time than there are entries.
+    // And a real one: more faults at a time than there are entries. If UVM took them away as
+    // fast as they came, once more.
+    let mut seen = Vec::new();
+    while seen.len() < 10 {
+        let (held, faults) = overflow(&process, &gpu)?;
+        if held > 0 {
+            return Ok(Pass::Ok);
+        }
+        seen.push(faults);
+    }
+    let entries = gpu.info().fault_entries;
+    Err(format!("{seen:?} faults, and the buffer of {entries} entries was never full").into())
+}
+
+/// Makes twice as many faults as the buffer has entries: (accesses that were held back,
+/// faults).
+fn overflow(process: &Process, gpu: &Gpu) -> Result<(u64, u64), Failure> {
     let faults = gpu.info().fault_entries * 2;
     let pages = (faults as usize).min(16 * 512);
-    let buffer = Buffer::<u64>::managed(&process, pages * 512)?;
+    let buffer = Buffer::<u64>::managed(process, pages * 512)?;
     let all = Op::write(&buffer)
         .every(4096)
         .pattern(1, 1)
-        .warps(faults / 32);
-    gpu.launch(&Kernel::new().op(all).utlb_faults(512))?
-        .wait()?
-        .ok()?;
+        .warps(faults.div_ceil(32));
+    let before = gpu.stats()?;
+    let done = gpu.launch(&Kernel::new().op(all).utlb_faults(512))?;
+    let done = done.wait()?.ok()?;
+    // No µTLB is at its limit, so that what was held back met a full buffer.
+    let held = gpu.stats()?.faults_held - before.faults_held;
     for page in 0..pages {
         let seen = buffer.get(page * 512);
         ensure!(seen == 1 + page as u64, "page {page} holds {seen}");
     }
-    Ok(Pass::Ok)
+    Ok((held, done.faults))
 }
 
 /// The test of the test: if UVM did not invalidate, would anybody notice?
@@ -154,13 +172,17 @@ fn evict(gpu: &Gpu, what: Inject) -> Result<Inject, Failure> {
     })?)
 }
 
+/// RM asks UVM only for pages that UVM has: what is free, RM takes itself. So UVM has nearly
+/// all of them here, in a buffer that is as large as the GPU's memory allows.
 fn evicted_by_rm() -> Outcome {
     let (process, gpu) = start()?;
-    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
+    let count = (gpu.info().usable_bytes() / BLOCK)
+        .saturating_sub(16)
+        .max(1);
+    let buffer = Buffer::<u64>::managed(&process, count as usize * WORDS)?;
     gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(7, 1).warps(16)))?
         .wait()?
         .ok()?;
-    let count = gpu.info().usable_bytes() / BLOCK - 16;
     let kind = vgpu::INJECT_EVICT_PAGES;
     let done = evict(
         &gpu,
@@ -183,32 +205,63 @@ fn evicted_by_rm() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// RM takes ranges of vidmem back, all that it can have, and keeps them: UVM has so much
+/// less, until RM's client closes. A range with memory of UVM's own in it is refused.
 fn range_kept_by_rm() -> Outcome {
+    const STEP: u64 = 2 * BLOCK;
+    const IN_USE: u32 = 0x17;
     let (process, gpu) = start()?;
     // A client of its own, to give the memory back by closing.
     let rm = Vgpu::open()?;
-    let end = gpu.info().vidmem_bytes / 4 / BLOCK * BLOCK;
     let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
     gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(7, 1).warps(16)))?
         .wait()?
         .ok()?;
-    let begin = end / 2 / BLOCK * BLOCK;
-    let done = rm.inject(Inject {
-        gpu: gpu.index(),
-        kind: vgpu::INJECT_EVICT_RANGE,
-        flags: vgpu::INJECT_KEEP,
-        begin,
-        end,
-        ..Default::default()
-    })?;
-    if done.status != 0 {
-        // Memory of UVM's own in the range cannot be evicted.
-        println!("# UVM refused the range with {:#x}", done.status);
+    let bytes_of_uvm = || -> Result<u64, Failure> {
+        process.call(&mut PmmReleaseFreeRootChunks {
+            gpu: gpu.uuid(),
+            rm_status: 0,
+        })?;
+        Ok(gpu.stats()?.pma_bytes)
+    };
+    let before = bytes_of_uvm()?;
+    let half = gpu.info().vidmem_bytes / 2 / STEP * STEP;
+    let (mut kept, mut refused) = (0, 0);
+    for begin in (0..half).step_by(STEP as usize) {
+        let done = rm.inject(Inject {
+            gpu: gpu.index(),
+            kind: vgpu::INJECT_EVICT_RANGE,
+            flags: vgpu::INJECT_KEEP,
+            begin,
+            end: begin + STEP,
+            ..Default::default()
+        })?;
+        match (done.status, done.bytes) {
+            (0, STEP) => kept += STEP,
+            // RM's own, at the start, is not to be had.
+            (0, bytes) if begin == 0 => kept += bytes,
+            (IN_USE, 0) => refused += 1,
+            other => return Err(format!("the range at {begin:#x}: {other:x?}").into()),
+        }
     }
+    ensure!(
+        kept >= half / 2,
+        "RM got {kept} bytes of {half}; {refused} ranges were refused"
+    );
+    let now = gpu.stats()?.pma_bytes;
+    ensure!(
+        now >= kept,
+        "{now} bytes are given out, less than RM keeps ({kept})"
+    );
     let wrong = buffer.first_other(|i| 7 + i as u64);
     ensure!(wrong.is_none(), "wrong data: {wrong:?}");
     still_works(&process, &gpu)?;
     drop(rm);
+    let after = bytes_of_uvm()?;
+    ensure!(
+        after <= before,
+        "{after} bytes are given out after RM gave back, {before} before"
+    );
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
 }
@@ -217,13 +270,13 @@ fn channel_error() -> Outcome {
     let (process, gpu) = start()?;
     let (other_process, other_gpu) = start()?;
     let victim = gpu.new_channel()?;
-    let buffer = Buffer::<u64>::managed(&process, 64 * WORDS)?;
-    let long = Op::write(&buffer)
-        .every(4096)
-        .pattern(1, 1)
-        .lanes(1)
-        .times(50);
-    let launch = victim.launch(&Kernel::new().op(long))?;
+    let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+    // It cannot end before the error comes, and it is at work when it does.
+    let endless = Op::atomic_add(&buffer).range(0, 1).pattern(1, 0);
+    let launch = victim.launch(&Kernel::new().op(endless.lanes(1).times(ENDLESS)))?;
+    while buffer.get(0) == 0 {
+        std::thread::yield_now();
+    }
     evict(
         &gpu,
         Inject {
@@ -232,11 +285,17 @@ fn channel_error() -> Outcome {
             ..Default::default()
         },
     )?;
-    let report = launch.wait()?;
+    let report = launch.wait_for(Duration::from_secs(60))?;
     ensure!(
         report.outcome == Ended::Stopped,
         "it ended as {:?}",
         report.outcome
+    );
+    let made = buffer.get(0);
+    ensure!(
+        made == report.accesses,
+        "{made} additions are in memory, {} were made",
+        report.accesses
     );
     let again = victim.launch(&Kernel::new().op(Op::write(&buffer).range(0, 1)));
     let errno = again.err().and_then(|e| e.errno());

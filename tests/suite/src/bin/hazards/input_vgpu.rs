@@ -2,16 +2,18 @@
 //! Bad input to every call of /dev/vgpu: the documented errno, and no change.
 
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::UnregisterChannel;
 use vgpu_client::vgpu::{self, *};
 use vgpu_client::{raw_ioctl, BadPointer, Buffer, Gpu, Kernel, Vgpu};
 
-use crate::{start, still_works, NONE, WORDS};
+use crate::{start, still_works, ENDLESS, NONE, WORDS};
 
-/// A call: its name, number, and how big its structure is.
+/// A call: its name, number, how big its structure is, and how big it was at first.
 struct Call {
     name: &'static str,
     number: u32,
     size: usize,
+    first: usize,
 }
 
 const CALLS: [Call; 9] = [
@@ -21,7 +23,10 @@ const CALLS: [Call; 9] = [
     call(&Destroy::LAYOUT),
     call(&Submit::LAYOUT),
     call(&Wait::LAYOUT),
-    call(&Stats::LAYOUT),
+    Call {
+        first: 344, // VGPU_STATS_SIZE_V1
+        ..call(&Stats::LAYOUT)
+    },
     call(&vgpu::Inject::LAYOUT),
     call(&Translate::LAYOUT),
 ];
@@ -31,6 +36,7 @@ const fn call(layout: &vgpu_client::Layout) -> Call {
         name: layout.number.0,
         number: layout.number.1,
         size: layout.size,
+        first: layout.size,
     }
 }
 
@@ -139,7 +145,7 @@ fn envelope(call: &Call) -> Outcome {
     for (size, want) in [
         (0, libc::EINVAL),
         (4, libc::EINVAL),
-        (call.size as u32 - 1, libc::EINVAL),
+        (call.first as u32 - 1, libc::EINVAL),
     ] {
         gives(
             &vgpu,
@@ -167,8 +173,17 @@ fn envelope(call: &Call) -> Outcome {
         &unknown,
         libc::E2BIG,
     )?;
+    // Whoever was built with the first header is answered.
+    let older = good.clone().u32(0, call.first as u32);
+    let (first, same) = (
+        errno(&vgpu, call.number, &older, None),
+        errno(&vgpu, call.number, &good, None),
+    );
+    ensure!(
+        first == same,
+        "the first version: errno {first}, with today's {same}"
+    );
     let longer = errno(&vgpu, call.number, &Bytes::new(call.size + 16), None);
-    let same = errno(&vgpu, call.number, &good, None);
     ensure!(
         longer == same,
         "unknown fields that are 0: errno {longer}, without them {same}"
@@ -444,22 +459,34 @@ fn wait() -> Outcome {
         libc::ENOENT,
     )?;
 
-    let buffer = Buffer::<u64>::managed(&process, 16 * WORDS)?;
-    let long = vgpu_client::Op::write(&buffer)
-        .every(4096)
-        .lanes(1)
-        .times(50);
-    let launch = gpu.launch(&Kernel::new().op(long))?;
-    let early = of(handle, launch.fence());
-    gives(
-        gpu.device(),
-        number,
-        "a look too early",
-        &early,
-        libc::ETIMEDOUT,
-    )?;
-    launch.wait()?.ok()?;
+    // A kernel that does not end by itself is looked at too early whenever that is.
+    let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+    let endless = vgpu_client::Op::read(&buffer).range(0, 1).times(ENDLESS);
+    let other = gpu.new_channel()?;
+    let launch = other.launch(&Kernel::new().op(endless))?;
+    let early = of(other.handle(), launch.fence());
+    for timeout in [0, 1_000_000] {
+        gives(
+            gpu.device(),
+            number,
+            "a look too early",
+            &early.clone().u64(24, timeout),
+            libc::ETIMEDOUT,
+        )?;
+    }
+    process.call(&mut UnregisterChannel {
+        gpu: gpu.uuid(),
+        h_client: gpu.vaspace().h_client,
+        h_channel: other.handle(),
+        rm_status: 0,
+    })?;
     gives(gpu.device(), number, "after its end", &early, 0)?;
+    let report = launch.wait()?;
+    ensure!(
+        report.outcome == vgpu_client::Outcome::Stopped,
+        "it ended as {:?}",
+        report.outcome
+    );
     Ok(Pass::Ok)
 }
 

@@ -5,6 +5,8 @@
 //!
 //! Needs nvidia-uvm.ko with `uvm_enable_builtin_tests=1`, and vgpu.ko.
 
+mod counters;
+mod inject;
 mod internal;
 mod logic;
 mod pair;
@@ -120,6 +122,8 @@ fn main() -> ExitCode {
     logic::run(&mut suite);
     internal::run(&mut suite, options.full);
     user::run(&mut suite);
+    counters::run(&mut suite);
     pair::run(&mut suite);
+    inject::run(&mut suite);
     suite.finish()
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Steps 13 to 18: an address space and a channel of a user's, and managed memory.
+//! Steps 13 to 17: an address space and a channel of a user's, and managed memory.
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
-use vgpu_client::vgpu::{FAULT_INVALID_PDE, FAULT_INVALID_PTE, OP_READ, OP_WRITE};
-use vgpu_client::vgpu::{PERSONALITY_AMPERE, PERSONALITY_VOLTA};
+use vgpu_client::vgpu::{FAULT_INVALID_PDE, FAULT_INVALID_PTE, FEATURE_TLB, OP_READ, OP_WRITE};
 use vgpu_client::{
     Buffer, Cause, Event, EventQueue, Gpu, Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE,
 };
@@ -12,7 +11,7 @@ use vgpu_client::{
 use crate::NONE;
 
 /// Words of a 2 MiB block.
-const WORDS: usize = (BLOCK / 8) as usize;
+pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -65,24 +64,9 @@ pub(crate) fn run(suite: &mut Suite) {
     );
     suite.test("step 17: a fatal fault is cancelled", NONE, fatal_fault);
     suite.test("step 17: UVM_TEST_DRAIN_REPLAYABLE_FAULTS", NONE, drain);
-    suite.test(
-        "step 18: access counters, configured and reset",
-        NONE,
-        access_counters,
-    );
-    suite.test(
-        "step 18: access counters move pages",
-        NONE,
-        access_counter_migration,
-    );
-    suite.test("step 18: no leak after steps 13 to 18", NONE, || {
-        let (process, gpu) = start()?;
-        process.check_leak(gpu.uuid(), BLOCK)?;
-        Ok(Pass::Ok)
-    });
 }
 
-fn start() -> Result<(Process, Gpu), Failure> {
+pub(crate) fn start() -> Result<(Process, Gpu), Failure> {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
     let count = process.gpu_references(gpu.uuid())?;
@@ -90,11 +74,11 @@ fn start() -> Result<(Process, Gpu), Failure> {
     Ok((process, gpu))
 }
 
-fn run_kernel(gpu: &Gpu, op: Op) -> Result<vgpu_client::Report, Failure> {
+pub(crate) fn run_kernel(gpu: &Gpu, op: Op) -> Result<vgpu_client::Report, Failure> {
     Ok(gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?)
 }
 
-fn resident_on(process: &Process, va: u64, where_: Uuid) -> Result<(), Failure> {
+pub(crate) fn resident_on(process: &Process, va: u64, where_: Uuid) -> Result<(), Failure> {
     let residency = process.residency(va)?;
     ensure!(
         residency.resident == [where_],
@@ -104,19 +88,31 @@ fn resident_on(process: &Process, va: u64, where_: Uuid) -> Result<(), Failure> 
     Ok(())
 }
 
-fn unchanged(buffer: &Buffer<u64>, value: impl Fn(usize) -> u64) -> Result<(), Failure> {
+pub(crate) fn unchanged(buffer: &Buffer<u64>, value: impl Fn(usize) -> u64) -> Result<(), Failure> {
     match buffer.first_other(value) {
         None => Ok(()),
         Some((i, seen)) => Err(format!("element {i} is {seen:#x}").into()),
     }
 }
 
+/// Each call is one invalidate of its kind at the GPU, with a membar if one was asked for;
+/// and what the TLB held is gone, if it is what was named.
 fn invalidate_tlb() -> Outcome {
+    const ALL: u32 = 1;
+    const TARGETED: u32 = 2;
+    const NO_MEMBAR: u32 = 1;
+    // The push's own semaphore has one, whatever is asked for.
+    const PUSH_MEMBARS: u64 = 1;
     let (process, gpu) = start()?;
     let buffer = Buffer::<u64>::managed(&process, WORDS)?;
-    for target_va_mode in 1..=2 {
+    let page = || run_kernel(&gpu, Op::read(&buffer).range(0, 1));
+    page()?;
+    let cached = gpu.info().features & FEATURE_TLB != 0;
+    for target_va_mode in [ALL, TARGETED] {
         for page_table_level in 1..=6 {
             for membar in 1..=3 {
+                page()?;
+                let before = gpu.stats()?;
                 process.call(&mut uvm::InvalidateTlb {
                     gpu: gpu.uuid(),
                     va: buffer.address(),
@@ -125,6 +121,36 @@ fn invalidate_tlb() -> Outcome {
                     membar,
                     ..Default::default()
                 })?;
+                let after = gpu.stats()?;
+                let made = (
+                    after.tlb_invalidates_all - before.tlb_invalidates_all,
+                    after.tlb_invalidates_targeted - before.tlb_invalidates_targeted,
+                );
+                let what =
+                    format!("mode {target_va_mode}, level {page_table_level}, membar {membar}");
+                let want = if target_va_mode == ALL {
+                    (1, 0)
+                } else {
+                    (0, 1)
+                };
+                ensure!(made == want, "{what}: (all, targeted) is {made:?}");
+                let membars = after.membars - before.membars;
+                ensure!(
+                    (membars > PUSH_MEMBARS) == (membar != NO_MEMBAR),
+                    "{what}: {membars} membars"
+                );
+                // The first look walks the page tables again, the second does not.
+                page()?;
+                let walked = gpu.stats()?.walks;
+                ensure!(
+                    !cached || walked > after.walks,
+                    "{what}: the TLB still had it"
+                );
+                page()?;
+                ensure!(
+                    !cached || gpu.stats()?.walks == walked,
+                    "{what}: the TLB keeps nothing, so that this test shows nothing"
+                );
             }
         }
     }
@@ -518,91 +544,51 @@ fn fatal_fault() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// A kernel of prefetch instructions is done before UVM has looked at its faults. After the
+/// drain nothing is left to serve: what was served stays all that is. (UVM drops faults that
+/// came while it served others; a prefetch is not made again.)
 fn drain() -> Outcome {
     let (process, gpu) = start()?;
-    let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
-    let kernel = Kernel::new().op(Op::write(&buffer).pattern(1, 0).warps(64));
-    gpu.launch(&kernel)?.wait()?.ok()?;
-    gpu.drain_faults()?;
-    Ok(Pass::Ok)
-}
-
-fn counters_config(gpu: &Gpu) -> uvm::ReconfigureAccessCounters {
-    uvm::ReconfigureAccessCounters {
-        gpu: gpu.uuid(),
-        mimc_granularity: 3,
-        momc_granularity: 3,
-        mimc_use_limit: 4,
-        momc_use_limit: 4,
-        threshold: 8,
-        enable_mimc_migrations: 1,
-        ..Default::default()
-    }
-}
-
-fn access_counters() -> Outcome {
-    let (process, gpu) = start()?;
-    if gpu.info().personality == PERSONALITY_AMPERE {
-        skip!("UVM has no access counters on GA100 (docs/vgpu.md)");
-    }
-    let mut by_default = uvm::AccessCountersEnabledByDefault {
-        gpu: gpu.uuid(),
-        ..Default::default()
-    };
-    process.call(&mut by_default)?;
-    process.call(&mut counters_config(&gpu))?;
-    let reset = uvm::ResetAccessCounters {
-        gpu: gpu.uuid(),
-        ..Default::default()
-    };
-    process.call(&mut { reset })?;
-    for ignore in [1, 0] {
-        process.call(&mut uvm::SetIgnoreAccessCounters {
-            gpu: gpu.uuid(),
-            ignore,
+    // Only what faulted is to be there.
+    let prefetcher = |policy| {
+        process.call(&mut uvm::SetPagePrefetchPolicy {
+            policy,
             rm_status: 0,
-        })?;
-    }
-    Ok(Pass::Ok)
-}
-
-fn access_counter_migration() -> Outcome {
-    let (process, gpu) = start()?;
-    if gpu.info().personality != PERSONALITY_VOLTA {
-        skip!("UVM drops virtual notifications on x86 (docs/vgpu.md); run with GPU=volta");
-    }
-    process.call(&mut counters_config(&gpu))?;
-    let events = EventQueue::new(&process, 1 << 12)?;
-    let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
-    // Mapped from the CPU's memory, and staying there until counted.
-    process.set_accessed_by(buffer.address(), buffer.bytes(), gpu.uuid())?;
-    process.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
-    buffer.fill(|i| i as u64 + 7);
-    run_kernel(&gpu, Op::read(&buffer).every(PAGE))?;
-    resident_on(&process, buffer.address(), Uuid::CPU)?;
-    process.unset_preferred_location(buffer.address(), buffer.bytes())?;
-
-    let sum = (0..4 * 512u64).map(|page| page * 512 + 7).sum::<u64>();
-    for _ in 0..20 {
-        let read = run_kernel(&gpu, Op::read(&buffer).every(PAGE))?;
-        ensure!(read.sum == sum, "the GPU's sum is {}, not {sum}", read.sum);
+        })
+    };
+    prefetcher(1)?;
+    let outcome = (0..3).try_for_each(|round| -> Result<(), Failure> {
+        let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+        buffer.fill(|i| i as u64);
+        let served = || -> Result<(usize, u64), Failure> {
+            let mapped = (0..512)
+                .step_by(4)
+                .try_fold(0, |n, page| -> Result<usize, Failure> {
+                    let there = process.residency(buffer.address() + page * PAGE)?;
+                    Ok(n + usize::from(there.mapping(gpu.uuid()) > 0))
+                })?;
+            let stats = gpu.stats()?;
+            Ok((mapped, stats.replays_start + stats.replays_ack))
+        };
+        let few = Op::prefetch(&buffer).every(PAGE).lanes(16).warps(8);
+        let done = run_kernel(&gpu, few)?;
+        ensure!(done.faults > 0, "round {round}: a prefetch did not fault");
+        gpu.drain_faults()?;
+        let drained = served()?;
+        ensure!(
+            drained.0 > 0,
+            "round {round}: drained, and no fault is served"
+        );
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let moved = events.take(gpu.uuid())?.iter().any(|event| {
-            matches!(
-                event,
-                Event::Migration {
-                    cause: Cause::AccessCounter,
-                    ..
-                }
-            )
-        });
-        if moved {
-            resident_on(&process, buffer.address(), gpu.uuid())?;
-            unchanged(&buffer, |i| i as u64 + 7)?;
-            return Ok(Pass::Ok);
-        }
-    }
-    let stats = gpu.stats()?;
-    let (sent, remote) = (stats.access_notifications, stats.remote_accesses);
-    Err(format!("nothing moved: {remote} remote accesses, {sent} notifications").into())
+        let later = served()?;
+        // The last replay is pushed and not waited for.
+        ensure!(
+            later.0 == drained.0 && later.1 <= drained.1 + 1,
+            "round {round}: (pages, replays) went from {drained:?} to {later:?} after the drain"
+        );
+        unchanged(&buffer, |i| i as u64)
+    });
+    prefetcher(0)?;
+    outcome?;
+    Ok(Pass::Ok)
 }

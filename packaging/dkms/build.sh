@@ -1,0 +1,174 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Build nvidia-uvm.ko with Rust, from the NVIDIA source that is installed for DKMS, for a
+# kernel whose headers are installed.
+#
+#   build.sh KERNEL           in DKMS' build folder, a copy of this one: makes ./nvidia-uvm.ko
+#   build.sh --check KERNEL   could it be built? Says what would be, or why not
+#   build.sh --tried KERNEL   has it failed already, with the same compiler and driver?
+#   build.sh --nvidia         the name under which DKMS knows NVIDIA's driver
+#   build.sh --sync KERNEL    make what is loaded there follow from what is built
+#
+# Exit status of a build: 0, or 77 if there is none, which DKMS takes for "leave it out".
+# Why is then in /var/lib/uvm-rust/failed/KERNEL, and nowhere else; NVIDIA's module stays.
+#
+# UVM_RUST_ROOT is put in front of every path outside this folder (the tests' root);
+# UVM_RUST_SYMVERS names another Module.symvers than that of NVIDIA's, for a module that is
+# to be loaded beside another RM.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=${UVM_RUST_ROOT:-}
+state=$root/var/lib/uvm-rust
+dkms=$root/var/lib/dkms
+RUSTC=${RUSTC:-rustc}
+export RUSTC
+
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# version_of DIR: which driver's source it is.
+version_of() { sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$1/Kbuild" 2>/dev/null | head -n 1; }
+
+# find_nvidia: sets name (DKMS'), source and version of the driver, the newest that has UVM.
+# Debian calls it nvidia-current-open, NVIDIA's packages nvidia or nvidia-open.
+find_nvidia() {
+	local n d v
+	name='' source='' version=''
+	for n in nvidia-current-open nvidia-open nvidia; do
+		for d in "$dkms/$n"/*/source; do
+			[ -r "$d/nvidia-uvm/uvm.c" ] || continue
+			v=$(version_of "$d")
+			if [ -z "$version" ] || [ "$(printf '%s\n%s\n' "$version" "$v" | sort -V | tail -n 1)" = "$v" ]; then
+				name=$n source=$d version=$v
+			fi
+		done
+		[ -z "$name" ] || return 0
+	done
+	die "no source of NVIDIA's open driver is known to DKMS: apt install nvidia-open-kernel-dkms"
+}
+
+# find_symvers KERNEL: the versions of what NVIDIA's modules export, as built for it.
+find_symvers() {
+	symvers=${UVM_RUST_SYMVERS:-$dkms/$name/$(basename "$(dirname "$source")")/$1/x86_64/module/Module.symvers}
+	[ -r "$symvers" ] ||
+		die "NVIDIA's driver $version is not built for $1: dkms install $name/$version -k $1 says why"
+	grep -q 'nvUvmInterface' "$symvers" || die "$symvers lists no nvUvmInterface: it is not of NVIDIA's driver"
+}
+
+# applies SUM FILE: is that the file that the hooks were made for?
+applies() { [ "$(sha256sum <"$2" | cut -d' ' -f1)" = "$1" ]; }
+
+check_hooks() {
+	local before after file
+	hooks=$here/hooks/$version
+	[ -d "$hooks" ] ||
+		die "the installed driver is NVIDIA's $version, and this package has hooks for $(cd "$here/hooks" && echo *): install uvm-rust-dkms of that version, or build one (make deb)"
+	while read -r before after file; do
+		applies "$before" "$source/$file" ||
+			die "$file of the installed driver is not that of NVIDIA's $version as this package knows it (another patch of the distribution?): build uvm-rust-dkms from source against it (make deb UVM_SRC=$source)"
+	done <"$hooks/SHA256"
+}
+
+# check KERNEL: all that can be known before anything is compiled.
+check() {
+	find_nvidia
+	headers=$root/lib/modules/$1/build
+	[ -e "$headers/Makefile" ] || die "the headers of $1 are not installed: apt install linux-headers-$1"
+	crate=$(UVM_RUST_KERNEL=own sh "$here/uvm-rust/kernel/build/probe.sh" "$headers" "$RUSTC" 2>&1 >/dev/null) || die "${crate#error: }"
+	target=$(sh "$here/uvm-rust/kernel/build/target.sh" "$RUSTC" "" 2>&1 >/dev/null) || die "${target#error: }"
+	check_hooks
+	find_symvers "$1"
+	say="nvidia-uvm.ko of NVIDIA's $version with Rust, by $("$RUSTC" --version | cut -d' ' -f1,2), for Linux $1"
+}
+
+# attempt KERNEL: what a build depends on besides this package.
+attempt() {
+	(find_nvidia && echo "NVIDIA's $version") 2>/dev/null || echo "no NVIDIA driver"
+	"$RUSTC" --version 2>&1 | head -n 1
+	grep '^PACKAGE_VERSION' "$here/dkms.conf"
+	(find_nvidia && find_symvers "$1" && sha256sum <"$symvers") 2>/dev/null || echo "no symbols"
+}
+
+# stage: what upstream builds nvidia-uvm.ko from, here beside our sources. Common headers
+# need conftests that only nvidia.ko registers: list those too, without building it.
+stage() {
+	local before after file
+	cp -a "$source/nvidia-uvm" "$source/common" "$source/conftest.sh" "$source/Kbuild" .
+	if [ -e "$source/header-presence-tests.mk" ]; then cp -a "$source/header-presence-tests.mk" .; fi
+	mkdir -p conftests
+	grep '^NV_CONFTEST_[A-Z]*_COMPILE_TESTS' "$source/nvidia/nvidia.Kbuild" >conftests/conftests.Kbuild
+	while read -r before after file; do
+		awk -f hooks.awk "$hooks/${file##*/}.hooks" "$source/$file" >"$file"
+		applies "$after" "$file" || die "the hooks of $file did not come out as they should: a defect of this package"
+	done <"$hooks/SHA256"
+	cp "$hooks/uvm_rust_version.h" uvm-rust/nvidia-uvm-c/
+	cp "$hooks/upstream.Kbuild" uvm-rust/
+}
+
+compile() {
+	local sources=$headers compiler=() cc
+	if [ -e "$root/lib/modules/$1/source" ]; then sources=$root/lib/modules/$1/source; fi
+	# The compiler that the kernel was built by; Debian's headers name it themselves.
+	if grep -q '^CONFIG_CC_IS_CLANG=y' "$headers/include/config/auto.conf" 2>/dev/null; then
+		compiler=(LLVM=1)
+	elif [ ! -e "$headers/.kernelvariables" ]; then
+		cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\{0,1\}\([^" ]*\).*/\1/p' "$headers/include/config/auto.conf")
+		if command -v "$cc" >/dev/null; then compiler=(CC="$cc"); fi
+	fi
+	# What DKMS sets for modules of its own making would reach the kernel's makefiles.
+	env -u MAKEFLAGS -u KERNELRELEASE make -C "$headers" M="$PWD" "${compiler[@]}" ARCH=x86_64 -j"$(nproc)" --no-print-directory \
+		NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$headers" NV_SPECTRE_V2=0 \
+		NV_KERNEL_MODULES="conftests nvidia-uvm uvm-rust" KBUILD_EXTRA_SYMBOLS="$symvers" \
+		UVM_RUST_KERNEL=own KCFLAGS="-fmacro-prefix-map=$PWD/=" modules
+}
+
+# build KERNEL: in a folder that may be written to.
+build() {
+	check "$1"
+	echo "$say"
+	stage
+	compile "$1"
+	[ -e nvidia-uvm.ko ] || die "make ended well, and there is no nvidia-uvm.ko"
+	# What DKMS would keep in place of NVIDIA's.
+	rm -f Module.symvers
+}
+
+# why LOG: the first error in it, in one line.
+why() {
+	grep -m 1 -E '(^|[ :])(fatal )?error(\[[^]]*\])?:|^ERROR: modpost|No space left|Killed' "$1" |
+		sed 's/^error: //' | cut -c1-400 | grep . || echo "the build failed; this file has all that it said"
+}
+
+# try KERNEL: build, and keep the reason if it fails.
+try() {
+	local log failed=$state/failed/$1
+	mkdir -p "$state/failed"
+	rm -f "$failed"
+	log=$(mktemp)
+	# In a shell of its own, as errexit does not reach a function that is a condition.
+	if bash "$here/build.sh" --build "$1" >"$log" 2>&1; then
+		cat "$log"
+		rm -f "$log"
+		return 0
+	fi
+	{ why "$log"; attempt "$1" | sed 's/^/tried: /'; cat "$log"; } >"$failed"
+	chmod 644 "$failed"
+	cat "$log"
+	rm -f "$log"
+	echo "uvm-rust: not built: $(head -n 1 "$failed")"
+	echo "uvm-rust: NVIDIA's module stays in force. The reason is kept in ${failed#"$root"}"
+	exit 77
+}
+
+case ${1:-} in
+--nvidia) find_nvidia && echo "$name" ;;
+--check) check "$2" && echo "$say" ;;
+--tried) [ -e "$state/failed/$2" ] && [ "$(attempt "$2" | sed 's/^/tried: /')" = "$(grep '^tried: ' "$state/failed/$2")" ] ;;
+--sync)
+	command -v uvm-rust >/dev/null || exit 0
+	uvm-rust sync "$2"
+	;;
+--build) build "$2" ;;
+'' | -*) die "build.sh [--check|--tried|--sync] KERNEL" ;;
+*) try "$1" ;;
+esac

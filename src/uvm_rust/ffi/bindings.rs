@@ -1,0 +1,1047 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// Written by scripts/bindings.sh.
+// Of headers and options 3bff76156cd691a7.
+// By bindgen 0.72.1.
+
+pub const UVM_RUST_VERSION: u32 = 3;
+pub const UVM_RUST_GET_VERSION: u32 = 4096;
+pub const UVM_RUST_GET_STATS: u32 = 4097;
+pub const UVM_RUST_DISCARD_BATCH: u32 = 4098;
+pub const UVM_RUST_ANNOUNCE: u32 = 4099;
+pub const UVM_RUST_GET_PREFETCH_STATS: u32 = 4100;
+pub const UVM_RUST_FLASH_ATTACH: u32 = 4112;
+pub const UVM_RUST_FLASH_DETACH: u32 = 4113;
+pub const UVM_RUST_FLASH_GET_STATS: u32 = 4114;
+pub const UVM_RUST_FLASH_MOVE: u32 = 4115;
+pub const UVM_RUST_FEATURE_STATS: u32 = 1;
+pub const UVM_RUST_FEATURE_DISCARD: u32 = 2;
+pub const UVM_RUST_FEATURE_EXEC_ID: u32 = 4;
+pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
+pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;
+pub const UVM_RUST_CAUSE_FAULT: u32 = 0;
+pub const UVM_RUST_CAUSE_PREFETCH: u32 = 1;
+pub const UVM_RUST_CAUSE_EVICTION: u32 = 2;
+pub const UVM_RUST_CAUSE_API: u32 = 3;
+pub const UVM_RUST_CAUSE_ACCESS_COUNTER: u32 = 4;
+pub const UVM_RUST_CAUSE_MAX: u32 = 8;
+pub const UVM_RUST_QUEUE_FREE: u32 = 0;
+pub const UVM_RUST_QUEUE_UNUSED: u32 = 1;
+pub const UVM_RUST_QUEUE_DISCARDED: u32 = 2;
+pub const UVM_RUST_QUEUE_USED: u32 = 3;
+pub const UVM_RUST_QUEUE_ADDRESS: u32 = 4;
+pub const UVM_RUST_QUEUE_MAX: u32 = 8;
+pub const UVM_RUST_STATS_WHOLE_GPU: u32 = 1;
+pub const UVM_RUST_STATS_SIZE_V1: u32 = 504;
+pub const UVM_RUST_STATS_SIZE_V2: u32 = 568;
+pub const UVM_RUST_DISCARD_EAGER: u32 = 1;
+pub const UVM_RUST_DISCARD_MAX_RANGES: u32 = 1048576;
+pub const UVM_RUST_DISCARD_RANGE_SIZE_V1: u32 = 16;
+pub const UVM_RUST_DISCARD_BATCH_SIZE_V1: u32 = 56;
+pub const UVM_RUST_ANNOUNCE_IDLE: u32 = 1;
+pub const UVM_RUST_ANNOUNCE_SIZE_V1: u32 = 32;
+pub const UVM_RUST_PREFETCH_STATS_SIZE_V1: u32 = 176;
+pub const UVM_RUST_FLASH_FORCE: u32 = 1;
+pub const UVM_RUST_FLASH_NO_CHECKSUMS: u32 = 2;
+pub const UVM_RUST_FLASH_ATTACH_SIZE_V1: u32 = 32;
+pub const UVM_RUST_FLASH_DETACH_SIZE_V1: u32 = 8;
+pub const UVM_RUST_FLASH_STATS_SIZE_V1: u32 = 128;
+pub const UVM_RUST_FLASH_STATS_SIZE_V2: u32 = 136;
+pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
+pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
+pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
+pub const UVM_RUST_CPU: u32 = 4294967295;
+pub const UVM_RUST_MEMORY_HOST: u32 = 0;
+pub const UVM_RUST_PAGE_LIVE: u32 = 0;
+pub const UVM_RUST_PAGE_LAZY: u32 = 1;
+pub const UVM_RUST_PAGE_EAGER: u32 = 2;
+pub const UVM_RUST_FLASH_PIECES: u32 = 260;
+pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
+pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
+pub const UVM_RUST_FLASH_LOST: u32 = 2;
+pub const UVM_RUST_FLASH_SPILLING: u32 = 3;
+pub const UVM_RUST_FLASH_COPIES: u32 = 4;
+pub const UVM_RUST_FLASH_BEGUN: u32 = 0;
+pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
+pub const UVM_RUST_FLASH_BUSY: u32 = 2;
+pub const UVM_RUST_FLASH_FULL: u32 = 3;
+pub const UVM_RUST_FLASH_QUOTA: u32 = 4;
+pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 5;
+pub const UVM_RUST_FLASH_IS_LOST: u32 = 6;
+pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
+pub const UVM_RUST_NOT_OURS: u32 = 1;
+pub const UVM_RUST_PREFETCHED: u32 = 0;
+pub const UVM_RUST_PREFETCH_RESIDENT: u32 = 1;
+pub const UVM_RUST_PREFETCH_NO_ROOM: u32 = 2;
+pub const UVM_RUST_PREFETCH_UNFIT: u32 = 3;
+pub const UVM_RUST_PREFETCH_FAILED: u32 = 4;
+pub const UVM_RUST_PREFETCH_STOP: u32 = 5;
+pub const UVM_RUST_TRANSLATED: u32 = 0;
+pub const UVM_RUST_STALE: u32 = 1;
+pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
+pub const UVM_RUST_SERVED: u32 = 0;
+pub const UVM_RUST_SERVE_AGAIN: u32 = 1;
+pub const UVM_RUST_SERVE_AGAIN_IN_PLACE: u32 = 2;
+pub const UVM_RUST_PREFETCH_FAULTS_FIXED: u32 = 0;
+pub const UVM_RUST_PREFETCH_FAULTS_ON: u32 = 1;
+pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
+pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
+pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
+pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
+pub type __u8 = ::core::ffi::c_uchar;
+pub type __u16 = ::core::ffi::c_ushort;
+pub type __u32 = ::core::ffi::c_uint;
+pub type __u64 = ::core::ffi::c_ulonglong;
+pub type __kernel_ulong_t = ::core::ffi::c_ulong;
+pub type __kernel_size_t = __kernel_ulong_t;
+#[doc = " struct uvm_rust_version - what this driver offers\n @size:     in: sizeof of the caller's structure; out: of the driver's\n @version:  out: UVM_RUST_VERSION of the driver\n @features: out: UVM_RUST_FEATURE_*; a bit is set when the feature is built in\n            and not turned off by a module parameter\n\n Needs no UVM_INITIALIZE."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_version {
+    pub size: __u32,
+    pub version: __u32,
+    pub features: __u64,
+}
+#[doc = " struct uvm_rust_traffic - pages copied\n @bytes: bytes\n @pages: the same in 4 KiB pages"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_traffic {
+    pub bytes: __u64,
+    pub pages: __u64,
+}
+#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue. For a process, its\n               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_stats {
+    pub size: __u32,
+    pub flags: __u32,
+    pub gpu_uuid: [__u8; 16usize],
+    pub host_to_gpu: [uvm_rust_traffic; 8usize],
+    pub gpu_to_host: [uvm_rust_traffic; 8usize],
+    pub gpu_to_gpu: [uvm_rust_traffic; 8usize],
+    pub faults: __u64,
+    pub duplicates: __u64,
+    pub batches: __u64,
+    pub replays: __u64,
+    pub evictions: [__u64; 8usize],
+    pub queued: [__u64; 8usize],
+}
+#[doc = " struct uvm_rust_discard_range - managed memory whose contents are not needed\n @base:   first byte, a multiple of the page size\n @length: bytes, a multiple of the page size, not 0"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_discard_range {
+    pub base: __u64,
+    pub length: __u64,
+}
+#[doc = " struct uvm_rust_discard_batch - discard several ranges (UVM_RUST_DISCARD_BATCH)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            in: 0 (lazy) or UVM_RUST_DISCARD_EAGER\n @ranges:           in: address of an array of struct uvm_rust_discard_range\n @range_count:      in: how many, 0 to UVM_RUST_DISCARD_MAX_RANGES\n @range_size:       in: bytes from one to the next, a multiple of 8, at least\n                    UVM_RUST_DISCARD_RANGE_SIZE_V1 and at most 256; what the\n                    driver does not know of an element must be 0\n @first_failed:     out: index of the range at which the call stopped;\n                    @range_count when all are done\n @reserved:         0\n @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now\n                    discarded\n @blocks_skipped:   out: blocks left as they were, being empty, or covered\n                    partly where the driver does not discard parts\n @blocks_partial:   out: blocks of which some of what is covered was left alone\n\n A block is 2 MiB of address space, aligned, or what a range of managed memory\n has of it. Each block that a range touches counts in exactly one of the three;\n one that several ranges touch counts for each.\n\n Ranges are discarded in order and may overlap. The call stops at the first one\n that fails: those before it stay discarded and are counted, the failed one may\n be discarded in part, and @first_failed and the counts are filled in, with any\n errno of the list below. Going on from @first_failed, with the cause removed or\n that range left out, completes the work.\n   EINVAL  base or length no multiple of the page size, length 0, or the end of\n           the range not below 2^64\n   EFAULT  this element of the array is not readable\n   E2BIG   unknown fields of this element that are not 0\n   ENXIO   the range is not, as a whole, managed memory of this file descriptor\n   EINTR   a fatal signal came\n   ENOMEM  no memory for the state of a block\n   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this\n           file descriptor: it could not come back to what was unmapped. Met at\n           the first range, unless it is registered meanwhile\n Errors found before the first range (the list at the top of this file;\n EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller\n that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_discard_batch {
+    pub size: __u32,
+    pub flags: __u32,
+    pub ranges: __u64,
+    pub range_count: __u32,
+    pub range_size: __u32,
+    pub first_failed: __u32,
+    pub reserved: __u32,
+    pub blocks_discarded: __u64,
+    pub blocks_skipped: __u64,
+    pub blocks_partial: __u64,
+}
+#[doc = " struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)\n @size:     in: sizeof of the caller's structure; out: of the driver's\n @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE\n @gpu_uuid: in: a GPU registered with this file descriptor\n @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the\n            kernel and its arguments are; any value but 0. With\n            UVM_RUST_ANNOUNCE_IDLE 0\n\n Faults that this process causes on the GPU from now on are taken to belong to\n @exec_id, until the next announcement. It only guides prefetching and eviction\n of this file descriptor's own memory: a wrong one costs speed, nothing else.\n Never waits for the GPU or for a migration, so that it can be called from a\n stream's host callback."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_announce {
+    pub size: __u32,
+    pub flags: __u32,
+    pub gpu_uuid: [__u8; 16usize],
+    pub exec_id: __u64,
+}
+#[doc = " struct uvm_rust_prefetch_stats - what was learnt of this process's kernels on a GPU,\n and done with it (UVM_RUST_GET_PREFETCH_STATS)\n @size:            in: sizeof of the caller's structure; out: of the driver's\n @flags:           0\n @gpu_uuid:        in: a GPU registered with this file descriptor\n @kernels:         out: announcements taken into account\n @kernels_right:   out: those that had been predicted to come next\n @kernels_wrong:   out: those where another had been\n @dropped_kernels: out: announcements for which a queue had no room\n @blocks:          out: blocks of 2 MiB that kernels faulted on, repetitions not counted\n @blocks_unknown:  out: those that were not known of their kernel\n @dropped_faults:  out: faulted blocks for which a queue had no room\n @predicted:       out: blocks that were predicted\n @prefetched:      out: of these, moved to the GPU\n @resident:        out: of these, on the GPU already\n @held:            out: of these, with no room but what was predicted itself\n @unfit:           out: of these, freed meanwhile, or kept elsewhere by policy\n @failed:          out: of these, not moved because of an error\n @bytes_in:        out: bytes moved to the GPU\n @pushed_out:      out: blocks moved to the host ahead of need\n @bytes_out:       out: bytes of these\n @table_bytes:     out: memory that the tables take now\n @ids_dropped:     out: execution IDs forgotten for lack of room\n @ids:             out: execution IDs known now\n @window:          out: how many kernels ahead is looked now\n\n All are 0 before the first announcement. Counters never go back."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_prefetch_stats {
+    pub size: __u32,
+    pub flags: __u32,
+    pub gpu_uuid: [__u8; 16usize],
+    pub kernels: __u64,
+    pub kernels_right: __u64,
+    pub kernels_wrong: __u64,
+    pub dropped_kernels: __u64,
+    pub blocks: __u64,
+    pub blocks_unknown: __u64,
+    pub dropped_faults: __u64,
+    pub predicted: __u64,
+    pub prefetched: __u64,
+    pub resident: __u64,
+    pub held: __u64,
+    pub unfit: __u64,
+    pub failed: __u64,
+    pub bytes_in: __u64,
+    pub pushed_out: __u64,
+    pub bytes_out: __u64,
+    pub table_bytes: __u64,
+    pub ids_dropped: __u64,
+    pub ids: __u32,
+    pub window: __u32,
+}
+#[doc = " struct uvm_rust_flash_attach - use a device as SSD tier (UVM_RUST_FLASH_ATTACH)\n @size:        in: sizeof of the caller's structure\n @flags:       in: UVM_RUST_FLASH_FORCE, UVM_RUST_FLASH_NO_CHECKSUMS\n @path:        in: address of the path of a block device or a file, NUL-terminated,\n               4096 bytes at most\n @host_bytes:  in: host memory for managed pages, of all processes, not 0: above it\n               pages are written to the device, those longest in host memory first\n @quota_bytes: in: what a tenant may have on the device, that is a user in a memory cgroup,\n               with all descriptors that its processes have initialized, whoever uses them;\n               0 for all of it\n\n Needs CAP_SYS_ADMIN, and the module parameter uvm_rust_flash=1. The device is opened\n exclusively and written to: what it held is lost. Its first 2 MiB are not used but for\n a mark that lets it be attached again without UVM_RUST_FLASH_FORCE.\n   EPERM       no CAP_SYS_ADMIN\n   EEXIST      a device is attached\n   EBUSY       it is mounted, or in use by something else\n   ENOTEMPTY   its first 128 KiB are not zeros, so something may be on it\n   ENOTBLK     neither a block device nor a regular file\n   ENOSPC      smaller than 8 MiB\n   EOPNOTSUPP  off by the module parameter, or no direct I/O, or no encryption (the\n               kernel lacks \"xts(aes)\")\n   and what opening, reading and writing it give"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_attach {
+    pub size: __u32,
+    pub flags: __u32,
+    pub path: __u64,
+    pub host_bytes: __u64,
+    pub quota_bytes: __u64,
+}
+#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_detach {
+    pub size: __u32,
+    pub flags: __u32,
+}
+#[doc = " struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)\n @size:         in: sizeof of the caller's structure; out: of the driver's\n @flags:        0\n @attached:     out: 1 while a device is attached and written to, else 0\n @slots:        out: slots of 2 MiB of the device\n @free_slots:   out: those with no page\n @extents:      out: extents in use\n @pages:        out: pages of 4 KiB on the device\n @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file\n                descriptor, with all that its processes have initialized\n @host_pages:   out: pages of host memory allocated to managed memory\n @host_peak:    out: the most they ever were since attaching\n @written:      out: bytes written to the device for pages that left host memory, also\n                those that turned out to be in use\n @spilled:      out: bytes that left host memory\n @fetched:      out: bytes that came back to host memory\n @relocated:    out: bytes copied inside the device to gather free space\n @dropped:      out: bytes that left host memory unwritten, being discarded\n @write_errors: out: writes that failed; their pages stayed in host memory\n @read_errors:  out: reads that failed, were short, or had a wrong checksum\n @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal\n                GPU fault\n @refused:      out: va_blocks that were not written for want of room or by the quota\n @unwritten:    out: bytes that left host memory unwritten, as the device still had them;\n                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)\n @parked:       out: GPU faults that were put off, and came back, as their pages were on the\n                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much\n                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @rested_us:    out: microseconds that workers left the device to others, as\n                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)\n\n Counters begin with attaching and stay until the next one. Without a device all is 0.\n They are those of all processes together: but for @attached, @slots and @pages_mine all is 0\n to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter\n uvm_rust_stats_public is set."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_stats {
+    pub size: __u32,
+    pub flags: __u32,
+    pub attached: __u32,
+    pub slots: __u32,
+    pub free_slots: __u32,
+    pub extents: __u32,
+    pub pages: __u64,
+    pub pages_mine: __u64,
+    pub host_pages: __u64,
+    pub host_peak: __u64,
+    pub written: __u64,
+    pub spilled: __u64,
+    pub fetched: __u64,
+    pub relocated: __u64,
+    pub dropped: __u64,
+    pub write_errors: __u64,
+    pub read_errors: __u64,
+    pub lost_pages: __u64,
+    pub refused: __u64,
+    pub unwritten: __u64,
+    pub parked: __u64,
+    pub throttled: __u64,
+    pub rested_us: __u64,
+}
+#[doc = " struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)\n @size:   in: sizeof of the caller's structure\n @flags:  in: 0, from host memory to the device, or UVM_RUST_FLASH_TO_HOST\n @base:   in: first byte, a multiple of the page size\n @length: in: bytes, a multiple of the page size, not 0\n\n G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host\n they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the\n device leaves no room, stay where they are. Returns when all is done. A tenant may write a\n second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.\n Each part of 16 MiB is moved by itself; after an error those before it have been moved.\n The state of what is on the device is charged to the tenant's memory cgroup. Host memory that\n pages come back to is charged to the process, as UVM's own; with\n UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.\n   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved\n   ENXIO   not, as a whole, managed memory of this file descriptor\n   ENODEV  no device is attached\n   EINTR   a signal came, or the process is being killed\n   ENOMEM, EIO"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_move_range {
+    pub size: __u32,
+    pub flags: __u32,
+    pub base: __u64,
+    pub length: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct file {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct seq_file {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_space {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_fault {
+    _unused: [u8; 0],
+}
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_destroy(gpu: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_create(pid: __u32, gpus: __u32) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_destroy(space: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_add_gpu(
+        space: *mut ::core::ffi::c_void,
+        gpu_index: __u32,
+        gpu: *mut ::core::ffi::c_void,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_fault(
+        space: *mut ::core::ffi::c_void,
+        gpu_index: __u32,
+        batch: __u32,
+        instances: __u64,
+        duplicates: __u64,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_replays(gpu: *mut ::core::ffi::c_void, replays: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_copy(
+        space: *mut ::core::ffi::c_void,
+        dst: __u32,
+        src: __u32,
+        cause: __u32,
+        bytes: __u64,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_reclaim(gpu: *mut ::core::ffi::c_void, root_index: __u32, queue: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_evicted(
+        space: *mut ::core::ffi::c_void,
+        gpu_index: __u32,
+        root_index: __u32,
+    );
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_mask {
+    pub words: [__u64; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_tree {
+    pub first: __u16,
+    pub outer: __u16,
+    pub offset: __u16,
+    pub leaves: __u16,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tree_grow(
+        tree: *const uvm_rust_tree,
+        big_first: __u16,
+        big_outer: __u16,
+        granule: __u16,
+        faulted: *const uvm_rust_mask,
+        thrashing: *const uvm_rust_mask,
+        leaves: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tree_prefetch(
+        tree: *const uvm_rust_tree,
+        first: __u16,
+        outer: __u16,
+        threshold: __u32,
+        faulted: *const uvm_rust_mask,
+        leaves: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_create(pages: __u32) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_destroy(block: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_track(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        resident: *const uvm_rust_mask,
+    ) -> bool;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_discard {
+    pub first: __u32,
+    pub outer: __u32,
+    pub granule_shift: __u32,
+    pub eager: bool,
+    pub mapped_2m: bool,
+    pub resident: uvm_rust_mask,
+    pub drop: uvm_rust_mask,
+    pub done: uvm_rust_mask,
+    pub discarded: __u32,
+    pub ignored: __u32,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_plan(block: *mut ::core::ffi::c_void, discard: *mut uvm_rust_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_commit(block: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_queue(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        resident_there: *const uvm_rust_mask,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_stale(
+        block: *mut ::core::ffi::c_void,
+        pages: *const uvm_rust_mask,
+        resident_at_destination: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_zeroing(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        first: __u32,
+        outer: __u32,
+        wanted: *const uvm_rust_mask,
+        resident: *const uvm_rust_mask,
+        resident_there: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_needless(
+        block: *mut ::core::ffi::c_void,
+        first: __u32,
+        outer: __u32,
+        resident_there: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_dropped(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_added(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        first: __u32,
+        outer: __u32,
+        zeroed: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_released(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_prepare(
+        block: *mut ::core::ffi::c_void,
+        memory: __u32,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_accessed(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_upper(
+        block: *mut ::core::ffi::c_void,
+        at: __u32,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_truncate(block: *mut ::core::ffi::c_void, at: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_status(block: *mut ::core::ffi::c_void, page: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_create(
+        slots: __u32,
+        checksums: bool,
+        quota_pages: __u64,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_destroy(table: *mut ::core::ffi::c_void);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_usage {
+    pub pages: __u64,
+    pub slots: __u32,
+    pub free_slots: __u32,
+    pub extents: __u32,
+    pub busy: __u32,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_usage(table: *mut ::core::ffi::c_void, usage: *mut uvm_rust_flash_usage);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_held(table: *mut ::core::ffi::c_void, key: __u64) -> __u64;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_piece {
+    pub stamp: __u64,
+    pub slot: __u32,
+    pub offset: __u16,
+    pub first: __u16,
+    pub pages: __u16,
+    pub reserved: [__u16; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_pieces {
+    pub count: __u32,
+    pub reserved: __u32,
+    pub piece: [uvm_rust_flash_piece; 260usize],
+}
+impl Default for uvm_rust_flash_pieces {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_sums(
+        table: *mut ::core::ffi::c_void,
+        piece: *const uvm_rust_flash_piece,
+        sums: *mut __u32,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_set_sums(
+        table: *mut ::core::ffi::c_void,
+        piece: *const uvm_rust_flash_piece,
+        sums: *const __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_create(pages: __u32, account: bool) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_destroy(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_pages(
+        block: *mut ::core::ffi::c_void,
+        set: __u32,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_idle(block: *mut ::core::ffi::c_void) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_touched(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_forget(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_may_write(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_drop_clean(
+        block: *mut ::core::ffi::c_void,
+        pages: *const uvm_rust_mask,
+        moved: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_cut(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        at: __u32,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_split(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        at: __u32,
+        upper: *mut ::core::ffi::c_void,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_begin_spill(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        tenant: __u64,
+        wanted: *const uvm_rust_mask,
+        op: *mut *mut ::core::ffi::c_void,
+        pages: *mut uvm_rust_mask,
+        pieces: *mut uvm_rust_flash_pieces,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_end_spill(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        op: *mut ::core::ffi::c_void,
+        written: *const uvm_rust_mask,
+        moved: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_begin_read(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        wanted: *const uvm_rust_mask,
+        op: *mut *mut ::core::ffi::c_void,
+        pages: *mut uvm_rust_mask,
+        pieces: *mut uvm_rust_flash_pieces,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_end_read(
+        table: *mut ::core::ffi::c_void,
+        block: *mut ::core::ffi::c_void,
+        op: *mut ::core::ffi::c_void,
+        good: *const uvm_rust_mask,
+        failed: *const uvm_rust_mask,
+        keep: bool,
+        arrived: *mut uvm_rust_mask,
+    );
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_move {
+    pub from_slot: __u32,
+    pub to_slot: __u32,
+    pub from_offset: __u16,
+    pub to_offset: __u16,
+    pub pages: __u16,
+    pub reserved: __u16,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_begin_move(
+        table: *mut ::core::ffi::c_void,
+        reserve: __u32,
+        move_: *mut uvm_rust_flash_move,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_end_move(
+        table: *mut ::core::ffi::c_void,
+        op: *mut ::core::ffi::c_void,
+        copied: bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_attach(attach: *const uvm_rust_flash_attach) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_detach() -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_move(
+        space: *mut uvm_seam_space,
+        base: __u64,
+        length: __u64,
+        to_host: bool,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_destroy(queues: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_set(queues: *mut ::core::ffi::c_void, chunk: __u32, queue: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_insert(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_remove(queues: *mut ::core::ffi::c_void, chunk: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_pick(queues: *mut ::core::ffi::c_void) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_of(queues: *mut ::core::ffi::c_void, chunk: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_length(queues: *mut ::core::ffi::c_void, queue: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_add_owner(queues: *mut ::core::ffi::c_void) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_remove_owner(queues: *mut ::core::ffi::c_void, owner: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_set_now(
+        queues: *mut ::core::ffi::c_void,
+        owner: __u32,
+        now: __u32,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_expect(
+        queues: *mut ::core::ffi::c_void,
+        chunk: __u32,
+        owner: __u32,
+        until: __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_unexpect(queues: *mut ::core::ffi::c_void, chunk: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_pick_is_expected(queues: *mut ::core::ffi::c_void) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_used(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_pick_early(queues: *mut ::core::ffi::c_void, holder: __u64) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_pass_over(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_free(queues: *mut ::core::ffi::c_void, chunk: __u32);
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_prefetch {
+    _unused: [u8; 0],
+}
+unsafe extern "C" {
+    pub fn uvm_rust_share_create(limit: __u64) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_share_destroy(share: *mut ::core::ffi::c_void);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_prefetch_params {
+    pub seed: __u64,
+    pub ahead: __u32,
+    pub rows: __u32,
+    pub assoc: __u32,
+    pub succs: __u32,
+    pub act: bool,
+    pub push_out: bool,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_create(
+        params: *const uvm_rust_prefetch_params,
+        share: *mut ::core::ffi::c_void,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_destroy(prefetch: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_announce(prefetch: *mut ::core::ffi::c_void, exec_id: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_fault(prefetch: *mut ::core::ffi::c_void, address: __u64) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_work(
+        prefetch: *mut ::core::ffi::c_void,
+        call: *mut uvm_seam_prefetch,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_forget(prefetch: *mut ::core::ffi::c_void, first: __u64, last: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_show(prefetch: *mut ::core::ffi::c_void, seq: *mut seq_file);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_show(gpu: *mut ::core::ffi::c_void, seq: *mut seq_file);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_show(space: *mut ::core::ffi::c_void, seq: *mut seq_file);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_ioctl(
+        filp: *mut file,
+        cmd: __u32,
+        arg: ::core::ffi::c_ulong,
+    ) -> ::core::ffi::c_long;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_params {
+    pub ring: __u32,
+    pub max_batch: __u32,
+    pub utlbs: __u32,
+    pub policy: __u32,
+    pub update_put_percent: __u32,
+    pub max_batches: __u32,
+    pub max_throttled: __u32,
+    pub coalesce: __u8,
+    pub cancels_by_address: __u8,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_destroy(loop_: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_service(
+        loop_: *mut ::core::ffi::c_void,
+        fault: *mut uvm_seam_fault,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_gpu(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+        gpu: *mut *mut ::core::ffi::c_void,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_healthy() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_stats_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_sees_others() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_announce_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_tests_enabled() -> bool;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_seam_discarded {
+    pub discarded: __u64,
+    pub skipped: __u64,
+    pub partial: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard(
+        space: *mut uvm_seam_space,
+        base: __u64,
+        length: __u64,
+        eager: bool,
+        counts: *mut uvm_seam_discarded,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_status(
+        space: *mut uvm_seam_space,
+        address: __u64,
+        discarded: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_list(
+        space: *mut uvm_seam_space,
+        address: __u64,
+        uuid: *const __u8,
+        queue: *mut __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_announce(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+        exec_id: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_of(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_block(
+        call: *mut uvm_seam_prefetch,
+        address: __u64,
+        until: __u32,
+        pages: *mut __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_now(call: *mut uvm_seam_prefetch, now: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_push_out(call: *mut uvm_seam_prefetch, pages: *mut __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_global_status() -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault {
+    pub address: __u64,
+    pub who: __u64,
+    pub entry: __u32,
+    pub instances: __u16,
+    pub utlb: __u16,
+    pub access: __u8,
+    pub accesses: __u8,
+    pub fatal: __u8,
+    pub reserved: [__u8; 5usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_served {
+    pub faults: __u32,
+    pub how: __u8,
+    pub fatal: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_outcome {
+    pub fatal_space: __u64,
+    pub prefetch_off_ns: __u64,
+    pub duplicates: __u32,
+    pub invalid_prefetches: __u32,
+    pub prefetch_lapse_ms: __u32,
+    pub prefetch_faults: __u8,
+    pub throttled: __u8,
+    pub in_test: __u8,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_fetch(
+        fault: *mut uvm_seam_fault,
+        at: __u32,
+        n: __u32,
+        entry: __u32,
+        out: *mut uvm_rust_fault,
+        got: *mut __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_for(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_begin(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_translate(
+        fault: *mut uvm_seam_fault,
+        entry: __u32,
+        space: *mut __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel_channel(fault: *mut uvm_seam_fault, entry: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_publish(
+        fault: *mut uvm_seam_fault,
+        records: *const uvm_rust_fault,
+        n: __u32,
+        representatives: *const __u32,
+        entries: __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_outcome(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_outcome);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_enter(fault: *mut uvm_seam_fault, space: __u64, to_cancel: bool) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_service(
+        fault: *mut uvm_seam_fault,
+        first: __u32,
+        per_block: bool,
+        in_place: bool,
+        served: *mut uvm_rust_fault_served,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_found_fatal(fault: *mut uvm_seam_fault, first: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel(
+        fault: *mut uvm_seam_fault,
+        first: __u32,
+        n: __u32,
+        reason: __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_replays(fault: *mut uvm_seam_fault, settle: bool) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_service(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_broken(
+        fault: *mut uvm_seam_fault,
+        text: *const __u8,
+        len: __kernel_size_t,
+    );
+}

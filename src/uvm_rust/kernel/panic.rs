@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A panic says what happened and ends the thread that it happened in.
+
+use crate::{helpers, print};
+use core::panic::PanicInfo;
+
+/// Prints the message, then `BUG()`: the kernel prints where, and kills the task. What
+/// the task held stays held; everything else goes on.
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    print::line(
+        print::Level::Emergency,
+        "Rust panic",
+        format_args!("{info}\n"),
+    );
+    // SAFETY: It has no preconditions.
+    unsafe { helpers::uvm_rust_k_bug() };
+    // It does not return. But objtool looks at this object without C's, and wants to see
+    // where a function ends.
+    loop {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What scripts/deps.sh does with apt-get: it waits for locks, and says what would be
+# removed or downgraded before that happens. An apt-get of the test's own stands in,
+# so nothing is installed.
+# shellcheck source-path=SCRIPTDIR/../../scripts
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export UVM_RUST_CACHE=$work/cache DEPS_LOCK_PAUSE=0 DEPS_LOCK_WAIT=2
+mkdir "$work/bin"
+cat >"$work/bin/apt-get" <<'FAKE'
+#!/bin/bash
+echo "$*" >>"$FAKE_DIR/calls"
+if [[ " $* " = *" -s "* ]]; then cat "$FAKE_DIR/simulated" 2>/dev/null; exit 0; fi
+if [ -e "$FAKE_DIR/locked" ]; then
+	left=$(<"$FAKE_DIR/locked")
+	if [ "$left" -gt 0 ]; then
+		echo $((left - 1)) >"$FAKE_DIR/locked"
+		echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)" >&2
+		exit 100
+	fi
+fi
+[ ! -e "$FAKE_DIR/broken" ] || { echo "E: Unable to locate package nonsense" >&2; exit 100; }
+FAKE
+printf '#!/bin/bash\nexec "$@"\n' >"$work/bin/sudo"
+chmod +x "$work/bin/"*
+export FAKE_DIR=$work PATH=$work/bin:$PATH
+
+# deps COMMAND...: in a shell that has the functions of deps.sh.
+deps() {
+	rm -f "$work/calls"
+	bash -c '. "$0"/scripts/deps.sh; PATH=$FAKE_DIR/bin:$PATH; "$@"' \
+		"$(dirname "$0")/../.." "$@" </dev/null >"$work/said" 2>&1
+}
+
+n=0
+# check NAME: the last command's status says whether that is so.
+check() {
+	local rc=$?
+	n=$((n + 1))
+	if [ "$rc" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; sed 's/^/# /' "$work/said"; fi
+}
+
+echo 3 >"$work/locked"
+deps apt update && [ "$(wc -l <"$work/calls")" = 4 ]
+check "apt-get update is tried again while another program holds the lock"
+
+echo 1000000 >"$work/locked"
+! deps apt update && grep -q 'held apt.s lock for 2 s' "$work/said"
+check "and not for ever: the error says how long and what to look for"
+rm "$work/locked"
+
+deps apt install flex && grep -q -- '-o DPkg::Lock::Timeout=2 .*install flex' "$work/calls"
+check "dpkg's own lock is waited for by apt-get"
+
+: >"$work/broken"
+! deps apt install nonsense && [ "$(grep -vc -- ' -s ' "$work/calls")" = 1 ]
+check "another error is not tried again"
+rm "$work/broken"
+
+cat >"$work/simulated" <<'SAID'
+Remv qemu-utils [1:10.0.2+ds-2]
+Inst libaio1 (0.3.113-4 Debian:12.5/stable [amd64])
+Inst udev [252.38-1] (252.39-1 Debian:12.5/stable [amd64])
+Inst libfdt1 [1.7.0-2] (1.6.1-4 Debian:12.5/stable [amd64])
+Conf libaio1 (0.3.113-4 Debian:12.5/stable [amd64])
+SAID
+deps apt install qemu-system-x86 && grep -q 'it removes qemu-utils \[1:10.0.2+ds-2\]' "$work/said" &&
+	grep -q 'it replaces libfdt1 1.7.0-2 by the older 1.6.1-4' "$work/said" && ! grep -q 'udev\|libaio1' "$work/said"
+check "what is removed or downgraded is said, and nothing else"
+
+! DEPS_REMOVE=no deps apt install qemu-system-x86 && grep -q "DEPS_REMOVE=no" "$work/said" &&
+	[ "$(grep -vc -- " -s " "$work/calls")" = 0 ]
+check "DEPS_REMOVE=no installs nothing then"
+
+# The stand-ins of a machine's own tools: which bindgen there is, and which Debian has.
+tool() { printf '#!/bin/bash\necho "%s"\n' "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
+# shellcheck disable=SC2016
+printf '#!/bin/bash\necho "cargo $*" >>"$FAKE_DIR/calls"\n' >"$work/bin/cargo" && chmod +x "$work/bin/cargo"
+rm -f "$work/simulated"
+tool apt-cache "  Candidate: 0.71.1-6"
+tool bindgen "bindgen 0.71.1"
+deps install_bindgen && [ ! -e "$work/calls" ]
+check "a bindgen that is recent enough is left alone"
+
+tool bindgen "bindgen 0.60.1"
+deps install_bindgen && grep -q 'install bindgen' "$work/calls" && ! grep -q cargo "$work/calls"
+check "Debian's is installed where it is recent enough"
+
+tool apt-cache "  Candidate: 0.60.1-2+b2"
+deps install_bindgen && grep -q 'cargo install --locked .* --version 0.72.1' "$work/calls"
+check "and compiled where it is not"
+
+# As the shell says it of a program that is not there, with or without output.
+printf '#!/bin/bash\nexit 127\n' >"$work/bin/bindgen"
+deps install_bindgen && grep -q 'cargo install --locked .* --version 0.72.1' "$work/calls"
+check "and where there is none"
+rm "$work/bin/bindgen" "$work/bin/apt-cache" "$work/bin/cargo"
+
+cat >"$work/simulated" <<'SAID'
+Remv qemu-utils [1:10.0.2+ds-2]
+SAID
+# script(1) gives the program a terminal, as a person has.
+! script -qec "bash -c '. \"$(dirname "$0")/../../scripts/deps.sh\"; PATH=$work/bin:\$PATH; apt install qemu-system-x86'" /dev/null \
+	<<<n >"$work/said" 2>&1 && grep -q 'nothing was changed' "$work/said"
+check "a person is asked, and no means no"
+echo "1..$n"

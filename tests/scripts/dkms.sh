@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# packaging/dkms: the hooks as they are kept in the package, and what build.sh does with a
+# machine that it can or cannot build on. The kernel, NVIDIA's driver and the compilers are
+# made up, in a root that is a folder.
+#   dkms.sh [SEED]    the seed of the random files
+# shellcheck disable=SC2016,SC2317
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+seed=${1:-$RANDOM}
+RANDOM=$seed
+echo "# seed $seed"
+
+n=0 failed=0
+# check NAME: the last command's status says whether that is so.
+check() {
+	local rc=$?
+	n=$((n + 1))
+	if [ "$rc" = 0 ]; then echo "ok $n - $1"; else
+		echo "not ok $n - $1"
+		sed 's/^/# /' "$work/said" 2>/dev/null | head -n 20
+		failed=1
+	fi
+}
+
+# --- hooks.awk undoes what diff -n did ---------------------------------------------
+
+# random_pair: two files that differ in some lines, the first and the last among them.
+random_pair() {
+	local i lines=$((RANDOM % 40))
+	: >"$work/a"
+	: >"$work/b"
+	for ((i = 0; i < lines; i++)); do
+		case $((RANDOM % 5)) in
+		0) echo "only a $((RANDOM % 3))" >>"$work/a" ;;
+		1) printf "only b \\\\n %%%%s %d\\n" $((RANDOM % 3)) >>"$work/b" ;;
+		*) echo "line $((RANDOM % 4))" | tee -a "$work/a" >>"$work/b" ;;
+		esac
+	done
+	[ -s "$work/a" ] || echo one >>"$work/a"
+}
+same=0
+for ((i = 0; i < 200; i++)); do
+	random_pair
+	diff -n "$work/a" "$work/b" >"$work/hooks"
+	if [ -s "$work/hooks" ]; then awk -f "$top/packaging/dkms/hooks.awk" "$work/hooks" "$work/a" >"$work/c"; else cp "$work/b" "$work/c"; fi
+	if cmp -s "$work/b" "$work/c"; then same=$((same + 1)); else diff "$work/b" "$work/c" >"$work/said"; break; fi
+done
+[ $same = 200 ]
+check "hooks kept as lines give back the file, for 200 random ones"
+
+# --- build.sh ------------------------------------------------------------------------
+
+export UVM_RUST_ROOT=$work/root
+k=6.12.94-test root=$work/root pkg=$work/root/usr/src/uvm-rust-0.1.0
+failed_file=$root/var/lib/uvm-rust/failed/$k
+mkdir -p "$work/bin"
+sum() { sha256sum <"$1" | cut -d' ' -f1; }
+
+# machine: on which all is there, and make makes a module.
+machine() {
+	local nv=$root/usr/src/nvidia-current-open-550.163.01 d
+	rm -rf "$root"
+	mkdir -p "$nv/nvidia-uvm" "$nv/common" "$nv/nvidia" "$root/lib/modules/$k/build/include/config" "$work/sysroot/lib/rustlib/src/rust/library/core/src"
+	echo 'ccflags-y += -DNV_VERSION_STRING=\"550.163.01\"' >"$nv/Kbuild"
+	echo 'NV_CONFTEST_TYPE_COMPILE_TESTS += a_type' >"$nv/nvidia/nvidia.Kbuild"
+	touch "$nv/conftest.sh" "$nv/nvidia-uvm/uvm.c"
+	printf 'one\ntwo\nthree\n' >"$nv/nvidia-uvm/uvm_hooked.c"
+	d=$root/var/lib/dkms/nvidia-current-open/550.163.01
+	mkdir -p "$d/$k/x86_64/module"
+	ln -s "$nv" "$d/source"
+	printf '0x1\tnvUvmInterfaceRegisterGpu\tnvidia\tEXPORT_SYMBOL\t\n' >"$d/$k/x86_64/module/Module.symvers"
+	echo $k >"$root/lib/modules/$k/build/include/config/kernel.release"
+	printf 'CONFIG_X86_64=y\n' >"$root/lib/modules/$k/build/include/config/auto.conf"
+	touch "$root/lib/modules/$k/build/Makefile" "$work/sysroot/lib/rustlib/src/rust/library/core/src/lib.rs"
+
+	mkdir -p "$pkg/uvm-rust/kernel" "$pkg/uvm-rust/nvidia-uvm-c" "$pkg/hooks/550.163.01"
+	cp -r "$top/src/uvm_rust/kernel/build" "$pkg/uvm-rust/kernel/"
+	cp "$top/packaging/dkms/build.sh" "$top/packaging/dkms/hooks.awk" "$pkg/"
+	sed 's/@VERSION@/0.1.0/' "$top/packaging/dkms/dkms.conf.in" >"$pkg/dkms.conf"
+	printf 'one\nours\nthree\n' >"$work/after"
+	diff -n "$nv/nvidia-uvm/uvm_hooked.c" "$work/after" >"$pkg/hooks/550.163.01/uvm_hooked.c.hooks"
+	echo "$(sum "$nv/nvidia-uvm/uvm_hooked.c") $(sum "$work/after") nvidia-uvm/uvm_hooked.c" >"$pkg/hooks/550.163.01/SHA256"
+	touch "$pkg/hooks/550.163.01/uvm_rust_version.h" "$pkg/hooks/550.163.01/upstream.Kbuild"
+
+	rustc_is 1.85.1
+	printf '#!/bin/bash\necho "make $*"\ntouch nvidia-uvm.ko\n' >"$work/bin/make"
+	chmod +x "$work/bin/make"
+}
+rustc_is() {
+	printf '#!/bin/bash\ncase "$*" in *sysroot*) echo %s/sysroot ;; *--version*) echo "rustc %s (test)" ;; *) echo "{ }" ;; esac\n' "$work" "$1" >"$work/bin/rustc"
+	chmod +x "$work/bin/rustc"
+}
+export PATH=$work/bin:$PATH
+
+# build: as DKMS does it, in a copy of the package's folder.
+build() {
+	rm -rf "$work/build" && cp -a "$pkg" "$work/build"
+	(cd "$work/build" && ./build.sh $k) >"$work/said" 2>&1
+}
+# fails WHY: the build ends as one that DKMS leaves out, and why is in its one place.
+fails() {
+	local rc=0
+	build || rc=$?
+	[ $rc = 77 ] && head -n 1 "$failed_file" | grep -q -e "$1" && grep -q 'stays in force' "$work/said"
+}
+could() { "$pkg/build.sh" --check $k >"$work/said" 2>&1; }
+
+machine
+build && [ -e "$work/build/nvidia-uvm.ko" ] && [ ! -e "$failed_file" ]
+check "where all is there it builds"
+cmp "$work/build/nvidia-uvm/uvm_hooked.c" "$work/after" >"$work/said"
+check "NVIDIA's source has our hooks"
+grep -q "^one$" "$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm_hooked.c" &&
+	! grep -q ours "$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm_hooked.c"
+check "in a copy: what is installed is as it was"
+build
+grep -q "KBUILD_EXTRA_SYMBOLS=$root/var/lib/dkms/nvidia-current-open/550.163.01/$k/x86_64/module/Module.symvers" "$work/said"
+check "it is linked against the symbols of NVIDIA's module for that kernel"
+[ "$("$pkg/build.sh" --nvidia)" = nvidia-current-open ]
+check "DKMS is told to build NVIDIA's first"
+could && grep -q "nvidia-uvm.ko of NVIDIA's 550.163.01 with Rust, by rustc 1.85.1, for Linux $k" "$work/said"
+check "--check says what would be built"
+
+machine
+echo four >>"$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm_hooked.c"
+fails 'uvm_hooked.c of the installed driver is not that of'
+check "a source with another patch is refused"
+
+machine
+sed -i 's/^ours/theirs/' "$pkg/hooks/550.163.01/uvm_hooked.c.hooks"
+fails 'the hooks of nvidia-uvm/uvm_hooked.c did not come out as they should'
+check "and so are hooks that give another file than when the package was made"
+
+machine
+sed -i 's/550.163.01/560.28.03/' "$root/usr/src/nvidia-current-open-550.163.01/Kbuild"
+fails "is NVIDIA's 560.28.03, and this package has hooks for 550.163.01"
+check "and so is another version"
+
+machine
+rm "$root/var/lib/dkms/nvidia-current-open/550.163.01/$k/x86_64/module/Module.symvers"
+fails "NVIDIA's driver 550.163.01 is not built for $k"
+check "NVIDIA's module was not built for that kernel"
+
+machine
+rm -r "$root/var/lib/dkms/nvidia-current-open"
+fails 'apt install nvidia-open-kernel-dkms' && ! "$pkg/build.sh" --nvidia >"$work/said" 2>&1
+check "no driver: what to install"
+
+machine
+rm -r "$root/lib/modules/$k/build"
+fails "apt install linux-headers-$k"
+check "no headers: what to install"
+
+machine
+rustc_is 1.63.0
+fails 'is 1.63.0, and 1.85 or newer is needed'
+check "an old compiler is refused"
+
+machine
+rm -r "$work/sysroot"
+fails 'has no library source'
+check "and one without its library's source"
+
+machine
+echo CONFIG_CFI_CLANG=y >>"$root/lib/modules/$k/build/include/config/auto.conf"
+fails 'kCFI'
+check "a kernel that cannot work is refused with the probe's line"
+
+machine
+printf '#!/bin/bash\necho "  RUSTLIB"\necho "error[E0308]: mismatched types"\necho "make: *** [x] Error 1"\nexit 2\n' >"$work/bin/make"
+fails 'error\[E0308\]: mismatched types' && grep -q 'make: \*\*\*' "$failed_file"
+check "of a build that fails, the first error is the reason, and the rest is kept"
+"$pkg/build.sh" --tried $k
+check "it counts as tried"
+rustc_is 1.90.0
+! "$pkg/build.sh" --tried $k
+check "but not with another compiler"
+machine
+mkdir -p "${failed_file%/*}" && echo "an older reason" >"$failed_file"
+build && [ ! -e "$failed_file" ]
+check "a build that ends well takes the reason away"
+
+machine
+printf '#!/bin/bash\nexit 0\n' >"$work/bin/make"
+fails 'there is no nvidia-uvm.ko'
+check "make that makes nothing is a failure"
+
+echo "1..$n"
+exit $failed

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Which `kernel` crate the probe picks for a kernel, and what it refuses; how the target
+# and the layout of a kernel are told to Rust. The kernels are folders with a few files.
+# Functions are called by others that take them as arguments, and what the compilers
+# write has dollars in it.
+# shellcheck disable=SC2016,SC2317
+set -u
+build=$(cd "$(dirname "$0")/../../src/uvm_rust/kernel/build" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset UVM_RUST_KERNEL
+printf '#!/bin/sh\necho "rustc 1.90.0 (test)"\n' >"$work/rustc"
+chmod +x "$work/rustc"
+
+# kernel RELEASE [OPTION...]: a folder with what a kernel's headers have.
+kernel() {
+	rm -rf "$work/k"
+	mkdir -p "$work/k/include/config" "$work/k/rust"
+	echo "$1" >"$work/k/include/config/kernel.release"
+	shift
+	printf 'CONFIG_%s\n' X86_64=y "$@" >"$work/k/include/config/auto.conf"
+}
+
+# probe: its answer, its exit status and what it said.
+probe() {
+	answer=$(sh "$build/probe.sh" "$work/k" "$work/rustc" 2>"$work/said")
+	status=$?
+}
+
+n=0 failed=0
+# expect NAME ANSWER WHY: what the probe answers ('' if it refuses), and a part of its reason.
+expect() {
+	n=$((n + 1))
+	local bad=
+	[ "$answer" = "$2" ] || bad="it answered '$answer'"
+	if [ -z "$2" ]; then [ "$status" != 0 ] || bad="it did not fail"; else [ "$status" = 0 ] || bad="it failed"; fi
+	[ "$(wc -l <"$work/said")" = 1 ] || bad="it said other than one line"
+	grep -q -e "$3" "$work/said" || bad="it said: $(cat "$work/said")"
+	if [ -z "$bad" ]; then echo "ok $n - $1"; else
+		echo "not ok $n - $1"
+		echo "# $bad"
+		failed=1
+	fi
+}
+
+kernel 6.12.0-stock
+probe; expect "a kernel without Rust gets ours" own "without CONFIG_RUST"
+UVM_RUST_KERNEL=linux probe; expect "and cannot be made to lend its own" "" "without CONFIG_RUST"
+kernel 7.2.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.90.0 (test)"'
+probe; expect "one whose headers have no metadata gets ours" own "without Rust's metadata"
+touch "$work/k/rust/libkernel.rmeta"
+probe; expect "one that has it lends its own" linux "built with Rust"
+UVM_RUST_KERNEL=own probe; expect "but ours can be forced" own "UVM_RUST_KERNEL=own"
+kernel 7.2.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.89.0 (test)"'
+touch "$work/k/rust/libkernel.rmeta"
+probe; expect "metadata of another compiler is of no use" own "1.89.0"
+UVM_RUST_KERNEL=linux probe; expect "even if it is asked for" "" "1.89.0"
+UVM_RUST_KERNEL=mine probe; expect "there are two crates" "" "own or linux"
+
+for option in CFI_CLANG CFI LTO_CLANG KMSAN; do
+	kernel 6.12.0-x "$option=y"
+	probe; expect "a kernel with $option is refused" "" "$option\|$option"
+done
+kernel 6.0.19; probe; expect "one before 6.1 is refused" "" "older than 6.1"
+kernel 5.14.0-570.el9.x86_64; probe; expect "and one of another distribution" "" "older than 6.1"
+kernel 6.1.0-47-amd64; probe; expect "6.1 is not" own "without CONFIG_RUST"
+kernel 10.0.0; probe; expect "nor is 10.0" own "without CONFIG_RUST"
+kernel 6.12.0; sed -i 's/X86_64=y/ARM64=y/' "$work/k/include/config/auto.conf"
+probe; expect "another machine is refused" "" "x86-64"
+rm -r "$work/k"; probe; expect "so is what is no kernel" "" "has no .config"
+
+# is NAME COMMAND...: does it succeed?
+is() {
+	n=$((n + 1))
+	local name=$1
+	shift
+	if "$@" >"$work/said" 2>&1; then echo "ok $n - $name"; else
+		echo "not ok $n - $name"
+		sed 's/^/# /' "$work/said"
+		failed=1
+	fi
+}
+
+target() { sh "$build/target.sh" rustc "$1" >"$work/target.json" && python3 -m json.tool "$work/target.json" >"$work/target"; }
+has() { grep -q -e "$1" "$work/target"; }
+is "the target of a kernel without mitigations is valid" target "-O2 -m64"
+is "it has no retpolines" eval '! has retpoline'
+is "the target of one with them is valid" target "-m64 -mindirect-branch=thunk-extern -mharden-sls=all"
+is "it has retpolines" has '"features": ".*soft-float.*+retpoline-external-thunk'
+is "it hardens straight lines" has '"features": ".*+harden-sls-ret'
+is "clang's flag is as good" eval 'target "-mretpoline-external-thunk" && has retpoline'
+is "it is not one that the compiler has built in" eval '! has is-builtin'
+
+is "its calls go straight to what they call" eval '! has plt-by-default'
+
+printf '#!/bin/sh\necho "rustc 1.84.1 (test)"\n' >"$work/old"
+printf '#!/bin/sh\n[ "$1" = --version ] && echo "rustc 1.90.0 (test)" || echo %s\n' "$work" >"$work/bare"
+chmod +x "$work/old" "$work/bare"
+refused() { ! sh "$build/target.sh" "$1" "" >/dev/null 2>"$work/why" && [ "$(wc -l <"$work/why")" = 1 ] && grep -q -e "$2" "$work/why"; }
+is "a compiler that is too old is refused" refused "$work/old" "1.84.1, and 1.85"
+is "one without its library's source is" refused "$work/bare" "no library source"
+is "and one that is not there" refused "$work/none" "install Rust 1.85"
+
+layout() { printf '%s\n' "$@" | awk -f "$build/layout.awk" >"$work/layout.rs"; }
+wrote() { grep -qx -e "$1" "$work/layout.rs"; }
+# As gcc writes them, and as clang does.
+is "the C compiler's answers are read" layout '	.ascii "->usize.PAGE_SIZE $4096 PAGE_SIZE"' \
+	'.ascii "->sizeof.CMutex $32 sizeof(struct mutex)"' '.ascii "->alignof.CMutex $8 __alignof__(struct mutex)"'
+is "a constant is one" wrote 'pub(crate) const PAGE_SIZE: usize = 4096;'
+is "a type has size and alignment" wrote 'opaque!(CMutex, 32, 8);'
+is "no answers are an error" eval '! layout "nothing"'
+
+echo "1..$n"
+exit $failed

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A GPU comes, goes and comes again while PMA has chunks of it evicted: upstream unregisters
+ * PMA's callbacks only after it has told us that the GPU is gone. What runs is the driver's own
+ * uvm_rust_gpu.c and uvm_rust_evict.c; here are Rust, whose objects know whether they are alive,
+ * and locks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+/* --- locks ------------------------------------------------------------------------- */
+
+void uvm_spin_lock(uvm_spinlock_t *lock)
+{
+	if (!lock->ready)
+		explore_wrong("a lock is taken that was not made yet");
+	explore_point();
+	while (lock->held)
+		explore_wait(&lock->held);
+	lock->held = true;
+	lock->holder = explore_self();
+}
+
+void uvm_spin_unlock(uvm_spinlock_t *lock)
+{
+	uvm_assert_spinlock_locked(lock);
+	lock->held = false;
+}
+
+void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock)
+{
+	if (!lock->held || lock->holder != explore_self())
+		explore_wrong("a lock is not held");
+}
+
+/* --- Rust ---------------------------------------------------------------------------- */
+
+#define OBJECTS 16
+
+struct object {
+	bool alive;
+};
+
+static struct object objects[OBJECTS];
+static int made, alive;
+static bool no_memory;
+
+static void *make(void)
+{
+	struct object *object = &objects[made++];
+
+	if (no_memory)
+		return NULL;
+	object->alive = true;
+	alive++;
+	return object;
+}
+
+/* It takes a while, in which it is not what it was. */
+static void destroy(struct object *object)
+{
+	if (!object->alive)
+		explore_wrong("it was destroyed before");
+	object->alive = false;
+	alive--;
+	explore_point();
+}
+
+static void use(const struct object *object)
+{
+	if (!object->alive)
+		explore_wrong("used after it was destroyed");
+	explore_point();
+	if (!object->alive)
+		explore_wrong("destroyed while it is used");
+}
+
+void *uvm_rust_gpu_create(__u32 root_chunks) { return make(); }
+void uvm_rust_gpu_destroy(void *gpu) { destroy(gpu); }
+void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue) { use(gpu); }
+void uvm_rust_gpu_show(void *gpu, struct seq_file *seq) { use(gpu); }
+
+void *uvm_rust_queues_create(__u32 root_chunks) { return make(); }
+void uvm_rust_queues_destroy(void *queues) { destroy(queues); }
+void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue) { use(queues); }
+void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder) { use(queues); }
+void uvm_rust_queues_unexpect(void *queues, __u32 chunk) { use(queues); }
+__u32 uvm_rust_queues_length(void *queues, __u32 queue) { return 0; }
+__u32 uvm_rust_queues_pick(void *queues) { return 0; }
+
+__u32 uvm_rust_queues_remove(void *queues, __u32 chunk)
+{
+	use(queues);
+	return UVM_RUST_QUEUE_USED;
+}
+
+bool uvm_seam_stats_enabled(void) { return true; }
+
+/* --- upstream, and Linux ----------------------------------------------------------------- */
+
+NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu) { return NV_OK; }
+void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu) { }
+void uvm_pmm_gpu_mark_root_chunk_used__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
+void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
+void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
+uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 0; }
+struct dentry *uvm_rust_debug_dir(void) { return NULL; }
+
+static struct dentry file;
+
+struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
+				   const int *fops)
+{
+	file.data = data;
+	return &file;
+}
+
+void debugfs_remove(struct dentry *removed)
+{
+	if (removed)
+		removed->data = NULL;
+}
+
+/* --- what is run ------------------------------------------------------------------------- */
+
+static uvm_gpu_t gpu;
+
+static void begin(void)
+{
+	memset(objects, 0, sizeof(objects));
+	made = alive = 0;
+	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.list_lock.ready = true, .pmm.root_chunks.count = 8 };
+	gpu.pmm.root_chunks.va_block_used.next = &gpu.pmm.root_chunks.va_block_used;
+	gpu.pmm.root_chunks.va_block_unused.next = &gpu.pmm.root_chunks.va_block_unused;
+	if (uvm_perf_heuristics_add_gpu(&gpu) != NV_OK)
+		explore_wrong("the GPU did not come");
+}
+
+static void end(void)
+{
+	uvm_perf_heuristics_remove_gpu(&gpu);
+	if (alive)
+		explore_wrong("something of the GPU is left");
+}
+
+static void evict(void)
+{
+	uvm_gpu_chunk_t chunk = { .address = 3 * UVM_CHUNK_SIZE_MAX, .state = UVM_PMM_GPU_CHUNK_STATE_ALLOCATED };
+
+	uvm_spin_lock(&gpu.pmm.list_lock);
+	uvm_rust_chunk_start_eviction(&gpu.pmm, &chunk);
+	uvm_spin_unlock(&gpu.pmm.list_lock);
+}
+
+static void go_and_come(void)
+{
+	uvm_perf_heuristics_remove_gpu(&gpu);
+	if (uvm_perf_heuristics_add_gpu(&gpu) != NV_OK)
+		explore_wrong("the GPU did not come back");
+}
+
+static const char *evictions(unsigned long *orders)
+{
+	const struct explore what = { .begin = begin, .end = end, .threads = { evict, go_and_come, evict } };
+	const char *why;
+
+	*orders = explore(&what, &why);
+	return why;
+}
+
+/* Upstream calls us for a GPU whose coming failed, too, and before there is a PMM of it. */
+static void nothing(void)
+{
+}
+
+static void never_came(void)
+{
+	gpu = (uvm_gpu_t){ .id.val = 2 };
+	uvm_perf_heuristics_remove_gpu(&gpu);
+}
+
+static void came_half_way(void)
+{
+	begin();
+	end();
+	no_memory = true;
+	if (uvm_perf_heuristics_add_gpu(&gpu) == NV_OK)
+		explore_wrong("it came without memory");
+	no_memory = false;
+	uvm_perf_heuristics_remove_gpu(&gpu);
+	if (alive)
+		explore_wrong("something of the GPU is left");
+}
+
+/* A GPU that shares the host's memory has none of its own, and PMA nothing to say. */
+static void has_no_memory(void)
+{
+	const struct uvm_pma_stats stats = { .numFreePages2m = 5 };
+
+	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.pma_stats = &stats };
+	if (uvm_rust_pma_free_2m(&gpu.pmm) != 5)
+		explore_wrong("PMA's number is another");
+	gpu.pmm.pma_stats = NULL;
+	if (uvm_rust_pma_free_2m(&gpu.pmm) != 0)
+		explore_wrong("chunks of no memory");
+}
+
+static const char *alone(void (*thread)(void), unsigned long *orders)
+{
+	const struct explore what = { .begin = nothing, .end = nothing, .threads = { thread } };
+	const char *why;
+
+	*orders = explore(&what, &why);
+	return why;
+}
+
+static int tests, failed;
+
+static void say(const char *name, const char *why, unsigned long orders)
+{
+	failed |= why != NULL;
+	if (why)
+		printf("not ok %d - seam: %s # %s, in order %lu\n", ++tests, name, why, orders);
+	else
+		printf("ok %d - seam: %s # %lu orders\n", ++tests, name, orders);
+}
+
+int main(void)
+{
+	unsigned long orders;
+	const char *why;
+
+	printf("TAP version 13\n1..%d\n", 4 + WALK_TESTS + NOTIFIER_TESTS);
+	why = evictions(&orders);
+	say("a GPU goes and comes again while its chunks are evicted", why, orders);
+	why = alone(never_came, &orders);
+	say("a GPU goes that never had a PMM", why, orders);
+	why = alone(came_half_way, &orders);
+	say("a GPU goes that came half-way", why, orders);
+	why = alone(has_no_memory, &orders);
+	say("a GPU without memory of its own has no free chunks", why, orders);
+	failed |= walk_tests(tests + 1);
+	return failed | notifier_tests(tests + 1 + WALK_TESTS);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Of upstream and of Linux, what uvm_rust_gpu.c, uvm_rust_evict.c, uvm_rust_notifier.c and
+ * uvm_rust_walk.h use: as little of each type as they touch. Locks and what others read are points at which another thread may go on.
+ */
+#ifndef SEAM_SHIM_H
+#define SEAM_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "../../src/nvidia-uvm-c/uvm_rust_ffi.h"
+#include "../../include/uapi/uvm_rust_ioctl.h"
+#include "explore.h"
+
+/* --- Linux ----------------------------------------------------------------------- */
+
+#define module_param(name, type, mode)
+#define MODULE_PARM_DESC(name, text)
+#define READ_ONCE(x)		(explore_point(), *(volatile __typeof__(x) *)&(x))
+#define WRITE_ONCE(x, to)	(explore_point(), *(volatile __typeof__(x) *)&(x) = (to))
+#define swap(a, b)		do { __typeof__(a) tmp = (a); (a) = (b); (b) = tmp; } while (0)
+#define min(a, b)		((a) < (b) ? (a) : (b))
+#define max(a, b)		((a) > (b) ? (a) : (b))
+#define current			NULL
+bool fatal_signal_pending(void *task);
+void cond_resched(void);
+#define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+#define DEFINE_SHOW_ATTRIBUTE(name) static const int name##_fops = sizeof(&name##_show)
+
+typedef unsigned int uint;
+#define unlikely(x)		(x)
+#define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
+
+typedef struct { bool held; } spinlock_t;
+#define DEFINE_SPINLOCK(name)	spinlock_t name
+void spin_lock(spinlock_t *lock);
+void spin_unlock(spinlock_t *lock);
+/* Until another thread has done something. */
+long schedule_timeout_uninterruptible(long timeout);
+
+struct list_head {
+	struct list_head *next, *prev;
+};
+#define list_for_each(at, list)	for ((at) = (list)->next; (at) != (list); (at) = (at)->next)
+
+struct seq_file {
+	void *private;
+};
+struct dentry {
+	void *data;
+};
+
+/* Whoever has the file open reads what it shows until this returns. */
+struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
+				   const int *fops);
+void debugfs_remove(struct dentry *file);
+
+/* --- upstream -------------------------------------------------------------------- */
+
+typedef uint32_t NvU32;
+typedef uint64_t NvU64;
+typedef enum { NV_OK, NV_ERR_NO_MEMORY, NV_ERR_SIGNAL_PENDING } NV_STATUS;
+typedef struct { uint8_t uuid[16]; } NvProcessorUuid;
+
+#define UVM_ASSERT(holds)	((holds) ? (void)0 : explore_wrong("UVM_ASSERT(" #holds ")"))
+#define UVM_ID_MAX_GPUS		4
+#define UVM_CHUNK_SIZE_MAX	(2u << 20)
+
+typedef struct { NvU32 val; } uvm_gpu_id_t;
+#define uvm_id_gpu_index(id)	((id).val - 1)
+#define uvm_id_value(id)	((id).val)
+
+typedef struct {
+	bool ready, held;
+	int holder;
+} uvm_spinlock_t;
+
+void uvm_spin_lock(uvm_spinlock_t *lock);
+void uvm_spin_unlock(uvm_spinlock_t *lock);
+void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
+
+typedef struct { int unused; } uvm_va_space_t;
+typedef struct uvm_va_block_struct {
+	uvm_va_space_t *va_space;
+	NvU64 start, end;
+} uvm_va_block_t;
+#define uvm_va_block_get_va_space_maybe_dead(block) ((block)->va_space)
+
+enum { UVM_PMM_GPU_CHUNK_STATE_FREE, UVM_PMM_GPU_CHUNK_STATE_ALLOCATED };
+
+typedef struct {
+	struct list_head list;
+	NvU64 address;
+	int state;
+	uvm_va_block_t *va_block;
+} uvm_gpu_chunk_t;
+
+struct uvm_pma_stats {
+	volatile NvU64 numFreePages2m;
+};
+
+typedef struct {
+	uvm_spinlock_t list_lock;
+	/* NULL without framebuffer memory. */
+	const struct uvm_pma_stats *pma_stats;
+	struct {
+		size_t count;
+		struct list_head va_block_used, va_block_unused;
+	} root_chunks;
+} uvm_pmm_gpu_t;
+
+typedef struct {
+	uvm_gpu_id_t id;
+	uvm_pmm_gpu_t pmm;
+} uvm_gpu_t;
+
+#define uvm_pmm_to_gpu(at)	container_of(at, uvm_gpu_t, pmm)
+uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *va_space, const NvProcessorUuid *uuid);
+
+/* What a notifier works with: notifier.c. */
+struct mm_struct;
+typedef struct uvm_va_block_context_struct uvm_va_block_context_t;
+uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *mm);
+void uvm_va_block_context_free(uvm_va_block_context_t *context);
+void uvm_va_block_context_init(uvm_va_block_context_t *context, struct mm_struct *mm);
+extern int uvm_enable_builtin_tests;
+
+/* The walk over va_blocks: walk.c. */
+typedef struct { uvm_va_space_t *va_space; } uvm_va_range_t;
+typedef struct { NvU32 first, outer; } uvm_va_block_region_t;
+size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
+uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
+bool uvm_range_group_all_migratable(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
+uvm_va_block_region_t uvm_va_block_region_from_start_end(uvm_va_block_t *block, NvU64 start, NvU64 end);
+
+/* --- the seam: what uvm_rust_hooks.h and uvm_rust_seam.h declare ----------------------- */
+
+#define uvm_rust_root_index(chunk)	((__u32)((chunk)->address / UVM_CHUNK_SIZE_MAX))
+#define uvm_rust_counts(gpu)		true
+#define UVM_RUST_C_BODY(f)		__typeof__(f) f##__c
+
+/* What upstream's headers declare. */
+void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+
+void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
+void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
+NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
+void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+struct dentry *uvm_rust_debug_dir(void);
+NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu);
+void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu);
+
+NV_STATUS uvm_rust_notifier_init(void);
+void uvm_rust_notifier_exit(void);
+uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
+void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
+
+/* --- the tests ------------------------------------------------------------------- */
+
+/* Each prints its tests, from number @first on; whether one failed. */
+#define WALK_TESTS	4
+int walk_tests(int first);
+#define NOTIFIER_TESTS	3
+int notifier_tests(int first);
+
+#endif

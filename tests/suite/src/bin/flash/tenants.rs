@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Several tenants on one device, each a user in a memory cgroup: what each may have, and that none waits for another.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK};
+
+use crate::failures::{has_dmsetup, Dm, Silence, TwoParts, PATIENCE};
+use crate::rig::{check, device, no_leak, plain, write, Done, Rig, WORDS};
+use crate::NONE;
+
+/// Who looks at each new device may do so while it goes.
+const SILENT: &[Allowed] = &[Allowed {
+    text: "Buffer I/O error on dev dm-",
+    times: 1000,
+}];
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("more descriptors are not more quota", NONE, descriptors);
+    suite.test("a descriptor that a child inherits", NONE, inherited);
+    suite.test("more processes are not more quota", NONE, children);
+    suite.test("who has less than its share is not spilled", NONE, fair);
+    suite.test(
+        "nobody is spilled because others cannot be",
+        NONE,
+        fair_at_quota,
+    );
+    suite.test(
+        "other processes' counters are not for everybody",
+        NONE,
+        counters,
+    );
+    suite.test("nobody waits for another's page", SILENT, reads_apart);
+    suite.test("nobody waits for another's reads", SILENT, queues_apart);
+    suite.test("nobody waits for another's room", SILENT, room_apart);
+    suite.test("a GPU's first touch waits for room", SILENT, first_touch);
+    suite.test(
+        "what needs no host memory waits for none",
+        SILENT,
+        needs_no_room,
+    );
+}
+
+/// A quota of so many blocks.
+fn limited(blocks: u64) -> Flash<'static> {
+    Flash {
+        path: device(),
+        host_bytes: 1 << 31,
+        quota_bytes: blocks * BLOCK,
+        flags: flash::FORCE,
+    }
+}
+
+fn descriptors() -> Outcome {
+    let rig = Rig::with(limited(3))?;
+    let mine = rig.buffer(2)?;
+    write(&mine, 7);
+    rig.spill(&mine)?;
+    let other = Process::new()?;
+    let theirs = Buffer::<u64>::managed(&other, 4 * WORDS)?;
+    write(&theirs, 8);
+    other.flash_move(theirs.address(), theirs.bytes(), false)?;
+    for process in [&rig.process, &other] {
+        let stats = process.flash_stats()?;
+        ensure!(stats.pages_mine == 3 * 512, "not one quota: {stats:?}");
+        ensure!(stats.pages == 3 * 512, "not one quota: {stats:?}");
+    }
+    check(&mine, 7)?;
+    check(&theirs, 8)?;
+    Ok(Pass::Ok)
+}
+
+/// What a child spills through it counts to who has initialized it.
+fn inherited() -> Outcome {
+    let rig = Rig::with(limited(3))?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 9);
+    // SAFETY: the child makes two system calls and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let moved = rig
+            .process
+            .flash_move(buffer.address(), buffer.bytes(), false);
+        // SAFETY: ends this process, without what it would do to the parent's objects.
+        unsafe { libc::_exit(i32::from(moved.is_err())) };
+    }
+    ensure!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: `status` is a valid place.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    ensure!(status == 0, "the child ended with {status:#x}");
+    let stats = rig.stats()?;
+    ensure!(stats.pages_mine == 3 * 512, "counted to another: {stats:?}");
+    check(&buffer, 9)?;
+    Ok(Pass::Ok)
+}
+
+/// The user nobody: another tenant than whoever runs the tests.
+const NOBODY: u32 = 65534;
+
+/// Run by the test below: spills so many blocks, says so, and keeps them until its input ends.
+pub(crate) fn child_spills() -> ExitCode {
+    let Ok(process) = Process::new() else {
+        return ExitCode::from(4);
+    };
+    let work = || -> Done {
+        let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+        write(&buffer, 41);
+        process.flash_move(buffer.address(), buffer.bytes(), false)?;
+        println!("{}", process.flash_stats()?.pages_mine);
+        std::io::stdin().read_line(&mut String::new())?;
+        check(&buffer, 41)
+    };
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:?}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// What another process has on the device that spills four blocks, as this user or as nobody;
+/// and what is there then. `None` if nobody may not open UVM.
+fn spilled_by_child(rig: &Rig, user: Option<u32>) -> Result<Option<(u64, u64)>, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child-spills");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if let Some(user) = user {
+        command.uid(user);
+    }
+    let mut child = Killed(command.spawn()?);
+    let output = child.0.stdout.take().ok_or("no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let there = rig.stats()?.pages;
+    drop(child.0.stdin.take());
+    let status = child.0.wait()?;
+    if status.code() == Some(4) {
+        return Ok(None);
+    }
+    ensure!(status.success(), "the child ended with {status}: {line}");
+    let theirs = line
+        .trim()
+        .parse()
+        .map_err(|_| format!("it said: {line}"))?;
+    Ok(Some((theirs, there)))
+}
+
+/// A child with a descriptor of its own has no quota of its own; another user has.
+fn children() -> Outcome {
+    let rig = Rig::with(limited(3))?;
+    let mine = rig.buffer(2)?;
+    write(&mine, 43);
+    rig.spill(&mine)?;
+    let seen = spilled_by_child(&rig, None)?;
+    ensure!(
+        seen == Some((3 * 512, 3 * 512)),
+        "not one quota: the child and all have {seen:?} pages"
+    );
+    let Some(seen) = spilled_by_child(&rig, Some(NOBODY))? else {
+        skip!("other users cannot open /dev/nvidia-uvm")
+    };
+    ensure!(
+        seen == (3 * 512, 5 * 512),
+        "not two quotas: the other user and all have {seen:?} pages"
+    );
+    check(&mine, 43)?;
+    Ok(Pass::Ok)
+}
+
+/// Host memory of 16 blocks.
+const HOST: u64 = 16;
+
+/// Run by tests below: uses more of host memory than there is, again and again, and says so.
+pub(crate) fn child_hogs() -> ExitCode {
+    let work = || -> Done {
+        let process = Process::new()?;
+        let buffer = Buffer::<u64>::managed(&process, 3 * HOST as usize * WORDS)?;
+        for n in 0..2 {
+            write(&buffer, n);
+            check(&buffer, n)?;
+        }
+        let stats = process.flash_stats()?;
+        ensure!(stats.pages_mine > 0, "nothing was spilled: {stats:?}");
+        Ok(())
+    };
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:?}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// What was in host memory first, and is little, stays there while another process fills it.
+fn fair() -> Outcome {
+    let rig = Rig::new(HOST)?;
+    let mine = rig.buffer(4)?;
+    write(&mine, 11);
+    let output = Command::new(std::env::current_exe()?)
+        .arg("--child-hogs")
+        .uid(NOBODY)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    let stats = rig.stats()?;
+    ensure!(stats.spilled > 0, "nothing was spilled: {stats:?}");
+    ensure!(stats.pages_mine == 0, "it was spilled: {stats:?}");
+    check(&mine, 11)?;
+    Ok(Pass::Ok)
+}
+
+/// Another tenant has too much, and nothing of that can be spilled, as it has its quota.
+fn fair_at_quota() -> Outcome {
+    let rig = Rig::with(Flash {
+        host_bytes: 8 * BLOCK,
+        ..limited(1)
+    })?;
+    let mine = rig.buffer(1)?;
+    write(&mine, 61);
+    let hog = of_nobody()?;
+    let theirs = Buffer::<u64>::managed(&hog, 24 * WORDS)?;
+    for n in 0..2 {
+        write(&theirs, n);
+        check(&theirs, n)?;
+    }
+    let stats = rig.stats()?;
+    ensure!(
+        stats.spilled > 0 && stats.refused > 0,
+        "nothing was written, or refused: {stats:?}"
+    );
+    ensure!(stats.pages_mine == 0, "it was spilled: {stats:?}");
+    check(&mine, 61)?;
+    Ok(Pass::Ok)
+}
+
+/// Run by the test below, as another user.
+pub(crate) fn child_counts() -> ExitCode {
+    let Ok(process) = Process::new() else {
+        return ExitCode::from(4);
+    };
+    let Ok(s) = process.flash_stats() else {
+        return ExitCode::from(3);
+    };
+    println!("{s:?}");
+    let known = s.attached == 1 && s.slots > 0;
+    let others = [
+        u64::from(s.free_slots),
+        u64::from(s.extents),
+        s.pages,
+        s.pages_mine,
+        s.host_pages,
+        s.host_peak,
+        s.written,
+        s.spilled,
+        s.fetched,
+        s.relocated,
+        s.dropped,
+        s.write_errors,
+        s.read_errors,
+        s.lost_pages,
+        s.refused,
+        s.unwritten,
+        s.parked,
+        s.throttled,
+        s.rested_us,
+    ];
+    ExitCode::from(u8::from(!known || others.iter().any(|n| *n != 0)))
+}
+
+fn counters() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(2)?;
+    write(&buffer, 17);
+    rig.spill(&buffer)?;
+    let stats = rig.stats()?;
+    ensure!(stats.written > 0, "root sees nothing: {stats:?}");
+    let child = Command::new(std::env::current_exe()?)
+        .arg("--child-counts")
+        .uid(NOBODY)
+        .output();
+    let output = match child {
+        Ok(output) if output.status.code() == Some(4) => {
+            skip!("other users cannot open /dev/nvidia-uvm")
+        }
+        Ok(output) => output,
+        Err(error) => skip!("cannot run as another user: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    Ok(Pass::Ok)
+}
+
+/// Runs `other` while the device answers nothing; fails if it ends only when the device does
+/// answer.
+fn while_it_is_silent(silence: Silence, other: impl FnOnce() -> Done) -> Done {
+    let result = other();
+    let silent = silence.end();
+    result?;
+    silent
+}
+
+/// Waits until faults of the GPU were put off.
+fn parked(rig: &Rig) -> Done {
+    let start = Instant::now();
+    while rig.stats()?.parked == 0 && start.elapsed() < PATIENCE / 3 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// One process's GPU fault waits for a read that does not end; another's is served meanwhile.
+fn reads_apart() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let buffer = rig.buffer(2)?;
+    write(&buffer, 19);
+    rig.spill(&buffer)?;
+    let other = Process::new()?;
+    let gpu = other.gpu(0)?;
+    let other = Rig::unattached(other, gpu);
+    let theirs = other.buffer(2)?;
+    write(&theirs, 23);
+
+    let silence = dm.suspend()?;
+    let op = Op::check(&buffer).pattern(19, 1).warps(8);
+    let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
+    while_it_is_silent(silence, || {
+        parked(&rig)?;
+        other.gpu_check(&theirs, 23)
+    })?;
+    waiting.wait()?.ok()?;
+    let stats = rig.stats()?;
+    ensure!(stats.parked > 0, "no fault was put off: {stats:?}");
+    check(&buffer, 19)?;
+    check(&theirs, 23)?;
+    drop((buffer, theirs));
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// A process of nobody's, who is another tenant than this one. UVM asks for the real user: all that
+/// root may stays allowed.
+pub(crate) fn of_nobody() -> Result<Process, Failure> {
+    let real = |user: u32| -> Done {
+        // SAFETY: changes the credentials of this thread; that of the C library would change all.
+        let changed = unsafe { libc::syscall(libc::SYS_setreuid, user, -1) };
+        ensure!(
+            changed == 0,
+            "setreuid: {}",
+            std::io::Error::last_os_error()
+        );
+        Ok(())
+    };
+    // SAFETY: has no conditions.
+    let before = unsafe { libc::getuid() };
+    real(NOBODY)?;
+    let process = Process::new();
+    real(before)?;
+    Ok(process?)
+}
+
+/// Many reads of one tenant's do not end; another's one is made meanwhile.
+fn queues_apart() -> Outcome {
+    /// More than are read at a time.
+    const MANY: usize = 24;
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    // Slots are taken in turn, and the first begins at 2 MiB.
+    let dm = TwoParts::new((1 + MANY as u64) * BLOCK)?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let buffer = rig.buffer(MANY)?;
+    write(&buffer, 47);
+    rig.spill(&buffer)?;
+    let other = of_nobody()?;
+    let gpu = other.gpu(0)?;
+    let other = Rig::unattached(other, gpu);
+    let theirs = other.buffer(1)?;
+    write(&theirs, 53);
+    other.spill(&theirs)?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 25 * 512, "not all is on flash: {stats:?}");
+
+    let silence = dm.1.suspend()?;
+    let op = Op::check(&buffer).every(BLOCK);
+    let op = op.pattern(47, WORDS as u64).warps(MANY as u32).lanes(1);
+    let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
+    while_it_is_silent(silence, || {
+        // Each has been put off many times by then, so that all have asked.
+        let start = Instant::now();
+        while rig.stats()?.parked < 40 * MANY as u64 && start.elapsed() < PATIENCE / 3 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        other.gpu_check(&theirs, 53)
+    })?;
+    waiting.wait()?.ok()?;
+    check(&buffer, 47)?;
+    check(&theirs, 53)?;
+    drop((buffer, theirs));
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// The host is full and nothing can be written: who has less than its share of it goes on.
+fn room_apart() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 4))?;
+    let silence = dm.suspend()?;
+    // Another user, as all processes of one have one share.
+    let hog = Command::new(std::env::current_exe()?)
+        .arg("--child-hogs")
+        .uid(NOBODY)
+        .stdout(Stdio::null())
+        .spawn()?;
+    let mut hog = Killed(hog);
+    let mine = rig.buffer(1)?;
+    while_it_is_silent(silence, || {
+        let start = Instant::now();
+        while rig.stats()?.host_pages <= 4 * 512 && start.elapsed() < PATIENCE / 3 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let stats = rig.stats()?;
+        ensure!(
+            stats.host_pages > 4 * 512,
+            "the host is not full: {stats:?}"
+        );
+        write(&mine, 29);
+        rig.gpu_check(&mine, 29)
+    })?;
+    hog.0.kill()?;
+    hog.0.wait()?;
+    check(&mine, 29)?;
+    drop(mine);
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// Writes to one block after the other, until so many pages of host memory are in use; upstream
+/// makes them for a block at a time. Returns in how many blocks: so many are begun before spills
+/// begin that each of the workers has one to write, and none looks in vain.
+fn use_host_pages(rig: &Rig, buffer: &Buffer<u64>, pages: u64) -> Result<usize, Failure> {
+    let mut blocks = 0;
+    while rig.stats()?.host_pages < pages {
+        ensure!(
+            blocks < buffer.len() / WORDS,
+            "{blocks} blocks are not enough"
+        );
+        buffer.set(blocks * WORDS, blocks as u64);
+        blocks += 1;
+    }
+    Ok(blocks)
+}
+
+/// The GPU touches blocks that do not exist yet, for which others leave it, while the host is
+/// full: the host may not hold more and more.
+fn first_touch() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 4))?;
+    let (host, dense) = (rig.buffer(4)?, rig.buffer(12)?);
+    rig.gpu_write(&dense, 31)?;
+    let fresh = rig.buffer(40)?;
+    // Spills begin at seven eighths of the limit, and would keep up with the rest.
+    use_host_pages(&rig, &host, 3 * 512)?;
+    let silence = dm.suspend()?;
+    use_host_pages(&rig, &host, 4 * 512)?;
+    let op = Op::write(&fresh).every(BLOCK).pattern(37, 1).lanes(1);
+    let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
+    // Evictions move whole blocks of `dense`: one is over the limit by as much as it has.
+    let most = (4 + 3) * 512;
+    let start = Instant::now();
+    while rig.stats()?.parked < 16 && start.elapsed() < PATIENCE / 3 {
+        if rig.stats()?.host_pages > most {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let full = rig.stats()?;
+    drop(silence);
+    waiting.wait()?.ok()?;
+    ensure!(full.host_pages <= most, "it did not wait: {full:?}");
+    ensure!(full.parked > 0, "no fault was put off: {full:?}");
+    check(&dense, 31)?;
+    for block in 0..40 {
+        let seen = fresh.get(block * WORDS);
+        ensure!(seen == 37 + block as u64, "block {block} is {seen}");
+    }
+    drop((host, dense, fresh));
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// The host is full, by this process, and nothing can be written: what is there already can be
+/// used, and goes to a GPU that has room.
+fn needs_no_room() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 8))?;
+    let buffer = rig.buffer(12)?;
+    let silence = dm.suspend()?;
+    while_it_is_silent(silence, || {
+        let blocks = use_host_pages(&rig, &buffer, 8 * 512 + 1)?;
+        for block in 0..blocks {
+            let seen = buffer.get(block * WORDS);
+            ensure!(
+                seen == block as u64,
+                "the CPU reads {seen} in block {block}"
+            );
+        }
+        let op = Op::check(&buffer)
+            .range(0, blocks * WORDS)
+            .every(BLOCK)
+            .pattern(0, 1);
+        rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        let stats = rig.stats()?;
+        ensure!(stats.spilled == 0, "something was written: {stats:?}");
+        Ok(())
+    })?;
+    drop(buffer);
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// A child that does not outlive the test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What `UVM_RUST_FLASH_MOVE` writes: how much a tenant may, in how many threads, what counts,
+//! and that nobody who waits is in the way of a suspend.
+
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::{Buffer, Process, BLOCK};
+
+use crate::failures::{has_dmsetup, Dm};
+use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    let failing = &[
+        Allowed {
+            text: "flash:",
+            times: 1000,
+        },
+        Allowed {
+            text: "I/O error",
+            times: 1000,
+        },
+    ];
+    suite.test("moving by call is throttled", NONE, throttled);
+    suite.test("moving in several threads is, together", NONE, together);
+    suite.test("moving does not keep the system awake", NONE, suspended);
+    suite.test("writes that fail wear as well", failing, failed);
+    suite.test("relocation for a move wears as well", NONE, relocated);
+}
+
+/// Sets a parameter of the module, until it is dropped.
+struct Parameter(&'static str, String);
+
+impl Parameter {
+    fn set(name: &'static str, value: &str) -> Result<Self, Failure> {
+        let path = Self::path(name);
+        let before = std::fs::read_to_string(&path)?;
+        std::fs::write(path, value)?;
+        Ok(Self(name, before))
+    }
+
+    fn path(name: &str) -> String {
+        format!("/sys/module/nvidia_uvm/parameters/{name}")
+    }
+}
+
+impl Drop for Parameter {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::path(self.0), self.1.trim());
+    }
+}
+
+fn throttled() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffers = [rig.buffer(4)?, rig.buffer(4)?];
+    for buffer in &buffers {
+        write(buffer, 13);
+    }
+    let spill_both = || -> Result<u64, Failure> {
+        let before = rig.stats()?.throttled;
+        for buffer in &buffers {
+            rig.spill(buffer)?;
+        }
+        let after = rig.stats()?;
+        ensure!(after.pages == 8 * 512, "not all is on flash: {after:?}");
+        Ok(after.throttled - before)
+    };
+    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    ensure!(spill_both()? == 0, "throttled without a limit");
+    drop(unlimited);
+    for buffer in &buffers {
+        rig.fetch(buffer)?;
+    }
+    // Eight MiB take eight seconds, of which one may be had in advance: the second call waits
+    // unless six have passed by then.
+    let slow = Parameter::set("uvm_rust_flash_move_mib", "1")?;
+    let seen = spill_both()?;
+    drop(slow);
+    ensure!(seen == 1, "throttled {seen} times, not once");
+    for buffer in &buffers {
+        check(buffer, 13)?;
+    }
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// What a tenant may write in a second: so little that whoever has written a block waits.
+fn slowly() -> Result<Parameter, Failure> {
+    Parameter::set("uvm_rust_flash_move_mib", "1")
+}
+
+/// Waits until somebody was throttled.
+fn until_throttled(rig: &Rig) -> Result<vgpu_client::FlashStats, Failure> {
+    let start = Instant::now();
+    loop {
+        let stats = rig.stats()?;
+        if stats.throttled > 0 || start.elapsed() > Duration::from_secs(60) {
+            return Ok(stats);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn spill(process: &Process, buffer: &Buffer<u64>) -> Result<(), vgpu_client::Error> {
+    process.flash_move(buffer.address(), buffer.bytes(), false)
+}
+
+/// Four threads, of two processes: while the first has written and pays, no other one writes.
+fn together() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let other = Process::new()?;
+    let processes = [&rig.process, &rig.process, &other, &other];
+    let mut buffers = Vec::new();
+    for process in processes {
+        buffers.push(Buffer::<u64>::managed(process, 6 * WORDS)?);
+    }
+    for buffer in &buffers {
+        write(buffer, 67);
+    }
+    // Twelve MiB are eleven seconds.
+    let slow = slowly()?;
+    std::thread::scope(|scope| -> Done {
+        let threads: Vec<_> = processes
+            .iter()
+            .zip(&buffers)
+            .map(|(process, buffer)| scope.spawn(move || spill(process, buffer)))
+            .collect();
+        let first = until_throttled(&rig);
+        drop(slow);
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        let first = first?;
+        ensure!(first.throttled > 0, "nobody waited: {first:?}");
+        ensure!(first.written == 6 * BLOCK, "more than one wrote: {first:?}");
+        Ok(())
+    })?;
+    ensure!(
+        rig.stats()?.pages == 24 * 512,
+        "not all is on flash: {:?}",
+        rig.stats()?
+    );
+    for buffer in &buffers {
+        check(buffer, 67)?;
+    }
+    drop(buffers);
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// A call that waits is ended when the system is to sleep, and made again afterwards (by the
+/// client, as UVM's other calls).
+fn suspended() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffers = [rig.buffer(8)?, rig.buffer(4)?];
+    for buffer in &buffers {
+        write(buffer, 71);
+    }
+    let slow = slowly()?;
+    // Sixteen seconds, in one part.
+    spill(&rig.process, &buffers[0])?;
+    std::thread::scope(|scope| -> Done {
+        let moving = scope.spawn(|| spill(&rig.process, &buffers[1]));
+        let before = until_throttled(&rig);
+        let slept = rig.gpu.suspend(Duration::from_millis(100));
+        let after = rig.stats();
+        drop(slow);
+        moving.join().map_err(|_| "a thread panicked")??;
+        slept?;
+        let (before, after) = (before?, after?);
+        ensure!(before.throttled > 0, "nobody waited: {before:?}");
+        ensure!(
+            after.pages == 8 * 512,
+            "it slept when more had been moved: {after:?}"
+        );
+        Ok(())
+    })?;
+    ensure!(
+        rig.stats()?.pages == 12 * 512,
+        "not all is on flash: {:?}",
+        rig.stats()?
+    );
+    for buffer in &buffers {
+        check(buffer, 71)?;
+    }
+    drop(buffers);
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// What the device has not taken is paid for, too.
+fn failed() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let buffer = rig.buffer(6)?;
+    write(&buffer, 73);
+    dm.become_("flakey", "0 1 1 error_writes")?;
+    let slow = slowly()?;
+    spill(&rig.process, &buffer)?;
+    let stats = rig.stats()?;
+    ensure!(
+        stats.spilled == 0 && stats.throttled == 0,
+        "it was written, or waited for: {stats:?}"
+    );
+    pays(&rig, &buffer, slow)?;
+    dm.become_("linear", "")?;
+    check(&buffer, 73)?;
+    drop(buffer);
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// The next call waits, for what the last one wrote.
+fn pays(rig: &Rig, buffer: &Buffer<u64>, slow: Parameter) -> Done {
+    std::thread::scope(|scope| -> Done {
+        let moving = scope.spawn(|| spill(&rig.process, buffer));
+        let seen = until_throttled(rig);
+        drop(slow);
+        moving.join().map_err(|_| "a thread panicked")??;
+        let seen = seen?;
+        ensure!(seen.throttled > 0, "it was for nothing: {seen:?}");
+        Ok(())
+    })
+}
+
+/// What a call finds no room for, and copies others' pages about to make some, it pays for.
+fn relocated() -> Outcome {
+    /// Slots of the device.
+    const SLOTS: usize = 12;
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::small((1 + SLOTS as u64) * BLOCK)?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let fresh = rig.buffer(1)?;
+    write(&fresh, 79);
+    let old = rig.buffer(SLOTS)?;
+    write(&old, 83);
+    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    spill(&rig.process, &old)?;
+    let stats = rig.stats()?;
+    let blocks = stats.pages / 512;
+    // A quarter of each slot stays.
+    for block in 0..SLOTS as u64 {
+        let from = old.address() + block * BLOCK;
+        rig.process.flash_move(from, BLOCK / 4 * 3, true)?;
+    }
+    drop(unlimited);
+    let slow = slowly()?;
+    spill(&rig.process, &fresh)?;
+    let stats = rig.stats()?;
+    ensure!(
+        stats.relocated >= 2 << 20 && stats.pages == blocks * 128,
+        "of {blocks} blocks not all was copied, or more was written: {stats:?}"
+    );
+    pays(&rig, &fresh, slow)?;
+    check(&fresh, 79)?;
+    check(&old, 83)?;
+    drop((fresh, old));
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
