@@ -206,9 +206,10 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 		uvm_tracker_init(tracker);
 		status = uvm_rust_fault_service(services[index].loop, &f);
 		uvm_tracker_deinit(tracker);
+		/* Programs have lost their GPU contexts by it: say why, in a release build too. */
 		if (status != NV_OK)
-			UVM_DBG_PRINT("Error servicing replayable faults on GPU %s: %s\n",
-				      uvm_gpu_name(gpu), nvstatusToString(status));
+			pr_warn_ratelimited("nvidia-uvm: faults on GPU %s were cancelled: %s\n",
+					    uvm_gpu_name(gpu), nvstatusToString(status));
 	} else {
 		uvm_gpu_service_replayable_faults__c(gpu);
 	}
