@@ -115,8 +115,12 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 	int tries;
 
 	/* Each eviction comes by; the pages are only for those that may have some left. */
-	if (!uvm_va_block_is_hmm(va_block))
+	if (!uvm_va_block_is_hmm(va_block)) {
+		/* Memory was had: the row of those that were held is over. */
+		if (status == NV_OK)
+			atomic_set(held, 0);
 		return status;
+	}
 	for (tries = 0;; tries++) {
 		/* Linux let none go. */
 		if (status == NV_WARN_MORE_PROCESSING_REQUIRED)
