@@ -89,6 +89,11 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     }
     enabled()?;
     let space = file.space();
+    // Without a device nothing is filled in, and nothing of the caller's is to come back.
+    stats = uapi::uvm_rust_flash_stats {
+        size: stats.size,
+        ..Default::default()
+    };
     seam::flash_stats(space.as_ref(), &mut stats);
     if !seam::sees_others() {
         // What all processes did together, and the files of others, are not theirs to see.
