@@ -29,12 +29,8 @@ static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 #if UVM_IS_CONFIG_HMM()
 static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
 
-/* How often a root chunk is tried again while somebody holds pages of it. */
-#define REST_TRIES 100
-
-/* How many root chunks in a row may be held, of each GPU, before there is no memory. */
-#define HELD_ROOT_CHUNKS 64
-static atomic_t held_root_chunks[UVM_ID_MAX_PROCESSORS];
+/* How long a root chunk is tried again while somebody holds pages of it. */
+#define REST_MS 10
 
 /* Whether the page of @chunk, which says that it is @va_block's, is there indeed. */
 static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
@@ -102,8 +98,8 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 /*
  * After @va_block has given up its chunks in @root_chunk with @status: the rest, strays and
  * pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets what has to
- * be waited for. With IN_USE, the caller tries another root chunk, and does not end; so
- * there is an end here.
+ * be waited for. With IN_USE, the caller tries another root chunk, and does not end;
+ * uvm_rust_reclaim_end() sees to that.
  *
  * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
  */
@@ -111,31 +107,25 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 				     uvm_tracker_t *tracker, NV_STATUS status)
 {
 	uvm_gpu_t *gpu = uvm_pmm_to_gpu(pmm);
-	atomic_t *held = &held_root_chunks[uvm_id_value(gpu->id)];
-	int tries;
+	unsigned long until = jiffies + msecs_to_jiffies(REST_MS);
 
 	/* Each eviction comes by; the pages are only for those that may have some left. */
-	if (!uvm_va_block_is_hmm(va_block)) {
-		/* Memory was had: the row of those that were held is over. */
-		if (status == NV_OK)
-			atomic_set(held, 0);
+	if (!uvm_va_block_is_hmm(va_block))
 		return status;
-	}
-	for (tries = 0;; tries++) {
+	for (;;) {
 		/* Linux let none go. */
 		if (status == NV_WARN_MORE_PROCESSING_REQUIRED)
 			status = NV_OK;
 		if (status != NV_OK || !evict_strays(pmm, root_chunk, va_block, &status))
 			break;
-		if (tries == REST_TRIES)
-			return atomic_inc_return(held) < HELD_ROOT_CHUNKS ? NV_ERR_IN_USE : NV_ERR_NO_MEMORY;
+		if (time_after(jiffies, until))
+			return NV_ERR_IN_USE;
 		usleep_range(50, 100);
 		uvm_mutex_lock(&va_block->lock);
 		/* Not ours, which has counted this eviction. */
 		status = uvm_va_block_evict_chunks__c(va_block, gpu, &root_chunk->chunk, tracker);
 		uvm_mutex_unlock(&va_block->lock);
 	}
-	atomic_set(held, 0);
 	return status;
 }
 #else
@@ -145,6 +135,154 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 	return status;
 }
 #endif
+
+/* --- memory that is on its way ----------------------------------------------------- */
+
+/* There is no memory when so many root chunks in a row were held, and for so long. */
+#define HELD_ROOT_CHUNKS 64
+#define HELD_MS 3000
+
+/* How long an allocation waits for memory that others are about to give back. */
+#define ON_ITS_WAY_MS 10000
+
+/* Reclaim of each GPU's memory, by uvm_id_gpu_index(). */
+static struct {
+	/* Root chunks that are being evicted, and calls of RM's for memory. */
+	atomic_t running;
+	/* How many of both have come to their end; counted before @running goes down. */
+	atomic_t ended;
+	/*
+	 * How many evictions in a row left their root chunk, as somebody holds pages of it, and
+	 * when the first and the last of them ended, in jiffies. Under the PMM's lock.
+	 */
+	unsigned int held;
+	unsigned long first_held, last_held;
+} reclaims[UVM_ID_MAX_GPUS];
+
+static __u32 reclaim_index(uvm_pmm_gpu_t *pmm)
+{
+	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
+}
+
+static void uvm_rust_reclaim_begin(uvm_pmm_gpu_t *pmm)
+{
+	atomic_inc(&reclaims[reclaim_index(pmm)].running);
+}
+
+static void reclaim_ended(uvm_pmm_gpu_t *pmm)
+{
+	__u32 gpu = reclaim_index(pmm);
+
+	atomic_inc(&reclaims[gpu].ended);
+	/* Pairs with reclaim_goes_on(). */
+	atomic_dec_return_release(&reclaims[gpu].running);
+}
+
+/*
+ * An eviction of a root chunk came to its end with @status. Returns IN_USE for one that was
+ * held and others that may not be, and NO_MEMORY when that has gone on for long. Several
+ * threads evict at a time and share the count: what one of them gets ends the row of all.
+ *
+ * Caller holds the PMM's lock.
+ */
+static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
+{
+	__u32 gpu = reclaim_index(pmm);
+	unsigned long now = jiffies;
+
+	uvm_assert_mutex_locked(&pmm->lock);
+	reclaim_ended(pmm);
+	if (status != NV_ERR_IN_USE) {
+		reclaims[gpu].held = 0;
+		return status;
+	}
+	/* One of long ago does not count. */
+	if (time_after(now, reclaims[gpu].last_held + msecs_to_jiffies(HELD_MS)))
+		reclaims[gpu].held = 0;
+	if (!reclaims[gpu].held++)
+		reclaims[gpu].first_held = now;
+	reclaims[gpu].last_held = now;
+	if (reclaims[gpu].held < HELD_ROOT_CHUNKS ||
+	    time_before(now, reclaims[gpu].first_held + msecs_to_jiffies(HELD_MS)))
+		return NV_ERR_IN_USE;
+	reclaims[gpu].held = 0;
+	return NV_ERR_NO_MEMORY;
+}
+
+/* Macros, as upstream defines the type of the last argument below. */
+#define evict_root_chunk(pmm, root_chunk, context)					\
+	({										\
+		uvm_rust_reclaim_begin(pmm);						\
+		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
+	})
+
+/* RM asks for memory, and until it has all of what it asks for, nobody has what was evicted. */
+#define for_rm(evict, pmm, ...)								\
+	({										\
+		NV_STATUS status_of_rm;							\
+											\
+		uvm_rust_reclaim_begin(pmm);						\
+		status_of_rm = evict(pmm, __VA_ARGS__);					\
+		reclaim_ended(pmm);							\
+		status_of_rm;								\
+	})
+#define uvm_pmm_gpu_pma_evict_pages(pmm, ...) for_rm(uvm_pmm_gpu_pma_evict_pages__c, pmm, __VA_ARGS__)
+#define uvm_pmm_gpu_pma_evict_range(pmm, ...) for_rm(uvm_pmm_gpu_pma_evict_range__c, pmm, __VA_ARGS__)
+
+/* Whether others evict, or have done so since there had been @ended evictions. */
+static bool reclaim_goes_on(uvm_pmm_gpu_t *pmm, int ended)
+{
+	__u32 gpu = reclaim_index(pmm);
+
+	return atomic_read_acquire(&reclaims[gpu].running) || atomic_read(&reclaims[gpu].ended) != ended;
+}
+
+typedef NV_STATUS alloc_root_fn(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_pmm_alloc_flags_t flags,
+				uvm_gpu_chunk_t **chunk_out);
+
+/*
+ * @alloc, and again while it finds no memory because others are evicting what there is. RM
+ * evicts one root chunk after the other and keeps all of them until it has enough, or gives
+ * them back if it does not get it. A fault that comes meanwhile would be a fatal one.
+ *
+ * @locked: whether the caller holds the PMM's lock. It is let go here, as evictions do.
+ */
+static NV_STATUS alloc_when_reclaimed(alloc_root_fn *alloc, bool locked, uvm_pmm_gpu_t *pmm,
+				      uvm_pmm_gpu_memory_type_t type, uvm_pmm_alloc_flags_t flags,
+				      uvm_gpu_chunk_t **chunk_out)
+{
+	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS);
+
+	for (;;) {
+		int ended = atomic_read(&reclaims[reclaim_index(pmm)].ended);
+		NV_STATUS status = alloc(pmm, type, flags, chunk_out);
+
+		if (status != NV_ERR_NO_MEMORY || !(flags & UVM_PMM_ALLOC_FLAGS_EVICT) ||
+		    !reclaim_goes_on(pmm, ended) || time_after(jiffies, until))
+			return status;
+		if (locked)
+			uvm_mutex_unlock(&pmm->lock);
+		usleep_range(500, 1000);
+		if (locked)
+			uvm_mutex_lock(&pmm->lock);
+	}
+}
+
+static alloc_root_fn alloc_or_evict_root_chunk__c, alloc_or_evict_root_chunk_unlocked__c;
+
+static NV_STATUS alloc_or_evict_root_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+					   uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
+{
+	return alloc_when_reclaimed(alloc_or_evict_root_chunk__c, true, pmm, type, flags, chunk_out);
+}
+
+static NV_STATUS alloc_or_evict_root_chunk_unlocked(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+						    uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
+{
+	return alloc_when_reclaimed(alloc_or_evict_root_chunk_unlocked__c, false, pmm, type, flags, chunk_out);
+}
+
+/* --- the queues ---------------------------------------------------------------------- */
 
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {

@@ -244,6 +244,11 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 
 #ifndef UVM_RUST_NATIVE
 
+static bool uvm_rust_test_held;
+module_param(uvm_rust_test_held, bool, 0600);
+MODULE_PARM_DESC(uvm_rust_test_held,
+		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody (default 0)");
+
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
 {
 	if (uvm_rust_gpu_state(gpu))
@@ -303,11 +308,13 @@ void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context)
 #if UVM_IS_CONFIG_HMM()
 	uvm_va_block_context_t *context = block_context;
 	uvm_page_index_t page;
+	bool all_held;
 
 	if (!uvm_va_block_is_hmm(block))
 		return;
+	all_held = unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
 	for_each_va_block_page_in_mask(page, &context->caller_page_mask, block) {
-		if (!(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
+		if (all_held || !(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
 			uvm_page_mask_clear(&context->caller_page_mask, page);
 	}
 #endif

@@ -76,3 +76,35 @@ uvm_mutex_unlock(&va_block->lock);
 + status = uvm_rust_evict_rest(pmm, root_chunk, va_block, &tracker, status);
 ...
 }
+
+// Evictions are counted, so that an allocation that finds nothing can tell that others evict
+// (uvm_rust_pmm_gpu.h).
+@@
+@@
+- evict_root_chunk
++ evict_root_chunk__c
+  (...) { ... }
+
+@@
+@@
+- uvm_pmm_gpu_pma_evict_pages
++ uvm_pmm_gpu_pma_evict_pages__c
+  (...) { ... }
+
+@@
+@@
+- uvm_pmm_gpu_pma_evict_range
++ uvm_pmm_gpu_pma_evict_range__c
+  (...) { ... }
+
+@@
+@@
+- alloc_or_evict_root_chunk
++ alloc_or_evict_root_chunk__c
+  (...) { ... }
+
+@@
+@@
+- alloc_or_evict_root_chunk_unlocked
++ alloc_or_evict_root_chunk_unlocked__c
+  (...) { ... }

@@ -65,6 +65,31 @@ pub fn parameter(module: &str, name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// A parameter of a loaded module that has another value while this lives.
+pub struct SetParameter {
+    path: String,
+    before: String,
+}
+
+impl SetParameter {
+    /// Sets it; `None` if there is no such parameter.
+    pub fn new(module: &str, name: &str, value: &str) -> Result<Option<Self>, Failure> {
+        let Some(before) = parameter(module, name) else {
+            return Ok(None);
+        };
+        let path = format!("/sys/module/{module}/parameters/{name}");
+        fs::write(&path, value)?;
+        Ok(Some(Self { path, before }))
+    }
+}
+
+impl Drop for SetParameter {
+    fn drop(&mut self) {
+        // The next test would go wrong, and say so.
+        let _ = fs::write(&self.path, &self.before);
+    }
+}
+
 fn run(command: &mut Command) -> Result<(), Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if output.status.success() {

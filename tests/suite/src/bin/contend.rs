@@ -50,6 +50,10 @@ const ADDED: usize = CPU_WRITERS + GPU_WRITERS;
 /// From a word of a share to its next: there are eight in each page.
 const STEP: usize = 64;
 
+/// Root chunks that RM does not ask for: the block's, page tables', and one for each of two
+/// channels that are having theirs filled.
+const LEFT_BY_RM: u64 = 4;
+
 type Done = Result<(), Failure>;
 
 /// How far a writer is: numbers of the round that has begun and of the last that has ended.
@@ -376,7 +380,8 @@ impl Contest<'_> {
                 self.process
                     .migrate(filler.address(), filler.bytes(), self.gpu.uuid())?;
             } else {
-                let count = self.gpu.info().usable_bytes() / BLOCK;
+                // Where RM keeps all there is, a fault finds no memory, and is a fatal one.
+                let count = self.gpu.info().usable_bytes() / BLOCK - LEFT_BY_RM;
                 let count = 1 + rng.rand_range(0..count);
                 // UVM may refuse so much while others allocate.
                 self.gpu.device().inject(Inject {

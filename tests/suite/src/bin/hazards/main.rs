@@ -3,6 +3,7 @@
 //! must end as documented, and hurt nobody else.
 
 mod faults;
+mod held;
 mod inject;
 mod input_uvm;
 mod input_vgpu;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     inject::run(&mut suite);
     migrate::run(&mut suite);
     notifier::run(&mut suite);
+    held::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite);
     suite.test("no leak, and the GPU still works", NONE, || {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Ordinary memory that cannot be evicted for a while, as somebody holds its pages, and who
+//! needs GPU memory meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use uvm_suite::modules::SetParameter;
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
+use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
+
+use crate::{start, NONE};
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test(
+        "held: root chunks that stay now and then do not add up to no memory",
+        NONE,
+        not_added_up,
+    );
+    suite.test(
+        "held: a fault waits for what RM has taken and may give back",
+        NONE,
+        waits_for_rm,
+    );
+}
+
+/// Words of a block.
+const WORDS: usize = (BLOCK / 8) as usize;
+
+/// Blocks of ordinary memory that are on the GPU, and that each eviction finds held by
+/// somebody while the second part lives.
+fn held(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Option<Held>, Failure> {
+    let mut buffers = Vec::new();
+    for round in 0..blocks {
+        let buffer = Buffer::<u64>::ordinary(WORDS)?;
+        buffer.huge_pages(false)?;
+        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+        buffers.push(buffer);
+    }
+    let set = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")?;
+    Ok(set.map(|set| Held { buffers, set }))
+}
+
+struct Held {
+    buffers: Vec<Buffer<u64>>,
+    set: SetParameter,
+}
+
+impl Held {
+    /// Lets the pages go, and looks at them all.
+    fn end(self) -> Outcome {
+        drop(self.set);
+        for (round, buffer) in self.buffers.iter().enumerate() {
+            let first = (round as u64) << 32;
+            if let Some((i, seen)) = buffer.first_other(|i| first + i as u64) {
+                return Err(format!("word {i} of block {round} is {seen:#x}").into());
+            }
+        }
+        Ok(Pass::Ok)
+    }
+}
+
+/// Eviction after eviction finds some root chunks held before it finds one that is not. All of
+/// them succeed, however many have been held since the first.
+fn not_added_up() -> Outcome {
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let blocks = gpu.info().usable_bytes() / BLOCK;
+    let Some(held) = held(&process, &gpu, blocks / 2)? else {
+        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+    };
+    let filler = Buffer::<u64>::managed(&process, WORDS * blocks as usize)?;
+    for _ in 0..8 {
+        process.migrate(filler.address(), filler.bytes(), gpu.uuid())?;
+    }
+    held.end()
+}
+
+/// RM asks for more than it can get: it has all of the rest before it comes to the pages that
+/// are held. A kernel that runs meanwhile waits until RM gives up.
+fn waits_for_rm() -> Outcome {
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let Some(held) = held(&process, &gpu, 2)? else {
+        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+    };
+    let rest = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+    let ended = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| -> Result<u64, Failure> {
+        let rm = scope.spawn(|| {
+            let asked = gpu.device().inject(Inject {
+                gpu: gpu.index(),
+                kind: INJECT_EVICT_PAGES,
+                count: gpu.info().usable_bytes() / BLOCK,
+                ..Default::default()
+            });
+            ended.store(true, Ordering::SeqCst);
+            asked
+        });
+        let mut rounds = 0;
+        let outcome: Result<(), Failure> = loop {
+            let write = Op::write(&rest).pattern(rounds, 1).warps(8);
+            let ran = gpu.launch(&Kernel::new().op(write))?.wait()?;
+            if let Err(e) = ran.ok() {
+                break Err(e.into());
+            }
+            rounds += 1;
+            if ended.load(Ordering::SeqCst) {
+                break Ok(());
+            }
+            process.migrate(rest.address(), rest.bytes(), vgpu_client::uvm::Uuid::CPU)?;
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let asked = rm
+            .join()
+            .map_err(|_| Failure::from("a thread panicked"))??;
+        outcome?;
+        ensure!(asked.status != 0, "RM got all it asked for");
+        Ok(rounds)
+    })?;
+    let wrong = rest.first_other(|i| rounds - 1 + i as u64);
+    ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+    held.end()
+}
