@@ -144,7 +144,7 @@ vm_parts() {
 			"$suite/ladder --only 'step 14' && $suite/ladder --only 'step 18' && $suite/ladder --only PMM_SYSMEM"
 		lane "$d/ladder-two-gpus" vm DRIVER=$d GPUS=2 VM_MEM=3G VM_CPUS=2 "$two_nodes" VM_TIMEOUT=900 -- \
 			"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
-		lane "$d/contend" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1200 -- "$suite/contend --only managed ${SEED:+--seed $SEED}"
+		lane "$d/contend" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1200 -- "$suite/contend ${SEED:+--seed $SEED}"
 		random_parts "$d"
 		lane "$d/storms" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/storms --times $times"
 		times=20 # the baseline's storms are NVIDIA's to pass; a look will do
@@ -156,7 +156,7 @@ vm_parts() {
 	# The top half in interrupt context, a fault buffer that is nearly always full, memory
 	# that RM has zeroed; and NVIDIA's long forms of the tests of memory.
 	lane rust/odd-gpu vm DRIVER=rust VIDMEM=128M VGPU_PARAMS="$odd_gpu" VM_TIMEOUT=1500 -- \
-		"$suite/contend --rounds 5 --only managed ${SEED:+--seed $SEED} && $suite/ladder --only 'step 14' &&
+		"$suite/contend --rounds 5 ${SEED:+--seed $SEED} && $suite/ladder --only 'step 14' &&
 		$suite/hazards --only injected && $suite/discard --only 5.7 && $suite/ladder --full --only 'step 10'"
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
@@ -205,8 +205,6 @@ extra_parts() {
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream vgpu
 	part build/programs build_programs
 	part upstream/channel-sanity channel_sanity DRIVER=upstream KERNEL=debug VM_MEM=4G
-	# Not in make test: on a busy host it fails now and then (docs/testing.md).
-	lane rust/contend-ordinary vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=1200 -- "$suite/contend --only ordinary ${SEED:+--seed $SEED}"
 	lane rust/ladder-full vm DRIVER=rust VM_TIMEOUT=6000 -- "$suite/ladder --full"
 }
 

@@ -204,6 +204,9 @@ static inline void uvm_rust_notifier_exit(void)
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);
 
+/* For tests: whether all ordinary memory counts as held by somebody (uvm_rust_test_held). */
+bool uvm_rust_all_held(void);
+
 /* Hook of uvm_va_block.c: whether an evicted chunk still holds a page of Linux's. */
 bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
 

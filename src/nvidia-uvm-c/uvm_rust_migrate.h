@@ -6,7 +6,9 @@
 #define UVM_RUST_MIGRATE_H
 
 #include "uvm_va_block.h"
+#include "uvm_va_space.h"
 
+#include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
 
 /*
@@ -30,5 +32,27 @@ static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_v
 	uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
 			     &va_block->read_duplicated_pages);
 }
+
+#if UVM_RUST_UPSTREAM >= 550
+/*
+ * A context for UVM_MIGRATE, which has nothing to say about prefetching, thrashing and
+ * read duplication. Upstream leaves these fields as it finds the memory. With ordinary
+ * memory, clear_service_context_masks() reads them for each page that Linux does not let go,
+ * and takes what another process left there for a processor's number.
+ */
+static inline uvm_service_block_context_t *uvm_rust_migrate_context(struct mm_struct *mm)
+{
+	uvm_service_block_context_t *context = uvm_service_block_context_alloc(mm);
+
+	if (context) {
+		context->prefetch_hint.residency = UVM_ID_INVALID;
+		context->thrashing_pin_count = 0;
+		context->read_duplicate_count = 0;
+		uvm_processor_mask_zero(&context->resident_processors);
+	}
+	return context;
+}
+#define uvm_service_block_context_alloc uvm_rust_migrate_context
+#endif
 
 #endif

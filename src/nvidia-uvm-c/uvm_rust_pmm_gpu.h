@@ -25,6 +25,9 @@ static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chun
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
 static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
+typedef NV_STATUS uvm_rust_walk_fn(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *data);
+static NV_STATUS chunk_walk_pre_order(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *start, uvm_rust_walk_fn *fn, void *data);
+static uvm_rust_walk_fn free_first_pinned_chunk_func;
 
 #if UVM_IS_CONFIG_HMM()
 static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
@@ -147,6 +150,11 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 
 /* Reclaim of each GPU's memory, by uvm_id_gpu_index(). */
 static struct {
+	/*
+	 * What an eviction that fails had got so far: pinned chunks of its root chunk, by their
+	 * list. Under the PMM's lock, and empty whenever that is let go.
+	 */
+	struct list_head in_vain;
 	/* Root chunks that are being evicted, and calls of RM's for memory. */
 	atomic_t running;
 	/* How many of both have come to their end; counted before @running goes down. */
@@ -207,6 +215,51 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 		return NV_ERR_IN_USE;
 	reclaims[gpu].held = 0;
 	return NV_ERR_NO_MEMORY;
+}
+
+static NV_STATUS collect_pinned_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *list)
+{
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED)
+		list_add_tail(&chunk->list, list);
+	return NV_OK;
+}
+
+/*
+ * An eviction of @root_chunk has failed, and what it had got so far is to be freed. Those are
+ * all chunks that are pinned now: nobody else pins one of a root chunk that is being evicted.
+ * A moment later somebody may, as the first that is freed can be had by anyone. Upstream
+ * looks for pinned chunks again after each that it has freed, finds those of others, and
+ * frees them as well: the page then has two owners, and either sees what the other writes.
+ *
+ * Called under the PMM's lock and its list lock, which has been held since the root chunk was
+ * in eviction.
+ */
+static void uvm_rust_collect_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
+{
+	struct list_head *in_vain = &reclaims[reclaim_index(pmm)].in_vain;
+
+	uvm_assert_spinlock_locked(&pmm->list_lock);
+	INIT_LIST_HEAD(in_vain);
+	chunk_walk_pre_order(pmm, root_chunk, collect_pinned_chunk, in_vain);
+}
+
+/*
+ * Frees the next of them. Returns MORE_DATA_AVAILABLE if there was one, as upstream's walk
+ * does. Caller holds the PMM's lock.
+ */
+static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
+{
+	struct list_head *in_vain = &reclaims[reclaim_index(pmm)].in_vain;
+	NV_STATUS status;
+
+	if (list_empty(in_vain))
+		return NV_OK;
+	/* This takes it off the list: on to that of the free ones, or it goes into its parent. */
+	status = free_first_pinned_chunk_func(pmm, list_first_entry(in_vain, uvm_gpu_chunk_t, list), NULL);
+	/* For tests: time for others to take what was freed. */
+	if (uvm_rust_all_held())
+		usleep_range(20, 50);
+	return status;
 }
 
 /* Macros, as upstream defines the type of the last argument below. */

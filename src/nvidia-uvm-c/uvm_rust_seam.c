@@ -249,6 +249,11 @@ module_param(uvm_rust_test_held, bool, 0600);
 MODULE_PARM_DESC(uvm_rust_test_held,
 		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody (default 0)");
 
+bool uvm_rust_all_held(void)
+{
+	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
+}
+
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
 {
 	if (uvm_rust_gpu_state(gpu))
@@ -312,7 +317,7 @@ void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context)
 
 	if (!uvm_va_block_is_hmm(block))
 		return;
-	all_held = unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
+	all_held = uvm_rust_all_held();
 	for_each_va_block_page_in_mask(page, &context->caller_page_mask, block) {
 		if (all_held || !(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
 			uvm_page_mask_clear(&context->caller_page_mask, page);

@@ -77,6 +77,27 @@ uvm_mutex_unlock(&va_block->lock);
 ...
 }
 
+// What a failed eviction has got so far is set aside before the first of it is freed, as from
+// then on others pin chunks of their own there.
+@@
+identifier pmm, root_chunk, chunk, status;
+@@
+evict_root_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, ...)
+{
+<...
+  chunk_update_lists_locked(pmm, chunk);
++ uvm_rust_collect_pinned(pmm, chunk);
+...>
+}
+
+@@
+identifier pmm, chunk, status;
+@@
+  status =
+- chunk_walk_pre_order(pmm, chunk, free_first_pinned_chunk_func, NULL)
++ uvm_rust_free_first_pinned(pmm)
+  ;
+
 // Evictions are counted, so that an allocation that finds nothing can tell that others evict
 // (uvm_rust_pmm_gpu.h).
 @@

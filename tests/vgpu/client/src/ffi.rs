@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -255,6 +255,27 @@ impl Mapping {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             _ => Ok(()),
         }
+    }
+
+    /// Takes one more reference of the page at `offset` bytes, by vmsplice(2) into a pipe, until
+    /// what this returns is dropped: Linux then migrates the page nowhere.
+    pub(crate) fn hold_page(&self, offset: usize) -> io::Result<[OwnedFd; 2]> {
+        let mut ends = [0; 2];
+        // SAFETY: the array has room for the two descriptors.
+        if unsafe { libc::pipe(ends.as_mut_ptr()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: both were opened above, and nobody else knows of them.
+        let ends = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let page = libc::iovec {
+            iov_base: self.base.as_ptr().wrapping_add(offset).cast(),
+            iov_len: 8,
+        };
+        // SAFETY: the kernel checks the address, and reads the page at most.
+        if unsafe { libc::vmsplice(ends[1].as_raw_fd(), &page, 1, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(ends)
     }
 
     /// The mapping as 64-bit atomics.

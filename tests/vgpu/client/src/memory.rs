@@ -2,6 +2,7 @@
 //! Memory that CPU and GPUs share.
 
 use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::ffi::Mapping;
@@ -165,6 +166,14 @@ impl<T: Element> Buffer<T> {
         self.mapping
             .take_pages_of(&from.mapping)
             .map_err(|e| Error::os("mremap", e))
+    }
+
+    /// Holds the page of element `index`, so that Linux does not migrate it, until what this
+    /// returns is dropped.
+    pub fn hold_page(&self, index: usize) -> Result<[OwnedFd; 2]> {
+        let offset = index * T::BYTES as usize;
+        let pipe = self.mapping.hold_page(offset);
+        pipe.map_err(|e| Error::os("vmsplice", e))
     }
 
     /// Number of elements.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
-use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
+use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::{start, NONE};
 
@@ -22,6 +23,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "held: a fault waits for what RM has taken and may give back",
         NONE,
         waits_for_rm,
+    );
+    suite.test(
+        "held: what an eviction got in vain goes to one owner each",
+        NONE,
+        one_owner_each,
     );
 }
 
@@ -115,7 +121,7 @@ fn waits_for_rm() -> Outcome {
             if ended.load(Ordering::SeqCst) {
                 break Ok(());
             }
-            process.migrate(rest.address(), rest.bytes(), vgpu_client::uvm::Uuid::CPU)?;
+            process.migrate(rest.address(), rest.bytes(), Uuid::CPU)?;
             std::thread::sleep(Duration::from_millis(1));
         };
         let asked = rm
@@ -128,4 +134,90 @@ fn waits_for_rm() -> Outcome {
     let wrong = rest.first_other(|i| rounds - 1 + i as u64);
     ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
     held.end()
+}
+
+/// Words of a page, and pages of each buffer of [`one_owner_each()`].
+const PAGE_WORDS: usize = 512;
+const PAGES: usize = 24;
+
+/// RM evicts root chunks of which a few pages are in use, and held, and the rest is free. The
+/// free part becomes the evictor's, and free again when the eviction fails; GPU faults of two
+/// threads take pages of it at the same moment. A page that was given to two shows in what
+/// they read.
+fn one_owner_each() -> Outcome {
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let kept = small(gpu.channel(), 1 << 56)?;
+    let Some(set) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")? else {
+        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+    };
+    let ended = AtomicBool::new(false);
+    let channels = [gpu.new_channel()?, gpu.new_channel()?];
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let takers: Vec<_> = channels
+            .iter()
+            .zip(2u64..)
+            .map(|(channel, taker)| {
+                let (process, ended) = (&process, &ended);
+                scope.spawn(move || taker_of_pages(process, channel, taker << 56, ended))
+            })
+            .collect();
+        for _ in 0..2 {
+            gpu.device().inject(Inject {
+                gpu: gpu.index(),
+                kind: INJECT_EVICT_PAGES,
+                count: gpu.info().usable_bytes() / BLOCK,
+                ..Default::default()
+            })?;
+        }
+        ended.store(true, Ordering::SeqCst);
+        for taker in takers {
+            let rounds = taker
+                .join()
+                .map_err(|_| Failure::from("a thread panicked"))??;
+            ensure!(rounds > 0, "nobody took a page");
+        }
+        Ok(())
+    })?;
+    drop(set);
+    let wrong = kept.first_other(|i| (1 << 56) + i as u64);
+    ensure!(wrong.is_none(), "{wrong:x?} is not what was written first");
+    Ok(Pass::Ok)
+}
+
+/// Ordinary memory that the GPU has written, and so has: each page in a chunk of its own.
+fn small(channel: &Channel, first: u64) -> Result<Buffer<u64>, Failure> {
+    let buffer = Buffer::<u64>::ordinary(PAGES * PAGE_WORDS)?;
+    buffer.huge_pages(false)?;
+    let write = Op::write(&buffer).pattern(first, 1).warps(4);
+    channel.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    Ok(buffer)
+}
+
+/// Takes pages and gives them back, until @ended; the GPU and the CPU find in them what was
+/// written. Returns how many rounds that were.
+fn taker_of_pages(
+    process: &Process,
+    channel: &Channel,
+    own: u64,
+    ended: &AtomicBool,
+) -> Result<u64, Failure> {
+    let mut rounds = 0;
+    while !ended.load(Ordering::SeqCst) {
+        let first = own | rounds << 32;
+        let buffers = [small(channel, first)?, small(channel, first)?];
+        for buffer in &buffers {
+            let check = Op::check(buffer).pattern(first, 1).warps(4);
+            channel.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+        }
+        for buffer in &buffers {
+            process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+            let wrong = buffer.first_other(|i| first + i as u64);
+            ensure!(wrong.is_none(), "{wrong:x?} is not what was written last");
+        }
+        rounds += 1;
+    }
+    Ok(rounds)
 }

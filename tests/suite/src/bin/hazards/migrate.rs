@@ -30,6 +30,11 @@ pub(crate) fn run(suite: &mut Suite) {
         EVICTING_ORDINARY,
         read_while_evicted,
     );
+    suite.test(
+        "migrate: ordinary memory with a page that somebody holds",
+        NONE,
+        somebody_holds_a_page,
+    );
 }
 
 /// Pages that the GPU has, at an address that it never saw: their chunks still belong to the
@@ -97,6 +102,37 @@ fn read_while_evicted() -> Outcome {
         if let Some((i, seen)) = buffer.first_other(|i| (round << 32) + i as u64) {
             return Err(format!("round {round}: word {i} is {seen:#x}").into());
         }
+    }
+    Ok(Pass::Ok)
+}
+
+/// A page that Linux does not let go stays, and the others move. The driver's context for it is
+/// memory that others have used: here, memory that was full of a pattern.
+fn somebody_holds_a_page() -> Outcome {
+    let (process, gpu) = start()?;
+    if driver_version(&process)?.is_none() {
+        skip!("the unmodified driver reads what nobody has set, see docs/vgpu.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let page = (PAGE / 8) as usize;
+    for round in 0..20u64 {
+        let first = round << 32 | 1;
+        let buffer = Buffer::<u64>::ordinary(16 * page)?;
+        buffer.huge_pages(false)?;
+        buffer.fill(|i| first + i as u64);
+        let held = buffer.hold_page(5 * page)?;
+        // Free memory is what the driver gets next.
+        let used = Buffer::<u64>::ordinary(8 * (BLOCK / 8) as usize)?;
+        used.fill(|_| 0x0a5e_0a5e_0a5e_0a5e);
+        drop(used);
+        process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+        let wrong = buffer.first_other(|i| first + i as u64);
+        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+        drop(held);
+        let check = Op::check(&buffer).pattern(first, 1);
+        gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
     }
     Ok(Pass::Ok)
 }
