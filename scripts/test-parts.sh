@@ -171,8 +171,11 @@ vm_parts() {
 # (docs/testing.md says which), with one GPU and with two.
 selftest_parts() {
 	lane rust/kselftest vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 -- make --silent -C tests/kselftest run
-	lane rust/limits vm DRIVER=rust VIDMEM=64M UVM_PARAMS="uvm_rust_prefetch_memory=1 uvm_rust_stats_public=1" VM_TIMEOUT=900 -- \
-		"out/kselftest/uvm_announce && out/kselftest/uvm_privacy"
+	local limits="uvm_rust_prefetch_memory=1 uvm_rust_stats_public=1 uvm_rust_flash=1"
+	lane rust/limits vm DRIVER=rust VIDMEM=64M UVM_PARAMS="$limits" VM_TIMEOUT=900 -- \
+		"out/kselftest/uvm_announce && out/kselftest/uvm_privacy && out/kselftest/uvm_calls"
+	# The driver does nothing afterwards, but goes.
+	lane rust/fatal vm DRIVER=rust VIDMEM=64M -- out/kselftest/uvm_fatal
 	lane rust/discard vm DRIVER=rust VIDMEM=128M VM_TIMEOUT=1500 -- $suite/discard
 	lane rust/discard-two-gpus vm DRIVER=rust GPUS=2 VIDMEM=128M VM_TIMEOUT=1800 -- $suite/discard
 	lane rust/discard-c-lists vm DRIVER=rust VIDMEM=128M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \

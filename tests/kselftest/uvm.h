@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,17 @@ _Static_assert(sizeof(struct uvm_migrate) == 80, "UVM_MIGRATE_PARAMS");
 static inline int uvm_absent(void)
 {
 	return errno == ENOENT || errno == ENXIO || errno == ENODEV;
+}
+
+/* Writes @text to a file of the kernel's, such as a cgroup's. */
+static inline bool uvm_put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return done;
 }
 
 /* Opens /dev/nvidia-uvm, and makes its node if the module is there. */

@@ -222,16 +222,6 @@ TEST_F(announce, children_bring_no_limits_of_their_own)
 	EXPECT_GE(1536U << 10, sum);
 }
 
-static bool put(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-
-	if (fd >= 0)
-		close(fd);
-	return done;
-}
-
 static uint64_t number(const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -255,7 +245,7 @@ static int charged(const struct uuid *gpu)
 	uint64_t id, before, after;
 	int fd = uvm_open();
 
-	if (!put(GROUP "/cgroup.procs", "0"))
+	if (!uvm_put(GROUP "/cgroup.procs", "0"))
 		return 2;
 	if (fd < 0 || ioctl(fd, UVM_INITIALIZE, &init) || init.status || uvm_register_gpu(fd, gpu))
 		return 3;
@@ -287,7 +277,7 @@ TEST_F(announce, tables_are_charged_to_who_announces)
 	ASSERT_TRUE(!mkdir(GROUPS, 0700) || errno == EEXIST);
 	if (mount("none", GROUPS, "cgroup2", 0, NULL))
 		SKIP(return, "no cgroup2: %s", strerror(errno));
-	put(GROUPS "/cgroup.subtree_control", "+memory");
+	uvm_put(GROUPS "/cgroup.subtree_control", "+memory");
 	EXPECT_TRUE(!mkdir(GROUP, 0700) || errno == EEXIST);
 	child = fork();
 	if (!child)

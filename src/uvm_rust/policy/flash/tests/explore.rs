@@ -48,6 +48,11 @@ pub(super) enum Lack {
     FetchGivesUp,
     /// Of the C: what was discarded lazily is looked for again where the lock was dropped.
     DropLooksAgain,
+    /// Of the C: a spill does not wait for the VA space's lock with the block's. Who waits to write
+    /// comes first, and may wait for one who wants the block.
+    SpillOnlyTries,
+    /// Of the C: nor does who fetches for a GPU's fault.
+    FetchOnlyTries,
 }
 
 /// One that is slow is passed over mostly when its turn comes, so that others do much
@@ -80,6 +85,10 @@ fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
             slot: dice(slots as usize, 8) as u32,
             offset: dice(512, 9) as u16,
         }));
+    }
+    if dice(2, 14) == 0 {
+        let spaces = &mut w.now().spaces;
+        spaces.iter_mut().for_each(|s| s.writers_first = true);
     }
     // So few extents that most writes find none, and splits must do without.
     if dice(4, 5) == 0 {
@@ -348,6 +357,8 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::DetachWaits,
         Lack::FetchGivesUp,
         Lack::DropLooksAgain,
+        Lack::SpillOnlyTries,
+        Lack::FetchOnlyTries,
     ];
     let mut unnoticed = Vec::new();
     for lack in parts.map(Lack::from).into_iter().chain(lacks) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Attaching and detaching, and what is refused.
 
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use uvm_suite::{ensure, fuzz, skip, Outcome, Pass, Suite};
-use vgpu_client::{flash, Error, Flash, Process, BLOCK};
+use vgpu_client::{flash, raw_ioctl, Error, Flash, Process, BLOCK};
 
 use crate::rig::{device, no_leak, plain, Rig};
 use crate::NONE;
@@ -15,6 +16,7 @@ pub(crate) fn run(suite: &mut Suite, seed: u64) {
     suite.test("attaching, once", NONE, attach);
     suite.test("attaching what cannot be", NONE, refused);
     suite.test("a device that holds something", NONE, occupied);
+    suite.test("calls before UVM_INITIALIZE", NONE, uninitialised);
     suite.test("fuzzed calls", NONE, || fuzzed(seed));
     suite.test("fuzzed calls, without CAP_SYS_ADMIN", NONE, || {
         fuzzed_by_others(seed)
@@ -124,6 +126,36 @@ fn occupied() -> Outcome {
         .write(true)
         .open(device())
         .and_then(|f| std::os::unix::fs::FileExt::write_all_at(&f, &[0; 4096], 8192))?;
+    Ok(Pass::Ok)
+}
+
+/// A file that is no process's yet moves nothing, and has nothing on the device.
+fn uninitialised() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(1)?;
+    buffer.fill(|i| i as u64);
+    rig.process
+        .flash_move(buffer.address(), buffer.bytes(), false)?;
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/nvidia-uvm")?;
+    let call = |number, words: &mut [u64]| {
+        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let answer = raw_ioctl(file.as_fd(), number, &mut bytes, None);
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        }
+        answer.err().and_then(|e| e.raw_os_error())
+    };
+    let got = call(0x1013, &mut [24, buffer.address(), BLOCK]);
+    ensure!(got == Some(libc::EPERM), "UVM_RUST_FLASH_MOVE: {got:?}");
+    let mut stats = [0; 20];
+    stats[0] = 160;
+    let got = call(0x1012, &mut stats);
+    ensure!(got.is_none(), "UVM_RUST_FLASH_GET_STATS: {got:?}");
+    let [pages, mine] = [stats[3], stats[4]];
+    ensure!((pages, mine) == (512, 0), "{pages} pages, {mine} are its");
     Ok(Pass::Ok)
 }
 

@@ -14,6 +14,7 @@ mod paths;
 mod random;
 mod rig;
 mod tenants;
+mod waits;
 mod wear;
 
 use std::path::PathBuf;
@@ -65,6 +66,8 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-fuzzes") => options.child = Some("fuzzes"),
             Long("child-hogs") => options.child = Some("hogs"),
             Long("child-spills") => options.child = Some("spills"),
+            Long("child-changes") => options.child = Some("changes"),
+            Long("child-fills") => options.child = Some("fills"),
             Long("child-counts") => options.child = Some("counts"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
@@ -112,6 +115,8 @@ fn main() -> ExitCode {
         Some("fuzzes") => return interface::child_fuzzes(options.seed),
         Some("hogs") => return tenants::child_hogs(),
         Some("spills") => return tenants::child_spills(),
+        Some("changes") => return waits::child_changes(),
+        Some("fills") => return tenants::child_fills(),
         Some("counts") => return tenants::child_counts(),
         Some(_) => return failures::child_attaches(),
         None => {}
@@ -126,6 +131,7 @@ fn main() -> ExitCode {
     paths::run(&mut suite);
     copies::run(&mut suite);
     tenants::run(&mut suite);
+    waits::run(&mut suite);
     wear::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
-use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK};
+use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::failures::{has_dmsetup, Dm, Silence, TwoParts, PATIENCE};
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig, WORDS};
@@ -28,6 +28,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "nobody is spilled because others cannot be",
         NONE,
         fair_at_quota,
+    );
+    suite.test(
+        "others are spilled if who has most cannot be",
+        NONE,
+        most_at_quota,
     );
     suite.test(
         "other processes' counters are not for everybody",
@@ -240,6 +245,33 @@ fn fair_at_quota() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Of two tenants that have their share, the one that has most can have no more on the device: the
+/// other one is spilled, and it is not looked at the first one's blocks again and again.
+fn most_at_quota() -> Outcome {
+    let rig = Rig::with(Flash {
+        host_bytes: 8 * BLOCK,
+        ..limited(1)
+    })?;
+    let hog = of_nobody()?;
+    let theirs = Buffer::<u64>::managed(&hog, 8 * WORDS)?;
+    write(&theirs, 107);
+    let mine = rig.buffer(5)?;
+    write(&mine, 109);
+    let start = Instant::now();
+    while rig.stats()?.pages_mine == 0 && start.elapsed() < PATIENCE / 3 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let stats = rig.stats()?;
+    ensure!(
+        hog.flash_stats()?.pages_mine == 512 && stats.refused > 0,
+        "it does not have its quota: {stats:?}"
+    );
+    ensure!(stats.pages_mine == 512, "it was not spilled: {stats:?}");
+    check(&theirs, 107)?;
+    check(&mine, 109)?;
+    Ok(Pass::Ok)
+}
+
 /// Run by the test below, as another user.
 pub(crate) fn child_counts() -> ExitCode {
     let Ok(process) = Process::new() else {
@@ -377,12 +409,16 @@ fn queues_apart() -> Outcome {
     if !has_dmsetup() {
         skip!("dmsetup is not installed");
     }
-    // Slots are taken in turn, and the first begins at 2 MiB.
-    let dm = TwoParts::new((1 + MANY as u64) * BLOCK)?;
+    // The first slot, which begins at 2 MiB, gets a page of each block: what a block asks for is
+    // all that it ever asks for, and nobody looks again for its sake.
+    let dm = TwoParts::new(2 * BLOCK)?;
     let rig = Rig::with(plain(&dm.0, 1 << 10))?;
     let buffer = rig.buffer(MANY)?;
     write(&buffer, 47);
-    rig.spill(&buffer)?;
+    for block in 0..MANY as u64 {
+        let page = buffer.address() + block * BLOCK;
+        rig.process.flash_move(page, PAGE, false)?;
+    }
     let other = of_nobody()?;
     let gpu = other.gpu(0)?;
     let other = Rig::unattached(other, gpu);
@@ -390,7 +426,7 @@ fn queues_apart() -> Outcome {
     write(&theirs, 53);
     other.spill(&theirs)?;
     let stats = rig.stats()?;
-    ensure!(stats.pages == 25 * 512, "not all is on flash: {stats:?}");
+    ensure!(stats.pages == 24 + 512, "not all is on flash: {stats:?}");
 
     let silence = dm.1.suspend()?;
     let op = Op::check(&buffer).every(BLOCK);
@@ -413,34 +449,43 @@ fn queues_apart() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Run by the test below: as another tenant, takes 24 blocks of host memory as fast as it gets them,
+/// so that each of the workers has one to write before there is nothing left to look at.
+pub(crate) fn child_fills() -> ExitCode {
+    let work = || -> Done {
+        let hog = of_nobody()?;
+        let buffer = Buffer::<u64>::managed(&hog, 24 * WORDS)?;
+        (0..24).for_each(|block| buffer.set(block * WORDS, 1));
+        Ok(())
+    };
+    ExitCode::from(u8::from(work().is_err()))
+}
+
 /// The host is full and nothing can be written: who has less than its share of it goes on.
 fn room_apart() -> Outcome {
     if !has_dmsetup() {
         skip!("dmsetup is not installed");
     }
     let dm = Dm::new()?;
-    let rig = Rig::with(plain(&dm.0, 4))?;
-    let silence = dm.suspend()?;
-    // Another user, as all processes of one have one share.
-    let hog = Command::new(std::env::current_exe()?)
-        .arg("--child-hogs")
-        .uid(NOBODY)
-        .stdout(Stdio::null())
-        .spawn()?;
-    let mut hog = Killed(hog);
+    let rig = Rig::with(plain(&dm.0, 8))?;
     let mine = rig.buffer(1)?;
+    let silence = dm.suspend()?;
+    let mut hog = Command::new(std::env::current_exe()?);
+    let mut hog = Killed(hog.arg("--child-fills").spawn()?);
     while_it_is_silent(silence, || {
         let start = Instant::now();
-        while rig.stats()?.host_pages <= 4 * 512 && start.elapsed() < PATIENCE / 3 {
+        while rig.stats()?.host_pages <= 8 * 512 && start.elapsed() < PATIENCE / 3 {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let stats = rig.stats()?;
-        ensure!(
-            stats.host_pages > 4 * 512,
-            "the host is not full: {stats:?}"
-        );
         write(&mine, 29);
-        rig.gpu_check(&mine, 29)
+        rig.gpu_check(&mine, 29)?;
+        let stats = rig.stats()?;
+        // Or nobody waited, and this showed nothing.
+        ensure!(
+            (8 * 512 + 1..=11 * 512).contains(&stats.host_pages),
+            "the host is not full, or the other one does not wait: {stats:?}"
+        );
+        Ok(())
     })?;
     hog.0.kill()?;
     hog.0.wait()?;

@@ -2,6 +2,7 @@
 //! What `UVM_RUST_FLASH_MOVE` writes: how much a tenant may, in how many threads, what counts,
 //! and that nobody who waits is in the way of a suspend.
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
@@ -25,6 +26,11 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("moving by call is throttled", NONE, throttled);
     suite.test("moving in several threads is, together", NONE, together);
     suite.test("moving does not keep the system awake", NONE, suspended);
+    suite.test(
+        "a long move does not keep the system awake",
+        NONE,
+        long_move,
+    );
     suite.test("writes that fail wear as well", failing, failed);
     suite.test("relocation for a move wears as well", NONE, relocated);
 }
@@ -106,7 +112,8 @@ fn spill(process: &Process, buffer: &Buffer<u64>) -> Result<(), vgpu_client::Err
     process.flash_move(buffer.address(), buffer.bytes(), false)
 }
 
-/// Four threads, of two processes: while the first has written and pays, no other one writes.
+/// Four threads, of two processes: while the first has written and pays, no other one writes. All
+/// are there before the first call, which holds the lock of the address space that a new thread wants.
 fn together() -> Outcome {
     let rig = Rig::new(1 << 10)?;
     let other = Process::new()?;
@@ -120,11 +127,17 @@ fn together() -> Outcome {
     }
     // Twelve MiB are eleven seconds.
     let slow = slowly()?;
+    let all = &Barrier::new(processes.len());
     std::thread::scope(|scope| -> Done {
         let threads: Vec<_> = processes
             .iter()
             .zip(&buffers)
-            .map(|(process, buffer)| scope.spawn(move || spill(process, buffer)))
+            .map(|(process, buffer)| {
+                scope.spawn(move || {
+                    all.wait();
+                    spill(process, buffer)
+                })
+            })
             .collect();
         let first = until_throttled(&rig);
         drop(slow);
@@ -186,6 +199,37 @@ fn suspended() -> Outcome {
     }
     drop(buffers);
     no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// A call that moves much and waits for nothing ends, too, and goes on where it was.
+fn long_move() -> Outcome {
+    /// Several parts of 16 MiB.
+    const BLOCKS: usize = 56;
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(BLOCKS)?;
+    write(&buffer, 89);
+    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    spill(&rig.process, &buffer)?;
+    drop(unlimited);
+    let all = rig.stats()?.pages;
+    ensure!(all == BLOCKS as u64 * 512, "only {all} pages are on flash");
+    std::thread::scope(|scope| -> Done {
+        let moving = scope.spawn(|| rig.fetch(&buffer));
+        while rig.stats()?.fetched == 0 && !moving.is_finished() {
+            std::thread::yield_now();
+        }
+        let slept = rig.gpu.suspend(Duration::from_millis(100));
+        let after = rig.stats();
+        moving.join().map_err(|_| "a thread panicked")??;
+        slept?;
+        let after = after?;
+        ensure!(after.pages > 0, "it slept when all was moved: {after:?}");
+        Ok(())
+    })?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 0, "not all came back: {stats:?}");
+    check(&buffer, 89)?;
     Ok(Pass::Ok)
 }
 

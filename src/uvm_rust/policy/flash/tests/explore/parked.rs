@@ -107,7 +107,11 @@ pub(super) async fn fetcher(w: &World, owner: usize) {
 async fn fetch_block(w: &World, b: usize) {
     w.lock_block(b).await;
     let (dead, space) = w.of(b, |block| (block.dead, block.space));
-    let locked = !dead && w.try_read_lock(space);
+    let waits = !dead && w.lacks(Lack::FetchOnlyTries);
+    if waits {
+        w.read_lock(space).await;
+    }
+    let locked = waits || !dead && w.try_read_lock(space);
     if locked {
         loop {
             let asked = w.of(b, |block| block.asked);

@@ -60,7 +60,9 @@ async fn spill_once(w: &World, b: usize, wanted: PageMask, locked: bool) -> Outc
         w.unlock_block(b);
         return Outcome::Nothing;
     }
-    if !locked && !w.try_read_lock(space) {
+    if !locked && w.lacks(Lack::SpillOnlyTries) {
+        w.read_lock(space).await;
+    } else if !locked && !w.try_read_lock(space) {
         w.unlock_block(b);
         return Outcome::Later;
     }

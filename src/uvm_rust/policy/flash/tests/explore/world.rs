@@ -137,7 +137,18 @@ impl Block {
 pub(super) struct Space {
     pub(super) readers: u32,
     pub(super) writer: bool,
+    /// Who waits to write.
+    waiting: u32,
+    /// Whether readers that come later wait as well, or do without, as Linux has it mostly.
+    pub(super) writers_first: bool,
     pub(super) gone: bool,
+}
+
+impl Space {
+    /// Whether one more may read now.
+    fn lets_in(&self) -> bool {
+        !(self.writer || self.writers_first && self.waiting > 0)
+    }
 }
 
 /// Where the bytes of a read go.
@@ -446,7 +457,7 @@ impl World {
 
     pub(super) async fn read_lock(&self, space: usize) {
         self.until(|s| {
-            let free = !s.spaces[space].writer;
+            let free = s.spaces[space].lets_in();
             s.spaces[space].readers += u32::from(free);
             free.then_some(())
         })
@@ -455,8 +466,9 @@ impl World {
 
     pub(super) fn try_read_lock(&self, space: usize) -> bool {
         let lock = &mut self.now().spaces[space];
-        lock.readers += u32::from(!lock.writer);
-        !lock.writer
+        let free = lock.lets_in();
+        lock.readers += u32::from(free);
+        free
     }
 
     pub(super) fn read_unlock(&self, space: usize) {
@@ -464,10 +476,12 @@ impl World {
     }
 
     pub(super) async fn write_lock(&self, space: usize) {
+        self.now().spaces[space].waiting += 1;
         self.until(|s| {
             let lock = &mut s.spaces[space];
             let free = !lock.writer && lock.readers == 0;
             lock.writer |= free;
+            lock.waiting -= u32::from(free);
             free.then_some(())
         })
         .await;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Who waits for room or for a read, and what may not come of it: that nobody goes on any more, or
+//! that the driver's count of host memory is wrong.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
+
+use crate::failures::{has_dmsetup, Dm, TwoParts, PATIENCE};
+use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    let silent = &[Allowed {
+        text: "Buffer I/O error on dev dm-",
+        times: 1000,
+    }];
+    suite.test("a tenant's read waits for none of its others", silent, own);
+    suite.test("who is killed waits for no room", silent, killed);
+    suite.test("a tenant whose cgroup is full is spilled", NONE, full_group);
+    suite.test("room, and who wants the VA space's lock", NONE, writers);
+}
+
+/// One process's GPU fault waits for a read that does not end. Another read of the same tenant is
+/// made meanwhile: each of those who read may be asked, not only the one that hangs.
+fn own() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    // The first slot begins at 2 MiB.
+    let dm = TwoParts::new(2 * BLOCK)?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let (hangs, fine) = (rig.buffer(1)?, rig.buffer(1)?);
+    write(&hangs, 97);
+    write(&fine, 101);
+    rig.spill(&hangs)?;
+    rig.spill(&fine)?;
+    // To make one takes the VA space's lock, which a read has.
+    let other = rig.gpu.new_channel()?;
+
+    let silence = dm.1.suspend()?;
+    let op = Op::check(&hangs).pattern(97, 1).warps(8);
+    let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
+    // Put off more than once, so that the read was asked for, and has begun.
+    let start = Instant::now();
+    while rig.stats()?.parked < 40 && start.elapsed() < PATIENCE / 3 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let op = Op::check(&fine).pattern(101, 1).warps(8);
+    let served = other
+        .launch(&Kernel::new().op(op))
+        .and_then(|launch| launch.wait()?.ok());
+    let silent = silence.end();
+    served?;
+    silent?;
+    waiting.wait()?.ok()?;
+    check(&hangs, 97)?;
+    check(&fine, 101)?;
+    drop((hangs, fine));
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// A child that does not outlive the test.
+struct Killed(Child);
+
+impl Killed {
+    /// This program, as one that a test below runs.
+    fn run(argument: &str) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(argument).stdout(Stdio::null());
+        Ok(Self(command.spawn()?))
+    }
+
+    /// Whether it has ended by itself within `time`.
+    fn ends_in(&mut self, time: Duration) -> Result<bool, Failure> {
+        let start = Instant::now();
+        while self.0.try_wait()?.is_none() {
+            if start.elapsed() > time {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The host is full, and nothing can be written. Whoever is killed there ends.
+fn killed() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 4))?;
+    let silence = dm.suspend()?;
+    let mut hog = Killed::run("--child-hogs")?;
+    let start = Instant::now();
+    while rig.stats()?.host_pages <= 4 * 512 && start.elapsed() < PATIENCE / 3 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let full = rig.stats()?;
+    // A moment, for the next page, which it waits for.
+    std::thread::sleep(Duration::from_millis(300));
+    let waits = hog.0.try_wait()?.is_none();
+    hog.0.kill()?;
+    let ended = hog.ends_in(PATIENCE / 3);
+    silence.end()?;
+    ensure!(full.host_pages > 4 * 512, "the host is not full: {full:?}");
+    ensure!(waits, "it waited for nothing");
+    ensure!(ended?, "it waited for room when it was killed");
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// A memory cgroup, and nothing in it when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    const ROOT: &'static str = "/tmp/uvm-rust-flash-groups";
+
+    /// Where there are none of the second kind, nothing.
+    fn new() -> Result<Option<Self>, Failure> {
+        fs::create_dir_all(Self::ROOT)?;
+        let mounted = Command::new("mount")
+            .args(["-t", "cgroup2", "none", Self::ROOT])
+            .status()?;
+        if !mounted.success() {
+            return Ok(None);
+        }
+        let group = Self(PathBuf::from(Self::ROOT).join("full"));
+        fs::write(format!("{}/cgroup.subtree_control", Self::ROOT), "+memory")?;
+        fs::create_dir_all(&group.0)?;
+        Ok(Some(group))
+    }
+
+    fn limit(&self, bytes: &str) -> Done {
+        Ok(fs::write(self.0.join("memory.max"), bytes)?)
+    }
+
+    /// A process that was set up in it, by who is not in it any more: the tenant is of the group,
+    /// and its pages are charged to where the process is.
+    fn process(&self) -> Result<Process, Failure> {
+        fs::write(self.0.join("cgroup.procs"), "0")?;
+        let process = Process::new();
+        fs::write(format!("{}/cgroup.procs", Self::ROOT), "0")?;
+        Ok(process?)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.limit("max");
+        let _ = fs::write(format!("{}/cgroup.procs", Self::ROOT), "0");
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = Command::new("umount").args(["-l", Self::ROOT]).status();
+    }
+}
+
+/// What the driver keeps of a va_block is charged to the tenant, and where that cannot be, to
+/// nobody: a block that is not known would be neither counted nor spilled.
+fn full_group() -> Outcome {
+    const HOST: usize = 8;
+    let rig = Rig::new(HOST as u64)?;
+    let Some(group) = Group::new()? else {
+        skip!("there are no cgroups");
+    };
+    let before = rig.stats()?.host_pages;
+    let tenant = group.process()?;
+    let buffer = Buffer::<u64>::managed(&tenant, 3 * HOST * WORDS)?;
+    group.limit("0")?;
+    write(&buffer, 103);
+    let stats = rig.stats()?;
+    ensure!(
+        stats.host_pages + stats.pages >= before + 3 * HOST as u64 * 512,
+        "not all is counted: {stats:?}"
+    );
+    ensure!(stats.spilled > 0, "it is not spilled: {stats:?}");
+    // What comes between a look and its page is over the limit by as much.
+    ensure!(
+        stats.host_peak <= (HOST as u64 + 4) * 512,
+        "the host was not kept: {stats:?}"
+    );
+    // Who made those pages pays for its own again.
+    let file = fs::File::open("/dev/null");
+    ensure!(file.is_ok(), "charged to the tenant: {file:?}");
+    check(&buffer, 103)?;
+    drop((buffer, tenant));
+    drop(group);
+    let after = rig.stats()?.host_pages;
+    ensure!(
+        after == before,
+        "{after} pages are counted, and {before} were"
+    );
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// Run by the test below: more pages than the host may have, while another thread changes the VA
+/// space all the time.
+pub(crate) fn child_changes() -> ExitCode {
+    let work = || -> Done {
+        let process = Process::new()?;
+        let buffer = Buffer::<u64>::managed(&process, 24 * WORDS)?;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| -> Done {
+            let changing = scope.spawn(|| -> Done {
+                // Each waits for the faults, which wait for room, and spills for nobody.
+                while !done.load(Ordering::Relaxed) {
+                    process.create_range_group()?;
+                }
+                Ok(())
+            });
+            for n in 0..2 {
+                write(&buffer, n);
+                check(&buffer, n)?;
+            }
+            done.store(true, Ordering::Relaxed);
+            changing.join().map_err(|_| "a thread panicked")?
+        })
+    };
+    ExitCode::from(u8::from(work().is_err()))
+}
+
+/// Faults wait for room with the VA space's lock, somebody wants it for writing, and who makes the
+/// room needs it, too: none waits for ever.
+fn writers() -> Outcome {
+    let rig = Rig::new(8)?;
+    let mut child = Killed::run("--child-changes")?;
+    ensure!(
+        child.ends_in(2 * PATIENCE)?,
+        "they wait for each other: {:?}",
+        rig.stats()?
+    );
+    let status = child.0.wait()?;
+    ensure!(status.success(), "it ended with {status}");
+    let stats = rig.stats()?;
+    ensure!(stats.spilled > 0, "nothing was spilled: {stats:?}");
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
