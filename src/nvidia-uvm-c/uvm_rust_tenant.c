@@ -15,49 +15,80 @@
 #include "uvm_rust_tenant.h"
 
 /*
- * Protects the list, and what a tenant gets while it is in it. Inside the VA space's lock; of
- * locks only the allocator's, the SSD tier's spinlock and those of Rust's shares are taken inside.
+ * Protects the list, and what a tenant gets while it is in it. Inside the VA space's lock, and
+ * no lock is taken inside. All processes share it: what is charged to one of them is allocated
+ * before, so that nobody waits here for another's memory limit.
  */
 static DEFINE_MUTEX(tenants_lock);
 static LIST_HEAD(tenants);
 
-/* As uvm_rust_tenant_get(). Takes over the reference on @memcg. Caller holds tenants_lock. */
-static struct uvm_rust_tenant *find_or_make(kuid_t uid, struct mem_cgroup *memcg)
+/*
+ * The tenant of @uid and @memcg with one holder more. If there is none, @made becomes it, with
+ * its reference on the group, and is set to NULL. NULL if there is neither.
+ */
+static struct uvm_rust_tenant *find_or_add(kuid_t uid, struct mem_cgroup *memcg, struct uvm_rust_tenant **made)
 {
 	struct uvm_rust_tenant *tenant;
 
+	mutex_lock(&tenants_lock);
 	list_for_each_entry(tenant, &tenants, node) {
 		if (uid_eq(tenant->uid, uid) && tenant->memcg == memcg) {
-			mem_cgroup_put(memcg);
 			tenant->holders++;
-			return tenant;
+			goto out;
 		}
 	}
-	tenant = kzalloc(sizeof(*tenant), GFP_KERNEL_ACCOUNT);
+	tenant = *made;
+	*made = NULL;
+	if (tenant)
+		list_add(&tenant->node, &tenants);
+out:
+	mutex_unlock(&tenants_lock);
+	return tenant;
+}
+
+/* The caller's tenant, with one holder more, or NULL without memory. */
+static struct uvm_rust_tenant *get_or_make(void)
+{
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(current->mm);
+	struct uvm_rust_tenant *made = NULL, *tenant = find_or_add(current_uid(), memcg, &made);
+
 	if (!tenant) {
-		mem_cgroup_put(memcg);
-		return NULL;
+		made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT);
+		if (made) {
+			made->uid = current_uid();
+			made->memcg = memcg;
+			made->holders = 1;
+			tenant = find_or_add(made->uid, memcg, &made);
+			/* The new tenant has the reference, unless another thread was first. */
+			if (!made)
+				return tenant;
+			kfree(made);
+		}
 	}
-	tenant->uid = uid;
-	tenant->memcg = memcg;
-	tenant->holders = 1;
-	list_add(&tenant->node, &tenants);
+	mem_cgroup_put(memcg);
 	return tenant;
 }
 
 struct uvm_rust_tenant *uvm_rust_tenant_get(bool flash)
 {
-	struct uvm_rust_tenant *tenant;
+	struct uvm_rust_tenant *tenant = get_or_make();
+	struct uvm_rust_flash_owner *owner;
 
-	mutex_lock(&tenants_lock);
-	tenant = find_or_make(current_uid(), get_mem_cgroup_from_mm(current->mm));
-	if (tenant && flash && !tenant->flash)
-		tenant->flash = uvm_rust_flash_owner_new(tenant->memcg);
-	mutex_unlock(&tenants_lock);
-	if (tenant && flash && !tenant->flash) {
+	if (!tenant || !flash || READ_ONCE(tenant->flash))
+		return tenant;
+	owner = uvm_rust_flash_owner_new(tenant->memcg);
+	if (!owner) {
 		uvm_rust_tenant_put(tenant);
 		return NULL;
 	}
+	mutex_lock(&tenants_lock);
+	if (!tenant->flash) {
+		WRITE_ONCE(tenant->flash, owner);
+		owner = NULL;
+	}
+	mutex_unlock(&tenants_lock);
+	if (owner)
+		uvm_rust_flash_owner_free(owner);
 	return tenant;
 }
 
@@ -87,11 +118,20 @@ void uvm_rust_tenant_put(struct uvm_rust_tenant *tenant)
 
 void *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u64 bytes)
 {
-	void **share = &tenant->shares[uvm_id_gpu_index(id)];
+	void **share = &tenant->shares[uvm_id_gpu_index(id)], *made;
 
+	if (READ_ONCE(*share))
+		return *share;
+	made = uvm_rust_share_create(bytes);
+	if (!made)
+		return NULL;
 	mutex_lock(&tenants_lock);
-	if (!*share)
-		*share = uvm_rust_share_create(bytes);
+	if (!*share) {
+		WRITE_ONCE(*share, made);
+		made = NULL;
+	}
 	mutex_unlock(&tenants_lock);
+	if (made)
+		uvm_rust_share_destroy(made);
 	return *share;
 }

@@ -27,11 +27,11 @@ struct uvm_rust_tenant {
 	kuid_t uid;
 	struct mem_cgroup *memcg;
 	/*
-	 * What its prefetch tables may take together, by GPU. Each is made under the registry's lock
-	 * (uvm_rust_tenant_share()), and stays as long as the tenant.
+	 * What its prefetch tables may take together, by GPU. Each is set once, under the registry's
+	 * lock (uvm_rust_tenant_share()), and stays as long as the tenant.
 	 */
 	void *shares[UVM_ID_MAX_GPUS];
-	/* To the SSD tier (uvm_rust_flash_owner.c); made under the registry's lock, and stays as well. */
+	/* To the SSD tier (uvm_rust_flash_owner.c); set once under the registry's lock, and stays as well. */
 	struct uvm_rust_flash_owner *flash;
 };
 

@@ -34,13 +34,8 @@ deps() {
 		"$(dirname "$0")/../.." "$@" </dev/null >"$work/said" 2>&1
 }
 
-n=0
-# check NAME: the last command's status says whether that is so.
-check() {
-	local rc=$?
-	n=$((n + 1))
-	if [ "$rc" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; sed 's/^/# /' "$work/said"; fi
-}
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
 
 echo 3 >"$work/locked"
 deps apt update && [ "$(wc -l <"$work/calls")" = 4 ]
@@ -105,4 +100,4 @@ SAID
 ! script -qec "bash -c '. \"$(dirname "$0")/../../scripts/deps.sh\"; PATH=$work/bin:\$PATH; apt install qemu-system-x86'" /dev/null \
 	<<<n >"$work/said" 2>&1 && grep -q 'nothing was changed' "$work/said"
 check "a person is asked, and no means no"
-echo "1..$n"
+done_testing

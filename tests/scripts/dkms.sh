@@ -13,17 +13,8 @@ seed=${1:-$RANDOM}
 RANDOM=$seed
 echo "# seed $seed"
 
-n=0 failed=0
-# check NAME: the last command's status says whether that is so.
-check() {
-	local rc=$?
-	n=$((n + 1))
-	if [ "$rc" = 0 ]; then echo "ok $n - $1"; else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$work/said" 2>/dev/null | head -n 20
-		failed=1
-	fi
-}
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
 
 # --- hooks.awk undoes what diff -n did ---------------------------------------------
 
@@ -188,5 +179,4 @@ printf '#!/bin/bash\nexit 0\n' >"$work/bin/make"
 fails 'there is no nvidia-uvm.ko'
 check "make that makes nothing is a failure"
 
-echo "1..$n"
-exit $failed
+done_testing

@@ -72,17 +72,8 @@ theirs_untouched() { [ -f "$root/lib/modules/$k/updates/dkms/nvidia-current-open
 called() { grep -qx -e "$1" "$FAKE/calls"; }
 said() { grep -q -e "$1" "$work/said"; }
 
-n=0 failed=0
-# check NAME: the last command's status says whether that is so.
-check() {
-	local rc=$?
-	n=$((n + 1))
-	if [ "$rc" = 0 ]; then echo "ok $n - $1"; else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$work/said" "$FAKE/calls"
-		failed=1
-	fi
-}
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
 
 machine
 ours_wins && theirs_untouched
@@ -203,5 +194,4 @@ check "no driver of NVIDIA's: what to install"
 
 ! uvm nonsense && said "no command 'nonsense'" && ! uvm enable --soon && said 'no option --soon'
 check "what it does not know it refuses"
-echo "1..$n"
-exit $failed
+done_testing

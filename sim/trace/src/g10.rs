@@ -221,7 +221,7 @@ struct Times {
     out_fault: Vec<u64>,
     /// Nanoseconds when everything page-faults.
     all_fault: Vec<u64>,
-    /// Bytes.
+    /// Bytes that the kernel needs besides its tensors.
     workspace: Vec<u64>,
 }
 

@@ -81,7 +81,7 @@ calls! {
     stub_seed(seed: u64);
 }
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`
+/// CUDA's `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make calls that a capture forbids.
 const RELAXED: c_int = 2;
 
 fn must(code: c_int, what: &str) {

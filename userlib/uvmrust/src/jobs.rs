@@ -27,7 +27,7 @@ pub(crate) struct Slot<T> {
     pub(crate) held: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// `held` is empty.
+/// The slot holds no job: `held` is not initialised.
 const FREE: u64 = 0;
 /// A thread writes `held`, or takes it out.
 const BUSY: u64 = 1;

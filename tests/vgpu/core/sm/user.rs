@@ -26,9 +26,9 @@ const KEPT_RESULTS: u64 = 128;
 /// Who opened the file that a channel is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// With CAP_SYS_ADMIN.
+    /// One who has CAP_SYS_ADMIN, and may do what others may not.
     Admin,
-    /// Without it: his number.
+    /// One who has not: the number of the user.
     User(u32),
 }
 

@@ -78,7 +78,7 @@ fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
     in_flight.intersects(pages)
 }
 
-/// uvm_rust_flash_ask()
+/// What `uvm_rust_flash_ask()` does: the block wants its pages back, and a worker is told so.
 fn ask(w: &World, b: usize, pages: &PageMask) {
     let s = &mut *w.now();
     let block = &mut s.blocks[b];
