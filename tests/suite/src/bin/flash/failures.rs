@@ -10,37 +10,27 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
-use crate::NONE;
+use crate::{FAILING, NONE};
 
 pub(crate) fn run(suite: &mut Suite) {
-    let failing = &[
-        Allowed {
-            text: "flash:",
-            times: 1000,
-        },
-        Allowed {
-            text: "I/O error",
-            times: 1000,
-        },
-    ];
     suite.test(
         "nothing that was written can be read from the device",
         NONE,
         plaintext,
     );
-    suite.test("writes fail", failing, writes_fail);
-    suite.test("reads fail: a CPU gets SIGBUS", failing, reads_fail_cpu);
+    suite.test("writes fail", FAILING, writes_fail);
+    suite.test("reads fail: a CPU gets SIGBUS", FAILING, reads_fail_cpu);
     suite.test(
         "reads fail: a GPU's access is fatal",
-        failing,
+        FAILING,
         reads_fail_gpu,
     );
-    suite.test("the device changes what was written", failing, corrupted);
+    suite.test("the device changes what was written", FAILING, corrupted);
     suite.test("a program is killed at any moment", NONE, killed);
     suite.test("the system sleeps", NONE, suspended);
     suite.test("not without CAP_SYS_ADMIN", NONE, unprivileged);

@@ -33,6 +33,18 @@ const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEX
 
 const NONE: &[Allowed] = &[];
 
+/// What the kernel and the driver say while a device fails.
+const FAILING: &[Allowed] = &[
+    Allowed {
+        text: "flash:",
+        times: 1000,
+    },
+    Allowed {
+        text: "I/O error",
+        times: 1000,
+    },
+];
+
 struct Options {
     only: Option<String>,
     demo: Option<PathBuf>,

@@ -5,24 +5,15 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::modules::SetParameter;
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, Dm};
 use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
-use crate::NONE;
+use crate::{FAILING, NONE};
 
 pub(crate) fn run(suite: &mut Suite) {
-    let failing = &[
-        Allowed {
-            text: "flash:",
-            times: 1000,
-        },
-        Allowed {
-            text: "I/O error",
-            times: 1000,
-        },
-    ];
     suite.test("moving by call is throttled", NONE, throttled);
     suite.test("moving in several threads is, together", NONE, together);
     suite.test("moving does not keep the system awake", NONE, suspended);
@@ -31,30 +22,14 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         long_move,
     );
-    suite.test("writes that fail wear as well", failing, failed);
+    suite.test("writes that fail wear as well", FAILING, failed);
     suite.test("relocation for a move wears as well", NONE, relocated);
 }
 
-/// Sets a parameter of the module, until it is dropped.
-struct Parameter(&'static str, String);
-
-impl Parameter {
-    fn set(name: &'static str, value: &str) -> Result<Self, Failure> {
-        let path = Self::path(name);
-        let before = std::fs::read_to_string(&path)?;
-        std::fs::write(path, value)?;
-        Ok(Self(name, before))
-    }
-
-    fn path(name: &str) -> String {
-        format!("/sys/module/nvidia_uvm/parameters/{name}")
-    }
-}
-
-impl Drop for Parameter {
-    fn drop(&mut self) {
-        let _ = std::fs::write(Self::path(self.0), self.1.trim());
-    }
+/// What a tenant may write in a second, in MiB, until this is dropped; 0 is no limit.
+fn limit(mib: &str) -> Result<SetParameter, Failure> {
+    let set = SetParameter::new("nvidia_uvm", "uvm_rust_flash_move_mib", mib)?;
+    set.ok_or_else(|| "there is no parameter uvm_rust_flash_move_mib".into())
 }
 
 fn throttled() -> Outcome {
@@ -72,7 +47,7 @@ fn throttled() -> Outcome {
         ensure!(after.pages == 8 * 512, "not all is on flash: {after:?}");
         Ok(after.throttled - before)
     };
-    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    let unlimited = limit("0")?;
     ensure!(spill_both()? == 0, "throttled without a limit");
     drop(unlimited);
     for buffer in &buffers {
@@ -80,7 +55,7 @@ fn throttled() -> Outcome {
     }
     // Eight MiB take eight seconds, of which one may be had in advance: the second call waits
     // unless six have passed by then.
-    let slow = Parameter::set("uvm_rust_flash_move_mib", "1")?;
+    let slow = limit("1")?;
     let seen = spill_both()?;
     drop(slow);
     ensure!(seen == 1, "throttled {seen} times, not once");
@@ -92,8 +67,8 @@ fn throttled() -> Outcome {
 }
 
 /// What a tenant may write in a second: so little that whoever has written a block waits.
-fn slowly() -> Result<Parameter, Failure> {
-    Parameter::set("uvm_rust_flash_move_mib", "1")
+fn slowly() -> Result<SetParameter, Failure> {
+    limit("1")
 }
 
 /// Waits until somebody was throttled.
@@ -209,7 +184,7 @@ fn long_move() -> Outcome {
     let rig = Rig::new(1 << 10)?;
     let buffer = rig.buffer(BLOCKS)?;
     write(&buffer, 89);
-    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    let unlimited = limit("0")?;
     spill(&rig.process, &buffer)?;
     drop(unlimited);
     let all = rig.stats()?.pages;
@@ -260,7 +235,7 @@ fn failed() -> Outcome {
 }
 
 /// The next call waits, for what the last one wrote.
-fn pays(rig: &Rig, buffer: &Buffer<u64>, slow: Parameter) -> Done {
+fn pays(rig: &Rig, buffer: &Buffer<u64>, slow: SetParameter) -> Done {
     std::thread::scope(|scope| -> Done {
         let moving = scope.spawn(|| spill(&rig.process, buffer));
         let seen = until_throttled(rig);
@@ -285,7 +260,7 @@ fn relocated() -> Outcome {
     write(&fresh, 79);
     let old = rig.buffer(SLOTS)?;
     write(&old, 83);
-    let unlimited = Parameter::set("uvm_rust_flash_move_mib", "0")?;
+    let unlimited = limit("0")?;
     spill(&rig.process, &old)?;
     let stats = rig.stats()?;
     let blocks = stats.pages / 512;
