@@ -16,7 +16,7 @@ SHELL := /bin/bash
 #|   GPUS=1|2                 how many software GPUs                  (1)
 #|   GPU=turing|volta|ampere  which GPU is emulated                   (turing)
 #|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
-#|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release)
+#|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; demo: stock)
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
 #|   OPS=10000 SEED=n         length and seed of the random program
@@ -58,7 +58,11 @@ driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints wh
 vm: deps ## a shell in the VM, or CMD='…' there
 	@scripts/vm.sh $(if $(CMD),'$(subst ','\'',$(CMD))')
 
+# The demo needs nothing of the kernel that Debian's own has not: none is built for it there.
+stock := $(if $(KDIR),,$(shell sed -nE 's/^VERSION_CODENAME=(bookworm|trixie)$$/stock/p' /etc/os-release 2>/dev/null))
+
 .PHONY: demo
+demo: export KERNEL := $(or $(KERNEL),$(stock))
 demo: deps ## both drivers fault, evict and give back the right bytes; no GPU needed
 	@scripts/demo.sh
 

@@ -16,20 +16,23 @@ virtme_sha256=99589f1f5d74249038fe3c52aad9d3c33cb82a2d9617997511d4489fc709a707
 rustc_min=1.85
 
 packages=(
-	# the kernel, with LLVM and Rust
-	linux-source-6.12 clang-19 lld-19 llvm-19 libclang1-19 make flex bison bc
-	libelf-dev libssl-dev kmod cpio rsync xz-utils zstd
 	# the driver
-	coccinelle curl ca-certificates
+	make gcc libc6-dev kmod rsync xz-utils zstd coccinelle curl ca-certificates
 	# the VM; udev names the ports through which a command's output comes back
-	qemu-system-x86 python3-venv udev file
-	# tests
-	gcc libc6-dev dmsetup shellcheck
+	qemu-system-x86 python3-venv udev file dmsetup
 )
-
-# Modules for a packaged kernel, and its first ones in the VM. busybox-static takes the
-# place of busybox, so only where it is needed.
-if [ "${KERNEL:-}" = stock ]; then packages+=(pahole busybox-static); fi
+if [ "${KERNEL:-}" = stock ]; then
+	# What modules for a packaged kernel want, and its first ones in the VM. busybox-static
+	# takes the place of busybox, so only where it is needed.
+	packages+=(pahole busybox-static)
+else
+	packages+=(
+		# the kernel, with LLVM and Rust
+		linux-source-6.12 clang-19 lld-19 llvm-19 libclang1-19 flex bison bc libelf-dev libssl-dev cpio
+		# tests
+		shellcheck
+	)
+fi
 
 # Seconds to wait for another program that installs packages, such as a machine's
 # own updates after it was started.
@@ -198,5 +201,6 @@ install_virtme() {
 locked deps
 if have apt-get && have dpkg-query; then install_packages; else no_debian; fi
 install_rust
-install_bindgen
+# A packaged kernel is not built, and our own bindings are kept (bindings.sh).
+[ "${KERNEL:-}" = stock ] || install_bindgen
 install_virtme

@@ -100,4 +100,12 @@ SAID
 ! script -qec "bash -c '. \"$(dirname "$0")/../../scripts/deps.sh\"; PATH=$work/bin:\$PATH; apt install qemu-system-x86'" /dev/null \
 	<<<n >"$work/said" 2>&1 && grep -q 'nothing was changed' "$work/said"
 check "a person is asked, and no means no"
+
+# shellcheck disable=SC2016
+own=$(KERNEL='' bash -c '. "$0"/../../scripts/deps.sh; echo "${packages[*]}"' "$(dirname "$0")")
+# shellcheck disable=SC2016
+stock=$(KERNEL=stock bash -c '. "$0"/../../scripts/deps.sh; echo "${packages[*]}"' "$(dirname "$0")")
+[[ " $own " = *" linux-source-6.12 clang-19 "* && " $own " != *" busybox-static "* ]] &&
+	[[ " $stock " != *linux-source* && " $stock " != *clang* && " $stock " = *" busybox-static "* ]]
+check "a packaged kernel needs no compiler of kernels"
 done_testing
