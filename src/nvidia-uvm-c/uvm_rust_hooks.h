@@ -206,6 +206,8 @@ void uvm_rust_clear_hmm_pfns(void *context);
 
 /* For tests: whether all ordinary memory counts as held by somebody (uvm_rust_test_held). */
 bool uvm_rust_all_held(void);
+/* For tests: time for others to take a chunk that a failed eviction has freed. Sleeps. */
+void uvm_rust_test_freed(void);
 
 /* Hook of uvm_va_block.c: whether an evicted chunk still holds a page of Linux's. */
 bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);

@@ -146,44 +146,35 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 #define HELD_MS 3000
 
 /* How long an allocation waits for memory that others are about to give back. */
-#define ON_ITS_WAY_MS 10000
+#define ON_ITS_WAY_MS 30000
 
 /* Reclaim of each GPU's memory, by uvm_id_gpu_index(). */
 static struct {
-	/*
-	 * What an eviction that fails had got so far: pinned chunks of its root chunk, by their
-	 * list. Under the PMM's lock, and empty whenever that is let go.
-	 */
-	struct list_head in_vain;
 	/* Root chunks that are being evicted, and calls of RM's for memory. */
-	atomic_t running;
-	/* How many of both have come to their end; counted before @running goes down. */
-	atomic_t ended;
+	atomic_t evictions, rm_calls;
+	/*
+	 * How many of them have left memory for others: evictions that got it, and calls that did
+	 * not get all, and gave back what they had. Counted before the numbers above go down.
+	 */
+	atomic_t gains;
 	/*
 	 * How many evictions in a row left their root chunk, as somebody holds pages of it, and
 	 * when the first and the last of them ended, in jiffies. Under the PMM's lock.
 	 */
 	unsigned int held;
 	unsigned long first_held, last_held;
+	/* Who has come to the end of such a row. */
+	struct task_struct *gave_up;
+	/*
+	 * What an eviction that fails had got so far: pinned chunks of its root chunk, by their
+	 * list. Under the PMM's lock, and empty whenever that is let go.
+	 */
+	struct list_head in_vain;
 } reclaims[UVM_ID_MAX_GPUS];
 
 static __u32 reclaim_index(uvm_pmm_gpu_t *pmm)
 {
 	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
-}
-
-static void uvm_rust_reclaim_begin(uvm_pmm_gpu_t *pmm)
-{
-	atomic_inc(&reclaims[reclaim_index(pmm)].running);
-}
-
-static void reclaim_ended(uvm_pmm_gpu_t *pmm)
-{
-	__u32 gpu = reclaim_index(pmm);
-
-	atomic_inc(&reclaims[gpu].ended);
-	/* Pairs with reclaim_goes_on(). */
-	atomic_dec_return_release(&reclaims[gpu].running);
 }
 
 /*
@@ -199,11 +190,14 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 	unsigned long now = jiffies;
 
 	uvm_assert_mutex_locked(&pmm->lock);
-	reclaim_ended(pmm);
-	if (status != NV_ERR_IN_USE) {
+	if (status == NV_OK) {
 		reclaims[gpu].held = 0;
-		return status;
+		atomic_inc(&reclaims[gpu].gains);
 	}
+	/* Pairs with reclaim_goes_on(). */
+	atomic_dec_return_release(&reclaims[gpu].evictions);
+	if (status != NV_ERR_IN_USE)
+		return status;
 	/* One of long ago does not count. */
 	if (time_after(now, reclaims[gpu].last_held + msecs_to_jiffies(HELD_MS)))
 		reclaims[gpu].held = 0;
@@ -214,6 +208,7 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 	    time_before(now, reclaims[gpu].first_held + msecs_to_jiffies(HELD_MS)))
 		return NV_ERR_IN_USE;
 	reclaims[gpu].held = 0;
+	WRITE_ONCE(reclaims[gpu].gave_up, current);
 	return NV_ERR_NO_MEMORY;
 }
 
@@ -256,83 +251,83 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
 		return NV_OK;
 	/* This takes it off the list: on to that of the free ones, or it goes into its parent. */
 	status = free_first_pinned_chunk_func(pmm, list_first_entry(in_vain, uvm_gpu_chunk_t, list), NULL);
-	/* For tests: time for others to take what was freed. */
-	if (uvm_rust_all_held())
-		usleep_range(20, 50);
+	uvm_rust_test_freed();
 	return status;
 }
 
 /* Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		uvm_rust_reclaim_begin(pmm);						\
+		atomic_inc(&reclaims[reclaim_index(pmm)].evictions);			\
 		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
 	})
 
-/* RM asks for memory, and until it has all of what it asks for, nobody has what was evicted. */
-#define for_rm(evict, pmm, ...)								\
+/*
+ * RM asks for memory, and until it has all of what it asks for, nobody has what was evicted. (A
+ * range of RM's it has at once, one root chunk after the other.)
+ */
+#define uvm_pmm_gpu_pma_evict_pages(pmm, ...)							\
 	({										\
 		NV_STATUS status_of_rm;							\
 											\
-		uvm_rust_reclaim_begin(pmm);						\
-		status_of_rm = evict(pmm, __VA_ARGS__);					\
-		reclaim_ended(pmm);							\
+		atomic_inc(&reclaims[reclaim_index(pmm)].rm_calls);			\
+		status_of_rm = uvm_pmm_gpu_pma_evict_pages__c(pmm, __VA_ARGS__);	\
+		if (status_of_rm != NV_OK)						\
+			atomic_inc(&reclaims[reclaim_index(pmm)].gains);		\
+		/* Pairs with reclaim_goes_on(). */					\
+		atomic_dec_return_release(&reclaims[reclaim_index(pmm)].rm_calls);	\
 		status_of_rm;								\
 	})
-#define uvm_pmm_gpu_pma_evict_pages(pmm, ...) for_rm(uvm_pmm_gpu_pma_evict_pages__c, pmm, __VA_ARGS__)
-#define uvm_pmm_gpu_pma_evict_range(pmm, ...) for_rm(uvm_pmm_gpu_pma_evict_range__c, pmm, __VA_ARGS__)
 
-/* Whether others evict, or have done so since there had been @ended evictions. */
-static bool reclaim_goes_on(uvm_pmm_gpu_t *pmm, int ended)
+/*
+ * Whether others are about to give memory back, or have done so since there had been @gains. What
+ * this thread evicts itself is over, and was in vain.
+ */
+static bool reclaim_goes_on(uvm_pmm_gpu_t *pmm, int gains)
 {
 	__u32 gpu = reclaim_index(pmm);
 
-	return atomic_read_acquire(&reclaims[gpu].running) || atomic_read(&reclaims[gpu].ended) != ended;
+	if (atomic_read_acquire(&reclaims[gpu].rm_calls))
+		return true;
+	/* It has waited for others already, and for long enough. */
+	if (READ_ONCE(reclaims[gpu].gave_up) == current && atomic_read(&reclaims[gpu].gains) == gains)
+		return false;
+	return atomic_read_acquire(&reclaims[gpu].evictions) || atomic_read(&reclaims[gpu].gains) != gains;
 }
 
-typedef NV_STATUS alloc_root_fn(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_pmm_alloc_flags_t flags,
-				uvm_gpu_chunk_t **chunk_out);
+static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
+			     uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk);
 
 /*
- * @alloc, and again while it finds no memory because others are evicting what there is. RM
+ * Upstream's, and again while it finds no memory because others are evicting what there is. RM
  * evicts one root chunk after the other and keeps all of them until it has enough, or gives
- * them back if it does not get it. A fault that comes meanwhile would be a fatal one.
+ * them back if it does not get it; whoever evicts a root chunk that is held has what is free of
+ * it meanwhile. A fault that comes then would be a fatal one.
  *
- * @locked: whether the caller holds the PMM's lock. It is let go here, as evictions do.
+ * Not for the kernel's own memory, which may lie elsewhere, nor for who frees memory of Linux's.
  */
-static NV_STATUS alloc_when_reclaimed(alloc_root_fn *alloc, bool locked, uvm_pmm_gpu_t *pmm,
-				      uvm_pmm_gpu_memory_type_t type, uvm_pmm_alloc_flags_t flags,
+static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
+				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
+	__u32 gpu = reclaim_index(pmm);
 	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS);
 
+	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
+	    (current->flags & PF_MEMALLOC))
+		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	for (;;) {
-		int ended = atomic_read(&reclaims[reclaim_index(pmm)].ended);
-		NV_STATUS status = alloc(pmm, type, flags, chunk_out);
+		int gains = atomic_read(&reclaims[gpu].gains);
+		NV_STATUS status;
 
-		if (status != NV_ERR_NO_MEMORY || !(flags & UVM_PMM_ALLOC_FLAGS_EVICT) ||
-		    !reclaim_goes_on(pmm, ended) || time_after(jiffies, until))
+		if (READ_ONCE(reclaims[gpu].gave_up) == current)
+			WRITE_ONCE(reclaims[gpu].gave_up, NULL);
+		status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
+		if (status != NV_ERR_NO_MEMORY || !reclaim_goes_on(pmm, gains) || time_after(jiffies, until) ||
+		    fatal_signal_pending(current))
 			return status;
-		if (locked)
-			uvm_mutex_unlock(&pmm->lock);
 		usleep_range(500, 1000);
-		if (locked)
-			uvm_mutex_lock(&pmm->lock);
 	}
-}
-
-static alloc_root_fn alloc_or_evict_root_chunk__c, alloc_or_evict_root_chunk_unlocked__c;
-
-static NV_STATUS alloc_or_evict_root_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
-					   uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
-{
-	return alloc_when_reclaimed(alloc_or_evict_root_chunk__c, true, pmm, type, flags, chunk_out);
-}
-
-static NV_STATUS alloc_or_evict_root_chunk_unlocked(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
-						    uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
-{
-	return alloc_when_reclaimed(alloc_or_evict_root_chunk_unlocked__c, false, pmm, type, flags, chunk_out);
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

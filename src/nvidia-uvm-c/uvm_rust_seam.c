@@ -8,6 +8,7 @@
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/seq_file.h>
 
 #include "uvm_api.h"
@@ -244,14 +245,20 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 
 #ifndef UVM_RUST_NATIVE
 
-static bool uvm_rust_test_held;
-module_param(uvm_rust_test_held, bool, 0600);
+static unsigned int uvm_rust_test_held;
+module_param(uvm_rust_test_held, uint, 0600);
 MODULE_PARM_DESC(uvm_rust_test_held,
-		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody (default 0)");
+		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody; 2: and free slowly what they have got (default 0)");
 
 bool uvm_rust_all_held(void)
 {
 	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
+}
+
+void uvm_rust_test_freed(void)
+{
+	if (uvm_rust_all_held() && READ_ONCE(uvm_rust_test_held) == 2)
+		usleep_range(20, 50);
 }
 
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)

@@ -74,7 +74,7 @@ struct uvm_rust_tenant *uvm_rust_tenant_get(bool flash)
 	struct uvm_rust_tenant *tenant = get_or_make();
 	struct uvm_rust_flash_owner *owner;
 
-	if (!tenant || !flash || READ_ONCE(tenant->flash))
+	if (!tenant || !flash || smp_load_acquire(&tenant->flash))
 		return tenant;
 	owner = uvm_rust_flash_owner_new(tenant->memcg);
 	if (!owner) {
@@ -83,7 +83,7 @@ struct uvm_rust_tenant *uvm_rust_tenant_get(bool flash)
 	}
 	mutex_lock(&tenants_lock);
 	if (!tenant->flash) {
-		WRITE_ONCE(tenant->flash, owner);
+		smp_store_release(&tenant->flash, owner);
 		owner = NULL;
 	}
 	mutex_unlock(&tenants_lock);
@@ -120,14 +120,14 @@ void *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u
 {
 	void **share = &tenant->shares[uvm_id_gpu_index(id)], *made;
 
-	if (READ_ONCE(*share))
+	if (smp_load_acquire(share))
 		return *share;
 	made = uvm_rust_share_create(bytes);
 	if (!made)
 		return NULL;
 	mutex_lock(&tenants_lock);
 	if (!*share) {
-		WRITE_ONCE(*share, made);
+		smp_store_release(share, made);
 		made = NULL;
 	}
 	mutex_unlock(&tenants_lock);

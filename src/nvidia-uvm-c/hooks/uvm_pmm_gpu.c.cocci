@@ -114,18 +114,11 @@ identifier pmm, chunk, status;
 
 @@
 @@
-- uvm_pmm_gpu_pma_evict_range
-+ uvm_pmm_gpu_pma_evict_range__c
-  (...) { ... }
-
-@@
-@@
-- alloc_or_evict_root_chunk
-+ alloc_or_evict_root_chunk__c
-  (...) { ... }
-
-@@
-@@
-- alloc_or_evict_root_chunk_unlocked
-+ alloc_or_evict_root_chunk_unlocked__c
-  (...) { ... }
+uvm_pmm_gpu_alloc(...)
+{
+<...
+- alloc_chunk
++ uvm_rust_alloc_chunk
+  (...)
+...>
+}

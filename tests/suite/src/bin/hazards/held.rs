@@ -3,7 +3,7 @@
 //! needs GPU memory meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
@@ -141,7 +141,7 @@ const PAGE_WORDS: usize = 512;
 const PAGES: usize = 24;
 
 /// RM evicts root chunks of which a few pages are in use, and held, and the rest is free. The
-/// free part becomes the evictor's, and free again when the eviction fails; GPU faults of two
+/// free part becomes the evictor's, and free again, slowly, when the eviction fails; GPU faults of two
 /// threads take pages of it at the same moment. A page that was given to two shows in what
 /// they read.
 fn one_owner_each() -> Outcome {
@@ -150,7 +150,7 @@ fn one_owner_each() -> Outcome {
         skip!("no HMM");
     }
     let kept = small(gpu.channel(), 1 << 56)?;
-    let Some(set) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")? else {
+    let Some(set) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "2")? else {
         skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
     };
     let ended = AtomicBool::new(false);
@@ -164,7 +164,9 @@ fn one_owner_each() -> Outcome {
                 scope.spawn(move || taker_of_pages(process, channel, taker << 56, ended))
             })
             .collect();
-        for _ in 0..2 {
+        // A call ends at once when the takers have a chunk of each root chunk just then.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
             gpu.device().inject(Inject {
                 gpu: gpu.index(),
                 kind: INJECT_EVICT_PAGES,
