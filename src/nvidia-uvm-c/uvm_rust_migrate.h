@@ -48,7 +48,6 @@ static inline uvm_service_block_context_t *uvm_rust_migrate_context(struct mm_st
 		context->prefetch_hint.residency = UVM_ID_INVALID;
 		context->thrashing_pin_count = 0;
 		context->read_duplicate_count = 0;
-		uvm_processor_mask_zero(&context->resident_processors);
 	}
 	return context;
 }

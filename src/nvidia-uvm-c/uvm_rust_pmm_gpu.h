@@ -148,8 +148,8 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 /* How long an allocation waits for memory that others are about to give back. */
 #define ON_ITS_WAY_MS 30000
 
-/* Reclaim of each GPU's memory, by uvm_id_gpu_index(). */
-static struct {
+/* Reclaim of a GPU's memory. */
+struct reclaim {
 	/* Root chunks that are being evicted, and calls of RM's for memory. */
 	atomic_t evictions, rm_calls;
 	/*
@@ -170,11 +170,13 @@ static struct {
 	 * list. Under the PMM's lock, and empty whenever that is let go.
 	 */
 	struct list_head in_vain;
-} reclaims[UVM_ID_MAX_GPUS];
+};
 
-static __u32 reclaim_index(uvm_pmm_gpu_t *pmm)
+static struct reclaim *reclaim_of(uvm_pmm_gpu_t *pmm)
 {
-	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
+	static struct reclaim reclaims[UVM_ID_MAX_GPUS];
+
+	return &reclaims[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
 }
 
 /*
@@ -186,29 +188,29 @@ static __u32 reclaim_index(uvm_pmm_gpu_t *pmm)
  */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
-	__u32 gpu = reclaim_index(pmm);
+	struct reclaim *reclaim = reclaim_of(pmm);
 	unsigned long now = jiffies;
 
 	uvm_assert_mutex_locked(&pmm->lock);
 	if (status == NV_OK) {
-		reclaims[gpu].held = 0;
-		atomic_inc(&reclaims[gpu].gains);
+		reclaim->held = 0;
+		atomic_inc(&reclaim->gains);
 	}
 	/* Pairs with reclaim_goes_on(). */
-	atomic_dec_return_release(&reclaims[gpu].evictions);
+	atomic_dec_return_release(&reclaim->evictions);
 	if (status != NV_ERR_IN_USE)
 		return status;
 	/* One of long ago does not count. */
-	if (time_after(now, reclaims[gpu].last_held + msecs_to_jiffies(HELD_MS)))
-		reclaims[gpu].held = 0;
-	if (!reclaims[gpu].held++)
-		reclaims[gpu].first_held = now;
-	reclaims[gpu].last_held = now;
-	if (reclaims[gpu].held < HELD_ROOT_CHUNKS ||
-	    time_before(now, reclaims[gpu].first_held + msecs_to_jiffies(HELD_MS)))
+	if (time_after(now, reclaim->last_held + msecs_to_jiffies(HELD_MS)))
+		reclaim->held = 0;
+	if (!reclaim->held++)
+		reclaim->first_held = now;
+	reclaim->last_held = now;
+	if (reclaim->held < HELD_ROOT_CHUNKS ||
+	    time_before(now, reclaim->first_held + msecs_to_jiffies(HELD_MS)))
 		return NV_ERR_IN_USE;
-	reclaims[gpu].held = 0;
-	WRITE_ONCE(reclaims[gpu].gave_up, current);
+	reclaim->held = 0;
+	WRITE_ONCE(reclaim->gave_up, current);
 	return NV_ERR_NO_MEMORY;
 }
 
@@ -231,7 +233,7 @@ static NV_STATUS collect_pinned_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
  */
 static void uvm_rust_collect_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
 {
-	struct list_head *in_vain = &reclaims[reclaim_index(pmm)].in_vain;
+	struct list_head *in_vain = &reclaim_of(pmm)->in_vain;
 
 	uvm_assert_spinlock_locked(&pmm->list_lock);
 	INIT_LIST_HEAD(in_vain);
@@ -244,7 +246,7 @@ static void uvm_rust_collect_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_ch
  */
 static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
 {
-	struct list_head *in_vain = &reclaims[reclaim_index(pmm)].in_vain;
+	struct list_head *in_vain = &reclaim_of(pmm)->in_vain;
 	NV_STATUS status;
 
 	if (list_empty(in_vain))
@@ -258,7 +260,7 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
 /* Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		atomic_inc(&reclaims[reclaim_index(pmm)].evictions);			\
+		atomic_inc(&reclaim_of(pmm)->evictions);				\
 		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
 	})
 
@@ -270,12 +272,12 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
 	({										\
 		NV_STATUS status_of_rm;							\
 											\
-		atomic_inc(&reclaims[reclaim_index(pmm)].rm_calls);			\
+		atomic_inc(&reclaim_of(pmm)->rm_calls);					\
 		status_of_rm = uvm_pmm_gpu_pma_evict_pages__c(pmm, __VA_ARGS__);	\
 		if (status_of_rm != NV_OK)						\
-			atomic_inc(&reclaims[reclaim_index(pmm)].gains);		\
+			atomic_inc(&reclaim_of(pmm)->gains);				\
 		/* Pairs with reclaim_goes_on(). */					\
-		atomic_dec_return_release(&reclaims[reclaim_index(pmm)].rm_calls);	\
+		atomic_dec_return_release(&reclaim_of(pmm)->rm_calls);			\
 		status_of_rm;								\
 	})
 
@@ -285,14 +287,14 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
  */
 static bool reclaim_goes_on(uvm_pmm_gpu_t *pmm, int gains)
 {
-	__u32 gpu = reclaim_index(pmm);
+	struct reclaim *reclaim = reclaim_of(pmm);
 
-	if (atomic_read_acquire(&reclaims[gpu].rm_calls))
+	if (atomic_read_acquire(&reclaim->rm_calls))
 		return true;
 	/* It has waited for others already, and for long enough. */
-	if (READ_ONCE(reclaims[gpu].gave_up) == current && atomic_read(&reclaims[gpu].gains) == gains)
+	if (READ_ONCE(reclaim->gave_up) == current && atomic_read(&reclaim->gains) == gains)
 		return false;
-	return atomic_read_acquire(&reclaims[gpu].evictions) || atomic_read(&reclaims[gpu].gains) != gains;
+	return atomic_read_acquire(&reclaim->evictions) || atomic_read(&reclaim->gains) != gains;
 }
 
 static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
@@ -310,18 +312,18 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
-	__u32 gpu = reclaim_index(pmm);
+	struct reclaim *reclaim = reclaim_of(pmm);
 	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS);
 
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	for (;;) {
-		int gains = atomic_read(&reclaims[gpu].gains);
+		int gains = atomic_read(&reclaim->gains);
 		NV_STATUS status;
 
-		if (READ_ONCE(reclaims[gpu].gave_up) == current)
-			WRITE_ONCE(reclaims[gpu].gave_up, NULL);
+		if (READ_ONCE(reclaim->gave_up) == current)
+			WRITE_ONCE(reclaim->gave_up, NULL);
 		status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 		if (status != NV_ERR_NO_MEMORY || !reclaim_goes_on(pmm, gains) || time_after(jiffies, until) ||
 		    fatal_signal_pending(current))
