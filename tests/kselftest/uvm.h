@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -104,6 +105,33 @@ static inline bool uvm_put(const char *path, const char *text)
 	if (fd >= 0)
 		close(fd);
 	return done;
+}
+
+/*
+ * Makes the memory cgroup @group, a folder of @root, where the groups are mounted for it. Returns
+ * 0, the errno of the mount where the kernel has no groups of the second kind, or -1.
+ */
+static inline int uvm_group_make(const char *root, const char *group)
+{
+	char control[128];
+
+	if (mkdir(root, 0700) && errno != EEXIST)
+		return -1;
+	if (mount("none", root, "cgroup2", 0, NULL))
+		return errno;
+	snprintf(control, sizeof(control), "%s/cgroup.subtree_control", root);
+	uvm_put(control, "+memory");
+	return mkdir(group, 0700) && errno != EEXIST ? -1 : 0;
+}
+
+/* When all that were in it have ended; the last one may take a moment to leave. */
+static inline int uvm_group_remove(const char *root, const char *group)
+{
+	int tries;
+
+	for (tries = 0; tries < 100 && rmdir(group); tries++)
+		usleep(10000);
+	return umount2(root, MNT_DETACH);
 }
 
 /* Opens /dev/nvidia-uvm, and makes its node if the module is there. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* UVM_RUST_ANNOUNCE: input, isolation, bounded memory; and what is learnt from it. */
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -269,24 +268,21 @@ static int charged(const struct uuid *gpu)
 /* The tables are made by a kernel thread, for who announces. */
 TEST_F(announce, tables_are_charged_to_who_announces)
 {
-	int status = -1, tries;
+	int made, status = -1;
 	pid_t child;
 
 	if (geteuid())
 		SKIP(return, "only root makes a group");
-	ASSERT_TRUE(!mkdir(GROUPS, 0700) || errno == EEXIST);
-	if (mount("none", GROUPS, "cgroup2", 0, NULL))
-		SKIP(return, "no cgroup2: %s", strerror(errno));
-	uvm_put(GROUPS "/cgroup.subtree_control", "+memory");
-	EXPECT_TRUE(!mkdir(GROUP, 0700) || errno == EEXIST);
+	made = uvm_group_make(GROUPS, GROUP);
+	if (made > 0)
+		SKIP(return, "no cgroup2: %s", strerror(made));
+	ASSERT_EQ(0, made);
 	child = fork();
 	if (!child)
 		_exit(charged(&self->gpu));
 	EXPECT_EQ(child, waitpid(child, &status, 0));
 	EXPECT_EQ(0, status);
-	for (tries = 0; tries < 100 && rmdir(GROUP); tries++)
-		usleep(10000);
-	EXPECT_EQ(0, umount2(GROUPS, MNT_DETACH));
+	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
 }
 
 /* Ends with work still queued. */

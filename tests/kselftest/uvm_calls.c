@@ -3,7 +3,6 @@
  * What the calls of uvm_rust_ioctl.h have in common: who was not initialised gets EPERM, who had
  * no memory to be is as if nothing had been tried, and nothing is written but what the header says.
  */
-#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include "kselftest_harness.h"
@@ -241,7 +240,7 @@ static bool let_on(struct talk *talk, int turn, const char *memory)
 TEST_F(calls, without_memory_to_initialize)
 {
 	struct talk *talk = mmap(NULL, sizeof(*talk), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int fd = uvm_open(), status = -1, tries;
+	int fd = uvm_open(), status = -1, made, tries;
 	char name[16];
 	bool talked;
 	pid_t child;
@@ -250,11 +249,10 @@ TEST_F(calls, without_memory_to_initialize)
 		SKIP(return, "only root makes a group");
 	ASSERT_NE(MAP_FAILED, talk);
 	ASSERT_LE(0, fd);
-	ASSERT_TRUE(!mkdir(GROUPS, 0700) || errno == EEXIST);
-	if (mount("none", GROUPS, "cgroup2", 0, NULL))
-		SKIP(return, "no cgroup2: %s", strerror(errno));
-	uvm_put(GROUPS "/cgroup.subtree_control", "+memory");
-	EXPECT_TRUE(!mkdir(GROUP, 0700) || errno == EEXIST);
+	made = uvm_group_make(GROUPS, GROUP);
+	if (made > 0)
+		SKIP(return, "no cgroup2: %s", strerror(made));
+	ASSERT_EQ(0, made);
 	child = fork();
 	if (!child)
 		has_none(talk, fd, &self->gpu, self->features);
@@ -278,9 +276,7 @@ TEST_F(calls, without_memory_to_initialize)
 	EXPECT_EQ(0U, talk->registered);
 	EXPECT_EQ(ENOMEM, talk->after);
 	close(fd);
-	for (tries = 0; tries < 100 && rmdir(GROUP); tries++)
-		usleep(10000);
-	EXPECT_EQ(0, umount2(GROUPS, MNT_DETACH));
+	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
 }
 
 TEST_HARNESS_MAIN

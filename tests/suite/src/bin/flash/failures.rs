@@ -130,6 +130,15 @@ impl Drop for Silence {
     }
 }
 
+/// Runs `other` while the device answers nothing; fails if it ends only when the device does
+/// answer.
+pub(crate) fn while_it_is_silent(silence: Silence, other: impl FnOnce() -> Done) -> Done {
+    let result = other();
+    let silent = silence.end();
+    result?;
+    silent
+}
+
 /// A device-mapper device of two parts of the real one: the first is `Dm`, which can fall silent
 /// for itself.
 pub(crate) struct TwoParts(pub(crate) PathBuf, pub(crate) Dm);

@@ -33,6 +33,12 @@ const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEX
 
 const NONE: &[Allowed] = &[];
 
+/// Who looks at each new device may do so while it goes.
+const SILENT: &[Allowed] = &[Allowed {
+    text: "Buffer I/O error on dev dm-",
+    times: 1000,
+}];
+
 /// What the kernel and the driver say while a device fails.
 const FAILING: &[Allowed] = &[
     Allowed {

@@ -2,6 +2,7 @@
 //! A process with a GPU and an attached device, and what the tests ask of them.
 
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,22 @@ impl Rig {
         Ok(())
     }
 
+    /// Waits until the driver's counts are so, or `patience` is over; returns what they are then.
+    pub(crate) fn wait_until(
+        &self,
+        patience: Duration,
+        so: impl Fn(&FlashStats) -> bool,
+    ) -> Result<FlashStats, Failure> {
+        let start = Instant::now();
+        loop {
+            let stats = self.stats()?;
+            if so(&stats) || start.elapsed() > patience {
+                return Ok(stats);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Each word is `value` + index, to the GPU.
     pub(crate) fn gpu_check(&self, buffer: &Buffer<u64>, value: u64) -> Done {
         let op = Op::check(buffer).pattern(value, 1).warps(8);
@@ -153,5 +170,24 @@ pub(crate) fn no_leak(rig: &Rig) -> Done {
             "slots leak: {s:?}"
         );
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A child that does not outlive the test.
+pub(crate) struct Killed(pub(crate) Child);
+
+impl Killed {
+    /// This program, as one that a test runs.
+    pub(crate) fn run(argument: &str) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(argument).stdout(Stdio::null());
+        Ok(Self(command.spawn()?))
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

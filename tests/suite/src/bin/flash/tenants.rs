@@ -4,20 +4,13 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::failures::{has_dmsetup, Dm, Silence, TwoParts, PATIENCE};
-use crate::rig::{check, device, no_leak, plain, write, Done, Rig, WORDS};
-use crate::NONE;
-
-/// Who looks at each new device may do so while it goes.
-const SILENT: &[Allowed] = &[Allowed {
-    text: "Buffer I/O error on dev dm-",
-    times: 1000,
-}];
+use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
+use crate::rig::{check, device, no_leak, plain, write, Done, Killed, Rig, WORDS};
+use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("more descriptors are not more quota", NONE, descriptors);
@@ -257,11 +250,7 @@ fn most_at_quota() -> Outcome {
     write(&theirs, 107);
     let mine = rig.buffer(5)?;
     write(&mine, 109);
-    let start = Instant::now();
-    while rig.stats()?.pages_mine == 0 && start.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let stats = rig.stats()?;
+    let stats = rig.wait_until(PATIENCE, |s| s.pages_mine > 0)?;
     ensure!(
         hog.flash_stats()?.pages_mine == 512 && stats.refused > 0,
         "it does not have its quota: {stats:?}"
@@ -329,24 +318,6 @@ fn counters() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// Runs `other` while the device answers nothing; fails if it ends only when the device does
-/// answer.
-fn while_it_is_silent(silence: Silence, other: impl FnOnce() -> Done) -> Done {
-    let result = other();
-    let silent = silence.end();
-    result?;
-    silent
-}
-
-/// Waits until faults of the GPU were put off.
-fn parked(rig: &Rig) -> Done {
-    let start = Instant::now();
-    while rig.stats()?.parked == 0 && start.elapsed() < PATIENCE / 3 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
 /// One process's GPU fault waits for a read that does not end; another's is served meanwhile.
 fn reads_apart() -> Outcome {
     if !has_dmsetup() {
@@ -367,7 +338,7 @@ fn reads_apart() -> Outcome {
     let op = Op::check(&buffer).pattern(19, 1).warps(8);
     let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
     while_it_is_silent(silence, || {
-        parked(&rig)?;
+        rig.wait_until(PATIENCE / 3, |s| s.parked > 0)?;
         other.gpu_check(&theirs, 23)
     })?;
     waiting.wait()?.ok()?;
@@ -434,10 +405,7 @@ fn queues_apart() -> Outcome {
     let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
     while_it_is_silent(silence, || {
         // Each has been put off several times by then, so that all have asked.
-        let start = Instant::now();
-        while rig.stats()?.parked < 8 * MANY as u64 && start.elapsed() < PATIENCE / 3 {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        rig.wait_until(PATIENCE / 3, |s| s.parked >= 8 * MANY as u64)?;
         // One page: what is put off comes back with each replay, and a busy host has much to do.
         let one = Op::check(&theirs).range(0, 1).pattern(53, 1).lanes(1);
         other.gpu.launch(&Kernel::new().op(one))?.wait()?.ok()?;
@@ -474,13 +442,9 @@ fn room_apart() -> Outcome {
     let rig = Rig::with(plain(&dm.0, 8))?;
     let mine = rig.buffer(1)?;
     let silence = dm.suspend()?;
-    let mut hog = Command::new(std::env::current_exe()?);
-    let mut hog = Killed(hog.arg("--child-fills").spawn()?);
+    let mut hog = Killed::run("--child-fills")?;
     while_it_is_silent(silence, || {
-        let start = Instant::now();
-        while rig.stats()?.host_pages <= 8 * 512 && start.elapsed() < PATIENCE / 3 {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        rig.wait_until(PATIENCE / 3, |s| s.host_pages > 8 * 512)?;
         write(&mine, 29);
         rig.gpu_check(&mine, 29)?;
         let stats = rig.stats()?;
@@ -535,14 +499,7 @@ fn first_touch() -> Outcome {
     let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
     // Evictions move whole blocks of `dense`: one is over the limit by as much as it has.
     let most = (4 + 3) * 512;
-    let start = Instant::now();
-    while rig.stats()?.parked < 16 && start.elapsed() < PATIENCE / 3 {
-        if rig.stats()?.host_pages > most {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let full = rig.stats()?;
+    let full = rig.wait_until(PATIENCE / 3, |s| s.parked >= 16 || s.host_pages > most)?;
     drop(silence);
     waiting.wait()?.ok()?;
     ensure!(full.host_pages <= most, "it did not wait: {full:?}");
@@ -590,14 +547,4 @@ fn needs_no_room() -> Outcome {
     no_leak(&rig)?;
     drop(rig);
     Ok(Pass::Ok)
-}
-
-/// A child that does not outlive the test.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -4,24 +4,20 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 
-use crate::failures::{has_dmsetup, Dm, TwoParts, PATIENCE};
-use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
-use crate::NONE;
+use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
+use crate::rig::{check, no_leak, plain, write, Done, Killed, Rig, WORDS};
+use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
-    let silent = &[Allowed {
-        text: "Buffer I/O error on dev dm-",
-        times: 1000,
-    }];
-    suite.test("a tenant's read waits for none of its others", silent, own);
-    suite.test("who is killed waits for no room", silent, killed);
+    suite.test("a tenant's read waits for none of its others", SILENT, own);
+    suite.test("who is killed waits for no room", SILENT, killed);
     suite.test("a tenant whose cgroup is full is spilled", NONE, full_group);
     suite.test("room, and who wants the VA space's lock", NONE, writers);
 }
@@ -46,18 +42,13 @@ fn own() -> Outcome {
     let silence = dm.1.suspend()?;
     let op = Op::check(&hangs).pattern(97, 1).warps(8);
     let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
-    // Put off more than once, so that the read was asked for, and has begun.
-    let start = Instant::now();
-    while rig.stats()?.parked < 40 && start.elapsed() < PATIENCE / 3 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let op = Op::check(&fine).pattern(101, 1).warps(8);
-    let served = other
-        .launch(&Kernel::new().op(op))
-        .and_then(|launch| launch.wait()?.ok());
-    let silent = silence.end();
-    served?;
-    silent?;
+    while_it_is_silent(silence, || {
+        // Put off more than once, so that the read was asked for, and has begun.
+        rig.wait_until(PATIENCE / 3, |s| s.parked >= 40)?;
+        let op = Op::check(&fine).pattern(101, 1).warps(8);
+        other.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        Ok(())
+    })?;
     waiting.wait()?.ok()?;
     check(&hangs, 97)?;
     check(&fine, 101)?;
@@ -67,35 +58,16 @@ fn own() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// A child that does not outlive the test.
-struct Killed(Child);
-
-impl Killed {
-    /// This program, as one that a test below runs.
-    fn run(argument: &str) -> Result<Self, Failure> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(argument).stdout(Stdio::null());
-        Ok(Self(command.spawn()?))
-    }
-
-    /// Whether it has ended by itself within `time`.
-    fn ends_in(&mut self, time: Duration) -> Result<bool, Failure> {
-        let start = Instant::now();
-        while self.0.try_wait()?.is_none() {
-            if start.elapsed() > time {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_millis(50));
+/// Whether a child has ended by itself within `time`.
+fn ends_in(child: &mut Killed, time: Duration) -> Result<bool, Failure> {
+    let start = Instant::now();
+    while child.0.try_wait()?.is_none() {
+        if start.elapsed() > time {
+            return Ok(false);
         }
-        Ok(true)
+        std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Ok(true)
 }
 
 /// The host is full, and nothing can be written. Whoever is killed there ends.
@@ -107,16 +79,12 @@ fn killed() -> Outcome {
     let rig = Rig::with(plain(&dm.0, 4))?;
     let silence = dm.suspend()?;
     let mut hog = Killed::run("--child-hogs")?;
-    let start = Instant::now();
-    while rig.stats()?.host_pages <= 4 * 512 && start.elapsed() < PATIENCE / 3 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let full = rig.stats()?;
+    let full = rig.wait_until(PATIENCE / 3, |s| s.host_pages > 4 * 512)?;
     // A moment, for the next page, which it waits for.
     std::thread::sleep(Duration::from_millis(300));
     let waits = hog.0.try_wait()?.is_none();
     hog.0.kill()?;
-    let ended = hog.ends_in(PATIENCE / 3);
+    let ended = ends_in(&mut hog, PATIENCE / 3);
     silence.end()?;
     ensure!(full.host_pages > 4 * 512, "the host is not full: {full:?}");
     ensure!(waits, "it waited for nothing");
@@ -244,7 +212,7 @@ fn writers() -> Outcome {
     let rig = Rig::new(8)?;
     let mut child = Killed::run("--child-changes")?;
     ensure!(
-        child.ends_in(2 * PATIENCE)?,
+        ends_in(&mut child, 2 * PATIENCE)?,
         "they wait for each other: {:?}",
         rig.stats()?
     );

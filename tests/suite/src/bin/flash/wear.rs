@@ -3,7 +3,7 @@
 //! and that nobody who waits is in the way of a suspend.
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
@@ -73,14 +73,7 @@ fn slowly() -> Result<SetParameter, Failure> {
 
 /// Waits until somebody was throttled.
 fn until_throttled(rig: &Rig) -> Result<vgpu_client::FlashStats, Failure> {
-    let start = Instant::now();
-    loop {
-        let stats = rig.stats()?;
-        if stats.throttled > 0 || start.elapsed() > Duration::from_secs(60) {
-            return Ok(stats);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    rig.wait_until(Duration::from_secs(60), |s| s.throttled > 0)
 }
 
 fn spill(process: &Process, buffer: &Buffer<u64>) -> Result<(), vgpu_client::Error> {

@@ -11,7 +11,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
 use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, BLOCK};
 
-use crate::{start, NONE};
+use crate::{start, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -30,9 +30,6 @@ pub(crate) fn run(suite: &mut Suite) {
         one_owner_each,
     );
 }
-
-/// Words of a block.
-const WORDS: usize = (BLOCK / 8) as usize;
 
 /// Blocks of ordinary memory that are on the GPU, and that each eviction finds held by
 /// somebody while the second part lives.
@@ -69,6 +66,16 @@ impl Held {
     }
 }
 
+/// RM asks for all the GPU's memory; returns what came of it.
+fn rm_wants_all(gpu: &Gpu) -> vgpu_client::Result<Inject> {
+    gpu.device().inject(Inject {
+        gpu: gpu.index(),
+        kind: INJECT_EVICT_PAGES,
+        count: gpu.info().usable_bytes() / BLOCK,
+        ..Default::default()
+    })
+}
+
 /// Eviction after eviction finds some root chunks held before it finds one that is not. All of
 /// them succeed, however many have been held since the first.
 fn not_added_up() -> Outcome {
@@ -101,12 +108,7 @@ fn waits_for_rm() -> Outcome {
     let ended = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| -> Result<u64, Failure> {
         let rm = scope.spawn(|| {
-            let asked = gpu.device().inject(Inject {
-                gpu: gpu.index(),
-                kind: INJECT_EVICT_PAGES,
-                count: gpu.info().usable_bytes() / BLOCK,
-                ..Default::default()
-            });
+            let asked = rm_wants_all(&gpu);
             ended.store(true, Ordering::SeqCst);
             asked
         });
@@ -167,12 +169,7 @@ fn one_owner_each() -> Outcome {
         // A call ends at once when the takers have a chunk of each root chunk just then.
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5) {
-            gpu.device().inject(Inject {
-                gpu: gpu.index(),
-                kind: INJECT_EVICT_PAGES,
-                count: gpu.info().usable_bytes() / BLOCK,
-                ..Default::default()
-            })?;
+            rm_wants_all(&gpu)?;
         }
         ended.store(true, Ordering::SeqCst);
         for taker in takers {
