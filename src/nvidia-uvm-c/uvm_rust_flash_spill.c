@@ -40,7 +40,14 @@ struct worker {
 	struct uvm_rust_flash_io *io;
 };
 static struct worker *worker_array;
+/* 0 from the moment that the workers are to end, under the tier's lock: nothing is queued from then on. */
 static u32 worker_count;
+
+static void look_again(struct work_struct *work)
+{
+	uvm_rust_flash_kick();
+}
+static DECLARE_DELAYED_WORK(again, look_again);
 
 /* --- waking, and waiting for, the workers -------------------------------------------- */
 
@@ -419,6 +426,15 @@ static void stall(struct uvm_rust_flash_dev *dev, bool failing)
 	WRITE_ONCE(dev->stalled_at, jiffies);
 	WRITE_ONCE(dev->stalled, true);
 	wake_up_all(&dev->wait);
+	/*
+	 * Those who make more pages wake the workers, if they are not resting. What was made while
+	 * they rested, or could not be had just then, would stay above the limit for as long as
+	 * nobody makes more.
+	 */
+	spin_lock(&uvm_rust_tier.lock);
+	if (worker_count)
+		mod_delayed_work(workers, &again, max_t(unsigned long, READ_ONCE(dev->rest) + 1, HZ));
+	spin_unlock(&uvm_rust_tier.lock);
 }
 
 /*
@@ -507,6 +523,7 @@ void uvm_rust_flash_stop_workers(void)
 	count = worker_count;
 	worker_count = 0;
 	spin_unlock(&uvm_rust_tier.lock);
+	cancel_delayed_work_sync(&again);
 	if (workers)
 		destroy_workqueue(workers);
 	workers = NULL;

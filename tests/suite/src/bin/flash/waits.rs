@@ -202,14 +202,10 @@ pub(crate) fn child_changes() -> ExitCode {
             done.store(true, Ordering::Relaxed);
             changing.join().map_err(|_| "a thread panicked")?
         })?;
-        // The other thread may have been in the way of each spill. Nobody is now, and who needs more
-        // has the workers look again.
-        let more = Buffer::<u64>::managed(&process, 64 * WORDS)?;
-        for block in 0..64 {
-            if process.flash_stats()?.spilled > 0 {
-                break;
-            }
-            more.set(block * WORDS, 1);
+        // The other thread may have been in the way of each spill. Nobody is now, and the workers look
+        // again without being asked.
+        let start = Instant::now();
+        while process.flash_stats()?.spilled == 0 && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
