@@ -158,18 +158,20 @@ TEST_F(announce, a_hostile_stream_is_bounded)
 	EXPECT_GE(16384U, stats.ids);
 }
 
-/* MiB that tables may take, as the driver was loaded. */
-static unsigned int limit_mib(void)
+static uint64_t number(const char *path)
 {
-	FILE *f = fopen("/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch_memory", "re");
-	unsigned int mib = 0;
+	FILE *f = fopen(path, "re");
+	unsigned long long n = 0;
 
-	if (f && fscanf(f, "%u", &mib) != 1)
-		mib = 0;
+	if (f && fscanf(f, "%llu", &n) != 1)
+		n = 0;
 	if (f)
 		fclose(f);
-	return mib;
+	return n;
 }
+
+/* A parameter of nvidia-uvm.ko, as it was loaded; 0 if there is no such parameter. */
+#define PARAMETER(name)	number("/sys/module/nvidia_uvm/parameters/" name)
 
 /* A child sets a descriptor up, fills its tables, and is gone; the descriptor is its parent's. */
 TEST_F(announce, children_bring_no_limits_of_their_own)
@@ -178,7 +180,7 @@ TEST_F(announce, children_bring_no_limits_of_their_own)
 	int fds[6], i, status;
 	uint64_t sum = 0;
 
-	if (limit_mib() != 1)
+	if (PARAMETER("uvm_rust_prefetch_memory") != 1)
 		SKIP(return, "the limit is too high to fill: load nvidia-uvm.ko with uvm_rust_prefetch_memory=1");
 	for (i = 0; i < 6; i++) {
 		fds[i] = uvm_open();
@@ -219,18 +221,6 @@ TEST_F(announce, children_bring_no_limits_of_their_own)
 	/* What one turn learns may be over it. */
 	EXPECT_LT(512U << 10, sum);
 	EXPECT_GE(1536U << 10, sum);
-}
-
-static uint64_t number(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	unsigned long long n = 0;
-
-	if (f && fscanf(f, "%llu", &n) != 1)
-		n = 0;
-	if (f)
-		fclose(f);
-	return n;
 }
 
 #define GROUPS	"/tmp/uvm-announce-groups"
@@ -344,6 +334,78 @@ TEST_F(announce, faults_are_learnt)
 	/* Only the first time is news. */
 	EXPECT_GE(12U, stats.blocks_unknown);
 	EXPECT_LT(5U, stats.kernels_right);
+}
+
+/* One element a page of @blocks blocks: stores the page's number plus @value, or compares with it. */
+static struct vgpu_op pages_of(void *p, unsigned int blocks, uint32_t kind, uint64_t value)
+{
+	return (struct vgpu_op){
+		.kind = kind, .va = (uintptr_t)p, .stride = 4096, .count = blocks * BLOCK / 4096,
+		.width = 8, .warps = 4, .value = value, .value_stride = 1,
+	};
+}
+
+/*
+ * What lies longest on the GPU is another's, who may not be asked to give it up ahead of need. What
+ * is pushed out is the oldest of the process that wants room, and nobody's bytes change.
+ */
+TEST_F(announce, the_oldest_of_its_own_is_pushed_out)
+{
+	/* Ten kernels of four blocks each do not fit on the GPU of this test's lane. */
+	enum { KERNELS = 10, EACH = 4, ROUNDS = 5, THEIRS = 5 };
+	struct uvm_rust_prefetch_stats stats;
+	struct uvm_mm_initialize mm = { 0 };
+	uint32_t channel, their_channel;
+	int i, round, other, their_mm;
+	char *mine, *theirs;
+	uint64_t told = 0;
+	struct vgpu_wait wait;
+	struct vgpu_op op;
+
+	if (self->vgpu < 0)
+		SKIP(return, "no /dev/vgpu, and a real GPU's programs need CUDA");
+	if (!PARAMETER("uvm_rust_preevict"))
+		SKIP(return, "nothing is pushed out: load nvidia-uvm.ko with uvm_rust_prefetch=1 uvm_rust_preevict=4");
+	other = uvm_open();
+	their_mm = uvm_open();
+	mm.fd = other;
+	ASSERT_EQ(0U, uvm_initialize(other));
+	ASSERT_EQ(0, ioctl(their_mm, UVM_MM_INITIALIZE, &mm));
+	ASSERT_EQ(0U, uvm_register_gpu(other, &self->gpu));
+	their_channel = uvm_channel(other, self->vgpu, &self->gpu);
+	ASSERT_NE(0U, their_channel);
+	theirs = uvm_managed(other, THEIRS * BLOCK);
+	ASSERT_NE(MAP_FAILED, theirs);
+	op = pages_of(theirs, THEIRS, VGPU_OP_WRITE, 1ULL << 40);
+	ASSERT_EQ(0, vgpu_run(self->vgpu, their_channel, &op, &wait));
+	ASSERT_EQ(VGPU_KERNEL_DONE, wait.state);
+
+	channel = uvm_channel(self->fd, self->vgpu, &self->gpu);
+	ASSERT_NE(0U, channel);
+	mine = uvm_managed(self->fd, KERNELS * EACH * BLOCK);
+	ASSERT_NE(MAP_FAILED, mine);
+	for (round = 0; round < ROUNDS; round++) {
+		for (i = 0; i < KERNELS; i++) {
+			char *p = mine + i * EACH * BLOCK;
+
+			ASSERT_EQ(0, announce(self->fd, &self->gpu, 100 + i));
+			told++;
+			op = pages_of(p, EACH, round ? VGPU_OP_CHECK : VGPU_OP_WRITE, i << 20);
+			ASSERT_EQ(0, vgpu_run(self->vgpu, channel, &op, &wait));
+			ASSERT_EQ(VGPU_KERNEL_DONE, wait.state);
+			EXPECT_EQ(0U, wait.mismatches);
+			settle(self->fd, &self->gpu, told, &stats);
+		}
+	}
+	ASSERT_EQ(0, learnt(self->fd, &self->gpu, &stats));
+	TH_LOG("%llu blocks prefetched, %llu pushed out", (unsigned long long)stats.prefetched,
+	       (unsigned long long)stats.pushed_out);
+	EXPECT_LT(KERNELS, stats.pushed_out);
+	op = pages_of(theirs, THEIRS, VGPU_OP_CHECK, 1ULL << 40);
+	ASSERT_EQ(0, vgpu_run(self->vgpu, their_channel, &op, &wait));
+	EXPECT_EQ(0U, wait.mismatches);
+	close(other);
+	close(their_mm);
 }
 
 TEST_HARNESS_MAIN
