@@ -63,6 +63,7 @@ stock := $(if $(KDIR),,$(shell sed -nE 's/^VERSION_CODENAME=(bookworm|trixie)$$/
 
 .PHONY: demo
 demo: export KERNEL := $(or $(KERNEL),$(stock))
+demo: export DEPS_FOR := demo
 demo: deps ## both drivers fault, evict and give back the right bytes; no GPU needed
 	@scripts/demo.sh
 

@@ -28,11 +28,12 @@ if [ "${KERNEL:-}" = stock ]; then
 else
 	packages+=(
 		# the kernel, with LLVM and Rust
-		linux-source-6.12 clang-19 lld-19 llvm-19 libclang1-19 flex bison bc libelf-dev libssl-dev cpio
-		# tests
-		shellcheck
+		clang-19 lld-19 llvm-19 libclang1-19 flex bison bc libelf-dev libssl-dev cpio
 	)
 fi
+# Tests, which the demo is without. The source of Linux has its selftests' harness, which no other
+# package has.
+if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck); fi
 
 # Seconds to wait for another program that installs packages, such as a machine's
 # own updates after it was started.

@@ -5,6 +5,7 @@
 #
 #   kernel.sh [release|debug|stock]     debug adds KASAN, lockdep and kmemleak; stock is
 #                                       Debian's own, unpacked instead of built (stock.sh)
+#   kernel.sh source                    only unpacks the source, and prints its folder
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -12,10 +13,10 @@ flavour=${1:-release}
 series=${KERNEL_SERIES:-6.12}
 fragments=("$TOP/scripts/kernel/uvm.fragment")
 case $flavour in
-release) ;;
+release | source) ;;
 debug) fragments+=("$TOP/scripts/kernel/debug.fragment") ;;
 stock) exec "$TOP/scripts/stock.sh" ;;
-*) die "kernel flavour '$flavour': use release, debug or stock" ;;
+*) die "kernel flavour '$flavour': use release, debug, stock or source" ;;
 esac
 
 tarball=/usr/src/linux-source-$series.tar.xz
@@ -26,15 +27,20 @@ src=$CACHE/linux-$key
 config_key=$( { short_hash "${fragments[@]}"; rustc --version; clang --version | head -n 1; } | sha256sum | cut -c1-12)
 build=$CACHE/kernel-$key-$flavour-$config_key
 
-locked "kernel-$flavour"
-if [ -e "$build/.built" ]; then echo "$build"; exit 0; fi
-
-if [ ! -e "$src/.extracted" ]; then
+# unpack: the source, once for all flavours.
+unpack() (
+	locked kernel-source
+	[ ! -e "$src/.extracted" ] || exit 0
 	say "unpacking Linux $pkg_version"
 	rm -rf "$src" && mkdir -p "$src"
 	tar -C "$src" --strip-components=1 -xf "$tarball"
 	touch "$src/.extracted"
-fi
+)
+
+if [ "$flavour" = source ]; then unpack; echo "$src"; exit 0; fi
+locked "kernel-$flavour"
+if [ -e "$build/.built" ]; then echo "$build"; exit 0; fi
+unpack
 
 mk() { make -C "$src" O="$build" LLVM=1 "$@"; }
 if [ ! -e "$build/.configured" ]; then

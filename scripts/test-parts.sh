@@ -70,6 +70,8 @@ host_parts() {
 # The programs that run in the VM.
 build_programs() {
 	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn
+	# The selftests' harness is the kernel's, and not in the package of its headers.
+	scripts/kernel.sh source >/dev/null
 	make --silent -C tests/kselftest
 }
 
@@ -133,7 +135,7 @@ loops() {
 
 vm_parts() {
 	local d times=100
-	part build/kernel scripts/kernel.sh
+	part build/kernel scripts/kernel.sh "${KERNEL:-release}"
 	part build/modules scripts/driver.sh
 	part build/clippy scripts/driver.sh clippy
 	part build/programs build_programs

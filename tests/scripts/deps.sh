@@ -101,11 +101,15 @@ SAID
 	<<<n >"$work/said" 2>&1 && grep -q 'nothing was changed' "$work/said"
 check "a person is asked, and no means no"
 
-# shellcheck disable=SC2016
-own=$(KERNEL='' bash -c '. "$0"/../../scripts/deps.sh; echo "${packages[*]}"' "$(dirname "$0")")
-# shellcheck disable=SC2016
-stock=$(KERNEL=stock bash -c '. "$0"/../../scripts/deps.sh; echo "${packages[*]}"' "$(dirname "$0")")
-[[ " $own " = *" linux-source-6.12 clang-19 "* && " $own " != *" busybox-static "* ]] &&
-	[[ " $stock " != *linux-source* && " $stock " != *clang* && " $stock " = *" busybox-static "* ]]
+# packages_of SETTING...: what is installed with these.
+packages_of() {
+	# shellcheck disable=SC2016
+	env KERNEL='' DEPS_FOR='' "$@" bash -c '. "$0"/../../scripts/deps.sh; echo " ${packages[*]} "' "$(dirname "$0")"
+}
+own=$(packages_of) demo=$(packages_of KERNEL=stock DEPS_FOR=demo) stock=$(packages_of KERNEL=stock)
+[[ $own = *" clang-19 "* && $own = *" linux-source-6.12 "* && $own != *" busybox-static "* ]] &&
+	[[ $demo != *linux-source* && $demo != *clang* && $demo = *" busybox-static "* ]]
 check "a packaged kernel needs no compiler of kernels"
+[[ $stock = *" linux-source-6.12 "* && $stock = *" shellcheck "* && $stock != *clang* ]]
+check "tests on a packaged kernel need the selftests' harness, and no more"
 done_testing
