@@ -49,6 +49,11 @@ static void look_again(struct work_struct *work)
 }
 static DECLARE_DELAYED_WORK(again, look_again);
 
+/* After how many jiffies: longer each time, as long as nothing has been moved. */
+#define AGAIN_MIN	HZ
+#define AGAIN_MAX	(32 * HZ)
+static unsigned long again_in = AGAIN_MIN;
+
 /* --- waking, and waiting for, the workers -------------------------------------------- */
 
 struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void)
@@ -433,7 +438,8 @@ static void stall(struct uvm_rust_flash_dev *dev, bool failing)
 	 */
 	spin_lock(&uvm_rust_tier.lock);
 	if (worker_count)
-		mod_delayed_work(workers, &again, max_t(unsigned long, READ_ONCE(dev->rest) + 1, HZ));
+		mod_delayed_work(workers, &again, max(READ_ONCE(dev->rest) + 1, READ_ONCE(again_in)));
+	WRITE_ONCE(again_in, min_t(unsigned long, 2 * READ_ONCE(again_in), AGAIN_MAX));
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
@@ -449,6 +455,7 @@ static bool is_in_vain(struct uvm_rust_flash_dev *dev, enum uvm_rust_flash_outco
 		atomic_set(&dev->fruitless, 0);
 		atomic_set(&dev->failures, 0);
 		WRITE_ONCE(dev->stalled, false);
+		WRITE_ONCE(again_in, AGAIN_MIN);
 		return false;
 	}
 	if (outcome == FLASH_FAILED && atomic_inc_return(&dev->failures) > 2)
