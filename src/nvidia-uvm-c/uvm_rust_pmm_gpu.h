@@ -148,6 +148,13 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 /* How long an allocation waits for memory that others are about to give back. */
 #define ON_ITS_WAY_MS 30000
 
+/*
+ * For how long nobody may have evicted anything before there is none to wait for. Between two
+ * evictions of one thread there is nobody for a moment; what has been got is copied and mapped
+ * before it can be evicted again; and RM gives back what it does not use only after its call.
+ */
+#define QUIET_MS 100
+
 /* Reclaim of a GPU's memory. */
 struct reclaim {
 	/* Root chunks that are being evicted, and calls of RM's for memory. */
@@ -158,12 +165,14 @@ struct reclaim {
 	 */
 	atomic_t gains;
 	/*
-	 * How many evictions in a row left their root chunk, as somebody holds pages of it, and
-	 * when the first and the last of them ended, in jiffies. Under the PMM's lock.
+	 * A row of evictions that left their root chunk, as somebody holds pages of it: how many
+	 * there have been since somebody gave up over them, and when the first and the last of the
+	 * row ended, in jiffies. Under the PMM's lock.
 	 */
+	bool in_row;
 	unsigned int held;
 	unsigned long first_held, last_held;
-	/* Who has come to the end of such a row. */
+	/* Who has given up. */
 	struct task_struct *gave_up;
 	/*
 	 * What an eviction that fails had got so far: pinned chunks of its root chunk, by their
@@ -182,7 +191,8 @@ static struct reclaim *reclaim_of(uvm_pmm_gpu_t *pmm)
 /*
  * An eviction of a root chunk came to its end with @status. Returns IN_USE for one that was
  * held and others that may not be, and NO_MEMORY when that has gone on for long. Several
- * threads evict at a time and share the count: what one of them gets ends the row of all.
+ * threads evict at a time and share the row: what one of them gets ends it for all, and who
+ * gives up does not, or each would wait as long again.
  *
  * Caller holds the PMM's lock.
  */
@@ -193,7 +203,7 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 
 	uvm_assert_mutex_locked(&pmm->lock);
 	if (status == NV_OK) {
-		reclaim->held = 0;
+		reclaim->in_row = false;
 		atomic_inc(&reclaim->gains);
 	}
 	/* Pairs with reclaim_goes_on(). */
@@ -201,10 +211,12 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 	if (status != NV_ERR_IN_USE)
 		return status;
 	/* One of long ago does not count. */
-	if (time_after(now, reclaim->last_held + msecs_to_jiffies(HELD_MS)))
+	if (!reclaim->in_row || time_after(now, reclaim->last_held + msecs_to_jiffies(HELD_MS))) {
+		reclaim->in_row = true;
 		reclaim->held = 0;
-	if (!reclaim->held++)
 		reclaim->first_held = now;
+	}
+	reclaim->held++;
 	reclaim->last_held = now;
 	if (reclaim->held < HELD_ROOT_CHUNKS ||
 	    time_before(now, reclaim->first_held + msecs_to_jiffies(HELD_MS)))
@@ -265,36 +277,41 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
 	})
 
 /*
- * RM asks for memory, and until it has all of what it asks for, nobody has what was evicted. (A
- * range of RM's it has at once, one root chunk after the other.)
+ * RM asks for memory, so many pages or a range. Until it has all of what it asks for, nobody has
+ * what was evicted; and if it does not get it, anybody may.
  */
-#define uvm_pmm_gpu_pma_evict_pages(pmm, ...)							\
-	({										\
-		NV_STATUS status_of_rm;							\
-											\
-		atomic_inc(&reclaim_of(pmm)->rm_calls);					\
-		status_of_rm = uvm_pmm_gpu_pma_evict_pages__c(pmm, __VA_ARGS__);	\
-		if (status_of_rm != NV_OK)						\
-			atomic_inc(&reclaim_of(pmm)->gains);				\
-		/* Pairs with reclaim_goes_on(). */					\
-		atomic_dec_return_release(&reclaim_of(pmm)->rm_calls);			\
-		status_of_rm;								\
+#define uvm_rust_rm_call(pmm, call)								\
+	({											\
+		NV_STATUS status_of_rm;								\
+												\
+		atomic_inc(&reclaim_of(pmm)->rm_calls);						\
+		status_of_rm = call;								\
+		if (status_of_rm != NV_OK)							\
+			atomic_inc(&reclaim_of(pmm)->gains);					\
+		/* Pairs with reclaim_goes_on(). */						\
+		atomic_dec_return_release(&reclaim_of(pmm)->rm_calls);				\
+		status_of_rm;									\
 	})
+#define uvm_pmm_gpu_pma_evict_pages(pmm, ...) \
+	uvm_rust_rm_call(pmm, uvm_pmm_gpu_pma_evict_pages__c(pmm, __VA_ARGS__))
+#define uvm_pmm_gpu_pma_evict_range(pmm, ...) \
+	uvm_rust_rm_call(pmm, uvm_pmm_gpu_pma_evict_range__c(pmm, __VA_ARGS__))
 
 /*
  * Whether others are about to give memory back, or have done so since there had been @gains. What
- * this thread evicts itself is over, and was in vain.
+ * this thread evicts itself is over.
  */
-static bool reclaim_goes_on(uvm_pmm_gpu_t *pmm, int gains)
+static bool reclaim_goes_on(const struct reclaim *reclaim, int gains)
 {
-	struct reclaim *reclaim = reclaim_of(pmm);
+	return atomic_read_acquire(&reclaim->rm_calls) || atomic_read_acquire(&reclaim->evictions) ||
+	       atomic_read(&reclaim->gains) != gains;
+}
 
-	if (atomic_read_acquire(&reclaim->rm_calls))
-		return true;
-	/* It has waited for others already, and for long enough. */
-	if (READ_ONCE(reclaim->gave_up) == current && atomic_read(&reclaim->gains) == gains)
-		return false;
-	return atomic_read_acquire(&reclaim->evictions) || atomic_read(&reclaim->gains) != gains;
+/* Whether this thread has waited for others already, and for long enough; RM is waited for again. */
+static bool reclaim_given_up(const struct reclaim *reclaim, int gains)
+{
+	return READ_ONCE(reclaim->gave_up) == current && !atomic_read_acquire(&reclaim->rm_calls) &&
+	       atomic_read(&reclaim->gains) == gains;
 }
 
 static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
@@ -306,14 +323,18 @@ static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
  * them back if it does not get it; whoever evicts a root chunk that is held has what is free of
  * it meanwhile. A fault that comes then would be a fatal one.
  *
+ * In the end the free chunks are looked at once more, without evicting: what this thread's own
+ * evictions had got is there since they failed, and upstream looks for free root chunks only as
+ * long as it evicts.
+ *
  * Not for the kernel's own memory, which may lie elsewhere, nor for who frees memory of Linux's.
  */
 static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
 				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
+	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS), busy = jiffies;
 	struct reclaim *reclaim = reclaim_of(pmm);
-	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS);
 
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
@@ -322,14 +343,19 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 		int gains = atomic_read(&reclaim->gains);
 		NV_STATUS status;
 
-		if (READ_ONCE(reclaim->gave_up) == current)
-			WRITE_ONCE(reclaim->gave_up, NULL);
+		/* Another thread may take this one's place there at any moment. */
+		cmpxchg(&reclaim->gave_up, current, NULL);
 		status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-		if (status != NV_ERR_NO_MEMORY || !reclaim_goes_on(pmm, gains) || time_after(jiffies, until) ||
-		    fatal_signal_pending(current))
+		if (status != NV_ERR_NO_MEMORY)
 			return status;
+		if (reclaim_goes_on(reclaim, gains))
+			busy = jiffies;
+		if (reclaim_given_up(reclaim, gains) || time_after(jiffies, busy + msecs_to_jiffies(QUIET_MS)) ||
+		    time_after(jiffies, until) || fatal_signal_pending(current))
+			break;
 		usleep_range(500, 1000);
 	}
+	return alloc_chunk(pmm, type, chunk_size, flags & ~UVM_PMM_ALLOC_FLAGS_EVICT, chunk_out);
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

@@ -114,6 +114,12 @@ identifier pmm, chunk, status;
 
 @@
 @@
+- uvm_pmm_gpu_pma_evict_range
++ uvm_pmm_gpu_pma_evict_range__c
+  (...) { ... }
+
+@@
+@@
 uvm_pmm_gpu_alloc(...)
 {
 <...

@@ -9,8 +9,9 @@ use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
-use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, BLOCK};
+use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
+use crate::inject::{keep, IN_USE};
 use crate::{start, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -29,6 +30,42 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         one_owner_each,
     );
+    suite.test(
+        "held: what an eviction got in vain is had by who made it",
+        NONE,
+        had_by_the_evictor,
+    );
+    suite.test(
+        "held: who gives up does not wait for the others' giving up",
+        NONE,
+        given_up_together,
+    );
+    suite.test(
+        "held: memory goes from hand to hand, and nobody goes without",
+        NONE,
+        hand_to_hand,
+    );
+}
+
+const NO_HOLDING: &str = "this nvidia-uvm.ko has no parameter uvm_rust_test_held";
+
+/// RM takes what it can have of the GPU's memory, for as long as its client is open, and leaves
+/// so many root chunks to UVM.
+fn leave(process: &Process, gpu: &Gpu, chunks: u64) -> Result<Vgpu, Failure> {
+    let rm = Vgpu::open()?;
+    let all = gpu.info().vidmem_bytes / BLOCK * BLOCK;
+    for begin in (BLOCK..all).step_by(BLOCK as usize) {
+        if process.check_leak(gpu.uuid(), BLOCK)? <= chunks {
+            return Ok(rm);
+        }
+        let done = keep(&rm, gpu, begin, begin + BLOCK)?;
+        ensure!(
+            done.status == 0 || done.status == IN_USE,
+            "the range at {begin:#x}: {:#x}",
+            done.status
+        );
+    }
+    Err("RM could not have as much as that".into())
 }
 
 /// Blocks of ordinary memory that are on the GPU, and that each eviction finds held by
@@ -85,7 +122,7 @@ fn not_added_up() -> Outcome {
     }
     let blocks = gpu.info().usable_bytes() / BLOCK;
     let Some(held) = held(&process, &gpu, blocks / 2)? else {
-        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+        skip!("{NO_HOLDING}");
     };
     let filler = Buffer::<u64>::managed(&process, WORDS * blocks as usize)?;
     for _ in 0..8 {
@@ -102,7 +139,7 @@ fn waits_for_rm() -> Outcome {
         skip!("no HMM");
     }
     let Some(held) = held(&process, &gpu, 2)? else {
-        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+        skip!("{NO_HOLDING}");
     };
     let rest = Buffer::<u64>::managed(&process, 4 * WORDS)?;
     let ended = AtomicBool::new(false);
@@ -153,7 +190,7 @@ fn one_owner_each() -> Outcome {
     }
     let kept = small(gpu.channel(), 1 << 56)?;
     let Some(set) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "2")? else {
-        skip!("this nvidia-uvm.ko has no parameter uvm_rust_test_held");
+        skip!("{NO_HOLDING}");
     };
     let ended = AtomicBool::new(false);
     let channels = [gpu.new_channel()?, gpu.new_channel()?];
@@ -188,7 +225,11 @@ fn one_owner_each() -> Outcome {
 
 /// Ordinary memory that the GPU has written, and so has: each page in a chunk of its own.
 fn small(channel: &Channel, first: u64) -> Result<Buffer<u64>, Failure> {
-    let buffer = Buffer::<u64>::ordinary(PAGES * PAGE_WORDS)?;
+    pages(channel, PAGES, first)
+}
+
+fn pages(channel: &Channel, pages: usize, first: u64) -> Result<Buffer<u64>, Failure> {
+    let buffer = Buffer::<u64>::ordinary(pages * PAGE_WORDS)?;
     buffer.huge_pages(false)?;
     let write = Op::write(&buffer).pattern(first, 1).warps(4);
     channel.launch(&Kernel::new().op(write))?.wait()?.ok()?;
@@ -219,4 +260,147 @@ fn taker_of_pages(
         rounds += 1;
     }
     Ok(rounds)
+}
+
+/// Pages of a chunk of 64 KiB, and such chunks of a root chunk.
+const PAGES_64K: usize = 16;
+const CHUNKS_64K: usize = 32;
+
+/// Each root chunk is full: of managed memory in small chunks, and of two that are held. Whoever
+/// wants one page evicts what it can of all of them before it gives up; the page is there then.
+fn had_by_the_evictor() -> Outcome {
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let _rm = leave(&process, &gpu, 4)?;
+    let roots = process.check_leak(gpu.uuid(), BLOCK)? as usize;
+    let mut buffers = Vec::new();
+    for chunk in 0..roots * (CHUNKS_64K - 1) {
+        let first = (chunk as u64) << 32;
+        // In the middle of what there is of its root chunk.
+        buffers.push(if chunk % (CHUNKS_64K - 1) == CHUNKS_64K / 2 {
+            pages(gpu.channel(), 2 * PAGES_64K, first)?
+        } else {
+            let buffer = Buffer::<u64>::managed(&process, PAGES_64K * PAGE_WORDS)?;
+            let write = Op::write(&buffer).pattern(first, 1).warps(4);
+            gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+            buffer
+        });
+    }
+    let Some(set) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")? else {
+        skip!("{NO_HOLDING}");
+    };
+    let start = Instant::now();
+    let mut fresh = Vec::new();
+    for round in 0..4 {
+        fresh.push(pages(gpu.channel(), 1, round << 56)?);
+    }
+    println!(
+        "# {roots} root chunks; four pages took {:?}",
+        start.elapsed()
+    );
+    drop(set);
+    let all = buffers.iter().zip((0..).map(|n| n << 32));
+    for (buffer, first) in all.chain(fresh.iter().zip((0..).map(|n| n << 56))) {
+        let wrong = buffer.first_other(|i| first + i as u64);
+        ensure!(
+            wrong.is_none(),
+            "{wrong:x?} is not what was written from {first:#x}"
+        );
+    }
+    Ok(Pass::Ok)
+}
+
+/// Threads that all want what is held, and fail: the last of them not long after the first.
+fn given_up_together() -> Outcome {
+    const THREADS: usize = 8;
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let _rm = leave(&process, &gpu, 4)?;
+    let roots = process.check_leak(gpu.uuid(), BLOCK)?;
+    let buffers = (0..THREADS)
+        .map(|_| {
+            let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+            buffer.fill(|i| i as u64);
+            Ok(buffer)
+        })
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let Some(held) = held(&process, &gpu, roots)? else {
+        skip!("{NO_HOLDING}");
+    };
+    let took = std::thread::scope(|scope| {
+        let threads: Vec<_> = buffers
+            .iter()
+            .map(|buffer| {
+                scope.spawn(|| {
+                    let start = Instant::now();
+                    let moved = process.migrate(buffer.address(), buffer.bytes(), gpu.uuid());
+                    (moved.is_err(), start.elapsed())
+                })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.collect::<Result<Vec<_>, _>>()
+    })
+    .map_err(|_| "a thread panicked")?;
+    println!("# {took:?}");
+    let failed = took.iter().filter(|(failed, _)| *failed);
+    ensure!(
+        failed.count() > THREADS / 2,
+        "they had memory that is held: {took:?}"
+    );
+    let slowest = took.iter().map(|(_, time)| *time).max();
+    // Each for itself took three seconds, one after the other.
+    ensure!(
+        slowest < Some(Duration::from_secs(15)),
+        "the slowest took {slowest:?}"
+    );
+    for buffer in &buffers {
+        let wrong = buffer.first_other(|i| i as u64);
+        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+    }
+    held.end()
+}
+
+/// Each thread wants the only root chunks there are, which the others have just got. None is ever
+/// told that there is no memory.
+fn hand_to_hand() -> Outcome {
+    let (process, gpu) = start()?;
+    let Some(unset) = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "0")? else {
+        skip!("{NO_HOLDING}");
+    };
+    let _rm = leave(&process, &gpu, 2)?;
+    let rounds = std::thread::scope(|scope| -> Result<u64, Failure> {
+        let threads: Vec<_> = (1u64..5)
+            .map(|own| {
+                let (process, gpu) = (&process, &gpu);
+                scope.spawn(move || -> Result<u64, Failure> {
+                    let buffer = Buffer::<u64>::managed(process, WORDS)?;
+                    let start = Instant::now();
+                    let mut rounds = 0;
+                    while start.elapsed() < Duration::from_secs(5) {
+                        let first = own << 56 | rounds << 32;
+                        buffer.fill(|i| first + i as u64);
+                        process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+                        let wrong = buffer.first_other(|i| first + i as u64);
+                        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+                        rounds += 1;
+                    }
+                    Ok(rounds)
+                })
+            })
+            .collect();
+        threads.into_iter().try_fold(0, |sum, thread| {
+            Ok(sum
+                + thread
+                    .join()
+                    .map_err(|_| Failure::from("a thread panicked"))??)
+        })
+    })?;
+    println!("# {rounds} migrations");
+    drop(unset);
+    Ok(Pass::Ok)
 }
