@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Outcome as Ended, Process, Vgpu, BLOCK};
@@ -32,6 +32,12 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         range_kept_by_rm,
     );
+    suite.test(
+        "injected: RM takes ranges back in two threads",
+        NONE,
+        ranges_kept_at_a_time,
+    );
+    suite.test("injected: memory that is kept is missed", NONE, missed);
     let error = &[Allowed {
         text: "vgpu",
         times: 4,
@@ -205,11 +211,26 @@ fn evicted_by_rm() -> Outcome {
     Ok(Pass::Ok)
 }
 
+const STEP: u64 = 2 * BLOCK;
+
+/// What RM says of a range with memory in it that UVM cannot give back.
+pub(crate) const IN_USE: u32 = 0x17;
+
+/// RM takes a range of vidmem back, for as long as its client is open.
+pub(crate) fn keep(rm: &Vgpu, gpu: &Gpu, begin: u64, end: u64) -> Result<Inject, Failure> {
+    Ok(rm.inject(Inject {
+        gpu: gpu.index(),
+        kind: vgpu::INJECT_EVICT_RANGE,
+        flags: vgpu::INJECT_KEEP,
+        begin,
+        end,
+        ..Default::default()
+    })?)
+}
+
 /// RM takes ranges of vidmem back, all that it can have, and keeps them: UVM has so much
 /// less, until RM's client closes. A range with memory of UVM's own in it is refused.
 fn range_kept_by_rm() -> Outcome {
-    const STEP: u64 = 2 * BLOCK;
-    const IN_USE: u32 = 0x17;
     let (process, gpu) = start()?;
     // A client of its own, to give the memory back by closing.
     let rm = Vgpu::open()?;
@@ -225,17 +246,10 @@ fn range_kept_by_rm() -> Outcome {
         Ok(gpu.stats()?.pma_bytes)
     };
     let before = bytes_of_uvm()?;
-    let half = gpu.info().vidmem_bytes / 2 / STEP * STEP;
+    let all = gpu.info().vidmem_bytes / STEP * STEP;
     let (mut kept, mut refused) = (0, 0);
-    for begin in (0..half).step_by(STEP as usize) {
-        let done = rm.inject(Inject {
-            gpu: gpu.index(),
-            kind: vgpu::INJECT_EVICT_RANGE,
-            flags: vgpu::INJECT_KEEP,
-            begin,
-            end: begin + STEP,
-            ..Default::default()
-        })?;
+    for begin in (0..all).step_by(STEP as usize) {
+        let done = keep(&rm, &gpu, begin, begin + STEP)?;
         match (done.status, done.bytes) {
             (0, STEP) => kept += STEP,
             // RM's own, at the start, is not to be had.
@@ -244,10 +258,10 @@ fn range_kept_by_rm() -> Outcome {
             other => return Err(format!("the range at {begin:#x}: {other:x?}").into()),
         }
     }
-    ensure!(
-        kept >= half / 2,
-        "RM got {kept} bytes of {half}; {refused} ranges were refused"
-    );
+    println!("# RM got {kept} bytes of {all}, and {refused} ranges were refused");
+    ensure!(kept >= all / 2, "RM got {kept} bytes of {all}");
+    // UVM's channels and page tables are on this GPU.
+    ensure!(refused > 0, "RM took ranges that UVM works with");
     let now = gpu.stats()?.pma_bytes;
     ensure!(
         now >= kept,
@@ -264,6 +278,92 @@ fn range_kept_by_rm() -> Outcome {
     );
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
+}
+
+/// Two clients of RM's take ranges back at the same time, each from its half of vidmem, while a
+/// program's data is in the way, and give them back.
+fn ranges_kept_at_a_time() -> Outcome {
+    const ROUNDS: u64 = 20;
+    let (process, gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, 16 * WORDS)?;
+    let half = gpu.info().vidmem_bytes / 2 / STEP * STEP;
+    let before = gpu.stats()?.pma_bytes;
+    let mut kept = 0;
+    for round in 0..ROUNDS {
+        gpu.launch(&Kernel::new().op(Op::write(&buffer).pattern(round, 1).warps(16)))?
+            .wait()?
+            .ok()?;
+        let taken = std::thread::scope(|scope| {
+            let take = |first: u64| {
+                let gpu = &gpu;
+                move || -> Result<(Vgpu, u64), Failure> {
+                    let rm = Vgpu::open()?;
+                    let mut kept = 0;
+                    // All but what is RM's own, at the start.
+                    for begin in (first + STEP..first + half).step_by(STEP as usize) {
+                        let done = keep(&rm, gpu, begin, begin + STEP)?;
+                        ensure!(
+                            matches!((done.status, done.bytes), (0, STEP) | (IN_USE, 0)),
+                            "the range at {begin:#x}: {:#x}, {} bytes",
+                            done.status,
+                            done.bytes
+                        );
+                        kept += done.bytes;
+                    }
+                    Ok((rm, kept))
+                }
+            };
+            let threads = [scope.spawn(take(0)), scope.spawn(take(half))];
+            threads.map(|thread| thread.join().map_err(|_| "a thread panicked")?)
+        });
+        let taken: Vec<(Vgpu, u64)> = taken.into_iter().collect::<Result<_, _>>()?;
+        let now = gpu.stats()?.pma_bytes;
+        let sum: u64 = taken.iter().map(|(_, bytes)| bytes).sum();
+        ensure!(now >= sum, "{now} bytes are given out, and RM keeps {sum}");
+        kept += sum;
+        drop(taken);
+        let wrong = buffer.first_other(|i| round + i as u64);
+        ensure!(wrong.is_none(), "round {round}: wrong data: {wrong:?}");
+    }
+    ensure!(
+        kept >= ROUNDS * half / 2,
+        "RM got {kept} bytes in {ROUNDS} rounds"
+    );
+    drop(buffer);
+    still_works(&process, &gpu)?;
+    process.call(&mut PmmReleaseFreeRootChunks {
+        gpu: gpu.uuid(),
+        rm_status: 0,
+    })?;
+    let after = gpu.stats()?.pma_bytes;
+    ensure!(
+        after <= before + 2 * BLOCK,
+        "{after} bytes are given out, {before} were before"
+    );
+    Ok(Pass::Ok)
+}
+
+/// The test of the test at the end of each suite: memory that somebody keeps is missed, until it
+/// is given back.
+fn missed() -> Outcome {
+    let (process, gpu) = start()?;
+    let rm = Vgpu::open()?;
+    let begin = gpu.info().vidmem_bytes / 2 / STEP * STEP;
+    let done = keep(&rm, &gpu, begin, begin + STEP)?;
+    ensure!(
+        (done.status, done.bytes) == (0, STEP),
+        "the range at {begin:#x}: {:#x}, {} bytes",
+        done.status,
+        done.bytes
+    );
+    drop((process, gpu));
+    let said = match no_leak() {
+        Ok(_) => return Err(format!("{STEP} bytes are kept, and nothing is missed").into()),
+        Err(failure) => format!("{failure:?}"),
+    };
+    ensure!(said.contains("are to be had"), "it fails by: {said}");
+    drop(rm);
+    no_leak()
 }
 
 fn channel_error() -> Outcome {
