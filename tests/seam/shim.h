@@ -166,7 +166,7 @@ void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
 /* --- the tests ------------------------------------------------------------------- */
 
 /* Each prints its tests, from number @first on; whether one failed. */
-#define WALK_TESTS	4
+#define WALK_TESTS	5
 int walk_tests(int first);
 #define NOTIFIER_TESTS	3
 int notifier_tests(int first);

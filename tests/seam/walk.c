@@ -90,6 +90,26 @@ static NV_STATUS walk(__u64 *skipped)
 	return uvm_rust_walk_blocks(&range, 0, BLOCKS * BLOCK - 1, skipped, visit, NULL);
 }
 
+/*
+ * As many ranges as a batch may have, each of one page of one block: every call must let others
+ * run, as the caller, which is Rust, does nothing between them.
+ */
+static bool small_ranges_let_others_run(void)
+{
+	bool holds = true;
+	__u64 skipped = 0;
+	enum kind kind;
+	int i;
+
+	for (kind = EMPTY; kind <= PLAIN; kind++) {
+		reset(kind);
+		for (i = 0; i < BLOCKS; i++)
+			holds &= uvm_rust_walk_blocks(&range, 0x5000, 0x5fff, &skipped, visit, NULL) == NV_OK;
+		holds &= looked_at == BLOCKS && busiest == 1;
+	}
+	return holds && visited == BLOCKS && skipped == 2 * BLOCKS;
+}
+
 int walk_tests(int first)
 {
 	NV_STATUS status;
@@ -114,6 +134,8 @@ int walk_tests(int first)
 	status = walk(&skipped);
 	say("a walk over all kinds of blocks lets others run and visits what it should",
 	    status == NV_OK && busiest == 1 && visited == BLOCKS / 3 && skipped == BLOCKS - visited);
+
+	say("a walk of one block, again and again, lets others run each time", small_ranges_let_others_run());
 
 	/* A signal that kills, an error, and a part at either end. */
 	reset(EMPTY);
