@@ -13,6 +13,7 @@
 #include "uvm_va_space.h"
 
 #include "uvm_rust_version.h"
+#include "uvm_rust_events.h"
 
 #if UVM_RUST_UPSTREAM < 550
 
@@ -172,17 +173,5 @@ static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
 	return true;
 #endif
 }
-
-/* A perf event's callback is told the VA space from 580 on, instead of in the event. */
-#if UVM_RUST_UPSTREAM < 580
-#define UVM_RUST_EVENT_SPACE
-#define uvm_rust_fault_space(data)	((data)->fault.space)
-#define uvm_rust_migration_space(data)	uvm_va_block_get_va_space((data)->migration.block)
-#else
-#define UVM_RUST_EVENT_SPACE		uvm_va_space_t *event_space,
-#define uvm_rust_fault_space(data)	event_space
-/* Pages that CPU and GPU find in the same page tables (ATS) move without a va_block: NULL in the event. */
-#define uvm_rust_migration_space(data)	event_space
-#endif
 
 #endif
