@@ -112,7 +112,7 @@ struct dentry *uvm_rust_debug_dir(void) { return NULL; }
 static struct dentry file;
 
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
-				   const int *fops)
+				   const void *fops)
 {
 	file.data = data;
 	return &file;

@@ -2,6 +2,7 @@
 /*
  * Of upstream and of Linux, what uvm_rust_gpu.c, uvm_rust_evict.c, uvm_rust_notifier.c and
  * uvm_rust_walk.h use: as little of each type as they touch. Locks and what others read are points at which another thread may go on.
+ * native.h has what the files for 580 and later use besides.
  */
 #ifndef SEAM_SHIM_H
 #define SEAM_SHIM_H
@@ -24,7 +25,8 @@
 #define swap(a, b)		do { __typeof__(a) tmp = (a); (a) = (b); (b) = tmp; } while (0)
 #define min(a, b)		((a) < (b) ? (a) : (b))
 #define max(a, b)		((a) > (b) ? (a) : (b))
-#define current			NULL
+struct task_struct { int tgid; };
+#define current			(&(struct task_struct){ .tgid = 1 })
 bool fatal_signal_pending(void *task);
 void cond_resched(void);
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
@@ -55,14 +57,21 @@ struct dentry {
 
 /* Whoever has the file open reads what it shows until this returns. */
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
-				   const int *fops);
+				   const void *fops);
 void debugfs_remove(struct dentry *file);
 
 /* --- upstream -------------------------------------------------------------------- */
 
 typedef uint32_t NvU32;
 typedef uint64_t NvU64;
-typedef enum { NV_OK, NV_ERR_NO_MEMORY, NV_ERR_SIGNAL_PENDING } NV_STATUS;
+typedef enum {
+	NV_OK,
+	NV_ERR_INVALID_ADDRESS,
+	NV_ERR_INVALID_DEVICE,
+	NV_ERR_NO_MEMORY,
+	NV_ERR_SIGNAL_PENDING,
+	NV_WARN_NOTHING_TO_DO,
+} NV_STATUS;
 typedef struct { uint8_t uuid[16]; } NvProcessorUuid;
 
 #define UVM_ASSERT(holds)	((holds) ? (void)0 : explore_wrong("UVM_ASSERT(" #holds ")"))
@@ -70,6 +79,8 @@ typedef struct { uint8_t uuid[16]; } NvProcessorUuid;
 #define UVM_CHUNK_SIZE_MAX	(2u << 20)
 
 typedef struct { NvU32 val; } uvm_gpu_id_t;
+typedef uvm_gpu_id_t uvm_processor_id_t;
+#define UVM_ID_IS_CPU(id)	((id).val == 0)
 #define uvm_id_gpu_index(id)	((id).val - 1)
 #define uvm_id_value(id)	((id).val)
 
@@ -82,7 +93,13 @@ void uvm_spin_lock(uvm_spinlock_t *lock);
 void uvm_spin_unlock(uvm_spinlock_t *lock);
 void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
 
-typedef struct { int unused; } uvm_va_space_t;
+typedef struct uvm_va_space_struct {
+	struct list_head list_node;
+	/* As far as they are used: whether there are any. */
+	struct { void *va_space; } perf_events;
+	/* What our hook adds. */
+	void *uvm_rust;
+} uvm_va_space_t;
 typedef struct uvm_va_block_struct {
 	uvm_va_space_t *va_space;
 	NvU64 start, end;
@@ -108,13 +125,15 @@ typedef struct {
 	const struct uvm_pma_stats *pma_stats;
 	struct {
 		size_t count;
-		struct list_head va_block_used, va_block_unused;
+		struct list_head va_block_used, va_block_unused, va_block_discarded;
 	} root_chunks;
 } uvm_pmm_gpu_t;
 
+struct uvm_parent_gpu;
 typedef struct {
 	uvm_gpu_id_t id;
 	uvm_pmm_gpu_t pmm;
+	struct uvm_parent_gpu *parent;
 } uvm_gpu_t;
 
 #define uvm_pmm_to_gpu(at)	container_of(at, uvm_gpu_t, pmm)
@@ -129,7 +148,10 @@ void uvm_va_block_context_init(uvm_va_block_context_t *context, struct mm_struct
 extern int uvm_enable_builtin_tests;
 
 /* The walk over va_blocks: walk.c. */
-typedef struct { uvm_va_space_t *va_space; } uvm_va_range_t;
+typedef struct {
+	uvm_va_space_t *va_space;
+	struct { NvU64 start, end; } node;
+} uvm_va_range_t;
 typedef struct { NvU32 first, outer; } uvm_va_block_region_t;
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
@@ -138,9 +160,16 @@ uvm_va_block_region_t uvm_va_block_region_from_start_end(uvm_va_block_t *block, 
 
 /* --- the seam: what uvm_rust_hooks.h and uvm_rust_seam.h declare ----------------------- */
 
-#define uvm_rust_root_index(chunk)	((__u32)((chunk)->address / UVM_CHUNK_SIZE_MAX))
 #define uvm_rust_counts(gpu)		true
 #define UVM_RUST_C_BODY(f)		__typeof__(f) f##__c
+/* Else these are uvm_rust_hooks.h's. */
+#ifdef UVM_RUST_HOOKS_H
+#define uvm_rust_root_index(chunk)	((__u32)((chunk)->address / UVM_CHUNK_SIZE_MAX))
+NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
+void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
+NV_STATUS uvm_rust_notifier_init(void);
+void uvm_rust_notifier_exit(void);
+#endif
 
 /* What upstream's headers declare. */
 void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
@@ -151,15 +180,11 @@ void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
 void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
-NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
-void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 struct dentry *uvm_rust_debug_dir(void);
 NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu);
 void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu);
 
-NV_STATUS uvm_rust_notifier_init(void);
-void uvm_rust_notifier_exit(void);
 uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
 void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
 

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The files for an upstream that discards by itself, uvm_rust_native.c and uvm_rust_seam.c, as
+ * they are: the batch over its ranges, and the events that it sends without a va_block.
+ */
+#include <stdlib.h>
+
+#include "native.h"
+
+#define RANGES	3000
+#define LENGTH	0x1000ull
+
+/* --- what is not looked at ------------------------------------------------------------ */
+
+struct user_namespace *test_user_ns;
+struct uvm_global g_uvm_global;
+
+bool ns_capable_noaudit(struct user_namespace *ns, int capability) { return false; }
+int single_open(struct file *file, int (*show)(struct seq_file *, void *), void *data) { return 0; }
+int single_release(struct inode *inode, struct file *file) { return 0; }
+ssize_t seq_read(struct file *file, char *buf, size_t len, loff_t *at) { return 0; }
+loff_t seq_lseek(struct file *file, loff_t offset, int whence) { return 0; }
+void seq_write(struct seq_file *seq, const void *text, size_t len) { }
+struct dentry *debugfs_create_dir(const char *name, struct dentry *parent) { return NULL; }
+struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
+				   const void *fops) { return NULL; }
+void debugfs_remove(struct dentry *file) { }
+
+void uvm_mutex_lock(uvm_mutex_t *lock) { }
+void uvm_mutex_unlock(uvm_mutex_t *lock) { }
+void uvm_spin_lock(uvm_spinlock_t *lock) { }
+void uvm_spin_unlock(uvm_spinlock_t *lock) { }
+void uvm_va_space_down_read(uvm_va_space_t *va_space) { }
+void uvm_va_space_up_read(uvm_va_space_t *va_space) { }
+struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space) { return NULL; }
+void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm) { }
+uvm_va_space_t *uvm_fd_va_space(struct file *file) { return NULL; }
+uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
+NV_STATUS uvm_global_get_status(void) { return NV_OK; }
+bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space) { return false; }
+bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return false; }
+bool uvm_api_range_invalid(NvU64 base, NvU64 length) { return !length; }
+
+NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
+				       uvm_tracker_t *tracker) { return NV_OK; }
+void uvm_parent_gpu_service_replayable_faults__c(uvm_parent_gpu_t *parent_gpu) { }
+long uvm_test_ioctl__c(struct file *file, unsigned int cmd, unsigned long arg) { return 0; }
+NV_STATUS uvm_perf_heuristics_init__c(void) { return NV_OK; }
+void uvm_perf_heuristics_exit__c(void) { }
+NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space) { return NV_OK; }
+void uvm_perf_heuristics_stop__c(uvm_va_space_t *va_space) { }
+void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space) { }
+void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu) { }
+
+void *uvm_rust_gpu_state(const uvm_gpu_t *gpu) { return NULL; }
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 0; }
+void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue) { }
+void uvm_rust_note_evicted(void *space, __u32 gpu_index, __u32 root_index) { }
+void uvm_rust_note_replays(void *gpu, __u64 replays) { }
+void uvm_rust_note_fault(void *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
+void uvm_rust_space_show(void *space, struct seq_file *seq) { }
+void uvm_rust_space_add_gpu(void *space, __u32 gpu_index, void *gpu) { }
+long uvm_rust_ioctl(struct file *file, __u32 cmd, unsigned long arg) { return UVM_RUST_NOT_OURS; }
+
+/* --- a batch over many ranges ----------------------------------------------------------- */
+
+static uvm_va_range_managed_t ranges[RANGES];
+/* Ranges discarded since others could run, and the most of them. */
+static int busy, busiest;
+static int discarded, dies_after, fails_at;
+
+void cond_resched(void)
+{
+	busy = 0;
+}
+
+bool fatal_signal_pending(void *task)
+{
+	return dies_after >= 0 && discarded >= dies_after;
+}
+
+uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base,
+					      NvU64 length)
+{
+	return UVM_API_RANGE_TYPE_MANAGED;
+}
+
+uvm_va_range_managed_t *test_range_at(NvU64 at, NvU64 end)
+{
+	return at <= end && at / LENGTH < RANGES ? &ranges[at / LENGTH] : NULL;
+}
+
+NV_STATUS uvm_va_range_discard(uvm_va_range_managed_t *range, uvm_va_block_context_t *context, NvU64 start, NvU64 end,
+			       NvU64 flags)
+{
+	if (++busy > busiest)
+		busiest = busy;
+	return discarded++ == fails_at ? NV_ERR_INVALID_DEVICE : NV_OK;
+}
+
+/* As many as are alive. */
+static int contexts;
+
+uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *mm)
+{
+	contexts++;
+	return malloc(1);
+}
+
+void uvm_va_block_context_free(uvm_va_block_context_t *context)
+{
+	contexts--;
+	free(context);
+}
+
+static NV_STATUS discard_all(int dies, int fails, struct uvm_seam_discarded *counts)
+{
+	static uvm_va_space_t va_space;
+	int i;
+
+	for (i = 0; i < RANGES; i++)
+		ranges[i].va_range.node.start = i * LENGTH, ranges[i].va_range.node.end = (i + 1) * LENGTH - 1;
+	busy = busiest = discarded = 0;
+	dies_after = dies;
+	fails_at = fails;
+	*counts = (struct uvm_seam_discarded){ 0 };
+	return uvm_seam_discard((struct uvm_seam_space *)&va_space, 0, RANGES * LENGTH, true, counts);
+}
+
+static int number, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - seam of 580: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+static void batch_tests(void)
+{
+	struct uvm_seam_discarded counts;
+	NV_STATUS status = discard_all(-1, -1, &counts);
+
+	printf("# %d ranges, %d at a time\n", discarded, busiest);
+	say("a discard of many small ranges lets others run after each",
+	    status == NV_OK && discarded == RANGES && busiest == 1 && counts.discarded == RANGES && !contexts);
+	status = discard_all(10, -1, &counts);
+	say("it ends when the thread is to die", status == NV_ERR_SIGNAL_PENDING && discarded == 10 && !contexts);
+	status = discard_all(-1, 4, &counts);
+	say("it ends at a range that fails",
+	    status == NV_ERR_INVALID_DEVICE && discarded == 5 && counts.discarded == 4 && !contexts);
+}
+
+/* --- an event without a va_block ---------------------------------------------------------- */
+
+static uvm_perf_event_callback_t callbacks[UVM_PERF_EVENT_COUNT];
+static int counted_for, no_block;
+static __u64 counted;
+
+NV_STATUS uvm_perf_register_event_callback(void *events, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
+{
+	callbacks[event] = callback;
+	return NV_OK;
+}
+
+void uvm_perf_unregister_event_callback(void *events, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
+{
+	callbacks[event] = NULL;
+}
+
+/* What Rust has of a VA space. */
+static int state;
+
+void *uvm_rust_space_create(__u32 pid, __u32 gpus)
+{
+	return &state;
+}
+
+void uvm_rust_space_destroy(void *space)
+{
+}
+
+void uvm_rust_note_copy(void *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes)
+{
+	counted_for += space == &state;
+	counted += bytes;
+}
+
+static uvm_va_space_t nobody;
+
+uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block)
+{
+	no_block += !block;
+	return block ? block->va_space : &nobody;
+}
+
+/* With ATS, pages move that no va_block has; the event says so by NULL. */
+static void event_tests(void)
+{
+	uvm_va_space_t va_space = { .perf_events.va_space = &va_space };
+	uvm_va_block_t block = { .va_space = &va_space };
+	uvm_perf_event_data_t data = { .migration = { .dst.val = 1, .bytes = 4096 } };
+	NV_STATUS status = uvm_perf_heuristics_load(&va_space);
+	bool holds = status == NV_OK && callbacks[UVM_PERF_EVENT_MIGRATION];
+
+	if (holds)
+		callbacks[UVM_PERF_EVENT_MIGRATION](&va_space, UVM_PERF_EVENT_MIGRATION, &data);
+	say("a migration without a va_block is counted for the event's VA space",
+	    holds && counted_for == 1 && counted == 4096 && !no_block);
+	data.migration.block = &block;
+	if (holds)
+		callbacks[UVM_PERF_EVENT_MIGRATION](&va_space, UVM_PERF_EVENT_MIGRATION, &data);
+	say("as is one with a va_block", holds && counted_for == 2 && counted == 8192);
+	uvm_perf_heuristics_unload(&va_space);
+	say("and none once the VA space is gone", !callbacks[UVM_PERF_EVENT_MIGRATION] && !va_space.uvm_rust);
+}
+
+int main(void)
+{
+	printf("TAP version 13\n1..6\n");
+	batch_tests();
+	event_tests();
+	return failed;
+}
