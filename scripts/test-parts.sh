@@ -42,6 +42,7 @@ host_parts() {
 	part host/probe tests/scripts/probe.sh
 	part host/uvm-rust tests/scripts/uvm-rust.sh
 	part host/dkms tests/scripts/dkms.sh
+	part host/prototypes tests/scripts/prototypes.sh
 	part host/bindings scripts/bindings.sh --check
 	part host/masks make --silent -C tests/masks run
 	part host/seam make --silent -C tests/seam run
