@@ -43,6 +43,7 @@ host_parts() {
 	part host/uvm-rust tests/scripts/uvm-rust.sh
 	part host/dkms tests/scripts/dkms.sh
 	part host/prototypes tests/scripts/prototypes.sh
+	part host/driver-sh tests/scripts/driver.sh
 	part host/bindings scripts/bindings.sh --check
 	part host/masks make --silent -C tests/masks run
 	part host/seam make --silent -C tests/seam run

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What scripts/driver.sh does with a driver that it has no software GPU for: it says so, where a
+# compiler's first error used to be all there was. Kernel, driver and compilers are made up.
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset UVM_RUST_KERNEL UVM_VERSION KERNEL RELEASE
+export UVM_RUST_CACHE=$work/cache KDIR=$work/kernel UVM_SRC=$work/tree FAKE=$work JOBS=1
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
+
+# Ahead of the machine's own in the PATH that scripts/lib.sh makes.
+mkdir -p "$work/cache/tools/bin"
+for tool in make gcc cc c++ ld rustc bindgen spatch; do
+	# shellcheck disable=SC2016
+	printf '#!/bin/sh\necho "%s $*" >>"$FAKE/calls"\nexit 1\n' $tool >"$work/cache/tools/bin/$tool"
+done
+# It copies nothing, so that there is nothing to build either.
+printf '#!/bin/sh\n' >"$work/cache/tools/bin/rsync"
+chmod +x "$work/cache/tools/bin/"*
+
+# kernel [OPTION...]: the headers of one.
+kernel() {
+	rm -rf "$KDIR"
+	mkdir -p "$KDIR/include/config"
+	echo 6.12.0-test >"$KDIR/include/config/kernel.release"
+	printf 'CONFIG_%s=y\n' X86_64 "$@" >"$KDIR/include/config/auto.conf"
+	: >"$KDIR/Module.symvers"
+	: >"$KDIR/Makefile"
+	# As Debian's headers have it: which compiler is meant is theirs to say.
+	: >"$KDIR/.kernelvariables"
+}
+
+# tree VERSION: a driver.
+tree() {
+	rm -rf "$UVM_SRC"
+	mkdir -p "$UVM_SRC/nvidia-uvm"
+	printf 'ccflags-y += -DNV_VERSION_STRING=\\"%s\\"\n' "$1" >"$UVM_SRC/Kbuild"
+	: >"$UVM_SRC/nvidia-uvm/uvm.c"
+}
+
+# driver VARIANT...: what driver.sh says of it.
+driver() {
+	rm -f "$work/calls"
+	"$top/scripts/driver.sh" "$@" >"$work/said" 2>&1
+}
+
+# says_550: one line, an error, names the version that the software GPU is for; nothing was called.
+says_550() {
+	[ "$(grep -c '\<550\>' "$work/said")" = 1 ] && [ "$(grep -c '^error: ' "$work/said")" = 1 ] &&
+		grep -q "^error: the software GPU has the interface of NVIDIA's 550, and nvidia-uvm.ko $1" "$work/said" &&
+		[ ! -e "$work/calls" ]
+}
+
+for version in 580.142 590.48.01 595.45.04; do
+	tree $version
+	kernel
+	! driver vgpu && says_550 $version
+	check "no software GPU for $version: one line, and no compiler"
+	kernel MODVERSIONS
+	! driver vgpu && says_550 $version
+	check "nor where symbols have versions"
+done
+
+tree 550.163.01
+kernel
+! driver vgpu && ! grep -q 'software GPU' "$work/said" && grep -q '^make .*modules' "$work/calls"
+check "for 550 there is one: make is called (which fails here)"
+
+tree 560.35.03
+! driver vgpu && [ "$(grep -c '^error: UVM_SRC is driver 560.35.03; the seam knows 535, 550, 555' "$work/said")" = 1 ] &&
+	[ ! -e "$work/calls" ]
+check "a version that the seam does not know is refused before that"
+done_testing
