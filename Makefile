@@ -27,7 +27,8 @@ SHELL := /bin/bash
 #|   KDIR=/path               build the modules for this kernel tree
 #|   UVM_RUST_KERNEL=own|linux  which kernel crate Rust is built with  (probed)
 #|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
-#|   UVM_SRC=/path            take the driver's source from here
+#|   UVM_SRC=/path            take the driver's source from here; for make test-versions, from
+#|                            several places, with spaces or colons between them
 #|   UVM_RUST_MASKS=0         build the driver without uvm_rust_masks.h
 #|   DEPS_REMOVE=yes|no       what make deps may do where apt removes packages (asks)
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
@@ -88,7 +89,7 @@ test-extra: deps ## what ends differently from run to run: see scripts/test-part
 	@scripts/test.sh extra
 
 .PHONY: test-versions
-test-versions: deps ## build ours from NVIDIA's 535, 550 and 555, and from UVM_SRC
+test-versions: deps ## build ours from NVIDIA's 535, 550 and 555, and from each tree in UVM_SRC
 	@scripts/test.sh versions
 
 .PHONY: test-debug

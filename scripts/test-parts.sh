@@ -239,17 +239,32 @@ debug_parts() {
 		"$suite/flash --only 'random program' --ops 300 ${SEED:+--seed $SEED} && $then_kmemleak"
 }
 
-# Every upstream version that the seam knows is hooked and built, and the tree in
-# UVM_SRC if one is given. The baseline is not built for it.
+# given_trees: the trees in UVM_SRC, one a line. Here, and only here, there may be several, with
+# spaces or colons between them.
+given_trees() {
+	if [ -d "${UVM_SRC:-}" ]; then echo "$UVM_SRC"; return; fi
+	tr -s ' :' '\n' <<<"${UVM_SRC:-}" | sed '/^$/d'
+}
+
+# version_of TREE: what its part is called: its version, if it says one that the seam knows.
+version_of() {
+	local tree
+	tree=$(UVM_SRC=$1 scripts/upstream.sh 2>/dev/null) || { echo given; return; }
+	sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1
+}
+
+# Every upstream version that the seam knows is hooked and built, and each tree in UVM_SRC. The
+# baseline is not built for them. Whether the hooks fit is seen first: nothing is compiled for that.
 versions_parts() {
-	local v
+	local v trees
+	part versions/hooks tests/scripts/hooks.sh 535 550 555
 	part build/kernel scripts/kernel.sh
 	for v in 535 550 555; do
 		part versions/$v env -u UVM_SRC UVM_VERSION=$v scripts/driver.sh rust
 	done
-	if [ -n "${UVM_SRC:-}" ]; then
-		part versions/given scripts/driver.sh rust
-	else
-		skip versions/given "no UVM_SRC: point it to an open-gpu-kernel-modules tree"
-	fi
+	mapfile -t trees < <(given_trees)
+	for v in "${trees[@]}"; do
+		part "versions/$(version_of "$v")" env UVM_SRC="$v" scripts/driver.sh rust
+	done
+	[ ${#trees[@]} -gt 0 ] || skip versions/given "no UVM_SRC: point it to open-gpu-kernel-modules trees"
 }

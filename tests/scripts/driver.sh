@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # What scripts/driver.sh does with a driver that it has no software GPU for: it says so, where a
-# compiler's first error used to be all there was. Kernel, driver and compilers are made up.
+# compiler's first error used to be all there was; and which trees `make test-versions` builds.
+# Kernel, driver and compilers are made up.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -73,4 +74,36 @@ tree 560.35.03
 ! driver vgpu && [ "$(grep -c '^error: UVM_SRC is driver 560.35.03; the seam knows 535, 550, 555' "$work/said")" = 1 ] &&
 	[ ! -e "$work/calls" ]
 check "a version that the seam does not know is refused before that"
+
+# versions UVM_SRC: the parts that `make test-versions` would have for it, and their trees.
+versions() {
+	# shellcheck disable=SC2016
+	UVM_SRC=$1 bash -c '
+		cd "$0"
+		. scripts/test-parts.sh
+		part() { printf "%s %s\n" "$1" "$(sed -n "s/^.* UVM_SRC=\(.*\) scripts.*/\1/p" <<<"$*")"; }
+		skip() { echo "skip $1"; }
+		versions_parts' "$top" >"$work/said" 2>&1
+	sed -n '/^versions\/555/,$p' "$work/said" | tail -n +2
+}
+
+tree 580.142
+mv "$UVM_SRC" "$work/one"
+tree 595.45.04
+mkdir "$work/two"
+mv "$UVM_SRC" "$work/two/kernel-open"
+two="versions/580.142 $work/one
+versions/595.45.04 $work/two"
+[ "$(versions "$work/one $work/two")" = "$two" ]
+check "make test-versions builds each tree of several, under its version"
+
+[ "$(versions "$work/one:$work/two")" = "$two" ]
+check "with colons, too"
+
+mv "$work/one" "$work/on e"
+[ "$(versions "$work/on e")" = "versions/580.142 $work/on e" ]
+check "one is one, whatever it is called"
+
+[ "$(versions "$work/nowhere")" = "versions/given $work/nowhere" ] && [ "$(versions '')" = 'skip versions/given' ]
+check "none is skipped, and one that is not there is not"
 done_testing
