@@ -288,7 +288,7 @@ fn range_kept_by_rm() -> Outcome {
 /// Two clients of RM's take ranges back at the same time, each from its half of vidmem, while a
 /// program's data is in the way, and give them back.
 fn ranges_kept_at_a_time() -> Outcome {
-    const ROUNDS: u64 = 20;
+    const ROUNDS: u64 = 6;
     let (process, gpu) = start()?;
     let buffer = Buffer::<u64>::managed(&process, 16 * WORDS)?;
     let half = gpu.info().vidmem_bytes / 2 / STEP * STEP;
