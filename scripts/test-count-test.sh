@@ -56,6 +56,14 @@ counts "no TAP, and nothing is to be skipped" "1 passed 0 failed 0 skipped" 0 <<
 counts "cargo's, with a known one ignored" "3 passed 0 failed 1 skipped" 0 <<<$'test a ... ok\ntest host test ... ignored\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'
 counts "cargo's, with another ignored" "3 passed 1 failed 1 skipped" 0 <<<$'test slow ... ignored, too slow\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'
 
+# A test of cargo's that says by itself that it was skipped has passed for cargo.
+printf '?p/q\thost test\n?p/q\t# no compiler*\n' >"$SKIPS"
+passed=$'test a ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'
+counts "cargo's, and one says that it was skipped" "2 passed 0 failed 2 skipped" 0 <<<$'test host test ... ignored\n\nskipped: one # no compiler; get one\n'"$passed"
+counts "two, with one test at a time" "1 passed 0 failed 3 skipped" 0 <<<$'test a ... \nskipped: host test # no device\nok\ntest b ... \nskipped: b.rs:1 # no compiler\nok\n'"$passed"
+counts "one for another reason" "2 passed 1 failed 2 skipped" 0 <<<$'skipped: one # no linker\n'"$passed"
+is "and that is named" "$(grep -c 'not on the list tests/skips: one$' "$dir/said")" 1
+
 # Conditions, reasons and counts.
 cat >"$SKIPS" <<'LIST'
 GPU!=volta,GPUS=1:p/q	2x suite: counters (*)

@@ -4,8 +4,13 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+#[path = "../../tests/skipped.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use skip::skipped;
 
 /// The repository.
 pub fn top() -> PathBuf {
@@ -18,10 +23,11 @@ pub fn tmp(name: &str) -> PathBuf {
 }
 
 /// Whether there is a C compiler; says so if not.
+#[track_caller]
 pub fn have_cc() -> bool {
     let have = Command::new("cc").arg("--version").output().is_ok();
     if !have {
-        eprintln!("skipped: no C compiler");
+        skipped("no C compiler");
     }
     have
 }

@@ -358,6 +358,7 @@ mod tests {
     use super::*;
     use crate::bound::tests::machine;
     use crate::bound::tests::network;
+    use crate::skip::skipped;
     use proptest::prelude::*;
 
     /// Everything that runs on the page simulator; whole tensors in queues, without
@@ -449,8 +450,7 @@ mod tests {
         );
         let traces = shared.join("g10/traces");
         let Ok(trace) = uvmsim_trace::g10::import(&traces, "ResNet152", 2048) else {
-            println!("skipped: no trace in {}", traces.display());
-            return;
+            return skipped("no G10 traces (set UVM_SHARED)");
         };
         let m = Machine::default();
         let of = |r| step(r, &trace, &m).unwrap_or_else(|e| panic!("{e}"));

@@ -11,6 +11,9 @@ mod machine;
 mod plan;
 mod progress;
 mod run;
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skip;
 mod trace;
 mod zoo;
 

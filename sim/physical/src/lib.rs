@@ -23,6 +23,9 @@ pub mod policy;
 mod record;
 mod result;
 mod run;
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skip;
 mod system;
 pub mod workload;
 

@@ -37,6 +37,9 @@
 
 pub mod g10;
 mod parse;
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skip;
 mod validate;
 
 use std::collections::BTreeMap;

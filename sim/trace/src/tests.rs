@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 use super::*;
+use crate::skip::skipped;
 use proptest::prelude::*;
 
 const SMALL: &str = "uvmtrace 1
@@ -134,6 +135,7 @@ proptest! {
 }
 
 /// The artifact's traces, where they are at hand.
+#[track_caller]
 fn g10_traces() -> Option<std::path::PathBuf> {
     let shared = std::env::var_os("UVM_SHARED").map_or_else(
         || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
@@ -141,10 +143,7 @@ fn g10_traces() -> Option<std::path::PathBuf> {
     );
     let dir = shared.join("g10/traces");
     if !dir.is_dir() {
-        eprintln!(
-            "skipped: no G10 traces at {} (set UVM_SHARED)",
-            dir.display()
-        );
+        skipped("no G10 traces (set UVM_SHARED)");
         return None;
     }
     Some(dir)

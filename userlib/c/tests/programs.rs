@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use harness::{cc, source, stub, tmp, top};
+use harness::{cc, skipped, source, stub, tmp, top};
 
 fn run(program: &Path, stub: &Path, driver: &str, backend: &str) -> Output {
     command(program, stub, driver, backend).output().unwrap()
@@ -30,6 +30,7 @@ fn command(program: &Path, stub: &Path, driver: &str, backend: &str) -> Command 
 }
 
 /// The folder of the libraries, built once; `None` without make, which it says.
+#[track_caller]
 fn libraries() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -42,10 +43,7 @@ fn libraries() -> Option<&'static Path> {
             .arg(lib.join("libuvmrust.a"))
             .env_remove("MAKEFLAGS")
             .output();
-        let Ok(built) = built else {
-            eprintln!("skipped: no make");
-            return None;
-        };
+        let built = built.ok()?;
         assert!(
             built.status.success(),
             "{}",
@@ -53,7 +51,11 @@ fn libraries() -> Option<&'static Path> {
         );
         Some(lib)
     };
-    BUILT.get_or_init(build).as_deref()
+    let built = BUILT.get_or_init(build).as_deref();
+    if built.is_none() {
+        skipped("no make");
+    }
+    built
 }
 
 /// Runs a part of `stream_program.c`.
@@ -275,8 +277,7 @@ fn an_installed_library_is_found_by_pkg_config() {
         .env_remove("MAKEFLAGS")
         .output();
     let Ok(built) = built else {
-        eprintln!("skipped: no make");
-        return;
+        return skipped("no make");
     };
     assert!(
         built.status.success(),
@@ -291,8 +292,7 @@ fn an_installed_library_is_found_by_pkg_config() {
         .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1")
         .output();
     let Ok(flags) = flags else {
-        eprintln!("skipped: no pkg-config");
-        return;
+        return skipped("no pkg-config");
     };
     assert!(
         flags.status.success(),

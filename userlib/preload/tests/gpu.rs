@@ -11,7 +11,7 @@ mod harness;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{cc, cdylib, have_cc, source, tmp};
+use harness::{cc, cdylib, have_cc, skipped, source, tmp};
 
 /// What the program said, or why it did not run.
 fn run(program: &Path, set: &[(&str, &Path)]) -> Result<String, String> {
@@ -37,7 +37,7 @@ fn an_unchanged_program_computes_the_same_in_managed_memory() {
     cc(&program, &[&source("gpu_program.c"), "-ldl"]);
     match run(&program, &[]) {
         Ok(said) => assert!(said.contains("managed 0")),
-        Err(why) => return eprintln!("skipped: {}", why.trim()),
+        Err(why) => return skipped(&why),
     }
     let library = cdylib("uvmrust-preload", false);
     let preload = ("LD_PRELOAD", &*library);

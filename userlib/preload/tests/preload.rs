@@ -10,7 +10,7 @@ mod harness;
 use std::collections::HashMap;
 use std::process::Command;
 
-use harness::{cc, cdylib, cuda_program, have_cc, source, tmp};
+use harness::{cc, cdylib, cuda_program, have_cc, skipped, source, tmp};
 
 /// What happened, by section, and what was said on stderr.
 struct Run {
@@ -217,7 +217,7 @@ fn only_cudas_names_are_exported() {
         .arg(library)
         .output()
     else {
-        return eprintln!("skipped: no nm");
+        return skipped("no nm");
     };
     let symbols = String::from_utf8(done.stdout).unwrap();
     let names: Vec<_> = symbols

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{cc, cdylib, have_cc, source, tmp, top};
+use harness::{cc, cdylib, have_cc, skipped, source, tmp, top};
 
 /// What NVIDIA's header for hosts includes of a compiler that is not there.
 const HOST_DEFINES: &str = "
@@ -178,11 +178,10 @@ fn a_real_pytorch_keeps_its_data_with_the_guides_recipe() {
         return;
     }
     let Some((python, packages)) = python() else {
-        eprintln!(
-            "skipped: no PyTorch for CUDA 12 (pip install torch, 3 GB; UVMRUST_TORCH_PYTHON \
-             names a Python that has it)"
+        return skipped(
+            "no PyTorch for CUDA 12 (pip install torch, 3 GB; UVMRUST_TORCH_PYTHON \
+             names a Python that has it)",
         );
-        return;
     };
     let (driver, runtime) = stubs(&packages);
     for uvm in ["ours", "native"] {

@@ -5,8 +5,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/skipped.rs"]
+mod skip;
+
 use std::ffi::{c_int, c_uint, c_void, CStr};
 
+use skip::skipped;
 use uvmrust::cuda::Cuda;
 use uvmrust::{Backend, Mode, Outcome, Place, Range, Uvm};
 
@@ -60,12 +64,12 @@ fn fill(memory: *mut u8, value: u8) {
 fn what_is_written_after_a_discard_is_kept() {
     let cuda = match start() {
         Ok(cuda) => cuda,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return skipped(why),
     };
     let uvm = Uvm::process();
     println!("backend: {:?}", uvm.backend());
     if uvm.backend() == Backend::None {
-        return eprintln!("skipped: this driver can not discard (580 or later can, or ours)");
+        return skipped("this driver can not discard (580 or later can, or ours)");
     }
     let mut base = 0;
     let alloc = cuda.mem_alloc_managed.unwrap();

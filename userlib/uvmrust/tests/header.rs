@@ -4,9 +4,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/skipped.rs"]
+mod skip;
+
 use std::path::Path;
 use std::process::Command;
 
+use skip::skipped;
 use uvmrust::uapi;
 
 #[test]
@@ -50,8 +54,7 @@ fn uapi_is_the_kernels() {
         .arg(&source)
         .output();
     let Ok(built) = built else {
-        eprintln!("skipped: no C compiler");
-        return;
+        return skipped("no C compiler");
     };
     assert!(
         built.status.success(),

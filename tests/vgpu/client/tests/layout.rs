@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Our structures against the C headers, by the C compiler.
 
+#[path = "../../../skipped.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use skip::skipped;
 use vgpu_client::{c_check_program, driver, uvm, vgpu, Layout};
 
 type Checked = std::io::Result<()>;
 
 /// Compiles the check program. Skips, with a reason, where there is no compiler.
+#[track_caller]
 fn check(
     name: &str,
     headers: &[&str],
@@ -19,7 +24,7 @@ fn check(
 ) -> Checked {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
     if Command::new(&compiler).arg("--version").output().is_err() {
-        eprintln!("skipped: no C compiler ({compiler}); install gcc or set CC");
+        skipped("no C compiler; install gcc or set CC");
         return Ok(());
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -104,7 +109,7 @@ fn uvm_rust_ioctl_h() -> Checked {
 #[test]
 fn nvidia_headers() -> Checked {
     let Some(path) = upstream() else {
-        eprintln!("skipped: NVIDIA's headers are not here; run `make driver` or set UVM_HEADERS");
+        skipped("NVIDIA's headers are not here; run `make driver` or set UVM_HEADERS");
         return Ok(());
     };
     let include = [path.clone(), path.join("../common/inc")];
