@@ -4,6 +4,9 @@
 //! `include/uapi/uvm_rust_ioctl.h` (checked against it by `tests/header.rs`), and
 //! NVIDIA's by number and layout, the same from driver 535 to 595.
 
+mod counts;
+pub use counts::*;
+
 /// `UVM_RUST_GET_VERSION`.
 pub const GET_VERSION: u32 = 0x1000;
 /// `UVM_RUST_DISCARD_BATCH`.
