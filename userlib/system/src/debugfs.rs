@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What our driver counted: by its ioctl for a GPU, and in debugfs for each process.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::Serialize;
+use uvmrust::uapi::{self, cause, queue, Stats, Traffic};
+
+use crate::Root;
+
+/// Bytes by why they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByCause {
+    /// An access that had no page.
+    pub fault: u64,
+    /// Brought along by the tree prefetcher.
+    pub prefetch: u64,
+    /// Pushed out to make room.
+    pub eviction: u64,
+    /// A call of the program's.
+    pub api: u64,
+    /// Access counters.
+    pub access_counter: u64,
+}
+
+/// Chunks of 2 MiB by the queue that they are on, or were taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByQueue {
+    /// Held by UVM, used by nothing.
+    pub free: u64,
+    /// A block's, with nothing resident.
+    pub unused: u64,
+    /// With nothing resident but what is discarded.
+    pub discarded: u64,
+    /// With data.
+    pub used: u64,
+    /// Asked for by address.
+    pub address: u64,
+}
+
+/// What a GPU did, for a process or for all. Each number only grows, until it begins anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Replayable faults.
+    pub faults: u64,
+    /// Those for which nothing was left to do.
+    pub duplicates: u64,
+    /// Batches of faults.
+    pub batches: u64,
+    /// Replays.
+    pub replays: u64,
+    /// Chunks of 2 MiB that were taken back.
+    pub evictions: ByQueue,
+    /// Bytes copied to the GPU from the host.
+    pub host_to_gpu: ByCause,
+    /// Bytes copied to the host.
+    pub gpu_to_host: ByCause,
+    /// Bytes copied to the GPU from another.
+    pub gpu_to_gpu: ByCause,
+}
+
+impl ByCause {
+    /// In the order in which they are shown, with their names.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("fault", self.fault),
+            ("prefetch", self.prefetch),
+            ("eviction", self.eviction),
+            ("api", self.api),
+            ("access-counter", self.access_counter),
+        ]
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        let sum = |sum: u64, (_, bytes)| sum.saturating_add(bytes);
+        self.named().into_iter().fold(0, sum)
+    }
+
+    fn set(&mut self, name: &str, bytes: u64) {
+        let field = match name {
+            "fault" => &mut self.fault,
+            "prefetch" => &mut self.prefetch,
+            "eviction" => &mut self.eviction,
+            "api" => &mut self.api,
+            "access-counter" => &mut self.access_counter,
+            // A driver newer than this program.
+            _ => return,
+        };
+        *field = field.saturating_add(bytes);
+    }
+}
+
+impl ByQueue {
+    /// In the order in which they are taken, with their names.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("free", self.free),
+            ("unused", self.unused),
+            ("discarded", self.discarded),
+            ("used", self.used),
+            ("address", self.address),
+        ]
+    }
+
+    /// Those that somebody had, also if there was nothing in them.
+    pub fn taken(&self) -> u64 {
+        let of = [self.unused, self.discarded, self.used, self.address];
+        of.into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn set(&mut self, name: &str, chunks: u64) {
+        let field = match name {
+            "free" => &mut self.free,
+            "unused" => &mut self.unused,
+            "discarded" => &mut self.discarded,
+            "used" => &mut self.used,
+            "address" => &mut self.address,
+            _ => return,
+        };
+        *field = field.saturating_add(chunks);
+    }
+}
+
+impl From<&[Traffic; uapi::CAUSES]> for ByCause {
+    fn from(traffic: &[Traffic; uapi::CAUSES]) -> Self {
+        Self {
+            fault: traffic[cause::FAULT].bytes,
+            prefetch: traffic[cause::PREFETCH].bytes,
+            eviction: traffic[cause::EVICTION].bytes,
+            api: traffic[cause::API].bytes,
+            access_counter: traffic[cause::ACCESS_COUNTER].bytes,
+        }
+    }
+}
+
+impl From<&[u64; uapi::QUEUES]> for ByQueue {
+    fn from(chunks: &[u64; uapi::QUEUES]) -> Self {
+        Self {
+            free: chunks[queue::FREE],
+            unused: chunks[queue::UNUSED],
+            discarded: chunks[queue::DISCARDED],
+            used: chunks[queue::USED],
+            address: chunks[queue::ADDRESS],
+        }
+    }
+}
+
+impl From<&Stats> for Counts {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            faults: stats.faults,
+            duplicates: stats.duplicates,
+            batches: stats.batches,
+            replays: stats.replays,
+            evictions: (&stats.evictions).into(),
+            host_to_gpu: (&stats.host_to_gpu).into(),
+            gpu_to_host: (&stats.gpu_to_host).into(),
+            gpu_to_gpu: (&stats.gpu_to_gpu).into(),
+        }
+    }
+}
+
+/// What was learnt of a process's kernels, and done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Prefetching {
+    /// Announced kernels.
+    pub kernels: u64,
+    /// Those that had been predicted.
+    pub right: u64,
+    /// Those where another had been.
+    pub wrong: u64,
+    /// Blocks of 2 MiB that were predicted.
+    pub predicted: u64,
+    /// Of these, moved to the GPU.
+    pub moved: u64,
+    /// Of these, on the GPU already.
+    pub resident: u64,
+    /// Bytes moved to the GPU.
+    pub bytes_in: u64,
+    /// Bytes moved to the host ahead of need.
+    pub bytes_out: u64,
+}
+
+/// What a process did with UVM. One that has several address spaces in UVM is one here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// By the number of the GPU in UVM.
+    pub gpus: BTreeMap<u32, Counts>,
+    /// On all GPUs, since debugfs does not tell them apart. `None`: it announces nothing.
+    pub prefetching: Option<Prefetching>,
+}
+
+/// What our driver says of each process. For root only.
+///
+/// # Errors
+/// As reading the file.
+pub fn processes(root: &Root) -> io::Result<Vec<Process>> {
+    let text = root.text("/sys/kernel/debug/nvidia-uvm/processes")?;
+    let mut processes = BTreeMap::new();
+    // The process and the GPU that lines are of.
+    let mut of: Option<(u32, u32)> = None;
+    for line in text.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let ["process", pid, gpu] = words[..] {
+            let gpu = gpu.strip_prefix("gpu-").and_then(|gpu| gpu.parse().ok());
+            of = pid.parse().ok().zip(gpu);
+        }
+        if let Some((pid, gpu)) = of {
+            let process: &mut Process = processes.entry(pid).or_default();
+            process.pid = pid;
+            process.take(gpu, &words);
+        }
+    }
+    Ok(processes.into_values().collect())
+}
+
+impl Process {
+    /// A line that is about this process, or its part of a GPU.
+    fn take(&mut self, gpu: u32, words: &[&str]) {
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let counts = self.gpus.entry(gpu).or_default();
+        let add = |field: &mut u64, by: u64| *field = field.saturating_add(by);
+        match (words.first().copied().unwrap_or(""), number(1)) {
+            ("faults", Some(n)) => add(&mut counts.faults, n),
+            ("duplicates", Some(n)) => add(&mut counts.duplicates, n),
+            ("batches", Some(n)) => add(&mut counts.batches, n),
+            ("replays", Some(n)) => add(&mut counts.replays, n),
+            ("prefetch", None) => self.learnt(words),
+            (name, Some(n)) => match name.strip_prefix("evictions-") {
+                Some(queue) => counts.evictions.set(queue, n),
+                None => {
+                    counts.host_to_gpu.set(name, n);
+                    counts.gpu_to_host.set(name, number(2).unwrap_or(0));
+                    counts.gpu_to_gpu.set(name, number(3).unwrap_or(0));
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// A line of the prefetcher's: names with a number behind.
+    fn learnt(&mut self, words: &[&str]) {
+        let about = self.prefetching.get_or_insert_with(Default::default);
+        let out = words.get(1) == Some(&"pushed");
+        let kernels = words.get(1) == Some(&"kernels");
+        for pair in words.windows(2) {
+            let Ok(n) = pair[1].parse::<u64>() else {
+                continue;
+            };
+            let field = match pair[0] {
+                "kernels" => &mut about.kernels,
+                "right" if kernels => &mut about.right,
+                "wrong" if kernels => &mut about.wrong,
+                "predicted" => &mut about.predicted,
+                "moved" => &mut about.moved,
+                "resident" => &mut about.resident,
+                "bytes" if out => &mut about.bytes_out,
+                "bytes" => &mut about.bytes_in,
+                _ => continue,
+            };
+            *field = field.saturating_add(n);
+        }
+    }
+}

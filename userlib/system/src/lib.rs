@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a machine has for unified memory, for `uvmrun --check` and `uvmtop`.
+//!
+//! [`Root`] reads /proc and /sys, below any folder, so that tests have machines of their
+//! own; [`Gpu`], [`Module`], [`Users`], [`Process`] and [`Limits`] are what is found there.
+//! [`Device`] is /dev/nvidia-uvm, which tests replace.
+
+mod cuda;
+mod debugfs;
+mod device;
+mod gpus;
+mod limits;
+mod module;
+mod root;
+mod users;
+mod uuid;
+
+pub use cuda::Cuda;
+pub use debugfs::{processes, ByCause, ByQueue, Counts, Prefetching, Process};
+pub use device::{Descriptor, Device, Linux, NodeError};
+pub use gpus::{gpus, Debug, Gpu};
+pub use limits::Limits;
+pub use module::{Driver, Module, Whose};
+pub use root::Root;
+pub use users::{User, Users};
+pub use uuid::Uuid;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The processes that have UVM open.
+
+use std::ffi::OsStr;
+
+use serde::Serialize;
+
+use crate::Root;
+
+/// A process that has /dev/nvidia-uvm open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub command: String,
+}
+
+/// Who uses UVM, as far as this process may see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Users {
+    /// Those that were seen, by number.
+    pub seen: Vec<User>,
+    /// There are processes whose descriptors this one may not see.
+    pub hidden: bool,
+}
+
+impl Users {
+    /// All but the process `own`, the one that asks.
+    pub fn now(root: &Root, own: u32) -> Self {
+        let mut users = Self::default();
+        for name in root.names("/proc") {
+            let Some(pid) = name.parse().ok().filter(|&pid| pid != own) else {
+                continue;
+            };
+            let folder = format!("/proc/{name}/fd");
+            if root.denies(&folder) {
+                users.hidden = true;
+                continue;
+            }
+            let uses = root.names(&folder).iter().any(|fd| {
+                root.link(&format!("{folder}/{fd}"))
+                    .is_some_and(|to| is_uvm(to.as_os_str()))
+            });
+            if uses {
+                let command = root.line(&format!("/proc/{name}/comm"));
+                let command = command.unwrap_or_default();
+                users.seen.push(User { pid, command });
+            }
+        }
+        users.seen.sort_by_key(|user| user.pid);
+        users
+    }
+}
+
+/// What a link in /proc/*/fd says of the device; of one whose node is gone, too.
+fn is_uvm(to: &OsStr) -> bool {
+    to == "/dev/nvidia-uvm" || to == "/dev/nvidia-uvm (deleted)"
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What is found on machines that are made up, as folders.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use uvmrust_system::{
+    gpus, processes, Device, Driver, Limits, Linux, Module, NodeError, Root, Users, Uuid, Whose,
+};
+
+/// A folder of this name, emptied.
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, path: &str, text: &str) -> &Self {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    fn link(&self, path: &str, to: &str) -> &Self {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+        self
+    }
+
+    fn root(&self) -> Root {
+        Root::new(&self.0)
+    }
+}
+
+const T4: &str = "GPU-d802726c-df8d-a3c3-ec53-48bdec201c27";
+const PART: &str = "GPU-00000000-1111-2222-3333-444444444444";
+const ON_BUS: &str = "proc/driver/nvidia/gpus/0000:3b:00.0/information";
+
+fn information(uuid: &str) -> String {
+    format!("Model: \t\t Tesla T4\nIRQ:   \t\t 64\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n")
+}
+
+#[test]
+fn nothing_is_there() {
+    let root = Machine::new("nothing").root();
+    assert_eq!(Driver::loaded(&root), None);
+    assert_eq!(Module::loaded(&root), None);
+    assert_eq!(gpus(&root), []);
+    assert_eq!(Users::now(&root, 1), Users::default());
+    assert_eq!(Limits::now(&root), Limits::default());
+    assert!(processes(&root).is_err());
+    assert_eq!(Linux(root).open().err(), Some(NodeError::Missing));
+}
+
+#[test]
+fn drivers_and_modules_are_told_apart() {
+    let machine = Machine::new("modules");
+    machine.file(
+        "proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build\n",
+    );
+    let driver = Driver::loaded(&machine.root()).unwrap();
+    assert_eq!(driver.version.as_deref(), Some("550.163.01"));
+    assert_eq!(driver.major(), Some(550));
+    assert!(driver.open && !driver.software);
+
+    machine.file(
+        "proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54  Tue\nGCC version:  12.2.0\n",
+    );
+    let driver = Driver::loaded(&machine.root()).unwrap();
+    assert!(!driver.open);
+    assert_eq!(driver.major(), Some(535));
+
+    machine
+        .file("sys/module/nvidia_uvm/version", "580.65.06\n")
+        .file("sys/module/nvidia_uvm/parameters/uvm_disable_hmm", "N\n");
+    let module = Module::loaded(&machine.root()).unwrap();
+    assert_eq!(module.whose, Whose::Nvidia);
+    assert_eq!(module.version.as_deref(), Some("580.65.06"));
+    assert_eq!(module.number("uvm_disable_hmm"), Some(0));
+
+    machine
+        .file("sys/module/nvidia_uvm/parameters/uvm_rust_stats", "Y\n")
+        .file("sys/module/nvidia_uvm/parameters/uvm_rust_preevict", "4\n")
+        .file("sys/module/nvidia_uvm/refcnt", "3\n");
+    let module = Module::loaded(&machine.root()).unwrap();
+    assert_eq!(module.whose, Whose::UvmRust);
+    assert_eq!(module.number("uvm_rust_stats"), Some(1));
+    assert_eq!(module.number("uvm_rust_preevict"), Some(4));
+    assert_eq!(module.number("uvm_rust_flash"), None);
+    assert_eq!(module.references, Some(3));
+}
+
+#[test]
+fn the_software_gpu_stands_for_the_driver() {
+    let machine = Machine::new("vgpu");
+    machine.file("sys/module/vgpu/refcnt", "1\n");
+    let driver = Driver::loaded(&machine.root()).unwrap();
+    assert!(driver.software);
+    assert_eq!(driver.version, None);
+}
+
+#[test]
+fn a_gpu_that_uvm_and_the_driver_know_is_one() {
+    let machine = Machine::new("gpu");
+    machine
+        .file(ON_BUS, &information(T4))
+        .file("proc/driver/nvidia/gpus/0000:5e:00.0/information", &information("GPU-????????-????-????-????-????????????"))
+        .file(
+            &format!("proc/driver/nvidia-uvm/gpus/UVM-{T4}/0/info"),
+            "GPU ID: 1\nretained_count                         2\necc                                    enabled\n",
+        )
+        .link("proc/driver/nvidia-uvm/gpus/1", &format!("UVM-{T4}/0"));
+    let found = gpus(&machine.root());
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].uuid, Uuid::parse(T4));
+    assert_eq!(found[0].id, Some(1));
+    assert_eq!(found[0].part_of, None);
+    assert_eq!(found[0].name.as_deref(), Some("Tesla T4"));
+    assert_eq!(found[0].bus.as_deref(), Some("0000:3b:00.0"));
+    assert_eq!(found[0].retained, Some(2));
+    assert_eq!(found[0].debug, None);
+    // Not started yet.
+    assert_eq!((found[1].uuid, found[1].id), (None, None));
+}
+
+#[test]
+fn what_nvidias_own_counts_say() {
+    let machine = Machine::new("debug");
+    machine
+        .file(
+            &format!("proc/driver/nvidia-uvm/gpus/UVM-{T4}/0/info"),
+            "retained_count                         1\nvidmem_size                            1048576 (1 MBs)\n\
+             replayable_faults_num_faults           77\nmigrated_pages_in                      10 (0 MB)\n\
+             migrated_pages_out                     3 (0 MB)\n",
+        )
+        .link("proc/driver/nvidia-uvm/gpus/1", &format!("UVM-{T4}/0"));
+    let debug = gpus(&machine.root())[0].debug.clone().unwrap();
+    assert_eq!((debug.bytes_in, debug.bytes_out), (40960, 12288));
+    assert_eq!((debug.faults, debug.memory), (77, 1048576));
+}
+
+#[test]
+fn mig_parts_have_their_gpus_name() {
+    let machine = Machine::new("mig");
+    machine
+        .file(ON_BUS, &information(T4))
+        .file(
+            "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access",
+            "DeviceFileMinor: 3\n",
+        )
+        .file(
+            "proc/driver/nvidia/capabilities/gpu0/mig/gi2/access",
+            "DeviceFileMinor: 12\n",
+        )
+        .file(
+            "proc/driver/nvidia/capabilities/gpu0/mig/config",
+            "DeviceFileMinor: 1\n",
+        )
+        .file(
+            &format!("proc/driver/nvidia-uvm/gpus/UVM-{T4}/2/info"),
+            "retained_count    1\n",
+        )
+        .link("proc/driver/nvidia-uvm/gpus/3", &format!("UVM-{T4}/2"))
+        .link(
+            &format!("proc/driver/nvidia-uvm/gpus/UVM-{PART}"),
+            &format!("UVM-{T4}/2"),
+        );
+    let found = gpus(&machine.root());
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].uuid, Uuid::parse(PART));
+    assert_eq!(found[0].part_of, Uuid::parse(T4));
+    assert_eq!(found[0].name.as_deref(), Some("Tesla T4"));
+    assert_eq!(found[0].instances, 0);
+    // The GPU itself: nobody has registered it as a whole.
+    assert_eq!((found[1].uuid, found[1].id), (Uuid::parse(T4), None));
+    assert_eq!(found[1].instances, 2);
+}
+
+#[test]
+fn gpus_of_drivers_before_550() {
+    let machine = Machine::new("535");
+    machine
+        .file(
+            "proc/driver/nvidia-uvm/gpus/1/info",
+            "retained_count    4\n",
+        )
+        .link(&format!("proc/driver/nvidia-uvm/gpus/UVM-{T4}"), "1");
+    let found = gpus(&machine.root());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].uuid, Uuid::parse(T4));
+    assert_eq!((found[0].part_of, found[0].retained), (None, Some(4)));
+}
+
+#[test]
+fn users_are_seen_by_their_descriptors() {
+    let machine = Machine::new("users");
+    machine
+        .file("proc/1000/comm", "python3\n")
+        .link("proc/1000/fd/0", "/dev/null")
+        .link("proc/1000/fd/17", "/dev/nvidia-uvm")
+        .file("proc/900/comm", "old\n")
+        .link("proc/900/fd/3", "/dev/nvidia-uvm (deleted)")
+        .file("proc/7/comm", "tools\n")
+        .link("proc/7/fd/3", "/dev/nvidia-uvm-tools")
+        .link("proc/55/fd/3", "/dev/nvidia-uvm")
+        .file("proc/meminfo", "MemTotal: 1 kB\n");
+    let users = Users::now(&machine.root(), 55);
+    let seen: Vec<_> = users.seen.iter().map(|u| (u.pid, &*u.command)).collect();
+    assert_eq!(seen, [(900, "old"), (1000, "python3")]);
+    assert!(!users.hidden);
+}
+
+#[test]
+fn limits_are_the_least_of_all_cgroups() {
+    let machine = Machine::new("limits");
+    machine
+        .file("proc/meminfo", "MemTotal:  1024 kB\nMemAvailable:   512 kB\n")
+        .file("proc/self/cgroup", "1:name=systemd:/x\n0::/user/session\n")
+        .file("sys/fs/cgroup/user/session/memory.max", "max\n")
+        .file("sys/fs/cgroup/user/memory.max", "1000000\n")
+        .file("sys/fs/cgroup/memory.max", "2000000\n")
+        .file(
+            "proc/self/limits",
+            "Limit   Soft  Hard  Units\nMax address space         4096                 unlimited            bytes\n",
+        );
+    let limits = Limits::now(&machine.root());
+    assert_eq!(limits.host, Some(1 << 20));
+    assert_eq!(limits.available, Some(1 << 19));
+    assert_eq!(limits.cgroup, Some(1_000_000));
+    assert_eq!(limits.address_space, Some(4096));
+}
+
+/// As `uvm_rust::policy::stats::Snapshot` and the prefetcher print it.
+const PROCESSES: &str = "\
+process 1000 gpu-1
+faults                 50
+duplicates             5
+batches                3
+replays                4
+evictions-free         0
+evictions-unused       1
+evictions-discarded    2
+evictions-used         3
+evictions-address      4
+bytes-by-cause            host-to-gpu          gpu-to-host           gpu-to-gpu
+fault                            4096                   10                   20
+prefetch                         8192                    0                    0
+eviction                            0                12288                    0
+api                                 1                    0                    0
+access-counter                      0                    0                    0
+process 1000 gpu-2
+faults                 7
+prefetch kernels 10 right 8 wrong 1 dropped 0
+prefetch faulted blocks 5 unknown 4 dropped 0
+prefetch predicted 9 moved 6 resident 2 held 1 unfit 0 failed 0 bytes 12582912
+prefetch pushed out 1 bytes 2097152
+prefetch tables 1000 bytes, 3 ids, 0 dropped, window 32
+process 1000 gpu-1
+faults                 100
+process 2000 gpu-1
+faults                 1
+";
+
+#[test]
+fn processes_are_read_as_the_driver_writes_them() {
+    let machine = Machine::new("processes");
+    machine.file("sys/kernel/debug/nvidia-uvm/processes", PROCESSES);
+    let found = processes(&machine.root()).unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].pid, found[1].pid), (1000, 2000));
+    let counts = found[0].gpus[&1];
+    // Two address spaces.
+    assert_eq!(counts.faults, 150);
+    assert_eq!(
+        (counts.duplicates, counts.batches, counts.replays),
+        (5, 3, 4)
+    );
+    assert_eq!(counts.evictions.taken(), 10);
+    assert_eq!(counts.host_to_gpu.total(), 4096 + 8192 + 1);
+    assert_eq!(counts.host_to_gpu.prefetch, 8192);
+    assert_eq!(counts.gpu_to_host.eviction, 12288);
+    assert_eq!(
+        (counts.gpu_to_host.fault, counts.gpu_to_gpu.fault),
+        (10, 20)
+    );
+    assert_eq!(found[0].gpus[&2].faults, 7);
+    let learnt = found[0].prefetching.unwrap();
+    assert_eq!((learnt.kernels, learnt.right, learnt.wrong), (10, 8, 1));
+    assert_eq!((learnt.predicted, learnt.moved, learnt.resident), (9, 6, 2));
+    assert_eq!((learnt.bytes_in, learnt.bytes_out), (12582912, 2097152));
+    assert_eq!(found[1].prefetching, None);
+}
+
+#[test]
+fn what_is_no_device_is_not_opened() {
+    let machine = Machine::new("node");
+    machine.file("dev/nvidia-uvm", "");
+    let opened = Linux(machine.root()).open().err();
+    assert_eq!(opened, Some(NodeError::NotDevice));
+    std::fs::remove_file(machine.0.join("dev/nvidia-uvm")).unwrap();
+    machine.link("dev/nvidia-uvm", "/dev/null");
+    let opened = Linux(machine.root()).open().err();
+    assert_eq!(opened, Some(NodeError::Gone));
+    machine.file("proc/devices", "Character devices:\n510 nvidia-uvm\n");
+    let opened = Linux(machine.root()).open().err();
+    assert_eq!(opened, Some(NodeError::Stale));
+    // /dev/null's own number: it is opened, and knows nothing of UVM.
+    machine.file("proc/devices", "Character devices:\n  1 nvidia-uvm\n");
+    let opened = Linux(machine.root()).open().err();
+    assert_eq!(opened, Some(NodeError::Stale), "its minor is 3");
+}
