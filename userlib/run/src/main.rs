@@ -10,7 +10,10 @@ use std::process::{Command, ExitCode};
 
 use uvmrust::plan::Plan;
 
+mod check;
+
 const HELP: &str = "usage: uvmrun [OPTION...] [--] PROGRAM [ARGUMENT...]
+       uvmrun --check [--json]
 Runs a CUDA program with its device memory managed, so that it may be larger than the
 GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
@@ -19,9 +22,13 @@ GPU's, and tells the driver which kernel comes.
   --no-announce       announce no kernels
   --library FILE      libuvmrust_preload.so, if it is not beside this program or in
                       ../lib, ../lib64, ../lib/<machine>-linux-gnu
+  --check             run nothing: say what of unified memory works on this machine, and
+                      what to do about the rest
+  --json              with --check: for programs
   --help              this text
 Exit status: the program's; 125 if uvmrun itself fails, 126 if the program cannot be
-run, 127 if it is not found.
+run, 127 if it is not found. Of --check: 0 if all works, 1 if programs run but there is
+something to do, 2 if there is no unified memory.
 ";
 
 const LIBRARY: &str = "libuvmrust_preload.so";
@@ -36,9 +43,18 @@ struct Options {
     arguments: Vec<OsString>,
 }
 
-fn options(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>, lexopt::Error> {
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Help,
+    Check(check::Options),
+    Run(Options),
+}
+
+fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
     use lexopt::prelude::*;
     let mut options = Options::default();
+    let (mut checks, mut json, mut root) = (false, false, None);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(argument) = parser.next()? {
         match argument {
@@ -47,23 +63,40 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Option<Options>, 
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
             Long("library") => options.library = Some(parser.value()?.into()),
-            Long("help") => return Ok(None),
+            Long("check") => checks = true,
+            Long("json") => json = true,
+            // For tests: below this folder are /proc and the like. Not in the help.
+            Long("root") => root = Some(PathBuf::from(parser.value()?)),
+            Long("help") => return Ok(Asked::Help),
+            Value(_) if checks => return Err("--check takes no program".into()),
+            Value(_) if json || root.is_some() => return Err("--json is for --check".into()),
             Value(program) => {
                 options.program = program;
                 // The rest is the program's, its options too.
                 options.arguments = parser.raw_args()?.collect();
-                return Ok(Some(options));
+                return Ok(Asked::Run(options));
             }
             _ => return Err(argument.unexpected()),
         }
     }
-    Err("no program is given".into())
+    if !checks {
+        return Err("no program is given".into());
+    }
+    if !options.set.is_empty() {
+        return Err("--check takes no option but --json and --library".into());
+    }
+    Ok(Asked::Check(check::Options {
+        json,
+        root: root.unwrap_or_else(|| "/".into()),
+        library: options.library,
+    }))
 }
 
 fn main() -> ExitCode {
     let options = match options(env::args_os().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
+        Ok(Asked::Run(options)) => options,
+        Ok(Asked::Check(options)) => return check(&options),
+        Ok(Asked::Help) => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
@@ -86,6 +119,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// Checks the machine, and prints that.
+fn check(options: &check::Options) -> ExitCode {
+    use std::io::Write;
+    let (text, status) = check::check(options, library(options.library.as_deref()).ok());
+    // Who reads no further, as `head`, has had enough.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("uvmrun: {error}");
+            ExitCode::from(125)
+        }
+        _ => ExitCode::from(status),
+    }
+}
+
 /// The program with its environment. What can be wrong with a plan is said here, where
 /// somebody looks, and not among the program's own words.
 fn prepare(options: &Options) -> Result<Command, String> {
@@ -104,15 +151,20 @@ fn prepare(options: &Options) -> Result<Command, String> {
         let whole = path.canonicalize().map_err(|e| told(e.to_string()))?;
         command.env(name, whole);
     }
-    let library = match &options.library {
+    let library = library(options.library.as_deref())?;
+    command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
+    Ok(command)
+}
+
+/// The preload that is given, or that belongs to this program.
+fn library(given: Option<&Path>) -> Result<PathBuf, String> {
+    let library = match given {
         Some(given) => given.canonicalize().ok(),
         None => find(&env::current_exe().map_err(|e| e.to_string())?),
     };
-    let library = library.ok_or_else(|| {
+    library.ok_or_else(|| {
         format!("{LIBRARY} is not there; build it with `make -C userlib`, or give --library")
-    })?;
-    command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
-    Ok(command)
+    })
 }
 
 /// The preload that belongs to this program: as built, or as installed.
@@ -140,8 +192,15 @@ mod tests {
 
     use super::*;
 
-    fn given(args: &[&str]) -> Result<Option<Options>, lexopt::Error> {
+    fn given(args: &[&str]) -> Result<Asked, lexopt::Error> {
         options(args.iter().map(OsString::from))
+    }
+
+    fn program(args: &[&str]) -> Options {
+        match given(args) {
+            Ok(Asked::Run(options)) => options,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -170,7 +229,7 @@ mod tests {
                 "-v",
             ],
         ] {
-            let options = given(args).unwrap().unwrap();
+            let options = program(args);
             assert_eq!(options.program, "prog");
             assert_eq!(options.arguments, ["--plan", "x", "--", "-v"]);
             let set = [
@@ -179,9 +238,35 @@ mod tests {
             ];
             assert_eq!(options.set, set);
         }
-        assert_eq!(given(&["--help", "x"]).unwrap(), None);
+        assert_eq!(given(&["--help", "x"]).unwrap(), Asked::Help);
         assert!(given(&[]).is_err() && given(&["--plan", "p"]).is_err());
         assert!(given(&["--what", "prog"]).is_err());
+    }
+
+    #[test]
+    fn a_check_runs_nothing() {
+        let asked = |json, root: &str| {
+            Asked::Check(check::Options {
+                json,
+                root: root.into(),
+                library: None,
+            })
+        };
+        assert_eq!(given(&["--check"]).unwrap(), asked(false, "/"));
+        assert_eq!(given(&["--json", "--check"]).unwrap(), asked(true, "/"));
+        let line = ["--check", "--root", "/x"];
+        assert_eq!(given(&line).unwrap(), asked(false, "/x"));
+        for bad in [
+            &["--check", "program"][..],
+            &["--json", "program"],
+            &["--json"],
+            &["--check", "--plan", "p"],
+            &["--root", "/x", "program"],
+        ] {
+            assert!(given(bad).is_err(), "{bad:?}");
+        }
+        // A program's own options.
+        assert_eq!(program(&["prog", "--check"]).arguments, ["--check"]);
     }
 
     #[test]
