@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Samples of this machine.
+//!
+//! Our driver tells of a GPU what it did to who has it registered. Registering a GPU starts
+//! it and takes some of its memory, so only those are that some process uses already, and
+//! one is given back when nobody else has it any more: it sleeps when it may, and its counts
+//! begin anew as they would without us.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use uvmrust_system::{
+    gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Root, Users, Uuid, Whose,
+};
+
+use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
+
+/// `Sample::format`.
+const FORMAT: u32 = 1;
+
+/// Pages of the driver's counts.
+const PAGE: u64 = 4096;
+
+/// This machine, or a folder that stands for it.
+pub(crate) struct Live {
+    root: Root,
+    device: Box<dyn Device>,
+    /// This process, which is not shown.
+    own: u32,
+    started: Instant,
+    open: Option<Box<dyn Descriptor>>,
+    registered: BTreeSet<Uuid>,
+    /// The driver does not tell this user what all processes do.
+    denied: bool,
+}
+
+impl Live {
+    /// Below this folder are /proc, /sys and /dev.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let root = Root::new(folder);
+        let device = Box::new(Linux(root.clone()));
+        Self::with(root, device, std::process::id())
+    }
+
+    pub(crate) fn with(root: Root, device: Box<dyn Device>, own: u32) -> Self {
+        Self {
+            root,
+            device,
+            own,
+            started: Instant::now(),
+            open: None,
+            registered: BTreeSet::new(),
+            denied: false,
+        }
+    }
+
+    fn close(&mut self) {
+        self.open = None;
+        self.registered.clear();
+        self.denied = false;
+    }
+
+    /// Opens our driver's device, if that is what is loaded.
+    fn reach(&mut self, sample: &mut Sample) {
+        let ours = match &sample.module {
+            Some(module) => module.whose == Whose::UvmRust,
+            None => false,
+        };
+        if !ours {
+            self.close();
+            sample.notes.push(match sample.module {
+                Some(_) => {
+                    "The module is NVIDIA's own, which counts nothing for this program.".into()
+                }
+                None => {
+                    "The module nvidia-uvm is not loaded: uvmrun --check says what to do.".into()
+                }
+            });
+            return;
+        }
+        if self.open.is_none() {
+            match self.device.open() {
+                Ok(descriptor) => self.open = Some(descriptor),
+                Err(error) => {
+                    let why = format!("{error}: uvmrun --check says what to do.");
+                    sample.notes.push(why);
+                    sample.device = Some(error);
+                }
+            }
+        }
+    }
+
+    /// What our driver counted on a GPU.
+    fn count(&mut self, gpu: &Gpu, sample: &mut GpuSample) -> Result<(), String> {
+        let (Some(uuid), Some(_), None) = (gpu.uuid, gpu.id, gpu.part_of) else {
+            return Ok(());
+        };
+        let Some(open) = self.open.as_mut().filter(|_| !self.denied) else {
+            return Ok(());
+        };
+        if self.registered.contains(&uuid) && gpu.retained == Some(1) {
+            self.registered.remove(&uuid);
+            return told(open.unregister(uuid), uuid);
+        }
+        if !self.registered.contains(&uuid) {
+            told(open.register(uuid), uuid)?;
+            self.registered.insert(uuid);
+        }
+        match open.stats(uuid) {
+            Ok(stats) => {
+                sample.counts = Some((&stats).into());
+                sample.queued = Some((&stats.queued).into());
+                Ok(())
+            }
+            Err(error) => {
+                // Registered for nothing. It may be gone, and then UVM says so again.
+                self.registered.remove(&uuid);
+                let _ = open.unregister(uuid);
+                self.denied = error.raw_os_error() == Some(libc::EPERM);
+                match self.denied {
+                    true => Ok(()),
+                    false => told(Err(error), uuid),
+                }
+            }
+        }
+    }
+
+    fn ssd(&self) -> Option<SsdSample> {
+        let stats = self.open.as_ref()?.flash().ok()?;
+        let attached = stats.attached != 0;
+        // A device with neither pages nor room is one whose counts are not for this user.
+        let told = attached && (stats.pages != 0 || stats.free_slots != 0);
+        Some(SsdSample {
+            attached,
+            bytes: u64::from(stats.slots) << 21,
+            bytes_mine: stats.pages_mine.saturating_mul(PAGE),
+            all: told.then_some(SsdAll {
+                bytes_used: stats.pages.saturating_mul(PAGE),
+                host_bytes: stats.host_pages.saturating_mul(PAGE),
+                host_peak: stats.host_peak.saturating_mul(PAGE),
+                written: stats.written,
+                spilled: stats.spilled,
+                fetched: stats.fetched,
+                dropped: stats.dropped,
+                relocated: stats.relocated,
+                unwritten: stats.unwritten,
+                write_errors: stats.write_errors,
+                read_errors: stats.read_errors,
+                lost_pages: stats.lost_pages,
+                refused: stats.refused,
+                parked: stats.parked,
+                throttled: stats.throttled,
+            }),
+        })
+    }
+
+    /// Those that have UVM open, with what debugfs tells of them.
+    fn processes(&self, sample: &mut Sample) {
+        let users = Users::now(&self.root, self.own);
+        sample.processes_hidden = users.hidden;
+        let mut found: BTreeMap<_, _> = users
+            .seen
+            .into_iter()
+            .map(|user| {
+                let process = ProcessSample {
+                    pid: user.pid,
+                    command: user.command,
+                    ..ProcessSample::default()
+                };
+                (user.pid, process)
+            })
+            .collect();
+        let counted = processes(&self.root).unwrap_or_default();
+        for counted in counted
+            .into_iter()
+            .filter(|counted| counted.pid != self.own)
+        {
+            let comm = || self.root.line(&format!("/proc/{}/comm", counted.pid));
+            let process = found.entry(counted.pid).or_insert_with(|| ProcessSample {
+                pid: counted.pid,
+                command: comm().unwrap_or_default(),
+                ..ProcessSample::default()
+            });
+            process.gpus = Some(counted.gpus);
+            process.prefetching = counted.prefetching;
+        }
+        sample.processes = found.into_values().collect();
+    }
+}
+
+/// An error of a GPU's, in words.
+fn told(result: io::Result<()>, gpu: Uuid) -> Result<(), String> {
+    result.map_err(|error| match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => "Nothing is counted: uvm_rust_stats=0.".into(),
+        Some(libc::ENODEV) => format!("{gpu} does not count."),
+        _ => format!("{gpu} can not be asked: {error}."),
+    })
+}
+
+impl Source for Live {
+    fn sample(&mut self) -> Sample {
+        let mut sample = Sample {
+            format: FORMAT,
+            at: self.started.elapsed(),
+            driver: Driver::loaded(&self.root),
+            module: Module::loaded(&self.root),
+            ..Sample::default()
+        };
+        self.reach(&mut sample);
+        for gpu in gpus(&self.root) {
+            let mut shown = GpuSample::default();
+            if let Err(why) = self.count(&gpu, &mut shown) {
+                if !sample.notes.contains(&why) {
+                    sample.notes.push(why);
+                }
+            }
+            shown.gpu = gpu;
+            sample.gpus.push(shown);
+        }
+        if self.denied {
+            sample.notes.push(
+                "What GPUs do for all processes is for root, or everybody with the module \
+                 parameter uvm_rust_stats_public=1."
+                    .into(),
+            );
+        }
+        sample.ssd = self.ssd();
+        self.processes(&mut sample);
+        sample
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What today's driver does not tell, so that nobody looks for it, or takes a 0 for it.
+
+/// Each a sentence for people.
+pub(crate) const MISSING: &[&str] = &[
+    "What a process has on GPU, host and SSD: the driver counts for each process what moved, not \
+     what is where. Of a whole GPU it tells how many chunks of 2 MiB are used, discarded, unused.",
+    "Managed memory on the host, while no SSD is attached.",
+    "Prefetch waste: what the tree prefetcher brought is counted, not what of it was never used. \
+     Of announced kernels it is told how many were predicted right.",
+    "Thrashing.",
+    "Quotas: how much a user may have on the SSD; what this one has, and how often somebody was \
+     refused, is told. There is none for GPU memory.",
+    "Pages discarded by a process: chunks that hold nothing else are told, of the whole GPU.",
+    "Processes' counts, but to root: they are in debugfs. Others see their own processes' names.",
+    "Parts of a GPU (MIG): root sees their processes; nothing else is told, and nothing at all \
+     with driver 580 and later.",
+    "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
+    "With NVIDIA's own module: everything, but who has UVM open, and with its parameter \
+     uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU.",
+];

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A sample in Prometheus' text format. Counters are the driver's own, so that who scrapes
+//! makes the rates; one that begins anew is what Prometheus expects of a counter.
+
+use std::fmt::Write as _;
+
+use uvmrust_system::{ByCause, ByQueue};
+
+use crate::sample::{GpuSample, ProcessSample, Sample, SsdSample};
+
+/// Bytes of a chunk.
+const CHUNK: u64 = 2 << 20;
+
+/// Families of values, each with its help and type once, however many GPUs have it.
+#[derive(Default)]
+struct Page {
+    families: Vec<Family>,
+}
+
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    values: String,
+}
+
+/// Labels of a value, by name.
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Page {
+    fn value(&mut self, about: (&'static str, &'static str), labels: Labels<'_>, value: u64) {
+        let (name, help) = about;
+        let kind = if name.ends_with("_total") {
+            "counter"
+        } else {
+            "gauge"
+        };
+        let at = self.families.iter().position(|family| family.name == name);
+        let at = at.unwrap_or_else(|| {
+            self.families.push(Family {
+                name,
+                kind,
+                help,
+                values: String::new(),
+            });
+            self.families.len() - 1
+        });
+        let values = &mut self.families[at].values;
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+            .collect();
+        let _ = match labels.is_empty() {
+            true => writeln!(values, "{name} {value}"),
+            false => writeln!(values, "{name}{{{}}} {value}", labels.join(",")),
+        };
+    }
+
+    fn causes(&mut self, about: (&'static str, &'static str), labels: Labels<'_>, of: &ByCause) {
+        for (cause, bytes) in of.named() {
+            let labels = [labels, &[("cause", cause)]].concat();
+            self.value(about, &labels, bytes);
+        }
+    }
+
+    fn queues(&mut self, about: (&'static str, &'static str), labels: Labels<'_>, of: &ByQueue) {
+        for (queue, chunks) in of.named() {
+            let labels = [labels, &[("queue", queue)]].concat();
+            self.value(about, &labels, chunks);
+        }
+    }
+}
+
+/// As the format wants it in a label.
+fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c if c.is_control() => text.push(' '),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// All that is known of this moment.
+pub(crate) fn text(sample: &Sample) -> String {
+    let mut page = Page::default();
+    let module = sample.module.as_ref();
+    let whose = match module.map(|module| module.whose) {
+        None => "none",
+        Some(uvmrust_system::Whose::UvmRust) => "uvm-rust",
+        Some(uvmrust_system::Whose::Nvidia) => "nvidia",
+    };
+    let version = module.and_then(|module| module.version.as_deref());
+    page.value(
+        (
+            "uvm_rust_module_info",
+            "The nvidia-uvm module that is loaded, and of which driver.",
+        ),
+        &[("module", whose), ("version", version.unwrap_or(""))],
+        1,
+    );
+    for gpu in &sample.gpus {
+        gpu_values(&mut page, gpu);
+    }
+    if let Some(ssd) = &sample.ssd {
+        ssd_values(&mut page, ssd);
+    }
+    page.value(
+        (
+            "uvm_rust_processes",
+            "Processes that are seen to have UVM open.",
+        ),
+        &[],
+        sample.processes.len() as u64,
+    );
+    for process in &sample.processes {
+        process_values(&mut page, process);
+    }
+    let mut text = String::new();
+    for Family {
+        name,
+        kind,
+        help,
+        values,
+    } in page.families
+    {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{values}");
+    }
+    text
+}
+
+fn gpu_values(page: &mut Page, gpu: &GpuSample) {
+    let key = gpu.key();
+    let labels: Labels<'_> = &[("gpu", &key)];
+    let used = u64::from(gpu.gpu.id.is_some());
+    page.value(
+        (
+            "uvm_rust_gpu_registered",
+            "Whether some process has the GPU registered with UVM.",
+        ),
+        labels,
+        used,
+    );
+    if let Some(queued) = &gpu.queued {
+        let about = (
+            "uvm_rust_gpu_memory_bytes",
+            "Managed memory on the GPU, by eviction queue.",
+        );
+        for (queue, chunks) in queued.named() {
+            // Chunks are taken by their address, and none lies there.
+            if queue != "address" {
+                let labels = [labels, &[("queue", queue)]].concat();
+                page.value(about, &labels, chunks.saturating_mul(CHUNK));
+            }
+        }
+    }
+    let Some(counts) = &gpu.counts else {
+        return;
+    };
+    let moved = (
+        "uvm_rust_gpu_moved_bytes_total",
+        "Bytes moved, by direction and cause.",
+    );
+    for (direction, bytes) in [
+        ("host-to-gpu", &counts.host_to_gpu),
+        ("gpu-to-host", &counts.gpu_to_host),
+        ("gpu-to-gpu", &counts.gpu_to_gpu),
+    ] {
+        page.causes(moved, &[("gpu", &key), ("direction", direction)], bytes);
+    }
+    for (about, count) in [
+        (
+            ("uvm_rust_gpu_faults_total", "Replayable faults."),
+            counts.faults,
+        ),
+        (
+            (
+                "uvm_rust_gpu_duplicate_faults_total",
+                "Faults for which nothing was left to do.",
+            ),
+            counts.duplicates,
+        ),
+        (
+            ("uvm_rust_gpu_fault_batches_total", "Batches of faults."),
+            counts.batches,
+        ),
+        (("uvm_rust_gpu_replays_total", "Replays."), counts.replays),
+    ] {
+        page.value(about, labels, count);
+    }
+    let about = (
+        "uvm_rust_gpu_evicted_chunks_total",
+        "Chunks of 2 MiB taken back, by queue.",
+    );
+    page.queues(about, labels, &counts.evictions);
+}
+
+fn ssd_values(page: &mut Page, ssd: &SsdSample) {
+    let attached = u64::from(ssd.attached);
+    page.value(
+        ("uvm_rust_ssd_attached", "Whether an SSD is attached."),
+        &[],
+        attached,
+    );
+    page.value(("uvm_rust_ssd_bytes", "Its size."), &[], ssd.bytes);
+    let Some(all) = ssd.all else {
+        return;
+    };
+    for (about, value) in [
+        (
+            ("uvm_rust_ssd_used_bytes", "Managed memory on the SSD."),
+            all.bytes_used,
+        ),
+        (
+            ("uvm_rust_ssd_host_bytes", "Host memory for managed pages."),
+            all.host_bytes,
+        ),
+        (
+            ("uvm_rust_ssd_written_bytes_total", "Bytes written."),
+            all.written,
+        ),
+        (
+            (
+                "uvm_rust_ssd_spilled_bytes_total",
+                "Bytes that left host memory.",
+            ),
+            all.spilled,
+        ),
+        (
+            ("uvm_rust_ssd_fetched_bytes_total", "Bytes that came back."),
+            all.fetched,
+        ),
+        (
+            (
+                "uvm_rust_ssd_dropped_bytes_total",
+                "Bytes discarded, and so not written.",
+            ),
+            all.dropped,
+        ),
+        (
+            (
+                "uvm_rust_ssd_relocated_bytes_total",
+                "Bytes copied inside the device.",
+            ),
+            all.relocated,
+        ),
+        (
+            ("uvm_rust_ssd_write_errors_total", "Writes that failed."),
+            all.write_errors,
+        ),
+        (
+            ("uvm_rust_ssd_read_errors_total", "Reads that failed."),
+            all.read_errors,
+        ),
+        (
+            ("uvm_rust_ssd_lost_pages_total", "Pages that are lost."),
+            all.lost_pages,
+        ),
+        (
+            (
+                "uvm_rust_ssd_refused_total",
+                "Blocks not written for want of room, or by a quota.",
+            ),
+            all.refused,
+        ),
+    ] {
+        page.value(about, &[], value);
+    }
+}
+
+fn process_values(page: &mut Page, process: &ProcessSample) {
+    let pid = process.pid.to_string();
+    for (gpu, counts) in process.gpus.iter().flatten() {
+        let gpu = gpu.to_string();
+        let labels = [
+            ("pid", &*pid),
+            ("command", &*process.command),
+            ("gpu_number", &*gpu),
+        ];
+        let about = (
+            "uvm_rust_process_moved_bytes_total",
+            "Bytes moved for a process.",
+        );
+        for (direction, bytes) in [
+            ("host-to-gpu", counts.host_to_gpu.total()),
+            ("gpu-to-host", counts.gpu_to_host.total()),
+        ] {
+            let labels = [&labels[..], &[("direction", direction)]].concat();
+            page.value(about, &labels, bytes);
+        }
+        let about = (
+            "uvm_rust_process_faults_total",
+            "Replayable faults of a process.",
+        );
+        page.value(about, &labels, counts.faults);
+        let about = (
+            "uvm_rust_process_evicted_chunks_total",
+            "Its chunks that were taken.",
+        );
+        page.value(about, &labels, counts.evictions.taken());
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What happened between two samples, a second.
+
+use uvmrust_system::{ByCause, ByQueue, Counts};
+
+use crate::sample::{GpuSample, ProcessSample, SsdAll};
+
+/// How much a counter has grown. The driver's wrap at 2^64, and begin anew when the last
+/// process that used the GPU is gone: what is smaller than before is one of these two, and
+/// no counter grows by half of 2^64 between samples.
+pub(crate) fn grown(before: u64, now: u64) -> u64 {
+    let by = now.wrapping_sub(before);
+    match now >= before || by < 1 << 63 {
+        true => by,
+        // Anew: it has grown by what it is, at least.
+        false => now,
+    }
+}
+
+/// Counts of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Moves {
+    pub(crate) fault: f64,
+    pub(crate) prefetch: f64,
+    pub(crate) eviction: f64,
+    pub(crate) api: f64,
+    pub(crate) access_counter: f64,
+}
+
+impl Moves {
+    fn between(before: &ByCause, now: &ByCause, seconds: f64) -> Self {
+        let rate = |before, now| grown(before, now) as f64 / seconds;
+        Self {
+            fault: rate(before.fault, now.fault),
+            prefetch: rate(before.prefetch, now.prefetch),
+            eviction: rate(before.eviction, now.eviction),
+            api: rate(before.api, now.api),
+            access_counter: rate(before.access_counter, now.access_counter),
+        }
+    }
+
+    pub(crate) fn named(&self) -> [(&'static str, f64); 5] {
+        [
+            ("fault", self.fault),
+            ("prefetch", self.prefetch),
+            ("eviction", self.eviction),
+            ("api", self.api),
+            ("access", self.access_counter),
+        ]
+    }
+
+    pub(crate) fn total(&self) -> f64 {
+        self.named().iter().map(|(_, rate)| rate).sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.fault += other.fault;
+        self.prefetch += other.prefetch;
+        self.eviction += other.eviction;
+        self.api += other.api;
+        self.access_counter += other.access_counter;
+    }
+}
+
+/// What a GPU did in a second, for a process or for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) to_gpu: Moves,
+    pub(crate) to_host: Moves,
+    pub(crate) from_gpus: Moves,
+    pub(crate) faults: f64,
+    pub(crate) duplicates: f64,
+    pub(crate) batches: f64,
+    /// Chunks of 2 MiB that somebody had.
+    pub(crate) evicted: f64,
+    /// Of these, those with nothing but what was discarded.
+    pub(crate) evicted_discarded: f64,
+    pub(crate) evicted_unused: f64,
+}
+
+impl Rates {
+    fn between(before: &Counts, now: &Counts, seconds: f64) -> Self {
+        let rate = |before, now| grown(before, now) as f64 / seconds;
+        let moves = |get: fn(&Counts) -> &ByCause| Moves::between(get(before), get(now), seconds);
+        let queue = |get: fn(&ByQueue) -> u64| rate(get(&before.evictions), get(&now.evictions));
+        let unused = queue(|chunks| chunks.unused);
+        let discarded = queue(|chunks| chunks.discarded);
+        Self {
+            to_gpu: moves(|counts| &counts.host_to_gpu),
+            to_host: moves(|counts| &counts.gpu_to_host),
+            from_gpus: moves(|counts| &counts.gpu_to_gpu),
+            faults: rate(before.faults, now.faults),
+            duplicates: rate(before.duplicates, now.duplicates),
+            batches: rate(before.batches, now.batches),
+            evicted: unused
+                + discarded
+                + queue(|chunks| chunks.used)
+                + queue(|chunks| chunks.address),
+            evicted_discarded: discarded,
+            evicted_unused: unused,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.to_gpu.add(&other.to_gpu);
+        self.to_host.add(&other.to_host);
+        self.from_gpus.add(&other.from_gpus);
+        self.faults += other.faults;
+        self.duplicates += other.duplicates;
+        self.batches += other.batches;
+        self.evicted += other.evicted;
+        self.evicted_discarded += other.evicted_discarded;
+        self.evicted_unused += other.evicted_unused;
+    }
+}
+
+/// Of a GPU; NVIDIA's own counts serve where ours are not.
+pub(crate) fn of_gpu(before: &GpuSample, now: &GpuSample, seconds: f64) -> Option<Rates> {
+    if let (Some(before), Some(now)) = (&before.counts, &now.counts) {
+        return Some(Rates::between(before, now, seconds));
+    }
+    let (before, now) = (before.gpu.debug.as_ref()?, now.gpu.debug.as_ref()?);
+    let rate = |before, now| grown(before, now) as f64 / seconds;
+    let mut rates = Rates {
+        faults: rate(before.faults, now.faults),
+        ..Rates::default()
+    };
+    // They do not say why.
+    rates.to_gpu.fault = rate(before.bytes_in, now.bytes_in);
+    rates.to_host.fault = rate(before.bytes_out, now.bytes_out);
+    Some(rates)
+}
+
+/// Of a process, on all GPUs. One that is new on a GPU did there all that it has done.
+pub(crate) fn of_process(
+    before: &ProcessSample,
+    now: &ProcessSample,
+    seconds: f64,
+) -> Option<Rates> {
+    let before = before.gpus.as_ref()?;
+    let mut sum = Rates::default();
+    for (gpu, now) in now.gpus.as_ref()? {
+        let none = Counts::default();
+        let before = before.get(gpu).unwrap_or(&none);
+        sum.add(&Rates::between(before, now, seconds));
+    }
+    Some(sum)
+}
+
+/// What went through the SSD in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct SsdRates {
+    pub(crate) written: f64,
+    pub(crate) spilled: f64,
+    pub(crate) fetched: f64,
+    pub(crate) dropped: f64,
+}
+
+pub(crate) fn of_ssd(before: &SsdAll, now: &SsdAll, seconds: f64) -> SsdRates {
+    let rate = |before, now| grown(before, now) as f64 / seconds;
+    SsdRates {
+        written: rate(before.written, now.written),
+        spilled: rate(before.spilled, now.spilled),
+        fetched: rate(before.fetched, now.fetched),
+        dropped: rate(before.dropped, now.dropped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_grow_wrap_and_begin_anew() {
+        assert_eq!(grown(5, 5), 0);
+        assert_eq!(grown(5, 12), 7);
+        assert_eq!(grown(0, u64::MAX), u64::MAX);
+        assert_eq!(grown(u64::MAX - 2, 4), 7, "past 2^64");
+        assert_eq!(grown(1_000_000, 40), 40, "begun anew");
+        assert_eq!(grown(1_000_000, 0), 0);
+        assert_eq!(grown(1 << 62, 3), 3);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What is known of one moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, Prefetching};
+
+/// Where samples come from.
+pub(crate) trait Source {
+    /// What is known now.
+    fn sample(&mut self) -> Sample;
+}
+
+/// What is known of one moment. What is not known is absent, never 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    /// Raised when a field changes its meaning.
+    pub(crate) format: u32,
+    /// Seconds since this program began, by a clock that never goes back.
+    #[serde(rename = "seconds", serialize_with = "as_seconds")]
+    pub(crate) at: Duration,
+    pub(crate) driver: Option<Driver>,
+    pub(crate) module: Option<Module>,
+    /// Why the device can not be asked.
+    pub(crate) device: Option<NodeError>,
+    pub(crate) gpus: Vec<GpuSample>,
+    pub(crate) ssd: Option<SsdSample>,
+    pub(crate) processes: Vec<ProcessSample>,
+    /// Some processes' descriptors may not be seen by this user.
+    pub(crate) processes_hidden: bool,
+    /// Why something is not shown, in sentences.
+    pub(crate) notes: Vec<String>,
+}
+
+fn as_seconds<S: Serializer>(at: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(at.as_secs_f64())
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct GpuSample {
+    #[serde(flatten)]
+    pub(crate) gpu: Gpu,
+    /// Of all processes.
+    pub(crate) counts: Option<Counts>,
+    /// Chunks of 2 MiB on each queue now.
+    pub(crate) queued: Option<ByQueue>,
+}
+
+/// The SSD tier. What is of all users is absent for who may not see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct SsdSample {
+    pub(crate) attached: bool,
+    pub(crate) bytes: u64,
+    /// Of this user in this memory cgroup.
+    pub(crate) bytes_mine: u64,
+    pub(crate) all: Option<SsdAll>,
+}
+
+/// What all users did to the SSD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct SsdAll {
+    pub(crate) bytes_used: u64,
+    pub(crate) host_bytes: u64,
+    pub(crate) host_peak: u64,
+    pub(crate) written: u64,
+    pub(crate) spilled: u64,
+    pub(crate) fetched: u64,
+    /// Discarded, and so not written.
+    pub(crate) dropped: u64,
+    pub(crate) relocated: u64,
+    pub(crate) unwritten: u64,
+    pub(crate) write_errors: u64,
+    pub(crate) read_errors: u64,
+    pub(crate) lost_pages: u64,
+    /// For want of room, or by a quota.
+    pub(crate) refused: u64,
+    pub(crate) parked: u64,
+    pub(crate) throttled: u64,
+}
+
+/// A process that has UVM open.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ProcessSample {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    /// By the number of the GPU in UVM. `None`: not known to this user.
+    pub(crate) gpus: Option<BTreeMap<u32, Counts>>,
+    pub(crate) prefetching: Option<Prefetching>,
+}
+
+impl GpuSample {
+    /// What stays the same from sample to sample.
+    pub(crate) fn key(&self) -> String {
+        match (self.gpu.uuid, &self.gpu.bus) {
+            (Some(uuid), _) => uuid.to_string(),
+            (None, Some(bus)) => bus.clone(),
+            (None, None) => format!("{:?}", self.gpu.id),
+        }
+    }
+}

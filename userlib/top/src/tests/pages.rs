@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Screens and pages, compared with those in `tests/golden`. `UVMTOP_BLESS=1` writes these.
+
+use std::path::PathBuf;
+
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+
+use super::fake::{nothing, ours, theirs, Fake, T4};
+use crate::sample::{Sample, Source};
+use crate::terminal::{draw, Looks};
+use crate::view::View;
+use crate::{prometheus, screen};
+
+/// What a terminal of that size shows.
+fn drawn(view: &View, looks: &mut Looks, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, view, looks)).unwrap();
+    let cells = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let line: String = (0..width).map(|x| cells[(x, y)].symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn is_golden(name: &str, text: &str) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let path = folder.join(format!("{name}.txt"));
+    if std::env::var_os("UVMTOP_BLESS").is_some() {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == text,
+        "not as {}; it is now:\n{text}",
+        path.display()
+    );
+}
+
+/// After a minute of which some seconds were busier, as a source gives it.
+fn worked(sample: fn(u64) -> Sample) -> View {
+    let mut seconds = 0;
+    let mut samples: Vec<_> = (0..60).map(|_| Sample::default()).collect();
+    for (index, place) in samples.iter_mut().enumerate() {
+        *place = sample(seconds);
+        place.at = std::time::Duration::from_secs(index as u64);
+        seconds += if index % 7 == 3 { 3 } else { 1 };
+    }
+    let mut source = Fake(samples);
+    let mut view = View::new(source.sample());
+    for _ in 1..60 {
+        view.update(source.sample());
+    }
+    view
+}
+
+#[test]
+fn screens_of_all_sizes() {
+    let (ours, theirs) = (worked(ours), worked(theirs));
+    for (width, height) in [(80, 24), (40, 10), (132, 30)] {
+        let name = format!("ours-{width}x{height}");
+        is_golden(&name, &drawn(&ours, &mut Looks::default(), width, height));
+    }
+    is_golden(
+        "theirs-80x24",
+        &drawn(&theirs, &mut Looks::default(), 80, 24),
+    );
+    let nothing = View::new(nothing());
+    is_golden(
+        "nothing-40x10",
+        &drawn(&nothing, &mut Looks::default(), 40, 10),
+    );
+    let mut looks = Looks {
+        missing: true,
+        ..Looks::default()
+    };
+    is_golden("missing-40x10", &drawn(&ours, &mut looks, 40, 10));
+}
+
+#[test]
+fn no_size_is_too_small() {
+    let view = worked(ours);
+    for width in 0..90 {
+        for height in 0..12 {
+            for missing in [false, true] {
+                let mut looks = Looks {
+                    missing,
+                    above: 1000,
+                    ..Looks::default()
+                };
+                drawn(&view, &mut looks, width, height);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_sample_has_sums_and_no_rates() {
+    let page = |view: &View| {
+        let lines = screen::body(view, 100).into_iter();
+        let lines: Vec<_> = lines.map(|line| line.to_string()).collect();
+        lines.join("\n")
+    };
+    let mut view = View::new(ours(10));
+    let text = page(&view);
+    let sums = "so far  in 400 MiB  out 100 MiB  faults 50.0k";
+    assert!(text.contains(sums), "{text}");
+    assert!(!text.contains("/s"), "{text}");
+    // The same moment again: there is no second to speak of.
+    view.update(ours(10));
+    assert!(!page(&view).contains("/s"), "{}", page(&view));
+    view.update(ours(12));
+    let text = page(&view);
+    assert!(text.contains("40.0 MiB/s"), "{text}");
+    assert!(text.contains("duplicates 20 %"), "{text}");
+}
+
+#[test]
+fn counters_that_begin_anew_give_no_spike() {
+    let mut view = View::new(ours(1000));
+    let mut anew = ours(2);
+    anew.at = std::time::Duration::from_secs(1001);
+    view.update(anew);
+    let rates = view.rates[T4];
+    assert_eq!(rates.faults, 10000.0);
+    assert_eq!(rates.to_gpu.total(), 80.0 * 1048576.0);
+    // A GPU that was away leaves a gap, and no rate across it.
+    let mut away = ours(2);
+    away.at = std::time::Duration::from_secs(1002);
+    away.gpus[0].counts = None;
+    view.update(away);
+    assert!(!view.rates.contains_key(T4));
+    assert_eq!(view.history[T4].faults, [Some(10000.0), None]);
+}
+
+#[test]
+fn a_command_is_no_escape_sequence() {
+    let shown = drawn(&worked(ours), &mut Looks::default(), 80, 40);
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert!(shown.contains("a[2Jb"), "{shown}");
+}
+
+#[test]
+fn keys() {
+    let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+    let mut looks = Looks::default();
+    looks.key(key(KeyCode::PageDown), 12);
+    assert_eq!(looks.above, 10);
+    looks.key(key(KeyCode::Up), 12);
+    assert_eq!(looks.above, 9);
+    looks.key(key(KeyCode::Char('?')), 12);
+    assert!(looks.missing && looks.above == 0);
+    looks.key(key(KeyCode::Char('q')), 12);
+    assert!(!looks.missing && !looks.ended, "q goes back first");
+    looks.key(key(KeyCode::Char('p')), 12);
+    assert!(looks.paused);
+    looks.key(key(KeyCode::Char('q')), 12);
+    assert!(looks.ended);
+    let mut looks = Looks::default();
+    looks.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), 12);
+    assert!(looks.ended);
+}
+
+#[test]
+fn what_prometheus_gets() {
+    let mut sample = ours(10);
+    sample.processes[0].command = "a\"b\\".into();
+    let text = prometheus::text(&sample);
+    is_golden("prometheus", &text);
+    // Each family once, and each value with a family.
+    let mut families = std::collections::BTreeSet::new();
+    let mut family = "";
+    for line in text.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(about) => {
+                family = about.split(' ').next().unwrap();
+                assert!(families.insert(family), "{family} twice");
+            }
+            None if line.starts_with('#') => {}
+            None => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                assert_eq!(name, family);
+                let value = line.rsplit(' ').next().unwrap();
+                assert!(value.parse::<u64>().is_ok(), "{line}");
+            }
+        }
+    }
+    // What is not known is absent.
+    let text = prometheus::text(&theirs(10));
+    assert!(!text.contains("faults_total"), "{text}");
+    assert!(prometheus::text(&nothing()).contains("module=\"none\""));
+}
+
+#[test]
+fn what_programs_get() {
+    let sample: serde_json::Value = serde_json::to_value(ours(10)).unwrap();
+    assert_eq!(sample["format"], 1);
+    assert_eq!(sample["seconds"], 10.0);
+    assert_eq!(sample["gpus"][0]["uuid"], T4);
+    assert_eq!(
+        sample["gpus"][0]["counts"]["host_to_gpu"]["fault"],
+        104857600
+    );
+    assert_eq!(sample["gpus"][0]["queued"]["discarded"], 30);
+    assert!(sample["gpus"][1]["counts"].is_null());
+    assert_eq!(sample["processes"][1]["gpus"]["1"]["faults"], 50000);
+    assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);
+}
