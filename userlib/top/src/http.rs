@@ -152,7 +152,8 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         let since = Instant::now();
         assert!(serve(stream, &mut || String::new()).is_err());
-        assert!(since.elapsed() < PATIENCE * 5, "{:?}", since.elapsed());
+        // On a busy machine, too.
+        assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
     }
 
     #[test]

@@ -86,8 +86,8 @@ fn screens_of_all_sizes() {
 #[test]
 fn no_size_is_too_small() {
     let view = worked(ours);
-    for width in 0..90 {
-        for height in 0..12 {
+    for width in (0..24).chain([39, 63, 64, 65]) {
+        for height in [0, 1, 2, 5] {
             for missing in [false, true] {
                 let mut looks = Looks {
                     missing,
@@ -98,6 +98,20 @@ fn no_size_is_too_small() {
             }
         }
     }
+}
+
+#[test]
+fn who_scrolls_too_far_sees_the_end() {
+    let mut looks = Looks {
+        above: 1000,
+        ..Looks::default()
+    };
+    let shown = drawn(&worked(ours), &mut looks, 40, 10);
+    assert!(
+        shown.contains("a[2Jb") && !shown.contains("more"),
+        "{shown}"
+    );
+    assert_eq!(looks.above, 5);
 }
 
 #[test]
