@@ -5,16 +5,20 @@
  * lines of this program's, "# ...", stand between.
  */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define LARGE ((uint64_t)4 << 20)
 #define SMALL ((uint64_t)64 << 10)
 
 struct kernel {
 	const char *name;
-} add = { "add" }, mul = { "mul" };
+} add = { "add" }, mul = { "mul" }, sum = { "sum" };
 
 struct dim {
 	unsigned int x, y, z;
@@ -36,7 +40,9 @@ int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void
 int cudaGraphLaunch(void *, void *);
 int cuLaunchKernelEx(const struct config *, struct kernel *, void **, void **);
 int cuModuleUnload(void *);
+int cuInit(unsigned int);
 int cuStreamCreate(void **, unsigned int);
+int cuStreamSynchronize(void *);
 int cuStreamBeginCapture_v2(void *, int);
 int cuStreamEndCapture(void *, void **);
 int cuGraphDestroy(void *);
@@ -53,13 +59,19 @@ static void section(const char *name)
 	}
 }
 
+static int try_launch(void *stream, struct kernel *kernel, void *p, uint64_t length, int *number,
+		      unsigned int grid)
+{
+	void *params[] = { &p, &length, number };
+
+	return cudaLaunchKernel(kernel, (struct dim){ grid, 1, 1 }, (struct dim){ 32, 1, 1 },
+				params, 0, stream);
+}
+
 static void launch_in(void *stream, struct kernel *kernel, void *p, uint64_t length, int number,
 		      unsigned int grid)
 {
-	void *params[] = { &p, &length, &number };
-
-	if (cudaLaunchKernel(kernel, (struct dim){ grid, 1, 1 }, (struct dim){ 32, 1, 1 }, params,
-			     0, stream))
+	if (try_launch(stream, kernel, p, length, &number, grid))
 		exit(1);
 }
 
@@ -78,6 +90,62 @@ static void by_dlsym(void *p, uint64_t length)
 
 	*(void **)&f = dlsym(library, "cuLaunchKernel");
 	f(&add, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL);
+}
+
+/* CUDA's error where it is not initialised. */
+#define NOT_INITIALIZED 3
+
+static unsigned char *parents;
+static int *argument;
+
+/*
+ * In a child, of whose parent a thread was in the midst of a launch: nothing waits for that
+ * thread. CUDA is not initialised here; and if it were, UVM's descriptor is the parent's still.
+ */
+static int child(void)
+{
+	int number = 1;
+	void *stream, *own;
+
+	alarm(30);
+	if (try_launch(NULL, &add, parents, LARGE, &number, 1) != NOT_INITIALIZED ||
+	    cudaFree(parents) != NOT_INITIALIZED)
+		return 1;
+	if (cuInit(0) || cuStreamCreate(&stream, 1) || cudaMalloc(&own, LARGE))
+		return 2;
+	/* Kernels that the parent has launched, and that it has not. */
+	if (try_launch(stream, &add, own, LARGE, &number, 1) ||
+	    try_launch(stream, &sum, own, LARGE, &number, 1) || cuStreamSynchronize(stream))
+		return 3;
+	return cudaFree(own) ? 4 : 0;
+}
+
+/* An argument is read that may not be: here the launch is hashed, under a lock. */
+static void in_launch(int signal)
+{
+	int status = 1;
+	pid_t id = fork();
+
+	if (!id)
+		_exit(child());
+	if (waitpid(id, &status, 0) != id || status)
+		_exit(90 + WEXITSTATUS(status));
+	mprotect(argument, 4096, PROT_READ | PROT_WRITE);
+}
+
+/* A launch during which the process forks. Where nothing is announced nobody reads arguments. */
+static void fork_in_launch(unsigned char *p)
+{
+	parents = p;
+	argument = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (argument == MAP_FAILED)
+		exit(1);
+	*argument = 1;
+	mprotect(argument, 4096, PROT_NONE);
+	signal(SIGSEGV, in_launch);
+	if (try_launch(NULL, &add, p, LARGE, argument, 1))
+		exit(1);
+	signal(SIGSEGV, SIG_DFL);
 }
 
 int main(void)
@@ -112,6 +180,8 @@ int main(void)
 	cudaGraphLaunch((void *)0x1000, NULL);
 	cudaGraphLaunch((void *)0x1000, NULL);
 	cudaGraphLaunch((void *)0x2000, NULL);
+	section("child");
+	fork_in_launch(large);
 	section("capture");
 	if (cuStreamCreate(&stream, 0) || cuStreamBeginCapture_v2(stream, 0))
 		return 1;

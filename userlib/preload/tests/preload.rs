@@ -115,6 +115,30 @@ fn launches_are_announced_in_the_order_of_the_stream() {
     assert_eq!(run.said, "");
 }
 
+/// A child announces nothing through the descriptor that it was born with, and waits
+/// for no thread of its parent's: it is forked in the midst of a launch.
+#[test]
+fn a_child_announces_nothing_and_does_not_disturb_its_parent() {
+    if !have_cc() {
+        return;
+    }
+    let run = run("ours", &[]);
+    let lines = run.of("child");
+    let of_the_child = [
+        "managed 4194304",
+        "kernel add",
+        "kernel sum",
+        "free managed",
+    ];
+    assert_eq!(lines[..4], of_the_child, "{lines:?}");
+    // Its parent's launch went on, and is announced like the same one before.
+    let announced = format!("announce {} gpu 0", ids(&run, "same")[0]);
+    assert_eq!(lines[4..], [&*announced, "kernel add"], "{lines:?}");
+    // What the child could not free is its parent's to free, as managed memory.
+    assert_eq!(run.of("free").len(), 4);
+    assert_eq!(run.said, "");
+}
+
 #[test]
 fn arguments_can_be_left_out() {
     if !have_cc() {
