@@ -85,7 +85,7 @@ userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/us
 	@$(MAKE) -C userlib
 
 .PHONY: test-extra
-test-extra: deps ## what ends differently from run to run: see scripts/test-parts.sh
+test-extra: deps ## long tests, and what ends differently from run to run: see scripts/test-parts.sh
 	@scripts/test.sh extra
 
 .PHONY: test-versions

@@ -32,6 +32,10 @@ fn said(done: &Output) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr)
 }
 
+/// Programs that the time must be enough for, and from which on it counts what they do. Two busy
+/// cores run several times as many, unoptimised.
+const LEAST: u64 = 50;
+
 #[test]
 fn random_programs_see_what_the_model_says() {
     if !have_cc() {
@@ -57,10 +61,18 @@ fn random_programs_see_what_the_model_says() {
     else {
         panic!("{said}");
     };
-    assert!(programs > 0 && actions > 10 * programs, "{said}");
+    let least = match std::env::var_os("PROGRAMS") {
+        Some(_) => 1,
+        None => LEAST,
+    };
+    assert!(
+        programs >= least,
+        "{programs} programs are none to speak of: {said}"
+    );
+    assert!(actions > 10 * programs, "{said}");
     let often = [reads, discards, graphs, launches, refused, blocks, reused];
     assert!(
-        programs < 50 || often.iter().all(|&n| n >= programs / 2),
+        programs < LEAST || often.iter().all(|&n| n >= programs / 2),
         "{said}"
     );
 }
