@@ -39,6 +39,7 @@ host_parts() {
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/cargo-test cargo test "${all[@]}" --no-fail-fast
 	part host/scripts tests/scripts/deps.sh
+	part host/inputs tests/scripts/inputs.sh
 	part host/probe tests/scripts/probe.sh
 	part host/uvm-rust tests/scripts/uvm-rust.sh
 	part host/dkms tests/scripts/dkms.sh

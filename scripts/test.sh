@@ -10,9 +10,9 @@
 #                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
 #                     FRESH=1: run in the VM what has passed before, too
 #
-# What passed in a VM is remembered in the cache by all that went into it, as Go's
-# tests are: unchanged, it is not booted again, its log is shown, and the output says
-# so. Parts on the host always run.
+# What passed in a VM is remembered in the cache by all that went into it (test-inputs.sh),
+# as Go's tests are: unchanged, it is not booted again, its log is shown, and the output
+# says so. Parts on the host always run.
 #
 # Each part writes out/test/PART.log. A part in TAP counts its test lines and
 # must keep to its plan; cargo's counts are taken from its own summaries. What is
@@ -20,6 +20,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/scripts/test-count.sh"
+. "$TOP/scripts/test-inputs.sh"
 cd "$TOP"
 out=$TOP/out/test
 mkdir -p "$out" "$CACHE/passed"
@@ -98,7 +99,7 @@ lane() {
 	[ "${#running[@]}" -lt "$LANES" ] || lane_end
 	say "$name"
 	local key memory
-	key=$(printf '%s\n' "$(inputs)" "$name" "$@" | sha256sum | cut -c1-32)
+	key=$(printf '%s\n' "$(inputs "$@")" "$name" "$@" | sha256sum | cut -c1-32)
 	memory=$CACHE/passed/$key
 	if [ -z "${FRESH:-}" ] && [ -e "$memory" ]; then
 		cp "$memory" "$out/$name.log"
@@ -111,24 +112,6 @@ lane() {
 	local pid=$!
 	follow "$name" "$pid" "$name: " &
 	running[$pid]="$SECONDS $! $key $name"
-}
-
-# inputs: a key for all that the programs in the VM are made of: sources as they are
-# now, the kernel and its compilers, QEMU, and the settings that vm.sh reads.
-inputs() {
-	local of=(Kbuild Cargo.toml Cargo.lock include scripts sim src tests userlib)
-	{
-		{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
-			find "${of[@]}" -type f -not -path '*/target/*'; } | sort | tr '\n' '\0' | xargs -0 sha256sum
-		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
-		[ "${KERNEL:-}" != stock ] || scripts/kernel.sh stock 2>/dev/null
-		rustc --version
-		clang --version
-		qemu-system-x86_64 --version
-		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
-		# Nobody knows what these hold.
-		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
-	} | sha256sum
 }
 
 # lane_end: wait for one of the lanes, and count it.

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Sourced by test.sh: what a lane in the VM is made of, so that it runs again when, and only
+# when, something of that changed.
+# shellcheck shell=bash
+
+# What no lane is made of: these start lanes, or do other things altogether. A script that
+# is not listed counts for every lane.
+not_of_a_lane='^scripts/(test|test-(parts|inputs|install|count-test)|package|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps)\.sh$'
+# Rust's own unit tests, which are compiled for the host only.
+unit_tests='^(src|tests/vgpu)/.*/(tests/.*|tests\.rs|benches/.*)$'
+
+# lane_files COMMAND...: the sources of the modules, and of the programs that COMMAND runs.
+# A program counts if its name is in the command, or in the shell function that is called.
+lane_files() {
+	local said="$*" f of=(Kbuild Cargo.toml Cargo.lock include src tests/vgpu tests/kselftest tests/skips scripts)
+	if [ "$(type -t "$1")" = function ]; then said+=" $(declare -f "$1")"; fi
+	of+=(tests/suite)
+	case $said in *library* | *kselftest* | *workloads*) of+=(userlib) ;; esac
+	case $said in *workloads*) of+=(tests/workloads sim) ;; esac
+	case $said in *uvm-dnn* | *plans*) of+=(tests/dnn sim) ;; esac
+	{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
+		find "${of[@]}" -type f -not -path '*/target/*'; } |
+		grep -vE "$not_of_a_lane|$unit_tests|\.md$" | sort -u |
+		while IFS= read -r f; do
+			case $f in
+			tests/suite/src/bin/*)
+				local program=${f#tests/suite/src/bin/}
+				program=${program%%/*}
+				[[ $said == *"${program%.rs}"* ]] || continue
+				;;
+			esac
+			echo "$f"
+		done
+}
+
+# inputs COMMAND...: a key for all that goes into a lane: its sources as they are now, the
+# kernel and its compilers, QEMU, and the settings that vm.sh reads.
+inputs() {
+	{
+		lane_files "$@" | tr '\n' '\0' | xargs -0 sha256sum
+		[ "$(type -t "$1")" != function ] || declare -f "$1"
+		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
+		[ "${KERNEL:-}" != stock ] || scripts/kernel.sh stock 2>/dev/null
+		rustc --version
+		clang --version
+		qemu-system-x86_64 --version
+		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
+		# Nobody knows what these hold.
+		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
+	} | sha256sum
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Tests which changes make test.sh run a lane again (scripts/test-inputs.sh), in a small tree
+# that is made up. Prints TAP.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/../../scripts/lib.sh"
+. "$TOP/scripts/test-inputs.sh"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-inputs.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+n=0 bad=0
+
+files=(
+	Kbuild Cargo.toml Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/test.sh scripts/new.sh
+	src/nvidia-uvm-c/uvm_rust_seam.c src/uvm_rust/policy/evict.rs src/uvm_rust/policy/evict/tests.rs
+	tests/vgpu/core/gpu.rs tests/vgpu/core/host/tests.rs tests/skips tests/kselftest/uvm_basic.c
+	tests/suite/src/rig.rs tests/suite/src/bin/ladder/main.rs tests/suite/src/bin/loops.rs
+	tests/dnn/src/main.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs
+)
+for f in "${files[@]}"; do
+	mkdir -p "$(dirname "$f")"
+	echo "$f" >"$f"
+done
+# shellcheck disable=SC2317
+loops() { echo "suite/loops"; }
+
+# again YES|NO FILE COMMAND...: does another FILE run the lane COMMAND again?
+again() {
+	local want=$1 file=$2 before after got=NO
+	shift 2
+	before=$(inputs "$@")
+	echo changed >>"$file"
+	after=$(inputs "$@")
+	[ "$before" = "$after" ] || got=YES
+	n=$((n + 1))
+	if [ "$got" = "$want" ]; then
+		echo "ok $n - $file, $*: $want"
+	else
+		echo "not ok $n - $file, $*: $got"
+		bad=1
+	fi
+}
+
+for f in Kbuild Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/new.sh src/nvidia-uvm-c/uvm_rust_seam.c \
+	src/uvm_rust/policy/evict.rs tests/vgpu/core/gpu.rs tests/skips tests/suite/src/rig.rs; do
+	again YES $f vm -- target/release/ladder
+done
+again YES tests/suite/src/bin/ladder/main.rs vm -- target/release/ladder
+again NO tests/suite/src/bin/ladder/main.rs vm -- target/release/random
+again YES tests/suite/src/bin/loops.rs loops
+for f in scripts/test.sh src/uvm_rust/policy/evict/tests.rs tests/vgpu/core/host/tests.rs tests/dnn/src/main.rs \
+	tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs; do
+	again NO $f vm -- target/release/ladder
+done
+again YES userlib/uvmrust/src/lib.rs vm -- target/release/library
+again YES userlib/uvmrust/src/lib.rs vm -- make -C tests/kselftest run
+again YES sim/zoo/src/lib.rs vm -- target/release/uvm-dnn run deepum
+again YES tests/workloads/src/main.rs vm -- target/release/workloads
+# differs WHAT KEY: from the one before.
+differs() {
+	n=$((n + 1))
+	if [ "$before" != "$2" ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; bad=1; fi
+}
+before=$(inputs loops)
+# shellcheck disable=SC2317
+loops() { echo "suite/loops --otherwise"; }
+differs "a lane that is a function, and does something else" "$(inputs loops)"
+before=$(inputs loops)
+differs "another setting" "$(UVM_PARAMS='uvm_rust_evict=0' inputs loops)"
+echo "1..$n"
+exit $bad
