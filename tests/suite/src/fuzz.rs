@@ -86,12 +86,25 @@ impl Call {
     fn is_off(&self, features: u64) -> bool {
         features & self.feature != self.feature
     }
+
+    /// Statistics of all processes on a GPU, which only `CAP_SYS_ADMIN` may read.
+    fn asks_of_others(&self, bytes: &[u8]) -> bool {
+        self.number == GET_STATS && bytes[4] & STATS_WHOLE_GPU != 0
+    }
 }
 
 /// From `uvm_rust_ioctl.h`. EIO is not among them: no call may be fatal to the driver.
 const CALLS: [Call; 11] = [
     call("GET_VERSION", 0x1000, 16, Shape::Size, 4, 0, &[]),
-    call("GET_STATS", 0x1001, 568, Shape::Gpu, 10, STATS, &[ENODEV]),
+    call(
+        "GET_STATS",
+        GET_STATS,
+        568,
+        Shape::Gpu,
+        10,
+        STATS,
+        &[ENODEV],
+    ),
     call(
         "DISCARD_BATCH",
         0x1002,
@@ -150,6 +163,10 @@ const CALLS: [Call; 11] = [
     call("UVM_DISCARD", 80, 32, Shape::Discard, 10, DISCARD, &[]),
     call("no call", 0, 64, Shape::Unknown, 3, 0, &[]),
 ];
+
+/// The number of the call whose flags may ask for what others did, and that flag.
+const GET_STATS: u32 = 0x1001;
+const STATS_WHOLE_GPU: u8 = 1;
 
 /// Features, by bit.
 const STATS: u64 = 1 << 0;
@@ -350,6 +367,7 @@ impl<'a> Caller<'a> {
         ensure!(
             matches!(errno, 0 | EFAULT | EINVAL | E2BIG)
                 || errno == EOPNOTSUPP && call.is_off(self.features)
+                || errno == EPERM && !self.target.privileged && call.asks_of_others(&before)
                 || call.errors.contains(&errno),
             "{}: errno {errno} is not documented; given {:x?}",
             call.name,
@@ -384,7 +402,12 @@ impl<'a> Caller<'a> {
         let (base, length) = self.range();
         match call.shape {
             Shape::Size => {}
-            Shape::Gpu => bytes[8..24].copy_from_slice(&gpu),
+            Shape::Gpu => {
+                if call.number == GET_STATS {
+                    bytes[4] = self.below(2) as u8 * STATS_WHOLE_GPU;
+                }
+                bytes[8..24].copy_from_slice(&gpu);
+            }
             Shape::Announce => {
                 bytes[8..24].copy_from_slice(&gpu);
                 let id = 1 + self.rng.rand_u64() % 64;
