@@ -10,6 +10,7 @@
 #   upstream   NVIDIA's nvidia-uvm.ko, unmodified: every measurement's baseline
 #   rust       the same source with our seam and Rust linked in
 #   vgpu       the software GPU that stands where nvidia.ko stands
+#   panic      a module whose Rust panics when it is told to (tests/panic); only if named
 #
 # Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
 # KDIR=/path (the headers, or the tree, of another kernel), KERNEL=release|debug|stock
@@ -161,6 +162,11 @@ build_rust() {
 vgpu_fits() { case ${version%%.*} in 535 | 550 | 555) ;; *) false ;; esac; }
 no_vgpu="the software GPU has the interface of NVIDIA's 550, and nvidia-uvm.ko $version asks for another: no vgpu.ko for it"
 
+# stage_crate DIR: our `kernel` crate, beside a module's sources.
+stage_crate() {
+	rsync -a --delete --exclude='*.[os]' --exclude='.*' "$TOP/src/uvm_rust/kernel/" "$1/uvm_rust_kernel/"
+}
+
 build_vgpu() {
 	local dir=$own/vgpu
 	if [ -n "${built_vgpu:-}" ]; then echo "$built_vgpu"; return; fi
@@ -168,11 +174,21 @@ build_vgpu() {
 	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude='*.symvers' \
 		--exclude='modules.order' --exclude=target --exclude=client --exclude=include --exclude=/own \
 		--exclude=/uvm_rust_kernel "$TOP/tests/vgpu/" "$dir/"
-	rsync -a --delete --exclude='*.[os]' --exclude='.*' "$TOP/src/uvm_rust/kernel/" "$dir/uvm_rust_kernel/"
+	stage_crate "$dir"
 	rsync -a "$TOP/include/uapi/" "$dir/include/uapi/"
 	TOTAL=20 progress "vgpu.ko" "$dir.log" mk "$dir" UPSTREAM="$tree" modules
 	check_symbols "$dir/vgpu.ko"
 	strip_module "$dir/vgpu.ko"
+	echo "$dir"
+}
+
+build_panic() {
+	local dir=$own/panic
+	mkdir -p "$dir"
+	cp -pt "$dir" "$TOP"/tests/panic/{Kbuild,main.c,panic.rs}
+	stage_crate "$dir"
+	TOTAL=20 progress "uvm_rust_panic.ko" "$dir.log" mk "$dir" modules
+	check_symbols "$dir/uvm_rust_panic.ko"
 	echo "$dir"
 }
 
@@ -195,18 +211,20 @@ build_clippy() {
 }
 
 locked "driver-$(basename "$base")-$checkout"
-versions_of_vgpu
+# The module that panics needs nothing of RM.
+[ "${variants[*]}" = panic ] || versions_of_vgpu
 for v in "${variants[@]}"; do
 	case $v in
 	upstream) build_upstream ;;
 	rust) build_rust ;;
 	clippy) build_clippy ;;
+	panic) build_panic ;;
 	vgpu)
 		if vgpu_fits; then build_vgpu
 		elif [ -n "$all" ]; then say "$no_vgpu"
 		else die "$no_vgpu"
 		fi
 		;;
-	*) die "driver.sh: no variant '$v'; there are upstream, rust and vgpu" ;;
+	*) die "driver.sh: no variant '$v'; there are upstream, rust, vgpu and panic" ;;
 	esac
 done

@@ -17,6 +17,7 @@ lane_files() {
 	of+=(tests/suite)
 	case $said in *library* | *kselftest* | *workloads*) of+=(userlib) ;; esac
 	case $said in *workloads*) of+=(tests/workloads sim) ;; esac
+	case $said in *tests/panic*) of+=(tests/panic) ;; esac
 	case $said in *uvm-dnn* | *plans*) of+=(tests/dnn sim) ;; esac
 	{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
 		find "${of[@]}" -type f -not -path '*/target/*'; } |

@@ -136,6 +136,12 @@ loops() {
 		for policy in 0 1 3; do storms uvm_perf_fault_replay_policy=\$policy --against || exit; done"
 }
 
+# panics: Rust in a module panics, and the driver beside it goes on.
+panics() {
+	local dir
+	dir=$(scripts/driver.sh panic) && vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=300 -- "tests/panic/panic.sh $dir/uvm_rust_panic.ko"
+}
+
 vm_parts() {
 	local d times=100
 	part build/kernel scripts/kernel.sh "${KERNEL:-release}"
@@ -166,6 +172,7 @@ vm_parts() {
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/loops loops
+	lane rust/panic panics
 	selftest_parts
 	flash_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
