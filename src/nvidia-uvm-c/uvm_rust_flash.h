@@ -410,6 +410,12 @@ NV_STATUS uvm_rust_flash_unmap(uvm_va_block_t *block, uvm_va_block_context_t *co
  */
 void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages);
 
+/*
+ * Takes those out of @pages that somebody holds without a mapping, such as direct I/O; returns
+ * whether there were any. Caller holds the block's lock.
+ */
+bool uvm_rust_flash_leave_held(uvm_va_block_t *block, uvm_page_mask_t *pages);
+
 /* Holds the host memory of @mask in io->pages. False if some page has none. */
 bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_rust_flash_io *io);
 void uvm_rust_flash_release_pages(struct uvm_rust_flash_io *io);

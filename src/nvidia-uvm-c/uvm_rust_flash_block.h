@@ -69,6 +69,46 @@ bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mas
 	return true;
 }
 
+/*
+ * Takes those out of @pages that somebody else than UVM and the page tables of processes
+ * has a reference of; returns whether there were any. Caller holds the block's lock, under
+ * which pages get their mappings. One that goes at this moment (munmap()) is uncounted before
+ * its reference, and the page stays.
+ *
+ * UVM has one reference of each allocation, which may be of 2 MiB, and each mapping has one.
+ * Our own for the time of a write or a read count as anybody's: the pages around stay a
+ * little longer. A reference that is about to be dropped does no more.
+ *
+ * If the pages have been unmapped, nobody gets a new reference meanwhile: who walks page
+ * tables without a lock takes the reference first, and gives it back if the entry has changed
+ * since (gup_fast_pte_range()); the entry was changed before we look here.
+ */
+static bool flash_is_held(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	return folio_ref_count(folio) > 1 + folio_mapcount(folio);
+}
+
+bool uvm_rust_flash_leave_held(uvm_va_block_t *block, uvm_page_mask_t *pages)
+{
+	uvm_page_index_t index;
+	bool any = false;
+	int nid;
+
+	/* Pairs with the reference that is taken before the entry is looked at again. */
+	smp_mb();
+	for_each_va_block_page_in_mask(index, pages, block) {
+		struct page *page = flash_host_page(block, index, &nid);
+
+		if (page && !flash_is_held(page))
+			continue;
+		uvm_page_mask_clear(pages, index);
+		any = true;
+	}
+	return any;
+}
+
 /* The pages of a read are here and hold what was written: host memory has them now. */
 static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
 {
@@ -358,7 +398,8 @@ void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *page
 			uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
 
 			region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
-			if (flash_is_unused(block, region, &in_flight))
+			/* What direct I/O holds is what the page's data come back to, if they do. */
+			if (flash_is_unused(block, region, &in_flight) && !flash_is_held(page))
 				uvm_va_block_remove_cpu_chunks(block, region);
 		}
 		index = find_next_bit(block->cpu.allocated.bitmap, whole.outer, region.outer);

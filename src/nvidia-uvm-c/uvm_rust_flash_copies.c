@@ -39,6 +39,7 @@ NV_STATUS uvm_rust_flash_drop_copied(struct uvm_rust_flash_dev *dev, uvm_va_bloc
 	status = uvm_rust_flash_unmap(block, context, &clean);
 	if (status != NV_OK)
 		return status;
+	uvm_rust_flash_leave_held(block, &clean);
 	if (!uvm_rust_flash_drop_clean(f->state, uvm_rust_mask(&clean), uvm_rust_mask_out(&clean)))
 		return NV_OK;
 	uvm_rust_flash_left_host(block, &clean);

@@ -9,6 +9,12 @@
  * or maps it (maybe_mapped_pages), and keeps it. What neither sees is a mapping that came
  * and went without a migration: those who make or end such cancel the block's spill
  * (cancel_range()).
+ *
+ * Nor is seen who reads or writes a page without a mapping: direct I/O, a buffer registered
+ * with io_uring or for RDMA, a pipe. They hold a reference on the page for as long as they
+ * may. Such a page stays (uvm_rust_flash_leave_held()): it would be written to, or read from,
+ * after the process has got another one in its place. One look after the mappings have gone
+ * is enough, as nobody gets a new reference without a mapping, and whoever makes one says so.
  */
 #include <linux/delay.h>
 #include <linux/ktime.h>
@@ -158,6 +164,7 @@ static NV_STATUS drop_discarded(struct uvm_rust_flash_dev *dev, uvm_va_block_t *
 	status = uvm_rust_flash_unmap(block, context, &stale);
 	if (status != NV_OK)
 		return status;
+	uvm_rust_flash_leave_held(block, &stale);
 	uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
 	uvm_rust_flash_left_host(block, &stale);
 	uvm_page_mask_andnot(pages, pages, &stale);
@@ -210,6 +217,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	    !uvm_range_group_all_migratable(va_space, block->start, block->end))
 		return FLASH_NOTHING;
 	spillable(block, wanted, &pages);
+	uvm_rust_flash_leave_held(block, &pages);
 	if (uvm_page_mask_empty(&pages))
 		return free_unused(block) ? FLASH_MOVED : FLASH_NOTHING;
 	if (!have_state(f, dev))
@@ -219,8 +227,10 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 		if (status == NV_OK)
 			status = uvm_rust_flash_drop_copied(dev, block, context, &pages);
 		/* The lock was dropped. */
-		if (status == NV_ERR_MORE_PROCESSING_REQUIRED)
+		if (status == NV_ERR_MORE_PROCESSING_REQUIRED) {
 			spillable(block, wanted, &pages);
+			uvm_rust_flash_leave_held(block, &pages);
+		}
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
 	if (status != NV_OK)
 		return FLASH_LATER;
@@ -243,7 +253,10 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	do {
 		status = uvm_rust_flash_unmap(block, context, begun);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
-	if (status == NV_OK && uvm_rust_flash_hold_pages(block, begun, io))
+	/* Somebody may have taken hold of one of them since. The next time, it is left out. */
+	uvm_page_mask_copy(&pages, begun);
+	if (status == NV_OK && !uvm_rust_flash_leave_held(block, &pages) &&
+	    uvm_rust_flash_hold_pages(block, begun, io))
 		return FLASH_MOVED;
 	uvm_page_mask_zero(&none);
 	uvm_rust_flash_end_spill(dev->table, f->state, io->op, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
@@ -545,6 +558,8 @@ int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
 	u32 count = clamp(uvm_rust_flash_depth, 1U, 64U);
 	u32 i;
 
+	/* What another device's workers had learnt. */
+	WRITE_ONCE(again_in, AGAIN_MIN);
 	workers = alloc_workqueue("uvm-rust-flash", WQ_UNBOUND | WQ_FREEZABLE, count);
 	worker_array = kcalloc(count, sizeof(*worker_array), GFP_KERNEL);
 	if (!workers || !worker_array) {

@@ -80,9 +80,153 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define uvm_va_block_context_alloc	uvm_rust_notifier_context
 #define uvm_va_block_context_free	uvm_rust_notifier_context_free
 
-/* For uvm_rust_evict_rest(). */
 #if UVM_IS_CONFIG_HMM()
-#if UVM_RUST_UPSTREAM >= 550
+
+/* --- copies to the host that fail ---------------------------------------------------- */
+
+/*
+ * Pages of ordinary memory go to the host in three steps: Linux isolates them and puts
+ * migration entries where they were mapped, UVM allocates pages and copies, and Linux moves
+ * the mappings and lets the old pages go. If UVM fails in between, upstream calls Linux's last
+ * step all the same, with the new pages that it had allocated: Linux then restores the mappings
+ * of those, which have none, and lets the old pages go, which nobody refers to any more. Their
+ * chunks are free, and the data is lost; a new page is freed, too, though the va_block still
+ * names it, and copies into it what comes next.
+ *
+ * So the new pages are given up first, by upstream's own function for pages that do not
+ * migrate. Linux puts back what it finds without a new page.
+ */
+static void clean_up_non_migrating_pages(uvm_va_block_t *va_block, const unsigned long *src_pfns,
+					 unsigned long *dst_pfns, uvm_va_block_region_t region,
+					 uvm_page_mask_t *page_mask);
+
+/* What an earlier migration in the same context left behind is no page of this one. */
+static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
+{
+	memset(args->dst, 0, ((args->end - args->start) >> PAGE_SHIFT) * sizeof(*args->dst));
+	return migrate_vma_setup(args);
+}
+#define migrate_vma_setup uvm_rust_migrate_vma_setup
+
+/*
+ * Whether a page that is to be moved has no new page: upstream forgets that an allocation
+ * failed if a later one succeeds.
+ */
+static bool uvm_rust_lacks_page(uvm_va_block_region_t region, const uvm_page_mask_t *mask,
+				const unsigned long *src_pfns, const unsigned long *dst_pfns)
+{
+	uvm_page_index_t page;
+
+	for_each_va_block_page_in_region_mask(page, mask, region) {
+		struct page *src = migrate_pfn_to_page(src_pfns[page]);
+
+		if ((src_pfns[page] & MIGRATE_PFN_MIGRATE) && !dst_pfns[page] && src && is_device_private_page(src))
+			return true;
+	}
+	return false;
+}
+
+/* As upstream's, for an eviction and for UVM_MIGRATE. */
+static NV_STATUS uvm_rust_hmm_make_resident_copy(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
+						 uvm_va_block_context_t *context, uvm_processor_id_t to,
+						 uvm_va_block_region_t region, uvm_page_mask_t *mask,
+						 const uvm_page_mask_t *prefetch, uvm_make_resident_cause_t cause)
+{
+	unsigned long *src_pfns = context->hmm.src_pfns, *dst_pfns = context->hmm.dst_pfns;
+	NV_STATUS status = NV_OK;
+
+	if (UVM_ID_IS_CPU(to) &&
+	    (uvm_rust_test_copy_fails() || uvm_rust_lacks_page(region, mask, src_pfns, dst_pfns)))
+		status = NV_ERR_NO_MEMORY;
+	if (status == NV_OK)
+		status = uvm_va_block_make_resident_copy(va_block, retry, context, to, region, mask, prefetch, cause);
+	if (status != NV_OK && UVM_ID_IS_CPU(to))
+		clean_up_non_migrating_pages(va_block, src_pfns, dst_pfns, region, mask);
+	return status;
+}
+#define uvm_va_block_make_resident_copy uvm_rust_hmm_make_resident_copy
+
+/* As upstream's, when a CPU has faulted on pages of a GPU. Called by the hook in uvm_hmm.c. */
+static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_processor_id_t to,
+					 uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
+					 uvm_service_block_context_t *service)
+{
+	uvm_va_block_context_t *context = service->block_context;
+	uvm_page_mask_t all;
+	NV_STATUS status = NV_ERR_NO_MEMORY;
+
+	if (!uvm_rust_test_copy_fails())
+		status = uvm_va_block_service_copy(processor, to, va_block, retry, service);
+	if (status != NV_OK) {
+		uvm_page_mask_init_from_region(&all, service->region, NULL);
+		clean_up_non_migrating_pages(va_block, context->hmm.src_pfns, context->hmm.dst_pfns, service->region,
+					     &all);
+	}
+	return status;
+}
+
+/*
+ * Called by the hook in uvm_hmm.c, where an eviction ends with an error. All pages of the
+ * va_block that are in the root chunk have been isolated, and upstream gives back those of
+ * @region, which has one policy, only. The others would stay locked for ever, and whoever
+ * touches them would wait.
+ */
+static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long *src_pfns, unsigned long *dst_pfns,
+					uvm_va_block_region_t region)
+{
+	uvm_page_index_t end = uvm_va_block_num_cpu_pages(va_block);
+
+	if (region.outer < end)
+		migrate_device_finalize(src_pfns + region.outer, dst_pfns + region.outer, end - region.outer);
+}
+
+/* --- strays ------------------------------------------------------------------------------ */
+
+#if UVM_RUST_UPSTREAM == 550
+static NV_STATUS hmm_copy_devmem_page(struct page *dst_page, struct page *src_page);
+
+/*
+ * Moves the page of device memory @pfn to the host, by way of Linux. BUSY_RETRY if Linux does
+ * not let it go now. Called without locks, as it may sleep and Linux calls notifiers.
+ *
+ * Upstream has such a function for when a GPU goes, where it must not fail: a page that could
+ * not be copied becomes one of zeros. An eviction may fail, and leaves the page where it is.
+ */
+NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
+{
+	unsigned long src = 0, dst = 0;
+	struct page *page;
+	NV_STATUS status = NV_ERR_NO_MEMORY;
+	int ret = migrate_device_range(&src, pfn, 1);
+
+	if (ret)
+		return errno_to_nv_status(ret);
+	if (!(src & MIGRATE_PFN_MIGRATE)) {
+		migrate_device_finalize(&src, &dst, 1);
+		return NV_ERR_BUSY_RETRY;
+	}
+	page = alloc_page(GFP_HIGHUSER_MOVABLE);
+	if (page) {
+		lock_page(page);
+		if (!uvm_rust_test_copy_fails())
+			status = hmm_copy_devmem_page(page, migrate_pfn_to_page(src));
+		if (status == NV_OK) {
+			dst = migrate_pfn(page_to_pfn(page));
+			migrate_device_pages(&src, &dst, 1);
+		}
+		else {
+			unlock_page(page);
+			put_page(page);
+		}
+	}
+	migrate_device_finalize(&src, &dst, 1);
+	if (status == NV_OK && !(src & MIGRATE_PFN_MIGRATE))
+		status = NV_ERR_BUSY_RETRY;
+	return status;
+}
+#else
+/* Here upstream's does not say whether it could copy. */
+#if UVM_RUST_UPSTREAM > 550
 static NV_STATUS uvm_hmm_pmm_gpu_evict_pfn(unsigned long pfn);
 #endif
 
@@ -91,5 +235,7 @@ NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
 	return uvm_hmm_pmm_gpu_evict_pfn(pfn);
 }
 #endif
+
+#endif /* UVM_IS_CONFIG_HMM() */
 
 #endif

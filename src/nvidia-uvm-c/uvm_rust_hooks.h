@@ -206,6 +206,8 @@ void uvm_rust_clear_hmm_pfns(void *context);
 
 /* For tests: whether all ordinary memory counts as held by somebody (uvm_rust_test_held). */
 bool uvm_rust_all_held(void);
+/* For tests: whether copies of ordinary memory to the host fail (uvm_rust_test_copy). */
+bool uvm_rust_test_copy_fails(void);
 /* For tests: time for others to take a chunk that a failed eviction has freed. Sleeps. */
 void uvm_rust_test_freed(void);
 

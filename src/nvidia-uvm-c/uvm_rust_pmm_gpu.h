@@ -333,8 +333,9 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
-	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS), busy = jiffies;
+	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS), busy = 0;
 	struct reclaim *reclaim = reclaim_of(pmm);
+	bool first = true;
 
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
@@ -348,8 +349,10 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 		status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 		if (status != NV_ERR_NO_MEMORY)
 			return status;
-		if (reclaim_goes_on(reclaim, gains))
+		/* The first try may have taken long by itself; the quiet begins behind it. */
+		if (first || reclaim_goes_on(reclaim, gains))
 			busy = jiffies;
+		first = false;
 		if (reclaim_given_up(reclaim, gains) || time_after(jiffies, busy + msecs_to_jiffies(QUIET_MS)) ||
 		    time_after(jiffies, until) || fatal_signal_pending(current))
 			break;

@@ -255,6 +255,16 @@ bool uvm_rust_all_held(void)
 	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
 }
 
+static bool uvm_rust_test_copy;
+module_param(uvm_rust_test_copy, bool, 0600);
+MODULE_PARM_DESC(uvm_rust_test_copy,
+		 "For tests, with uvm_enable_builtin_tests=1: copies of ordinary memory to the host fail (default 0)");
+
+bool uvm_rust_test_copy_fails(void)
+{
+	return unlikely(READ_ONCE(uvm_rust_test_copy)) && uvm_enable_builtin_tests;
+}
+
 void uvm_rust_test_freed(void)
 {
 	if (uvm_rust_all_held() && READ_ONCE(uvm_rust_test_held) == 2)

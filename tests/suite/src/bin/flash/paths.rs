@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ways of a page to flash and back.
 
+use std::fs::File;
+use std::io::Read;
+
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Discard, Flash, BLOCK, PAGE};
@@ -15,6 +18,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("to flash by call, back by a GPU's fault", NONE, gpu_fault);
     suite.test("to flash by call, back by UVM_MIGRATE", NONE, migrate);
     suite.test("part of a block", NONE, part);
+    suite.test("a page that a pipe holds stays", NONE, held_by_a_pipe);
     suite.test("freed on flash", NONE, freed);
     suite.test("discarded on flash", NONE, discarded);
     suite.test("detaching brings all back", NONE, detach);
@@ -104,6 +108,39 @@ fn part() -> Outcome {
     ensure!(rig.stats()?.pages == 1024, "{:?}", rig.stats()?);
     check(&buffer, 17)?;
     no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// A pipe that has been given a page by reference shows what the program writes to the page later.
+/// Direct I/O and RDMA work likewise. So the page must not be replaced by another one meanwhile.
+fn held_by_a_pipe() -> Outcome {
+    for discard in [false, true] {
+        let rig = Rig::new(AMPLE)?;
+        let buffer = rig.buffer(2)?;
+        write(&buffer, 41);
+        let [reader, _writer] = buffer.hold_page(0)?;
+        if discard {
+            let how = Discard::Eager;
+            rig.process.discard(buffer.address(), BLOCK, how)?;
+        }
+        rig.spill(&buffer)?;
+        let stats = rig.stats()?;
+        ensure!(stats.host_pages > 0, "nothing stayed: {stats:?}");
+        ensure!(stats.pages >= 512, "the next block stayed, too: {stats:?}");
+        write(&buffer, 43);
+        let mut seen = [0; 8];
+        File::from(reader).read_exact(&mut seen)?;
+        let seen = u64::from_ne_bytes(seen);
+        ensure!(
+            seen == 43,
+            "discard {discard}: the pipe has an older page, with {seen}"
+        );
+        // Nobody holds it now.
+        rig.spill(&buffer)?;
+        ensure!(rig.stats()?.pages == 1024, "{:?}", rig.stats()?);
+        check(&buffer, 43)?;
+        no_leak(&rig)?;
+    }
     Ok(Pass::Ok)
 }
 

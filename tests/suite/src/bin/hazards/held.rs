@@ -47,11 +47,11 @@ pub(crate) fn run(suite: &mut Suite) {
     );
 }
 
-const NO_HOLDING: &str = "this nvidia-uvm.ko has no parameter uvm_rust_test_held";
+pub(crate) const NO_HOLDING: &str = "this nvidia-uvm.ko has no parameter uvm_rust_test_held";
 
 /// Whether memory can be held here. The unmodified driver dies when it evicts part of a block of
 /// ordinary memory (docs/vgpu.md), so it is not even filled.
-fn can_hold() -> Result<bool, Failure> {
+pub(crate) fn can_hold() -> Result<bool, Failure> {
     Ok(SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "0")?.is_some())
 }
 
@@ -76,7 +76,7 @@ fn leave(process: &Process, gpu: &Gpu, chunks: u64) -> Result<Vgpu, Failure> {
 
 /// Blocks of ordinary memory that are on the GPU, and that each eviction finds held by
 /// somebody while the second part lives.
-fn held(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Option<Held>, Failure> {
+pub(crate) fn held(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Option<Held>, Failure> {
     let mut buffers = Vec::new();
     for round in 0..blocks {
         let buffer = Buffer::<u64>::ordinary(WORDS)?;
@@ -90,14 +90,14 @@ fn held(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Option<Held>, Failu
     Ok(set.map(|set| Held { buffers, set }))
 }
 
-struct Held {
-    buffers: Vec<Buffer<u64>>,
+pub(crate) struct Held {
+    pub(crate) buffers: Vec<Buffer<u64>>,
     set: SetParameter,
 }
 
 impl Held {
     /// Lets the pages go, and looks at them all.
-    fn end(self) -> Outcome {
+    pub(crate) fn end(self) -> Outcome {
         drop(self.set);
         for (round, buffer) in self.buffers.iter().enumerate() {
             let first = (round as u64) << 32;
@@ -110,7 +110,7 @@ impl Held {
 }
 
 /// RM asks for all the GPU's memory; returns what came of it.
-fn rm_wants_all(gpu: &Gpu) -> vgpu_client::Result<Inject> {
+pub(crate) fn rm_wants_all(gpu: &Gpu) -> vgpu_client::Result<Inject> {
     gpu.device().inject(Inject {
         gpu: gpu.index(),
         kind: INJECT_EVICT_PAGES,

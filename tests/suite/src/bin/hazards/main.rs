@@ -3,6 +3,7 @@
 //! must end as documented, and hurt nobody else.
 
 mod faults;
+mod half_way;
 mod held;
 mod inject;
 mod input_uvm;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     migrate::run(&mut suite);
     notifier::run(&mut suite);
     held::run(&mut suite);
+    half_way::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite);
     suite.test("no leak, and the GPU still works", NONE, || {
