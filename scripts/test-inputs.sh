@@ -12,7 +12,7 @@ unit_tests='^(src|tests/vgpu)/.*/(tests/.*|tests\.rs|benches/.*)$'
 # lane_files COMMAND...: the sources of the modules, and of the programs that COMMAND runs.
 # A program counts if its name is in the command, or in the shell function that is called.
 lane_files() {
-	local said="$*" f of=(Kbuild Cargo.toml Cargo.lock include src tests/vgpu tests/kselftest tests/skips scripts)
+	local said="$*" f of=(Kbuild include src tests/vgpu tests/kselftest tests/skips scripts)
 	if [ "$(type -t "$1")" = function ]; then said+=" $(declare -f "$1")"; fi
 	of+=(tests/suite)
 	case $said in *library* | *kselftest* | *workloads*) of+=(userlib) ;; esac
@@ -34,10 +34,21 @@ lane_files() {
 		done
 }
 
+# crates COMMAND...: the versions of all crates in the programs that COMMAND may run, and how the
+# workspace has them compiled; who else is in the workspace does not matter.
+crates() {
+	local p=(-p uvm-suite)
+	case "$*" in *workloads*) p+=(-p uvm-workloads) ;; esac
+	case "$* $(declare -f "$1" || :)" in *uvm-dnn* | *plans*) p+=(-p uvm-dnn) ;; esac
+	cargo tree --locked --prefix none -e normal,build "${p[@]}" 2>/dev/null | sed 's| (/.*||' | sort -u | grep . || cat Cargo.lock
+	sed '/^members = \[/,/^\]/d' Cargo.toml
+}
+
 # inputs COMMAND...: a key for all that goes into a lane: its sources as they are now, the
 # kernel and its compilers, QEMU, and the settings that vm.sh reads.
 inputs() {
 	{
+		crates "$@"
 		lane_files "$@" | tr '\n' '\0' | xargs -0 sha256sum
 		[ "$(type -t "$1")" != function ] || declare -f "$1"
 		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :

@@ -23,6 +23,7 @@ for f in "${files[@]}"; do
 done
 # shellcheck disable=SC2317
 loops() { echo "suite/loops"; }
+printf '[workspace]\nmembers = [\n\t"tests/suite",\n]\n[profile.release]\ndebug = 1\n' >Cargo.toml
 
 # again YES|NO FILE COMMAND...: does another FILE run the lane COMMAND again?
 again() {
@@ -61,6 +62,12 @@ differs() {
 	n=$((n + 1))
 	if [ "$before" != "$2" ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; bad=1; fi
 }
+again YES Cargo.toml vm -- target/release/ladder
+before=$(inputs loops)
+sed -i 's|^members = .*|&\n\t"userlib/new",|' Cargo.toml
+n=$((n + 1))
+if [ "$before" = "$(inputs loops)" ]; then echo "ok $n - a new member of the workspace"
+else echo "not ok $n - a new member of the workspace"; bad=1; fi
 before=$(inputs loops)
 # shellcheck disable=SC2317
 loops() { echo "suite/loops --otherwise"; }
