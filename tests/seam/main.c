@@ -45,14 +45,17 @@ struct object {
 
 static struct object objects[OBJECTS];
 static int made, alive;
-static bool no_memory;
+/* How many objects there is memory for; less than none: for all. */
+static int memory_for = -1;
 
 static void *make(void)
 {
 	struct object *object = &objects[made++];
 
-	if (no_memory)
+	if (!memory_for)
 		return NULL;
+	if (memory_for > 0)
+		memory_for--;
 	object->alive = true;
 	alive++;
 	return object;
@@ -184,15 +187,20 @@ static void never_came(void)
 
 static void came_half_way(void)
 {
+	int objects_made;
+
 	begin();
 	end();
-	no_memory = true;
-	if (uvm_perf_heuristics_add_gpu(&gpu) == NV_OK)
-		explore_wrong("it came without memory");
-	no_memory = false;
-	uvm_perf_heuristics_remove_gpu(&gpu);
-	if (alive)
-		explore_wrong("something of the GPU is left");
+	/* Without its queues; and with them, but without its statistics. */
+	for (objects_made = 0; objects_made < 2; objects_made++) {
+		memory_for = objects_made;
+		if (uvm_perf_heuristics_add_gpu(&gpu) == NV_OK)
+			explore_wrong("it came without memory");
+		memory_for = -1;
+		uvm_perf_heuristics_remove_gpu(&gpu);
+		if (alive)
+			explore_wrong("something of the GPU is left");
+	}
 }
 
 /* A GPU that shares the host's memory has none of its own, and PMA nothing to say. */
