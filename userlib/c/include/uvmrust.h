@@ -151,7 +151,8 @@ int UvmDiscardBatchAsync(const struct uvmrust_range *ranges, size_t count,
  * @length:   bytes; all pages touched are brought
  * @gpu_uuid: the GPU (UvmRustDeviceUuid()); NULL: to the host
  *
- * Returns when it is done. Works on drivers without discard too.
+ * Returns when it is done. Works on drivers without discard too. Memory that was lazily
+ * discarded holds what UvmDiscard() leaves then, until it is written.
  */
 int UvmPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
@@ -174,8 +175,9 @@ int UvmPrefetchAsync(void *base, size_t length, const uint8_t gpu_uuid[16],
  * @length:   bytes
  * @gpu_uuid: the GPU; NULL: on the host
  *
- * The memory can be used when this returns 0, or UVMRUST_ENOTSUPPORTED (then
- * nothing has changed). After another error, prefetch it before using it.
+ * The memory can be used when this returns 0, and until it is written it holds what
+ * UvmDiscard() leaves; or when this returns UVMRUST_ENOTSUPPORTED (then nothing has
+ * changed). After another error, prefetch it before using it.
  */
 int UvmDiscardAndPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
