@@ -12,7 +12,7 @@ unit_tests='^(src|tests/vgpu)/.*/(tests/.*|tests\.rs|benches/.*)$'
 # lane_files COMMAND...: the sources of the modules, and of the programs that COMMAND runs.
 # A program counts if its name is in the command, or in the shell function that is called.
 lane_files() {
-	local said="$*" f of=(Kbuild include src tests/vgpu tests/kselftest tests/skips scripts)
+	local said="$*" f of=(Kbuild include src tests/vgpu tests/kselftest scripts)
 	if [ "$(type -t "$1")" = function ]; then said+=" $(declare -f "$1")"; fi
 	of+=(tests/suite)
 	case $said in *library* | *kselftest* | *workloads*) of+=(userlib) ;; esac
@@ -45,7 +45,8 @@ crates() {
 }
 
 # inputs COMMAND...: a key for all that goes into a lane: its sources as they are now, the
-# kernel and its compilers, QEMU, and the settings that vm.sh reads.
+# kernel and its compilers, QEMU, and the settings that vm.sh reads. What the lane may skip is for
+# test.sh to add, which knows its name.
 inputs() {
 	{
 		crates "$@"

@@ -99,7 +99,7 @@ lane() {
 	[ "${#running[@]}" -lt "$LANES" ] || lane_end
 	say "$name"
 	local key memory
-	key=$(printf '%s\n' "$(inputs "$@")" "$name" "$@" | sha256sum | cut -c1-32)
+	key=$(printf '%s\n' "$(inputs "$@")" "$(known_skips "$name")" "$name" "$@" | sha256sum | cut -c1-32)
 	memory=$CACHE/passed/$key
 	if [ -z "${FRESH:-}" ] && [ -e "$memory" ]; then
 		cp "$memory" "$out/$name.log"
