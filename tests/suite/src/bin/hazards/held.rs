@@ -92,7 +92,7 @@ pub(crate) fn held(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Option<H
 
 pub(crate) struct Held {
     pub(crate) buffers: Vec<Buffer<u64>>,
-    set: SetParameter,
+    pub(crate) set: SetParameter,
 }
 
 impl Held {
