@@ -2,6 +2,7 @@
 //! Steps 2 to 12: one registered GPU, and only UVM's own channels.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use uvm_suite::{chunks_before, ensure, no_leak, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest, Params, Uuid};
@@ -169,7 +170,13 @@ fn fault_buffer_flush(iterations: u64) -> Outcome {
         iterations,
         rm_status: 0,
     })?;
-    let made = replays()? - quiet;
+    // UVM does not wait for the last replay that it has pushed.
+    let patience = Instant::now() + Duration::from_secs(10);
+    let mut made = replays()? - quiet;
+    while made < iterations && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(10));
+        made = replays()? - quiet;
+    }
     ensure!(made >= iterations, "{made} replays of {iterations} flushes");
 
     let ended = AtomicBool::new(false);
