@@ -24,6 +24,8 @@ mod record;
 mod result;
 mod run;
 #[cfg(test)]
+mod same;
+#[cfg(test)]
 #[path = "../../../tests/skipped.rs"]
 mod skip;
 mod system;
