@@ -4,10 +4,11 @@
 
 use std::fmt;
 
+use uvm_policy::mask::PageMask;
+use uvm_policy::mask::Region;
 use uvmsim_machine::Machine;
 
 use crate::mask::tree_prefetch;
-use crate::mask::Mask;
 use crate::policy::Policy;
 use crate::record::Recorder;
 use crate::result::Outcome;
@@ -195,7 +196,7 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
     stall(s, gate, |o| &mut o.stalls.calls);
     peers(s, k, |u| u.read);
     let ns = s.workload.kernels[k].ns / s.machine.gpus.max(1);
-    let pages: u64 = touches.iter().map(|t| u64::from(t.count)).sum();
+    let pages: u64 = touches.iter().map(|t| u64::from(t.region.pages())).sum();
     let mut done = 0;
     let mut passed = 0;
     for i in 0..touches.len() {
@@ -204,7 +205,7 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
         s.now += progress - passed;
         passed = progress;
         access(s, policy, k, &touches[i..])?;
-        done += u64::from(touches[i].count);
+        done += u64::from(touches[i].region.pages());
     }
     s.now += ns - passed;
     peers(s, k, |u| u.write);
@@ -266,7 +267,7 @@ fn access(
     }
     loop {
         let block = &s.blocks[touch.block as usize];
-        if pages.minus(block.gpu.minus(block.unmapped)).is_empty() {
+        if (pages - block.mapped()).is_empty() {
             break;
         }
         if policy.waits() && block.queued > 0 && s.pump_next < NEVER {
@@ -284,7 +285,7 @@ fn access(
     }
     let ready = s.blocks[touch.block as usize].ready_at;
     stall(s, ready, |o| &mut o.stalls.prefetch);
-    if touch.read && !pages.minus(s.blocks[touch.block as usize].live).is_empty() {
+    if touch.read && !(pages - s.blocks[touch.block as usize].live).is_empty() {
         let kernel = s.workload.kernels[k].name.clone();
         return Err(RunError::ReadDead {
             kernel,
@@ -325,15 +326,15 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
             t += s.machine.fault_block;
         }
         let mapped = faulted & s.blocks[b as usize].gpu;
-        if faulted.minus(mapped).is_empty() {
+        if (faulted - mapped).is_empty() {
             // Only unmapped by an eager discard.
-            s.blocks[b as usize].unmapped = s.blocks[b as usize].unmapped.minus(faulted);
+            s.blocks[b as usize].unmapped -= faulted;
             s.touch_lru(b);
             continue;
         }
         let pages = if policy.whole_blocks() {
             let block = &s.blocks[b as usize];
-            (block.seen | block.live).minus(block.gpu) | faulted
+            ((block.seen | block.live) - block.gpu) | faulted
         } else if s.machine.tree_prefetch != 0 && !faultless {
             let threshold = s.machine.tree_threshold;
             tree_prefetch(s.blocks[b as usize].gpu, faulted, threshold) | faulted
@@ -359,23 +360,20 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
 
 /// The pages that the next batch of faults is about, by va_block: those that the
 /// kernel is about to touch, up to the size of a batch.
-fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, Mask)> {
+fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, PageMask)> {
     let mut room = if whole {
-        u32::from(touches[0].count)
+        u32::from(touches[0].region.pages())
     } else {
         s.machine.fault_batch.max(1) as u32
     };
-    let mut batch: Vec<(u32, Mask)> = Vec::new();
+    let mut batch: Vec<(u32, PageMask)> = Vec::new();
     for touch in touches.iter().take(s.machine.fault_batch.max(1) as usize) {
         let block = &s.blocks[touch.block as usize];
-        let missing = touch
-            .pages()
-            .minus(block.gpu.minus(block.unmapped))
-            .lowest(room);
+        let missing = lowest(touch.pages() - block.mapped(), room);
         if missing.is_empty() {
             continue;
         }
-        room -= missing.count();
+        room -= u32::from(missing.count());
         match batch.iter_mut().find(|(b, _)| *b == touch.block) {
             Some((_, m)) => *m |= missing,
             None => batch.push((touch.block, missing)),
@@ -385,4 +383,16 @@ fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, Mask)> {
         }
     }
     batch
+}
+
+/// The `n` lowest of `pages`, or all.
+fn lowest(pages: PageMask, n: u32) -> PageMask {
+    let mut out = PageMask::EMPTY;
+    let mut left = n;
+    for run in pages.runs() {
+        let some = left.min(u32::from(run.pages())) as u16;
+        out.fill(Region::new(run.first(), run.first() + some));
+        left -= u32::from(some);
+    }
+    out
 }

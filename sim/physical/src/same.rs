@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The simulator's own page mask, tree prefetcher and eviction order, held to the driver's
+//! The simulator's own tree prefetcher and eviction order, held to the driver's
 //! (crate uvm-policy) before those take their place.
 
 use std::hash::BuildHasher;
@@ -18,7 +18,6 @@ use uvm_policy::tree::Shape;
 use crate::lru::List;
 use crate::lru::Lru;
 use crate::mask::tree_prefetch;
-use crate::mask::Mask;
 
 /// From a seed that is printed, and that `UVM_TEST_SEED` sets.
 fn config(cases: u32) -> ProptestConfig {
@@ -45,14 +44,6 @@ fn words() -> impl Strategy<Value = [u64; 8]> {
         1 => (0..64u32).prop_map(|n| !0 << n),
     ];
     prop::array::uniform8(word)
-}
-
-fn drivers(mask: Mask) -> PageMask {
-    PageMask::from_words(mask.0)
-}
-
-fn ours(mask: PageMask) -> Mask {
-    Mask(*mask.words())
 }
 
 /// What the driver's prefetcher brings in with `faulted`, in a va_block of 2 MiB.
@@ -134,33 +125,13 @@ impl Old {
 proptest! {
     #![proptest_config(config(512))]
 
-    #[test]
-    fn masks_are_the_same(a in words(), b in words(), first in 0..=512u32, count in 0..=512u32, n in 0..=513u32) {
-        let (x, y) = (Mask(a), Mask(b));
-        let (p, q) = (drivers(x), drivers(y));
-        prop_assert_eq!(ours(p & q), x & y);
-        prop_assert_eq!(ours(p | q), x | y);
-        prop_assert_eq!(ours(p - q), x.minus(y));
-        prop_assert_eq!(ours(!p), !x);
-        prop_assert_eq!((u32::from(p.count()), p.is_empty()), (x.count(), x.is_empty()));
-        for page in 0..512u16 {
-            prop_assert_eq!(p.test(page), x.has(page.into()));
-        }
-        let count = count.min(512 - first);
-        let region = Region::new(first as u16, (first + count) as u16);
-        prop_assert_eq!(ours(region.into()), Mask::range(first, count));
-        let mut lowest = PageMask::EMPTY;
-        p.pages().take(n as usize).for_each(|page| lowest.set(page));
-        prop_assert_eq!(ours(lowest), x.lowest(n));
-    }
-
     /// From 100 % on, the driver's brings in nothing but what faulted, as no node is fuller;
     /// the simulator's brings in 64 KiB all the same.
     #[test]
     fn trees_are_the_same(resident in words(), faulted in words(), threshold in 0..100u32) {
-        let (resident, faulted) = (Mask(resident), Mask(faulted));
-        let new = drivers_tree(drivers(resident), drivers(faulted), threshold);
-        prop_assert_eq!(ours(new), tree_prefetch(resident, faulted, threshold.into()));
+        let [resident, faulted] = [resident, faulted].map(PageMask::from_words);
+        let new = drivers_tree(resident, faulted, threshold);
+        prop_assert_eq!(new, tree_prefetch(resident, faulted, threshold.into()));
     }
 
     /// Up to the 64 chunks that the driver looks at, and where all are kept only if the

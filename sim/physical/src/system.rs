@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::VecDeque;
 
+use uvm_policy::mask::PageMask;
 use uvmsim_machine::Machine;
 use uvmsim_machine::PAGE;
 
@@ -18,7 +19,6 @@ use crate::links::Direction;
 use crate::links::Links;
 use crate::lru::List;
 use crate::lru::Lru;
-use crate::mask::Mask;
 use crate::policy::Policy;
 use crate::policy::Tier;
 use crate::record::Recorder;
@@ -44,21 +44,21 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[derive(Clone, Default)]
 pub(crate) struct Block {
     /// Pages in GPU memory.
-    pub gpu: Mask,
+    pub gpu: PageMask,
     /// Pages whose contents matter.
-    pub live: Mask,
+    pub live: PageMask,
     /// Pages with a valid copy in host memory.
-    pub host: Mask,
+    pub host: PageMask,
     /// Pages with a valid copy on the SSD.
-    pub ssd: Mask,
+    pub ssd: PageMask,
     /// Pages in GPU memory that an eager discard has unmapped.
-    pub unmapped: Mask,
+    pub unmapped: PageMask,
     /// Pages of tensors that are dead, whatever the machine knows of it.
-    pub dead: Mask,
+    pub dead: PageMask,
     /// Pages that are asked to leave.
-    leaving: Mask,
+    leaving: PageMask,
     /// Pages that the GPU has ever had.
-    pub seen: Mask,
+    pub seen: PageMask,
     /// When what was last copied in is there.
     pub ready_at: u64,
     /// When what was last copied out is gone.
@@ -75,9 +75,16 @@ pub(crate) struct Block {
     clean_listed: bool,
 }
 
+impl Block {
+    /// Pages that the GPU can access without a fault.
+    pub(crate) fn mapped(&self) -> PageMask {
+        self.gpu - self.unmapped
+    }
+}
+
 struct Prefetch {
     block: u32,
-    pages: Mask,
+    pages: PageMask,
     issue: u64,
     /// When its root chunk is free, once it has one.
     chunk_at: Option<u64>,
@@ -85,7 +92,7 @@ struct Prefetch {
 
 struct Evict {
     block: u32,
-    pages: Mask,
+    pages: PageMask,
     issue: u64,
     to: Tier,
 }
@@ -204,17 +211,17 @@ impl<'a> System<'a> {
     /// if that is full.
     pub(crate) fn place_outside(&mut self, t: u32) {
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
-            let pages = Mask::range(first, count);
+        for (b, region) in parts {
+            let pages = PageMask::from(region);
             self.forget(b, pages);
             let resident = self.blocks[b as usize].gpu & pages;
             self.leave(b, resident, self.now);
-            let to_host = self.make_host_room(b, count);
+            let to_host = self.make_host_room(b, region.pages());
             let block = &mut self.blocks[b as usize];
             block.live |= pages;
             if to_host {
                 block.host |= pages;
-                self.host_pages += u64::from(count);
+                self.host_pages += u64::from(region.pages());
             } else if self.machine.ssd_write > 0.0 {
                 block.ssd |= pages;
             } else {
@@ -253,18 +260,14 @@ impl<'a> System<'a> {
     /// Whether all of a block's pages that are live are in GPU memory.
     pub fn resident(&self, block: u32) -> bool {
         let b = &self.blocks[block as usize];
-        b.live.minus(b.gpu).is_empty()
+        (b.live - b.gpu).is_empty()
     }
 
     /// Whether every page of tensor `t` is in GPU memory or on its way.
     pub fn tensor_resident(&self, t: u32) -> bool {
         self.layout
             .parts(self.workload, t)
-            .all(|(b, first, count)| {
-                Mask::range(first, count)
-                    .minus(self.blocks[b as usize].gpu)
-                    .is_empty()
-            })
+            .all(|(b, region)| PageMask::from(region).is_subset(&self.blocks[b as usize].gpu))
     }
 
     /// Requests in the prefetch queues.
@@ -283,12 +286,12 @@ impl<'a> System<'a> {
     pub fn prefetch(&mut self, t: u32) {
         self.cpu(self.machine.prefetch_call);
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
-            let pages = Mask::range(first, count);
+        for (b, region) in parts {
+            let pages = PageMask::from(region);
             let block = &mut self.blocks[b as usize];
             // What has not left yet stays.
-            block.leaving = block.leaving.minus(pages);
-            if pages.minus(block.gpu.minus(block.unmapped)).is_empty() && block.queued == 0 {
+            block.leaving -= pages;
+            if (pages - block.mapped()).is_empty() && block.queued == 0 {
                 self.cpu(self.machine.prefetch_resident);
                 self.touch_lru(b);
             } else {
@@ -301,22 +304,22 @@ impl<'a> System<'a> {
     /// Brings a block's pages into GPU memory, those that it ever had there.
     pub fn prefetch_block(&mut self, block: u32) {
         let b = &self.blocks[block as usize];
-        let pages = (b.seen | b.live).minus(b.gpu);
+        let pages = (b.seen | b.live) - b.gpu;
         if !pages.is_empty() && b.queued == 0 {
             self.cpu(self.machine.prefetch_block);
             self.enqueue(block, pages);
         }
     }
 
-    fn enqueue(&mut self, block: u32, pages: Mask) {
+    fn enqueue(&mut self, block: u32, pages: PageMask) {
         let issue = self.cpu_free;
         let b = &mut self.blocks[block as usize];
         b.queued += 1;
-        let copied = (pages & b.live).minus(b.gpu);
+        let copied = (pages & b.live) - b.gpu;
         let queue = if copied.is_empty() {
             FRESH
         } else {
-            usize::from(!(copied & b.ssd).minus(b.host).is_empty())
+            usize::from(!((copied & b.ssd) - b.host).is_empty())
         };
         b.queue = queue as u8;
         let queue = &mut self.prefetches[queue];
@@ -333,16 +336,13 @@ impl<'a> System<'a> {
     pub fn evict(&mut self, t: u32, to: Tier) {
         self.cpu(self.machine.prefetch_call);
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
-            let pages = Mask::range(first, count) & self.blocks[b as usize].gpu;
+        for (b, region) in parts {
+            let pages = PageMask::from(region) & self.blocks[b as usize].gpu;
             if !pages.is_empty() {
                 self.cpu(self.machine.prefetch_block);
                 let issue = self.cpu_free;
                 let block = &self.blocks[b as usize];
-                if (pages & block.live)
-                    .minus(block.host | block.ssd)
-                    .is_empty()
-                {
+                if ((pages & block.live) - (block.host | block.ssd)).is_empty() {
                     // Nothing to copy, so nothing to wait for.
                     self.copy_out(b, pages, issue, to, false);
                     self.pump_next = self.pump_next.min(issue);
@@ -387,7 +387,7 @@ impl<'a> System<'a> {
         if let Some(e) = self.evicts[q].pop_front() {
             let block = &mut self.blocks[e.block as usize];
             let pages = e.pages & block.leaving;
-            block.leaving = block.leaving.minus(pages);
+            block.leaving -= pages;
             if !pages.is_empty() {
                 self.copy_out(e.block, pages, t.max(e.issue), e.to, policy.invalidates());
             }
@@ -399,12 +399,12 @@ impl<'a> System<'a> {
     pub fn copy(&mut self, t: u32, to: Tier) {
         self.cpu(self.machine.prefetch_call);
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (block, first, count) in parts {
+        for (block, region) in parts {
             self.cpu(self.machine.prefetch_block);
             let issue = self.cpu_free;
             self.copies.push_back(Evict {
                 block,
-                pages: Mask::range(first, count),
+                pages: region.into(),
                 issue,
                 to,
             });
@@ -437,9 +437,9 @@ impl<'a> System<'a> {
             self.machine.discard_lazy_block
         };
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
+        for (b, region) in parts {
             self.cpu(cost);
-            let pages = Mask::range(first, count);
+            let pages = PageMask::from(region);
             if eager {
                 let block = &mut self.blocks[b as usize];
                 block.unmapped |= pages & block.gpu;
@@ -451,8 +451,8 @@ impl<'a> System<'a> {
     /// As a lazy discard, by an allocator that needs no call for it.
     pub fn release(&mut self, t: u32) {
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
-            self.forget(b, Mask::range(first, count));
+        for (b, region) in parts {
+            self.forget(b, region.into());
         }
     }
 
@@ -469,12 +469,12 @@ impl<'a> System<'a> {
     // State changes.
 
     /// The contents of `pages` no longer matter.
-    fn forget(&mut self, b: u32, pages: Mask) {
+    fn forget(&mut self, b: u32, pages: PageMask) {
         let block = &mut self.blocks[b as usize];
-        block.live = block.live.minus(pages);
-        block.ssd = block.ssd.minus(pages);
+        block.live -= pages;
+        block.ssd -= pages;
         let in_host = block.host & pages;
-        block.host = block.host.minus(pages);
+        block.host -= pages;
         self.host_pages -= u64::from(in_host.count());
         if block.chunk && (block.gpu & block.live).is_empty() {
             self.lru.remove(b);
@@ -485,13 +485,13 @@ impl<'a> System<'a> {
     }
 
     /// The GPU has written `pages`, which it has.
-    pub(crate) fn written(&mut self, b: u32, pages: Mask) {
+    pub(crate) fn written(&mut self, b: u32, pages: PageMask) {
         let block = &mut self.blocks[b as usize];
         block.live |= pages;
         if !((block.host | block.ssd) & pages).is_empty() {
             self.host_pages -= u64::from((block.host & pages).count());
-            block.host = block.host.minus(pages);
-            block.ssd = block.ssd.minus(pages);
+            block.host -= pages;
+            block.ssd -= pages;
         }
         if self.discarded.has(b) {
             self.discarded.remove(b);
@@ -502,22 +502,22 @@ impl<'a> System<'a> {
     /// Marks the pages of `t` as a dead tensor's, or as a living one's.
     pub(crate) fn mark_dead(&mut self, t: u32, dead: bool) {
         let parts: Vec<_> = self.layout.parts(self.workload, t).collect();
-        for (b, first, count) in parts {
+        for (b, region) in parts {
             let block = &mut self.blocks[b as usize];
             if dead {
-                block.dead |= Mask::range(first, count);
+                block.dead |= region.into();
             } else {
-                block.dead = block.dead.minus(Mask::range(first, count));
+                block.dead -= region.into();
             }
         }
     }
 
     /// `pages` are no longer in GPU memory as of time `t`.
-    fn leave(&mut self, b: u32, pages: Mask, t: u64) {
+    fn leave(&mut self, b: u32, pages: PageMask, t: u64) {
         let block = &mut self.blocks[b as usize];
         self.flow[1] += u64::from((block.gpu & pages).count());
-        block.gpu = block.gpu.minus(pages);
-        block.unmapped = block.unmapped.minus(pages);
+        block.gpu -= pages;
+        block.unmapped -= pages;
         if block.chunk && block.gpu.is_empty() {
             block.chunk = false;
             self.lru.remove(b);
@@ -528,7 +528,7 @@ impl<'a> System<'a> {
 
     /// Makes room for `pages` pages of `b` in host memory, if need be by dropping copies
     /// of what is elsewhere too; but not `b`'s, which is about to leave that elsewhere.
-    fn make_host_room(&mut self, b: u32, pages: u32) -> bool {
+    fn make_host_room(&mut self, b: u32, pages: u16) -> bool {
         let mut listed = false;
         let mut room = true;
         while room && self.host_pages + u64::from(pages) > self.host_cap {
@@ -538,7 +538,7 @@ impl<'a> System<'a> {
                     let block = &mut self.blocks[clean as usize];
                     block.clean_listed = false;
                     let spare = block.host & (block.gpu | block.ssd);
-                    block.host = block.host.minus(spare);
+                    block.host -= spare;
                     self.host_pages -= u64::from(spare.count());
                 }
                 None => room = false,
@@ -552,17 +552,17 @@ impl<'a> System<'a> {
 
     /// Copies `pages` of `b` out and drops them, from time `t` on; returns when
     /// that is done.
-    fn copy_out(&mut self, b: u32, pages: Mask, t: u64, to: Tier, invalidates: bool) -> u64 {
+    fn copy_out(&mut self, b: u32, pages: PageMask, t: u64, to: Tier, invalidates: bool) -> u64 {
         let block = &mut self.blocks[b as usize];
         let pages = pages & block.gpu;
         if invalidates {
             let dead = pages & block.dead;
             self.host_pages -= u64::from((block.host & dead).count());
-            block.live = block.live.minus(dead);
-            block.host = block.host.minus(dead);
-            block.ssd = block.ssd.minus(dead);
+            block.live -= dead;
+            block.host -= dead;
+            block.ssd -= dead;
         }
-        self.out.dropped += PAGE * u64::from(pages.minus(block.live).count());
+        self.out.dropped += PAGE * u64::from((pages - block.live).count());
         let end = self.write_out(b, pages, t, to);
         self.note_clean(b);
         self.blocks[b as usize].gone_at = end;
@@ -572,9 +572,9 @@ impl<'a> System<'a> {
 
     /// Copies those of `pages` out that have no copy outside, from time `t` on;
     /// returns when that is done.
-    fn write_out(&mut self, b: u32, pages: Mask, t: u64, to: Tier) -> u64 {
+    fn write_out(&mut self, b: u32, pages: PageMask, t: u64, to: Tier) -> u64 {
         let block = &self.blocks[b as usize];
-        let dirty = (pages & block.gpu & block.live).minus(block.host | block.ssd);
+        let dirty = (pages & block.gpu & block.live) - (block.host | block.ssd);
         let t = t.max(block.ready_at);
         if dirty.is_empty() {
             return t;
@@ -615,22 +615,22 @@ impl<'a> System<'a> {
 
     /// Copies or zeroes `pages` of `b` into its root chunk from time `t` on;
     /// returns when they are there.
-    pub(crate) fn copy_in(&mut self, b: u32, pages: Mask, t: u64) -> u64 {
+    pub(crate) fn copy_in(&mut self, b: u32, pages: PageMask, t: u64) -> u64 {
         let block = &mut self.blocks[b as usize];
         debug_assert!(block.chunk);
         let t = t.max(block.gone_at);
-        let wanted = pages.minus(block.gpu);
+        let wanted = pages - block.gpu;
         let from_host = wanted & block.live & block.host;
-        let from_ssd = (wanted & block.live).minus(block.host);
-        let fresh = wanted.minus(block.live);
+        let from_ssd = (wanted & block.live) - block.host;
+        let fresh = wanted - block.live;
         block.gpu |= wanted;
         block.seen |= wanted;
-        block.unmapped = block.unmapped.minus(pages);
+        block.unmapped -= pages;
         self.flow[0] += u64::from(wanted.count());
         if self.machine.keep_clean == 0 {
-            block.host = block.host.minus(from_host);
+            block.host -= from_host;
             self.host_pages -= u64::from(from_host.count());
-            block.ssd = block.ssd.minus(from_ssd);
+            block.ssd -= from_ssd;
         }
         let mut end = t;
         for (mask, ssd) in [(from_host, false), (from_ssd, true)] {
@@ -691,13 +691,13 @@ impl<'a> System<'a> {
         while let Some(b) = self.discarded_victim() {
             // Lazily discarded pages are still mapped.
             let block = &self.blocks[b as usize];
-            let mapped = !block.gpu.minus(block.unmapped).is_empty();
+            let mapped = !block.mapped().is_empty();
             let cost = if mapped {
                 self.machine.tlb_invalidate
             } else {
                 0
             };
-            self.copy_out(b, Mask::FULL, t + cost, Tier::Host, false);
+            self.copy_out(b, PageMask::FULL, t + cost, Tier::Host, false);
             if let Some(Reverse(at)) = self.pending.pop() {
                 return Some(at);
             }
@@ -720,7 +720,7 @@ impl<'a> System<'a> {
         self.out.reclaimed += 1;
         self.copy_out(
             b,
-            Mask::FULL,
+            PageMask::FULL,
             t + cost,
             policy.reclaim_to(),
             policy.invalidates(),
@@ -888,7 +888,7 @@ impl<'a> System<'a> {
     /// When the link is free for `item` of queue `q`.
     fn link_free(&self, q: usize, item: &Prefetch) -> u64 {
         let block = &self.blocks[item.block as usize];
-        let copied = (item.pages & block.live).minus(block.gpu);
+        let copied = (item.pages & block.live) - block.gpu;
         match (copied.is_empty(), q) {
             (true, _) => 0,
             (false, 0 | FRESH) => self.links.free(Direction::In),
@@ -985,9 +985,7 @@ impl<'a> System<'a> {
             let pages: u64 = self
                 .layout
                 .parts(self.workload, i as u32)
-                .map(|(b, first, count)| {
-                    u64::from((self.blocks[b as usize].gpu & Mask::range(first, count)).count())
-                })
+                .map(|(b, region)| u64::from((self.blocks[b as usize].gpu & region.into()).count()))
                 .sum();
             out[t.kind as usize] += pages * PAGE;
             alive += pages * PAGE;
@@ -1007,7 +1005,7 @@ impl<'a> System<'a> {
         let mut chunks = self.free_chunks + self.pending.len() as u64 + self.staged;
         let (mut host, mut gpu) = (0, 0);
         for (i, b) in self.blocks.iter().enumerate() {
-            if !b.live.minus(b.gpu | b.host | b.ssd).is_empty() {
+            if !(b.live - (b.gpu | b.host | b.ssd)).is_empty() {
                 return Err(RunError::Lost { block: i as u32 });
             }
             if b.chunk == b.gpu.is_empty() {

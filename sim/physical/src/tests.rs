@@ -9,7 +9,6 @@ use uvmsim_machine::MIB;
 use uvmsim_trace::Kind;
 
 use crate::bound_ns;
-use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::policies;
 use crate::policies::Planned;
@@ -180,11 +179,11 @@ fn what_leaves_keeps_its_only_copy() {
     s.take_chunk(0, true, &policy).unwrap();
     s.blocks[0].chunk = true;
     let parts = [0, 1].map(|t| l.parts(&w, t).next().unwrap());
-    for (b, first, count) in parts {
+    for (b, region) in parts {
         assert_eq!(b, 0);
-        s.copy_in(b, Mask::range(first, count), 0);
+        s.copy_in(b, region.into(), 0);
     }
-    s.written(0, Mask::range(parts[1].1, parts[1].2));
+    s.written(0, parts[1].1.into());
     s.evict_block(0, Tier::Host);
     s.pump(u64::MAX / 2, &policy);
     s.check().unwrap();

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use uvm_policy::mask::PageMask;
+use uvm_policy::mask::Region;
 use uvmsim_machine::BLOCK;
 use uvmsim_machine::MIB;
 use uvmsim_machine::PAGE;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Phase;
 use uvmsim_trace::Trace;
-
-use crate::mask::Mask;
 
 /// A tensor.
 #[derive(Clone, Debug)]
@@ -233,10 +233,8 @@ fn merge_uses(uses: &mut Vec<Use>) {
 pub struct Touch {
     /// The va_block.
     pub block: u32,
-    /// First page.
-    pub first: u16,
-    /// Number of pages.
-    pub count: u16,
+    /// Which of its pages.
+    pub region: Region,
     /// Whether old contents are read.
     pub read: bool,
     /// Whether the pages are written.
@@ -245,8 +243,8 @@ pub struct Touch {
 
 impl Touch {
     /// Its pages.
-    pub fn pages(&self) -> Mask {
-        Mask::range(u32::from(self.first), u32::from(self.count))
+    pub fn pages(&self) -> PageMask {
+        self.region.into()
     }
 }
 
@@ -330,18 +328,13 @@ impl Layout {
         self.span.div_ceil(BLOCK) as usize
     }
 
-    /// The parts of va_blocks that tensor `t` covers: block, first page, pages.
-    pub fn parts(&self, w: &Workload, t: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+    /// The parts of va_blocks that tensor `t` covers.
+    pub fn parts(&self, w: &Workload, t: u32) -> impl Iterator<Item = (u32, Region)> + '_ {
         let start = self.addresses[t as usize];
         let end = start + w.tensors[t as usize].bytes.next_multiple_of(PAGE);
         (start / BLOCK..end.div_ceil(BLOCK)).map(move |b| {
-            let first = start.max(b * BLOCK);
-            let last = end.min((b + 1) * BLOCK);
-            (
-                b as u32,
-                (first % BLOCK / PAGE) as u32,
-                ((last - first) / PAGE) as u32,
-            )
+            let page = |at: u64| (at.saturating_sub(b * BLOCK).min(BLOCK) / PAGE) as u16;
+            (b as u32, Region::new(page(start), page(end)))
         })
     }
 
@@ -350,11 +343,10 @@ impl Layout {
         for u in &kernel.uses {
             let parts: Vec<_> = self.parts(w, u.tensor).collect();
             let n = parts.len() as f64;
-            for (i, (block, first, count)) in parts.into_iter().enumerate() {
+            for (i, (block, region)) in parts.into_iter().enumerate() {
                 let touch = Touch {
                     block,
-                    first: first as u16,
-                    count: count as u16,
+                    region,
                     read: u.read,
                     write: u.write,
                 };
@@ -505,7 +497,7 @@ mod tests {
         let w = chain();
         let l = Layout::new(&w);
         for (k, touches) in l.touches.iter().enumerate() {
-            let pages: u64 = touches.iter().map(|t| u64::from(t.count)).sum();
+            let pages: u64 = touches.iter().map(|t| u64::from(t.region.pages())).sum();
             assert_eq!(pages * PAGE, w.working_set(k));
         }
     }

@@ -3,6 +3,7 @@
 //! The driver's planner (`src/uvm_rust/policy/plan.rs`) on the physical machine:
 //! a workload in its terms, and its requests in ours.
 
+use uvm_policy::mask::Region;
 use uvm_policy::plan as policy;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
@@ -37,7 +38,7 @@ impl Step {
             // What it shares va_blocks with may stay.
             let whole = layout
                 .parts(workload, i as u32)
-                .filter(|&(_, _, count)| u64::from(count) == PAGES)
+                .filter(|&(_, region)| region == Region::WHOLE)
                 .count() as u64;
             policy::Tensor {
                 pages: whole * PAGES,

@@ -2,6 +2,7 @@
 
 //! What planners know of a step on a machine.
 
+use uvm_policy::mask::Region;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
 use uvmsim_trace::Kind;
@@ -124,7 +125,7 @@ impl<'a> Profile<'a> {
         for (i, t) in self.workload.tensors.iter().enumerate() {
             let whole = layout
                 .parts(self.workload, i as u32)
-                .filter(|&(_, _, count)| count >= 512)
+                .filter(|&(_, region)| region == Region::WHOLE)
                 .count();
             if t.uses.is_empty() || whole == 0 {
                 continue;
