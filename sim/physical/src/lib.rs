@@ -16,7 +16,6 @@
 mod bound;
 mod links;
 mod lru;
-pub mod mask;
 pub mod plan;
 pub mod policies;
 pub mod policy;

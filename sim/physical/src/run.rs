@@ -6,9 +6,11 @@ use std::fmt;
 
 use uvm_policy::mask::PageMask;
 use uvm_policy::mask::Region;
+use uvm_policy::mask::PAGES;
+use uvm_policy::tree;
+use uvm_policy::tree::Shape;
 use uvmsim_machine::Machine;
 
-use crate::mask::tree_prefetch;
 use crate::policy::Policy;
 use crate::record::Recorder;
 use crate::result::Outcome;
@@ -17,6 +19,9 @@ use crate::system::NEVER;
 use crate::workload::Layout;
 use crate::workload::Touch;
 use crate::workload::Workload;
+
+/// Pages of a big page, 64 KiB, of which all come with one that faults.
+const BIG: u16 = 16;
 
 /// How long to run and what to note.
 #[derive(Clone, Copy, Debug)]
@@ -395,4 +400,17 @@ fn lowest(pages: PageMask, n: u32) -> PageMask {
         left -= u32::from(some);
     }
     out
+}
+
+/// What the driver's tree prefetcher brings in with `faulted`; `threshold` in percent.
+fn tree_prefetch(resident: PageMask, faulted: PageMask, threshold: u64) -> PageMask {
+    let shape = Shape {
+        max: Region::WHOLE,
+        offset: 0,
+        leaves: PAGES,
+    };
+    let mut leaves = resident | faulted;
+    tree::grow(&mut leaves, shape, Region::WHOLE, BIG, &faulted, None);
+    let threshold = threshold.min(100) as u32;
+    tree::prefetch(&leaves, shape, &faulted, Region::WHOLE, threshold) - resident
 }

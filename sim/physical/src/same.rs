@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The simulator's own tree prefetcher and eviction order, held to the driver's
-//! (crate uvm-policy) before those take their place.
+//! The simulator's own eviction order, held to the driver's
+//! (crate uvm-policy) before that takes its place.
 
 use std::hash::BuildHasher;
 use std::hash::Hasher;
@@ -10,14 +10,9 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use uvm_policy::evict::Queue;
 use uvm_policy::evict::RootChunks;
-use uvm_policy::mask::PageMask;
-use uvm_policy::mask::Region;
-use uvm_policy::tree;
-use uvm_policy::tree::Shape;
 
 use crate::lru::List;
 use crate::lru::Lru;
-use crate::mask::tree_prefetch;
 
 /// From a seed that is printed, and that `UVM_TEST_SEED` sets.
 fn config(cases: u32) -> ProptestConfig {
@@ -32,30 +27,6 @@ fn config(cases: u32) -> ProptestConfig {
         rng_seed: RngSeed::Fixed(seed),
         ..ProptestConfig::default()
     }
-}
-
-/// Words of pages, some of them full or empty, as those of real masks are.
-fn words() -> impl Strategy<Value = [u64; 8]> {
-    let word = prop_oneof![
-        2 => Just(0),
-        1 => Just(!0),
-        2 => any::<u64>(),
-        2 => (0..64u32).prop_map(|n| 1 << n),
-        1 => (0..64u32).prop_map(|n| !0 << n),
-    ];
-    prop::array::uniform8(word)
-}
-
-/// What the driver's prefetcher brings in with `faulted`, in a va_block of 2 MiB.
-fn drivers_tree(resident: PageMask, faulted: PageMask, threshold: u32) -> PageMask {
-    let shape = Shape {
-        max: Region::WHOLE,
-        offset: 0,
-        leaves: 512,
-    };
-    let mut leaves = resident | faulted;
-    tree::grow(&mut leaves, shape, Region::WHOLE, 16, &faulted, None);
-    tree::prefetch(&leaves, shape, &faulted, Region::WHOLE, threshold) - resident
 }
 
 const BLOCKS: u32 = 40;
@@ -124,15 +95,6 @@ impl Old {
 
 proptest! {
     #![proptest_config(config(512))]
-
-    /// From 100 % on, the driver's brings in nothing but what faulted, as no node is fuller;
-    /// the simulator's brings in 64 KiB all the same.
-    #[test]
-    fn trees_are_the_same(resident in words(), faulted in words(), threshold in 0..100u32) {
-        let [resident, faulted] = [resident, faulted].map(PageMask::from_words);
-        let new = drivers_tree(resident, faulted, threshold);
-        prop_assert_eq!(new, tree_prefetch(resident, faulted, threshold.into()));
-    }
 
     /// Up to the 64 chunks that the driver looks at, and where all are kept only if the
     /// simulator knows until when.
