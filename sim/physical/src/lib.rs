@@ -15,15 +15,12 @@
 
 mod bound;
 mod links;
-mod lru;
 pub mod plan;
 pub mod policies;
 pub mod policy;
 mod record;
 mod result;
 mod run;
-#[cfg(test)]
-mod same;
 #[cfg(test)]
 #[path = "../../../tests/skipped.rs"]
 mod skip;

@@ -30,18 +30,6 @@ pub trait Policy {
     /// A fault on `block` is being serviced.
     fn fault(&mut self, _block: u32, _system: &mut System<'_>) {}
 
-    /// The time that [`Policy::keep`] speaks of, in steps of its own; it never goes
-    /// back.
-    fn clock(&self, _system: &System<'_>) -> u64 {
-        0
-    }
-
-    /// Up to which time `block` should not be reclaimed while others can be; `None`
-    /// if it may go.
-    fn keep(&self, _block: u32, _system: &System<'_>) -> Option<u64> {
-        None
-    }
-
     /// Where a reclaimed block's pages go.
     fn reclaim_to(&self) -> Tier {
         Tier::Host

@@ -114,7 +114,7 @@ pub fn run(
     if policy.unlimited() {
         return Ok(ideal(machine, workload, policy));
     }
-    let mut s = System::new(machine, workload, layout, !policy.faultless());
+    let mut s = System::new(machine, workload, layout, !policy.faultless())?;
     let samples = (workload.kernels.len() / 300).max(1);
     let mut start = 0;
     for iteration in 0..=limits.warm_up {
@@ -183,10 +183,6 @@ fn ideal(machine: &Machine, workload: &Workload, policy: &dyn Policy) -> Outcome
 fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), RunError> {
     let layout = s.layout;
     let touches = &layout.touches[k];
-    s.kernel_number += 1;
-    for t in touches {
-        s.used_by[t.block as usize] = s.kernel_number;
-    }
     if policy.invalidates() {
         for &t in &layout.births[k] {
             s.mark_dead(t, false);
@@ -311,10 +307,7 @@ fn access(
 fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
     let faultless = policy.faultless();
     let batch = collect(s, touches, faultless);
-    s.begin_batch();
-    for &(b, _) in &batch {
-        s.join_batch(b);
-    }
+    s.begin_batch(batch.iter().map(|&(b, _)| b));
     s.evict_wait = 0;
     let mut t = s.now;
     if !faultless {
@@ -352,6 +345,7 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
         }
         replay = replay.max(s.copy_in(b, pages, t));
     }
+    s.end_batch();
     let until = replay.max(t);
     let evicting = s.evict_wait.min(until - s.now);
     let from = s.now;

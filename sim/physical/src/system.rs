@@ -11,14 +11,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::VecDeque;
 
+use uvm_policy::evict::Owner;
+use uvm_policy::evict::Queue as Evictable;
+use uvm_policy::evict::RootChunks;
+use uvm_policy::evict::Victim;
 use uvm_policy::mask::PageMask;
 use uvmsim_machine::Machine;
 use uvmsim_machine::PAGE;
 
 use crate::links::Direction;
 use crate::links::Links;
-use crate::lru::List;
-use crate::lru::Lru;
 use crate::policy::Policy;
 use crate::policy::Tier;
 use crate::record::Recorder;
@@ -36,6 +38,9 @@ const FROM_SSD: usize = 1;
 
 /// The queue of prefetches that need no copy.
 const FRESH: usize = 2;
+
+/// The process that uses all chunks, as the eviction queues number them.
+const HOLDER: u64 = 1;
 
 /// No time at all.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -69,8 +74,8 @@ pub(crate) struct Block {
     pub queued: u32,
     /// The queue of the last of these.
     queue: u8,
-    /// The fault batch being serviced that has it.
-    batch: u64,
+    /// Whether the fault batch being serviced has it: then it is not reclaimed.
+    pinned: bool,
     /// Whether it is in the list of clean host copies.
     clean_listed: bool,
 }
@@ -118,8 +123,6 @@ pub struct System<'a> {
     /// Virtual time, nanoseconds.
     pub now: u64,
     pub(crate) blocks: Vec<Block>,
-    /// By block, the last kernel, counted over all iterations, that uses it.
-    pub(crate) used_by: Vec<u64>,
     pub(crate) links: Links,
     /// When the driver's thread for requests is free.
     cpu_free: u64,
@@ -130,11 +133,12 @@ pub struct System<'a> {
     /// When chunks whose contents are being copied out are free.
     pending: BinaryHeap<Reverse<u64>>,
     staged: u64,
-    /// Blocks with live pages, by last migration or prefetch; those that the policy
-    /// keeps are parked.
-    lru: Lru,
-    /// Blocks all of whose pages were discarded, in order.
-    discarded: List,
+    /// The driver's queues of the root chunks in use; a chunk has its block's number.
+    roots: RootChunks,
+    /// The process whose policy says which blocks are expected.
+    owner: Owner,
+    /// The policy's time, in which it says until when a block is expected.
+    clock: u32,
     host_pages: u64,
     host_cap: u64,
     /// Blocks that may have host copies of pages that are elsewhere too.
@@ -146,8 +150,8 @@ pub struct System<'a> {
     /// Copies of what stays; evictions go first.
     copies: VecDeque<Evict>,
     pub(crate) pump_next: u64,
-    batch: u64,
-    pub(crate) kernel_number: u64,
+    /// Blocks of the fault batch being serviced.
+    batch: Vec<u32>,
     /// Waiting for evictions within a fault.
     pub(crate) evict_wait: u64,
     pub(crate) out: Outcome,
@@ -164,15 +168,17 @@ impl<'a> System<'a> {
         workload: &'a Workload,
         layout: &'a Layout,
         zeroing: bool,
-    ) -> Self {
+    ) -> Result<Self, RunError> {
         let blocks = layout.blocks();
+        let mut roots = RootChunks::new(blocks as u32)
+            .map_err(|_| RunError::Infeasible("no memory for the eviction queues".into()))?;
+        let owner = roots.add_owner();
         let mut system = Self {
             machine,
             workload,
             layout,
             now: 0,
             blocks: vec![Block::default(); blocks],
-            used_by: vec![0; blocks],
             links: Links::new(machine),
             cpu_free: 0,
             gate: 0,
@@ -180,8 +186,9 @@ impl<'a> System<'a> {
             chunks: machine.chunks(),
             pending: BinaryHeap::new(),
             staged: 0,
-            lru: Lru::new(blocks),
-            discarded: List::new(blocks),
+            roots,
+            owner,
+            clock: 0,
             host_pages: 0,
             host_cap: machine.host_mem / PAGE,
             clean: VecDeque::new(),
@@ -189,8 +196,7 @@ impl<'a> System<'a> {
             evicts: Default::default(),
             copies: VecDeque::new(),
             pump_next: NEVER,
-            batch: 0,
-            kernel_number: 0,
+            batch: Vec::new(),
             evict_wait: 0,
             out: Outcome::default(),
             recorder: None,
@@ -204,7 +210,7 @@ impl<'a> System<'a> {
                 system.place_outside(t);
             }
         }
-        system
+        Ok(system)
     }
 
     /// Gives a tensor new contents outside the GPU: in host memory, or on the SSD
@@ -242,21 +248,6 @@ impl<'a> System<'a> {
         self.free_chunks + self.pending.len() as u64
     }
 
-    /// The last kernel that is known to use `block`, counted over all iterations, if
-    /// it runs or is still to come.
-    pub fn used_lately(&self, block: u32) -> Option<u64> {
-        Some(self.used_by[block as usize]).filter(|&k| k >= self.kernel_number)
-    }
-
-    /// Marks the blocks of kernel `k` as used by the kernel after this one.
-    pub fn expect(&mut self, k: usize) {
-        let layout = self.layout;
-        let number = self.kernel_number + 1;
-        for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
-            self.used_by[t.block as usize] = number;
-        }
-    }
-
     /// Whether all of a block's pages that are live are in GPU memory.
     pub fn resident(&self, block: u32) -> bool {
         let b = &self.blocks[block as usize];
@@ -280,7 +271,39 @@ impl<'a> System<'a> {
         self.evicts.iter().map(|q| q.len() as u64).sum()
     }
 
-    // What policies may request.
+    // What policies may say and request.
+
+    /// The policy's time is `now`, in steps of its own, from now on.
+    pub fn set_clock(&mut self, now: u32) {
+        self.clock = now;
+        self.roots.set_now(self.owner, now);
+    }
+
+    /// `block` should not be reclaimed while others can be, until the policy's time is
+    /// over that is `ahead` from now.
+    pub fn expect(&mut self, block: u32, ahead: u32) {
+        let until = self.clock.wrapping_add(ahead);
+        self.roots.expect(block, self.owner, until);
+    }
+
+    /// The same for all blocks that kernel `k` uses, if there is such a kernel.
+    pub fn expect_all(&mut self, k: usize, ahead: u32) {
+        let layout = self.layout;
+        for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
+            self.expect(t.block, ahead);
+        }
+    }
+
+    /// Copies the block out that was migrated least recently, of those that are not
+    /// expected and not leaving already (pre-eviction). Returns whether there is one.
+    pub fn push_out(&mut self) -> bool {
+        let Some(b) = self.roots.pick_early(HOLDER) else {
+            return false;
+        };
+        self.roots.pass_over(b, HOLDER);
+        self.evict_block(b, Tier::Host);
+        true
+    }
 
     /// Brings tensor `t` into GPU memory; pages without contents are zeroed.
     pub fn prefetch(&mut self, t: u32) {
@@ -476,11 +499,9 @@ impl<'a> System<'a> {
         let in_host = block.host & pages;
         block.host -= pages;
         self.host_pages -= u64::from(in_host.count());
-        if block.chunk && (block.gpu & block.live).is_empty() {
-            self.lru.remove(b);
-            if !self.discarded.has(b) {
-                self.discarded.push(b);
-            }
+        let dead = block.chunk && (block.gpu & block.live).is_empty();
+        if dead && self.roots.queue_of(b) != Some(Evictable::Discarded) {
+            let _ = self.roots.set(b, Evictable::Discarded);
         }
     }
 
@@ -493,9 +514,8 @@ impl<'a> System<'a> {
             block.host -= pages;
             block.ssd -= pages;
         }
-        if self.discarded.has(b) {
-            self.discarded.remove(b);
-            self.lru.push(b);
+        if self.roots.queue_of(b) == Some(Evictable::Discarded) {
+            self.touch_lru(b);
         }
     }
 
@@ -520,8 +540,7 @@ impl<'a> System<'a> {
         block.unmapped -= pages;
         if block.chunk && block.gpu.is_empty() {
             block.chunk = false;
-            self.lru.remove(b);
-            self.discarded.remove(b);
+            self.roots.remove(b);
             self.pending.push(Reverse(t));
         }
     }
@@ -664,8 +683,11 @@ impl<'a> System<'a> {
 
     /// `b` was migrated or prefetched.
     pub(crate) fn touch_lru(&mut self, b: u32) {
-        self.discarded.remove(b);
-        self.lru.push(b);
+        // The queues were made for all blocks: no call about one fails.
+        let _ = self.roots.used_by(b, HOLDER);
+        if !self.blocks[b as usize].pinned {
+            let _ = self.roots.insert(b, HOLDER);
+        }
     }
 
     // Root chunks.
@@ -688,16 +710,15 @@ impl<'a> System<'a> {
         if let Some(Reverse(at)) = self.pending.pop() {
             return Some(at);
         }
-        while let Some(b) = self.discarded_victim() {
+        while let Some(v) = self.victim().filter(|v| v.queue < Evictable::Used) {
             // Lazily discarded pages are still mapped.
-            let block = &self.blocks[b as usize];
-            let mapped = !block.mapped().is_empty();
+            let mapped = !self.blocks[v.chunk as usize].mapped().is_empty();
             let cost = if mapped {
                 self.machine.tlb_invalidate
             } else {
                 0
             };
-            self.copy_out(b, PageMask::FULL, t + cost, Tier::Host, false);
+            self.copy_out(v.chunk, PageMask::FULL, t + cost, Tier::Host, false);
             if let Some(Reverse(at)) = self.pending.pop() {
                 return Some(at);
             }
@@ -715,11 +736,12 @@ impl<'a> System<'a> {
                 return Some(at);
             }
         }
-        let b = self.victim(demand, policy)?;
+        // For a prefetch nothing goes that is expected.
+        let v = self.victim().filter(|v| demand || !v.expected)?;
         let cost = self.machine.evict_overhead + self.machine.tlb_invalidate;
         self.out.reclaimed += 1;
         self.copy_out(
-            b,
+            v.chunk,
             PageMask::FULL,
             t + cost,
             policy.reclaim_to(),
@@ -728,53 +750,10 @@ impl<'a> System<'a> {
         self.pending.pop().map(|Reverse(at)| at)
     }
 
-    fn discarded_victim(&self) -> Option<u32> {
-        self.discarded.iter().find(|&b| {
-            let block = &self.blocks[b as usize];
-            block.batch != self.batch || self.batch == 0
-        })
-    }
-
-    /// The least recently migrated block that may go. If all are kept and a fault needs
-    /// one, that which is needed last, as the driver's queues choose; the oldest would
-    /// be the one that was prefetched first and is needed next.
-    fn victim(&mut self, demand: bool, policy: &dyn Policy) -> Option<u32> {
-        let batch = self.batch;
-        let free = |blocks: &[Block], b: u32| blocks[b as usize].batch != batch || batch == 0;
-        let mut past = None;
-        while let Some(b) = self.next_unkept(past, policy) {
-            if free(&self.blocks, b) {
-                return Some(b);
-            }
-            past = Some(b);
-        }
-        let kept = demand.then(|| self.lru.parked());
-        kept?.find(|&b| free(&self.blocks, b))
-    }
-
-    /// The first `n` blocks that `policy` does not keep, least recently migrated first.
-    pub fn unkept(&mut self, n: usize, policy: &dyn Policy) -> Vec<u32> {
-        let mut found = Vec::new();
-        while found.len() < n {
-            match self.next_unkept(found.last().copied(), policy) {
-                Some(b) => found.push(b),
-                None => break,
-            }
-        }
-        found
-    }
-
-    /// The least recently migrated block that `policy` does not keep, of those
-    /// migrated after `past`. Parks those that it keeps.
-    fn next_unkept(&mut self, past: Option<u32>, policy: &dyn Policy) -> Option<u32> {
-        self.lru.wake(policy.clock(self));
-        while let Some(b) = self.lru.awake_after(past) {
-            match policy.keep(b, self) {
-                Some(until) => self.lru.park(b, until),
-                None => return Some(b),
-            }
-        }
-        None
+    /// What the driver's queues choose to reclaim next; none of the fault batch that is
+    /// being serviced.
+    fn victim(&self) -> Option<Victim> {
+        self.roots.victim()
     }
 
     /// Makes sure that `b` has a root chunk, as part of a fault at time `t`.
@@ -962,14 +941,24 @@ impl<'a> System<'a> {
 
     // Fault batches.
 
-    /// Starts a fault batch: its blocks are not reclaimed until the next.
-    pub(crate) fn begin_batch(&mut self) {
-        self.batch += 1;
+    /// Starts to service a fault batch: its blocks are not reclaimed until that is done.
+    pub(crate) fn begin_batch(&mut self, blocks: impl Iterator<Item = u32>) {
+        for b in blocks {
+            self.roots.remove(b);
+            self.blocks[b as usize].pinned = true;
+            self.batch.push(b);
+        }
     }
 
-    /// `b` belongs to the batch.
-    pub(crate) fn join_batch(&mut self, b: u32) {
-        self.blocks[b as usize].batch = self.batch;
+    /// The batch has been serviced.
+    pub(crate) fn end_batch(&mut self) {
+        for b in std::mem::take(&mut self.batch) {
+            let block = &mut self.blocks[b as usize];
+            block.pinned = false;
+            if block.chunk {
+                let _ = self.roots.insert(b, HOLDER);
+            }
+        }
     }
 
     // Checks.

@@ -174,7 +174,7 @@ fn what_leaves_keeps_its_only_copy() {
     let mut m = machine(40);
     m.host_mem = MIB / 2;
     m.keep_clean = 1;
-    let mut s = System::new(&m, &w, &l, true);
+    let mut s = System::new(&m, &w, &l, true).unwrap();
     let policy = policies::BaseUvm;
     s.take_chunk(0, true, &policy).unwrap();
     s.blocks[0].chunk = true;

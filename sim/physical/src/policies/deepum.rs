@@ -17,7 +17,6 @@ use uvm_policy::prefetch::UmBlock;
 use uvmsim_machine::BLOCK;
 
 use crate::policy::Policy;
-use crate::policy::Tier;
 use crate::RunError;
 use crate::System;
 
@@ -45,9 +44,6 @@ pub struct DeepUm {
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
     parts: Parts,
-    /// By block, the last kernel that is expected to access it, by the predictor's
-    /// number, as the driver keeps it by root chunk.
-    until: Vec<u32>,
 }
 
 impl DeepUm {
@@ -62,7 +58,6 @@ impl DeepUm {
             predictor,
             ids: ids.into_iter().map(ExecId).collect(),
             parts: Parts::All,
-            until: Vec::new(),
         })
     }
 
@@ -83,7 +78,7 @@ impl DeepUm {
             match self.predictor.next(64) {
                 Next::Prefetch(p) => {
                     let block = (p.block.address() / BLOCK) as u32;
-                    self.expect(block, p.ahead);
+                    self.expect(block, p.ahead, s);
                     s.prefetch_block(block);
                 }
                 Next::More => {}
@@ -96,25 +91,16 @@ impl DeepUm {
     }
 
     /// `block` is expected by the kernel that is `ahead`.
-    fn expect(&mut self, block: u32, ahead: u32) {
-        let block = block as usize;
-        if self.until.len() <= block {
-            self.until.resize(block + 1, 0);
+    fn expect(&self, block: u32, ahead: u32, s: &mut System<'_>) {
+        if self.parts >= Parts::PreEvict {
+            s.expect(block, ahead);
         }
-        self.until[block] = self.until[block].max(self.predictor.now() + ahead);
     }
 
     /// Evicts ahead of need, if there is something to bring in.
     fn make_room(&self, s: &mut System<'_>) {
-        let free = s.free_chunks() + s.evicting();
         let spare = SPARE_CHUNKS.min(s.machine.chunks() / SPARE_OF);
-        if free >= spare || s.queued() == 0 {
-            return;
-        }
-        let want = (spare - free) as usize;
-        for b in s.unkept(want, self) {
-            s.evict_block(b, Tier::Host);
-        }
+        while s.queued() > 0 && s.free_chunks() + s.evicting() < spare && s.push_out() {}
     }
 }
 
@@ -133,24 +119,16 @@ impl Policy for DeepUm {
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
         // Without memory the predictor merely predicts less.
         let _ = self.predictor.on_kernel(self.ids[k]);
+        s.set_clock(self.predictor.now());
         self.follow(s);
     }
 
     fn fault(&mut self, block: u32, s: &mut System<'_>) {
         if let Some(b) = um_block(block) {
             let _ = self.predictor.on_fault(b);
-            self.expect(block, 0);
+            self.expect(block, 0, s);
         }
         self.follow(s);
-    }
-
-    fn clock(&self, _s: &System<'_>) -> u64 {
-        u64::from(self.predictor.now())
-    }
-
-    fn keep(&self, block: u32, s: &System<'_>) -> Option<u64> {
-        let until = u64::from(*self.until.get(block as usize)?);
-        (self.parts >= Parts::PreEvict && until >= self.clock(s)).then_some(until)
     }
 
     fn whole_blocks(&self) -> bool {

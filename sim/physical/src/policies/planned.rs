@@ -17,6 +17,8 @@ pub struct Planned {
     plan: Plan,
     faultless: bool,
     reclaim_to: Tier,
+    /// Kernels that have started.
+    clock: u32,
 }
 
 impl Planned {
@@ -27,6 +29,7 @@ impl Planned {
             plan,
             faultless: false,
             reclaim_to,
+            clock: 0,
         }
     }
 
@@ -42,6 +45,7 @@ impl Planned {
             plan,
             faultless: true,
             reclaim_to,
+            clock: 0,
         }
     }
 
@@ -57,7 +61,10 @@ impl Policy for Planned {
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
-        s.expect(k + 1);
+        self.clock = self.clock.wrapping_add(1);
+        s.set_clock(self.clock);
+        s.expect_all(k, 0);
+        s.expect_all(k + 1, 1);
         for &op in &self.plan.before[k] {
             match op {
                 Op::Prefetch(t) | Op::Allocate(t) => s.prefetch(t),
@@ -85,14 +92,6 @@ impl Policy for Planned {
                 s.release(t);
             }
         }
-    }
-
-    fn clock(&self, s: &System<'_>) -> u64 {
-        s.kernel_number
-    }
-
-    fn keep(&self, block: u32, s: &System<'_>) -> Option<u64> {
-        s.used_lately(block)
     }
 
     fn reclaim_to(&self) -> Tier {
