@@ -120,6 +120,10 @@ sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a re
 wheel: ## build the Python package as a wheel, and test it in a fresh environment
 	@scripts/wheel.sh
 
+.PHONY: wheel-uvmrust
+wheel-uvmrust: ## build the Python package of the user library as a wheel, and test it
+	@scripts/wheel.sh uvmrust
+
 .PHONY: ssd-demo
 ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
 	@scripts/ssd-demo.sh

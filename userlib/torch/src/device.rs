@@ -62,7 +62,7 @@ const DEVICES: usize = 64;
 
 impl CudaDevice {
     /// CUDA is looked for at the first call; PyTorch has loaded it by then.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             cuda: OnceLock::new(),
             contexts: [const { OnceLock::new() }; DEVICES],
@@ -114,6 +114,27 @@ impl CudaDevice {
     /// Does something with a device current.
     fn on<T>(&self, device: c_int, work: impl FnOnce(&Cuda) -> Result<T>) -> Result<T> {
         self.inside(self.context(device)?, work)
+    }
+
+    /// Does something in the order of a stream, whatever device is current: with the stream's
+    /// own context current, or, for a default stream, with that of `device`, by CUDA's number.
+    /// `None` is the device that is current.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: CUDA is not loaded; [`Error::NoContext`]: no device is
+    /// current; or what `work` gives.
+    pub fn within<T>(
+        &self,
+        stream: StreamId,
+        device: Option<c_int>,
+        work: impl FnOnce(Stream) -> Result<T>,
+    ) -> Result<T> {
+        let device = match device {
+            Some(device) => device,
+            None => self.cuda()?.current_device()?,
+        };
+        let context = self.context_of(Queue { device, stream })?;
+        self.inside(context, |_| work(stream.handle()))
     }
 
     /// The context of a queue: its stream's own, which may be of another device than was

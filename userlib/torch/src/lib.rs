@@ -102,7 +102,12 @@ pub extern "C" fn uvmrust_torch_empty_cache() {
     with(Allocator::empty_cache);
 }
 
-/// What the allocator has done so far.
+/// What the allocator has done so far; zeros in a child of `fork`.
+pub fn stats() -> Stats {
+    with(|a| a.stats()).unwrap_or_default()
+}
+
+/// [`stats`], for C.
 ///
 /// # Safety
 /// `out` is null or points to a `struct` of the fields of [`Stats`], in their order.
@@ -110,6 +115,6 @@ pub extern "C" fn uvmrust_torch_empty_cache() {
 pub unsafe extern "C" fn uvmrust_torch_stats(out: *mut Stats) {
     if !out.is_null() {
         // SAFETY: by our contract.
-        unsafe { out.write(with(|a| a.stats()).unwrap_or_default()) };
+        unsafe { out.write(stats()) };
     }
 }

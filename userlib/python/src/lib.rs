@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! `uvmrust._native`, the compiled part of the Python package: calls on ranges of bytes. What
+//! an object of Python's is in memory, `uvmrust/_memory.py` finds out.
+//!
+//! The library is also the one that PyTorch's pluggable allocator loads by its path, since it
+//! exports the C functions of the crate `uvmrust_torch` too. One library, so that one process
+//! has one allocator, and one record of which driver discards.
+//!
+//! Python's lock is given up for each call of CUDA or of the driver, which may wait.
+
+use core::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use uvmrust::{Backend, Error, Mode, Place, Range, Result, Uvm};
+use uvmrust_torch::{CudaDevice, Stats, StreamId};
+
+pyo3::create_exception!(
+    uvmrust,
+    UvmError,
+    PyRuntimeError,
+    "What the driver or CUDA refused, with what to do. `code` is the number in uvmrust.h."
+);
+
+/// CUDA's contexts, as the streams of the calls here need them.
+static DEVICE: CudaDevice = CudaDevice::new();
+
+/// What the calls of one kind came to.
+struct Count {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Count {
+    const fn new() -> Self {
+        Self {
+            calls: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    fn add(&self, ranges: &[Range]) {
+        let bytes = ranges.iter().map(|range| range.length).sum();
+        self.calls.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("calls", self.calls.load(Relaxed))?;
+        dict.set_item("bytes", self.bytes.load(Relaxed))?;
+        Ok(dict)
+    }
+}
+
+static DISCARDS: Count = Count::new();
+static PREFETCHES: Count = Count::new();
+
+/// Python's exception for an error of the library.
+fn raise(py: Python<'_>, error: Error) -> PyErr {
+    let raised = PyErr::new::<UvmError, _>(error.to_string());
+    match raised.value(py).setattr("code", error.code()) {
+        Ok(()) => raised,
+        Err(other) => other,
+    }
+}
+
+fn ranges(spans: Vec<(u64, u64)>) -> Vec<Range> {
+    let range = |(base, length)| Range { base, length };
+    spans.into_iter().map(range).collect()
+}
+
+/// Who discards in this process: `"none"` for nobody.
+#[pyfunction]
+fn backend(py: Python<'_>) -> &'static str {
+    match py.detach(|| Uvm::process().backend()) {
+        Backend::None => "none",
+        Backend::UvmRust => "uvm-rust",
+        Backend::Native => "native",
+        Backend::Cuda => "cuda",
+    }
+}
+
+/// Discards ranges of (first byte, bytes) in the order of a stream. `device` is needed to
+/// name a default stream, and may be `None` for that of the current device.
+///
+/// `False`: nobody discards here, and nothing has changed.
+#[pyfunction]
+fn discard(
+    py: Python<'_>,
+    spans: Vec<(u64, u64)>,
+    lazy: bool,
+    stream: usize,
+    device: Option<c_int>,
+) -> PyResult<bool> {
+    let ranges = ranges(spans);
+    let mode = if lazy { Mode::Lazy } else { Mode::Eager };
+    let done = py.detach(|| {
+        if Uvm::process().backend() == Backend::None {
+            return Err(Error::NotSupported);
+        }
+        DEVICE.within(StreamId(stream), device, |cuda_stream| {
+            // SAFETY: Python has no references to memory that it does not own, and what
+            // the caller promises of reads stands in the package's documentation; the
+            // stream is of the context that `within` made current.
+            unsafe { Uvm::process().discard_async(&ranges, mode, cuda_stream) }
+        })
+    });
+    match done {
+        Ok(()) => {
+            DISCARDS.add(&ranges);
+            Ok(true)
+        }
+        Err(Error::NotSupported) => Ok(false),
+        Err(error) => Err(raise(py, error)),
+    }
+}
+
+/// Prefetches ranges in the order of a stream, to the device with the number `to`, or to the
+/// host if that is `None`.
+#[pyfunction]
+fn prefetch(
+    py: Python<'_>,
+    spans: Vec<(u64, u64)>,
+    to: Option<c_int>,
+    stream: usize,
+    device: Option<c_int>,
+) -> PyResult<()> {
+    let ranges = ranges(spans);
+    let done = py.detach(|| {
+        let uvm = Uvm::process();
+        let place = match to {
+            None => Place::Host,
+            Some(ordinal) => Place::Gpu(uvm.cuda().ok_or(Error::NotSupported)?.uuid(ordinal)?),
+        };
+        DEVICE.within(StreamId(stream), device, |cuda_stream| {
+            let one = |range: &Range| {
+                // SAFETY: the stream is of the context that `within` made current.
+                unsafe { uvm.prefetch_async(*range, place, cuda_stream) }
+            };
+            ranges.iter().try_for_each(one)
+        })
+    });
+    done.map_err(|error| raise(py, error))?;
+    PREFETCHES.add(&ranges);
+    Ok(())
+}
+
+/// CUDA's number of the device that is current in this thread.
+#[pyfunction]
+fn current_device(py: Python<'_>) -> PyResult<c_int> {
+    let cuda = Uvm::process().cuda().ok_or(Error::NotSupported);
+    cuda.and_then(|cuda| cuda.current_device())
+        .map_err(|error| raise(py, error))
+}
+
+/// What was done so far: `discard`, `prefetch` and `allocator`.
+#[pyfunction]
+fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("discard", DISCARDS.dict(py)?)?;
+    dict.set_item("prefetch", PREFETCHES.dict(py)?)?;
+    let allocator = PyDict::new(py);
+    let Stats {
+        mallocs,
+        reused,
+        held_bytes,
+        discarded_bytes,
+        prefetched_bytes,
+    } = py.detach(uvmrust_torch::stats);
+    allocator.set_item("mallocs", mallocs)?;
+    allocator.set_item("reused", reused)?;
+    allocator.set_item("held_bytes", held_bytes)?;
+    allocator.set_item("discarded_bytes", discarded_bytes)?;
+    allocator.set_item("prefetched_bytes", prefetched_bytes)?;
+    dict.set_item("allocator", allocator)?;
+    Ok(dict)
+}
+
+/// Raises the first error of a discard that ran in a stream since this was last called.
+#[pyfunction]
+fn check(py: Python<'_>) -> PyResult<()> {
+    let error: Result<()> = Uvm::process().take_stream_error();
+    error.map_err(|error| raise(py, error))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("Error", module.py().get_type::<UvmError>())?;
+    module.add_function(wrap_pyfunction!(backend, module)?)?;
+    module.add_function(wrap_pyfunction!(discard, module)?)?;
+    module.add_function(wrap_pyfunction!(prefetch, module)?)?;
+    module.add_function(wrap_pyfunction!(current_device, module)?)?;
+    module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(check, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Discard and prefetch of unified memory (CUDA's managed memory) from Python.
+
+    import uvmrust
+    uvmrust.discard(scratch)            # nobody will read what stands there now
+    uvmrust.prefetch(batch)             # to its GPU, ahead of need
+    uvmrust.backend()                   # who discards on this machine, "none" if nobody does
+
+Memory is anything whose bytes can be told: a PyTorch tensor on a GPU, an object with
+`__cuda_array_interface__` (CuPy, Numba, RMM), a `cuda.core` Buffer. It has to be managed
+memory; `uvmrust.torch.install()` makes PyTorch's so, `uvmrust.rmm.resource()` RMM's.
+
+After a discard, a read gives nothing that a program may use until something is written:
+docs/discard-guide.md has the rules, and what each driver promises.
+"""
+
+from . import _memory, _native
+from ._native import Error, backend, check
+
+__all__ = ["Error", "backend", "check", "discard", "discard_and_prefetch", "prefetch", "stats"]
+
+
+def discard(*memory, lazy=False, stream=None):
+    """Says that nobody will read what stands in `memory` until it is written again.
+
+    It takes its turn in `stream`: after the work that is in it now, and before what comes
+    later. Without `stream` that is PyTorch's current stream for a tensor, and the stream
+    that `__cuda_array_interface__` names; what names none needs one. A stream is an object
+    of PyTorch, CuPy or cuda.core, or CUDA's handle as an integer (0 or 1: the legacy
+    default stream, 2: the thread's own).
+
+    Only whole pages are discarded, and whole blocks of 2 MiB are what pays. `lazy=True` is
+    cheaper, and then the memory must be prefetched before it is used, also before it is
+    written.
+
+    Returns True if it was done or is now in the stream. False: nobody discards here
+    (`backend()` is "none"), and nothing has changed, which makes a program slower and not
+    wrong. An error that shows only when the stream gets there is raised by `check()`.
+
+    Raises `Error` for memory that is not managed, or a stream that is being captured into
+    a graph which can not hold it; ValueError for a view whose bytes lie between others';
+    TypeError for what is no memory of a GPU, or has no stream.
+    """
+    spans = [_memory.to_discard(m) for m in memory]
+    done = True
+    for where, ranges in _memory.by_stream(spans, stream).items():
+        done = _native.discard(ranges, bool(lazy), *where) and done
+    if done:
+        for m in memory:
+            _memory.changed(m)
+    return done
+
+
+def prefetch(*memory, to=None, stream=None):
+    """Brings `memory` to a GPU, or to the host, in the order of `stream` (see `discard`).
+
+    `to` is the number of a GPU, a `torch.device` or its name, or "cpu" for the host.
+    Without it, it is the GPU that the memory is of, or the current one where that is not
+    known. All pages that the memory touches are moved, and what was lazily discarded can be
+    used again behind it.
+
+    Raises `Error` if the memory is not managed or there is no such GPU.
+    """
+    spans = [_memory.to_prefetch(m) for m in memory]
+    goals = {}
+    for span in spans:
+        goals.setdefault(_memory.goal(to, span), []).append(span)
+    for goal, some in goals.items():
+        for where, ranges in _memory.by_stream(some, stream).items():
+            _native.prefetch(ranges, goal, *where)
+
+
+def discard_and_prefetch(*memory, to=None, stream=None):
+    """Makes `memory` ready for being written on a GPU, without a copy of what it holds.
+
+    A lazy discard and the prefetch that it needs, in the order of `stream`. Returns whether
+    anybody discarded; the prefetch is done in any case.
+    """
+    done = discard(*memory, lazy=True, stream=stream)
+    prefetch(*memory, to=to, stream=stream)
+    return done
+
+
+def stats():
+    """What was done in this process, as a dictionary.
+
+    `backend`: as `backend()`. `discard` and `prefetch`: `calls` of this module's functions
+    that were taken, and the `bytes` that they named. `allocator`: what the allocator of
+    `uvmrust.torch` and `uvmrust.rmm` has done, in blocks and bytes.
+    """
+    return {"backend": backend(), **_native.stats()}
