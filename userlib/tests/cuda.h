@@ -110,7 +110,7 @@ static inline void use_device(int device)
 
 static inline int all_words(const void *p, uint64_t length, uint64_t value)
 {
-	const uint64_t *words = p;
+	const uint64_t *words = (const uint64_t *)p;
 
 	for (uint64_t i = 0; i < length / 8; i++)
 		if (words[i] != value)

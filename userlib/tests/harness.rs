@@ -101,6 +101,30 @@ pub fn program(package: &str) -> PathBuf {
     program
 }
 
+/// A folder that has the Python package uvmrust as a wheel would install it.
+pub fn python_package() -> PathBuf {
+    let folder = tmp("package");
+    let _ = std::fs::remove_dir_all(&folder);
+    let of = folder.join("uvmrust");
+    std::fs::create_dir_all(&of).unwrap();
+    let sources = std::fs::read_dir(top().join("userlib/python/uvmrust")).unwrap();
+    for entry in sources.map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "py") {
+            std::fs::copy(entry.path(), of.join(entry.file_name())).unwrap();
+        }
+    }
+    let header = "include/uvmrust_rmm.hpp";
+    std::fs::create_dir_all(of.join("include")).unwrap();
+    std::fs::copy(
+        top().join("userlib/python/uvmrust").join(header),
+        of.join(header),
+    )
+    .unwrap();
+    let library = cdylib("uvmrust-python", false);
+    std::fs::copy(library, of.join("_native.abi3.so")).unwrap();
+    folder
+}
+
 /// The folder in which a crate of this workspace was built.
 fn build(package: &str, release: bool) -> PathBuf {
     let built = Command::new(env!("CARGO"))

@@ -3,10 +3,12 @@
 is taken from there. It runs on the stub libraries (torch.rs), where nothing happens in a
 stream before somebody waits, so that what is reused too early is seen as wrong data.
 
-Arguments: the guide, the allocator's library. Prints what does not hold.
+Arguments: the guide, and the allocator's library; or, in its place, a folder with the
+Python package uvmrust, which is then used instead of the recipe. Prints what does not hold.
 """
 
 import ctypes
+import os
 import re
 import sys
 
@@ -14,6 +16,7 @@ import torch
 
 SIZE = 3 << 20
 guide, library = sys.argv[1:]
+package = os.path.isdir(library)
 bad = False
 
 
@@ -95,8 +98,46 @@ def emptied():
     expect(held > 0 and stats()[2] == 0, f"empty_cache(): {held} held, then {stats()[2]}")
 
 
+def by_hand():
+    """uvmrust.discard(t) and prefetch(t): in the order of the current stream, and autograd
+    is told."""
+    kept = tensor(3)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        copy = torch.empty(SIZE, dtype=torch.uint8, device="cuda:0")
+        copy.copy_(kept, non_blocking=True)
+        version = kept._version
+        expect(uvmrust.discard(kept), "discard() of a tensor")
+        kept.fill_(4)
+        uvmrust.prefetch(kept)
+        expect(uvmrust.discard_and_prefetch(kept[: 2 << 20]), "discard_and_prefetch() of a part")
+        kept[: 2 << 20].fill_(5)
+    side.synchronize()
+    expect(is_all(3, copy), "what was read before the discard")
+    expect(is_all(5, kept[: 2 << 20]) and is_all(4, kept[2 << 20 :]), "what was written after it")
+    expect(kept._version > version + 1, "the tensor's version")
+    for view in (kept[::2], torch.empty(8)):
+        try:
+            uvmrust.discard(view)
+            expect(False, "a view with gaps, or a tensor on the CPU, is refused")
+        except (TypeError, ValueError):
+            pass
+    uvmrust.check()
+
+
 # The first stream in a process makes PyTorch's pool of them.
-exec(recipe(), {})
+if package:
+    sys.path.insert(0, library)
+    import uvmrust
+    import uvmrust.rmm
+    import uvmrust.torch
+
+    uvmrust.torch.install()
+    library = uvmrust.rmm.library()
+    by_hand()
+    torch.cuda.empty_cache()
+else:
+    exec(recipe(), {})
 recorded()
 other_gpu()
 emptied()

@@ -9,7 +9,7 @@
 //!
 //! Python's lock is given up for each call of CUDA or of the driver, which may wait.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use uvmrust::{Backend, Error, Mode, Place, Range, Result, Uvm};
+use uvmrust_torch::{uvmrust_torch_free, uvmrust_torch_malloc, uvmrust_torch_record_stream};
 use uvmrust_torch::{CudaDevice, Stats, StreamId};
 
 pyo3::create_exception!(
@@ -181,6 +182,23 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
+/// Memory from the allocator for use in a stream of a device; 0 if there is none.
+#[pyfunction]
+fn allocate(py: Python<'_>, bytes: usize, device: c_int, stream: usize) -> usize {
+    py.detach(|| uvmrust_torch_malloc(bytes, device, stream as *mut c_void) as usize)
+}
+
+/// Gives memory back that `allocate` gave. `stream` is the last that uses it, which the one
+/// of the allocation then waits for.
+#[pyfunction]
+fn deallocate(py: Python<'_>, address: usize, bytes: usize, device: c_int, stream: usize) {
+    py.detach(|| {
+        let (address, stream) = (address as *mut c_void, stream as *mut c_void);
+        uvmrust_torch_record_stream(address, stream);
+        uvmrust_torch_free(address, bytes, device, stream);
+    });
+}
+
 /// Raises the first error of a discard that ran in a stream since this was last called.
 #[pyfunction]
 fn check(py: Python<'_>) -> PyResult<()> {
@@ -196,6 +214,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prefetch, module)?)?;
     module.add_function(wrap_pyfunction!(current_device, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(allocate, module)?)?;
+    module.add_function(wrap_pyfunction!(deallocate, module)?)?;
     module.add_function(wrap_pyfunction!(check, module)?)?;
     Ok(())
 }

@@ -8,27 +8,9 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use harness::{cdylib, have_cc, skipped, tmp, top};
-
-/// A folder that has the package as a wheel would install it.
-fn package() -> PathBuf {
-    let folder = tmp("package");
-    let _ = std::fs::remove_dir_all(&folder);
-    let of = folder.join("uvmrust");
-    std::fs::create_dir_all(&of).unwrap();
-    let sources = std::fs::read_dir(top().join("userlib/python/uvmrust")).unwrap();
-    for entry in sources.map(Result::unwrap) {
-        if entry.path().extension().is_some_and(|e| e == "py") {
-            std::fs::copy(entry.path(), of.join(entry.file_name())).unwrap();
-        }
-    }
-    let library = cdylib("uvmrust-python", false);
-    std::fs::copy(library, of.join("_native.abi3.so")).unwrap();
-    folder
-}
+use harness::{have_cc, python_package, skipped, top};
 
 /// Whether there is a Python that the package is for; says so if not.
 #[track_caller]
@@ -48,7 +30,7 @@ fn the_package_on_each_driver() {
     if !have_cc() || !have_python() {
         return;
     }
-    let package = package();
+    let package = python_package();
     let mut tests = 0;
     for entry in std::fs::read_dir(top().join("userlib/python/tests")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

@@ -105,6 +105,11 @@ def stream(library):
     return made.value
 
 
+# The stub's kernels, by name: kept, since they run later.
+_PUT = ctypes.pointer(ctypes.c_char_p(b"put"))
+_GET = ctypes.pointer(ctypes.c_char_p(b"get"))
+
+
 class Buffer:
     """Managed memory. `view(...)` gives an array in it."""
 
@@ -115,8 +120,15 @@ class Buffer:
 
     def put(self, handle, value):
         """A kernel that writes a word everywhere, in a stream."""
-        kernel = ctypes.pointer(ctypes.c_char_p(b"put"))
-        words = [ctypes.c_uint64(v) for v in (self.base, self.length, value)]
+        self._launch(_PUT, handle, value)
+
+    def get(self, handle, seen):
+        """A kernel that reads, in a stream: `seen`, 17 words, will have how often it has run
+        in its first 32 bits, and what it saw in the words behind."""
+        self._launch(_GET, handle, ctypes.addressof(seen))
+
+    def _launch(self, kernel, handle, number):
+        words = [ctypes.c_uint64(v) for v in (self.base, self.length, number)]
         params = (ctypes.c_void_p * 3)(*(ctypes.addressof(w) for w in words))
         must(
             self.library.cuLaunchKernel(

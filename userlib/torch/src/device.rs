@@ -60,6 +60,12 @@ pub struct CudaDevice {
 /// Devices with a number from here on are not used.
 const DEVICES: usize = 64;
 
+impl Default for CudaDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl CudaDevice {
     /// CUDA is looked for at the first call; PyTorch has loaded it by then.
     pub const fn new() -> Self {

@@ -66,9 +66,17 @@ pub extern "C" fn uvmrust_torch_malloc(
 ) -> *mut c_void {
     let stream = StreamId(stream as usize);
     let address = with(|a| a.malloc(size, Queue { device, stream }));
-    address
-        .flatten()
-        .map_or(core::ptr::null_mut(), |address| address as *mut c_void)
+    match address.flatten() {
+        Some(address) => address as *mut c_void,
+        None => {
+            // PyTorch does not look at the address, and ends with an illegal access later.
+            eprintln!(
+                "uvmrust: no managed memory of {size} bytes for GPU {device}: the host's memory \
+                 is used up, or CUDA is not initialised in this process"
+            );
+            core::ptr::null_mut()
+        }
+    }
 }
 
 /// Gives memory back, for use after all that is now in the stream of the device for which

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{cc, cdylib, have_cc, skipped, source, tmp, top};
+use harness::{cc, cdylib, have_cc, python_package, skipped, source, tmp, top};
 
 /// What NVIDIA's header for hosts includes of a compiler that is not there.
 const HOST_DEFINES: &str = "
@@ -184,22 +184,28 @@ fn a_real_pytorch_keeps_its_data_with_the_guides_recipe() {
         );
     };
     let (driver, runtime) = stubs(&packages);
-    for uvm in ["ours", "native"] {
-        let done = Command::new(&python)
-            .arg(source("torch_recipe.py"))
-            .arg(top().join("docs/discard-guide.md"))
-            .arg(cdylib("uvmrust-torch", false))
-            .env(
-                "LD_PRELOAD",
-                std::env::join_paths([&driver, &runtime]).unwrap(),
-            )
-            .env("STUB_UVM", uvm)
-            .env("UVMRUST_FD", "900")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
-        let errors = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{uvm}: {said}{errors}");
-        println!("{uvm}: {said}");
+    let package = python_package();
+    let allocator = cdylib("uvmrust-torch", false);
+    // The recipe with the library, and the same by the Python package.
+    for wired in [allocator, package] {
+        for uvm in ["ours", "native"] {
+            let done = Command::new(&python)
+                .arg(source("torch_recipe.py"))
+                .arg(top().join("docs/discard-guide.md"))
+                .arg(&wired)
+                .env(
+                    "LD_PRELOAD",
+                    std::env::join_paths([&driver, &runtime]).unwrap(),
+                )
+                .env("STUB_UVM", uvm)
+                .env("UVMRUST_FD", "900")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            let errors = String::from_utf8_lossy(&done.stderr);
+            let case = format!("{} {uvm}", wired.display());
+            assert!(done.status.success(), "{case}: {said}{errors}");
+            println!("{case}: {said}");
+        }
     }
 }

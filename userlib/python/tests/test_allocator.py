@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Tests of `uvmrust.torch` and `uvmrust.rmm` on the stub of CUDA, with what stands in for
+PyTorch and RMM in `fake/`. A real PyTorch: userlib/torch/tests/pytorch.rs.
+"""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import unittest
+
+import stub
+
+INSTALLED = "--installed" in sys.argv
+if not INSTALLED and "UVMRUST_PACKAGE" in os.environ:
+    sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
+EXPECT = os.environ.get("UVMRUST_EXPECT")
+
+FAKE = os.path.join(stub.HERE, "fake")
+LENGTH = 4 << 20
+
+
+class OnStub(unittest.TestCase):
+    def setUp(self):
+        self.cuda = stub.cuda()
+        self.stream, self.other = stub.stream(self.cuda), stub.stream(self.cuda)
+        self.violations = self.cuda.stub_violations()
+
+    def tearDown(self):
+        gc.collect()
+        stub.must(self.cuda.cuCtxSynchronize())
+        self.assertEqual(self.cuda.stub_violations(), self.violations)
+
+    def memory(self, address):
+        """What stands at an address, for the stub's kernels."""
+        buffer = stub.Buffer.__new__(stub.Buffer)
+        buffer.library, buffer.base, buffer.length = self.cuda, address, LENGTH
+        return buffer
+
+    def wait(self, handle):
+        stub.must(self.cuda.cuStreamSynchronize(ctypes.c_void_p(handle)))
+
+
+class PyTorch(OnStub):
+    def setUp(self):
+        super().setUp()
+        uvmrust.torch.install()
+        torch._streams[0] = self.stream
+
+    def tearDown(self):
+        super().tearDown()
+        torch._streams[0] = 0
+
+    def test_installed_twice_is_once(self):
+        current = torch._current
+        uvmrust.torch.install()
+        self.assertIs(torch._current, current)
+
+    def test_what_is_freed_is_used_again(self):
+        tensor = torch.Tensor((LENGTH,))
+        address, before = tensor.data_ptr(), uvmrust.torch.stats()
+        self.memory(address).put(self.stream, 1)
+        del tensor
+        again = torch.Tensor((LENGTH,))
+        self.assertEqual(again.data_ptr(), address)
+        self.memory(address).put(self.stream, 2)
+        self.wait(self.stream)
+        self.assertEqual(set(self.memory(address).words(LENGTH // 8)), {2})
+        self.assertEqual(uvmrust.torch.stats()["reused"], before["reused"] + 1)
+        self.assertEqual(uvmrust.stats()["allocator"], uvmrust.torch.stats())
+
+    def test_a_recorded_stream_is_waited_for(self):
+        tensor, seen = torch.Tensor((LENGTH,)), (ctypes.c_uint64 * 17)()
+        memory = self.memory(tensor.data_ptr())
+        memory.put(self.stream, 1)
+        self.wait(self.stream)
+        memory.get(self.other, seen)
+        tensor.record_stream(torch.types.SimpleNamespace(cuda_stream=self.other))
+        del tensor
+        again = torch.Tensor((LENGTH,))
+        self.assertEqual(again.data_ptr(), memory.base)
+        memory.put(self.stream, 2)
+        self.wait(self.stream)
+        self.wait(self.other)
+        self.assertEqual(seen[1], 1)
+
+    def test_the_cache_is_emptied(self):
+        tensor = torch.Tensor((LENGTH,))
+        del tensor
+        self.assertGreater(uvmrust.torch.stats()["held_bytes"], 0)
+        torch.cuda.empty_cache()
+        self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
+
+    def test_a_tensor_is_discarded_in_its_current_stream(self):
+        tensor = torch.Tensor((2, LENGTH // 2))
+        self.memory(tensor.data_ptr()).put(self.stream, 1)
+        stub.log()
+        self.assertIs(uvmrust.discard(tensor), EXPECT != "none")
+        self.assertEqual(tensor.version, int(EXPECT != "none"))
+        self.wait(self.other)
+        self.assertFalse([line for line in stub.log() if line.startswith("discard")])
+        self.wait(self.stream)
+        eager = [line for line in stub.log() if line.startswith("discard")]
+        self.assertEqual(eager, [f"discard eager {LENGTH}"] if EXPECT != "none" else [])
+        uvmrust.prefetch(tensor)
+        self.wait(self.stream)
+        self.assertIn(f"prefetch {LENGTH}", stub.log())
+
+    def test_views_and_tensors_elsewhere_are_refused(self):
+        tensor = torch.Tensor((2, LENGTH // 2))
+        columns = torch.Tensor((2, 10), (LENGTH // 2, 1), base=tensor)
+        with self.assertRaisesRegex(ValueError, "between others'"):
+            uvmrust.discard(columns)
+        cpu = torch.types.SimpleNamespace(type="cpu", index=None)
+        with self.assertRaisesRegex(TypeError, "on a GPU"):
+            uvmrust.discard(torch.Tensor((1,), base=tensor, device=cpu))
+        self.assertEqual(tensor.version, 0)
+
+
+class PyTorchThatCanNot(unittest.TestCase):
+    """What install() says; in a process of its own each, since it is done once in one."""
+
+    def refused(self, prepare, text):
+        program = f"import torch\n{prepare}\nimport uvmrust.torch\nuvmrust.torch.install()"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        # -c looks in the current folder first: not in the checkout's.
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=FAKE, stderr=subprocess.PIPE, text=True
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, f"(?s)RuntimeError: .*{text}")
+
+    def test_built_without_cuda(self):
+        self.refused("torch.version.cuda = None", "built without CUDA")
+
+    def test_in_use_already(self):
+        self.refused("torch.used = True", "before\\s+anything that uses one")
+
+    def test_too_old(self):
+        self.refused("del torch._Allocator.set_record_stream_fn", "too old")
+
+
+class Rmm(OnStub):
+    def test_freed_in_another_stream(self):
+        resource = uvmrust.rmm.resource()
+        first, other = rmm.Stream(self.stream), rmm.Stream(self.other)
+        address, seen = resource.allocate(LENGTH, first), (ctypes.c_uint64 * 17)()
+        memory = self.memory(address)
+        memory.put(self.stream, 1)
+        self.wait(self.stream)
+        memory.get(self.other, seen)
+        resource.deallocate(address, LENGTH, other)
+        self.assertEqual(resource.allocate(LENGTH, first), address)
+        memory.put(self.stream, 2)
+        self.wait(self.stream)
+        self.wait(self.other)
+        self.assertEqual(seen[1], 1)
+        self.assertEqual(set(memory.words()), {2})
+        resource.deallocate(address, LENGTH, first)
+
+    def test_for_a_gpu_that_is_not_current(self):
+        resource = uvmrust.rmm.resource(1)
+        address = resource.allocate(LENGTH, rmm.Stream(0))
+        stub.use_device(self.cuda, 1)
+        self.memory(address).put(0, 3)
+        stub.must(self.cuda.cuCtxSynchronize())
+        stub.use_device(self.cuda, 0)
+        self.assertEqual(set(self.memory(address).words()), {3})
+        resource.deallocate(address, LENGTH, rmm.Stream(0))
+
+    def test_no_memory(self):
+        with self.assertRaisesRegex(MemoryError, "managed memory"):
+            uvmrust.rmm.resource().allocate(1 << 60, rmm.Stream(0))
+        uvmrust.rmm.resource().deallocate(0, 10, rmm.Stream(0))
+
+    def test_the_header_is_there(self):
+        header = os.path.join(uvmrust.rmm.include(), "uvmrust_rmm.hpp")
+        self.assertTrue(os.path.isfile(header), header)
+        library = ctypes.CDLL(uvmrust.rmm.library())
+        self.assertTrue(library.uvmrust_torch_malloc)
+
+
+if __name__ == "__main__":
+    if EXPECT is None:
+        sys.exit(stub.run_each(os.path.abspath(__file__), sys.argv[1:]))
+    sys.path.insert(0, FAKE)
+    import rmm
+    import torch
+
+    import uvmrust.rmm
+    import uvmrust.torch
+
+    unittest.main(argv=[sys.argv[0]] + [a for a in sys.argv[1:] if a != "--installed"])
