@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Tests of `uvmrust.torch` and `uvmrust.rmm` on the stub of CUDA, with what stands in for
-PyTorch and RMM in `fake/`. A real PyTorch: userlib/torch/tests/pytorch.rs.
+"""Tests of `uvmrust.torch` and `uvmrust.rmm` on the stub of CUDA. RMM is the real one where it
+is installed (pip install rmm-cu13), which needs no GPU for this; else, and for PyTorch, what
+stands in for them in `fake/`. A real PyTorch: userlib/torch/tests/pytorch.rs.
 """
 
 import ctypes
@@ -122,7 +123,8 @@ class PyTorchThatCanNot(unittest.TestCase):
     """What install() says; in a process of its own each, since it is done once in one."""
 
     def refused(self, prepare, text):
-        program = f"import torch\n{prepare}\nimport uvmrust.torch\nuvmrust.torch.install()"
+        program = "import sys, fake_torch as torch\nsys.modules['torch'] = torch\n"
+        program += f"{prepare}\nimport uvmrust.torch\nuvmrust.torch.install()"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         # -c looks in the current folder first: not in the checkout's.
         done = subprocess.run(
@@ -141,10 +143,15 @@ class PyTorchThatCanNot(unittest.TestCase):
         self.refused("del torch._Allocator.set_record_stream_fn", "too old")
 
 
+def rmm_stream(handle):
+    """RMM's stream of a handle."""
+    return rmm_stream_type(type("", (), {"__cuda_stream__": lambda self: (0, handle)})())
+
+
 class Rmm(OnStub):
     def test_freed_in_another_stream(self):
         resource = uvmrust.rmm.resource()
-        first, other = rmm.Stream(self.stream), rmm.Stream(self.other)
+        first, other = rmm_stream(self.stream), rmm_stream(self.other)
         address, seen = resource.allocate(LENGTH, first), (ctypes.c_uint64 * 17)()
         memory = self.memory(address)
         memory.put(self.stream, 1)
@@ -161,18 +168,18 @@ class Rmm(OnStub):
 
     def test_for_a_gpu_that_is_not_current(self):
         resource = uvmrust.rmm.resource(1)
-        address = resource.allocate(LENGTH, rmm.Stream(0))
+        address = resource.allocate(LENGTH, rmm_stream(0))
         stub.use_device(self.cuda, 1)
         self.memory(address).put(0, 3)
         stub.must(self.cuda.cuCtxSynchronize())
         stub.use_device(self.cuda, 0)
         self.assertEqual(set(self.memory(address).words()), {3})
-        resource.deallocate(address, LENGTH, rmm.Stream(0))
+        resource.deallocate(address, LENGTH, rmm_stream(0))
 
     def test_no_memory(self):
         with self.assertRaisesRegex(MemoryError, "managed memory"):
-            uvmrust.rmm.resource().allocate(1 << 60, rmm.Stream(0))
-        uvmrust.rmm.resource().deallocate(0, 10, rmm.Stream(0))
+            uvmrust.rmm.resource().allocate(1 << 60, rmm_stream(0))
+        uvmrust.rmm.resource().deallocate(0, 10, rmm_stream(0))
 
     def test_the_header_is_there(self):
         header = os.path.join(uvmrust.rmm.include(), "uvmrust_rmm.hpp")
@@ -184,9 +191,19 @@ class Rmm(OnStub):
 if __name__ == "__main__":
     if EXPECT is None:
         sys.exit(stub.run_each(os.path.abspath(__file__), sys.argv[1:]))
-    sys.path.insert(0, FAKE)
-    import rmm
-    import torch
+    # Last, so that a real RMM is found before; PyTorch's has another name there.
+    sys.path.append(FAKE)
+    import fake_torch as torch
+
+    sys.modules["torch"] = torch
+    try:
+        import rmm.mr
+        from rmm.pylibrmm.stream import Stream as rmm_stream_type
+    except ImportError:
+        import fake_rmm
+
+        sys.modules["rmm"] = fake_rmm
+        rmm_stream_type = fake_rmm.Stream
 
     import uvmrust.rmm
     import uvmrust.torch

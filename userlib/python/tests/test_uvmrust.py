@@ -16,6 +16,11 @@ if not INSTALLED and "UVMRUST_PACKAGE" in os.environ:
     sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
 EXPECT = os.environ.get("UVMRUST_EXPECT")
 
+try:
+    import cuda.core as CUDA_CORE
+except ImportError:
+    CUDA_CORE = None
+
 BLOCK = 2 << 20
 PAGE = 4096
 
@@ -85,6 +90,10 @@ class Discard(OnStub):
     def test_both_at_once(self):
         done = uvmrust.discard_and_prefetch(self.buffer.view(), to="cuda:0", stream=self.stream)
         self.assertIs(done, EXPECT != "none")
+        self.wait(self.stream)
+        lines = stub.log()
+        self.assertIs(f"discard lazy {2 * BLOCK}" in lines, EXPECT in ("uvm-rust", "native"))
+        self.assertIn(f"prefetch {2 * BLOCK}", lines)
         self.buffer.put(self.stream, 9)
         self.wait(self.stream)
         self.assertEqual(set(self.buffer.words()), {9})
@@ -229,11 +238,24 @@ class Memory(OnStub):
         with self.assertRaisesRegex(TypeError, "open Buffer"):
             uvmrust.discard(buffer, stream=0)
 
+    @unittest.skipIf(CUDA_CORE is None, "no cuda.core (pip install cuda-core cuda-bindings)")
+    def test_a_real_buffer_of_cuda_core(self):
+        buffer = CUDA_CORE.Buffer.from_handle(self.buffer.base, self.buffer.length)
+        stream = CUDA_CORE.Stream.from_handle(self.stream)
+        self.assertIs(uvmrust.discard(buffer, stream=stream), EXPECT != "none")
+        uvmrust.prefetch(buffer, to=1, stream=stream)
+        self.wait(self.stream)
+        lines = [line for line in stub.log() if line.startswith(("discard ", "prefetch"))]
+        eager = [f"discard eager {2 * BLOCK}"] if EXPECT != "none" else []
+        self.assertEqual(lines, [*eager, f"prefetch {2 * BLOCK}"])
+
     def test_the_gpu_that_dlpack_names(self):
         array = self.buffer.view()
         type(array).__dlpack_device__ = lambda self: (13, 1)
         self.assertEqual(_memory.to_prefetch(array).device, 1)
         type(array).__dlpack_device__ = lambda self: (1, 0)
+        self.assertIsNone(_memory.to_prefetch(array).device)
+        type(array).__dlpack_device__ = lambda self: 1 // 0
         self.assertIsNone(_memory.to_prefetch(array).device)
 
 

@@ -42,13 +42,16 @@ def _extent(shape, strides, item):
 
 
 def _device_of(obj):
-    """The number of the GPU that an object is of, if it says so."""
-    ask = getattr(obj, "__dlpack_device__", None)
-    if ask is not None:
-        kind, device = ask()
-        if int(kind) in _DLPACK_CUDA:
-            return int(device)
-    device = getattr(obj, "device_id", None)
+    """The number of the GPU that an object is of, or None if it does not say. It is only
+    needed for default streams and as the goal of a prefetch."""
+    try:
+        if hasattr(obj, "__dlpack_device__"):
+            kind, device = obj.__dlpack_device__()
+            if int(kind) in _DLPACK_CUDA:
+                return int(device)
+        device = getattr(obj, "device_id", None)
+    except Exception:  # Whatever the library raises that can not tell: cuda.core asks CUDA.
+        return None
     return device if isinstance(device, int) and device >= 0 else None
 
 

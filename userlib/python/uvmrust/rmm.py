@@ -36,7 +36,6 @@ def resource(device=None):
         return address
 
     def deallocate(address, nbytes, stream):
-        if address:
-            _native.deallocate(address, nbytes, device, _memory.handle(stream))
+        _native.deallocate(address, nbytes, device, _memory.handle(stream))
 
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)

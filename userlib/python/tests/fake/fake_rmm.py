@@ -8,11 +8,11 @@ import types
 
 
 class Stream:
-    def __init__(self, handle):
-        self._handle = handle
+    def __init__(self, obj):
+        self._obj = obj
 
     def __cuda_stream__(self):
-        return (0, self._handle)
+        return self._obj.__cuda_stream__()
 
 
 class CallbackMemoryResource:
