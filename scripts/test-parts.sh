@@ -212,7 +212,7 @@ flash_parts() {
 }
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
-# What make test leaves out: the user library without each of four fixes, which the random
+# What make test leaves out: the user library without each of six fixes, which the random
 # programs must notice; upstream's use after free, which ends differently from run to run; and
 # NVIDIA's long forms of all its tests.
 extra_parts() {

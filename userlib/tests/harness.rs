@@ -9,6 +9,7 @@ mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 pub use skip::skipped;
 
@@ -58,13 +59,15 @@ pub fn source(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The files of `userlib/tests/stub`, without their ends.
+pub const STUB: [&str; 5] = ["batches", "device", "graphs", "memory", "streams"];
+
 /// libcuda.so.1 in a folder of its own (`userlib/tests/stub`).
 pub fn stub(folder: &str, flag: &str) -> PathBuf {
     let dir = tmp(folder);
     std::fs::create_dir_all(&dir).unwrap();
     let library = dir.join("libcuda.so.1");
-    let files = ["device", "graphs", "memory", "streams"];
-    let sources = files.map(|file| source(&format!("stub/{file}.c")));
+    let sources = STUB.map(|file| source(&format!("stub/{file}.c")));
     let soname = "-Wl,-Bsymbolic,-soname,libcuda.so.1";
     let mut args = vec![flag, "-shared", "-fPIC", "-fvisibility=hidden", soname];
     args.extend(sources.iter().map(String::as_str));
@@ -140,4 +143,33 @@ fn build(package: &str, release: bool) -> PathBuf {
     );
     // target/tmp is beside the folder of the profile.
     tmp(if release { "../release" } else { "../debug" })
+}
+
+/// The folder of libuvmrust, built once; `None` without make, which it says.
+#[track_caller]
+pub fn libraries() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let lib = tmp("lib");
+        let built = Command::new("make")
+            .arg("-C")
+            .arg(top().join("userlib"))
+            .arg(format!("OUT={}", lib.display()))
+            .arg(lib.join("libuvmrust.so.0"))
+            .arg(lib.join("libuvmrust.a"))
+            .env_remove("MAKEFLAGS")
+            .output();
+        let built = built.ok()?;
+        assert!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        Some(lib)
+    };
+    let built = BUILT.get_or_init(build).as_deref();
+    if built.is_none() {
+        skipped("no make");
+    }
+    built
 }

@@ -94,7 +94,7 @@ static void many(void)
 }
 
 /* What can not be part of a graph is refused, and the capture goes on. */
-static void refused(int discards_too)
+static void refused(int discards_too, int prefetches_too)
 {
 	void *stream, *graph, *a = managed(LENGTH), *g = NULL, *h = NULL;
 	struct uvmrust_range of_a = range(a);
@@ -106,7 +106,7 @@ static void refused(int discards_too)
 	MUST(cuStreamBeginCapture_v2(stream, 0));
 	if (discards_too)
 		EXPECT(UvmDiscardBatchAsync(&of_a, 1, 0, stream) == UVMRUST_ECAPTURE);
-	EXPECT(UvmPrefetchAsync(a, LENGTH, gpu, stream) == UVMRUST_ECAPTURE);
+	EXPECT(UvmPrefetchAsync(a, LENGTH, gpu, stream) == (prefetches_too ? UVMRUST_ECAPTURE : 0));
 	EXPECT(g10_free(g, stream) == UVMRUST_ECAPTURE);
 	/* The legacy stream has an implicit dependency on the captured one. */
 	EXPECT(UvmDiscardBatchAsync(&of_a, 1, 0, NULL) == UVMRUST_ECAPTURE);
@@ -279,12 +279,14 @@ static void write_words(void *p, uint64_t value)
 static void failed_free(void)
 {
 	void *a, *b, *c, *streams[2];
+	/* Where a host function discards, it is another one than that of the free. */
+	int by_cuda = UvmRustBackend() != UVMRUST_BACKEND_UVMRUST;
 
 	MUST(cuStreamCreate(&streams[0], NON_BLOCKING));
 	MUST(cuStreamCreate(&streams[1], NON_BLOCKING));
 	EXPECT(UvmRustBackend() != UVMRUST_BACKEND_NONE);
 	EXPECT(g10_alloc(&a, LENGTH, NULL) == 0);
-	stub_fail("cuLaunchHostFunc", UvmRustBackend() == UVMRUST_BACKEND_CUDA ? 1 : 2);
+	stub_fail("cuLaunchHostFunc", by_cuda ? 1 : 2);
 	EXPECT(g10_free(a, streams[0]) == UVMRUST_ENOMEMORY);
 	EXPECT(g10_free(a, streams[1]) == 0);
 	MUST(cuStreamSynchronize(streams[1]));
@@ -293,7 +295,7 @@ static void failed_free(void)
 	MUST(cuStreamSynchronize(streams[0]));
 	EXPECT(all_words(b, LENGTH, 5));
 	/* If CUDA can not even wait, nobody gets the buffer. */
-	stub_fail("cuLaunchHostFunc", UvmRustBackend() == UVMRUST_BACKEND_CUDA ? 1 : 2);
+	stub_fail("cuLaunchHostFunc", by_cuda ? 1 : 2);
 	stub_fail("cuStreamSynchronize", 1);
 	EXPECT(g10_free(b, streams[0]) == UVMRUST_EDRIVER);
 	EXPECT(g10_free(b, streams[1]) == UVMRUST_EINVALID);
@@ -442,9 +444,11 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "many"))
 		many();
 	else if (!strcmp(what, "refused"))
-		refused(0);
+		refused(0, 0);
+	else if (!strcmp(what, "discards-refused"))
+		refused(1, 0);
 	else if (!strcmp(what, "all-refused"))
-		refused(1);
+		refused(1, 1);
 	else if (!strcmp(what, "waits"))
 		waits(1);
 	else if (!strcmp(what, "waits-to-free"))

@@ -6,9 +6,13 @@
  * memory (cudaMallocManaged). The driver then neither copies it out when it
  * evicts it nor in when it is used again. See uvmrust(7).
  *
+ * There are three things to do with memory: discard it, prefetch it, and both. Each is done
+ * to one range or to several, and at once or, by the calls whose names end in _async, in the
+ * order of a stream.
+ *
  * All functions may be called by any threads at the same time. Those that return
  * int return 0 or one of UVMRUST_E*, all negative. A child of fork() does not use its
- * parent's descriptor: it has no backend, unless it gives UvmRustUseFd() its own.
+ * parent's descriptor: it has no backend, unless it gives uvmrust_use_fd() its own.
  */
 #ifndef UVMRUST_H
 #define UVMRUST_H
@@ -20,9 +24,16 @@
 extern "C" {
 #endif
 
-/* Errors. UvmRustStrError() has a sentence for each. */
+/*
+ * The version of this header: it grows with each function or field that is added. None is ever
+ * taken away, and a program runs with every library whose uvmrust_version() is not less.
+ * 1 is the header without this macro.
+ */
+#define UVMRUST_VERSION		2
+
+/* Errors. uvmrust_strerror() has a sentence for each. */
 #define UVMRUST_ENOTSUPPORTED	(-1)	/* no driver here can discard; nothing changed */
-#define UVMRUST_EINVALID	(-2)	/* bad address, length, flag or pointer */
+#define UVMRUST_EINVALID	(-2)	/* bad address, length, flag, pointer or stream */
 #define UVMRUST_ENOTMANAGED	(-3)	/* not, as a whole, managed memory of this process */
 #define UVMRUST_ENOMEMORY	(-4)	/* no memory, in the driver or here */
 #define UVMRUST_ENOCONTEXT	(-5)	/* needs a CUDA context, which this thread has not */
@@ -32,16 +43,20 @@ extern "C" {
 #define UVMRUST_ECAPTURE	(-9)	/* a stream is being captured, and this is not done in a graph; nothing changed */
 #define UVMRUST_EBUSY		(-10)	/* the driver stayed busy, or the system is about to sleep; try again */
 
-/* Who discards: UvmRustBackend(). */
+/* Who discards: uvmrust_backend(). */
 #define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
 #define UVMRUST_BACKEND_UVMRUST	1	/* uvm-rust's driver */
 #define UVMRUST_BACKEND_NATIVE	2	/* NVIDIA's driver, from 580 on */
 #define UVMRUST_BACKEND_CUDA	3	/* CUDA 13: cuMemDiscardBatchAsync */
 
-/* Flag of the batch calls: as UvmDiscardLazy() does. */
+/* Flag of discards: lazily. See uvmrust_discard(). */
 #define UVMRUST_LAZY		1u
 
-/* A CUstream or cudaStream_t; NULL is the default stream. */
+/*
+ * A CUstream or cudaStream_t, of whichever context. NULL and 1 (CU_STREAM_LEGACY) are the default
+ * stream that all threads share, and 2 (CU_STREAM_PER_THREAD) the thread's own, of the current
+ * context; NULL also in a program that is compiled with --default-stream per-thread.
+ */
 typedef void *uvmrust_stream;
 
 /**
@@ -55,28 +70,64 @@ struct uvmrust_range {
 };
 
 /**
- * struct uvmrust_result - what became of a batch
+ * struct uvmrust_batch - several ranges for one call
+ * @size:       sizeof(struct uvmrust_batch)
+ * @range_size: sizeof(struct uvmrust_range)
+ * @ranges:     array of @count ranges, which may overlap; may be NULL if @count is 0
+ * @count:      how many
+ * @gpu_uuid:   of prefetches: the GPU that all of them go to (uvmrust_device_uuid()), or NULL for
+ *              the host. Of others: NULL
+ * @flags:      of discards: 0, or UVMRUST_LAZY. Of others: 0
+ * @reserved:   0
+ *
+ * UVMRUST_BATCH() fills in all but the UUID and the flags. Structures of a later version may be
+ * longer: an older library takes them if what it does not know is 0, and returns
+ * UVMRUST_EINVALID if not. The batch and what it points to are read before a call returns.
+ */
+struct uvmrust_batch {
+	uint32_t size;
+	uint32_t range_size;
+	const struct uvmrust_range *ranges;
+	size_t count;
+	const uint8_t *gpu_uuid;
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+#define UVMRUST_BATCH(ranges, count) \
+	{ sizeof(struct uvmrust_batch), sizeof(struct uvmrust_range), (ranges), (count), 0, 0, 0 }
+
+/**
+ * struct uvmrust_outcome - what became of a batch
+ * @size:             sizeof(struct uvmrust_outcome), filled in by the caller: a library writes
+ *                    no more than that, and only what it knows
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ *                    last three numbers are 0
  * @done:             ranges done; after an error, index of the range that failed.
  *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
  *                    64, and this is the first of the group
  * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
  * @blocks_skipped:   blocks left as they were
  * @blocks_partial:   blocks discarded in part
- * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
- *                    three numbers are 0
  */
-struct uvmrust_result {
-	size_t done;
+struct uvmrust_outcome {
+	uint32_t size;
+	uint32_t counted;
+	uint64_t done;
 	uint64_t blocks_discarded;
 	uint64_t blocks_skipped;
 	uint64_t blocks_partial;
-	int counted;
 };
 
+#define UVMRUST_OUTCOME	{ sizeof(struct uvmrust_outcome), 0, 0, 0, 0, 0 }
+
+/* At once */
+
 /**
- * UvmDiscard() - nobody will read what stands here
+ * uvmrust_discard() - nobody will read what stands here
  * @base:   first byte of managed memory
  * @length: bytes
+ * @flags:  0, or UVMRUST_LAZY
  *
  * All work on the memory, on the host and on GPUs, must be done before. Until it is
  * written again, a read gives indeterminate data, which may differ from one read to
@@ -85,130 +136,189 @@ struct uvmrust_result {
  * kept. Costs an unmap, and a fault at the next access
  * unless a prefetch comes first.
  *
- * Nor may the memory be migrated meanwhile, by UvmPrefetch(), g10_prefetch() or
+ * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
+ * access. The memory must be prefetched, with a call of this library or
+ * cudaMemPrefetchAsync(), before it is next written or read; what is written before that may be
+ * lost. After the prefetch it holds what a discard without the flag leaves, until it is written.
+ * CUDA 13 has no such discard, and takes it for the other, which gives more.
+ *
+ * Nor may the memory be migrated meanwhile, by a prefetch, g10_prefetch() or
  * cudaMemPrefetchAsync(): NVIDIA's driver leaves it to the caller that the one comes after
  * the other.
  *
  * Only the whole pages inside the range are discarded; a range without any is a
  * success. How much of a partly covered 2 MiB block is discarded, is the driver's
  * choice.
- */
-int UvmDiscard(void *base, size_t length);
-
-/**
- * UvmDiscardLazy() - as UvmDiscard(), but cheaper, for memory that is prefetched
- * @base:   first byte of managed memory
- * @length: bytes
  *
- * Nothing is unmapped, so the driver does not see the next access. The memory must
- * be prefetched, with UvmPrefetch() or cudaMemPrefetchAsync(), before it is next
- * written or read; what is written before that may be lost. After the prefetch it holds
- * what UvmDiscard() leaves, until it is written.
+ * With UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID nothing has changed. After any other error of a
+ * lazy discard, prefetch the memory before it is used.
  */
-int UvmDiscardLazy(void *base, size_t length);
+int uvmrust_discard(void *base, size_t length, unsigned int flags);
 
 /**
- * UvmDiscardBatch() - discard several ranges in one call
- * @ranges: array of @count ranges; they may overlap
- * @count:  how many
- * @flags:  0, or UVMRUST_LAZY
- * @result: what became of it, also after an error; may be NULL
+ * uvmrust_discard_batch() - uvmrust_discard() of several ranges, in one call
+ * @batch:   the ranges, and the flags
+ * @outcome: what became of it, also after an error; may be NULL
  *
  * Stops at the first range that fails; those before it are discarded, and it may be
  * in part. UVMRUST_ENOTSUPPORTED says that none is: where a driver refuses after it has
- * discarded some, this returns UVMRUST_EDRIVER.
+ * discarded some, this returns UVMRUST_EDRIVER. Nor is any after UVMRUST_EINVALID.
  */
-int UvmDiscardBatch(const struct uvmrust_range *ranges, size_t count,
-		    unsigned int flags, struct uvmrust_result *result);
+int uvmrust_discard_batch(const struct uvmrust_batch *batch, struct uvmrust_outcome *outcome);
 
 /**
- * UvmDiscardBatchAsync() - discard in the order of a stream
- * @ranges: array of @count ranges; read before the call returns
- * @count:  how many
- * @flags:  0, or UVMRUST_LAZY
- * @stream: a stream of the current context
- *
- * The memory is discarded when all work before it in @stream is done, and before
- * any after it starts. Errors of that moment are told by UvmRustStreamError(). The
- * memory must not be freed before: cudaFree() need not wait for it.
- * After an error, the discards of the ranges before the one that failed have taken their
- * turn in @stream, or are done.
- *
- * No other thread may begin or end a capture of @stream during the call: what is to be
- * done once, and what each launch of a graph does, are enqueued differently.
- *
- * While @stream is being captured, the discard becomes a node of the graph, which owns
- * a copy of the ranges: it is done at each launch. Where it can not (with
- * UVMRUST_BACKEND_CUDA, before CUDA 11.3), and in the legacy stream while a blocking
- * stream is being captured, this returns UVMRUST_ECAPTURE, and the capture goes on.
- */
-int UvmDiscardBatchAsync(const struct uvmrust_range *ranges, size_t count,
-			 unsigned int flags, uvmrust_stream stream);
-
-/**
- * UvmPrefetch() - bring memory to a GPU, and make it usable after UvmDiscardLazy()
+ * uvmrust_prefetch() - bring memory to a GPU, and make it usable after a lazy discard
  * @base:     first byte of managed memory
  * @length:   bytes; all pages touched are brought
- * @gpu_uuid: the GPU (UvmRustDeviceUuid()); NULL: to the host
+ * @gpu_uuid: the GPU (uvmrust_device_uuid()); NULL: to the host
  *
- * Returns when it is done. Works on drivers without discard too. Memory that was lazily
- * discarded holds what UvmDiscard() leaves then, until it is written.
+ * Returns when it is done. Works on drivers without discard too.
  */
-int UvmPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+int uvmrust_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
 /**
- * UvmPrefetchAsync() - the same, in the order of a stream
- * @base:     first byte of managed memory
- * @length:   bytes
- * @gpu_uuid: the GPU; NULL: to the host
- * @stream:   a stream of the current context
+ * uvmrust_prefetch_batch() - uvmrust_prefetch() of several ranges
+ * @batch: the ranges, and where they go
  *
- * A prefetch is not documented as capturable: UVMRUST_ECAPTURE while @stream is captured.
- * No other thread may begin a capture of it during the call.
+ * An error is that of the first range that did not come; the others did, but for
+ * UVMRUST_EINVALID, after which nothing has changed.
  */
-int UvmPrefetchAsync(void *base, size_t length, const uint8_t gpu_uuid[16],
-		     uvmrust_stream stream);
+int uvmrust_prefetch_batch(const struct uvmrust_batch *batch);
 
 /**
- * UvmDiscardAndPrefetch() - prepare memory to be overwritten, without a copy
+ * uvmrust_discard_and_prefetch() - prepare memory to be overwritten, without a copy
  * @base:     first byte of managed memory
  * @length:   bytes
  * @gpu_uuid: the GPU; NULL: on the host
  *
- * The memory can be used when this returns 0, and until it is written it holds what
- * UvmDiscard() leaves; or when this returns UVMRUST_ENOTSUPPORTED (then nothing has
- * changed). After another error, prefetch it before using it.
- */
-int UvmDiscardAndPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
-
-/**
- * UvmDiscardAndPrefetchBatch() - the same for several ranges
- * @ranges:   array of @count ranges
- * @count:    how many
- * @gpu_uuid: the GPU; NULL: on the host
+ * As a discard, and a prefetch behind it: the next access does not fault. Pages that the range
+ * covers in part are prefetched with their contents.
  *
- * Returns as UvmDiscardAndPrefetch() does: UVMRUST_ENOTSUPPORTED only if nothing has
- * changed in any of the ranges.
+ * The memory can be used when this returns 0, or UVMRUST_ENOTSUPPORTED or UVMRUST_EINVALID (then
+ * nothing has changed). After another error, prefetch it before using it.
  */
-int UvmDiscardAndPrefetchBatch(const struct uvmrust_range *ranges, size_t count,
-			       const uint8_t gpu_uuid[16]);
+int uvmrust_discard_and_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
 /**
- * UvmRustBackend() - which driver discards for this process
+ * uvmrust_discard_and_prefetch_batch() - the same for several ranges
+ * @batch: the ranges, and where they go
+ *
+ * Returns as uvmrust_discard_and_prefetch() does: with UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID
+ * nothing has changed in any of the ranges.
+ */
+int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
+
+/*
+ * In the order of a stream
+ *
+ * These return at once. What they do is done when all work before it in the stream is done, and
+ * before any after it starts. The memory must not be freed before: cudaFree() need not wait for
+ * it.
+ *
+ * CUDA 13 has calls for it, which are used where they serve; else a host function does it, one
+ * for each call. uvmrust(7) has a table, and of what a read gives. What is wrong with the memory
+ * may be found only then: uvmrust_stream_error() tells.
+ *
+ * While the stream is being captured, what is to be done becomes a node of the graph, which owns
+ * a copy of the ranges: it is done at each launch. No other thread may begin or end a
+ * capture of the stream during a call: what is to be done once, and what each launch of a graph
+ * does, are enqueued differently.
+ *
+ * Where it can not become a node, the call returns UVMRUST_ECAPTURE, and the capture goes on:
+ * before CUDA 11.3; a discard with UVMRUST_BACKEND_CUDA; a prefetch where UVM's descriptor is not
+ * found, or to a part of a GPU (MIG). So it is in the legacy stream while a blocking stream is
+ * being captured.
+ *
+ * With UVMRUST_EINVALID, UVMRUST_ENOTSUPPORTED, UVMRUST_ENODEVICE and UVMRUST_ECAPTURE nothing has
+ * changed, and nothing will. After another error, some of the ranges may have been worked on, or
+ * be about to be.
+ */
+
+/**
+ * uvmrust_discard_async() - uvmrust_discard() in the order of a stream
+ * @base:   first byte of managed memory
+ * @length: bytes
+ * @flags:  0, or UVMRUST_LAZY
+ * @stream: the stream
+ */
+int uvmrust_discard_async(void *base, size_t length, unsigned int flags, uvmrust_stream stream);
+
+/**
+ * uvmrust_discard_batch_async() - the same for several ranges
+ * @batch:  the ranges, and the flags
+ * @stream: the stream
+ */
+int uvmrust_discard_batch_async(const struct uvmrust_batch *batch, uvmrust_stream stream);
+
+/**
+ * uvmrust_prefetch_async() - uvmrust_prefetch() in the order of a stream
+ * @base:     first byte of managed memory
+ * @length:   bytes; all pages touched are brought
+ * @gpu_uuid: the GPU, of whichever device is current; NULL: to the host
+ * @stream:   the stream
+ *
+ * Works on drivers without discard too.
+ */
+int uvmrust_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
+			   uvmrust_stream stream);
+
+/**
+ * uvmrust_prefetch_batch_async() - the same for several ranges
+ * @batch:  the ranges, and where they go
+ * @stream: the stream
+ */
+int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stream stream);
+
+/**
+ * uvmrust_discard_and_prefetch_async() - uvmrust_discard_and_prefetch() in the order of a stream
+ * @base:     first byte of managed memory
+ * @length:   bytes
+ * @gpu_uuid: the GPU; NULL: on the host
+ * @stream:   the stream
+ *
+ * What comes behind in the stream may write the memory. After an error with which something may
+ * have changed (see above), and after one that uvmrust_stream_error() tells, it may be lazily
+ * discarded: prefetch it before it is used.
+ */
+int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
+				       uvmrust_stream stream);
+
+/**
+ * uvmrust_discard_and_prefetch_batch_async() - the same for several ranges
+ * @batch:  the ranges, and where they go
+ * @stream: the stream
+ */
+int uvmrust_discard_and_prefetch_batch_async(const struct uvmrust_batch *batch,
+					     uvmrust_stream stream);
+
+/**
+ * uvmrust_stream_error() - first error of what was done in a stream since the last call
+ */
+int uvmrust_stream_error(void);
+
+/* About this process */
+
+/**
+ * uvmrust_version() - the UVMRUST_VERSION that the library was built with
+ */
+unsigned int uvmrust_version(void);
+
+/**
+ * uvmrust_backend() - which driver discards for this process
  *
  * Looked for at the first call of any function here and kept; until CUDA has initialised
  * its descriptor there is none, and it is looked for again. Looking changes nothing.
  */
-int UvmRustBackend(void);
+int uvmrust_backend(void);
 
 /**
- * UvmRustBackendName() - its name, for people
+ * uvmrust_backend_name() - its name, for people
  * @backend: UVMRUST_BACKEND_*
  */
-const char *UvmRustBackendName(int backend);
+const char *uvmrust_backend_name(int backend);
 
 /**
- * UvmRustUseFd() - use this file descriptor of /dev/nvidia-uvm
+ * uvmrust_use_fd() - use this file descriptor of /dev/nvidia-uvm
  * @fd: initialised with UVM_INITIALIZE, and left open; -1: find it again
  *
  * For programs that use UVM without CUDA. Others need not call it. The environment
@@ -216,25 +326,20 @@ const char *UvmRustBackendName(int backend);
  * loaded, that one is used only once CUDA is initialised, and not after fork(). -1 makes the
  * library forget either.
  */
-void UvmRustUseFd(int fd);
+void uvmrust_use_fd(int fd);
 
 /**
- * UvmRustDeviceUuid() - the UUID of a GPU
+ * uvmrust_device_uuid() - the UUID of a GPU, or of a part of one (MIG)
  * @ordinal: its number in CUDA
  * @uuid:    where to write it
  */
-int UvmRustDeviceUuid(int ordinal, uint8_t uuid[16]);
+int uvmrust_device_uuid(int ordinal, uint8_t uuid[16]);
 
 /**
- * UvmRustStreamError() - first error of a discard in a stream since the last call
- */
-int UvmRustStreamError(void);
-
-/**
- * UvmRustStrError() - a sentence for people
+ * uvmrust_strerror() - a sentence for people
  * @error: what a function returned
  */
-const char *UvmRustStrError(int error);
+const char *uvmrust_strerror(int error);
 
 /* Whereto g10_pre_evict() moves. */
 #define UVMRUST_TO_HOST		0
@@ -244,7 +349,7 @@ const char *UvmRustStrError(int error);
  * g10_prefetch() - bring managed memory to a GPU, without waiting for it
  * @base:     first byte of managed memory
  * @length:   bytes; all pages touched are brought
- * @gpu_uuid: the GPU (UvmRustDeviceUuid()); NULL: from the SSD to the host
+ * @gpu_uuid: the GPU (uvmrust_device_uuid()); NULL: from the SSD to the host
  *
  * Moves wait in a queue of the process, which a thread works off: prefetches to a GPU
  * before evictions, but none before an earlier move of memory that both touch. They are
@@ -323,6 +428,64 @@ int g10_wait(int64_t ticket, int milliseconds);
  * g10_error() - why the first move failed that did, of all so far; 0 if none
  */
 int g10_error(void);
+
+/*
+ * The names that these calls had in version 1. They stay, and do the same. UvmDiscard() is also
+ * the name of a function of NVIDIA's uvm.h, with three arguments: where both headers are wanted,
+ * define UVMRUST_NO_OLD_NAMES.
+ */
+#ifndef UVMRUST_NO_OLD_NAMES
+
+/**
+ * struct uvmrust_result - what became of a batch
+ * @done:             ranges done; after an error, index of the range that failed.
+ *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
+ *                    64, and this is the first of the group
+ * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
+ * @blocks_skipped:   blocks left as they were
+ * @blocks_partial:   blocks discarded in part
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ *                    three numbers are 0
+ */
+struct uvmrust_result {
+	size_t done;
+	uint64_t blocks_discarded;
+	uint64_t blocks_skipped;
+	uint64_t blocks_partial;
+	int counted;
+};
+
+/* uvmrust_discard() without a flag, and with UVMRUST_LAZY. */
+int UvmDiscard(void *base, size_t length);
+int UvmDiscardLazy(void *base, size_t length);
+
+/*
+ * uvmrust_discard_batch(), but the ranges before one for which it returns UVMRUST_EINVALID are
+ * discarded; and the same in a stream.
+ */
+int UvmDiscardBatch(const struct uvmrust_range *ranges, size_t count,
+		    unsigned int flags, struct uvmrust_result *result);
+int UvmDiscardBatchAsync(const struct uvmrust_range *ranges, size_t count,
+			 unsigned int flags, uvmrust_stream stream);
+
+/* uvmrust_prefetch(), uvmrust_prefetch_async() */
+int UvmPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+int UvmPrefetchAsync(void *base, size_t length, const uint8_t gpu_uuid[16],
+		     uvmrust_stream stream);
+
+/* uvmrust_discard_and_prefetch(), uvmrust_discard_and_prefetch_batch() */
+int UvmDiscardAndPrefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+int UvmDiscardAndPrefetchBatch(const struct uvmrust_range *ranges, size_t count,
+			       const uint8_t gpu_uuid[16]);
+
+int UvmRustBackend(void);
+const char *UvmRustBackendName(int backend);
+void UvmRustUseFd(int fd);
+int UvmRustDeviceUuid(int ordinal, uint8_t uuid[16]);
+int UvmRustStreamError(void);
+const char *UvmRustStrError(int error);
+
+#endif /* !UVMRUST_NO_OLD_NAMES */
 
 #ifdef __cplusplus
 }

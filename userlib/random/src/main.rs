@@ -81,7 +81,8 @@ fn main() {
     let t = machine.totals;
     println!(
         "SEED={seed}: {done} programs, none wrong: {} actions, {} reads, {} discards, {} graphs \
-         launched {} times, {} refused in captures, {} PyTorch blocks, {} reused, in {:.1} s",
+         launched {} times, {} refused in captures, {} PyTorch blocks, {} reused, {} prepared, \
+         {} prefetches, {} batches, {} mistakes, {} elsewhere, in {:.1} s",
         t.actions,
         t.reads,
         t.discards,
@@ -90,6 +91,11 @@ fn main() {
         t.refused,
         t.mallocs,
         t.reused,
+        t.prepared,
+        t.prefetches,
+        t.batches,
+        t.mistakes,
+        t.elsewhere,
         began.elapsed().as_secs_f64()
     );
 }

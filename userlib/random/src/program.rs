@@ -7,12 +7,11 @@
 //! of the program's text. After a discard nothing is read before it is written again.
 
 mod graphs;
+mod ranges;
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_void};
 use std::sync::mpsc::{channel, Receiver, Sender};
 
-use uvmrust::Range;
-use uvmrust_c::{UvmDiscardBatchAsync, UvmPrefetchAsync};
 use uvmrust_torch::{
     uvmrust_torch_empty_cache, uvmrust_torch_free, uvmrust_torch_malloc,
     uvmrust_torch_record_stream, uvmrust_torch_stats, Stats,
@@ -116,6 +115,14 @@ pub struct Totals {
     pub refused: u64,
     pub mallocs: u64,
     pub reused: u64,
+    /// Discards with a prefetch, and prefetches.
+    pub prepared: u64,
+    pub prefetches: u64,
+    /// Calls with several ranges, and with a mistake.
+    pub batches: u64,
+    pub mistakes: u64,
+    /// Calls in a stream of a device that was not current.
+    pub elsewhere: u64,
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -198,9 +205,7 @@ impl Machine {
             unsafe { UvmRustUseFd(900) };
         }
         self.cuda.seed(random.next());
-        // CUDA's own discard is used where the driver has none.
-        let cuda_discards = backend == "old";
-        let name = backend.to_owned();
+        let backend = backend.to_owned();
         let buffers = self.raw.map(|base| Buffer::new(base, Owner::Raw));
         let length = 10 + random.below(90);
         // Not the thread's own, which PyTorch does not use.
@@ -209,7 +214,7 @@ impl Machine {
         let mut program = Program {
             machine: self,
             random,
-            cuda_discards,
+            backend: backend.clone(),
             order: Order::default(),
             buffers: buffers.into_iter().map(Some).collect(),
             checks: Vec::new(),
@@ -221,14 +226,17 @@ impl Machine {
         for _ in 0..length {
             program.step()?;
         }
-        program.end().map_err(|wrong| format!("{wrong} ({name})"))
+        program
+            .end()
+            .map_err(|wrong| format!("{wrong} ({backend})"))
     }
 }
 
 struct Program<'a> {
     machine: &'a mut Machine,
     random: Random,
-    cuda_discards: bool,
+    /// "ours", "native" or "old": then CUDA's own discard is used.
+    backend: String,
     order: Order,
     buffers: Vec<Option<Buffer>>,
     checks: Vec<Check>,
@@ -248,8 +256,7 @@ impl Program<'_> {
         match self.random.below(24) {
             0..=3 => self.put(),
             4..=7 => self.get(),
-            8..=10 => self.discard()?,
-            11 => self.prefetch()?,
+            8..=11 => self.ranges()?,
             12 => self.g10()?,
             13..=17 => self.torch(),
             18 => self.synchronize(),
@@ -412,82 +419,6 @@ impl Program<'_> {
         self.machine.totals.reads += 1;
     }
 
-    fn discard(&mut self) -> Result<(), String> {
-        let at = self.some_buffer(|b| b.owner == Owner::Raw && !b.lazy);
-        let (Some(at), Some(stream)) = (at, self.some_stream()) else {
-            return Ok(());
-        };
-        if !self.wait_for_uses(at, stream, true) {
-            return Ok(());
-        }
-        let lazy = self.random.one_in(3);
-        self.call_discard(at, stream, lazy, 0)?;
-        let access = self.order.act(stream);
-        self.wrote(at, access, None);
-        if let Some(b) = self.buffers[at].as_mut() {
-            b.lazy = lazy;
-        }
-        self.machine.totals.discards += 1;
-        Ok(())
-    }
-
-    fn call_discard(
-        &self,
-        at: usize,
-        stream: usize,
-        lazy: bool,
-        must: c_int,
-    ) -> Result<(), String> {
-        let range = Range {
-            base: self.base(at),
-            length: LENGTH as u64,
-        };
-        let handle = self.enter(stream);
-        // SAFETY: by the model, nobody reads it before it is written again, and it is
-        // prefetched first if need be.
-        let code = unsafe { UvmDiscardBatchAsync(&range, 1, c_uint::from(lazy), handle) };
-        match code == must {
-            true => Ok(()),
-            false => Err(format!(
-                "a discard in stream {stream} gives {code}, not {must}"
-            )),
-        }
-    }
-
-    /// Brings a buffer to a GPU, and a lazily discarded one back.
-    fn prefetch(&mut self) -> Result<(), String> {
-        let at = self.some_buffer(|b| b.owner == Owner::Raw);
-        let (Some(at), Some(stream)) = (at, self.some_stream()) else {
-            return Ok(());
-        };
-        if !self.wait_for_uses(at, stream, true) {
-            return Ok(());
-        }
-        self.call_prefetch(at, stream, 0)?;
-        let access = self.order.act(stream);
-        let value = self.buffers[at].as_ref().and_then(|b| b.value);
-        self.wrote(at, access, value);
-        if let Some(b) = self.buffers[at].as_mut() {
-            b.lazy = false;
-        }
-        Ok(())
-    }
-
-    fn call_prefetch(&self, at: usize, stream: usize, must: c_int) -> Result<(), String> {
-        let mut uuid = [0x60; 16];
-        uuid[15] = device_of(stream) as u8;
-        let handle = self.enter(stream);
-        let base = self.base(at) as *mut c_void;
-        // SAFETY: the memory is ours, the UUID 16 bytes.
-        let code = unsafe { UvmPrefetchAsync(base, LENGTH, &uuid, handle) };
-        match code == must {
-            true => Ok(()),
-            false => Err(format!(
-                "a prefetch in stream {stream} gives {code}, not {must}"
-            )),
-        }
-    }
-
     fn synchronize(&mut self) {
         if let Some(stream) = self.some_stream() {
             let handle = self.enter(stream);
@@ -625,7 +556,7 @@ impl Program<'_> {
         self.order.synchronize_all();
         // What was lazily discarded must not stay so for the next program.
         for at in 0..RAW {
-            self.call_prefetch(at, legacy(0), 0)?;
+            self.call(ranges::Task::Prefetch, &[at], legacy(0), 0)?;
         }
         self.enter(legacy(0));
         self.machine.cuda.synchronize_context();

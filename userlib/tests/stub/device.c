@@ -178,13 +178,27 @@ EXPORT CUresult cuDeviceGet(int *device, int ordinal)
 	return ordinal < 0 || ordinal >= DEVICES ? INVALID_DEVICE : SUCCESS;
 }
 
-EXPORT CUresult cuDeviceGetUuid(uint8_t *uuid, int device)
+static CUresult get_uuid(uint8_t *uuid, uint8_t byte, int device)
 {
 	if (in_callback())
 		return NOT_PERMITTED;
-	memset(uuid, 0x60, 16);
+	memset(uuid, byte, 16);
 	uuid[15] = device;
 	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid(uint8_t *uuid, int device)
+{
+	return get_uuid(uuid, 0x60, device);
+}
+
+/*
+ * "If the device is in MIG mode, returns its MIG UUID which uniquely identifies the subscribed
+ * MIG compute instance." (Driver API, cuDeviceGetUuid, which is this version since CUDA 12)
+ */
+EXPORT CUresult cuDeviceGetUuid_v2(uint8_t *uuid, int device)
+{
+	return get_uuid(uuid, getenv("STUB_MIG") ? 0x61 : 0x60, device);
 }
 
 /*

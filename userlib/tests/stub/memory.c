@@ -151,14 +151,6 @@ EXPORT void stub_uses(const void *p, size_t length)
 	pthread_mutex_unlock(&lock);
 }
 
-static void forget_lazy(uint64_t base, uint64_t length)
-{
-	for (size_t i = 0; i < lazy_end; i++)
-		if (lazy[i].length && lazy[i].base >= base &&
-		    lazy[i].base + lazy[i].length <= base + length)
-			lazy[i].length = 0;
-}
-
 /* Allocations of managed memory that are not freed. */
 EXPORT unsigned int stub_managed(void)
 {
@@ -222,12 +214,34 @@ static void drop(uint64_t base, uint64_t length)
 	}
 }
 
+/* Some memory is not lazily discarded any more; if `reclaimed`, it was taken back before. */
+static void end_lazy(uint64_t base, uint64_t length, bool reclaimed)
+{
+	uint64_t end = base + length;
+	size_t areas = lazy_end;
+
+	for (size_t i = 0; i < areas; i++) {
+		struct area whole = lazy[i];
+		uint64_t whole_end = whole.base + whole.length;
+		uint64_t from = base > whole.base ? base : whole.base;
+		uint64_t to = end < whole_end ? end : whole_end;
+
+		if (!whole.length || from >= to)
+			continue;
+		if (reclaimed)
+			drop(from, to - from);
+		lazy[i].length = from - whole.base;
+		if (to < whole_end)
+			area_add(lazy, &lazy_end, to, whole_end - to);
+	}
+}
+
 bool discard(uint64_t base, uint64_t length, bool eager)
 {
 	note("discard %s %lu", eager ? "eager" : "lazy", (unsigned long)length);
 	if (!is_managed(base, length))
 		return false;
-	forget_lazy(base, length);
+	end_lazy(base, length, false);
 	if (eager)
 		drop(base, length);
 	else
@@ -241,12 +255,7 @@ bool prefetch(uint64_t base, uint64_t length)
 	note("prefetch %lu", (unsigned long)length);
 	if (!is_managed(base, length))
 		return false;
-	for (size_t i = 0; i < lazy_end; i++)
-		if (lazy[i].length && lazy[i].base >= base &&
-		    lazy[i].base + lazy[i].length <= base + length) {
-			drop(lazy[i].base, lazy[i].length);
-			lazy[i].length = 0;
-		}
+	end_lazy(base, length, true);
 	return true;
 }
 
@@ -356,7 +365,7 @@ static void free_now(CUdeviceptr p)
 	for (size_t i = 0; i < managed_end; i++)
 		if (managed[i].length && managed[i].base == p) {
 			note("free managed");
-			forget_lazy(p, managed[i].length);
+			end_lazy(p, managed[i].length, false);
 			if (!is_seeded() || !keep(p, managed[i].length))
 				munmap((void *)p, managed[i].length);
 			managed[i].length = 0;
@@ -426,49 +435,6 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, void *handle)
 	return code;
 }
 
-EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t size, int device, void *handle)
-{
-	struct stream *stream;
-	CUresult code = enter(true);
-
-	if (!code)
-		code = find_stream(handle, &stream);
-	if (!code && !is_managed(p, size))
-		code = INVALID_VALUE;
-	if (!code)
-		code = enqueue(stream, (struct work){ PREFETCH, .base = p, .length = size });
-	pthread_mutex_unlock(&lock);
-	return code;
-}
-
-#ifndef STUB_NO_DISCARD
-/*
- * "The batch as a whole executes in stream order but operations within a batch are not
- * guaranteed to execute in any specific order."; hStream "Must not be legacy NULL
- * stream" (Driver API, cuMemDiscardBatchAsync).
- */
-EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr *p, size_t *size, size_t count,
-				       unsigned long long flags, void *handle)
-{
-	struct stream *stream;
-	CUresult code = enter(true);
-
-	if (!code)
-		code = find_stream(handle, &stream);
-	if (!code && stream->kind == LEGACY)
-		code = INVALID_VALUE;
-	for (size_t i = 0; i < count && !code; i++)
-		if (flags || !is_managed(p[i], size[i]))
-			code = INVALID_VALUE;
-	if (!code)
-		note("cuMemDiscardBatchAsync %zu", count);
-	for (size_t i = 0; i < count && !code; i++)
-		code = enqueue(stream, (struct work){ DISCARD, .base = p[i], .length = size[i] });
-	pthread_mutex_unlock(&lock);
-	return code;
-}
-#endif
-
 /* The UVM driver. */
 
 static int uvm_batch(struct uvm_rust_discard_batch *p)
@@ -506,6 +472,23 @@ struct native_migrate {
 #define INVALID_ADDRESS 0x1e
 #define INVALID_ARGUMENT 0x1f
 #define NV_INVALID_DEVICE 0x26
+
+/*
+ * Whether UVM knows a processor: a GPU that the program uses, or the host. (By which UUID it
+ * knows a part of a GPU, no document says: here by none that CUDA tells.)
+ */
+static bool is_processor(const uint8_t *uuid)
+{
+	static const uint8_t host[16] = { 0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2,
+					  0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73 };
+
+	if (!memcmp(uuid, host, sizeof(host)))
+		return true;
+	for (int i = 0; i < 15; i++)
+		if (uuid[i] != (getenv("STUB_MIG") ? 0x62 : 0x60))
+			return false;
+	return uuid[15] < DEVICES;
+}
 
 static bool initialised_by_program;
 
@@ -578,8 +561,12 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 
 		if (!uvm_initialised())
 			p->status = ILLEGAL_ACTION;
+		else if (!p->length)
+			p->status = INVALID_ADDRESS;
+		else if (!is_processor(p->uuid))
+			p->status = NV_INVALID_DEVICE;
 		else
-			p->status = p->length && prefetch(p->base, p->length) ? 0 : INVALID_ADDRESS;
+			p->status = prefetch(p->base, p->length) ? 0 : INVALID_ADDRESS;
 		return 0;
 	}
 	return strcmp(driver, "ours") ? EINVAL : ours_ioctl(nr, arg);

@@ -556,8 +556,27 @@ EXPORT CUresult cuStreamWaitEvent(void *handle, struct event *event, unsigned in
 	return code;
 }
 
+/*
+ * "A kernel launch will fail if it is issued to a stream that is not associated to the current
+ * device" (Programming Guide, Stream and Event Behavior), where copies and events are allowed
+ * more. Of host functions, prefetches and discards no sentence says which they are like, so
+ * here these fail too.
+ */
+CUresult find_current_stream(void *handle, struct stream **out)
+{
+	CUresult code = find_stream(handle, out);
+
+	return !code && (*out)->context != current() ? INVALID_HANDLE : code;
+}
+
 CUresult cuStreamBeginCapture_v2(void *handle, int mode);
-static unsigned int capture_before;
+static unsigned int capture_before, host_functions;
+
+/* Host functions that were put into streams so far. */
+EXPORT unsigned int stub_host_functions(void)
+{
+	return host_functions;
+}
 
 /*
  * Just before the `nth` call of cuLaunchHostFunc() another thread begins to capture its
@@ -581,7 +600,8 @@ EXPORT CUresult cuLaunchHostFunc(void *handle, void (*f)(void *), void *data)
 		cuStreamBeginCapture_v2(handle, 2);
 	code = enter(true);
 	if (!code)
-		code = find_stream(handle, &stream);
+		code = find_current_stream(handle, &stream);
+	host_functions++;
 	if (!code)
 		code = enqueue(stream, (struct work){ HOST, .host = f, .data = data });
 	pthread_mutex_unlock(&lock);

@@ -10,6 +10,8 @@
  *   STUB_SEED=n          streams run as this random number will have it (streams.c)
  *   STUB_FREE=1          each stream runs in its thread as fast as it can
  *   STUB_SPARSE=1        kernels and discards touch only some words (memory.c)
+ *   STUB_MIG=1           the devices are parts of GPUs
+ *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
  *   STUB_NO_DISCARD, at compile time: a CUDA before 13
  *   STUB_NO_USER_OBJECTS, at compile time: a CUDA before 11.3
  *
@@ -139,6 +141,7 @@ extern struct stream *streams[256];
 extern size_t stream_count;
 
 CUresult find_stream(void *handle, struct stream **out);
+CUresult find_current_stream(void *handle, struct stream **out);
 CUresult enqueue(struct stream *stream, struct work work);
 CUresult enqueue_after(struct stream *stream, struct work work, struct point after);
 /* What work that is put into the stream now comes behind, at least. */

@@ -91,8 +91,7 @@ fn stubs(packages: &Path) -> (PathBuf, PathBuf) {
     std::fs::create_dir_all(folder.join("crt")).unwrap();
     std::fs::write(folder.join("crt/host_defines.h"), HOST_DEFINES).unwrap();
     let torch = packages.join("torch/lib");
-    let files = ["device", "graphs", "memory", "streams"];
-    let sources = files.map(|file| source(&format!("stub/{file}.c")));
+    let sources = harness::STUB.map(|file| source(&format!("stub/{file}.c")));
     let driver = folder.join("libcuda.so.1");
     let build_driver = |more: &[&str]| {
         let flags = "-Wl,-Bsymbolic,-soname,libcuda.so.1";

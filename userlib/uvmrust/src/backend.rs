@@ -17,13 +17,12 @@
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use crate::cuda::{self, check_range, Cuda};
+use crate::cuda::{self, Cuda};
 use crate::fd;
 use crate::sys::{Linux, Sys};
-use crate::uapi::{self, Announce, DiscardBatch, Migrate, NativeDiscard};
-use crate::{broken, Error, Place, Range, Result};
+use crate::uapi::{self, Announce};
+use crate::{Error, Place, Range, Result};
 
 /// Who discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,20 +63,6 @@ pub struct Outcome {
     pub blocks_skipped: u64,
     /// Blocks discarded in part.
     pub blocks_partial: u64,
-}
-
-/// Ranges that do not fit pages, and those for CUDA, are worked on in groups of so
-/// many, on the stack.
-const GROUP: usize = 64;
-
-/// Room behind each structure of NVIDIA's, in words. Their numbers say nothing of the
-/// size, so a driver whose structure has grown writes as much as it likes.
-const ROOM: usize = 64;
-
-#[repr(C)]
-struct Roomy<T> {
-    params: T,
-    room: [u64; ROOM],
 }
 
 /// Backend and descriptor in one word: see [`Choice::pack`].
@@ -293,31 +278,6 @@ impl<S: Sys> Uvm<S> {
         .map_err(|error| half_way(&ranges[..outcome.done.min(ranges.len())], error))
     }
 
-    /// Brings all pages that a range touches to `place`, and makes memory that was
-    /// lazily discarded usable again. Returns when it is done.
-    ///
-    /// Needs no driver with discard, only UVM (found as for discard) or CUDA.
-    pub fn prefetch(&self, range: Range, place: Place) -> Result<()> {
-        let range = range.grown()?;
-        if range.length == 0 {
-            return Ok(());
-        }
-        match self.uvm_fd() {
-            Some(fd) => self.migrate(fd, range, place),
-            None => {
-                self.not_forked()?;
-                let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
-                let device = ordinal(cuda, place)?;
-                // SAFETY: the per-thread stream is always there.
-                unsafe {
-                    cuda.not_captured(cuda::STREAM_PER_THREAD)?;
-                    cuda.prefetch(range.base, range.length, device, cuda::STREAM_PER_THREAD)?;
-                    cuda.synchronize(cuda::STREAM_PER_THREAD)
-                }
-            }
-        }
-    }
-
     /// Moves what a range has in host memory to the SSD, as far as there is room.
     /// Returns when it is done.
     ///
@@ -346,20 +306,6 @@ impl<S: Sys> Uvm<S> {
             self.sys.ioctl(fd, uapi::FLASH_MOVE, arg)
         };
         done.map_err(Error::from_errno)
-    }
-
-    /// Discards a range and prepares it at `place` for being written: cheaper than
-    /// either alone where the data would otherwise be copied. The memory is usable
-    /// when this returns. Pages that the range covers in part are prefetched with
-    /// their contents.
-    ///
-    /// # Safety
-    /// As for [`Uvm::discard`], without the need for another prefetch, unless this
-    /// fails.
-    pub unsafe fn discard_and_prefetch(&self, range: Range, place: Place) -> Result<()> {
-        // SAFETY: the same contract, and the prefetch follows.
-        unsafe { self.discard(range, Mode::Lazy)? };
-        self.prefetch(range, place)
     }
 
     /// Whether the driver takes execution IDs. `None`: no UVM in this process yet.
@@ -428,79 +374,9 @@ impl<S: Sys> Uvm<S> {
     }
 
     /// A descriptor for NVIDIA's own calls.
-    fn uvm_fd(&self) -> Option<i32> {
+    pub(crate) fn uvm_fd(&self) -> Option<i32> {
         let choice = self.choice().ok()?;
         (choice.fd >= 0).then_some(choice.fd)
-    }
-
-    fn migrate(&self, fd: i32, range: Range, place: Place) -> Result<()> {
-        let mut params = Migrate {
-            base: range.base,
-            length: range.length,
-            destination: match place {
-                Place::Host => uapi::CPU_UUID,
-                Place::Gpu(uuid) => uuid,
-            },
-            numa_node: -1,
-            ..Migrate::default()
-        };
-        let status = self.native(fd, uapi::UVM_MIGRATE, &mut params, |p| p.status)?;
-        Error::check_status(status)
-    }
-
-    fn batch_uvm_rust(
-        &self,
-        fd: i32,
-        ranges: &[Range],
-        flags: u32,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
-        outcome.counted = true;
-        let one_call = |ranges: &[Range], outcome: &mut Outcome| {
-            let mut params = batch(ranges, flags);
-            let result = self.call(fd, uapi::DISCARD_BATCH, &mut params);
-            outcome.done += params.first_failed as usize;
-            outcome.blocks_discarded += params.blocks_discarded;
-            outcome.blocks_skipped += params.blocks_skipped;
-            outcome.blocks_partial += params.blocks_partial;
-            result.map_err(Error::from_errno)
-        };
-        if ranges.iter().all(|range| range.fits()) {
-            return ranges
-                .chunks(uapi::DISCARD_MAX_RANGES)
-                .try_for_each(|some| one_call(some, outcome));
-        }
-        in_groups(ranges, outcome, |group, outcome| {
-            let before = outcome.done;
-            let result = one_call(group, outcome);
-            let done = outcome.done - before;
-            outcome.done = before;
-            (done, result)
-        })
-    }
-
-    fn batch_native(
-        &self,
-        fd: i32,
-        ranges: &[Range],
-        flags: u32,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
-        for range in ranges {
-            let range = range.shrunk()?;
-            if range.length != 0 {
-                let mut params = NativeDiscard {
-                    base: range.base,
-                    length: range.length,
-                    flags: flags.into(),
-                    status: 0,
-                };
-                let status = self.native(fd, uapi::UVM_DISCARD, &mut params, |p| p.status)?;
-                Error::check_discard(status)?;
-            }
-            outcome.done += 1;
-        }
-        Ok(())
     }
 
     fn batch_cuda(&self, ranges: &[Range], outcome: &mut Outcome) -> Result<()> {
@@ -508,118 +384,11 @@ impl<S: Sys> Uvm<S> {
         // SAFETY: the per-thread stream is always there.
         unsafe {
             cuda.not_captured(cuda::STREAM_PER_THREAD)?;
-            let done = self.cuda_discard(ranges, cuda::STREAM_PER_THREAD, outcome);
+            let done = cuda.discard_all(ranges, cuda::STREAM_PER_THREAD, outcome);
             // Also after an error: the groups before it are on their way.
             cuda.synchronize(cuda::STREAM_PER_THREAD).and(done)
         }
     }
-
-    /// Discards in the order of `stream`, by CUDA's own call.
-    ///
-    /// That call does not take the legacy default stream. It is done in the thread's own
-    /// default stream then, between two events of the legacy stream: the legacy stream
-    /// waits for all blocking streams, and they for it, but the thread's own waits for
-    /// the legacy stream alone ("Stream synchronization behavior", CUDA Driver API).
-    ///
-    /// # Safety
-    /// As for [`Cuda::prefetch`]; nothing is being captured into which it would go.
-    pub(crate) unsafe fn cuda_discard(
-        &self,
-        ranges: &[Range],
-        stream: cuda::Stream,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
-        let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
-        let own = cuda::STREAM_PER_THREAD;
-        // SAFETY: the special streams are always there; else by our contract.
-        unsafe {
-            if !stream.is_null() && stream != cuda::STREAM_LEGACY {
-                return cuda_discard_groups(cuda, ranges, stream, outcome);
-            }
-            if broken::LEGACY {
-                return cuda_discard_groups(cuda, ranges, own, outcome);
-            }
-            cuda.order(cuda::STREAM_LEGACY, own)?;
-            let done = cuda_discard_groups(cuda, ranges, own, outcome);
-            // Also after an error: some groups may be on their way. They must not come later
-            // than the caller, who sees an error of this, thinks.
-            let ordered = cuda.order(own, cuda::STREAM_LEGACY);
-            ordered
-                .map_err(|error| cuda.synchronize(own).err().unwrap_or(error))
-                .and(done)
-        }
-    }
-
-    /// The status of one of NVIDIA's calls, which is made again while the driver is busy,
-    /// for as long as [`Sys::patience`].
-    fn native<T: Copy>(
-        &self,
-        fd: i32,
-        nr: u32,
-        params: &mut T,
-        status: impl Fn(&T) -> u32,
-    ) -> Result<u32> {
-        let mut since = None;
-        loop {
-            // An unknown number and a closed file are the same to the caller.
-            self.roomy_call(fd, nr, params)
-                .map_err(|errno| match errno {
-                    libc::EINVAL => Error::NotSupported,
-                    errno => Error::from_errno(errno),
-                })?;
-            let status = status(params);
-            let since = since.get_or_insert_with(Instant::now);
-            if status != uapi::NV_ERR_BUSY_RETRY || since.elapsed() >= self.sys.patience() {
-                return Ok(status);
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// A call whose structure has more room than we know of.
-    fn roomy_call<T: Copy>(
-        &self,
-        fd: i32,
-        nr: u32,
-        params: &mut T,
-    ) -> core::result::Result<(), i32> {
-        let mut roomy = Roomy {
-            params: *params,
-            room: [0; ROOM],
-        };
-        let done = self.call(fd, nr, &mut roomy);
-        *params = roomy.params;
-        done
-    }
-
-    fn call<T>(&self, fd: i32, nr: u32, params: &mut T) -> core::result::Result<(), i32> {
-        // SAFETY: callers pass the structure of `nr`. What it points to is an array
-        // of ranges that outlives the call, and is only read.
-        unsafe { self.sys.ioctl(fd, nr, (params as *mut T).cast::<c_void>()) }
-    }
-}
-
-/// # Safety
-/// `stream` is a stream that CUDA's discard takes.
-unsafe fn cuda_discard_groups(
-    cuda: &Cuda,
-    ranges: &[Range],
-    stream: cuda::Stream,
-    outcome: &mut Outcome,
-) -> Result<()> {
-    let call = cuda.mem_discard_batch.ok_or(Error::NotSupported)?;
-    in_groups(ranges, outcome, |group, _| {
-        let (mut bases, mut sizes) = ([0; GROUP], [0; GROUP]);
-        for (i, range) in group.iter().enumerate() {
-            bases[i] = range.base;
-            sizes[i] = range.length as usize;
-        }
-        let (bases, sizes) = (bases.as_mut_ptr(), sizes.as_mut_ptr());
-        // SAFETY: both arrays hold at least `group.len()` elements; CUDA checks the
-        // ranges; the stream by our contract.
-        let code = unsafe { call(bases, sizes, group.len(), 0, stream) };
-        (if code == 0 { group.len() } else { 0 }, check_range(code))
-    })
 }
 
 /// An error of a batch whose first ranges, `done`, are discarded or on their way:
@@ -635,6 +404,25 @@ pub(crate) fn half_way(done: &[Range], error: Error) -> Error {
     }
 }
 
+/// An error of a prefetch that was to follow a discard: none of those that say that nothing has
+/// changed.
+pub(crate) fn behind_a_discard(error: Error) -> Error {
+    match error {
+        Error::NotSupported | Error::Invalid | Error::NoDevice | Error::Capture => Error::Driver,
+        other => other,
+    }
+}
+
+/// How many of these ranges have something to be done once they are made to fit pages.
+///
+/// # Errors
+/// [`Error::Invalid`]: one goes over the end of the address space.
+pub(crate) fn all_fit(ranges: &[Range], fit: fn(Range) -> Result<Range>) -> Result<usize> {
+    ranges
+        .iter()
+        .try_fold(0, |n, range| Ok(n + usize::from(fit(*range)?.length != 0)))
+}
+
 /// CUDA's number of a place.
 pub(crate) fn ordinal(cuda: &Cuda, place: Place) -> Result<i32> {
     match place {
@@ -643,64 +431,10 @@ pub(crate) fn ordinal(cuda: &Cuda, place: Place) -> Result<i32> {
     }
 }
 
-fn batch(ranges: &[Range], flags: u32) -> DiscardBatch {
-    DiscardBatch {
-        size: size_of::<DiscardBatch>() as u32,
-        flags,
-        ranges: ranges.as_ptr() as u64,
-        range_count: ranges.len() as u32,
-        range_size: size_of::<Range>() as u32,
-        ..DiscardBatch::default()
-    }
-}
-
-/// Shrinks ranges to pages, leaves out what then is empty, and does the rest in
-/// groups. `work` gives how many of its group are done.
-fn in_groups(
-    ranges: &[Range],
-    outcome: &mut Outcome,
-    mut work: impl FnMut(&[Range], &mut Outcome) -> (usize, Result<()>),
-) -> Result<()> {
-    let mut group = [Range::default(); GROUP];
-    // Where each of the group stands in `ranges`.
-    let mut index = [0; GROUP];
-    let mut filled = 0;
-    let mut bad = Ok(());
-    let mut flush = |group: &[Range], index: &[usize], outcome: &mut Outcome| -> Result<()> {
-        if group.is_empty() {
-            return Ok(());
-        }
-        let (done, result) = work(group, outcome);
-        if let (Err(_), Some(&at)) = (&result, index.get(done)) {
-            outcome.done = at;
-        }
-        result
-    };
-    let mut seen = ranges.len();
-    for (i, range) in ranges.iter().enumerate() {
-        match range.shrunk() {
-            Ok(range) if range.length == 0 => continue,
-            Ok(range) => {
-                group[filled] = range;
-                index[filled] = i;
-                filled += 1;
-            }
-            Err(error) => {
-                bad = Err(error);
-                seen = i;
-                break;
-            }
-        }
-        if filled == GROUP {
-            flush(&group, &index, outcome)?;
-            filled = 0;
-        }
-    }
-    flush(&group[..filled], &index[..filled], outcome)?;
-    outcome.done = seen;
-    bad
-}
-
+mod calls;
+mod prefetch;
 mod probe;
+
+pub(crate) use prefetch::is_part;
 #[cfg(test)]
 mod tests;

@@ -7,3 +7,7 @@
 pub(crate) const CAPTURE: bool = cfg!(broken = "1");
 /// A discard in the legacy stream is done in the thread's own, without events.
 pub(crate) const LEGACY: bool = cfg!(broken = "4");
+/// A batch of prefetches ends with its first range.
+pub(crate) const BATCH: bool = cfg!(broken = "5");
+/// A call is made in whichever context is current, not in its stream's.
+pub(crate) const CONTEXT: bool = cfg!(broken = "6");

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void, CStr};
 
-use crate::{Error, Result};
+use crate::{broken, Error, Result};
 
 /// `CUstream`: null is the default stream.
 pub type Stream = *mut c_void;
@@ -19,6 +19,29 @@ pub type UserObject = *mut c_void;
 pub type Context = *mut c_void;
 /// `CUhostFn`.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
+
+/// `CUmemLocation`: where memory is, or is to go.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+impl Location {
+    /// That of CUDA's number of a device, or of [`DEVICE_CPU`]. "Location is a device location,
+    /// thus id is a device ordinal"; "Location is host, id is ignored" (CUDA Driver API,
+    /// CUmemLocationType).
+    pub const fn of(device: c_int) -> Self {
+        match device {
+            DEVICE_CPU => Self { kind: 2, id: 0 },
+            device => Self {
+                kind: 1,
+                id: device,
+            },
+        }
+    }
+}
 
 /// The default stream that all threads share (`CU_STREAM_LEGACY`).
 pub const STREAM_LEGACY: Stream = core::ptr::without_provenance_mut(1);
@@ -91,8 +114,17 @@ functions! {
     /// cuMemDiscardBatchAsync(dptrs, sizes, count, flags, stream), CUDA 13.
     mem_discard_batch = c"cuMemDiscardBatchAsync":
         fn(*mut u64, *mut usize, usize, c_ulonglong, Stream);
+    /// cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, locations, the first operation of
+    /// each location, the number of locations, flags, stream), CUDA 13.
+    mem_discard_and_prefetch_batch = c"cuMemDiscardAndPrefetchBatchAsync":
+        fn(*mut u64, *mut usize, usize, *mut Location, *mut usize, usize, c_ulonglong, Stream);
+    /// cuMemPrefetchBatchAsync, with the same arguments, CUDA 13.
+    mem_prefetch_batch = c"cuMemPrefetchBatchAsync":
+        fn(*mut u64, *mut usize, usize, *mut Location, *mut usize, usize, c_ulonglong, Stream);
     /// cuMemPrefetchAsync(dptr, size, device, stream), its first version.
     mem_prefetch = c"cuMemPrefetchAsync": fn(u64, usize, c_int, Stream);
+    /// The second: cuMemPrefetchAsync(dptr, size, location, flags, stream), CUDA 12.2.
+    mem_prefetch_to = c"cuMemPrefetchAsync_v2": fn(u64, usize, Location, c_uint, Stream);
     /// cuMemAllocManaged(out dptr, size, flags).
     mem_alloc_managed = c"cuMemAllocManaged": fn(*mut u64, usize, c_uint);
     /// cuMemFree(dptr).
@@ -131,8 +163,11 @@ functions! {
     device_count = c"cuDeviceGetCount": fn(*mut c_int);
     /// cuDeviceGet(out device, ordinal).
     device_get = c"cuDeviceGet": fn(*mut c_int, c_int);
-    /// cuDeviceGetUuid(out uuid, device).
+    /// cuDeviceGetUuid(out uuid, device), its first version: that of the whole GPU.
     device_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int);
+    /// The second, CUDA 11.4: "If the device is in MIG mode, returns its MIG UUID which
+    /// uniquely identifies the subscribed MIG compute instance" (CUDA Driver API).
+    device_uuid_of_part = c"cuDeviceGetUuid_v2": fn(*mut [u8; 16], c_int);
     /// cuDevicePrimaryCtxRetain(out context, device).
     primary_retain = c"cuDevicePrimaryCtxRetain": fn(*mut Context, c_int);
     /// cuDevicePrimaryCtxGetState(device, out flags, out whether it is active).
@@ -189,9 +224,15 @@ impl Cuda {
         device: c_int,
         stream: Stream,
     ) -> Result<()> {
-        let call = self.mem_prefetch.ok_or(Error::NotSupported)?;
-        // SAFETY: takes any address and checks it; the stream by our contract.
-        check_range(unsafe { call(base, length as usize, device, stream) })
+        let length = length as usize;
+        // SAFETY: both take any address and check it; the stream by our contract.
+        check_range(unsafe {
+            match (self.mem_prefetch, self.mem_prefetch_to) {
+                (Some(call), _) => call(base, length, device, stream),
+                (None, Some(call)) => call(base, length, Location::of(device), 0, stream),
+                (None, None) => CUDA_ERROR_NOT_SUPPORTED,
+            }
+        })
     }
 
     /// Waits for all work in `stream`, and, for the legacy default stream, for all that its
@@ -215,7 +256,7 @@ impl Cuda {
         };
         // SAFETY: by our contract.
         self.unordered(|| unsafe {
-            if stream.is_null() || stream == STREAM_LEGACY {
+            if is_legacy(stream) {
                 // "When an action is taken in the legacy stream", that waits for all blocking
                 // streams; nothing says that a wait for it from here is such an action.
                 match self.order_code(stream, stream) {
@@ -338,6 +379,53 @@ impl Cuda {
         done
     }
 
+    /// Does something with `stream` while its context is current: no sentence of CUDA's says
+    /// that a host function, a prefetch or a discard may be put into a stream of another context
+    /// than the current one, and a kernel may not ("A kernel launch will fail if it is issued to
+    /// a stream that is not associated to the current device", CUDA Programming Guide, Stream
+    /// and Event Behavior). The special streams are those of the current context.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: there is no such stream. Otherwise those of `work`.
+    ///
+    /// # Safety
+    /// `stream` is a stream, of whichever context, or a special one.
+    pub(crate) unsafe fn in_context_of<T>(
+        &self,
+        stream: Stream,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let (Some(context_of), Some(current), Some(push), Some(pop)) = (
+            self.stream_context,
+            self.ctx_current,
+            self.ctx_push,
+            self.ctx_pop,
+        ) else {
+            return work();
+        };
+        if stream.addr() <= STREAM_PER_THREAD.addr() || broken::CONTEXT {
+            return work();
+        }
+        let (mut its, mut ours) = (core::ptr::null_mut(), core::ptr::null_mut());
+        // SAFETY: the outputs are writable; the stream by our contract.
+        unsafe {
+            match context_of(stream, &mut its) {
+                // One of a green context, which this version of the call does not know.
+                CUDA_ERROR_NOT_SUPPORTED => return work(),
+                code => check(code)?,
+            }
+            check(current(&mut ours))?;
+            if its == ours {
+                return work();
+            }
+            check(push(its))?;
+        }
+        let done = work();
+        // SAFETY: the output is writable. The stack has what was pushed above.
+        let _ = unsafe { pop(&mut core::ptr::null_mut()) };
+        done
+    }
+
     /// Makes work that comes into `later` from now on wait for all that is in `earlier`.
     ///
     /// # Safety
@@ -386,9 +474,24 @@ impl Cuda {
         self.uuid_of(device)
     }
 
-    /// The UUID of a device, by CUDA's handle.
+    /// The UUID of a device, by CUDA's handle: of a part of a GPU (MIG) that part's own.
     pub fn uuid_of(&self, device: c_int) -> Result<[u8; 16]> {
-        let call = self.device_uuid.ok_or(Error::NotSupported)?;
+        let call = self.device_uuid_of_part.or(self.device_uuid);
+        self.uuid_by(call, device)
+    }
+
+    /// Whether a device is a part of a GPU (MIG): then its UUID is not the GPU's.
+    pub(crate) fn is_part(&self, device: c_int) -> bool {
+        let whole = self.uuid_by(self.device_uuid, device);
+        device != DEVICE_CPU && whole.is_ok() && self.uuid_of(device) != whole
+    }
+
+    fn uuid_by(
+        &self,
+        call: Option<unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int>,
+        device: c_int,
+    ) -> Result<[u8; 16]> {
+        let call = call.ok_or(Error::NotSupported)?;
         let mut uuid = [0; 16];
         // SAFETY: the output is writable and of the right type; any device is checked
         // by CUDA.
@@ -417,6 +520,11 @@ impl Cuda {
     }
 }
 
+/// Whether a handle is that of the default stream that all threads share, by either name.
+pub(crate) fn is_legacy(stream: Stream) -> bool {
+    stream.is_null() || stream == STREAM_LEGACY
+}
+
 /// The result of a CUDA call whose arguments, all but the memory, are known to be good.
 pub(crate) fn check_range(code: c_int) -> Result<()> {
     match code {
@@ -440,3 +548,5 @@ pub fn check(code: c_int) -> Result<()> {
         _ => Err(Error::Driver),
     }
 }
+
+mod batches;

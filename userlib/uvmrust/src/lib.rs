@@ -23,6 +23,7 @@ mod broken;
 pub mod cuda;
 mod error;
 mod fd;
+mod groups;
 mod instance;
 mod jobs;
 mod lineage;

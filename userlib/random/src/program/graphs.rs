@@ -7,6 +7,7 @@
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
 
+use super::ranges::Task;
 use super::{g10_free, Owner, Program, CAPTURE, LENGTH, RAW};
 use crate::cuda::Handle;
 use crate::model::{device_of, kind_of, legacy, Clock, Kind, STREAMS};
@@ -72,11 +73,11 @@ impl Program<'_> {
         let mut streams: Vec<_> = capture.frontiers.keys().copied().collect();
         streams.sort_unstable();
         let stream = streams[self.random.below(streams.len())];
-        let full = capture.actions.len() >= 40;
+        let full = capture.actions.len() >= 36;
         let done = match self.random.below(12) {
             0..=2 if !full => self.captured_put(&mut capture, stream),
             3..=5 if !full => self.captured_get(&mut capture, stream),
-            6..=7 if !full => self.captured_discard(&mut capture, stream),
+            6..=7 if !full => self.captured_ranges(&mut capture, stream),
             8 => self.fork(&mut capture, stream),
             9 => self.refused(&capture, stream),
             10 => Ok(()),
@@ -170,20 +171,34 @@ impl Program<'_> {
         Ok(())
     }
 
-    fn captured_discard(&mut self, capture: &mut Capture, stream: usize) -> Result<(), String> {
-        let at = self.random.below(RAW);
-        if self.cuda_discards {
-            if cfg!(broken = "1") {
-                return Ok(());
-            }
-            self.machine.totals.refused += 1;
-            return self.call_discard(at, stream, false, CAPTURE);
+    /// A task that becomes a node: of a discard that is lazy, the prefetch too.
+    fn captured_ranges(&mut self, capture: &mut Capture, stream: usize) -> Result<(), String> {
+        let task = self.task();
+        let at = self.some_raw(|_| true);
+        if cfg!(broken = "1") && (task != Task::Eager || self.backend != "ours") {
+            // CUDA's own calls would break the capture. What is wrong shall be seen in data.
+            return Ok(());
         }
-        self.wait_in_graph(capture, at, stream, true);
-        self.call_discard(at, stream, false, 0)?;
-        self.captured(capture, stream, at, true);
-        capture.graph.left.insert(at, None);
-        self.machine.totals.discards += 1;
+        if self.backend == "old" && task.discards() {
+            self.machine.totals.refused += 1;
+            return self.call(task, &at, stream, CAPTURE);
+        }
+        for &at in &at {
+            self.wait_in_graph(capture, at, stream, true);
+        }
+        self.call(task, &at, stream, 0)?;
+        for &at in &at {
+            self.captured(capture, stream, at, true);
+            if task.discards() {
+                capture.graph.left.insert(at, None);
+            }
+        }
+        if task == Task::Lazy {
+            self.call(Task::Prefetch, &at, stream, 0)?;
+            for &at in &at {
+                self.captured(capture, stream, at, true);
+            }
+        }
         Ok(())
     }
 
@@ -195,13 +210,14 @@ impl Program<'_> {
         }
         self.machine.totals.refused += 1;
         let blocking = kind_of(capture.origin) != Kind::NonBlocking;
-        let stream = match blocking && self.random.one_in(2) {
-            true => legacy(device_of(capture.origin)),
-            false => stream,
-        };
-        match self.some_buffer(|b| b.owner == Owner::G10) {
-            Some(at) => {
-                let handle = self.enter(stream);
+        let legacy = legacy(device_of(capture.origin));
+        let held = self.some_buffer(|b| b.owner == Owner::G10);
+        let (task, at) = (self.task(), self.some_raw(|_| true));
+        match (blocking && self.random.one_in(2), held) {
+            // The default stream has an implicit dependency on the captured one.
+            (true, None) => self.call(task, &at, legacy, CAPTURE),
+            (in_legacy, Some(at)) => {
+                let handle = self.enter(if in_legacy { legacy } else { stream });
                 // SAFETY: it is refused, or the buffer has no further use in the program.
                 let code = unsafe { g10_free(self.base(at) as *mut c_void, handle) };
                 match code {
@@ -209,7 +225,7 @@ impl Program<'_> {
                     code => Err(format!("g10_free in a capture gives {code}")),
                 }
             }
-            None => self.call_prefetch(0, stream, CAPTURE),
+            (false, None) => Ok(()),
         }
     }
 

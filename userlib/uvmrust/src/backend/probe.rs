@@ -4,7 +4,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{batch, Choice, Uvm};
+use super::calls::batch;
+use super::{Choice, Uvm};
 use crate::cuda::Cuda;
 use crate::sys::Sys;
 use crate::uapi::{self, Announce, Migrate, NativeDiscard, Version};

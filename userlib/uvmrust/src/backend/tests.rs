@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::sys::Chardev;
-use crate::uapi::Version;
+use crate::uapi::{DiscardBatch, Migrate, NativeDiscard, Version};
 
 const MAJOR: u32 = 511;
 const PAGE: u64 = 4096;
@@ -524,6 +524,44 @@ fn prefetch_takes_all_touched_pages_and_waits_while_busy() {
         );
         let migrated = uvm.sys.migrated.lock().unwrap();
         assert_eq!(*migrated, [(PAGE, 2 * PAGE, [9; 16]); 3]);
+    }
+}
+
+/// Where memory is lazily discarded, the others are needed all the more.
+#[test]
+fn a_range_that_does_not_come_does_not_keep_the_others() {
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    let ranges = [range(MIB2, MIB2), range(7, 0), range(4 * MIB2, 1)];
+    let nowhere = Place::Gpu([0; 16]);
+    assert_eq!(uvm.prefetch_batch(&ranges, nowhere), Err(Error::NoDevice));
+    let tried = |length, base| (base, length, [0; 16]);
+    let all = [tried(MIB2, MIB2), tried(PAGE, 4 * MIB2)];
+    assert_eq!(*uvm.sys.migrated.lock().unwrap(), all);
+    // The discard comes first, and its prefetch also where the discard has failed half-way.
+    uvm.sys.migrated.lock().unwrap().clear();
+    *uvm.sys.fail.lock().unwrap() = Some((4 * MIB2, libc::ENOMEM, 0));
+    let both = [range(MIB2, MIB2), range(4 * MIB2, MIB2)];
+    // SAFETY: the fake touches no memory.
+    let done = unsafe { uvm.discard_and_prefetch_batch(&both, Place::Gpu([1; 16])) };
+    assert_eq!(done, Err(Error::NoMemory));
+    assert_eq!(*uvm.sys.log.lock().unwrap(), [(MIB2, MIB2, 0)]);
+    assert_eq!(uvm.sys.migrated.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_range_beyond_the_address_space_moves_nothing() {
+    for file in [File::Ours, File::Native, File::Old] {
+        let uvm = Fake::with(&[(3, file)]);
+        let ranges = [range(MIB2, MIB2), range(u64::MAX - 1, 2)];
+        assert_eq!(
+            uvm.prefetch_batch(&ranges, Place::Host),
+            Err(Error::Invalid)
+        );
+        // SAFETY: the fake touches no memory.
+        let done = unsafe { uvm.discard_and_prefetch_batch(&ranges, Place::Host) };
+        assert_eq!(done, Err(Error::Invalid));
+        assert!(uvm.sys.log.lock().unwrap().is_empty());
+        assert!(uvm.sys.migrated.lock().unwrap().is_empty(), "{file:?}");
     }
 }
 

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Discards, prefetches, and both, of one buffer or of several, in a stream of the device that is
+//! current or of the other one; and calls with a mistake, after which nothing has changed.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr::null;
+
+use uvmrust::Range;
+use uvmrust_c::{
+    uvmrust_discard_and_prefetch_async, uvmrust_discard_and_prefetch_batch_async,
+    uvmrust_discard_async, uvmrust_discard_batch_async, uvmrust_prefetch_async,
+    uvmrust_prefetch_batch_async, CBatch,
+};
+
+use super::{Buffer, Owner, Program, LENGTH, RAW};
+use crate::cuda::Handle;
+use crate::model::{device_of, kind_of, Kind};
+
+/// `UVMRUST_EINVALID`, `UVMRUST_ENODEVICE`.
+const INVALID: c_int = -2;
+const NO_DEVICE: c_int = -6;
+
+/// What is done to buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Eager,
+    Lazy,
+    Prefetch,
+    /// A discard, and a prefetch behind it.
+    Both,
+}
+
+impl Task {
+    pub(super) fn discards(self) -> bool {
+        self != Self::Prefetch
+    }
+
+    fn flags(self) -> c_uint {
+        c_uint::from(self == Self::Lazy)
+    }
+}
+
+/// Where memory goes, as C has it: null for the host.
+struct To(Option<[u8; 16]>);
+
+impl To {
+    fn uuid(&self) -> *const [u8; 16] {
+        self.0.as_ref().map_or(null(), |uuid| uuid)
+    }
+}
+
+/// Calls the library: by the call of one range, or as a batch.
+fn call(task: Task, ranges: &[Range], batch: bool, to: &To, stream: Handle) -> c_int {
+    let uuid = match task {
+        Task::Prefetch | Task::Both => to.uuid(),
+        Task::Eager | Task::Lazy => null(),
+    };
+    // SAFETY, for all: by the model, nobody reads what is discarded before it is written again,
+    // and it is prefetched first if need be; the batch is as long as it says, and the rest is
+    // there.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    if let (&[Range { base, length }], false) = (ranges, batch) {
+        let (base, length) = (base as *mut c_void, length as usize);
+        unsafe {
+            match task {
+                Task::Prefetch => uvmrust_prefetch_async(base, length, uuid, stream),
+                Task::Both => uvmrust_discard_and_prefetch_async(base, length, uuid, stream),
+                _ => uvmrust_discard_async(base, length, task.flags(), stream),
+            }
+        }
+    } else {
+        let batch = CBatch::of(ranges, uuid, task.flags());
+        unsafe {
+            match task {
+                Task::Prefetch => uvmrust_prefetch_batch_async(&batch, stream),
+                Task::Both => uvmrust_discard_and_prefetch_batch_async(&batch, stream),
+                _ => uvmrust_discard_batch_async(&batch, stream),
+            }
+        }
+    }
+}
+
+impl Program<'_> {
+    pub(super) fn task(&mut self) -> Task {
+        [Task::Eager, Task::Lazy, Task::Prefetch, Task::Both][self.random.below(4)]
+    }
+
+    /// One to three of the buffers that fit, in the order of their numbers or not; or none.
+    pub(super) fn some_raw(&mut self, fits: impl Fn(&Buffer) -> bool) -> Vec<usize> {
+        let mut some = Vec::new();
+        for _ in 0..=self.random.below(3) {
+            let at = self.random.below(RAW);
+            let fits = self.buffers[at].as_ref().is_some_and(&fits);
+            if fits && !some.contains(&at) {
+                some.push(at);
+            }
+        }
+        some
+    }
+
+    /// Does something to some buffers, whose earlier uses come before it.
+    pub(super) fn ranges(&mut self) -> Result<(), String> {
+        let task = self.task();
+        // A lazy discard ends with a prefetch.
+        let ends = matches!(task, Task::Prefetch | Task::Both);
+        let some = self.some_raw(|b| b.owner == Owner::Raw && (ends || !b.lazy));
+        let Some(stream) = self.some_stream() else {
+            return Ok(());
+        };
+        if self.random.one_in(6) {
+            return self.mistake(task, &some, stream);
+        }
+        if some.is_empty() || !some.iter().all(|&at| self.wait_for_uses(at, stream, true)) {
+            return Ok(());
+        }
+        self.call(task, &some, stream, 0)?;
+        let access = self.order.act(stream);
+        for at in some {
+            let value = self.buffers[at].as_ref().and_then(|b| b.value);
+            self.wrote(at, access, value.filter(|_| !task.discards()));
+            if let Some(b) = self.buffers[at].as_mut() {
+                b.lazy = task == Task::Lazy;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the library, which must give `must`.
+    pub(super) fn call(
+        &mut self,
+        task: Task,
+        some: &[usize],
+        stream: usize,
+        must: c_int,
+    ) -> Result<(), String> {
+        let ranges: Vec<_> = some.iter().map(|&at| self.range(at)).collect();
+        let (handle, to) = (self.enter_or_not(stream), self.somewhere());
+        let batch = self.random.one_in(2);
+        let code = call(task, &ranges, batch, &to, handle);
+        let totals = &mut self.machine.totals;
+        match task {
+            _ if must != 0 => {}
+            Task::Prefetch => totals.prefetches += 1,
+            Task::Both => totals.prepared += 1,
+            Task::Eager | Task::Lazy => totals.discards += 1,
+        }
+        totals.batches += u64::from(ranges.len() > 1);
+        // Of no ranges there is nothing to do or to refuse, but in the wrong stream.
+        match code == must || (some.is_empty() && code == 0) {
+            true => Ok(()),
+            false => Err(format!(
+                "{task:?} of {some:?} in stream {stream} gives {code}, not {must}"
+            )),
+        }
+    }
+
+    fn range(&self, at: usize) -> Range {
+        Range {
+            base: self.base(at),
+            length: LENGTH as u64,
+        }
+    }
+
+    /// The handle of a stream. Its device is current if it is a default stream, which the handle
+    /// alone does not name.
+    fn enter_or_not(&mut self, stream: usize) -> Handle {
+        let handle = self.enter(stream);
+        let named = matches!(kind_of(stream), Kind::Blocking | Kind::NonBlocking);
+        if named && self.random.one_in(3) {
+            let other = self.machine.contexts[1 - device_of(stream)];
+            self.machine.cuda.use_context(other);
+            self.machine.totals.elsewhere += 1;
+        }
+        handle
+    }
+
+    fn somewhere(&mut self) -> To {
+        let device = self.random.below(3);
+        let mut uuid = [0x60; 16];
+        uuid[15] = device as u8;
+        To((device < 2).then_some(uuid))
+    }
+
+    /// A call that is refused, whatever is under way: nothing comes of it.
+    fn mistake(&mut self, task: Task, some: &[usize], stream: usize) -> Result<(), String> {
+        let mut ranges: Vec<_> = some.iter().map(|&at| self.range(at)).collect();
+        let goes = matches!(task, Task::Prefetch | Task::Both);
+        let mut to = self.somewhere();
+        let handle = self.enter_or_not(stream);
+        let (handle, must) = match self.random.below(3) {
+            0 if goes => {
+                to = To(Some([9; 16]));
+                (handle, NO_DEVICE)
+            }
+            1 => (0x1_2340 as Handle, INVALID),
+            _ => {
+                let (base, length) = (self.base(0), u64::MAX);
+                ranges.push(Range { base, length });
+                (handle, INVALID)
+            }
+        };
+        let code = call(task, &ranges, self.random.one_in(2), &to, handle);
+        self.machine.totals.mistakes += 1;
+        match code == must {
+            true => Ok(()),
+            false => Err(format!("{task:?} with a mistake gives {code}, not {must}")),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The ioctls that discard and migrate, with the structures that they take.
+
+use core::ffi::c_void;
+use std::time::Instant;
+
+use super::{Outcome, Uvm};
+use crate::groups::in_groups;
+use crate::sys::Sys;
+use crate::uapi::{self, DiscardBatch, Migrate, NativeDiscard};
+use crate::{Error, Place, Range, Result};
+
+/// Room behind each structure of NVIDIA's, in words. Their numbers say nothing of the
+/// size, so a driver whose structure has grown writes as much as it likes.
+const ROOM: usize = 64;
+
+#[repr(C)]
+struct Roomy<T> {
+    params: T,
+    room: [u64; ROOM],
+}
+
+impl<S: Sys> Uvm<S> {
+    pub(super) fn migrate(&self, fd: i32, range: Range, place: Place) -> Result<()> {
+        let mut params = Migrate {
+            base: range.base,
+            length: range.length,
+            destination: match place {
+                Place::Host => uapi::CPU_UUID,
+                Place::Gpu(uuid) => uuid,
+            },
+            numa_node: -1,
+            ..Migrate::default()
+        };
+        let status = self.native(fd, uapi::UVM_MIGRATE, &mut params, |p| p.status)?;
+        Error::check_status(status)
+    }
+
+    pub(super) fn batch_uvm_rust(
+        &self,
+        fd: i32,
+        ranges: &[Range],
+        flags: u32,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        outcome.counted = true;
+        let one_call = |ranges: &[Range], outcome: &mut Outcome| {
+            let mut params = batch(ranges, flags);
+            let result = self.call(fd, uapi::DISCARD_BATCH, &mut params);
+            outcome.done += params.first_failed as usize;
+            outcome.blocks_discarded += params.blocks_discarded;
+            outcome.blocks_skipped += params.blocks_skipped;
+            outcome.blocks_partial += params.blocks_partial;
+            result.map_err(Error::from_errno)
+        };
+        if ranges.iter().all(|range| range.fits()) {
+            return ranges
+                .chunks(uapi::DISCARD_MAX_RANGES)
+                .try_for_each(|some| one_call(some, outcome));
+        }
+        in_groups(ranges, Range::shrunk, outcome, |group, outcome| {
+            let before = outcome.done;
+            let result = one_call(group, outcome);
+            let done = outcome.done - before;
+            outcome.done = before;
+            (done, result)
+        })
+    }
+
+    pub(super) fn batch_native(
+        &self,
+        fd: i32,
+        ranges: &[Range],
+        flags: u32,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        for range in ranges {
+            let range = range.shrunk()?;
+            if range.length != 0 {
+                let mut params = NativeDiscard {
+                    base: range.base,
+                    length: range.length,
+                    flags: flags.into(),
+                    status: 0,
+                };
+                let status = self.native(fd, uapi::UVM_DISCARD, &mut params, |p| p.status)?;
+                Error::check_discard(status)?;
+            }
+            outcome.done += 1;
+        }
+        Ok(())
+    }
+
+    /// The status of one of NVIDIA's calls, which is made again while the driver is busy,
+    /// for as long as [`Sys::patience`].
+    fn native<T: Copy>(
+        &self,
+        fd: i32,
+        nr: u32,
+        params: &mut T,
+        status: impl Fn(&T) -> u32,
+    ) -> Result<u32> {
+        let mut since = None;
+        loop {
+            // An unknown number and a closed file are the same to the caller.
+            self.roomy_call(fd, nr, params)
+                .map_err(|errno| match errno {
+                    libc::EINVAL => Error::NotSupported,
+                    errno => Error::from_errno(errno),
+                })?;
+            let status = status(params);
+            let since = since.get_or_insert_with(Instant::now);
+            if status != uapi::NV_ERR_BUSY_RETRY || since.elapsed() >= self.sys.patience() {
+                return Ok(status);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// A call whose structure has more room than we know of.
+    pub(super) fn roomy_call<T: Copy>(
+        &self,
+        fd: i32,
+        nr: u32,
+        params: &mut T,
+    ) -> core::result::Result<(), i32> {
+        let mut roomy = Roomy {
+            params: *params,
+            room: [0; ROOM],
+        };
+        let done = self.call(fd, nr, &mut roomy);
+        *params = roomy.params;
+        done
+    }
+
+    pub(super) fn call<T>(
+        &self,
+        fd: i32,
+        nr: u32,
+        params: &mut T,
+    ) -> core::result::Result<(), i32> {
+        // SAFETY: callers pass the structure of `nr`. What it points to is an array
+        // of ranges that outlives the call, and is only read.
+        unsafe { self.sys.ioctl(fd, nr, (params as *mut T).cast::<c_void>()) }
+    }
+}
+
+/// The structure for a batch of ranges, which are to outlive it.
+pub(super) fn batch(ranges: &[Range], flags: u32) -> DiscardBatch {
+    DiscardBatch {
+        size: size_of::<DiscardBatch>() as u32,
+        flags,
+        ranges: ranges.as_ptr() as u64,
+        range_count: ranges.len() as u32,
+        range_size: size_of::<Range>() as u32,
+        ..DiscardBatch::default()
+    }
+}
