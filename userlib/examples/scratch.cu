@@ -58,29 +58,27 @@ int main(int argc, char **argv)
 		for (size_t i = 0; i < n; i++)
 			in[k][i] = (uint32_t)(i + k);
 	}
-	if (UvmRustDeviceUuid(0, gpu))
+	if (uvmrust_device_uuid(0, gpu))
 		return 1;
-	printf("discard by %s\n", discard ? UvmRustBackendName(UvmRustBackend()) : "nobody");
+	printf("discard by %s\n", discard ? uvmrust_backend_name(uvmrust_backend()) : "nobody");
 
 	auto start = std::chrono::steady_clock::now();
 	for (int k = 0; k < inputs; k++) {
-		struct uvmrust_range old = { (uint64_t)(uintptr_t)scratch, bytes };
-
 		stage1<<<256, 256>>>(in[k], scratch, n);
 		stage2<<<256, 256>>>(scratch, out[k], n);
 		if (!discard)
 			continue;
 		/* In the stream's order: after stage2, before the next stage1. */
-		error = UvmDiscardBatchAsync(&old, 1, UVMRUST_LAZY, nullptr);
+		error = uvmrust_discard_and_prefetch_async(scratch, bytes, gpu, nullptr);
 		if (error == UVMRUST_ENOTSUPPORTED)
 			discard = false;	/* slower, not wrong */
-		else if (error || UvmPrefetchAsync(scratch, bytes, gpu, nullptr))
+		else if (error)
 			return 1;
 	}
 	check(cudaDeviceSynchronize());
-	error = UvmRustStreamError();
+	error = uvmrust_stream_error();
 	if (error)
-		fprintf(stderr, "discard: %s\n", UvmRustStrError(error));
+		fprintf(stderr, "discard: %s\n", uvmrust_strerror(error));
 	printf("%.3f s\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
 				   .count());
 	for (int k = 0; k < inputs; k++)

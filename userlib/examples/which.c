@@ -14,7 +14,7 @@
 
 static int none(const char *why)
 {
-	printf("discard: %s\n%s\n", UvmRustBackendName(UVMRUST_BACKEND_NONE), why);
+	printf("discard: %s\n%s\n", uvmrust_backend_name(UVMRUST_BACKEND_NONE), why);
 	return 1;
 }
 
@@ -43,13 +43,13 @@ int main(void)
 			 "is a GPU there, and its driver loaded?", code);
 		return none(line);
 	}
-	backend = UvmRustBackend();
+	backend = uvmrust_backend();
 	if (backend != UVMRUST_BACKEND_NONE) {
-		printf("discard: %s\n", UvmRustBackendName(backend));
+		printf("discard: %s\n", uvmrust_backend_name(backend));
 		return 0;
 	}
 	get_version(&version);
 	snprintf(line, sizeof(line), "the driver, of CUDA %d.%d, can not discard: %s", version / 1000,
-		 version % 1000 / 10, UvmRustStrError(UVMRUST_ENOTSUPPORTED));
+		 version % 1000 / 10, uvmrust_strerror(UVMRUST_ENOTSUPPORTED));
 	return none(line);
 }
