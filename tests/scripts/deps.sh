@@ -30,6 +30,7 @@ export FAKE_DIR=$work PATH=$work/bin:$PATH
 # deps COMMAND...: in a shell that has the functions of deps.sh. One that waits for ever has failed.
 deps() {
 	rm -f "$work/calls"
+	# shellcheck disable=SC2016
 	timeout 60 bash -c '. "$0"/scripts/deps.sh; PATH=$FAKE_DIR/bin:$PATH; "$@"' \
 		"$(dirname "$0")/../.." "$@" </dev/null >"$work/said" 2>&1
 }
