@@ -192,6 +192,55 @@ fn who_uses_up_the_extents_harms_nobody_else() {
     t.check();
 }
 
+/// Not one extent of the limit is left: what is on flash is split all the same, and given back
+/// from its middle, and who has nothing there yet may begin.
+#[test]
+fn a_split_takes_no_extent_of_the_limit() {
+    const LIMIT: u32 = 64;
+    let mut t = table(20);
+    t.limit_extents(LIMIT);
+    let first = t.tenant(1).unwrap();
+    let mut theirs = BlockPages::new(512);
+    let s = theirs.begin_spill(&mut t, first, &PageMask::FULL).unwrap();
+    assert_eq!(theirs.end_spill(&mut t, s, &PageMask::FULL), PageMask::FULL);
+
+    // A page at a time. Each tenant leaves some, of which the next one leaves less.
+    let mut blocks = std::vec::Vec::new();
+    for n in 2..u64::from(LIMIT) {
+        if t.usage().extents >= LIMIT {
+            break;
+        }
+        let tenant = t.tenant(n).unwrap();
+        let mut block = BlockPages::new(512);
+        for p in (0..512).step_by(2) {
+            let Ok(s) = block.begin_spill(&mut t, tenant, &pages(p, p + 1)) else {
+                break;
+            };
+            let _ = block.end_spill(&mut t, s, &PageMask::FULL);
+        }
+        blocks.push(block);
+    }
+    assert!(t.usage().extents >= LIMIT, "{:?}", t.usage().extents);
+
+    theirs.cut(&mut t, 100).expect("a split is refused");
+    let mut upper = theirs.split(&mut t, 100);
+    assert_eq!(fetch(&mut t, &mut upper, pages(50, 60)), pages(50, 60));
+    assert_eq!(t.held(1), 502, "pages that were given back are in use");
+    let last = t.tenant(u64::from(LIMIT)).unwrap();
+    let mut begins = BlockPages::new(512);
+    let s = begins.begin_spill(&mut t, last, &pages(7, 8));
+    let s = s.expect("the first write is refused");
+    assert_eq!(begins.end_spill(&mut t, s, &PageMask::FULL), pages(7, 8));
+    for b in [&mut theirs, &mut upper, &mut begins]
+        .into_iter()
+        .chain(&mut blocks)
+    {
+        b.release(&mut t);
+    }
+    assert_eq!((t.usage().extents, t.usage().free_slots), (0, 20));
+    t.check();
+}
+
 /// A hole for which there was no extent: when its pages come back there is one, and the
 /// old place must not be taken for the new one.
 #[test]
