@@ -41,7 +41,8 @@ crates() {
 	case "$*" in *workloads*) p+=(-p uvm-workloads) ;; esac
 	case "$* $(declare -f "$1" || :)" in *uvm-dnn* | *plans*) p+=(-p uvm-dnn) ;; esac
 	cargo tree --locked --prefix none -e normal,build "${p[@]}" 2>/dev/null | sed 's| (/.*||' | sort -u | grep . || cat Cargo.lock
-	sed '/^members = \[/,/^\]/d' Cargo.toml
+	# Lints change no program.
+	sed '/^members = \[/,/^\]/d; /^\[workspace\.lints/,/^$/d' Cargo.toml
 }
 
 # inputs COMMAND...: a key for all that goes into a lane: its sources as they are now, the
