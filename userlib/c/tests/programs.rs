@@ -303,6 +303,14 @@ fn an_installed_library_is_found_by_pkg_config() {
         none.starts_with("discard: none\n") && none.contains("libcuda.so.1"),
         "{none}"
     );
+    // What the guide uses is there.
+    for file in [
+        "include/uvm_rust_ioctl.h",
+        "share/doc/libuvmrust/examples/which.c",
+        "share/doc/libuvmrust/examples/scratch.cu",
+    ] {
+        assert!(stage.join("usr").join(file).exists(), "{file}");
+    }
     // Every call of the header has a page.
     let header = std::fs::read_to_string(stage.join("usr/include/uvmrust.h")).unwrap();
     let map = std::fs::read_to_string(top().join("userlib/c/libuvmrust.map")).unwrap();
