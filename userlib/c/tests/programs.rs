@@ -334,3 +334,38 @@ fn an_installed_library_is_found_by_pkg_config() {
         assert!(page.exists(), "{call} has no man page");
     }
 }
+
+/// `examples/scratch.cu` agrees with the header: by nvcc where there is one, else as far as a C++
+/// compiler sees it, with the launches made calls.
+#[test]
+fn the_cuda_example_compiles() {
+    let example = top().join("userlib/examples/scratch.cu");
+    let include = top().join("userlib/c/include");
+    let folder = tmp("example");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut nvcc = Command::new("nvcc");
+    nvcc.arg("-c").arg(&example).arg("-I").arg(&include);
+    if let Ok(done) = nvcc.arg("-o").arg(folder.join("scratch.o")).output() {
+        assert!(done.status.success(), "{done:?}");
+        return;
+    }
+    let text = std::fs::read_to_string(&example).unwrap();
+    assert!(text.contains("<<<256, 256>>>"));
+    let source = folder.join("scratch.cpp");
+    std::fs::write(&source, text.replace("<<<256, 256>>>", "")).unwrap();
+    let done = Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "-I"])
+        .arg(top().join("userlib/tests/runtime"))
+        .arg("-I")
+        .arg(include)
+        .arg(&source)
+        .output();
+    let Ok(done) = done else {
+        return skipped("no C++ compiler");
+    };
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
