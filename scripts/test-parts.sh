@@ -235,17 +235,21 @@ debug_parts() {
 	# The longest first. What is left when the modules are gone, kmemleak finds.
 	local then_kmemleak="bash scripts/vm-load.sh unload && bash scripts/vm-kmemleak.sh"
 	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
-	# kmemleak takes most of the time: the long run is without, a short one with it.
-	lane debug/random vm $k VIDMEM=64M VM_MEM=4G VM_KOPTS=kmemleak=off VM_TIMEOUT=14000 -- \
+	# kmemleak takes most of the time, and finds nothing unless it is asked to scan: the long runs
+	# are without it, short ones with it.
+	local no_kmemleak=VM_KOPTS=kmemleak=off
+	lane debug/random vm $k $no_kmemleak VIDMEM=64M VM_MEM=4G VM_TIMEOUT=14000 -- \
 		"$suite/random --ops ${OPS:-100000} ${SEED:+--seed $SEED}"
 	lane debug/random-kmemleak vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- \
 		"$suite/random --ops 2000 ${SEED:+--seed $SEED} && $then_kmemleak"
-	lane debug/contend vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- "$suite/contend --rounds 10 ${SEED:+--seed $SEED}"
-	lane debug/hazards vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- $suite/hazards
-	lane debug/ladder vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
-	lane debug/discard vm $k VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
+	lane debug/hazards vm $k $no_kmemleak VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- $suite/hazards
+	lane debug/hazards-kmemleak vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 -- "$suite/hazards --only held && $then_kmemleak"
+	lane debug/contend vm $k $no_kmemleak VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- \
+		"$suite/contend --rounds 10 ${SEED:+--seed $SEED}"
+	lane debug/ladder vm $k $no_kmemleak VIDMEM=64M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/ladder
+	lane debug/discard vm $k $no_kmemleak VIDMEM=128M VM_MEM=4G VM_TIMEOUT=4000 -- $suite/discard
 	lane debug/prefetch vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=3000 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
-	lane debug/flash env $k VM_MEM=4G VM_KOPTS=kmemleak=off VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
+	lane debug/flash env $k $no_kmemleak VM_MEM=4G VM_TIMEOUT=4000 scripts/ssd.sh "$flash_suite"
 	lane debug/flash-kmemleak env $k VM_MEM=4G VM_TIMEOUT=3000 scripts/ssd.sh \
 		"$suite/flash --only 'random program' --ops 300 ${SEED:+--seed $SEED} && $then_kmemleak"
 }
