@@ -133,6 +133,7 @@ deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/ins
 	@scripts/package.sh deb
 
 .PHONY: test-install
+test-install: export DEPS_FOR := install
 test-install: deps ## the packages on a real Debian 13 in a folder, and its kernel in the VM
 	@scripts/test-install.sh $(STEPS)
 

@@ -34,6 +34,8 @@ fi
 # Tests, which the demo is without. The source of Linux has its selftests' harness, which no other
 # package has.
 if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck); fi
+# Packages, and a Debian in a folder to try them in, whose own kernel is booted.
+if [ "${DEPS_FOR:-}" = install ]; then packages+=(debootstrap busybox-static dpkg-dev debhelper); fi
 
 # Seconds to wait for another program that installs packages, such as a machine's
 # own updates after it was started.
