@@ -71,10 +71,14 @@ bootstrap() {
 	cp /etc/resolv.conf "$base/etc/resolv.conf"
 }
 
-# kernel_versions: of the series that Debian 13 has, oldest first.
+# kernel_versions: of the series that Debian 13 has, oldest first. The archive drops the headers
+# of a version before its image.
 kernel_versions() {
-	inside apt-cache search --names-only '^linux-image-6\.12\.[0-9]+\+deb13(\.[0-9]+)?-amd64$' |
-		sed 's/^linux-image-\([^ ]*\) .*/\1/' | sort -V
+	comm -12 <(packages_of linux-image) <(packages_of linux-headers) | sort -V
+}
+packages_of() {
+	inside apt-cache search --names-only "^$1-6\\.12\\.[0-9]+\\+deb13(\\.[0-9]+)?-amd64\$" |
+		sed "s/^$1-\([^ ]*\) .*/\1/" | sort
 }
 
 # what a machine with a GPU has: the driver, built by DKMS, and CUDA's library, which
