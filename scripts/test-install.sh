@@ -3,16 +3,14 @@
 # Do the packages do on a real Debian 13 what docs/install.md says? A Debian 13 in a
 # folder, with a kernel, its headers and nvidia-open-kernel-dkms of the archive's, gets
 # them by apt; then that kernel is booted on that folder, another is installed, the
-# compiler breaks, and everything is purged. At last they are installed again, and driver
-# and kernel become those of the backports: another series.
+# compiler breaks, and everything is purged.
 #
-#   test-install.sh [STEP...]    of: install vm broken upgrade purge backports    (all, in that order)
+#   test-install.sh [STEP...]    of: install vm broken upgrade purge    (all, in that order)
 #
 # Each step needs those before it; KEEP=1 goes on with the Debian as the last run left it,
 # so that a step can be done again. Prints TAP. Needs root, debootstrap, and the archive that
-# this machine's apt uses; or DEBIAN_MIRROR=URL, and DEBIAN_SECURITY=URL for the updates.
-# Takes an hour, on two cores, the first time; the Debian without our packages is kept in the
-# cache (5 GB).
+# this machine's apt uses; or DEBIAN_MIRROR=URL. Takes half an hour, on two cores, the first
+# time; the Debian without our packages is kept in the cache (5 GB).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -27,7 +25,7 @@ done
 virtme=$CACHE/tools/virtme/bin/virtme-run
 [ -x "$virtme" ] || die "virtme-ng is not installed: run 'make deps'"
 steps=("$@")
-[ $# -gt 0 ] || steps=(install vm broken upgrade purge backports)
+[ $# -gt 0 ] || steps=(install vm broken upgrade purge)
 
 driver=550.163.01
 dir=$CACHE/install-trixie
@@ -41,9 +39,6 @@ mirror() {
 	echo "${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | awk '$1 == "Debian" { print $2; exit }')}" | grep . ||
 		die "this machine's apt names no archive of Debian's: DEBIAN_MIRROR=URL"
 }
-
-# security: beside it, if it has what Debian's own mirrors have.
-security() { echo "${DEBIAN_SECURITY:-$(mirror | sed 's|/*$|-security|')}"; }
 
 # inside COMMAND...: in the Debian in $root.
 inside() {
@@ -64,21 +59,16 @@ umount_devices() { umount "$root/proc" "$root/dev" "$root/var/cache/apt/archives
 bootstrap() {
 	rm -rf "$base" && mkdir -p "$base"
 	debootstrap --cache-dir="$dir/debs" --variant=minbase --include=ca-certificates trixie "$base" "$(mirror)"
-	printf 'deb %s trixie main contrib non-free non-free-firmware\ndeb %s trixie-security main\n' "$(mirror)" "$(security)" \
-		>"$base/etc/apt/sources.list"
+	echo "deb $(mirror) trixie main contrib non-free non-free-firmware" >"$base/etc/apt/sources.list"
 	printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
 	chmod +x "$base/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$base/etc/resolv.conf"
 }
 
-# kernel_versions: of the series that Debian 13 has, oldest first. The archive drops the headers
-# of a version before its image.
+# kernel_versions: of the series that Debian 13 has, oldest first.
 kernel_versions() {
-	comm -12 <(packages_of linux-image) <(packages_of linux-headers) | sort -V
-}
-packages_of() {
-	inside apt-cache search --names-only "^$1-6\\.12\\.[0-9]+\\+deb13(\\.[0-9]+)?-amd64\$" |
-		sed "s/^$1-\([^ ]*\) .*/\1/" | sort
+	inside apt-cache search --names-only '^linux-image-6\.12\.[0-9]+\+deb13(\.[0-9]+)?-amd64$' |
+		sed 's/^linux-image-\([^ ]*\) .*/\1/' | sort -V
 }
 
 # what a machine with a GPU has: the driver, built by DKMS, and CUDA's library, which
@@ -91,14 +81,14 @@ install_nvidia() {
 }
 
 make_base() {
-	[ ! -e "$base/.complete-3" ] || return 0
+	[ ! -e "$base/.complete-2" ] || return 0
 	TOTAL=300 progress "Debian 13" "$out/debootstrap.log" bootstrap
 	mount --bind "$base" "$root"
 	mount_devices
 	TOTAL=900 progress "its kernel, compiler and NVIDIA's driver" "$out/base.log" install_nvidia
 	umount_devices
 	umount "$root"
-	touch "$base/.complete-3"
+	touch "$base/.complete-2"
 }
 
 # fresh: what is changed is not changed in the base.
@@ -152,11 +142,6 @@ snapshot() {
 }
 same_as_before() { snapshot "$out/after"; diff "$out/before" "$out/after"; }
 
-get_ours() {
-	local packages=("$root"/root/debs/*.deb)
-	get "${packages[@]#"$root"}"
-}
-
 # --- the steps ------------------------------------------------------------------------
 
 step_install() {
@@ -164,7 +149,8 @@ step_install() {
 	their_sum "$first" >"$out/theirs"
 	mkdir "$root/root/debs"
 	cp "$debs"/*.deb "$root/root/debs/"
-	check "apt installs the four packages beside nvidia-open-kernel-dkms" get_ours
+	local packages=("$root"/root/debs/*.deb)
+	check "apt installs the four packages beside nvidia-open-kernel-dkms" get "${packages[@]#"$root"}"
 	[ "$failures" = 0 ] || die "without the packages there is nothing to look at"
 	check "DKMS has built ours for $first" installed "$first"
 	check "the override makes it win" ours_wins "$first"
@@ -180,11 +166,11 @@ step_install() {
 	check "ours is in force" ours_wins "$first"
 }
 
-# build_vgpu KERNEL: the software GPU for one of the Debian's kernels, by the Debian's compilers.
+# build_vgpu: the software GPU for the Debian's kernel, by the Debian's compilers.
 build_vgpu() {
 	mkdir -p "$root/mnt/uvm-rust"
 	mount --bind "$TOP" "$root/mnt/uvm-rust"
-	inside env UVM_RUST_CACHE=/var/tmp/uvm-rust UVM_SRC=/usr/src/nvidia-current-open-$driver KDIR="/lib/modules/$1/build" \
+	inside env UVM_RUST_CACHE=/var/tmp/uvm-rust UVM_SRC=/usr/src/nvidia-current-open-$driver KDIR="/lib/modules/$first/build" \
 		JOBS="$JOBS" /mnt/uvm-rust/scripts/driver.sh vgpu >"$out/vgpu.dir"
 	umount "$root/mnt/uvm-rust"
 	cp "$root$(cat "$out/vgpu.dir")/vgpu.ko" "$root/root/vgpu.ko"
@@ -198,15 +184,15 @@ build_kselftests() {
 	done
 }
 
-# in_vm KERNEL SCRIPT LOG KOPTS QEMU...: boots the kernel on the folder, and runs SCRIPT there.
+# in_vm SCRIPT LOG KOPTS QEMU...: boots the kernel on the folder, and runs SCRIPT there.
 in_vm() {
-	local kernel=$1 script=$2 log=$3 kopts=() k
-	for k in no_timer_check ignore_loglevel $4; do kopts+=(--kopt "$k"); done
-	shift 4
+	local script=$1 log=$2 kopts=() k
+	for k in no_timer_check ignore_loglevel $3; do kopts+=(--kopt "$k"); done
+	shift 3
 	cp "$script" "$root/root/script"
 	umount_devices
-	say "booting Debian's Linux $kernel on it"
-	timeout -k 5 900 "$virtme" --kimg "$root/boot/vmlinuz-$kernel" --root "$root" --mods=auto --rw --force-9p --disable-kvm \
+	say "booting Debian's Linux $first on it"
+	timeout -k 5 900 "$virtme" --kimg "$root/boot/vmlinuz-$first" --root "$root" --mods=auto --rw --force-9p --disable-kvm \
 		--disable-microvm --memory 2G --cpus 2 "${kopts[@]}" --script-sh "bash /root/script" --qemu-opts "$@" \
 		-chardev "file,id=klog,path=$log.console" -serial chardev:klog </dev/null >"$log" 2>&1 || :
 	mount_devices
@@ -235,11 +221,11 @@ enrolled() {
 }
 
 step_vm() {
-	TOTAL=20 progress "vgpu.ko for $first" "$out/vgpu.log" build_vgpu "$first"
+	TOTAL=20 progress "vgpu.ko for $first" "$out/vgpu.log" build_vgpu
 	build_kselftests >"$out/kselftest.log" 2>&1 || echo "# no selftests in the VM: they are built with the kernel's tree (make kernel)"
-	in_vm "$first" "$TOP/packaging/test/guest.sh" "$out/vm.log" '' -device edu
+	in_vm "$TOP/packaging/test/guest.sh" "$out/vm.log" '' -device edu
 	enrolled >"$out/enrolled.log" 2>&1 || die "no firmware with DKMS' key: see $out/enrolled.log"
-	in_vm "$first" "$TOP/packaging/test/guest-signed.sh" "$out/vm-signed.log" module.sig_enforce=1 \
+	in_vm "$TOP/packaging/test/guest-signed.sh" "$out/vm-signed.log" module.sig_enforce=1 \
 		-drive "if=pflash,format=raw,unit=0,readonly=on,file=$out/OVMF_CODE_4M.fd" \
 		-drive "if=pflash,format=raw,unit=1,file=$out/vars.fd"
 }
@@ -286,33 +272,18 @@ step_purge() {
 	check "dpkg finds the files of its packages whole" inside dpkg --verify
 }
 
-# On another series: the driver of the backports, and their newest kernel.
-step_backports() {
-	local third
-	echo "deb $(mirror) trixie-backports main contrib non-free non-free-firmware" >"$root/etc/apt/sources.list.d/backports.list"
-	inside apt-get -q update >"$out/update.log" 2>&1
-	[ -e "$root/var/lib/uvm-rust" ] || check "after a purge, apt installs the packages again" get_ours
-	check "ours is in force on $first" ours_wins "$first"
-	check "the driver becomes that of the backports" get -t trixie-backports nvidia-open-kernel-dkms
-	check "DKMS has built ours for it" installed "$first"
-	check "the override makes it win" ours_wins "$first"
-	third=$(inside apt-cache show linux-image-amd64 | sed -n 's/^Depends: linux-image-\([^ ]*\) .*/\1/p' | sort -V | tail -n 1)
-	check "its kernel, $third, and the headers are installed" get -t trixie-backports "linux-image-$third" "linux-headers-$third"
-	check "DKMS has built ours for it" installed "$third"
-	check "the override makes it win there" ours_wins "$third"
-	check "dpkg has nothing to complain of" no_new_problem
-	TOTAL=20 progress "vgpu.ko for $third" "$out/vgpu-third.log" build_vgpu "$third"
-	in_vm "$third" "$TOP/packaging/test/guest.sh" "$out/vm-third.log" '' -device edu
-}
-
 make_base
 debs=$TOP/out/deb
 [ -n "${KEEP:-}" ] || "$TOP/scripts/package.sh" deb >/dev/null
 fresh
+if [ -n "${EXTRA_SOURCE:-}" ]; then
+	echo "$EXTRA_SOURCE" >"$root/etc/apt/sources.list.d/extra.list"
+	inside apt-get -q update >"$out/update.log" 2>&1
+fi
+mapfile -t versions < <(kernel_versions)
 # NVIDIA's 550.163.01-2 does not compile on 6.12.107 (pci_resize_resource() has another
-# argument there), and Debian mends that in the backports only.
-mapfile -t versions < <(kernel_versions | awk -F'[.+]' '$3 < 100')
-[ ${#versions[@]} -gt 0 ] || die "the archive has no kernel any more that NVIDIA's $driver of Debian 13 compiles on"
+# argument there): SECOND names a kernel that it does compile on, such as one of an archive
+# that EXTRA_SOURCE ("deb URL SUITE main") adds.
 first=${versions[0]} second=${SECOND:-${versions[-1]}}
 second_common=${second%-amd64}
 for step in "${steps[@]}"; do
