@@ -9,10 +9,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
@@ -24,6 +21,7 @@ use uvmsim_physical::Workload;
 use uvmsim_report::Report;
 
 use crate::machine;
+use crate::progress;
 use crate::run;
 use crate::zoo;
 use crate::Failure;
@@ -85,12 +83,7 @@ fn run_all(
     limits: Limits,
     threads: usize,
 ) -> Outcomes {
-    let bar = ProgressBar::new(names.len() as u64);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:24} {pos}/{len} policies, {elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = progress::of_policies(names.len());
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Result<Outcome, String>>> = names
         .iter()

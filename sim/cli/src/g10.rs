@@ -305,6 +305,7 @@ pub fn compare(
     } else {
         names.iter().map(|n| runner(n)).collect::<Result<_, _>>()?
     };
+    let bar = progress::of_policies(policies.len());
     let next = AtomicUsize::new(0);
     let rows: Vec<Mutex<Option<Row>>> = policies.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
@@ -314,14 +315,17 @@ pub fn compare(
                     let i = next.fetch_add(1, Relaxed);
                     rows.get(i).zip(policies.get(i))
                 } {
+                    bar.set_message(p.as_str());
                     let outcome = p.run(trace, &machine, choice);
                     if let Ok(mut slot) = slot.lock() {
                         *slot = Some((p, outcome));
                     }
+                    bar.inc(1);
                 }
             });
         }
     });
+    bar.finish_and_clear();
     let rows: Vec<Row> = rows
         .into_iter()
         .filter_map(|m| m.into_inner().ok().flatten())

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use indicatif::ProgressDrawTarget;
 use indicatif::ProgressStyle;
 
 /// How often the line is drawn again.
@@ -13,7 +14,12 @@ const TICK: Duration = Duration::from_millis(200);
 /// Does `work`, which nothing can be told of but its name and for how long it has run:
 /// both stand on standard error until it is done, if that is a terminal.
 pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let line = ProgressBar::new_spinner();
+    during_on(ProgressDrawTarget::stderr(), what, work)
+}
+
+/// The same on any terminal.
+fn during_on<T>(terminal: ProgressDrawTarget, what: &str, work: impl FnOnce() -> T) -> T {
+    let line = ProgressBar::with_draw_target(None, terminal);
     line.set_style(
         ProgressStyle::with_template("{spinner} {msg}, {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner()),
@@ -23,4 +29,100 @@ pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let done = work();
     line.finish_and_clear();
     done
+}
+
+/// A line on standard error, if that is a terminal, for `count` policies of which several run at a
+/// time: how many are done, for how long they have run, and the message, which of them it is that
+/// began last. The caller counts and clears it.
+pub fn of_policies(count: usize) -> ProgressBar {
+    let bar = ProgressBar::new(count as u64);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:24} {pos}/{len} policies, {elapsed} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal that keeps all that was ever written to it.
+    #[derive(Clone, Debug, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn has_shown(&self, text: &str) -> bool {
+            self.0.lock().is_ok_and(|all| all.contains(text))
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            80
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            if let Ok(mut all) = self.0.lock() {
+                all.push_str(text);
+            }
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The work itself says nothing: its name and its time are shown, and the time goes on.
+    #[test]
+    fn a_long_work_is_named_and_its_time_goes_on() {
+        let screen = Screen::default();
+        let terminal = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        let start = Instant::now();
+        let seen = during_on(terminal, "most: planning", || {
+            while start.elapsed() < Duration::from_secs(30) {
+                // A busy machine may leave a second out.
+                let times = ["1s", "2s", "3s"].map(|time| format!("most: planning, {time}"));
+                if times.iter().any(|line| screen.has_shown(line)) {
+                    return true;
+                }
+                std::thread::sleep(TICK);
+            }
+            false
+        });
+        assert!(seen, "after 30 s: {screen:?}");
+    }
 }

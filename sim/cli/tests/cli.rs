@@ -196,6 +196,52 @@ fn cargo_run_is_uvmsim() {
     assert_eq!(defaults, ["uvmsim"]);
 }
 
+/// What whoever sits before a terminal sees of it, standard error included (script(1)).
+fn on_a_terminal(args: &str) -> String {
+    let command = format!("{} {args}", env!("CARGO_BIN_EXE_uvmsim"));
+    let done = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "uvmsim {args}: {said}");
+    said
+}
+
+/// Each of them may take minutes: what it is at is on the screen from the beginning. That its
+/// time goes on there is a test of `progress`.
+#[test]
+fn what_may_take_long_says_what_it_is_at() {
+    let trace = folder("progress").join("step");
+    std::fs::write(&trace, STEP).unwrap();
+    let trace = trace.display();
+    let step = format!("--trace {trace} --gpu-mem 48MiB");
+    for (args, shown) in [
+        (format!("run {step} --policy best --json"), "best: planning"),
+        (format!("run {step} --policy best --json"), "best: running"),
+        (
+            format!("plan {step} --policy best --json"),
+            "best: planning",
+        ),
+        (
+            format!("run {step} --policy g10 --model g10 --json"),
+            "g10, ",
+        ),
+        (format!("compare {step} --json"), "/14 policies, "),
+        (format!("compare {step} --model g10 --json"), " policies, "),
+        ("figures --only discard-t7 --json".into(), " runs, "),
+    ] {
+        let said = on_a_terminal(&args);
+        assert!(said.contains(shown), "uvmsim {args}: no {shown} in {said}");
+    }
+    // Where nobody looks, and a script reads, there is none of it.
+    let done = uvmsim(&format!("run {step} --policy best --json"), "");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+}
+
 #[test]
 fn help_shows_no_default_that_is_nothing() {
     for command in ["run", "plan", "compare", "figures", "zoo"] {
