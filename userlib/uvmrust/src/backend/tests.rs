@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::*;
 use crate::sys::Chardev;
@@ -13,6 +14,8 @@ use crate::uapi::{DiscardBatch, Migrate, NativeDiscard, Version};
 const MAJOR: u32 = 511;
 const PAGE: u64 = 4096;
 const MIB2: u64 = 2 << 20;
+/// Longer than any test takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is behind a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +44,8 @@ struct Fake {
     calls: Mutex<Vec<(i32, u32)>>,
     migrated: Mutex<Vec<(u64, u64, [u8; 16])>>,
     busy: Mutex<u32>,
+    /// For how long a driver is asked again, if not for [`PATIENCE`].
+    patience: Mutex<Option<Duration>>,
     /// What lies between this process and the first, and whether UVM was open there.
     forks: AtomicU32,
     inherited: AtomicBool,
@@ -183,6 +188,10 @@ unsafe impl Sys for Fake {
 
     fn cuda(&self) -> Option<&Cuda> {
         self.cuda.as_ref()
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience.lock().unwrap().unwrap_or(PATIENCE)
     }
 
     fn foreign(&self, fd: i32) -> bool {
@@ -525,6 +534,19 @@ fn prefetch_takes_all_touched_pages_and_waits_while_busy() {
         let migrated = uvm.sys.migrated.lock().unwrap();
         assert_eq!(*migrated, [(PAGE, 2 * PAGE, [9; 16]); 3]);
     }
+}
+
+/// NVIDIA's calls say by their status that a driver has no time. The one here has some in the
+/// end, later than anybody is to wait for it.
+#[test]
+fn a_driver_that_stays_busy_is_given_up() {
+    let uvm = Fake::with(&[(3, File::Native)]);
+    *uvm.sys.busy.lock().unwrap() = 1_000_000;
+    *uvm.sys.patience.lock().unwrap() = Some(Duration::from_millis(1));
+    assert_eq!(
+        uvm.prefetch(range(MIB2, MIB2), Place::Host),
+        Err(Error::Busy)
+    );
 }
 
 /// Where memory is lazily discarded, the others are needed all the more.
