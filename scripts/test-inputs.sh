@@ -6,8 +6,8 @@
 # What no lane is made of: these start lanes, or do other things altogether. A script that
 # is not listed counts for every lane.
 not_of_a_lane='^scripts/(test|test-(parts|inputs|install|count-test)|package|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps)\.sh$'
-# Rust's own unit tests, which are compiled for the host only.
-unit_tests='^(src|tests/vgpu)/.*/(tests/.*|tests\.rs|benches/.*)$'
+# Rust's own tests, which are compiled for the host only.
+unit_tests='^(src|tests/vgpu|userlib|sim)/.*/(tests/.*|tests\.rs|benches/.*)$'
 
 # lane_files COMMAND...: the sources of the modules, and of the programs that COMMAND runs.
 # A program counts if its name is in the command, or in the shell function that is called.
