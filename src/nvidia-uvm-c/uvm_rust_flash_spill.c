@@ -484,9 +484,11 @@ static void rest_after(struct uvm_rust_flash_dev *dev, ktime_t start)
 
 	if (share < 100) {
 		u64 rest = min_t(u64, took * (100 - share) / share, USEC_PER_SEC);
+		ktime_t rests = ktime_get();
 
-		atomic64_add(rest, &dev->rested_us);
 		fsleep(rest);
+		/* What it was, not what it was to be. */
+		atomic64_add(max_t(s64, ktime_us_delta(ktime_get(), rests), 0), &dev->rested_us);
 	}
 }
 
