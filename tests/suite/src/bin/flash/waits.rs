@@ -18,6 +18,11 @@ use crate::{NONE, SILENT};
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("a tenant's read waits for none of its others", SILENT, own);
     suite.test("who is killed waits for no room", SILENT, killed);
+    suite.test(
+        "what is kept of blocks is charged to their tenant",
+        NONE,
+        charged,
+    );
     suite.test("a tenant whose cgroup is full is spilled", NONE, full_group);
     suite.test("room, and who wants the VA space's lock", NONE, writers);
 }
@@ -119,6 +124,31 @@ impl Group {
         Ok(fs::write(self.0.join("memory.max"), bytes)?)
     }
 
+    /// Bytes of the kernel's own objects that are charged to it, as told until now: the kernel may
+    /// be two seconds late.
+    fn objects(&self) -> Result<u64, Failure> {
+        let text = fs::read_to_string(self.0.join("memory.stat"))?;
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("slab_unreclaimable "));
+        let bytes = line.and_then(|l| l.trim().parse().ok());
+        bytes.ok_or_else(|| "no slab_unreclaimable in memory.stat".into())
+    }
+
+    /// The same, once nothing is late any more; the caller makes no objects meanwhile.
+    fn settled_objects(&self) -> Result<u64, Failure> {
+        let mut last = self.objects()?;
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_secs(3));
+            let now = self.objects()?;
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Err("what is charged to the group never stays the same for three seconds".into())
+    }
+
     /// A process that was set up in it, by who is not in it any more: the tenant is of the group,
     /// and its pages are charged to where the process is.
     fn process(&self) -> Result<Process, Failure> {
@@ -139,6 +169,31 @@ impl Drop for Group {
         }
         let _ = Command::new("umount").args(["-l", Self::ROOT]).status();
     }
+}
+
+/// The tenant is of the group, and who touches its pages is not: that one pays for the pages, and
+/// the group for what the driver keeps of each va_block.
+fn charged() -> Outcome {
+    // Of each it keeps more than 128 bytes. Many, so that they are far more than what the CPUs have
+    // not told of when they are asked, which is less than a page each.
+    const BLOCKS: usize = 512;
+    let rig = Rig::new(2 * BLOCKS as u64)?;
+    let Some(group) = Group::new()? else {
+        skip!("there are no cgroups");
+    };
+    let tenant = group.process()?;
+    let buffer = Buffer::<u64>::managed(&tenant, BLOCKS * WORDS)?;
+    let before = group.settled_objects()?;
+    (0..BLOCKS).for_each(|block| buffer.set(block * WORDS, 1));
+    let after = group.settled_objects()?;
+    ensure!(
+        after >= before + BLOCKS as u64 * 128,
+        "{before} bytes were charged, and {after} are, for {BLOCKS} blocks more"
+    );
+    drop((buffer, tenant));
+    drop(group);
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
 }
 
 /// What the driver keeps of a va_block is charged to the tenant, and where that cannot be, to
