@@ -25,6 +25,7 @@ SHELL := /bin/bash
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
 #|   KDIR=/path               build the modules for this kernel tree
+#|   KERNEL_OPEN=/path        NVIDIA's kernel-open, or /usr/src/nvidia-* of a package, for make modules
 #|   UVM_RUST_KERNEL=own|linux  which kernel crate Rust is built with  (probed)
 #|   UVM_VERSION=535|550|555  which of NVIDIA's drivers                (550)
 #|   UVM_SRC=/path            take the driver's source from here; for make test-versions, from
@@ -34,7 +35,7 @@ SHELL := /bin/bash
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
 
 # Options, passed on to the scripts.
-export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR KERNEL_OPEN UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
 export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH
 
@@ -54,6 +55,10 @@ kernel: deps ## build the VM's Linux, with Rust
 .PHONY: driver
 driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints where
 	@scripts/driver.sh
+
+.PHONY: modules
+modules: deps ## all of NVIDIA's open modules with ours in place, from KERNEL_OPEN=/path; prints where
+	@scripts/modules.sh
 
 .PHONY: vm
 vm: deps ## a shell in the VM, or CMD='…' there

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Build all of NVIDIA's open modules, with our nvidia-uvm.ko in place of theirs, and print the
+# folder that holds them on standard output.
+#
+#   KERNEL_OPEN=/path modules.sh
+#
+# KERNEL_OPEN is what NVIDIA calls kernel-open: that folder of a tree of
+# open-gpu-kernel-modules, of an unpacked .run, or /usr/src/nvidia-* of a package for DKMS.
+# nvidia.ko and nvidia-modeset.ko have a part that is no kernel code: a binary that lies there
+# (nvidia/nv-kernel.o_binary), or, in a tree, is made from its src/, in half an hour.
+#
+# All are linked in one go: what ours needs of nvidia.ko must be there, or the build fails.
+#
+# Environment: KDIR=/path (a kernel's headers, or its build folder; that of the running kernel),
+# RELEASE=0 (NVIDIA's build with asserts; default 1), UVM_RUST_KERNEL=own|linux.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+open=${KERNEL_OPEN:-}
+[ -n "$open" ] || die "KERNEL_OPEN=/path is missing: the folder kernel-open of NVIDIA's tree, or /usr/src/nvidia-* of a package"
+[ ! -d "$open/kernel-open" ] || open=$open/kernel-open
+for f in Kbuild Makefile conftest.sh nvidia/nvidia.Kbuild nvidia-uvm/uvm.c; do
+	[ -r "$open/$f" ] || die "KERNEL_OPEN=$open has no $f: it is not NVIDIA's kernel-open"
+done
+open=$(realpath "$open")
+kernel=${KDIR:-/lib/modules/$(uname -r)/build}
+[ -r "$kernel/Module.symvers" ] ||
+	die "$kernel has no Module.symvers: KDIR=/path to the headers of the kernel that the modules are for"
+kernel=$(realpath "$kernel")
+version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$open/Kbuild" | head -n 1)
+crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel")
+type=release
+[ "${RELEASE:-1}" != 0 ] || type=develop
+
+config() { grep -qs "^CONFIG_$1=[ym]" "$kernel/include/config/auto.conf" "$kernel/.config"; }
+# As in driver.sh: the compiler that the kernel was built by, unless its headers name it.
+compiler=()
+if config CC_IS_CLANG; then
+	compiler=(LLVM=1)
+elif [ ! -e "$kernel/.kernelvariables" ]; then
+	gcc=gcc-$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kernel/.config" 2>/dev/null)
+	if have "$gcc"; then compiler=(CC="$gcc"); fi
+fi
+sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$kernel/Makefile" | head -n 1)
+[ -n "$sources" ] && [ -d "$sources" ] || sources=$kernel
+
+# What the kernel has is asked once for a folder.
+dir=$TOP/out/modules-$version-$(printf '%s %s %s' "$open" "$kernel" "$type $crate" | sha256sum | cut -c1-8)
+mkdir -p "$dir"
+
+# binary NAME MODULE SOURCE: the part of a module that is no kernel code.
+binary() {
+	local file=$2/$1.o_binary made
+	[ ! -e "$open/$file" ] || return 0
+	made=$open/../src/$3
+	[ -e "$made/Makefile" ] ||
+		die "$open has no $file, and beside it there is no src/$3 to make it from: take NVIDIA's whole tree, or a package's"
+	TOTAL=1800 progress "$1 from src/$3" "$dir.$1.log" make -C "$made" -j"$JOBS"
+	made=$(find "$made/_out" -name "$1.o" | head -n 1)
+	[ -n "$made" ] || die "src/$3 was built, and there is no $1.o: see $dir.$1.log"
+	cp "$made" "$dir/$file"
+}
+
+names=()
+for f in "$open"/nvidia*/; do
+	f=$(basename "$f")
+	if [ -e "$open/$f/$f.Kbuild" ]; then names+=("$f"); fi
+done
+rsync -a --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude-from=<("$TOP/scripts/seam.sh" --patched) "$open/" "$dir/"
+binary nv-kernel nvidia nvidia
+[ ! -d "$open/nvidia-modeset" ] || binary nv-modeset-kernel nvidia-modeset nvidia-modeset
+"$TOP/scripts/seam.sh" "$open" "$dir"
+
+mk_all() {
+	make -C "$kernel" M="$dir" "${compiler[@]}" ARCH=x86_64 -j"$JOBS" --no-print-directory UVM_RUST_KERNEL="$crate" \
+		NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_KERNEL_MODULES="${names[*]} uvm-rust" \
+		NV_SPECTRE_V2=0 UVM_BUILD_TYPE="$type" KCFLAGS="-fmacro-prefix-map=$dir/=" modules
+}
+TOTAL=1200 progress "${#names[@]} modules of NVIDIA's $version, nvidia-uvm with Rust, $type" "$dir.log" mk_all
+modinfo -F parm "$dir/nvidia-uvm.ko" | grep -q '^uvm_rust_' || die "$dir/nvidia-uvm.ko is not ours: see $dir.log"
+for f in "${names[@]}"; do
+	[ -e "$dir/$f.ko" ] || die "$f.ko was not made: see $dir.log"
+	say "$f.ko  $(modinfo -F version "$dir/$f.ko")"
+done
+echo "$dir"
