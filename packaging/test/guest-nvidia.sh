@@ -3,7 +3,8 @@
 # Inside the VM that test-install.sh boots with memory for a GPU that is
 # not there (tests/fake-gpu): NVIDIA's own nvidia.ko finds it and stays, and the module that DKMS
 # built is loaded beside it by modprobe, as on a user's machine. Each line that begins with "vm"
-# is for that script.
+# is for that script. (No swap by uvm-rust: its depmod reads 4,000 compressed modules, which takes a
+# quarter of an hour in an emulated machine.)
 set -u
 # Where the kernel was told to leave memory alone.
 window=$(sed -n 's/.*memmap=129M\$\(0x[0-9a-f]*\).*/\1/p' /proc/cmdline)
@@ -24,7 +25,6 @@ load_uvm() {
 	[ -e /dev/nvidia-uvm ] || mknod -m 666 /dev/nvidia-uvm c "$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)" 0
 }
 ours_loaded() { uvm-rust doctor | grep 'loaded: *ours'; }
-theirs_loaded() { uvm-rust doctor | grep "loaded: *NVIDIA"; }
 quiet() { ! dmesg | grep -E 'BUG[: ]|Oops|WARNING: CPU|KASAN|Call Trace|kmemleak: [1-9]'; }
 selftest() { /root/kselftest/uvm_basic -t "$1"; }
 managed_memory() {
@@ -41,12 +41,6 @@ check "and finds a GPU, and stays" probed
 check "nvidia-uvm loads beside it, by modprobe" load_uvm
 check "it is ours" ours_loaded
 check "/dev/nvidia-uvm opens and initialises, and the CPU's managed memory works" managed_memory
-check "a swap to NVIDIA's while nobody uses it" uvm-rust disable
-check "NVIDIA's is loaded" theirs_loaded
-check "/dev/nvidia-uvm works there as well" managed_memory
-check "a swap back" uvm-rust enable
-check "ours is loaded" ours_loaded
-check "and works" managed_memory
 check "it unloads" rmmod nvidia_uvm
 check "and so does nvidia.ko" rmmod nvidia
 check "neither is left" not_loaded nvidia
