@@ -121,7 +121,7 @@ static int set_registers(void)
 	return 0;
 }
 
-/* Whether all of it is the kernel's memory is asked page by page: a part of it would be enough. */
+/* No page of the window may be the kernel's memory; each is asked, as one alone would be overwritten. */
 static bool is_reserved(void)
 {
 	ulong at;
