@@ -78,6 +78,7 @@ kselftest: deps ## the kernel selftests and what the paper says of discard, one 
 	@scripts/test.sh kselftest
 
 .PHONY: test
+test: export DEPS_FOR := $(if $(filter debug,$(KERNEL)),,test)
 test: deps ## everything: host tests, NVIDIA's tests on vgpu, our own in the VM
 	@scripts/test.sh all
 

@@ -27,9 +27,11 @@ if [ "${KERNEL:-}" = stock ]; then
 	packages+=(pahole busybox-static)
 else
 	packages+=(
-		# the kernel, with LLVM and Rust
-		clang-19 lld-19 llvm-19 libclang1-19 flex bison bc libelf-dev libssl-dev cpio
+		# the kernel, with Rust, whose bindings to it clang's library makes
+		libclang1-19 flex bison bc libelf-dev libssl-dev cpio
 	)
+	# All of LLVM builds the debug kernel alone.
+	case ${DEPS_FOR:-} in test) ;; *) packages+=(clang-19 lld-19 llvm-19) ;; esac
 fi
 # Tests, which the demo is without. The source of Linux has its selftests' harness, which no other
 # package has.

@@ -18,6 +18,7 @@
 # UVM_RUST_KERNEL=own|linux (which `kernel` crate; see src/uvm_rust/kernel/build/probe.sh).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 # What is built from this checkout is kept apart from what another builds.
 checkout=checkout-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
@@ -38,7 +39,7 @@ check_kdir() {
 }
 
 # config OPTION: is it on in the kernel that is built for?
-config() { grep -qs "^CONFIG_$1=[ym]" "$kernel/include/config/auto.conf" "$kernel/.config"; }
+config() { kernel_has "$kernel" "$1"; }
 
 if [ -n "${KDIR:-}" ]; then
 	kernel=$(realpath "$KDIR")
@@ -48,19 +49,12 @@ fi
 check_kdir "$kernel"
 crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel" 2>"$CACHE/probe.log") || { cat "$CACHE/probe.log" >&2; exit 1; }
 say "$(cat "$CACHE/probe.log")"
-# The compiler that the kernel was built by.
 compiler=()
-if config CC_IS_CLANG; then
-	compiler=(LLVM=1)
-elif [ ! -e "$kernel/.kernelvariables" ]; then
-	gcc=gcc-$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kernel/.config")
-	if have "$gcc"; then compiler=(CC="$gcc"); fi
-fi
-sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$kernel/Makefile" | head -n 1)
-[ -n "$sources" ] && [ -d "$sources" ] || sources=$kernel
+read -ra compiler <<<"$(kernel_compiler "$kernel")"
+sources=$(kernel_sources "$kernel")
 
 tree=$("$TOP/scripts/upstream.sh")
-version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
+version=$(driver_version "$tree")
 # __FILE__ without the folder: upstream looks for the last slash whenever it pushes work
 # to a GPU, so a module from a deep folder would be slower than one from a shallow one.
 flags=-fmacro-prefix-map

@@ -16,6 +16,7 @@
 # RELEASE=0 (NVIDIA's build with asserts; default 1), UVM_RUST_KERNEL=own|linux.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 open=${KERNEL_OPEN:-}
 [ -n "$open" ] || die "KERNEL_OPEN=/path is missing: the folder kernel-open of NVIDIA's tree, or /usr/src/nvidia-* of a package"
@@ -28,22 +29,14 @@ kernel=${KDIR:-/lib/modules/$(uname -r)/build}
 [ -r "$kernel/Module.symvers" ] ||
 	die "$kernel has no Module.symvers: KDIR=/path to the headers of the kernel that the modules are for"
 kernel=$(realpath "$kernel")
-version=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$open/Kbuild" | head -n 1)
+version=$(driver_version "$open")
 crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel")
 type=release
 [ "${RELEASE:-1}" != 0 ] || type=develop
 
-config() { grep -qs "^CONFIG_$1=[ym]" "$kernel/include/config/auto.conf" "$kernel/.config"; }
-# As in driver.sh: the compiler that the kernel was built by, unless its headers name it.
 compiler=()
-if config CC_IS_CLANG; then
-	compiler=(LLVM=1)
-elif [ ! -e "$kernel/.kernelvariables" ]; then
-	gcc=gcc-$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kernel/.config" 2>/dev/null)
-	if have "$gcc"; then compiler=(CC="$gcc"); fi
-fi
-sources=$(sed -n 's/^srctree *:*= *//p;s/^include \(\/.*\)\/Makefile$/\1/p' "$kernel/Makefile" | head -n 1)
-[ -n "$sources" ] && [ -d "$sources" ] || sources=$kernel
+read -ra compiler <<<"$(kernel_compiler "$kernel")"
+sources=$(kernel_sources "$kernel")
 
 # What the kernel has is asked once for a folder.
 dir=$TOP/out/modules-$version-$(printf '%s %s %s' "$open" "$kernel" "$type $crate" | sha256sum | cut -c1-8)

@@ -13,6 +13,7 @@
 # files before and after.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 version=$(sed -n '/workspace.package/,/^\[workspace.l/s/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml")
 
@@ -41,7 +42,7 @@ dkms() {
 	# A tree that is given is the only one.
 	for v in $([ -n "${UVM_SRC:-}" ] && echo 550 || echo "${UVM_VERSIONS:-550}"); do
 		tree=$(UVM_VERSION=$v "$TOP/scripts/upstream.sh")
-		of=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1)
+		of=$(driver_version "$tree")
 		say "hooks for NVIDIA's $of"
 		rm -rf "$work/built" && mkdir -p "$work/built/nvidia-uvm"
 		"$TOP/scripts/seam.sh" "$tree" "$work/built"

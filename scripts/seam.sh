@@ -7,6 +7,7 @@
 #   seam.sh --patched    list the files that hooks change, relative to DIR
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 hooks=$TOP/src/nvidia-uvm-c/hooks
 patched() { for h in "$TOP"/src/nvidia-uvm-c/hooks/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
@@ -31,7 +32,8 @@ new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 
 # Which upstream this is, for uvm_rust_compat.h.
-major=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9]*\)\..*/\1/p' "$tree/Kbuild" | head -n 1)
+major=$(driver_version "$tree")
+major=${major%%.*}
 printf '/* Written by seam.sh. */\n#define UVM_RUST_UPSTREAM %s\n' "$major" >"$new/version.h"
 # From 580 on it discards by itself, and needs few hooks. Its eviction lists have been
 # fields, then an array.

@@ -5,7 +5,7 @@
 
 # What no lane is made of: these start lanes, or do other things altogether. A script that
 # is not listed counts for every lane.
-not_of_a_lane='^scripts/(test|test-(parts|inputs|install|count-test)|modules|package|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps)\.sh$'
+not_of_a_lane='^scripts/(test|test-(parts|inputs|install|kernels|count-test)|modules|package|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps)\.sh$'
 # Rust's own tests, which are compiled for the host only.
 unit_tests='^(src|tests/vgpu|userlib|sim)/.*/(tests/.*|tests\.rs|benches/.*)$'
 
@@ -56,6 +56,7 @@ inputs() {
 		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
 		[ "${KERNEL:-}" != stock ] || scripts/kernel.sh stock 2>/dev/null
 		rustc --version
+		gcc --version
 		clang --version
 		qemu-system-x86_64 --version
 		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort

@@ -70,6 +70,20 @@ host_parts() {
 	fi
 }
 
+# build_modules: and says in $UVM_BUILT where they are. The time of that file is from before
+# the build, so whoever edits meanwhile is not tested with what was there before.
+build_modules() {
+	local v dir began
+	began=$(mktemp)
+	scripts/driver.sh upstream rust vgpu >"$began.dirs"
+	{
+		echo "kernel ${KERNEL:-release}"
+		for v in upstream rust vgpu; do read -r dir && echo "$v $dir"; done <"$began.dirs"
+	} >"$UVM_BUILT"
+	touch -r "$began" "$UVM_BUILT"
+	rm -f "$began" "$began.dirs"
+}
+
 # The programs that run in the VM.
 build_programs() {
 	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn
@@ -82,7 +96,8 @@ build_programs() {
 suite=target/release
 slow="UVM_PARAMS=uvm_perf_thrashing_lapse_usec=1000000"
 
-# A fault buffer of 16 entries; see the parameters of vgpu.ko in docs/vgpu.md.
+# A fault buffer of 16 entries; see the parameters of vgpu.ko in docs/vgpu.md. There the CPU
+# has all that QEMU has, five levels of page tables among it.
 odd_gpu="irq=hard fault_entries=16 pma_zero=1"
 # Half of the memory on a second NUMA node.
 two_nodes="QEMU_OPTS=-object memory-backend-ram,id=n0,size=1536M -object memory-backend-ram,id=n1,size=1536M"
@@ -145,7 +160,7 @@ panics() {
 vm_parts() {
 	local d times=100
 	part build/kernel scripts/kernel.sh "${KERNEL:-release}"
-	part build/modules scripts/driver.sh
+	part build/modules build_modules
 	part build/clippy scripts/driver.sh clippy
 	part build/programs build_programs
 	for d in rust upstream; do
@@ -166,7 +181,7 @@ vm_parts() {
 	lane upstream/thrashing vm DRIVER=upstream "$slow" VM_TIMEOUT=600 -- "$suite/ladder --only 'step 16'"
 	# The top half in interrupt context, a fault buffer that is nearly always full, memory
 	# that RM has zeroed; and NVIDIA's long forms of the tests of memory.
-	lane rust/odd-gpu vm DRIVER=rust VIDMEM=128M VGPU_PARAMS="$odd_gpu" VM_TIMEOUT=1500 -- \
+	lane rust/odd-gpu vm DRIVER=rust VIDMEM=128M VGPU_PARAMS="$odd_gpu" VM_CPU=max VM_TIMEOUT=1500 -- \
 		"$suite/contend --rounds 5 ${SEED:+--seed $SEED} && $suite/ladder --only 'step 14' &&
 		$suite/hazards --only injected && $suite/discard --only 5.7 && $suite/ladder --full --only 'step 10'"
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
@@ -230,7 +245,7 @@ extra_parts() {
 debug_parts() {
 	local k=KERNEL=debug
 	part build/debug-kernel scripts/kernel.sh debug
-	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream rust vgpu
+	KERNEL=debug part build/debug-modules build_modules
 	part build/programs build_programs
 	# The longest first. What is left when the modules are gone, kmemleak finds.
 	local then_kmemleak="bash scripts/vm-load.sh unload && bash scripts/vm-kmemleak.sh"
@@ -267,7 +282,8 @@ given_trees() {
 version_of() {
 	local tree
 	tree=$(UVM_SRC=$1 scripts/upstream.sh 2>/dev/null) || { echo given; return; }
-	sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$tree/Kbuild" | head -n 1
+	. src/uvm_rust/kernel/build/kbuild.sh
+	driver_version "$tree"
 }
 
 # Every upstream version that the seam knows is hooked and built, and each tree in UVM_SRC. The

@@ -32,6 +32,9 @@ digest='' # what failed, in its own words; printed again at the end
 declare -A running=()
 # Every VM ends by unloading the modules, which report what is left.
 export VM_UNLOAD=1
+# Where this run has built the modules (test-parts.sh): vm.sh need not have it looked up.
+export UVM_BUILT=$out/built
+rm -f "$UVM_BUILT"
 LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
 # count PART STATUS: add up what the log of a part says.

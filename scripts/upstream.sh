@@ -8,6 +8,7 @@
 # Debian package. Nothing is edited there.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 # Debian's package of each version that the seam in src/nvidia-uvm-c/ knows, and the
 # release that carries it.
@@ -35,7 +36,7 @@ driver_folder() {
 # check_version DIR: prints it; fails if the seam does not know it.
 check_version() {
 	local v
-	v=$(sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$1/Kbuild" | head -n 1)
+	v=$(driver_version "$1")
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
 	case ${v%%.*} in
 	535 | 550 | 555) ;;

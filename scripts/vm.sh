@@ -9,13 +9,14 @@
 # virtme-ng does the work; this adds our modules, a time limit, the kernel's log,
 # and a check that KVM really runs a kernel before it is trusted.
 #
-# Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2,
-# GPU=turing|volta|ampere, RELEASE=0|1, KERNEL=release|debug|stock, VM_TIMEOUT (seconds,
-# 600), VM_MEM (3G), VM_CPUS (2), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
-# instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters),
-# NOLOAD=1 (load nothing), VM_UNLOAD=1 (unload at the end, and fail if the modules report
-# that something is left), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the
-# kernel's command line), QEMU_OPTS.
+# Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2, GPU=turing|volta|ampere,
+# RELEASE=0|1, KERNEL=release|debug|stock, KDIR=/path (a kernel's headers, where `vmlinuz`
+# leads to its image, beside which its modules lie), VM_TIMEOUT (seconds, 600), VM_MEM (3G),
+# VM_CPUS (2), VM_CPU (QEMU's -cpu, under TCG), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
+# instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters), NOLOAD=1 (load
+# nothing), VM_UNLOAD=1 (unload at the end, and fail if the modules report that something is
+# left), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the kernel's command line),
+# QEMU_OPTS, UVM_BUILT=FILE (where the modules of a kernel are, as test.sh writes it).
 # Exit status: the command's; 124 after VM_TIMEOUT; 255 if the guest died.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -41,12 +42,16 @@ virtme=$CACHE/tools/virtme/bin/virtme-run
 [ -x "$virtme" ] || die "virtme-ng is not installed: run 'make deps'"
 have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run 'make deps'"
 
-kernel=$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")
+kernel=${KDIR:-$("$TOP/scripts/kernel.sh" "${KERNEL:-release}")}
 # A command that loads nothing yet, and a shell, may want both.
 variants=("$driver")
 if [ -z "$command" ] || [ -n "${NOLOAD:-}" ]; then variants=(upstream rust); fi
 declare -A built
-{ for v in "${variants[@]}" vgpu; do read -r "built[$v]"; done; } < <("$TOP/scripts/driver.sh" "${variants[@]}" vgpu)
+if just_built; then
+	for v in "${variants[@]}" vgpu; do built[$v]=$(sed -n "s|^$v ||p" "$UVM_BUILT"); done
+else
+	{ for v in "${variants[@]}" vgpu; do read -r "built[$v]"; done; } < <("$TOP/scripts/driver.sh" "${variants[@]}" vgpu)
+fi
 upstream=${built[upstream]:+${built[upstream]}/nvidia-uvm.ko}
 rust=${built[rust]:+${built[rust]}/nvidia-uvm.ko}
 vgpu=${built[vgpu]:?the drivers were not built}/vgpu.ko
@@ -91,6 +96,10 @@ kvm_works() {
 }
 
 cpus=${VM_CPUS:-2}
+# What an emulated CPU is better without: a fifth level of page tables, which QEMU walks for
+# each entry of its TLB, and a `rep movsb` that is said to be fast, which QEMU does byte by
+# byte. They are a quarter of the time of storms of faults.
+cpu=${VM_CPU:-max,-la57,-erms,-fsrm}
 # The kernel's log goes to a serial port of its own, from the first line to the last
 # words of a panic: a boot console that is kept (virtme has the proper one).
 qemu_args=(-chardev "file,id=klog,path=$log" -serial chardev:klog)
@@ -101,16 +110,18 @@ for ((i = 0; i < gpus; i++)); do qemu_args+=(-device edu); done
 if [ -n "${ICOUNT:-}" ]; then
 	# Counting needs a single thread and no KVM.
 	args+=(--disable-kvm)
-	cpus=1
+	cpus=1 cpu=
 	qemu_args+=(-icount "shift=0,sleep=off")
 else
 	case ${VM_ACCEL:-auto} in
-	kvm) ;;
+	kvm) cpu= ;;
 	tcg) args+=(--disable-kvm) ;;
-	auto) kvm_works || args+=(--disable-kvm) ;;
+	auto) if kvm_works; then cpu=; else args+=(--disable-kvm); fi ;;
 	*) die "VM_ACCEL=$VM_ACCEL: use auto, kvm or tcg" ;;
 	esac
 fi
+# The last one counts; virtme has said "max".
+[ -z "$cpu" ] || qemu_args+=(-cpu "$cpu")
 read -ra more <<<"${QEMU_OPTS:-}"
 qemu_args+=("${more[@]}")
 

@@ -24,10 +24,10 @@ dkms=$root/var/lib/dkms
 RUSTC=${RUSTC:-rustc}
 export RUSTC
 
-die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+# shellcheck source-path=SCRIPTDIR source=../../src/uvm_rust/kernel/build/kbuild.sh
+. "$here/uvm-rust/kernel/build/kbuild.sh"
 
-# version_of DIR: which driver's source it is.
-version_of() { sed -n 's/.*NV_VERSION_STRING=\\"\([0-9.]*\)\\".*/\1/p' "$1/Kbuild" 2>/dev/null | head -n 1; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # find_nvidia: sets name (DKMS'), source and version of the driver, the newest that has UVM.
 # Debian calls it nvidia-current-open, NVIDIA's packages nvidia or nvidia-open.
@@ -37,7 +37,7 @@ find_nvidia() {
 	for n in nvidia-current-open nvidia-open nvidia; do
 		for d in "$dkms/$n"/*/source; do
 			[ -r "$d/nvidia-uvm/uvm.c" ] || continue
-			v=$(version_of "$d")
+			v=$(driver_version "$d")
 			if [ -z "$version" ] || [ "$(printf '%s\n%s\n' "$version" "$v" | sort -V | tail -n 1)" = "$v" ]; then
 				name=$n source=$d version=$v
 			fi
@@ -106,15 +106,9 @@ stage() {
 }
 
 compile() {
-	local sources=$headers compiler=() cc
+	local sources=$headers compiler=()
 	if [ -e "$root/lib/modules/$1/source" ]; then sources=$root/lib/modules/$1/source; fi
-	# The compiler that the kernel was built by; Debian's headers name it themselves.
-	if grep -q '^CONFIG_CC_IS_CLANG=y' "$headers/include/config/auto.conf" 2>/dev/null; then
-		compiler=(LLVM=1)
-	elif [ ! -e "$headers/.kernelvariables" ]; then
-		cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\{0,1\}\([^" ]*\).*/\1/p' "$headers/include/config/auto.conf")
-		if command -v "$cc" >/dev/null; then compiler=(CC="$cc"); fi
-	fi
+	read -ra compiler <<<"$(kernel_compiler "$headers")"
 	# What DKMS sets for modules of its own making would reach the kernel's makefiles.
 	env -u MAKEFLAGS -u KERNELRELEASE make -C "$headers" M="$PWD" "${compiler[@]}" ARCH=x86_64 -j"$(nproc)" --no-print-directory \
 		NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$headers" NV_SPECTRE_V2=0 \

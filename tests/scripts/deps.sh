@@ -114,6 +114,9 @@ own=$(packages_of) demo=$(packages_of KERNEL=stock DEPS_FOR=demo) stock=$(packag
 check "a packaged kernel needs no compiler of kernels"
 [[ $stock = *" linux-source-6.12 "* && $stock = *" shellcheck "* && $stock != *clang* ]]
 check "tests on a packaged kernel need the selftests' harness, and no more"
+tests=$(packages_of DEPS_FOR=test)
+[[ $tests = *" libclang1-19 "* && $tests = *" linux-source-6.12 "* && $tests != *" clang-19 "* && $tests != *llvm* ]]
+check "the tests' kernel is gcc's, and only the debug kernel needs LLVM"
 [[ $(packages_of DEPS_FOR=install) = *" debootstrap busybox-static dpkg-dev debhelper "* ]]
 check "the test of the packages gets what makes them, a Debian, and what boots it"
 done_testing

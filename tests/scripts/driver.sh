@@ -106,4 +106,45 @@ check "one is one, whatever it is called"
 
 [ "$(versions "$work/nowhere")" = "versions/given $work/nowhere" ] && [ "$(versions '')" = 'skip versions/given' ]
 check "none is skipped, and one that is not there is not"
+
+# Which compiler make is told of.
+# shellcheck source-path=SCRIPTDIR source=../../src/uvm_rust/kernel/build/kbuild.sh
+. "$top/src/uvm_rust/kernel/build/kbuild.sh"
+mkdir "$work/bin"
+for cc in gcc:12 gcc-14:14 cc-of-theirs:13; do
+	printf '#!/bin/sh\necho %s.2.0\n' "${cc#*:}" >"$work/bin/${cc%:*}"
+done
+chmod +x "$work/bin/"*
+# compiler TEXT VERSION: for a kernel that was built by that.
+compiler() {
+	kernel
+	rm "$KDIR/.kernelvariables"
+	printf 'CONFIG_CC_IS_GCC=y\nCONFIG_GCC_VERSION=%s\nCONFIG_CC_VERSION_TEXT="%s"\n' "$2" "$1" >>"$KDIR/include/config/auto.conf"
+	(PATH=$work/bin:$PATH kernel_compiler "$KDIR") >"$work/said"
+	cat "$work/said"
+}
+[ "$(compiler 'gcc (Debian 12.2.0-14) 12.2.0' 120200)" = CC=gcc ]
+check "the compiler of the kernel: as it was called, if it is of that version"
+[ "$(compiler 'gcc (GCC) 14.2.1 20250110' 140201)" = CC=gcc-14 ]
+check "or as distributions call that version"
+[ "$(compiler 'cc-of-theirs (Ubuntu 13.3.0) 13.3.0' 130300)" = CC=cc-of-theirs ] && [ -z "$(compiler 'gcc-99 (x) 99.1.0' 990100)" ]
+check "by any name; and none, where there is none of that version"
+kernel GCC_VERSION && [ -z "$(PATH=$work/bin:$PATH kernel_compiler "$KDIR")" ] &&
+	kernel CC_IS_CLANG && [ "$(kernel_compiler "$KDIR")" = LLVM=1 ]
+check "headers that name it themselves are left to; clang's go with all of LLVM"
+
+# Whether vm.sh may take what test.sh has built.
+# built: the list, newer than all that the modules are made of.
+built() { printf 'kernel release\nrust /a\n' >"$work/built" && touch -d '+1 hour' "$work/built"; }
+just() {
+	# shellcheck disable=SC2016
+	env -u KDIR -u UVM_SRC UVM_BUILT="$work/built" "$@" bash -c '. "$0/scripts/lib.sh" && just_built' "$top" >"$work/said" 2>&1
+}
+built && just
+check "what this run has built need not be looked up again"
+! just KERNEL=debug && ! just RELEASE=1 && ! just KDIR=/x && ! just UVM_SRC=/x && ! just UVM_VERSION=535 &&
+	! just UVM_RUST_MASKS=c && ! just UVM_RUST_KERNEL=own && ! just UVM_BUILT= && just KERNEL=release
+check "for another kernel, or of another kind, it is"
+touch -d 2001-01-01 "$work/built" && ! just
+check "and when something has changed since"
 done_testing
