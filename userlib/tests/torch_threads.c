@@ -50,8 +50,8 @@ static void given_back(void)
 	unsigned int same = 0;
 	uint64_t *next;
 
-	length = (uint64_t)4 << 20;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	length = (uint64_t)12 << 20;
+	for (uint64_t seed = 0; seed < 40; seed++) {
 		stub_seed(seed);
 		other_thread(writes_and_frees);
 		empty();
@@ -63,7 +63,7 @@ static void given_back(void)
 		EXPECT(all_words(next, length, 9));
 		MUST(cuMemFree_v2((uintptr_t)next));
 	}
-	EXPECT(same > 50);
+	EXPECT(same > 20);
 }
 
 int main(int argc, char **argv)

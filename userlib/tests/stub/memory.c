@@ -331,6 +331,21 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int fl
 	return code;
 }
 
+/* With STUB_MEMORY MiB a GPU, of which all managed memory takes its part; else all is taken. */
+EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	const char *memory = getenv("STUB_MEMORY");
+	CUresult code = enter(true);
+
+	*total = *free = memory ? (size_t)atoi(memory) << 20 : (size_t)1 << 30;
+	if (!memory)
+		*free = 0;
+	for (size_t i = 0; i < managed_end; i++)
+		*free -= managed[i].length < *free ? managed[i].length : *free;
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
 	CUresult code = enter(true);

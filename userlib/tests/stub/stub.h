@@ -9,6 +9,7 @@
  *   STUB_ASLEEP=n        UVM answers one call in n, as if the system slept; 0: none
  *   STUB_SEED=n          streams run as this random number will have it (streams.c)
  *   STUB_FREE=1          each stream runs in its thread as fast as it can
+ *   STUB_MEMORY=n        MiB of a GPU, which only tell how much is free (memory.c)
  *   STUB_SPARSE=1        kernels and discards touch only some words (memory.c)
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access

@@ -1,79 +1,78 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The cache: free blocks by device, stream and size class.
+//! The cache: free memory by device, stream and size, and by graph.
 //!
-//! A free block is given out again in the stream in which it was used, so that no
-//! wait is needed. One of 2 MiB or more is discarded lazily, in the stream's order,
-//! when it is freed, and prefetched, in the same order, before it is given out.
+//! What is free is given out again in the stream in which it was used, so that no wait is
+//! needed. While the GPU's memory is short ([`crate::pressure`]), the blocks of UVM's that are
+//! free as a whole are discarded lazily, in the stream's order, and prefetched, in the same
+//! order, before they are given out. While all fits, neither is done.
 //!
-//! The threads' own default streams have one handle, so their blocks are kept, discarded and
+//! The threads' own default streams have one handle, so their memory is kept, discarded and
 //! prefetched in the order of the legacy default stream, which waits for all of these, and
 //! they for it.
 //!
-//! A block that is allocated while its stream is being captured is the graph's, which may
-//! be launched at any time: it is new, and is never given to anybody else.
+//! What is allocated while its stream is being captured is the graph's, which may be launched
+//! at any time. PyTorch gives graphs pools by number: memory of one is used again by captures
+//! with the same pool, whose graphs are launched one after the other in the order of their
+//! captures, and is given back when the last of them is gone. Of other captures nobody says when
+//! their graph goes: they get memory that nobody has had, and keep it.
 //!
 //! A block that other streams have used waits for them when it is freed. If that can not
 //! be put into a stream, since one is being captured, the block waits to be freed.
 
-use std::collections::HashMap;
+use core::ffi::c_int;
+use std::collections::BTreeMap;
 
 use uvmrust::Range;
 
-use crate::classes::{class_of, BLOCK};
 use crate::device::{Device, Queue, StreamId};
-
-/// Where a block may be reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    queue: Queue,
-    class: usize,
-}
+use crate::graphs::{GraphPool, Graphs};
+use crate::heap::{pool_for, Heap, Owner, Pool};
+use crate::pressure::Pressure;
+use crate::sizes::{rounded, segment_for};
+use crate::stats::{DeviceStats, Stats};
 
 /// A block that PyTorch has.
 #[derive(Debug)]
 struct Used {
-    key: Key,
+    /// Bytes asked for.
+    requested: u64,
     /// Other streams that use it, each once.
     others: Vec<Queue>,
-    /// Allocated while its stream was being captured.
-    captured: bool,
 }
 
-/// A block in the cache.
-#[derive(Clone, Copy, Debug)]
-struct Free {
-    base: u64,
-    /// Lazily discarded: not to be used before a prefetch.
-    discarded: bool,
-    /// Nobody has had it yet.
-    unused: bool,
+/// A device.
+#[derive(Debug)]
+struct Gpu {
+    stats: DeviceStats,
+    pressure: Pressure,
+    /// What is free is being discarded.
+    short: bool,
+    /// A prefetch has failed: nothing is discarded any more, since it could not be used again.
+    no_discard: bool,
 }
 
-/// What was done, in calls and bytes since the start.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Blocks given out.
-    pub mallocs: u64,
-    /// Of these, from the cache.
-    pub reused: u64,
-    /// Bytes had from CUDA and not given back.
-    pub held_bytes: u64,
-    /// Bytes discarded.
-    pub discarded_bytes: u64,
-    /// Bytes prefetched, to be used after a discard.
-    pub prefetched_bytes: u64,
+impl Gpu {
+    fn new() -> Self {
+        Self {
+            stats: DeviceStats::default(),
+            pressure: Pressure::new(),
+            short: false,
+            no_discard: false,
+        }
+    }
 }
 
 /// An allocator on a device.
 #[derive(Debug)]
 pub struct Allocator<D> {
     device: D,
-    used: Option<HashMap<u64, Used>>,
-    free: Option<HashMap<Key, Vec<Free>>>,
+    heap: Heap,
+    used: BTreeMap<u64, Used>,
     /// Freed while a stream that used them was being captured.
     deferred: Vec<(u64, Used)>,
+    graphs: Graphs,
+    gpus: BTreeMap<c_int, Gpu>,
     stats: Stats,
 }
 
@@ -82,9 +81,11 @@ impl<D: Device> Allocator<D> {
     pub const fn new(device: D) -> Self {
         Self {
             device,
-            used: None,
-            free: None,
+            heap: Heap::new(),
+            used: BTreeMap::new(),
             deferred: Vec::new(),
+            graphs: Graphs::new(),
+            gpus: BTreeMap::new(),
             stats: Stats {
                 mallocs: 0,
                 reused: 0,
@@ -95,43 +96,63 @@ impl<D: Device> Allocator<D> {
         }
     }
 
+    fn gpu(&mut self, device: c_int) -> &mut Gpu {
+        self.gpus.entry(device).or_insert_with(Gpu::new)
+    }
+
     /// See [`crate::uvmrust_torch_malloc`].
     pub fn malloc(&mut self, size: usize, queue: Queue) -> Option<u64> {
-        let class = class_of(size)?;
-        let stream = queue.stream.shared();
-        let key = Key {
-            queue: Queue { stream, ..queue },
-            class,
-        };
+        let base = self.malloc_in(size, queue);
+        if base.is_none() {
+            self.gpu(queue.device).stats.failures += 1;
+        }
+        base
+    }
+
+    fn malloc_in(&mut self, size: usize, queue: Queue) -> Option<u64> {
+        let length = rounded(size)?;
         self.settle();
-        let captured = self.device.capturing(queue);
-        let base = match self.reuse_for(key, queue) {
+        let stream = queue.stream.shared();
+        let owner = match self.device.capturing(queue) {
+            true => self
+                .graphs
+                .current(queue.device)
+                .map_or(Owner::SomeGraph, Owner::Graph),
+            false => Owner::Stream,
+        };
+        let pool = pool_for(Queue { stream, ..queue }, length, owner);
+        let base = match self.reuse_for(pool, length, queue) {
             Some(base) => {
                 self.stats.reused += 1;
                 base
             }
-            None => self.fresh(key)?,
+            None => self.fresh(pool, length)?,
         };
-        let block = Used {
-            key,
-            others: Vec::new(),
-            captured,
-        };
-        self.used.get_or_insert_default().insert(base, block);
         self.stats.mallocs += 1;
+        let requested = size as u64;
+        let others = Vec::new();
+        self.used.insert(base, Used { requested, others });
+        let given = self.heap.taken(base).map_or(length, |(_, length)| length);
+        let stats = &mut self.gpu(queue.device).stats;
+        stats.blocks.up(1);
+        stats.allocated_bytes.up(given);
+        stats.requested_bytes.up(requested);
         Some(base)
     }
 
     /// See [`crate::uvmrust_torch_free`]. What is not ours is left alone.
     pub fn free(&mut self, base: u64) {
-        let Some(block) = self.used.as_mut().and_then(|used| used.remove(&base)) else {
+        let Some(block) = self.used.remove(&base) else {
             return;
         };
         self.settle();
-        // A graph that has one uses it at each launch, so nobody else ever may.
-        if !block.captured {
-            self.release(base, block);
+        if let Some((pool, length)) = self.heap.taken(base) {
+            let stats = &mut self.gpu(pool.queue.device).stats;
+            stats.blocks.down(1);
+            stats.allocated_bytes.down(length);
+            stats.requested_bytes.down(block.requested);
         }
+        self.release(base, block);
     }
 
     /// Frees what waits for the end of a capture.
@@ -142,51 +163,92 @@ impl<D: Device> Allocator<D> {
     }
 
     fn release(&mut self, base: u64, block: Used) {
-        let key = block.key;
+        let Some((pool, _)) = self.heap.taken(base) else {
+            return;
+        };
+        // A graph that has one uses it at each launch, so nobody else ever may.
+        if pool.owner == Owner::SomeGraph {
+            return;
+        }
         let captured = |queue: &Queue| self.device.capturing(*queue);
         let others = &block.others;
-        if others.iter().any(captured) || (!others.is_empty() && captured(&key.queue)) {
+        if others.iter().any(captured) || (!others.is_empty() && captured(&pool.queue)) {
             self.deferred.push((base, block));
             return;
         }
-        let waited = block
-            .others
-            .iter()
-            .all(|&other| self.device.wait(key.queue, other).is_ok());
-        if !waited {
-            // Then we wait. What can not be waited for, or is part of a shared block, is
-            // lost instead.
-            let drained = others.iter().all(|&other| self.device.drain(other).is_ok());
-            if drained && key.class >= BLOCK {
-                self.give_back(base, key);
-            }
+        let all = |done: &dyn Fn(Queue) -> bool| others.iter().all(|&other| done(other));
+        // A graph may be launched in any stream, so we wait for the others; and if they can not
+        // be waited for in the stream. What can not be waited for at all is lost.
+        let waits = pool.owner == Owner::Stream
+            && all(&|other| self.device.wait(pool.queue, other).is_ok());
+        if !waits && !all(&|other| self.device.drain(other).is_ok()) {
             return;
         }
-        let range = Range {
-            base,
-            length: key.class as u64,
-        };
-        let discarded = key.class >= BLOCK
-            && !self.device.capturing(key.queue)
-            && self.device.discard(range, key.queue).is_ok();
-        if discarded {
-            self.stats.discarded_bytes += range.length;
+        if let Some(part) = self.heap.give(base) {
+            if pool.owner == Owner::Stream {
+                self.freed(part, pool.queue);
+            }
         }
-        let list = self.free.get_or_insert_default().entry(key).or_default();
-        list.push(Free {
-            base,
-            discarded,
-            unused: false,
-        });
+    }
+
+    /// A part has become free, and what it was merged with: discards it, if that is any good.
+    fn freed(&mut self, part: Range, queue: Queue) {
+        let device = queue.device;
+        if self.gpu(device).pressure.freed() {
+            self.sample(device);
+        }
+        if self.look(device) {
+            self.discard(part, queue);
+        }
+    }
+
+    /// Asks how much is free on a GPU.
+    fn sample(&mut self, device: c_int) {
+        if let Ok((free, total)) = self.device.memory(device) {
+            self.gpu(device).pressure.sample(free, total);
+        }
+    }
+
+    /// Whether memory is short. When that begins, all that is free already is discarded.
+    fn look(&mut self, device: c_int) -> bool {
+        let live = self.heap.live(device);
+        let gpu = self.gpu(device);
+        let (before, now) = (gpu.short, gpu.pressure.is_short(live));
+        gpu.short = now;
+        if now && !before {
+            for (part, queue) in self.heap.free_parts(device) {
+                self.discard(part, queue);
+            }
+        }
+        now
+    }
+
+    /// Discards the blocks that lie in a free part as a whole and may hold data.
+    fn discard(&mut self, part: Range, queue: Queue) {
+        let device = queue.device;
+        if self.gpu(device).no_discard || self.device.capturing(queue) {
+            return;
+        }
+        for range in self.heap.to_discard(part) {
+            if self.device.discard(range, queue).is_err() {
+                return;
+            }
+            self.heap.discarded(range);
+            self.stats.discarded_bytes += range.length;
+            let stats = &mut self.gpu(device).stats;
+            stats.discards += 1;
+            stats.discarded_bytes += range.length;
+        }
     }
 
     /// See [`crate::uvmrust_torch_record_stream`].
     pub fn record_stream(&mut self, base: u64, stream: StreamId) {
         let current = self.device.current();
-        let Some(block) = self.used.as_mut().and_then(|used| used.get_mut(&base)) else {
+        let (Some(block), Some((pool, _))) = (self.used.get_mut(&base), self.heap.taken(base))
+        else {
             return;
         };
-        let own = block.key.queue;
+        let own = pool.queue;
         let stream = stream.shared();
         let mut add = |device| {
             let queue = Queue { device, stream };
@@ -201,23 +263,47 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// See [`crate::uvmrust_torch_empty_cache`]. Parts of shared blocks stay.
+    /// See [`crate::uvmrust_torch_empty_cache`]. Segments that are in use in part stay.
     pub fn empty_cache(&mut self) {
+        self.trim(0);
+    }
+
+    /// See [`crate::uvmrust_torch_trim`].
+    pub fn trim(&mut self, keep: u64) {
         self.settle();
-        let Some(free) = self.free.as_mut() else {
-            return;
-        };
-        let (large, small): (HashMap<_, _>, _) =
-            free.drain().partition(|(key, _)| key.class >= BLOCK);
-        *free = small;
-        for (key, list) in large {
-            for block in list {
-                if !self.give_back(block.base, key) {
-                    let list = self.free.get_or_insert_default().entry(key).or_default();
-                    list.push(block);
-                }
+        let mut idle = self.heap.idle();
+        let mut cached: u64 = idle.iter().map(|(range, _)| range.length).sum();
+        // The largest first, so that few calls do.
+        idle.sort_by_key(|(range, _)| core::cmp::Reverse(range.length));
+        for (range, pool) in idle {
+            if cached <= keep {
+                return;
+            }
+            if self.give_back(range, pool) {
+                cached -= range.length;
             }
         }
+    }
+
+    /// PyTorch begins to allocate from a pool on a device, for a graph.
+    pub fn begin_pool(&mut self, device: c_int, pool: GraphPool) {
+        self.graphs.begin(device, pool);
+    }
+
+    /// And ends it.
+    pub fn end_pool(&mut self, device: c_int, pool: GraphPool) {
+        self.graphs.end(device, pool);
+    }
+
+    /// A graph with memory of the pool is gone. When none is left, the next
+    /// [`Allocator::trim`] gives the memory back.
+    pub fn release_pool(&mut self, device: c_int, pool: GraphPool) {
+        self.graphs.release(device, pool);
+    }
+
+    /// Counts on no more than this part of a device's memory, from 0 to 1.
+    pub fn set_fraction(&mut self, device: c_int, fraction: f64) {
+        self.gpu(device).pressure.set_fraction(fraction);
     }
 
     /// What was done so far.
@@ -225,88 +311,126 @@ impl<D: Device> Allocator<D> {
         self.stats
     }
 
-    /// For use in `queue`, which is that of the key, or a thread's own default stream: then it
-    /// is made to wait for what other threads did.
-    fn reuse_for(&mut self, key: Key, queue: Queue) -> Option<u64> {
-        let own = queue != key.queue;
-        if own && (self.device.capturing(queue) || self.device.capturing(key.queue)) {
-            return None;
-        }
-        let base = self.reuse(key)?;
-        if own && self.device.wait(queue, key.queue).is_err() {
-            let list = self.free.get_or_insert_default().entry(key).or_default();
-            list.push(Free {
-                base,
-                discarded: false,
-                unused: false,
-            });
-            return None;
-        }
-        Some(base)
-    }
-
-    /// The block freed last is the likeliest to be on the GPU still. For a graph, which may be
-    /// launched in another stream, only one that nothing has used.
-    fn reuse(&mut self, key: Key) -> Option<u64> {
-        let capturing = self.device.capturing(key.queue);
-        let list = self.free.as_mut()?.get_mut(&key)?;
-        let at = list.iter().rposition(|block| !capturing || block.unused)?;
-        let block = list.remove(at);
-        if !block.discarded {
-            return Some(block.base);
-        }
-        let range = Range {
-            base: block.base,
-            length: key.class as u64,
+    /// What was done so far for one device.
+    pub fn device_stats(&self, device: c_int) -> DeviceStats {
+        let Some(gpu) = self.gpus.get(&device) else {
+            return DeviceStats::default();
         };
-        match self.device.prefetch(range, key.queue) {
-            Ok(()) => {
-                self.stats.prefetched_bytes += range.length;
-                Some(block.base)
-            }
-            Err(_) => {
-                // Without a prefetch it must not be used: given back, or lost.
-                self.give_back(block.base, key);
-                None
-            }
+        DeviceStats {
+            live_bytes: self.heap.live(device),
+            budget_bytes: gpu.pressure.budget().unwrap_or(0),
+            short: gpu.short.into(),
+            ..gpu.stats
         }
     }
 
-    /// A block that was not in the cache.
-    fn fresh(&mut self, key: Key) -> Option<u64> {
-        if key.class >= BLOCK {
-            return self.alloc(key.class, key);
+    /// Begins the peaks of a device anew.
+    pub fn reset_peaks(&mut self, device: c_int) {
+        let stats = &mut self.gpu(device).stats;
+        for metric in [
+            &mut stats.blocks,
+            &mut stats.allocated_bytes,
+            &mut stats.requested_bytes,
+            &mut stats.segments,
+            &mut stats.reserved_bytes,
+        ] {
+            metric.peak = metric.current;
         }
-        let base = self.alloc(BLOCK, key)?;
-        let list = self.free.get_or_insert_default().entry(key).or_default();
-        for part in (1..BLOCK / key.class).rev() {
-            list.push(Free {
-                base: base + (part * key.class) as u64,
-                discarded: false,
-                unused: true,
-            });
+    }
+
+    /// For use in `queue`, which is that of the pool, or a thread's own default stream: then it
+    /// is made to wait for what other threads did.
+    fn reuse_for(&mut self, pool: Pool, length: u64, queue: Queue) -> Option<u64> {
+        let own = queue != pool.queue;
+        if own && (self.device.capturing(queue) || self.device.capturing(pool.queue)) {
+            return None;
+        }
+        let base = self.reuse(pool, length)?;
+        if own && self.device.wait(queue, pool.queue).is_err() {
+            self.heap.give(base);
+            return None;
         }
         Some(base)
     }
 
-    fn alloc(&mut self, length: usize, key: Key) -> Option<u64> {
-        let device = key.queue.device;
-        let base = self.device.alloc(length, device).or_else(|_| {
-            self.empty_cache();
-            self.device.alloc(length, device)
-        });
-        self.stats.held_bytes += if base.is_ok() { length as u64 } else { 0 };
-        base.ok()
+    fn reuse(&mut self, pool: Pool, length: u64) -> Option<u64> {
+        let base = self.heap.find(pool, length)?;
+        let device = pool.queue.device;
+        for range in self.heap.to_prefetch(Range { base, length }) {
+            if self.device.prefetch(range, pool.queue).is_err() {
+                // Without a prefetch it must not be used.
+                self.gpu(device).no_discard = true;
+                if self.heap.is_idle(base) {
+                    self.trim_one(base);
+                }
+                return None;
+            }
+            self.heap.prefetched(range);
+            self.stats.prefetched_bytes += range.length;
+            let stats = &mut self.gpu(device).stats;
+            stats.prefetches += 1;
+            stats.prefetched_bytes += range.length;
+        }
+        self.heap.take(base, length);
+        Some(base)
     }
 
-    /// Gives a block to CUDA when nothing that its stream has to do uses it any more, its
-    /// discard for one. `false`: that can not be waited for now, and it is still ours.
-    fn give_back(&mut self, base: u64, key: Key) -> bool {
-        if self.device.drain(key.queue).is_err() {
+    fn trim_one(&mut self, base: u64) {
+        let idle = self.heap.idle();
+        if let Some(&(range, pool)) = idle.iter().find(|(range, _)| range.base == base) {
+            self.give_back(range, pool);
+        }
+    }
+
+    /// Memory that was not in the cache.
+    fn fresh(&mut self, pool: Pool, length: u64) -> Option<u64> {
+        let device = pool.queue.device;
+        if !self.device.capturing(pool.queue) {
+            self.sample(device);
+        }
+        let segment = segment_for(length);
+        let base = match self.device.alloc(segment, device) {
+            Ok(base) => base,
+            Err(_) => {
+                self.gpu(device).stats.retries += 1;
+                self.empty_cache();
+                self.device.alloc(segment, device).ok()?
+            }
+        };
+        self.heap.add(pool, base, segment);
+        self.heap.take(base, length);
+        self.stats.held_bytes += segment;
+        let stats = &mut self.gpu(device).stats;
+        stats.segments.up(1);
+        stats.reserved_bytes.up(segment);
+        self.look(device);
+        Some(base)
+    }
+
+    /// Gives a segment to CUDA when nothing that its stream has to do uses it any more, its
+    /// discard for one. `false`: that can not be waited for now, or is not over, and it is
+    /// still ours.
+    fn give_back(&mut self, segment: Range, pool: Pool) -> bool {
+        let device = pool.queue.device;
+        let done = match pool.owner {
+            Owner::Stream => self.device.drain(pool.queue).is_ok(),
+            // Its graphs were launched in whatever streams.
+            Owner::Graph(graph) => {
+                self.graphs.is_gone(device, graph)
+                    && !self.graphs.any_current()
+                    && self.device.drain_all(device).is_ok()
+            }
+            Owner::SomeGraph => false,
+        };
+        if !done {
             return false;
         }
-        self.device.free(base, key.queue.device);
-        self.stats.held_bytes -= key.class as u64;
+        self.device.free(segment.base, device);
+        self.heap.remove(segment.base);
+        self.stats.held_bytes -= segment.length;
+        let stats = &mut self.gpu(device).stats;
+        stats.segments.down(1);
+        stats.reserved_bytes.down(segment.length);
         true
     }
 }

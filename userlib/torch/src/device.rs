@@ -11,13 +11,13 @@ use uvmrust::{Error, Mode, Range, Result, Uvm};
 use crate::broken;
 
 /// A stream, by its handle as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub usize);
 
 /// A stream of a device. The default streams of all devices have the same handle, so it
 /// takes both to name one ("Each device has its own default stream": CUDA Programming
 /// Guide, Stream and Event Behavior).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queue {
     /// CUDA's number of the device.
     pub device: c_int,
@@ -29,9 +29,14 @@ pub struct Queue {
 /// in its order.
 pub trait Device {
     /// Managed memory, for use on a device.
-    fn alloc(&self, length: usize, device: c_int) -> Result<u64>;
+    fn alloc(&self, length: u64, device: c_int) -> Result<u64>;
+    /// How much is free on a device, and how much it has, in bytes.
+    fn memory(&self, device: c_int) -> Result<(u64, u64)>;
     /// Waits until all that is now in the queue is done. Fails where it is being captured.
     fn drain(&self, queue: Queue) -> Result<()>;
+    /// Waits for all that is now in any queue of a device. It breaks a capture that is under
+    /// way there.
+    fn drain_all(&self, device: c_int) -> Result<()>;
     /// Gives it back. Nothing uses it any more: CUDA promises no wait ("this API may
     /// perform implicit synchronization", `cuMemFree`).
     fn free(&self, base: u64, device: c_int);
@@ -195,13 +200,32 @@ const ATTACH_GLOBAL: u32 = 1;
 // The streams in these calls are those that PyTorch gave with the memory, and
 // that it keeps for as long as memory in them is in use.
 impl Device for CudaDevice {
-    fn alloc(&self, length: usize, device: c_int) -> Result<u64> {
+    fn alloc(&self, length: u64, device: c_int) -> Result<u64> {
+        let length = usize::try_from(length).map_err(|_| Error::NoMemory)?;
         self.on(device, |cuda| {
             let call = cuda.mem_alloc_managed.ok_or(Error::NotSupported)?;
             let mut base = 0;
             // SAFETY: the output is writable and of the right type.
             check(cuda.unordered(|| unsafe { call(&mut base, length, ATTACH_GLOBAL) }))?;
             Ok(base)
+        })
+    }
+
+    fn memory(&self, device: c_int) -> Result<(u64, u64)> {
+        self.on(device, |cuda| {
+            let call = cuda.mem_info.ok_or(Error::NotSupported)?;
+            let (mut free, mut total) = (0, 0);
+            // SAFETY: the outputs are writable and of the right type.
+            check(cuda.unordered(|| unsafe { call(&mut free, &mut total) }))?;
+            Ok((free as u64, total as u64))
+        })
+    }
+
+    fn drain_all(&self, device: c_int) -> Result<()> {
+        self.on(device, |cuda| {
+            let call = cuda.ctx_synchronize.ok_or(Error::NotSupported)?;
+            // SAFETY: takes nothing.
+            check(unsafe { call() })
         })
     }
 

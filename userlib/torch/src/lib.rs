@@ -20,8 +20,9 @@
 //! ```
 //!
 //! before the first use of the GPU. Without a driver that discards it is an
-//! allocator of managed memory, with a cache and nothing more. What is allocated while a
-//! CUDA graph is captured is kept for it until the process ends.
+//! allocator of managed memory, with a cache and nothing more; and so it is while all fits
+//! the GPU. What is allocated while a CUDA graph is captured is kept for it until the process
+//! ends, or, where PyTorch's functions for pools are set too, until the graph is gone.
 //!
 //! A block that was freed in a stream waits in that stream for its next use, or to be given
 //! back. So the stream of a `torch.cuda.ExternalStream` is destroyed only after
@@ -29,14 +30,20 @@
 
 mod allocator;
 mod broken;
-mod classes;
 mod device;
+mod graphs;
+mod heap;
+mod pressure;
+mod sizes;
+mod stats;
 
 use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-pub use allocator::{Allocator, Stats};
+pub use allocator::Allocator;
 pub use device::{CudaDevice, Device, Queue, StreamId};
+pub use graphs::GraphPool;
+pub use stats::{DeviceStats, Metric, Stats};
 use uvmrust::{Linux, Sys, Uvm};
 
 /// The process's allocator. The lock is held over calls of CUDA, as PyTorch's own
@@ -110,9 +117,58 @@ pub extern "C" fn uvmrust_torch_empty_cache() {
     with(Allocator::empty_cache);
 }
 
+/// Gives free memory back to the system until no more than `keep` bytes of it are left, in
+/// whole segments. Waits for the GPU.
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_trim(keep: u64) {
+    with(|a| a.trim(keep));
+}
+
+/// Counts on no more than `fraction` of a GPU's memory, from 0 to 1: with more than that, what
+/// becomes free is discarded (for `torch.cuda.set_per_process_memory_fraction`).
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_set_fraction(fraction: f64, device: c_int) {
+    with(|a| a.set_fraction(device, fraction));
+}
+
+/// PyTorch allocates from a pool of graphs from now on. Its `MempoolId_t` is a pair of
+/// numbers, which is passed as if they were two arguments; which streams it means is told by
+/// `_filter`, a function of C++'s that is not called: those that are being captured are meant.
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_begin_pool(
+    device: c_int,
+    first: u64,
+    second: u64,
+    _filter: *mut c_void,
+) {
+    with(|a| a.begin_pool(device, GraphPool(first, second)));
+}
+
+/// And no longer.
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_end_pool(device: c_int, first: u64, second: u64) {
+    with(|a| a.end_pool(device, GraphPool(first, second)));
+}
+
+/// A graph that had memory of the pool is gone.
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_release_pool(device: c_int, first: u64, second: u64) {
+    with(|a| a.release_pool(device, GraphPool(first, second)));
+}
+
 /// What the allocator has done so far; zeros in a child of `fork`.
 pub fn stats() -> Stats {
     with(|a| a.stats()).unwrap_or_default()
+}
+
+/// What it has done for one device; zeros in a child of `fork`.
+pub fn device_stats(device: c_int) -> DeviceStats {
+    with(|a| a.device_stats(device)).unwrap_or_default()
+}
+
+/// Begins the peaks of [`device_stats`] anew.
+pub fn reset_peaks(device: c_int) {
+    with(|a| a.reset_peaks(device));
 }
 
 /// [`stats`], for C.
@@ -125,4 +181,26 @@ pub unsafe extern "C" fn uvmrust_torch_stats(out: *mut Stats) {
         // SAFETY: by our contract.
         unsafe { out.write(stats()) };
     }
+}
+
+/// [`device_stats`], for C: the first `size` bytes of [`DeviceStats`], or all of it. Gives the
+/// bytes that were written.
+///
+/// # Safety
+/// `out` is null or points to `size` bytes that may be written.
+#[no_mangle]
+pub unsafe extern "C" fn uvmrust_torch_device_stats(
+    device: c_int,
+    out: *mut DeviceStats,
+    size: usize,
+) -> usize {
+    let size = size.min(size_of::<DeviceStats>());
+    if out.is_null() {
+        return 0;
+    }
+    let stats = device_stats(device);
+    // SAFETY: both are `size` bytes at least, and the structure has no padding: it is all
+    // numbers of 64 bits.
+    unsafe { core::ptr::copy_nonoverlapping((&raw const stats).cast::<u8>(), out.cast(), size) };
+    size
 }

@@ -129,6 +129,8 @@ functions! {
     mem_alloc_managed = c"cuMemAllocManaged": fn(*mut u64, usize, c_uint);
     /// cuMemFree(dptr).
     mem_free = c"cuMemFree_v2": fn(u64);
+    /// cuMemGetInfo(out free, out total).
+    mem_info = c"cuMemGetInfo_v2": fn(*mut usize, *mut usize);
     /// cuLaunchHostFunc(stream, function, data).
     launch_host_func = c"cuLaunchHostFunc": fn(Stream, HostFn, *mut c_void);
     /// cuStreamSynchronize(stream).
@@ -180,6 +182,8 @@ functions! {
     ctx_pop = c"cuCtxPopCurrent_v2": fn(*mut Context);
     /// cuCtxGetDevice(out device).
     ctx_device = c"cuCtxGetDevice": fn(*mut c_int);
+    /// cuCtxSynchronize().
+    ctx_synchronize = c"cuCtxSynchronize": fn();
     /// cuFuncGetName(out name, function), CUDA 12.3.
     func_name = c"cuFuncGetName": fn(*mut *const c_char, *mut c_void);
     /// cuFuncGetParamInfo(function, index, out offset, out size), CUDA 12.4.

@@ -4,18 +4,25 @@
 
 use core::ffi::c_int;
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 
 use uvmrust::{Error, Result};
 
 use super::*;
+use crate::sizes::BLOCK;
+
+mod graphs;
+mod short;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Did {
-    Alloc(u64, usize),
+    Alloc(u64, u64),
     Free(u64),
     Discard(u64, Queue),
     Prefetch(u64, Queue),
     Wait(Queue, Queue),
+    Drain(Queue),
+    DrainAll,
 }
 use Did::*;
 
@@ -25,12 +32,18 @@ struct Log {
     next: Cell<u64>,
     limit: Cell<Option<u64>>,
     held: Cell<u64>,
-    sizes: RefCell<HashMap<u64, usize>>,
+    sizes: RefCell<HashMap<u64, u64>>,
     no_discard: Cell<bool>,
     no_prefetch: Cell<bool>,
     no_wait: Cell<bool>,
+    no_drain: Cell<bool>,
+    /// The blocks of UVM's that are lazily discarded.
+    lazy: RefCell<BTreeSet<u64>>,
     capturing: Cell<bool>,
     current: Cell<c_int>,
+    /// Free and total; `None`: not told, so that memory counts as short.
+    memory: Cell<Option<(u64, u64)>>,
+    asked: Cell<u32>,
 }
 
 impl Log {
@@ -49,16 +62,22 @@ impl Log {
     }
 }
 
+/// The blocks of UVM's that a range touches.
+fn blocks(range: Range) -> impl Iterator<Item = u64> {
+    let end = range.base + range.length;
+    (range.base / BLOCK * BLOCK..end).step_by(BLOCK as usize)
+}
+
 impl Device for &Log {
-    fn alloc(&self, length: usize, _device: c_int) -> Result<u64> {
+    fn alloc(&self, length: u64, _device: c_int) -> Result<u64> {
         if self
             .limit
             .get()
-            .is_some_and(|limit| self.held.get() + length as u64 > limit)
+            .is_some_and(|limit| self.held.get() + length > limit)
         {
             return Err(Error::NoMemory);
         }
-        self.held.set(self.held.get() + length as u64);
+        self.held.set(self.held.get() + length);
         self.next.set(self.next.get() + (1 << 40));
         let base = self.next.get();
         self.sizes.borrow_mut().insert(base, length);
@@ -66,10 +85,20 @@ impl Device for &Log {
         Ok(base)
     }
 
-    fn drain(&self, _queue: Queue) -> Result<()> {
+    fn memory(&self, _device: c_int) -> Result<(u64, u64)> {
+        self.asked.set(self.asked.get() + 1);
+        self.memory.get().ok_or(Error::NotSupported)
+    }
+
+    fn drain_all(&self, _device: c_int) -> Result<()> {
+        self.did.borrow_mut().push(DrainAll);
+        Ok(())
+    }
+
+    fn drain(&self, queue: Queue) -> Result<()> {
         match self.capturing.get() {
             true => Err(Error::Capture),
-            false => Ok(()),
+            false => self.write(Drain(queue), &self.no_drain),
         }
     }
 
@@ -79,16 +108,27 @@ impl Device for &Log {
             .borrow_mut()
             .remove(&base)
             .expect("given back twice");
-        self.held.set(self.held.get() - length as u64);
+        self.held.set(self.held.get() - length);
+        for block in blocks(Range { base, length }) {
+            self.lazy.borrow_mut().remove(&block);
+        }
         self.did.borrow_mut().push(Free(base));
     }
 
     fn discard(&self, range: Range, queue: Queue) -> Result<()> {
-        self.write(Discard(range.base, queue), &self.no_discard)
+        self.write(Discard(range.base, queue), &self.no_discard)?;
+        for block in blocks(range) {
+            assert!(self.lazy.borrow_mut().insert(block), "discarded twice");
+        }
+        Ok(())
     }
 
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
-        self.write(Prefetch(range.base, queue), &self.no_prefetch)
+        self.write(Prefetch(range.base, queue), &self.no_prefetch)?;
+        for block in blocks(range) {
+            assert!(self.lazy.borrow_mut().remove(&block), "not discarded");
+        }
+        Ok(())
     }
 
     fn wait(&self, queue: Queue, other: Queue) -> Result<()> {
@@ -113,7 +153,7 @@ const fn queue(device: c_int, stream: usize) -> Queue {
 
 const S: Queue = queue(0, 16);
 const T: Queue = queue(0, 32);
-const LARGE: usize = 5 << 20;
+const LARGE: usize = 12 << 20;
 
 #[test]
 fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
@@ -124,16 +164,16 @@ fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
     assert_eq!(a.malloc(LARGE - 1, S), Some(base));
     assert_eq!(
         log.take(),
-        [Alloc(base, 6 << 20), Discard(base, S), Prefetch(base, S)]
+        [Alloc(base, 12 << 20), Discard(base, S), Prefetch(base, S)]
     );
     let stats = a.stats();
     assert_eq!(
         (stats.mallocs, stats.reused, stats.held_bytes),
-        (2, 1, 6 << 20)
+        (2, 1, 12 << 20)
     );
     assert_eq!(
         (stats.discarded_bytes, stats.prefetched_bytes),
-        (6 << 20, 6 << 20)
+        (12 << 20, 12 << 20)
     );
 }
 
@@ -169,8 +209,9 @@ fn a_discarded_block_that_can_not_be_prefetched_is_not_given_out() {
     log.no_prefetch.set(true);
     let other = a.malloc(LARGE, S).unwrap();
     assert_ne!(other, base);
-    assert_eq!(log.take()[2..], [Free(base), Alloc(other, 6 << 20)]);
-    assert_eq!(a.stats().held_bytes, 6 << 20);
+    let expected = [Drain(S), Free(base), Alloc(other, 12 << 20)];
+    assert_eq!(log.take()[2..], expected);
+    assert_eq!(a.stats().held_bytes, 12 << 20);
 }
 
 #[test]
@@ -185,8 +226,8 @@ fn nothing_is_discarded_or_prefetched_while_a_graph_is_captured() {
     a.free(kept);
     assert_eq!(log.take(), []);
     log.capturing.set(false);
-    assert_eq!(a.malloc(LARGE, S), Some(kept));
     assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(a.malloc(LARGE, S), Some(kept));
 }
 
 /// The graph uses them whenever it is launched, in whatever stream.
@@ -233,9 +274,19 @@ fn other_streams_are_waited_for_before_the_discard() {
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
     log.no_wait.set(true);
+    // It can not be waited for in the stream: we wait.
+    log.take();
     a.free(base);
-    assert_eq!(log.take().last(), Some(&Free(base)));
-    assert_ne!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take(), [Drain(T), Discard(base, S)]);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.record_stream(base, T.stream);
+    log.no_drain.set(true);
+    a.free(base);
+    assert_ne!(
+        a.malloc(LARGE, S),
+        Some(base),
+        "lost: nobody knows when it is free"
+    );
 }
 
 /// The handle of a default stream does not say whose it is.
@@ -308,14 +359,15 @@ fn the_cache_is_kept_where_nobody_can_wait() {
     log.take();
     log.capturing.set(true);
     a.empty_cache();
-    assert_eq!((log.take(), a.stats().held_bytes), (vec![], 6 << 20));
+    assert_eq!((log.take(), a.stats().held_bytes), (vec![], 12 << 20));
     log.capturing.set(false);
     a.empty_cache();
-    assert_eq!((log.take(), a.stats().held_bytes), (vec![Free(base)], 0));
+    let freed = vec![Drain(S), Free(base)];
+    assert_eq!((log.take(), a.stats().held_bytes), (freed, 0));
 }
 
 #[test]
-fn small_blocks_share_and_are_not_discarded() {
+fn small_ones_share_a_block_and_are_discarded_with_the_last_of_it() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
     let bases: Vec<_> = (0..2048).map(|_| a.malloc(1000, S).unwrap()).collect();
@@ -323,24 +375,30 @@ fn small_blocks_share_and_are_not_discarded() {
     sorted.sort_unstable();
     assert!(sorted.windows(2).all(|w| w[1] == w[0] + 1024));
     assert_eq!(log.take(), [Alloc(sorted[0], 2 << 20)]);
-    bases.iter().for_each(|&base| a.free(base));
+    let (last, others) = bases.split_last().unwrap();
+    others.iter().for_each(|&base| a.free(base));
     a.empty_cache();
     assert_eq!(log.take(), []);
     assert!(a.malloc(1000, S).is_some_and(|base| sorted.contains(&base)));
+    a.free(sorted[0]);
     assert_eq!(log.take(), []);
+    a.free(*last);
+    assert_eq!(log.take(), [Discard(sorted[0], S)]);
+    a.empty_cache();
+    assert_eq!(log.take(), [Drain(S), Free(sorted[0])]);
 }
 
 #[test]
 fn the_cache_is_emptied_when_memory_is_short() {
     let log = Log::default();
-    log.limit.set(Some(8 << 20));
+    log.limit.set(Some(20 << 20));
     let mut a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     assert_eq!(a.malloc(LARGE, S), None);
     a.free(base);
     assert!(a.malloc(LARGE, T).is_some());
     assert_eq!(a.malloc(usize::MAX, T), None);
-    assert_eq!(a.stats().held_bytes, 6 << 20);
+    assert_eq!(a.stats().held_bytes, 12 << 20);
 }
 
 #[test]
@@ -374,39 +432,58 @@ fn random_programs_never_share_or_forget_a_prefetch() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
     let mut live: Vec<(u64, usize)> = Vec::new();
-    let mut discarded = std::collections::HashSet::new();
     for _ in 0..20_000 {
         log.no_discard.set(next(8) == 0);
-        log.no_prefetch.set(next(8) == 0);
+        log.no_prefetch.set(next(2000) == 0);
+        log.no_wait.set(next(16) == 0);
         log.capturing.set(next(16) == 0);
-        match next(5) {
-            0..=2 if live.len() < 64 => {
-                let size = 1 + next(12 << 20) as usize;
-                let base = a
-                    .malloc(size, queue(next(2) as c_int, next(3) as usize))
-                    .unwrap();
+        let free = if next(2) == 0 { 1 << 40 } else { 0 };
+        log.memory.set((next(4) > 0).then_some((free, 1 << 40)));
+        let (device, pool) = (next(2) as c_int, GraphPool(0, next(2)));
+        match next(8) {
+            0..=3 if live.len() < 64 => {
+                let magnitude = 10 + next(15);
+                let size = 1 + next(1 << magnitude) as usize;
+                let base = a.malloc(size, queue(device, next(4) as usize)).unwrap();
                 assert!(live
                     .iter()
                     .all(|&(b, s)| base + size as u64 <= b || b + s as u64 <= base));
                 live.push((base, size));
             }
-            3 if !live.is_empty() => {
+            4 | 5 if !live.is_empty() => {
                 let (base, _) = live.swap_remove(next(live.len() as u64) as usize);
+                if next(4) == 0 {
+                    a.record_stream(base, StreamId(next(4) as usize));
+                }
                 a.free(base);
             }
-            4 if next(50) == 0 => a.empty_cache(),
+            6 if next(50) == 0 => a.trim(next(1 << 26)),
+            7 => match next(3) {
+                0 => a.begin_pool(device, pool),
+                1 => a.end_pool(device, pool),
+                _ => a.release_pool(device, pool),
+            },
             _ => {}
         }
-        for did in log.take() {
-            match did {
-                Discard(base, _) => assert!(discarded.insert(base)),
-                Prefetch(base, _) | Free(base) => _ = discarded.remove(&base),
-                _ => {}
-            }
-        }
-        assert!(live.iter().all(|(base, _)| !discarded.contains(base)));
+        log.did.borrow_mut().clear();
+        let lazy = log.lazy.borrow();
+        let usable = |&(base, size): &(u64, usize)| {
+            let length = size as u64;
+            !blocks(Range { base, length }).any(|block| lazy.contains(&block))
+        };
+        assert!(live.iter().all(usable));
     }
-    assert!(a.stats().reused > 100 && a.stats().discarded_bytes > 0);
+    let stats = [0, 1].map(|device| a.device_stats(device));
+    let of = |metric: fn(&DeviceStats) -> u64| stats.iter().map(metric).sum::<u64>();
+    assert_eq!(of(|s| s.blocks.current), live.len() as u64);
+    let requested: usize = live.iter().map(|(_, size)| size).sum();
+    assert_eq!(of(|s| s.requested_bytes.current), requested as u64);
+    assert_eq!(of(|s| s.reserved_bytes.current), log.held.get());
+    assert_eq!(of(|s| s.segments.current), log.sizes.borrow().len() as u64);
+    assert!(
+        a.stats().reused > 100 && of(|s| s.discards) > 100,
+        "{stats:?}"
+    );
 }
 
 /// A capture is broken by a wait for what is no part of it.

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Parts that are split and merged, and what is discarded of them when memory is short.
+
+use super::*;
+
+const M: usize = 1 << 20;
+const GPU: (u64, u64) = (160 * M as u64, 160 * M as u64);
+
+#[test]
+fn all_is_left_alone_while_it_fits() {
+    let log = Log::default();
+    log.memory.set(Some(GPU));
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.free(base);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take(), [Alloc(base, 12 << 20)]);
+    let stats = a.device_stats(0);
+    assert_eq!((stats.short, stats.budget_bytes), (0, 150 * M as u64));
+    assert_eq!(stats.live_bytes, 12 << 20);
+}
+
+#[test]
+fn what_is_free_is_discarded_when_the_rest_no_longer_fits() {
+    let log = Log::default();
+    log.memory.set(Some(GPU));
+    let mut a = Allocator::new(&log);
+    let [free, kept] = [100 * M, 40 * M].map(|size| a.malloc(size, S).unwrap());
+    a.free(free);
+    log.take();
+    // 152 MiB may hold data then, of which 100 are free: they are discarded at once.
+    let more = a.malloc(12 * M, T).unwrap();
+    assert_eq!(log.take(), [Alloc(more, 12 << 20), Discard(free, S)]);
+    // Now all fits again.
+    a.free(kept);
+    assert_eq!(log.take(), []);
+    assert_eq!(a.device_stats(0).live_bytes, 52 << 20);
+    // And what was discarded is prefetched before its use, as far as it is used.
+    assert_eq!(a.malloc(90 * M, S), Some(free));
+    assert_eq!(log.take(), [Prefetch(free, S)]);
+    assert_eq!(a.device_stats(0).prefetched_bytes, 90 << 20);
+}
+
+#[test]
+fn a_full_gpu_is_short_whoever_uses_it() {
+    let log = Log::default();
+    log.memory.set(Some(GPU));
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    log.memory.set(Some((M as u64, GPU.1)));
+    let asked = log.asked.get();
+    for _ in 0..64 {
+        a.free(base);
+        assert_eq!(a.malloc(LARGE, S), Some(base));
+    }
+    assert_eq!(log.asked.get(), asked + 1, "it is asked now and then");
+    assert_eq!(log.take()[1..], [Discard(base, S), Prefetch(base, S)]);
+}
+
+#[test]
+fn a_part_of_the_gpu_is_the_budget() {
+    let log = Log::default();
+    log.memory.set(Some(GPU));
+    let mut a = Allocator::new(&log);
+    a.set_fraction(0, 0.1);
+    let [free, _] = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
+    a.free(free);
+    assert!(log.take().contains(&Discard(free, S)));
+    assert_eq!(a.device_stats(0).budget_bytes, 16 << 20);
+}
+
+#[test]
+fn parts_are_split_and_merged() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let parts = [3 * M, 5 * M, 4 * M, 7 * M + 512].map(|size| a.malloc(size, S).unwrap());
+    let [first, second, third, fourth] = parts;
+    assert_eq!(log.take(), [Alloc(first, 20 << 20)]);
+    assert_eq!(second, first + 3 * M as u64);
+    assert_eq!(fourth, first + 12 * M as u64);
+    // The blocks at 4 and 6 MiB are free as a whole; the one at 2 is in part the first's.
+    a.free(second);
+    assert_eq!(log.take(), [Discard(first + 4 * M as u64, S)]);
+    assert_eq!(a.device_stats(0).discarded_bytes, 4 << 20);
+    a.free(first);
+    assert_eq!(log.take(), [Discard(first, S)]);
+    assert_eq!(a.malloc(8 * M, S), Some(first), "both together");
+    assert_eq!(log.take(), [Prefetch(first, S)]);
+    for base in [fourth, first, third] {
+        a.free(base);
+    }
+    log.take();
+    a.empty_cache();
+    assert_eq!(log.take(), [Drain(S), Free(first)]);
+    assert_eq!(a.device_stats(0).segments.current, 0);
+}
+
+#[test]
+fn what_was_never_used_is_not_discarded() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(2 * M, S).unwrap();
+    a.free(base);
+    assert_eq!(a.device_stats(0).discarded_bytes, 2 << 20);
+}
+
+#[test]
+fn the_cache_is_trimmed_to_a_size() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let sizes = [12 * M, 30 * M, 14 * M];
+    let bases = sizes.map(|size| a.malloc(size, S).unwrap());
+    let used = a.malloc(16 * M, S).unwrap();
+    bases.iter().for_each(|&base| a.free(base));
+    log.take();
+    a.trim(26 << 20);
+    assert_eq!(log.take(), [Drain(S), Free(bases[1])]);
+    a.trim(26 << 20);
+    assert_eq!(log.take(), []);
+    a.trim(25 << 20);
+    assert_eq!(log.take(), [Drain(S), Free(bases[2])]);
+    let stats = a.device_stats(0);
+    assert_eq!(stats.reserved_bytes.current, 28 << 20);
+    assert_eq!(stats.reserved_bytes.peak, 72 << 20);
+    a.reset_peaks(0);
+    assert_eq!(a.device_stats(0).reserved_bytes.peak, 28 << 20);
+    a.free(used);
+}
+
+#[test]
+fn nothing_is_discarded_once_a_prefetch_has_failed() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let [base, next] = [12 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
+    let behind = a.malloc(6 * M, S).unwrap();
+    a.free(next);
+    log.no_prefetch.set(true);
+    assert_ne!(a.malloc(6 * M, S), Some(next));
+    a.free(base);
+    a.free(behind);
+    let discards = log
+        .take()
+        .into_iter()
+        .filter(|did| matches!(did, Discard(..)));
+    assert_eq!(discards.count(), 1);
+}
+
+#[test]
+fn failures_and_retries_are_counted() {
+    let log = Log::default();
+    log.limit.set(Some(20 << 20));
+    let mut a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    assert_eq!(a.malloc(LARGE, S), None);
+    a.free(base);
+    assert!(a.malloc(LARGE, T).is_some());
+    let stats = a.device_stats(0);
+    assert_eq!((stats.retries, stats.failures), (2, 1));
+    assert_eq!(stats.allocated_bytes.current, 12 << 20);
+    assert_eq!(stats.allocated_bytes.allocated, 24 << 20);
+    assert_eq!(stats.allocated_bytes.freed, 12 << 20);
+}
