@@ -365,7 +365,6 @@ impl<D: Device> Allocator<D> {
                 }
                 return None;
             }
-            self.heap.prefetched(range);
             self.stats.prefetched_bytes += range.length;
             let stats = &mut self.gpu(device).stats;
             stats.prefetches += 1;

@@ -35,7 +35,8 @@ pub(crate) enum Owner {
     Stream,
     /// The graphs that are captured with this pool of PyTorch's.
     Graph(GraphPool),
-    /// Graphs of which nobody says when they go: what they have had is theirs for ever.
+    /// Graphs of which nobody says when they go: what they have had is theirs for ever, so that
+    /// what is free here was never given out.
     SomeGraph,
 }
 
@@ -65,8 +66,6 @@ struct Part {
     length: u64,
     segment: u64,
     free: bool,
-    /// Nobody has had any of it.
-    unused: bool,
 }
 
 /// All segments.
@@ -104,21 +103,15 @@ impl Heap {
             length,
             segment: base,
             free: true,
-            unused: true,
         };
         self.parts.insert(base, part);
         self.free.entry(pool).or_default().insert((length, base));
     }
 
-    /// The smallest free part of a pool for `length` bytes. Graphs of which nobody says when
-    /// they go get only what nobody has had.
+    /// The smallest free part of a pool for `length` bytes.
     pub(crate) fn find(&self, pool: Pool, length: u64) -> Option<u64> {
         let mut fits = self.free.get(&pool)?.range((length, 0)..);
-        let unused = |base: &u64| self.parts.get(base).is_some_and(|part| part.unused);
-        match pool.owner {
-            Owner::SomeGraph => fits.map(|&(_, base)| base).find(unused),
-            _ => fits.next().map(|&(_, base)| base),
-        }
+        fits.next().map(|&(_, base)| base)
     }
 
     /// Takes the first `length` bytes, or a little more, of the free part at `base`, which has
@@ -138,7 +131,6 @@ impl Heap {
         }
         let taken = Part {
             free: false,
-            unused: false,
             ..part
         };
         self.parts.insert(base, taken);
@@ -248,11 +240,6 @@ impl Heap {
         self.set(range.base, range.length, State::Discarded);
     }
 
-    /// Blocks of [`Heap::to_prefetch`] were.
-    pub(crate) fn prefetched(&mut self, range: Range) {
-        self.set(range.base, range.length, State::Live);
-    }
-
     /// Bytes of the blocks of a device that may hold data.
     pub(crate) fn live(&self, device: c_int) -> u64 {
         self.live.get(&device).map_or(0, |blocks| blocks * BLOCK)
@@ -323,8 +310,7 @@ impl Heap {
     }
 }
 
-/// Whether a neighbour of a part that becomes free is merged with it. (Then it is no part any
-/// more that nobody has had. Where that matters, for [`Owner::SomeGraph`], none becomes free.)
+/// Whether a neighbour of a part that becomes free is merged with it.
 fn joins(neighbour: &Part, part: &Part) -> bool {
     neighbour.free && neighbour.segment == part.segment
 }

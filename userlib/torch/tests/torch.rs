@@ -10,7 +10,7 @@ mod harness;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{cc, cdylib, have_cc, source, stub, tmp};
+use harness::{cc, cdylib, have_cc, skipped, source, stub, tmp};
 
 #[test]
 fn a_program_like_pytorch_keeps_its_data() {
@@ -95,6 +95,31 @@ fn the_threads_default_streams_are_told_apart() {
         for driver in drivers {
             keeps_its_data(&program, &stub, driver);
         }
+    }
+}
+
+#[test]
+fn pools_are_told_as_pytorch_tells_them() {
+    if !have_cc() {
+        return;
+    }
+    if Command::new("c++").arg("--version").output().is_err() {
+        return skipped("no C++ compiler");
+    }
+    let stub = stub("pools", "-DSTUB");
+    let program = tmp("torch-pools");
+    let done = Command::new("c++")
+        .args(["-std=c++17", "-O1", "-g", "-Wall", "-Werror"])
+        .arg(source("torch_pools.cpp"))
+        .arg(&stub)
+        .args(["-ldl", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    for driver in ["ours", "native", "old"] {
+        keeps_its_data(&program, &stub, driver);
     }
 }
 

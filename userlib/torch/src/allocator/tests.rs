@@ -126,7 +126,7 @@ impl Device for &Log {
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
         self.write(Prefetch(range.base, queue), &self.no_prefetch)?;
         for block in blocks(range) {
-            assert!(self.lazy.borrow_mut().remove(&block), "not discarded");
+            self.lazy.borrow_mut().remove(&block);
         }
         Ok(())
     }
