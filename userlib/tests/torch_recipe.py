@@ -125,6 +125,21 @@ def by_hand():
     uvmrust.check()
 
 
+def told():
+    """torch.cuda's own calls for statistics ask the allocator."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    one = torch.empty(16 << 20, dtype=torch.uint8, device="cuda:0")
+    expect(torch.cuda.memory_allocated() == before + (16 << 20), "memory_allocated()")
+    del one
+    expect(torch.cuda.memory_allocated() == before, "memory_allocated(), after a free")
+    expect(torch.cuda.max_memory_allocated() == before + (16 << 20), "max_memory_allocated()")
+    expect(torch.cuda.memory_reserved() >= 16 << 20, "memory_reserved()")
+    expect("Allocated memory" in torch.cuda.memory_summary(), "memory_summary()")
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    uvmrust.torch.trim(0)
+
+
 # The first stream in a process makes PyTorch's pool of them.
 if package:
     sys.path.insert(0, library)
@@ -135,6 +150,7 @@ if package:
     uvmrust.torch.install()
     library = uvmrust.rmm.library()
     by_hand()
+    told()
     torch.cuda.empty_cache()
 else:
     exec(recipe(), {})

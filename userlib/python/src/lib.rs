@@ -18,7 +18,7 @@ use pyo3::types::PyDict;
 
 use uvmrust::{Backend, Error, Mode, Place, Range, Result, Uvm};
 use uvmrust_torch::{uvmrust_torch_free, uvmrust_torch_malloc, uvmrust_torch_record_stream};
-use uvmrust_torch::{CudaDevice, Stats, StreamId};
+use uvmrust_torch::{CudaDevice, Metric, Stats, StreamId};
 
 pyo3::create_exception!(
     uvmrust,
@@ -182,6 +182,63 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
+fn metric<'py>(py: Python<'py>, metric: Metric) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let Metric {
+        current,
+        peak,
+        allocated,
+        freed,
+    } = metric;
+    dict.set_item("current", current)?;
+    dict.set_item("peak", peak)?;
+    dict.set_item("allocated", allocated)?;
+    dict.set_item("freed", freed)?;
+    Ok(dict)
+}
+
+/// What the allocator has done for one device: the fields of `DeviceStats`.
+#[pyfunction]
+fn device_stats(py: Python<'_>, device: c_int) -> PyResult<Bound<'_, PyDict>> {
+    let stats = py.detach(|| uvmrust_torch::device_stats(device));
+    let dict = PyDict::new(py);
+    for (name, value) in [
+        ("blocks", stats.blocks),
+        ("allocated_bytes", stats.allocated_bytes),
+        ("requested_bytes", stats.requested_bytes),
+        ("segments", stats.segments),
+        ("reserved_bytes", stats.reserved_bytes),
+    ] {
+        dict.set_item(name, metric(py, value)?)?;
+    }
+    for (name, value) in [
+        ("retries", stats.retries),
+        ("failures", stats.failures),
+        ("discards", stats.discards),
+        ("discarded_bytes", stats.discarded_bytes),
+        ("prefetches", stats.prefetches),
+        ("prefetched_bytes", stats.prefetched_bytes),
+        ("live_bytes", stats.live_bytes),
+        ("budget_bytes", stats.budget_bytes),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    dict.set_item("short", stats.short != 0)?;
+    Ok(dict)
+}
+
+/// Begins the peaks of a device's statistics anew.
+#[pyfunction]
+fn reset_peaks(py: Python<'_>, device: c_int) {
+    py.detach(|| uvmrust_torch::reset_peaks(device));
+}
+
+/// Gives free memory back until no more than `keep` bytes are cached.
+#[pyfunction]
+fn trim(py: Python<'_>, keep: u64) {
+    py.detach(|| uvmrust_torch::uvmrust_torch_trim(keep));
+}
+
 /// Memory from the allocator for use in a stream of a device; 0 if there is none.
 #[pyfunction]
 fn allocate(py: Python<'_>, bytes: usize, device: c_int, stream: usize) -> usize {
@@ -214,6 +271,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prefetch, module)?)?;
     module.add_function(wrap_pyfunction!(current_device, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(device_stats, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_peaks, module)?)?;
+    module.add_function(wrap_pyfunction!(trim, module)?)?;
     module.add_function(wrap_pyfunction!(allocate, module)?)?;
     module.add_function(wrap_pyfunction!(deallocate, module)?)?;
     module.add_function(wrap_pyfunction!(check, module)?)?;

@@ -93,6 +93,57 @@ class PyTorch(OnStub):
         torch.cuda.empty_cache()
         self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
 
+    def test_memory_stats_ask_this_allocator(self):
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        tensor = torch.Tensor((LENGTH,))
+        self.assertEqual(torch.cuda.memory_allocated(), before + LENGTH)
+        self.assertEqual(torch.cuda.memory_allocated(1), 0)
+        del tensor
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        allocated = stats["allocated_bytes"]["all"]
+        self.assertEqual((allocated["current"], allocated["peak"]), (before, before + LENGTH))
+        self.assertEqual(stats["num_device_alloc"], stats["segment"]["all"]["allocated"])
+        torch.cuda.reset_peak_memory_stats(0)
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        self.assertEqual(stats["allocated_bytes"]["all"]["peak"], before)
+        # Names that torch.cuda.memory_summary() asks for.
+        for name in ("active", "inactive_split_bytes", "requested_bytes", "reserved_bytes"):
+            for pool in ("all", "small_pool", "large_pool"):
+                names = ["allocated", "current", "freed", "peak"]
+                self.assertEqual(sorted(stats[name][pool]), names)
+
+    def test_the_cache_is_trimmed(self):
+        torch.cuda.empty_cache()
+        tensors = [torch.Tensor((16 << 20,)) for _ in range(2)]
+        del tensors
+        uvmrust.torch.trim(16 << 20)
+        held = uvmrust.torch.stats(0)["reserved_bytes"]["current"]
+        self.assertEqual(held, 16 << 20)
+        uvmrust.torch.trim()
+        self.assertEqual(uvmrust.torch.stats(0)["reserved_bytes"]["current"], 0)
+
+    def test_a_graphs_pool_is_used_again_and_given_back(self):
+        torch.cuda.empty_cache()
+        begin, end = self.cuda.cuStreamBeginCapture_v2, self.cuda.cuStreamEndCapture
+        addresses, graph = [], ctypes.c_void_p()
+        for _ in range(2):
+            torch._current.begin(0, 0, 5, None)
+            stub.must(begin(ctypes.c_void_p(self.stream), 2))
+            tensor = torch.Tensor((LENGTH,))
+            addresses.append(tensor.data_ptr())
+            del tensor
+            stub.must(end(ctypes.c_void_p(self.stream), ctypes.byref(graph)))
+            torch._current.end(0, 0, 5)
+            stub.must(self.cuda.cuGraphDestroy(graph))
+        self.assertEqual(addresses[0], addresses[1])
+        torch.cuda.empty_cache()
+        self.assertGreater(uvmrust.torch.stats()["held_bytes"], 0)
+        torch._current.release(0, 0, 5)
+        torch._current.release(0, 0, 5)
+        torch.cuda.empty_cache()
+        self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
+
     def test_a_tensor_is_discarded_in_its_current_stream(self):
         tensor = torch.Tensor((2, LENGTH // 2))
         self.memory(tensor.data_ptr()).put(self.stream, 1)
@@ -117,6 +168,39 @@ class PyTorch(OnStub):
         with self.assertRaisesRegex(TypeError, "on a GPU"):
             uvmrust.discard(torch.Tensor((1,), base=tensor, device=cpu))
         self.assertEqual(tensor.version, 0)
+
+
+class PyTorchThatFits(unittest.TestCase):
+    """In processes of their own, on a GPU of 1 GiB."""
+
+    PROGRAM = """
+import sys, fake_torch as torch
+sys.modules['torch'] = torch
+import uvmrust.torch
+uvmrust.torch.install()
+import stub
+stub.cuda()
+torch._current.fraction(FRACTION, 0)
+for _ in range(3):
+    del [torch.Tensor((64 << 20,))][0]
+stats = uvmrust.torch.stats(0)
+print(stats['short'], stats['discards'], stats['budget_bytes'] >> 20)
+"""
+
+    def said(self, fraction):
+        program = self.PROGRAM.replace("FRACTION", str(fraction))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "STUB_MEMORY": "1024"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=FAKE, stdout=subprocess.PIPE, check=True
+        )
+        return done.stdout.decode().split()
+
+    def test_nothing_is_discarded(self):
+        self.assertEqual(self.said(1.0), ["False", "0", "960"])
+
+    def test_with_a_small_part_of_the_gpu_it_is(self):
+        # After the discard of the first, nothing holds data: the next is live again.
+        self.assertEqual(self.said(0.05), ["True", "3" if EXPECT != "none" else "0", "51"])
 
 
 class PyTorchThatCanNot(unittest.TestCase):

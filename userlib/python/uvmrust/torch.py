@@ -16,10 +16,17 @@ from ._library import path
 # The names under which PyTorch's pluggable allocator is given its functions, and ours.
 # Without record_stream, Tensor.record_stream() would do nothing, and what a side stream
 # still reads would be discarded.
-_CALLS = {
+_NEEDED = {
     "set_record_stream_fn": "uvmrust_torch_record_stream",
     "set_reset_fn": "uvmrust_torch_empty_cache",
 }
+# Of the pools of graphs all three are set or none: a pool that only begins stays for ever.
+_POOLS = {
+    "set_begin_allocate_to_pool": "uvmrust_torch_begin_pool",
+    "set_end_allocate_to_pool_fn": "uvmrust_torch_end_pool",
+    "set_release_pool": "uvmrust_torch_release_pool",
+}
+_FRACTION = {"set_memory_fraction_fn": "uvmrust_torch_set_fraction"}
 
 _installed = None
 
@@ -28,7 +35,13 @@ def install():
     """Makes PyTorch allocate in managed memory, with discard of what is free.
 
     It has to come before the program's first use of the GPU, and may be called again.
-    `torch.cuda.empty_cache()` and `Tensor.record_stream()` work as they do without.
+    `torch.cuda.empty_cache()`, `Tensor.record_stream()`, `torch.cuda.memory_stats()` and what
+    is made of it, `reset_peak_memory_stats()` and the pools of graphs work as without. After
+    `torch.cuda.set_per_process_memory_fraction()` no request fails for that, but what is
+    free is discarded when more than that part of the GPU may hold data.
+
+    Snapshots, `torch.cuda.MemPool` outside of captures, and `expandable_segments` are of
+    PyTorch's own allocator alone.
 
     Raises RuntimeError if PyTorch has used its own allocator already, is built without
     CUDA, or is so old that its pluggable allocator does not pass record_stream() on.
@@ -47,14 +60,17 @@ def install():
         path(), "uvmrust_torch_malloc", "uvmrust_torch_free"
     )
     calls, library = allocator.allocator(), ctypes.CDLL(path())
-    for setter, function in _CALLS.items():
+    for setter in _NEEDED:
         if not hasattr(calls, setter):
             raise RuntimeError(
                 f"PyTorch {torch.__version__} is too old: its allocators have no {setter}, so "
                 "that work of other streams would not be waited for; take a later one"
             )
-        address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
-        getattr(calls, setter)(address)
+    for setters in (_NEEDED, _POOLS, _FRACTION):
+        if all(hasattr(calls, setter) for setter in setters):
+            for setter, function in setters.items():
+                address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+                getattr(calls, setter)(address)
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
@@ -62,9 +78,80 @@ def install():
             "PyTorch has allocated on a GPU already: call uvmrust.torch.install() before "
             "anything that uses one"
         ) from error
+    _tell(torch)
     _installed = allocator
 
 
-def stats():
-    """What the allocator has done, in blocks and bytes: `uvmrust.stats()["allocator"]`."""
-    return _native.stats()["allocator"]
+def stats(device=None):
+    """What the allocator has done, in blocks and bytes: in all, as
+    `uvmrust.stats()["allocator"]`, or with a GPU's number for that one.
+
+    Of one GPU there is more: `short` says whether its memory is short, so that what becomes
+    free is discarded; `live_bytes` may hold data, and `budget_bytes` of these fit.
+    """
+    return _native.stats()["allocator"] if device is None else _native.device_stats(device)
+
+
+def trim(keep=0):
+    """Gives free memory back to the system until no more than `keep` bytes of it are cached.
+    With 0 this is `torch.cuda.empty_cache()`. It waits for the GPU."""
+    _native.trim(keep)
+
+
+# PyTorch's names of what is counted in numbers that go up and down, and ours.
+_METRICS = {
+    "allocation": "blocks",
+    "active": "blocks",
+    "segment": "segments",
+    "allocated_bytes": "allocated_bytes",
+    "active_bytes": "allocated_bytes",
+    "requested_bytes": "requested_bytes",
+    "reserved_bytes": "reserved_bytes",
+    "inactive_split": None,
+    "inactive_split_bytes": None,
+}
+
+
+def _nested(device):
+    """A GPU's statistics, as `torch.cuda.memory_stats_as_nested_dict()` has them. Small and
+    large requests are not counted apart: both are 0, as is what is not counted at all."""
+    ours = _native.device_stats(device)
+    zero = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+    nested = {
+        name: {
+            "all": dict(ours[metric]) if metric else dict(zero),
+            "small_pool": dict(zero),
+            "large_pool": dict(zero),
+        }
+        for name, metric in _METRICS.items()
+    }
+    for name in ("oversize_allocations", "oversize_segments"):
+        nested[name] = dict(zero)
+    nested.update(
+        num_alloc_retries=ours["retries"],
+        num_ooms=ours["failures"],
+        num_sync_all_streams=0,
+        num_device_alloc=ours["segments"]["allocated"],
+        num_device_free=ours["segments"]["freed"],
+        max_split_size=-1,
+    )
+    return nested
+
+
+def _tell(torch):
+    """Lets `torch.cuda.memory_stats()`, and what PyTorch makes of it, ask this allocator: a
+    pluggable one has no way to tell."""
+    memory = torch.cuda.memory
+
+    def index(device):
+        return memory._get_device_index(device, optional=True)
+
+    def memory_stats_as_nested_dict(device=None):
+        return _nested(index(device)) if torch.cuda.is_initialized() else {}
+
+    def reset_peak_memory_stats(device=None):
+        _native.reset_peaks(index(device))
+
+    for module in (memory, torch.cuda):
+        module.memory_stats_as_nested_dict = memory_stats_as_nested_dict
+        module.reset_peak_memory_stats = reset_peak_memory_stats

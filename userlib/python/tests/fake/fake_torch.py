@@ -32,6 +32,23 @@ class _Allocator:
     def set_reset_fn(self, address):
         self.reset = ctypes.CFUNCTYPE(None)(address)
 
+    def set_memory_fraction_fn(self, address):
+        self.fraction = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(address)
+
+    # PyTorch's MempoolId_t is a pair, passed in two registers (userlib/tests/torch_pools.cpp).
+
+    def set_begin_allocate_to_pool(self, address):
+        number, pointer = ctypes.c_uint64, ctypes.c_void_p
+        self.begin = ctypes.CFUNCTYPE(None, ctypes.c_int, number, number, pointer)(address)
+
+    def set_end_allocate_to_pool_fn(self, address):
+        number = ctypes.c_uint64
+        self.end = ctypes.CFUNCTYPE(None, ctypes.c_int, number, number)(address)
+
+    def set_release_pool(self, address):
+        number = ctypes.c_uint64
+        self.release = ctypes.CFUNCTYPE(None, ctypes.c_int, number, number)(address)
+
     def allocate(self, size):
         stream = _streams[_device]
         address = self.malloc(size, _device, stream)
@@ -117,6 +134,7 @@ autograd = types.SimpleNamespace(
 memory = types.SimpleNamespace(
     CUDAPluggableAllocator=CUDAPluggableAllocator,
     change_current_allocator=_change_current_allocator,
+    _get_device_index=lambda device, optional: _device if device is None else device,
 )
 
 
@@ -130,6 +148,15 @@ def _empty_cache():
         _current.reset()
 
 
+def memory_allocated(device=None):
+    """As torch/cuda/memory.py makes it of the nested statistics, by the module's name."""
+    return memory.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["current"]
+
+
 cuda = types.SimpleNamespace(
-    memory=memory, current_stream=_current_stream, empty_cache=_empty_cache
+    memory=memory,
+    current_stream=_current_stream,
+    empty_cache=_empty_cache,
+    is_initialized=lambda: True,
+    memory_allocated=memory_allocated,
 )
