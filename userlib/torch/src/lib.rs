@@ -171,7 +171,7 @@ pub fn reset_peaks(device: c_int) {
     with(|a| a.reset_peaks(device));
 }
 
-/// [`stats`], for C.
+/// [`stats()`], for C.
 ///
 /// # Safety
 /// `out` is null or points to a `struct` of the fields of [`Stats`], in their order.
