@@ -297,8 +297,23 @@ impl Cuda {
     /// # Safety
     /// As for [`Cuda::prefetch`].
     pub unsafe fn captured_into(&self, stream: Stream) -> Result<Option<Graph>> {
-        let (mut status, mut graph) = (CAPTURE_NONE, core::ptr::null_mut());
-        let none = core::ptr::null_mut;
+        // SAFETY: by our contract.
+        let capture = unsafe { self.capture(stream)? };
+        Ok(capture.map(|(_, graph)| graph))
+    }
+
+    /// The number of the capture that a stream is part of, and the graph that it makes; `None`
+    /// for a stream that is not being captured. The number is "a unique id representing the
+    /// capture sequence over the lifetime of the process" (CUDA Runtime API,
+    /// `cudaStreamGetCaptureInfo`). Breaks no capture.
+    ///
+    /// # Errors
+    /// As for [`Cuda::captured_into`].
+    ///
+    /// # Safety
+    /// As for [`Cuda::prefetch`].
+    pub unsafe fn capture(&self, stream: Stream) -> Result<Option<(u64, Graph)>> {
+        let (mut status, mut id, mut graph) = (CAPTURE_NONE, 0, core::ptr::null_mut());
         let code = match (self.stream_capture_info, self.stream_is_capturing) {
             // SAFETY: what is not asked for may be null; the rest is writable; the stream by
             // our contract.
@@ -306,10 +321,10 @@ impl Cuda {
                 call(
                     stream,
                     &mut status,
-                    none(),
+                    &mut id,
                     &mut graph,
                     core::ptr::null_mut(),
-                    none().cast(),
+                    core::ptr::null_mut(),
                 )
             },
             // SAFETY: the output is writable, the stream by our contract.
@@ -320,7 +335,7 @@ impl Cuda {
         check(code)?;
         match status {
             CAPTURE_NONE => Ok(None),
-            CAPTURE_ACTIVE if !graph.is_null() => Ok(Some(graph)),
+            CAPTURE_ACTIVE if !graph.is_null() => Ok(Some((id, graph))),
             _ => Err(Error::Capture),
         }
     }
