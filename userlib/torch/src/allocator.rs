@@ -19,13 +19,20 @@
 //!
 //! A block that other streams have used waits for them when it is freed. If that can not
 //! be put into a stream, since one is being captured, the block waits to be freed.
+//!
+//! While a pool of a graph is begun, any stream may become part of the capture between a look at
+//! it and the call that follows: another thread's. So no free puts anything into a stream then,
+//! nobody waits for one, and nothing is given back, as in PyTorch's own allocator
+//! (c10/cuda/CUDACachingAllocator.cpp: `captures_underway`). Of a capture that PyTorch does not
+//! begin with a pool nothing is known before it is there: in such a program no other thread may
+//! free while it begins.
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
 
 use uvmrust::Range;
 
-use crate::device::{Device, Queue, StreamId};
+use crate::device::{Capture, Device, Queue, StreamId};
 use crate::graphs::{GraphPool, Graphs};
 use crate::heap::{pool_for, Heap, Owner, Pool};
 use crate::pressure::Pressure;
@@ -46,7 +53,7 @@ struct Used {
 struct Gpu {
     stats: DeviceStats,
     pressure: Pressure,
-    /// What is free is being discarded.
+    /// What is free is being discarded: memory is short, and no capture under way.
     short: bool,
     /// A prefetch has failed: nothing is discarded any more, since it could not be used again.
     no_discard: bool,
@@ -113,12 +120,14 @@ impl<D: Device> Allocator<D> {
         let length = rounded(size)?;
         self.settle();
         let stream = queue.stream.shared();
-        let owner = match self.device.capturing(queue) {
-            true => self
-                .graphs
-                .current(queue.device)
-                .map_or(Owner::SomeGraph, Owner::Graph),
-            false => Owner::Stream,
+        let owner = match self.device.capture(queue) {
+            Capture::None => Owner::Stream,
+            Capture::Into(number) => {
+                let thread = std::thread::current().id();
+                let pool = self.graphs.pool_of(queue, number, thread);
+                pool.map_or(Owner::SomeGraph, Owner::Graph)
+            }
+            Capture::Unknown => Owner::SomeGraph,
         };
         let pool = pool_for(Queue { stream, ..queue }, length, owner);
         let base = match self.reuse_for(pool, length, queue) {
@@ -155,6 +164,19 @@ impl<D: Device> Allocator<D> {
         self.release(base, block);
     }
 
+    /// Whether a capture with a pool is under way, or may be at any moment.
+    fn underway(&mut self) -> bool {
+        let device = &self.device;
+        self.graphs.underway(|queue| device.capture(queue))
+    }
+
+    /// Forgets the pools that have neither a graph nor memory any more.
+    fn forget_pools(&mut self) {
+        let heap = &self.heap;
+        let has_memory = |device, pool| heap.has(device, Owner::Graph(pool));
+        self.graphs.forget(has_memory);
+    }
+
     /// Frees what waits for the end of a capture.
     fn settle(&mut self) {
         for (base, block) in std::mem::take(&mut self.deferred) {
@@ -170,9 +192,11 @@ impl<D: Device> Allocator<D> {
         if pool.owner == Owner::SomeGraph {
             return;
         }
+        let underway = !block.others.is_empty() && self.underway();
         let captured = |queue: &Queue| self.device.capturing(*queue);
         let others = &block.others;
-        if others.iter().any(captured) || (!others.is_empty() && captured(&pool.queue)) {
+        if underway || others.iter().any(captured) || (!others.is_empty() && captured(&pool.queue))
+        {
             self.deferred.push((base, block));
             return;
         }
@@ -209,12 +233,12 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Whether memory is short. When that begins, all that is free already is discarded.
+    /// Whether what is free is to be discarded: memory is short, and no capture under way. When
+    /// that begins, all that is free already is discarded, what was freed in the capture too.
     fn look(&mut self, device: c_int) -> bool {
         let live = self.heap.live(device);
-        let gpu = self.gpu(device);
-        let (before, now) = (gpu.short, gpu.pressure.is_short(live));
-        gpu.short = now;
+        let now = self.gpu(device).pressure.is_short(live) && !self.underway();
+        let before = std::mem::replace(&mut self.gpu(device).short, now);
         if now && !before {
             for (part, queue) in self.heap.free_parts(device) {
                 self.discard(part, queue);
@@ -287,7 +311,8 @@ impl<D: Device> Allocator<D> {
 
     /// PyTorch begins to allocate from a pool on a device, for a graph.
     pub fn begin_pool(&mut self, device: c_int, pool: GraphPool) {
-        self.graphs.begin(device, pool);
+        let thread = std::thread::current().id();
+        self.graphs.begin(device, pool, thread);
     }
 
     /// And ends it.
@@ -299,6 +324,7 @@ impl<D: Device> Allocator<D> {
     /// [`Allocator::trim`] gives the memory back.
     pub fn release_pool(&mut self, device: c_int, pool: GraphPool) {
         self.graphs.release(device, pool);
+        self.forget_pools();
     }
 
     /// Counts on no more than this part of a device's memory, from 0 to 1.
@@ -411,14 +437,16 @@ impl<D: Device> Allocator<D> {
     /// still ours.
     fn give_back(&mut self, segment: Range, pool: Pool) -> bool {
         let device = pool.queue.device;
+        if self.underway() {
+            return false;
+        }
         let done = match pool.owner {
             Owner::Stream => self.device.drain(pool.queue).is_ok(),
             // Its graphs were launched in whatever streams.
             Owner::Graph(graph) => {
-                self.graphs.is_gone(device, graph)
-                    && !self.graphs.any_current()
-                    && self.device.drain_all(device).is_ok()
+                self.graphs.is_gone(device, graph) && self.device.drain_all(device).is_ok()
             }
+            // A part of it is taken for ever, so that it is not idle.
             Owner::SomeGraph => false,
         };
         if !done {
@@ -426,6 +454,7 @@ impl<D: Device> Allocator<D> {
         }
         self.device.free(segment.base, device);
         self.heap.remove(segment.base);
+        self.forget_pools();
         self.stats.held_bytes -= segment.length;
         let stats = &mut self.gpu(device).stats;
         stats.segments.down(1);

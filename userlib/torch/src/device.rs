@@ -25,6 +25,19 @@ pub struct Queue {
     pub stream: StreamId,
 }
 
+/// What a stream is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture {
+    /// No capture: what is put into it runs.
+    None,
+    /// The capture of this number, which no other of the process has: what is put into it is
+    /// recorded for later.
+    Into(u64),
+    /// What is put into it is recorded, or would break the capture of another stream, or its own
+    /// capture is broken already; or CUDA does not tell which capture it is.
+    Unknown,
+}
+
 /// The GPUs' memory calls, whichever of them is current. Those with a queue take effect
 /// in its order.
 pub trait Device {
@@ -46,9 +59,14 @@ pub trait Device {
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()>;
     /// Lets `queue` wait for all that is now in `other`.
     fn wait(&self, queue: Queue, other: Queue) -> Result<()>;
+    /// Which capture the queue is part of. An error that says nothing of captures counts as
+    /// none: the calls that follow meet it too.
+    fn capture(&self, queue: Queue) -> Capture;
     /// Whether what is put into the queue is recorded for later, not done, or would break
     /// the capture of another.
-    fn capturing(&self, queue: Queue) -> bool;
+    fn capturing(&self, queue: Queue) -> bool {
+        self.capture(queue) != Capture::None
+    }
     /// The current device, if the thread has one.
     fn current(&self) -> Option<c_int>;
 }
@@ -285,13 +303,16 @@ impl Device for CudaDevice {
         })
     }
 
-    fn capturing(&self, queue: Queue) -> bool {
-        // An error means that another stream's capture forbids its use.
-        let free = self.on(queue.device, |cuda| {
+    fn capture(&self, queue: Queue) -> Capture {
+        let capture = self.on(queue.device, |cuda| {
             // SAFETY: the stream is PyTorch's.
-            unsafe { cuda.not_captured(queue.stream.handle()) }
+            unsafe { cuda.capture(queue.stream.handle()) }
         });
-        free == Err(Error::Capture)
+        match capture {
+            Ok(Some((number, _))) => Capture::Into(number),
+            Err(Error::Capture) => Capture::Unknown,
+            Ok(None) | Err(_) => Capture::None,
+        }
     }
 
     fn current(&self) -> Option<c_int> {

@@ -186,6 +186,12 @@ impl Heap {
         Some((pool, part.length))
     }
 
+    /// Whether an owner has segments on a device.
+    pub(crate) fn has(&self, device: c_int, owner: Owner) -> bool {
+        let its = |pool: Pool| pool.queue.device == device && pool.owner == owner;
+        self.segments.values().any(|segment| its(segment.pool))
+    }
+
     /// The segments of which no part is taken, with their pools.
     pub(crate) fn idle(&self) -> Vec<(Range, Pool)> {
         let whole = |(&base, segment): (&u64, &Segment)| {

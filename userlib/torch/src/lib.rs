@@ -41,7 +41,7 @@ use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use allocator::Allocator;
-pub use device::{CudaDevice, Device, Queue, StreamId};
+pub use device::{Capture, CudaDevice, Device, Queue, StreamId};
 pub use graphs::GraphPool;
 pub use stats::{DeviceStats, Metric, Stats};
 use uvmrust::{Linux, Sys, Uvm};
@@ -133,7 +133,8 @@ pub extern "C" fn uvmrust_torch_set_fraction(fraction: f64, device: c_int) {
 
 /// PyTorch allocates from a pool of graphs from now on. Its `MempoolId_t` is a pair of
 /// numbers, which is passed as if they were two arguments; which streams it means is told by
-/// `_filter`, a function of C++'s that is not called: those that are being captured are meant.
+/// `_filter`, a function of C++'s that is not called: those of the capture that this thread
+/// begins next are meant.
 #[no_mangle]
 pub extern "C" fn uvmrust_torch_begin_pool(
     device: c_int,

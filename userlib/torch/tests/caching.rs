@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use uvmrust::{Range, Result};
-use uvmrust_torch::{Allocator, Device, Queue, StreamId};
+use uvmrust_torch::{Allocator, Capture, Device, Queue, StreamId};
 use uvmsim_zoo::{Entry, Options, Precision, NETS};
 
 /// Networks with few enough tensors for each run of the tests, of each family.
@@ -188,8 +188,8 @@ impl Device for &Gpu {
         self.did.borrow_mut().others += 1;
         Ok(())
     }
-    fn capturing(&self, _queue: Queue) -> bool {
-        false
+    fn capture(&self, _queue: Queue) -> Capture {
+        Capture::None
     }
     fn current(&self) -> Option<c_int> {
         Some(0)

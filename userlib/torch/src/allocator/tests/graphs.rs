@@ -15,6 +15,7 @@ fn capture<T>(
     work: impl Fn(&mut Allocator<&Log>) -> T,
 ) -> T {
     a.begin_pool(0, pool);
+    log.number.set(log.number.get() + 1);
     log.capturing.set(true);
     let done = work(a);
     log.capturing.set(false);

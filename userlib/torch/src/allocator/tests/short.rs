@@ -71,6 +71,21 @@ fn a_part_of_the_gpu_is_the_budget() {
 }
 
 #[test]
+fn what_is_short_is_one_gpu() {
+    let log = Log::default();
+    log.memory.set(Some(GPU));
+    let mut a = Allocator::new(&log);
+    let other = a.malloc(LARGE, queue(1, 16)).unwrap();
+    a.free(other);
+    a.set_fraction(0, 0.1);
+    log.take();
+    let bases = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
+    a.free(bases[0]);
+    assert_eq!(log.take()[2..], [Discard(bases[0], S)]);
+    assert_eq!([0, 1].map(|device| a.device_stats(device).short), [1, 0]);
+}
+
+#[test]
 fn parts_are_split_and_merged() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
