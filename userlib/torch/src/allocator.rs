@@ -30,7 +30,7 @@
 use core::ffi::c_int;
 use std::collections::BTreeMap;
 
-use uvmrust::Range;
+use uvmrust::{Error, Range};
 
 use crate::device::{Capture, Device, Queue, StreamId};
 use crate::graphs::{GraphPool, Graphs};
@@ -254,8 +254,14 @@ impl<D: Device> Allocator<D> {
             return;
         }
         for range in self.heap.to_discard(part) {
-            if self.device.discard(range, queue).is_err() {
-                return;
+            match self.device.discard(range, queue) {
+                Ok(()) => {}
+                Err(Error::NotSupported | Error::Invalid | Error::Capture) => return,
+                // It may be discarded, or be about to be (`Uvm::discard_async`).
+                Err(_) => {
+                    self.heap.discarded(range);
+                    return;
+                }
             }
             self.heap.discarded(range);
             self.stats.discarded_bytes += range.length;
@@ -380,8 +386,11 @@ impl<D: Device> Allocator<D> {
     }
 
     fn reuse(&mut self, pool: Pool, length: u64) -> Option<u64> {
-        let base = self.heap.find(pool, length)?;
         let device = pool.queue.device;
+        // Where prefetches fail, what is discarded is lost until its segment is given back. It
+        // must not stand before what can be used.
+        let no_prefetch = self.gpu(device).no_discard;
+        let base = self.heap.find(pool, length, no_prefetch)?;
         for range in self.heap.to_prefetch(Range { base, length }) {
             if self.device.prefetch(range, pool.queue).is_err() {
                 // Without a prefetch it must not be used.
@@ -389,7 +398,7 @@ impl<D: Device> Allocator<D> {
                 if self.heap.is_idle(base) {
                     self.trim_one(base);
                 }
-                return None;
+                return self.reuse(pool, length);
             }
             self.stats.prefetched_bytes += range.length;
             let stats = &mut self.gpu(device).stats;

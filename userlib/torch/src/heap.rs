@@ -108,10 +108,12 @@ impl Heap {
         self.free.entry(pool).or_default().insert((length, base));
     }
 
-    /// The smallest free part of a pool for `length` bytes.
-    pub(crate) fn find(&self, pool: Pool, length: u64) -> Option<u64> {
-        let mut fits = self.free.get(&pool)?.range((length, 0)..);
-        fits.next().map(|&(_, base)| base)
+    /// The smallest free part of a pool for `length` bytes; with `no_prefetch`, of those in
+    /// which they need none.
+    pub(crate) fn find(&self, pool: Pool, length: u64, no_prefetch: bool) -> Option<u64> {
+        let fits = self.free.get(&pool)?.range((length, 0)..);
+        let ready = |base| !no_prefetch || self.to_prefetch(Range { base, length }).is_empty();
+        fits.map(|&(_, base)| base).find(|&base| ready(base))
     }
 
     /// Takes the first `length` bytes, or a little more, of the free part at `base`, which has

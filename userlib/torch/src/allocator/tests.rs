@@ -35,6 +35,8 @@ struct Log {
     held: Cell<u64>,
     sizes: RefCell<HashMap<u64, u64>>,
     no_discard: Cell<bool>,
+    /// The error that a discard gives, which is under way nevertheless.
+    half_discard: Cell<Option<Error>>,
     no_prefetch: Cell<bool>,
     no_wait: Cell<bool>,
     no_drain: Cell<bool>,
@@ -126,7 +128,7 @@ impl Device for &Log {
         for block in blocks(range) {
             assert!(self.lazy.borrow_mut().insert(block), "discarded twice");
         }
-        Ok(())
+        self.half_discard.get().map_or(Ok(()), Err)
     }
 
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
@@ -449,6 +451,9 @@ fn random_programs_never_share_or_forget_a_prefetch() {
     let mut live: Vec<(u64, usize)> = Vec::new();
     for _ in 0..20_000 {
         log.no_discard.set(next(8) == 0);
+        let half = [None, Some(Error::Driver), Some(Error::Busy)];
+        log.half_discard
+            .set(half[(next(8) as usize).min(2)].filter(|_| next(8) == 0));
         log.no_prefetch.set(next(2000) == 0);
         log.no_wait.set(next(16) == 0);
         log.capturing.set(next(16) == 0);

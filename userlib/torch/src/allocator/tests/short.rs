@@ -161,6 +161,40 @@ fn nothing_is_discarded_once_a_prefetch_has_failed() {
     assert_eq!(discards.count(), 1);
 }
 
+/// What can not be used any more does not stand before what can.
+#[test]
+fn after_a_failed_prefetch_memory_is_used_again_as_without() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let parts = [6 * M, 6 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
+    a.free(parts[1]);
+    log.no_prefetch.set(true);
+    // The part in the middle is discarded, and is in no segment that could be given back.
+    let kept = a.malloc(6 * M, S).unwrap();
+    a.free(kept);
+    for _ in 0..100 {
+        let base = a.malloc(6 * M, S).unwrap();
+        assert_eq!(base, kept);
+        a.free(base);
+    }
+    assert_eq!(a.stats().held_bytes, 40 << 20);
+}
+
+#[test]
+fn where_a_prefetch_fails_another_part_is_taken() {
+    let log = Log::default();
+    let mut a = Allocator::new(&log);
+    let quarters = [6, 9, 9, 8, 8];
+    let parts = quarters.map(|size| a.malloc(size * M / 4, S).unwrap());
+    // The second has no block of UVM's as a whole, the fourth is one.
+    a.free(parts[1]);
+    a.free(parts[3]);
+    assert_eq!(log.take()[1..], [Discard(parts[3], S)]);
+    log.no_prefetch.set(true);
+    assert_eq!(a.malloc(7 * M / 4, S), Some(parts[1]));
+    assert_eq!(log.take(), []);
+}
+
 #[test]
 fn failures_and_retries_are_counted() {
     let log = Log::default();
@@ -175,4 +209,24 @@ fn failures_and_retries_are_counted() {
     assert_eq!(stats.allocated_bytes.current, 12 << 20);
     assert_eq!(stats.allocated_bytes.allocated, 24 << 20);
     assert_eq!(stats.allocated_bytes.freed, 12 << 20);
+}
+
+/// The driver may have done some of it, or be about to.
+#[test]
+fn a_discard_with_an_error_is_followed_by_a_prefetch() {
+    for error in [
+        Error::Driver,
+        Error::Busy,
+        Error::Interrupted,
+        Error::NoMemory,
+    ] {
+        let log = Log::default();
+        let mut a = Allocator::new(&log);
+        let base = a.malloc(LARGE, S).unwrap();
+        log.half_discard.set(Some(error));
+        a.free(base);
+        assert_eq!(a.device_stats(0).discarded_bytes, 0, "{error:?}");
+        assert_eq!(a.malloc(LARGE, S), Some(base));
+        assert_eq!(log.take().last(), Some(&Prefetch(base, S)), "{error:?}");
+    }
 }
