@@ -216,7 +216,8 @@ impl Place {
         let mut line = String::new();
         if random.rand_range(0..4) == 0 {
             let report = self.offend(random)?;
-            let _ = write!(line, "offender {} ", ended(&report));
+            // Which of its pages was first is the warps' business: as they ran, the second.
+            let _ = write!(line, "offender {:?} ", report.outcome);
         }
         let report = launch.wait()?;
         ensure!(
@@ -267,6 +268,12 @@ impl Place {
         let report = self.offender.launch(&Kernel::new().op(op))?.wait()?;
         let wrong = fixed.first_other(|i| i as u64);
         ensure!(wrong.is_none(), "read-only memory was changed: {wrong:x?}");
+        let within = fixed.address()..fixed.address() + fixed.bytes();
+        ensure!(
+            within.contains(&report.fault_va),
+            "a fault at {:#x}, outside of {within:#x?}",
+            report.fault_va
+        );
         faulted(report)
     }
 
