@@ -216,7 +216,8 @@ impl Place {
         let mut line = String::new();
         if random.rand_range(0..4) == 0 {
             let report = self.offend(random)?;
-            // Which of its pages was first is the warps' business: as they ran, the second.
+            // Not at which page: of eight that are read-only, one run in five hundred storms named
+            // the second, and why is not known.
             let _ = write!(line, "offender {:?} ", report.outcome);
         }
         let report = launch.wait()?;
