@@ -42,13 +42,13 @@ use crate::stats::{DeviceStats, Stats};
 /// A block that PyTorch has.
 #[derive(Debug)]
 struct Used {
-    /// Bytes asked for.
+    /// How many bytes the program asked for, before they were rounded up to a size of ours.
     requested: u64,
     /// Other streams that use it, each once.
     others: Vec<Queue>,
 }
 
-/// A device.
+/// What the allocator keeps of one device.
 #[derive(Debug)]
 struct Gpu {
     stats: DeviceStats,
@@ -298,7 +298,8 @@ impl<D: Device> Allocator<D> {
         self.trim(0);
     }
 
-    /// See [`crate::uvmrust_torch_trim`].
+    /// Gives idle segments back, the largest first, until at most `keep` bytes are in them, as
+    /// [`crate::uvmrust_torch_trim`] says.
     pub fn trim(&mut self, keep: u64) {
         self.settle();
         let mut idle = self.heap.idle();
@@ -321,7 +322,7 @@ impl<D: Device> Allocator<D> {
         self.graphs.begin(device, pool, thread);
     }
 
-    /// And ends it.
+    /// Ends what [`Self::begin_pool`] began: allocations no longer go to the pool.
     pub fn end_pool(&mut self, device: c_int, pool: GraphPool) {
         self.graphs.end(device, pool);
     }

@@ -68,7 +68,7 @@ struct Part {
     free: bool,
 }
 
-/// All segments.
+/// All segments that are held, on all devices, by their addresses.
 #[derive(Debug)]
 pub(crate) struct Heap {
     segments: BTreeMap<u64, Segment>,

@@ -145,7 +145,7 @@ pub extern "C" fn uvmrust_torch_begin_pool(
     with(|a| a.begin_pool(device, GraphPool(first, second)));
 }
 
-/// And no longer.
+/// Allocations no longer go to the pool that `uvmrust_torch_begin_pool` named.
 #[no_mangle]
 pub extern "C" fn uvmrust_torch_end_pool(device: c_int, first: u64, second: u64) {
     with(|a| a.end_pool(device, GraphPool(first, second)));
@@ -172,7 +172,7 @@ pub fn reset_peaks(device: c_int) {
     with(|a| a.reset_peaks(device));
 }
 
-/// [`stats()`], for C.
+/// Writes what [`stats()`] gives to where C wants it.
 ///
 /// # Safety
 /// `out` is null or points to a `struct` of the fields of [`Stats`], in their order.

@@ -18,7 +18,7 @@ const SMALL: u64 = 1 << 20;
 /// Requests of less than this share segments of [`SHARED`] bytes; larger ones begin one.
 const OWN: u64 = 10 << 20;
 
-/// See [`OWN`].
+/// The bytes of a segment that requests between [`SMALL`] and [`OWN`] share.
 const SHARED: u64 = 20 << 20;
 
 /// The bytes that are given for a request; `None` if it is too large.

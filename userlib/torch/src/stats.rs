@@ -6,13 +6,13 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Blocks given out.
+    /// How many blocks were given out, since the start.
     pub mallocs: u64,
     /// Of these, from the cache.
     pub reused: u64,
     /// Bytes had from CUDA and not given back.
     pub held_bytes: u64,
-    /// Bytes discarded.
+    /// How many bytes were discarded, since the start.
     pub discarded_bytes: u64,
     /// Bytes prefetched, to be used after a discard.
     pub prefetched_bytes: u64,
@@ -22,7 +22,7 @@ pub struct Stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metric {
-    /// Now.
+    /// What it is now.
     pub current: u64,
     /// The most that it was since the last reset.
     pub peak: u64,
@@ -45,7 +45,7 @@ impl Metric {
     }
 }
 
-/// Of one device.
+/// What was counted for one device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {

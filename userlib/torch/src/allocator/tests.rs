@@ -400,15 +400,22 @@ fn small_ones_share_a_block_and_are_discarded_with_the_last_of_it() {
     assert_eq!(log.take(), [Drain(S), Free(sorted[0])]);
 }
 
-#[test]
-fn the_cache_is_emptied_when_memory_is_short() {
-    let log = Log::default();
+/// Where one large block fits: a second is refused, and given, on another stream, once the first
+/// is free.
+fn refused_then_given(log: &Log) -> Allocator<&Log> {
     log.limit.set(Some(20 << 20));
-    let mut a = Allocator::new(&log);
+    let mut a = Allocator::new(log);
     let base = a.malloc(LARGE, S).unwrap();
     assert_eq!(a.malloc(LARGE, S), None);
     a.free(base);
     assert!(a.malloc(LARGE, T).is_some());
+    a
+}
+
+#[test]
+fn the_cache_is_emptied_when_memory_is_short() {
+    let log = Log::default();
+    let mut a = refused_then_given(&log);
     assert_eq!(a.malloc(usize::MAX, T), None);
     assert_eq!(a.stats().held_bytes, 12 << 20);
 }

@@ -198,12 +198,7 @@ fn where_a_prefetch_fails_another_part_is_taken() {
 #[test]
 fn failures_and_retries_are_counted() {
     let log = Log::default();
-    log.limit.set(Some(20 << 20));
-    let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, S).unwrap();
-    assert_eq!(a.malloc(LARGE, S), None);
-    a.free(base);
-    assert!(a.malloc(LARGE, T).is_some());
+    let a = refused_then_given(&log);
     let stats = a.device_stats(0);
     assert_eq!((stats.retries, stats.failures), (2, 1));
     assert_eq!(stats.allocated_bytes.current, 12 << 20);
