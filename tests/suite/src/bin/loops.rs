@@ -216,9 +216,7 @@ impl Place {
         let mut line = String::new();
         if random.rand_range(0..4) == 0 {
             let report = self.offend(random)?;
-            // Not at which page: of eight that are read-only, one run in five hundred storms named
-            // the second, and why is not known.
-            let _ = write!(line, "offender {:?} ", report.outcome);
+            let _ = write!(line, "offender {} ", ended(&report));
         }
         let report = launch.wait()?;
         ensure!(
