@@ -16,11 +16,11 @@ SHELL := /bin/bash
 #|   GPUS=1|2                 how many software GPUs                  (1)
 #|   GPU=turing|volta|ampere  which GPU is emulated                   (turing)
 #|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
-#|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; demo: stock)
+#|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; of the demo: stock)
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
 #|   OPS=10000 SEED=n         length and seed of the random program
-#|   STORMS=100               how many storms both fault loops must agree on
+#|   STORMS=60                how many storms both fault loops must agree on
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
@@ -65,10 +65,8 @@ vm: deps ## a shell in the VM, or CMD='…' there
 	@scripts/vm.sh $(if $(CMD),'$(subst ','\'',$(CMD))')
 
 # The demo needs nothing of the kernel that Debian's own has not: none is built for it there.
-stock := $(if $(KDIR),,$(shell sed -nE 's/^VERSION_CODENAME=(bookworm|trixie)$$/stock/p' /etc/os-release 2>/dev/null))
-
 .PHONY: demo
-demo: export KERNEL := $(or $(KERNEL),$(stock))
+demo: export KERNEL := $(or $(KERNEL),$(shell KDIR='$(KDIR)' scripts/stock.sh --default))
 demo: export DEPS_FOR := demo
 demo: deps ## both drivers fault, evict and give back the right bytes; no GPU needed
 	@scripts/demo.sh
@@ -114,6 +112,10 @@ bench: deps ## guest instructions per fault and per eviction, baseline against o
 dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
 	@scripts/dnn.sh
 
+.PHONY: lines
+lines: ## lines of C and of Rust in the driver, part by part
+	@scripts/lines.sh
+
 .PHONY: fuzz
 fuzz: ## fuzz the parsers of uvmsim and the policies, FUZZ_TIME=120 seconds each
 	@scripts/fuzz.sh $(FUZZ)
@@ -142,6 +144,11 @@ deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/ins
 test-install: export DEPS_FOR := install
 test-install: deps ## the packages on a real Debian 13 in a folder, and its kernel in the VM
 	@scripts/test-install.sh $(STEPS)
+
+.PHONY: test-kernels
+test-kernels: export DEPS_FOR := install
+test-kernels: deps ## the modules on other distributions, by their compilers: a table (DISTRIBUTIONS=...)
+	@scripts/test-kernels.sh $(DISTRIBUTIONS)
 
 .PHONY: clean
 clean: ## remove what was built from this checkout (the cache stays)

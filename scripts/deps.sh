@@ -21,11 +21,12 @@ packages=(
 	# the VM; udev names the ports through which a command's output comes back
 	qemu-system-x86 python3-venv udev file dmsetup
 )
-if [ "${KERNEL:-}" = stock ]; then
-	# What modules for a packaged kernel want, and its first ones in the VM. busybox-static
-	# takes the place of busybox, so only where it is needed.
-	packages+=(pahole busybox-static)
-else
+# What modules for a packaged kernel want, and its first ones in the VM: of the demo, which is one
+# of the tests. busybox-static takes the place of busybox, so only where it is needed.
+for_stock=${KERNEL:-}
+if [ "${DEPS_FOR:-}" = test ]; then for_stock=${KERNEL:-$("$TOP/scripts/stock.sh" --default)}; fi
+if [ "$for_stock" = stock ]; then packages+=(pahole busybox-static); fi
+if [ "${KERNEL:-}" != stock ]; then
 	packages+=(
 		# the kernel, with Rust, whose bindings to it clang's library makes
 		libclang1-19 flex bison bc libelf-dev libssl-dev cpio
@@ -34,8 +35,8 @@ else
 	case ${DEPS_FOR:-} in test) ;; *) packages+=(clang-19 lld-19 llvm-19) ;; esac
 fi
 # Tests, which the demo is without. The source of Linux has its selftests' harness, which no other
-# package has.
-if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck); fi
+# package has; e2fsprogs makes the file system of a device that is mounted.
+if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck e2fsprogs); fi
 # Packages, and a Debian in a folder to try them in, whose own kernel is booted.
 if [ "${DEPS_FOR:-}" = install ]; then packages+=(debootstrap busybox-static dpkg-dev debhelper); fi
 

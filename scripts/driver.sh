@@ -4,7 +4,7 @@
 # each on standard output, one a line.
 #
 #   driver.sh [upstream] [rust] [vgpu]      default: all three
-#   driver.sh clippy                        lint the Rust of both; fails on a warning
+#   driver.sh clippy                        lint the Rust of both; fails on a warning, and if clippy did not look
 #   driver.sh --clean                       forget what this checkout built
 #
 #   upstream   NVIDIA's nvidia-uvm.ko, unmodified: every measurement's baseline
@@ -15,7 +15,9 @@
 # Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
 # KDIR=/path (the headers, or the tree, of another kernel), KERNEL=release|debug|stock
 # (which of the project's kernels), UVM_SRC=/path (see upstream.sh),
-# UVM_RUST_KERNEL=own|linux (which `kernel` crate; see src/uvm_rust/kernel/build/probe.sh).
+# UVM_RUST_KERNEL=own|linux (which `kernel` crate; see src/uvm_rust/kernel/build/probe.sh),
+# UVM_RUST_SPARSE=1 (sparse reads our C as it is compiled; see sparse.sh), UVM_RUST_LEAN=1
+# (nothing for debuggers and BPF in the modules: less to compile and to link).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -58,15 +60,24 @@ version=$(driver_version "$tree")
 # __FILE__ without the folder: upstream looks for the last slash whenever it pushes work
 # to a GPU, so a module from a deep folder would be slower than one from a shallow one.
 flags=-fmacro-prefix-map
+
+# What kbuild runs on each file beside the compiler, and what it leaves out.
+more=() lean=
+[ -z "${UVM_RUST_SPARSE:-}" ] || more=(C=1 CHECK="$TOP/scripts/sparse.sh")
+if [ -n "${UVM_RUST_LEAN:-}" ]; then
+	lean=-g0
+	more+=(CONFIG_DEBUG_INFO_BTF_MODULES= KCFLAGS="$lean")
+fi
+
 case $crate in own) crate_key=' own' ;; *) crate_key= ;; esac
-key=$(printf '%s %s %s' "$tree" "$kernel" "$flags$crate_key" | sha256sum | cut -c1-8)
+key=$(printf '%s %s %s' "$tree" "$kernel" "$flags$crate_key${lean:+ lean}" | sha256sum | cut -c1-8)
 base=$CACHE/driver-$version-$type-$key
 own=$base/$checkout
 mkdir -p "$own"
 
 mk() {
 	make -C "$kernel" M="$1" "${compiler[@]}" ARCH=x86_64 -j"$JOBS" --no-print-directory \
-		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 UVM_RUST_KERNEL="$crate" "${@:2}"
+		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 UVM_RUST_KERNEL="$crate" "${more[@]}" "${@:2}"
 }
 
 # interface: the functions of RM's that nvidia-uvm.ko calls, as vgpu.ko exports them. Where
@@ -83,7 +94,7 @@ versions_of_vgpu() {
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
-		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=" "${interface[@]}" "${@:3}"
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=${lean:+ $lean}" "${interface[@]}" "${@:3}"
 }
 
 # strip_module FILE: of what debuggers want, as a package's modules are: it is many times
@@ -122,6 +133,20 @@ check_symbols() {
 	! readelf -rW "$1" | grep -q GOTPCREL || die "$1 has calls through a table of addresses, which the kernel does not load"
 }
 
+# globals MODULE: the names by which other modules, and a stack trace, know what is in it; without
+# what each module has.
+globals() {
+	nm -g --defined-only "$1" | awk '{ print $3 }' | sed -E 's/^__(pfx|ksymtab|crc|kstrtab|kstrtabns)_//' |
+		grep -vE '^(init_module|cleanup_module|__(this_module|mod_|start_|stop_).*)$' | sort -u
+}
+
+# check_names MODULE OURS [BASELINE]: is what is global in it, and not in the baseline, called ours?
+check_names() {
+	local foreign
+	foreign=$(comm -13 <([ -z "${3:-}" ] || globals "$3") <(globals "$1") | grep -vE "$2" || :)
+	[ -z "$foreign" ] || die "$1 has global symbols whose names are not ours: $foreign"
+}
+
 # The baseline is all checkouts'; what else there is is this one's.
 build_upstream() (
 	local dir=$base/upstream
@@ -148,6 +173,10 @@ build_rust() {
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	check_symbols "$dir/nvidia-uvm.ko"
+	# A baseline from before may be of a tree that has changed since.
+	if [ -n "${baseline_is_new:-}" ]; then
+		check_names "$dir/nvidia-uvm.ko" '^(uvm_rust_|uvm_seam_)|^(uvm|nv)[A-Za-z0-9_]*__c$|^_R[A-Za-z0-9_]*8uvm_rust' "$donor/nvidia-uvm.ko"
+	fi
 	strip_module "$dir/nvidia-uvm.ko"
 	echo "$dir"
 }
@@ -172,6 +201,7 @@ build_vgpu() {
 	rsync -a "$TOP/include/uapi/" "$dir/include/uapi/"
 	TOTAL=20 progress "vgpu.ko" "$dir.log" mk "$dir" UPSTREAM="$tree" modules
 	check_symbols "$dir/vgpu.ko"
+	check_names "$dir/vgpu.ko" '^(vgpu_|nvUvmInterface|uvm_rust_k_)|^_R[A-Za-z0-9_]*7vgpu_rs'
 	strip_module "$dir/vgpu.ko"
 	echo "$dir"
 }
@@ -186,22 +216,29 @@ build_panic() {
 	echo "$dir"
 }
 
-# lint DIR OBJECT MAKE...: compile one Rust object with clippy; no warning may come.
+# lint DIR OBJECT MAKE...: have clippy look at the crate of one Rust object, of a module that is
+# built. It must have looked, and no warning may come.
 lint() {
-	local dir=$1 object=$2 log=$1.clippy.log
+	local dir=$1 object=$2 log=$1.clippy.log what
+	what=$(basename "$object" .o)
 	shift 2
+	# The kernel's own rules look as they compile, and not at what is compiled already.
 	rm -f "$dir/$object"
-	progress "clippy on $(basename "$object" .o)" "$log" "$@"
+	progress "clippy on $what" "$log" "$@" CLIPPY=1 "$object"
 	if grep -q '^warning' "$log"; then
 		grep -A 12 '^warning' "$log" >&2
-		die "clippy has something to say about $(basename "$object" .o); the whole log is $log"
+		die "clippy has something to say about $what; the whole log is $log"
 	fi
+	grep -q "^ *CLIPPY .*\<$what\>" "$log" || die "clippy has not looked at $what; the whole log is $log"
 }
 
 build_clippy() {
+	if vgpu_fits; then
+		build_vgpu >/dev/null
+		lint "$own/vgpu" kernel/vgpu_rs.o mk "$own/vgpu" UPSTREAM="$tree"
+	fi
 	build_rust >/dev/null
-	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust" \
-		CLIPPY=1 uvm-rust/uvm_rust/uvm_rust.o
+	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust"
 }
 
 locked "driver-$(basename "$base")-$checkout"
@@ -209,7 +246,10 @@ locked "driver-$(basename "$base")-$checkout"
 [ "${variants[*]}" = panic ] || versions_of_vgpu
 for v in "${variants[@]}"; do
 	case $v in
-	upstream) build_upstream ;;
+	upstream)
+		build_upstream
+		baseline_is_new=1
+		;;
 	rust) build_rust ;;
 	clippy) build_clippy ;;
 	panic) build_panic ;;

@@ -48,6 +48,20 @@ just_built() {
 		[ -z "$(cd "$TOP" && find Kbuild src include tests/vgpu scripts -newer "$UVM_BUILT" -print -quit)" ]
 }
 
+# list_built VARIANT...: builds modules, and says in the file $UVM_BUILT where they are. The time of that
+# file is from before the build, so whoever edits meanwhile is not tested with what was there before.
+list_built() {
+	local v dir began
+	began=$(mktemp)
+	"$TOP/scripts/driver.sh" "$@" >"$began.dirs"
+	{
+		echo "kernel ${KDIR:-${KERNEL:-release}}"
+		for v; do read -r dir && echo "$v $dir"; done <"$began.dirs"
+	} >"$UVM_BUILT"
+	touch -r "$began" "$UVM_BUILT"
+	rm -f "$began" "$began.dirs"
+}
+
 # locked NAME: hold a lock on the cache until this shell ends, so that two
 # builds of the same thing wait for each other rather than mix.
 locked() {
@@ -95,4 +109,12 @@ progress() {
 		grep -m 8 -A 8 -E '(^|: )(fatal )?error' "$log" >&2 || tail -n 25 "$log" >&2
 		die "$what failed; the whole log is $log"
 	fi
+}
+
+# kill_tree PID: ends a process and all that it has started. A VM is not in our process group, and
+# would go on.
+kill_tree() {
+	local child
+	for child in $(pgrep -P "$1"); do kill_tree "$child"; done
+	kill "$1" 2>/dev/null || :
 }

@@ -4,6 +4,10 @@
 # unpacked into the cache, not installed. Prints the folder that modules are built with;
 # `vmlinuz` there leads to the image, beside which its modules lie.
 #
+#   stock.sh              provides it
+#   stock.sh --default    says "stock" where this machine's distribution has a kernel that is
+#                         known here, and nobody has asked for another (KERNEL, KDIR)
+#
 # Pinned by version and sha256 for each release of Debian, as the compiler of the machine
 # must be the one of the kernel. Where the archive has dropped that version, what it has
 # now is taken, and said.
@@ -34,8 +38,15 @@ trixie)
 		0a88527eb05bca1ce75e7d39ec27539d385a24cf90b2b28917cc4903a4f710d3
 	)
 	;;
-*) die "KERNEL=stock needs Debian 12 or 13, and this is ${release:-another system}: use KERNEL=release, or KDIR=/path to a kernel's headers" ;;
+*)
+	[ "${1:-}" != --default ] || exit 0
+	die "KERNEL=stock needs Debian 12 or 13, and this is ${release:-another system}: use KERNEL=release, or KDIR=/path to a kernel's headers"
+	;;
 esac
+if [ "${1:-}" = --default ]; then
+	[ -n "${KERNEL:-}${KDIR:-}" ] || echo stock
+	exit
+fi
 
 # names: the packages of a version, in the order of the sums.
 names() {

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# Tests what test.sh makes of a part's log. Prints TAP.
+# Tests what test.sh makes of a part's log, and the check of its own that no other program makes.
+# Prints TAP.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/scripts/test-count.sh"
+. "$TOP/scripts/test-parts.sh"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-count.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 SKIPS=$dir/skips
@@ -68,6 +70,8 @@ is "and that is named" "$(grep -c 'not on the list tests/skips: one$' "$dir/said
 cat >"$SKIPS" <<'LIST'
 GPU!=volta,GPUS=1:p/q	2x suite: counters (*)
 ?KERNEL=stock:p/q	# no HMM
+LENGTH=long:p/q	suite: to the end
+?LENGTH=short:p/q	# in part
 LIST
 two=$'ok 1 - suite: counters (a) # SKIP x\nok 2 - suite: counters (b) # SKIP x'
 counts "as often as the list says" "0 passed 0 failed 2 skipped" 0 <<<"$two"$'\n1..2'
@@ -75,6 +79,11 @@ counts "not so often" "1 passed 1 failed 1 skipped" 0 <<<$'ok 1 - suite: counter
 counts "a third of them" "0 passed 1 failed 3 skipped" 0 <<<"$two"$'\nok 3 - suite: counters (c) # SKIP x\n1..3'
 GPU=volta counts "a condition that does not hold: nothing need be skipped" "1 passed 0 failed 0 skipped" 0 <<<$'ok 1 - suite: counters (a)\n1..1'
 GPUS=2 counts "a condition that does not hold: nothing may be skipped" "0 passed 2 failed 2 skipped" 0 <<<"$two"$'\n1..2'
+LENGTH=long counts "what only the long form has" "0 passed 0 failed 3 skipped" 0 <<<"$two"$'\nok 3 - suite: to the end # SKIP x\n1..3'
+short=$'\nok 3 - suite: all # SKIP in part\n1..3'
+counts "what only the short form has, which is the usual one" "0 passed 0 failed 3 skipped" 0 <<<"$two$short"
+LENGTH=long counts "and the long form has not" "0 passed 1 failed 3 skipped" 0 <<<"$two$short"
+LENGTH=long counts "and that it has it" "0 passed 1 failed 2 skipped" 0 <<<"$two"$'\n1..2'
 counts "a reason, under another condition" "0 passed 1 failed 3 skipped" 0 <<<"$two"$'\nok 3 - suite: HMM # SKIP no HMM\n1..3'
 KERNEL=stock counts "a reason, under its condition" "0 passed 0 failed 3 skipped" 0 <<<"$two"$'\nok 3 - suite: HMM # SKIP no HMM\n1..3'
 KERNEL=stock counts "another reason, under that condition" "0 passed 1 failed 3 skipped" 0 <<<"$two"$'\nok 3 - suite: HMM # SKIP slow\n1..3'
@@ -146,5 +155,51 @@ unloads "a warning is no error's level, and counts" 1 <<<"$mark"$'\n<4>[   41.0]
 unloads "a slow machine: stalls are not the modules'" clean <<<"$mark"$'\n<3>[   41.0] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n<0>[   41.0] watchdog: BUG: soft lockup - CPU#0 stuck for 23s!\n<3>[   41.0] BUG: workqueue lockup - pool cpus=0 stuck for 31s!\n<3>[   42.0] clocksource: timekeeping watchdog'
 unloads "an oops of anybody" 1 <<<"$mark"$'\n<1>[   41.0] BUG: kernel NULL pointer dereference, address: 0000000000000018'
 unloads "a log that has lost the mark" 1 <<<'<6>[   41.0] nvidia-uvm: Unloaded'
+
+# What is formatted, and what is not.
+unformatted() {
+	cd "$dir/rust"
+	{ rustfmt_check || :; } | awk '/is not formatted/ { n++ } END { print n + 0 }'
+}
+mkdir -p "$dir/rust/"{src,sim,tests,userlib}
+printf 'fn main() {}\n' >"$dir/rust/src/a.rs"
+is "a file that is formatted" "$(unformatted)" 0
+printf 'fn  main(){}\n' >"$dir/rust/src/b.rs"
+is "another that is not" "$(unformatted)" 1
+
+# What is remembered: `ran` counts the runs of a command that has its result in a file.
+# shellcheck disable=SC2317,SC2034
+remembered() (
+	CACHE=$dir/cache out=$dir/out LANES=2 failed=0 passed=0 skipped=0 failures=() digest=''
+	declare -A running=()
+	mkdir -p "$CACHE/passed" "$out"
+	eval "$(sed -n '/^# count PART STATUS/,/^# says_why/p; /^# lane NAME/,/^lanes_end()/p; /^wanted()/,/^}/p; /^# follow NAME/,/^}/p' \
+		"$TOP/scripts/test.sh")"
+	inputs() { cat "$dir/sources"; }
+	keep_log() { :; }
+	ran() { echo >>"$dir/ran" && cat "$dir/log"; }
+	"$@" >/dev/null 2>&1
+	lanes_end >/dev/null 2>&1
+	wc -l <"$dir/ran"
+)
+: >"$dir/ran"
+echo 1 >"$dir/sources"
+printf 'ok 1 - x\n1..1\n' >"$dir/log"
+is "a lane runs" "$(remembered lane r/s ran)" 1
+is "it has passed, and does not run again" "$(remembered lane r/s ran)" 1
+echo 2 >"$dir/sources"
+is "its sources have changed" "$(remembered lane r/s ran)" 2
+is "a part beside others runs each time" "$(remembered beside r/s ran; remembered beside r/s ran)" $'3\n4'
+is "and nothing is kept of it" "$(find "$dir/cache/passed" -name -)" ''
+echo 3 >"$dir/sources"
+printf 'not ok 1 - x\n1..1\n' >"$dir/log"
+is "what failed runs again" "$(remembered lane r/s ran; remembered lane r/s ran)" $'5\n6'
+printf 'ok 1 - w\nnot ok 2 - x\n1..2\n' >"$dir/log"
+is "what failed elsewhere is not remembered" "$(remembered remember r/s "$dir/log" ran; remembered lane r/s ran)" $'6\n7'
+: >"$dir/log"
+is "nor what says nothing" "$(remembered remember r/t "$dir/log" ran; remembered lane r/t ran)" $'7\n8'
+printf 'ok 1 - x\n1..1\n' >"$dir/log"
+is "what passed elsewhere does not run here" "$(remembered remember r/s "$dir/log" ran; remembered lane r/s ran)" $'8\n8'
+
 echo "1..$n"
 exit $bad

@@ -49,8 +49,8 @@ skips_in() {
 		-e 's/^test (.*) \.\.\. ignored(, *)?(.*)$/\1 # \3/p' -e 's/^skipped: (.* # .*)$/\1/p' "$1"
 }
 
-# holds CONDITIONS: does the list's "VAR=VALUE,VAR!=VALUE" hold, of the options of make test?
-# What is not set is as make help says.
+# holds CONDITIONS: does the list's "VAR=VALUE,VAR!=VALUE" hold, of the options of make test and of
+# LENGTH, which how_much sets? An option that is not set is as make help says.
 holds() {
 	local condition value GPU=${GPU:-turing} GPUS=${GPUS:-1} KERNEL=${KERNEL:-release}
 	local IFS=,

@@ -5,9 +5,9 @@
 
 # What no lane is made of: these start lanes, or do other things altogether. A script that
 # is not listed counts for every lane.
-not_of_a_lane='^scripts/(test|test-(parts|inputs|install|kernels|count-test)|modules|package|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps)\.sh$'
+not_of_a_lane='^scripts/(test|test-(parts|inputs|install|kernels|kernels-rows|count-test)|modules|package|chroot|sparse|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|ssd-demo|deps|lines)\.sh$'
 # Rust's own tests, which are compiled for the host only.
-unit_tests='^(src|tests/vgpu|userlib|sim)/.*/(tests/.*|tests\.rs|benches/.*)$'
+unit_tests='^((src|tests/vgpu|userlib|sim)/.*/(tests/.*|tests\.rs|benches/.*)|tests/suite/tests/.*)$'
 
 # lane_files COMMAND...: the sources of the modules, and of the programs that COMMAND runs.
 # A program counts if its name is in the command, or in the shell function that is called.
@@ -57,7 +57,7 @@ inputs() {
 		[ "${KERNEL:-}" != stock ] || scripts/kernel.sh stock 2>/dev/null
 		rustc --version
 		gcc --version
-		clang --version
+		clang --version 2>/dev/null || :
 		qemu-system-x86_64 --version
 		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
 		# Nobody knows what these hold.

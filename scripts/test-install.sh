@@ -14,6 +14,7 @@
 # cache (5 GB).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$TOP/scripts/chroot.sh"
 
 [ "$(id -u)" = 0 ] || die "needs root, to make a Debian in a folder: sudo make test-install"
 # What is mounted goes when this ends.
@@ -34,23 +35,6 @@ base=$dir/base root=$dir/root out=$TOP/out/test-install
 mkdir -p "$dir/debs/partial" "$root" "$out"
 locked test-install
 
-# mirror: the archive this machine's apt already uses.
-mirror() {
-	# shellcheck disable=SC2016
-	echo "${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | awk '$1 == "Debian" { print $2; exit }')}" | grep . ||
-		die "this machine's apt names no archive of Debian's: DEBIAN_MIRROR=URL"
-}
-
-# security: beside it, if it has what Debian's own mirrors have.
-security() { echo "${DEBIAN_SECURITY:-$(mirror | sed 's|/*$|-security|')}"; }
-
-# inside COMMAND...: in the Debian in $root.
-inside() {
-	env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive \
-		chroot "$root" "$@"
-}
-get() { inside apt-get -y -q --no-install-recommends install "$@"; }
-
 mount_devices() {
 	mount -t proc proc "$root/proc"
 	mount -t devtmpfs devtmpfs "$root/dev"
@@ -62,12 +46,10 @@ umount_devices() { umount "$root/proc" "$root/dev" "$root/var/cache/apt/archives
 
 bootstrap() {
 	rm -rf "$base" && mkdir -p "$base"
-	debootstrap --cache-dir="$dir/debs" --variant=minbase --include=ca-certificates trixie "$base" "$(mirror)"
-	printf 'deb %s trixie main contrib non-free non-free-firmware\ndeb %s trixie-security main\n' "$(mirror)" "$(security)" \
+	debootstrap --cache-dir="$dir/debs" --variant=minbase --include=ca-certificates trixie "$base" "$(debian_mirror)"
+	printf 'deb %s trixie main contrib non-free non-free-firmware\ndeb %s trixie-security main\n' "$(debian_mirror)" "$(debian_security)" \
 		>"$base/etc/apt/sources.list"
-	printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
-	chmod +x "$base/usr/sbin/policy-rc.d"
-	cp /etc/resolv.conf "$base/etc/resolv.conf"
+	no_services "$base"
 }
 
 # kernel_versions: of the series that Debian 13 has, oldest first. The archive drops the headers

@@ -2,14 +2,13 @@
 # Sourced by test.sh: what `make test` consists of.
 # shellcheck shell=bash
 
-# every_rust_file: formatted as rustfmt.toml says, in and out of the workspace.
+# rustfmt_check: every file is formatted as rustfmt.toml says, in and out of the workspace. Of what it
+# reads from standard input rustfmt says what it would change, and that all is well.
 rustfmt_check() {
-	local f bad=0
-	for f in $(git ls-files '*.rs' 2>/dev/null || find src sim tests userlib -name '*.rs' -not -path '*/target/*'); do
-		rustfmt --edition 2021 --check --config-path "$TOP/rustfmt.toml" <"$f" >/dev/null 2>&1 ||
-			{ echo "$f is not formatted: rustfmt --edition 2021 $f"; bad=1; }
-	done
-	return $bad
+	# shellcheck disable=SC2016
+	{ git ls-files '*.rs' 2>/dev/null || find src sim tests userlib -name '*.rs' -not -path '*/target/*'; } |
+		xargs -P "$JOBS" -I{} sh -c 'diff=$(rustfmt --edition 2021 --check --config-path "$1" <"$2" 2>&1) && [ -z "$diff" ] ||
+			{ echo "$2 is not formatted: rustfmt --edition 2021 $2"; exit 1; }' - "$TOP/rustfmt.toml" {}
 }
 
 # python_with MODULE: a Python that has it; Debian's packages are for its own.
@@ -36,8 +35,7 @@ host_parts() {
 		part host/clippy cargo clippy "${all[@]}" --all-targets --quiet -- -D warnings
 	fi
 	part host/rustfmt rustfmt_check
-	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
-	part host/cargo-test cargo test "${all[@]}" --no-fail-fast
+	beside host/cargo-test cargo test "${all[@]}" --no-fail-fast
 	part host/scripts tests/scripts/deps.sh
 	part host/inputs tests/scripts/inputs.sh
 	part host/probe tests/scripts/probe.sh
@@ -45,16 +43,19 @@ host_parts() {
 	part host/dkms tests/scripts/dkms.sh
 	part host/prototypes tests/scripts/prototypes.sh
 	part host/driver-sh tests/scripts/driver.sh
+	part host/lines tests/scripts/lines.sh
+	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
 	part host/masks make --silent -C tests/masks run
 	part host/seam make --silent -C tests/seam run
-	part host/python python_package
+	beside host/python python_package
 	local python
 	if python=$(python_with torch); then
 		part host/pytorch pytorch_importer "$python"
 	else
 		skip host/pytorch "no PyTorch (Debian: python3-torch)"
 	fi
+	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/test-sh scripts/test-count-test.sh
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh packaging/uvm-rust packaging/*/*.sh
@@ -68,20 +69,6 @@ host_parts() {
 	else
 		skip host/miri "no nightly toolchain with Miri (rustup +nightly component add miri rust-src)"
 	fi
-}
-
-# build_modules: and says in $UVM_BUILT where they are. The time of that file is from before
-# the build, so whoever edits meanwhile is not tested with what was there before.
-build_modules() {
-	local v dir began
-	began=$(mktemp)
-	scripts/driver.sh upstream rust vgpu >"$began.dirs"
-	{
-		echo "kernel ${KERNEL:-release}"
-		for v in upstream rust vgpu; do read -r dir && echo "$v $dir"; done <"$began.dirs"
-	} >"$UVM_BUILT"
-	touch -r "$began" "$UVM_BUILT"
-	rm -f "$began" "$began.dirs"
 }
 
 # The programs that run in the VM.
@@ -122,26 +109,39 @@ channel_sanity() {
 	echo 1..1
 }
 
+# how_much short|long: of what one could do for ever. `make test` is to end within 40 minutes on
+# two cores, and takes 50; `make test-extra` does it at length.
+how_much() {
+	# shellcheck disable=SC2034  # test-count.sh asks for it
+	LENGTH=$1
+	case $1 in
+	short) times=15 rounds=6 loops=60 ops=4000 fuzz=1500 odd_rounds=2 odd_ladder='' ;;
+	long) times=100 rounds=10 loops=100 ops=10000 fuzz=5000 odd_rounds=5 odd_ladder="&& $suite/ladder --full --only 'step 10'" ;;
+	esac
+	flash_suite="$suite/flash --bad-device \$BAD_SSD --ops 500 --fuzz $fuzz ${SEED:+--seed $SEED}"
+}
+how_much short
+
 # random_parts DRIVER: the random program. The unmodified driver oopses when it
 # evicts part of a block of ordinary memory, so there managed memory is
 # oversubscribed, and ordinary memory is not; and it loses writes to
 # read-duplicated pages (docs/vgpu.md).
 random_parts() {
-	local d=$1 args="--ops ${OPS:-10000} ${SEED:+--seed $SEED}"
+	local d=$1 args="--ops ${OPS:-$ops} ${SEED:+--seed $SEED}"
 	if [ "$d" = rust ]; then
 		lane rust/random vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/random $args"
 	else
 		lane "$d/random-managed" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
 			"$suite/random $args --no-read-duplication --memory managed"
 		lane "$d/random-no-eviction" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- \
-			"$suite/random --ops $((${OPS:-10000} / 10)) ${SEED:+--seed $SEED} --no-read-duplication --no-eviction"
+			"$suite/random --ops $((${OPS:-$ops} / 10)) ${SEED:+--seed $SEED} --no-read-duplication --no-eviction"
 	fi
 }
 
-# loops: the same fault storms (STORMS, 100) under the Rust loop, the C one, and the other replay
+# loops: the same fault storms (STORMS) under the Rust loop, the C one, and the other replay
 # policies (0 replays per block, 1 per batch, 2 flushes per batch, 3 once for all).
 loops() {
-	local file=out/test/rust/loops.storms first="--storms ${STORMS:-100} ${SEED:+--seed $SEED} --record"
+	local file=out/test/rust/loops.storms first="--storms ${STORMS:-$loops} ${SEED:+--seed $SEED} --record"
 	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=1800 -- "
 		storms() {
 			echo \"# \$1\"
@@ -157,41 +157,78 @@ panics() {
 	dir=$(scripts/driver.sh panic) && vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=300 -- "tests/panic/panic.sh $dir/uvm_rust_panic.ko"
 }
 
+# A VM that does not finish says of each program what it waits for, in the kernel's words.
+stuck_vm() {
+	local said rc=0
+	said=$(NOLOAD=1 VM_TIMEOUT=90 scripts/vm.sh 'sleep 1000' 2>&1 >/dev/null) || rc=$?
+	if [ $rc = 124 ] && grep -A 9 ' task:sleep ' <<<"$said" | grep -q nanosleep; then
+		printf 'ok 1 - vm: what does not finish is seen\n1..1\n'
+	else
+		printf 'not ok 1 - vm: what does not finish is seen\n1..1\n'
+		printf '# %s\n' "the exit status is $rc" "$said"
+	fi
+}
+
+# The top half in interrupt context, a fault buffer that is nearly always full, memory that RM
+# has zeroed; and, at length, NVIDIA's long forms of the tests of memory.
+odd_gpu_part() {
+	lane rust/odd-gpu vm DRIVER=rust VIDMEM=128M VGPU_PARAMS="$odd_gpu" VM_CPU=max VM_TIMEOUT=1500 -- \
+		"$suite/contend --rounds $odd_rounds ${SEED:+--seed $SEED} && $suite/ladder --only 'step 14' &&
+		$suite/hazards --only injected && $suite/discard --only 5.7 $odd_ladder"
+}
+
+# ladder_parts DRIVER: NVIDIA's tests, in the steps that each kind of machine is for.
+ladder_parts() {
+	local d=$1
+	lane "$d/ladder" vm DRIVER="$d" VM_TIMEOUT=1500 -- $suite/ladder
+	lane "$d/ladder-volta" vm DRIVER="$d" GPU=volta VM_TIMEOUT=900 \
+		UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1 -- \
+		"$suite/ladder --only 'step 14' && $suite/ladder --only 'step 18' && $suite/ladder --only PMM_SYSMEM"
+	lane "$d/ladder-two-gpus" vm DRIVER="$d" GPUS=2 VM_MEM=3G VM_CPUS=2 "$two_nodes" VM_TIMEOUT=900 -- \
+		"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
+}
+
+# suite_parts DRIVER: our own tests of faults and of what goes wrong. The baseline passes them too:
+# they ask for what NVIDIA's driver does. Its storms are NVIDIA's to pass; there a look will do.
+suite_parts() {
+	local d=$1 storms=$times vidmem=128M ours="&& $suite/discard --only 'pinned by thrashing'"
+	[ "$d" = rust ] || { storms=$((times / 5)) vidmem=256M ours=''; }
+	lane "$d/contend" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1200 -- "$suite/contend --rounds $rounds ${SEED:+--seed $SEED}"
+	random_parts "$d"
+	lane "$d/storms" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/storms --times $storms"
+	lane "$d/hazards" vm DRIVER="$d" VIDMEM=64M VM_TIMEOUT=900 -- "$suite/hazards --fuzz $fuzz"
+	lane "$d/thrashing" vm DRIVER="$d" VIDMEM=$vidmem "$slow" VM_TIMEOUT=600 -- "$suite/ladder --only 'step 16' $ours"
+}
+
+# The demo, on the kernel of the distribution: Rust without CONFIG_RUST, and modules loaded as they are
+# on a machine with a GPU.
+demo_part() {
+	local on
+	on=$(scripts/stock.sh --default)
+	KERNEL=${KERNEL:-$on} lane demo scripts/demo.sh
+}
+
+# demo_ran LOG: the same was run by itself (make demo) with this result, and need not run again.
+demo_ran() { remember demo "$1" scripts/demo.sh; }
+
 vm_parts() {
-	local d times=100
+	local d
 	part build/kernel scripts/kernel.sh "${KERNEL:-release}"
-	part build/modules build_modules
+	part build/modules list_built upstream rust vgpu
 	part build/clippy scripts/driver.sh clippy
 	part build/programs build_programs
-	for d in rust upstream; do
-		lane "$d/ladder" vm DRIVER=$d VM_TIMEOUT=1500 -- $suite/ladder
-		lane "$d/ladder-volta" vm DRIVER=$d GPU=volta VM_TIMEOUT=900 \
-			UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1 -- \
-			"$suite/ladder --only 'step 14' && $suite/ladder --only 'step 18' && $suite/ladder --only PMM_SYSMEM"
-		lane "$d/ladder-two-gpus" vm DRIVER=$d GPUS=2 VM_MEM=3G VM_CPUS=2 "$two_nodes" VM_TIMEOUT=900 -- \
-			"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
-		lane "$d/contend" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1200 -- "$suite/contend ${SEED:+--seed $SEED}"
-		random_parts "$d"
-		lane "$d/storms" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=1800 -- "$suite/storms --times $times"
-		times=20 # the baseline's storms are NVIDIA's to pass; a look will do
-		lane "$d/hazards" vm DRIVER=$d VIDMEM=64M VM_TIMEOUT=900 -- $suite/hazards
-	done
-	lane rust/thrashing vm DRIVER=rust VIDMEM=128M "$slow" VM_TIMEOUT=600 -- \
-		"$suite/ladder --only 'step 16' && $suite/discard --only 'pinned by thrashing'"
-	lane upstream/thrashing vm DRIVER=upstream "$slow" VM_TIMEOUT=600 -- "$suite/ladder --only 'step 16'"
-	# The top half in interrupt context, a fault buffer that is nearly always full, memory
-	# that RM has zeroed; and NVIDIA's long forms of the tests of memory.
-	lane rust/odd-gpu vm DRIVER=rust VIDMEM=128M VGPU_PARAMS="$odd_gpu" VM_CPU=max VM_TIMEOUT=1500 -- \
-		"$suite/contend --rounds 5 ${SEED:+--seed $SEED} && $suite/ladder --only 'step 14' &&
-		$suite/hazards --only injected && $suite/discard --only 5.7 && $suite/ladder --full --only 'step 10'"
+	# Long ones first: what is last should not run alone for long.
+	flash_parts
+	demo_part
+	for d in rust upstream; do ladder_parts $d; done
+	suite_parts rust
+	odd_gpu_part
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/loops loops
 	lane rust/panic panics
 	selftest_parts
-	flash_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
-	lane demo scripts/demo.sh
 }
 
 # `make kselftest`: the selftests in C, and a test for each sentence on discard
@@ -218,34 +255,42 @@ prefetch_on="uvm_rust_prefetch=1 uvm_rust_preevict=4"
 prefetch_suite="out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order"
 
 # The SSD tier, on the devices of ssd.sh: the suite, and the programs of `make ssd-demo`.
-flash_suite="$suite/flash --bad-device \$BAD_SSD --ops 500 ${SEED:+--seed $SEED}"
+flash_part() { lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh "$flash_suite"; }
 flash_parts() {
-	lane rust/flash env VM_TIMEOUT=1500 scripts/ssd.sh "$flash_suite"
+	flash_part
 	lane rust/flash-demo env VM_TIMEOUT=1500 scripts/ssd.sh \
 		"$suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
 	lane rust/plans plans
 }
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
-# What make test leaves out: the user library without each of six fixes, which the random
-# programs must notice; upstream's use after free, which ends differently from run to run; and
-# NVIDIA's long forms of all its tests.
+# What make test leaves out: our own tests on the unmodified driver; the user library without each of six fixes, which the random
+# programs must notice; upstream's use after free, which ends differently from run to run;
+# NVIDIA's long forms of all its tests; our own at length; and the versions besides ours.
 extra_parts() {
+	local d
+	versions_parts
 	part extra/fixes-taken-out cargo test -p uvmrust-random --release --test random -- \
 		--ignored --exact each_fix_taken_out_is_found --nocapture
 	part build/modules scripts/driver.sh
 	part build/debug-kernel scripts/kernel.sh debug
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream vgpu
 	part build/programs build_programs
+	lane vm/stuck stuck_vm
 	part upstream/channel-sanity channel_sanity DRIVER=upstream KERNEL=debug VM_MEM=4G
+	how_much long
+	for d in rust upstream; do suite_parts $d; done
+	flash_part
+	odd_gpu_part
 	lane rust/ladder-full vm DRIVER=rust VM_TIMEOUT=6000 -- "$suite/ladder --full"
 }
 
 # The same under a kernel that looks for what goes wrong; slower by several times.
 debug_parts() {
 	local k=KERNEL=debug
+	how_much long
 	part build/debug-kernel scripts/kernel.sh debug
-	KERNEL=debug part build/debug-modules build_modules
+	KERNEL=debug part build/debug-modules list_built upstream rust vgpu
 	part build/programs build_programs
 	# The longest first. What is left when the modules are gone, kmemleak finds.
 	local then_kmemleak="bash scripts/vm-load.sh unload && bash scripts/vm-kmemleak.sh"

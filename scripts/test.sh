@@ -9,6 +9,8 @@
 #   test.sh host|vm|kselftest|flash|extra|debug|versions|all
 #                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
 #                     FRESH=1: run in the VM what has passed before, too
+#   test.sh demo-ran LOG
+#                     what `make demo` printed as it passed, for the lane of that name
 #
 # What passed in a VM is remembered in the cache by all that went into it (test-inputs.sh),
 # as Go's tests are: unchanged, it is not booted again, its log is shown, and the output
@@ -34,7 +36,7 @@ declare -A running=()
 export VM_UNLOAD=1
 # Where this run has built the modules (test-parts.sh): vm.sh need not have it looked up.
 export UVM_BUILT=$out/built
-rm -f "$UVM_BUILT"
+[ "${1:-}" = demo-ran ] || rm -f "$UVM_BUILT"
 LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
 # count PART STATUS: add up what the log of a part says.
@@ -100,17 +102,46 @@ lane() {
 	shift
 	wanted "$name" || return 0
 	[ "${#running[@]}" -lt "$LANES" ] || lane_end
-	say "$name"
 	local key memory
-	key=$(printf '%s\n' "$(inputs "$@")" "$(known_skips "$name")" "$name" "$@" | sha256sum | cut -c1-32)
+	key=$(key_of "$name" "$@")
 	memory=$CACHE/passed/$key
 	if [ -z "${FRESH:-}" ] && [ -e "$memory" ]; then
+		say "$name"
 		cp "$memory" "$out/$name.log"
 		grep -E '^ *ok [0-9]' "$memory" | sed "s|^|  $name: |" || :
 		count "$name" 0
 		echo "  ($name: passed on $(date -r "$memory" '+%F %R'), nothing changed since; FRESH=1 runs it)"
 		return 0
 	fi
+	start "$name" "$key" "$@"
+}
+
+# key_of NAME COMMAND...: under which a lane's passing is remembered: for all that goes into it.
+key_of() {
+	printf '%s\n' "$(inputs "${@:2}")" "$(known_skips "$1")" "$@" | sha256sum | cut -c1-32
+}
+
+# remember NAME LOG COMMAND...: a lane's command ran elsewhere, with success, and printed LOG.
+remember() {
+	mkdir -p "$out/$(dirname "$1")"
+	cp "$2" "$out/$1.log"
+	count "$1" 0
+	if [ "$failed" = 0 ] && grep -q '^ok ' "$2"; then cp "$2" "$CACHE/passed/$(key_of "$1" "${@:3}")"; fi
+}
+
+# beside NAME COMMAND...: a part that needs not both cores all the time, beside what follows.
+# Nobody remembers that it passed.
+beside() {
+	wanted "$1" || return 0
+	[ "${#running[@]}" -lt "$LANES" ] || lane_end
+	start "$1" - "${@:2}"
+}
+
+# start NAME KEY COMMAND...: in the background; lane_end counts it.
+start() {
+	local name=$1 key=$2
+	shift 2
+	say "$name"
 	"$@" >"$out/$name.log" 2>&1 &
 	local pid=$!
 	follow "$name" "$pid" "$name: " &
@@ -130,19 +161,13 @@ lane_end() {
 	wait "$follower" 2>/dev/null || :
 	count "$name" "$status"
 	echo "  ($name: $((SECONDS - t0)) s)"
-	if [ "$failed" = "$before" ]; then
+	if [ "$failed" = "$before" ] && [ "$key" != - ]; then
 		cp "$out/$name.log" "$CACHE/passed/$key"
 	fi
 }
 
 lanes_end() { while [ ${#running[@]} -gt 0 ]; do lane_end; done; }
 
-# A VM is not in our process group, and would go on.
-kill_tree() {
-	local child
-	for child in $(pgrep -P "$1"); do kill_tree "$child"; done
-	kill "$1" 2>/dev/null || :
-}
 interrupted() {
 	local job
 	for job in $(jobs -p); do kill_tree "$job"; done
@@ -190,6 +215,7 @@ kselftest) part build/programs build_programs; selftest_parts ;;
 flash) part build/programs build_programs; flash_parts ;;
 versions) versions_parts ;;
 all) host_parts; vm_parts ;;
+demo-ran) demo_ran "${2:?the log}" ;;
 *) die "test.sh: use host, vm, kselftest, flash, extra, debug, versions or all" ;;
 esac
 lanes_end

@@ -107,6 +107,9 @@ qemu_args=(-chardev "file,id=klog,path=$log" -serial chardev:klog)
 # ends: a sixth of the time of the random program.
 qemu_args+=(-global virtio-serial-pci.ioeventfd=off)
 for ((i = 0; i < gpus; i++)); do qemu_args+=(-device edu); done
+# QEMU's monitor, for the question what a guest does that does not finish (see run).
+mkfifo "$run_dir/monitor.in" "$run_dir/monitor.out"
+qemu_args+=(-chardev "pipe,id=ask,path=$run_dir/monitor" -mon "chardev=ask,mode=readline")
 if [ -n "${ICOUNT:-}" ]; then
 	# Counting needs a single thread and no KVM.
 	args+=(--disable-kvm)
@@ -120,6 +123,10 @@ else
 	*) die "VM_ACCEL=$VM_ACCEL: use auto, kvm or tcg" ;;
 	esac
 fi
+kopts=()
+# How many turns of a loop, or ticks of the TSC, make 4 ms: an emulated machine that is short
+# of the host's time while it finds out takes a fraction, and udelay() then waits for as little.
+[ -z "$cpu" ] || kopts+=(lpj=10000000)
 # The last one counts; virtme has said "max".
 [ -z "$cpu" ] || qemu_args+=(-cpu "$cpu")
 read -ra more <<<"${QEMU_OPTS:-}"
@@ -138,9 +145,11 @@ qemu_args+=("${more[@]}")
 
 args+=(--memory "${VM_MEM:-3G}" --cpus "$cpus")
 # no_timer_check: on a busy host an emulated timer may miss its test, which is fatal.
-read -ra kopts <<<"${VM_KOPTS:-}"
-for k in earlycon=uart8250,io,0x2f8 keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check pty.legacy_count=0 \
-	"${kopts[@]}"; do args+=(--kopt "$k"); done
+# An NMI ends the kernel with the stack of every task (1) in its log: see run.
+kopts+=("earlycon=uart8250,io,0x2f8" keep_bootcon ignore_loglevel printk.devkmsg=on no_timer_check
+	pty.legacy_count=0 unknown_nmi_panic panic_print=1)
+read -ra more <<<"${VM_KOPTS:-}"
+for k in "${kopts[@]}" "${more[@]}"; do args+=(--kopt "$k"); done
 cd "$TOP"
 
 if [ -z "$command" ]; then
@@ -154,10 +163,31 @@ fi
 
 printf '%s\n' "$command" >"$run_dir/command"
 guest="bash $(printf '%q %q %q' "$TOP/scripts/vm-guest.sh" "$run_dir/env" "$run_dir/command")"
-# Through pipes, as QEMU would cut a file that is our output down to nothing.
+# Through pipes, as QEMU would cut a file that is our output down to nothing. When the time
+# is over, an NMI has the guest say what each of its tasks waits for.
 run() {
-	timeout -k 5 "$limit" "$virtme" "${args[@]}" --script-sh "$guest" \
-		--qemu-opts "${qemu_args[@]}" </dev/null 2>&3 3>&- | cat
+	local asker status=0
+	(
+		sleep "$limit" &
+		trap 'kill $!' TERM
+		wait $! && touch "$run_dir/asked" && echo nmi
+	) 1<>"$run_dir/monitor.in" 2>/dev/null 3>&- &
+	asker=$!
+	timeout -k 5 $((limit + 30)) "$virtme" "${args[@]}" --script-sh "$guest" \
+		--qemu-opts "${qemu_args[@]}" </dev/null 2>&3 3>&- | cat || status=$?
+	kill "$asker" 2>/dev/null || :
+	return "$status"
+}
+
+# The log as it was before the kernel said what its tasks do, if it did.
+before_tasks() { sed -e '/NMI received for unknown/,$d' -e '/Kernel Offset:/,$d' "$log"; }
+
+# The tasks of that list that are a program's, and the kernel's threads that do not just wait
+# for work; without their registers.
+tasks() {
+	awk '/ task:/ { shown = !/ ppid:[02] / || / state:[DR] / }
+		/Sched Debug|Showing busy/ { exit }
+		shown && !/ [RCE][A-Z0-9]+: |Call Trace:|TASK>|Code:/' "$log"
 }
 for try in 1 2 3; do
 	rc=0
@@ -167,14 +197,16 @@ for try in 1 2 3; do
 	say "booting again"
 done
 if [ -n "${VM_LOG:-}" ]; then cp "$log" "$VM_LOG"; fi
+if [ -e "$run_dir/asked" ]; then rc=124; fi
 case $rc in
 124 | 137)
-	tail -n 20 "$log" >&2
-	echo "error: the VM did not finish in $limit s (VM_TIMEOUT); its kernel's log ends as above" >&2
+	before_tasks | tail -n 20 >&2
+	tasks >&2
+	echo "error: the VM did not finish in $limit s (VM_TIMEOUT); above, the end of its kernel's log, and what its tasks did" >&2
 	rc=124
 	;;
 255)
-	tail -n 60 "$log" >&2
+	before_tasks | tail -n 60 >&2
 	echo "error: the guest died; its kernel's log ends as above" >&2
 	;;
 esac

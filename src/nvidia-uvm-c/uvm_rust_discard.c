@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The C seam of discard: walks the blocks of an address range, and keeps the
- * state that Rust has of a va_block with that block.
+ * The C seam of discard: what the walk over the va_blocks of a range, which is
+ * Rust's (policy/discard/walk.rs), asks of upstream; and the state that Rust has
+ * of a va_block, kept with that block.
  *
  * uvm_va_block_t.uvm_rust is NULL until the block's first discard. Like all it
  * points to it is protected by the block's lock, and it is freed when the block
  * is killed. Only managed blocks have one, HMM's never.
  */
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_perf_events.h"
+#include "uvm_range_group.h"
 #include "uvm_test.h"
 #include "uvm_va_block.h"
 #include "uvm_va_range.h"
@@ -21,7 +26,6 @@
 #include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_walk.h"
 
 static bool uvm_rust_discard = true;
 module_param(uvm_rust_discard, bool, 0444);
@@ -44,13 +48,6 @@ bool uvm_seam_tests_enabled(void)
 	return uvm_enable_builtin_tests;
 }
 
-static __u32 granule_shift(void)
-{
-	__u32 shift = ilog2(max(uvm_rust_discard_granule, 4U)) - 2;
-
-	return min(shift, 9U);
-}
-
 /* --- life of a block's state ---------------------------------------------------- */
 
 void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
@@ -61,31 +58,6 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 		uvm_rust_block_destroy(block->uvm_rust);
 	block->uvm_rust = NULL;
 	uvm_rust_flash_block_gone(block);
-}
-
-/* The block's state, made if need be with what is resident now taken as prepared. */
-static void *get_or_create(uvm_va_block_t *block)
-{
-	uvm_gpu_id_t id;
-
-	if (block->uvm_rust)
-		return block->uvm_rust;
-	block->uvm_rust = uvm_rust_block_create(uvm_va_block_num_cpu_pages(block));
-	if (!block->uvm_rust)
-		return NULL;
-	/*
-	 * Which of several NUMA nodes a page comes from is only known when it is
-	 * resident: then nothing is taken as prepared, and all is zeroed.
-	 */
-	if (num_possible_nodes() == 1)
-		uvm_rust_block_track(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.resident));
-	for_each_gpu_id(id) {
-		uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, id);
-
-		if (state)
-			uvm_rust_block_track(block->uvm_rust, uvm_rust_memory(id), uvm_rust_mask(&state->resident));
-	}
-	return block->uvm_rust;
 }
 
 UVM_RUST_C_BODY(uvm_va_block_split);
@@ -136,147 +108,211 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 	return NV_OK;
 }
 
-/* --- discarding ----------------------------------------------------------------- */
+/* --- discarding: what the walk asks for -------------------------------------------- */
 
-struct discard_request {
+struct uvm_seam_discard {
+	uvm_va_space_t *va_space;
+	/* Between enter and leave. */
+	struct mm_struct *mm;
+	/* Between open and close. */
 	uvm_va_block_context_t *context;
-	bool eager;
+	/* The ones that were chosen last; NULL for none. */
+	uvm_va_range_t *range;
+	uvm_va_block_t *block;
 	/* Work to wait for. */
 	uvm_tracker_t tracker;
-	struct uvm_seam_discarded *counts;
 };
 
-static bool mapped_2m(uvm_va_block_t *block)
+void uvm_seam_discard_enter(struct uvm_seam_discard *call)
+{
+	call->mm = uvm_va_space_mm_or_current_retain_lock(call->va_space);
+	uvm_va_space_down_read(call->va_space);
+}
+
+void uvm_seam_discard_leave(struct uvm_seam_discard *call)
+{
+	uvm_va_space_up_read(call->va_space);
+	uvm_va_space_mm_or_current_release_unlock(call->va_space, call->mm);
+}
+
+__u32 uvm_seam_discard_wait(struct uvm_seam_discard *call)
+{
+	return uvm_tracker_wait_deinit(&call->tracker);
+}
+
+bool uvm_seam_discard_has_non_faultable(struct uvm_seam_discard *call)
+{
+	return uvm_rust_has_non_faultable(call->va_space);
+}
+
+__u32 uvm_seam_discard_kind(struct uvm_seam_discard *call, __u64 base, __u64 length)
+{
+	switch (uvm_api_range_type_check(call->va_space, call->mm, base, length)) {
+	case UVM_API_RANGE_TYPE_MANAGED:
+		return UVM_RUST_KIND_MANAGED;
+	case UVM_API_RANGE_TYPE_HMM:
+	case UVM_API_RANGE_TYPE_ATS:
+		return UVM_RUST_KIND_ORDINARY;
+	default:
+		return UVM_RUST_KIND_UNKNOWN;
+	}
+}
+
+__u32 uvm_seam_discard_open(struct uvm_seam_discard *call)
+{
+	call->context = uvm_va_block_context_alloc(call->mm);
+	return call->context ? NV_OK : NV_ERR_NO_MEMORY;
+}
+
+void uvm_seam_discard_close(struct uvm_seam_discard *call)
+{
+	uvm_va_block_context_free(call->context);
+}
+
+bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, __u64 last, struct uvm_rust_span *range)
+{
+	if (call->range)
+		call->range = uvm_va_space_iter_next_contig(call->range, last);
+	else
+		call->range = uvm_va_space_iter_first(call->va_space, at, at);
+	if (!call->range)
+		return false;
+	*range = (struct uvm_rust_span){ call->range->node.start, call->range->node.end };
+	return true;
+}
+
+bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block)
+{
+	call->block = uvm_va_range_block(call->range, uvm_va_range_block_index(call->range, at));
+	if (!call->block)
+		return false;
+	*block = (struct uvm_rust_span){ call->block->start, call->block->end };
+	return true;
+}
+
+bool uvm_seam_discard_may_migrate(struct uvm_seam_discard *call, __u64 first, __u64 last)
+{
+	return uvm_range_group_all_migratable(call->va_space, first, last);
+}
+
+void uvm_seam_discard_lock(struct uvm_seam_discard *call)
+{
+	uvm_mutex_lock(&call->block->lock);
+}
+
+void uvm_seam_discard_unlock(struct uvm_seam_discard *call)
+{
+	uvm_mutex_unlock(&call->block->lock);
+}
+
+bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident)
 {
 	uvm_gpu_id_t id;
 
-	for_each_gpu_id_in_mask(id, &block->mapped) {
-		if (uvm_va_block_gpu_state_get(block, id)->pte_is_2m)
+	uvm_rust_resident_anywhere(call->block, (uvm_page_mask_t *)resident);
+	for_each_gpu_id_in_mask(id, &call->block->mapped) {
+		if (uvm_va_block_gpu_state_get(call->block, id)->pte_is_2m)
 			return true;
 	}
 	return false;
 }
 
-/* The chunks whose data is all discarded are the next that a GPU parts with. */
-static void requeue_chunks(uvm_va_block_t *block)
+void *uvm_seam_discard_state(struct uvm_seam_discard *call)
 {
+	return call->block->uvm_rust;
+}
+
+void uvm_seam_discard_keep(struct uvm_seam_discard *call, void *state)
+{
+	call->block->uvm_rust = state;
+}
+
+/* Whether @block has one chunk on @gpu, which @state is of, that the GPU may reclaim. */
+static bool has_root_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_va_block_gpu_state_t *state)
+{
+	return uvm_va_block_size(block) == UVM_CHUNK_SIZE_MAX && state->chunks[0] && uvm_rust_gpu_supports_eviction(gpu);
+}
+
+bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held)
+{
+	/* A GPU that is not registered has nothing in a block. */
+	const uvm_processor_mask_t *gpus = &call->va_space->registered_gpus;
+	uvm_va_block_t *block = call->block;
 	uvm_gpu_id_t id;
 
-	if (uvm_va_block_size(block) != UVM_CHUNK_SIZE_MAX)
-		return;
-	for_each_gpu_id(id) {
+	if (from == UVM_RUST_MEMORY_HOST) {
+		held->resident = *uvm_rust_mask(&block->cpu.resident);
+		held->memory = UVM_RUST_MEMORY_HOST;
+		held->one_place = num_possible_nodes() == 1;
+		held->root_chunk = false;
+		return true;
+	}
+	if (from > UVM_RUST_MEMORY_GPU(UVM_ID_MAX_GPUS - 1))
+		return false;
+	id = uvm_processor_mask_find_next_id(gpus, uvm_gpu_id_from_index(from - UVM_RUST_MEMORY_GPU(0)));
+	for (; UVM_ID_IS_VALID(id); id = uvm_processor_mask_find_next_id(gpus, uvm_gpu_id_next(id))) {
 		uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, id);
-		uvm_gpu_t *gpu;
 
-		if (!state || !state->chunks[0])
+		if (!state)
 			continue;
-		gpu = uvm_va_space_get_gpu(uvm_va_block_get_va_space(block), id);
-		if (!uvm_rust_gpu_supports_eviction(gpu))
-			continue;
-		if (uvm_rust_block_queue(block->uvm_rust, uvm_rust_memory(id), uvm_rust_mask(&state->resident)) ==
-		    UVM_RUST_QUEUE_DISCARDED)
-			uvm_rust_chunk_discarded(&gpu->pmm, state->chunks[0]);
+		held->resident = *uvm_rust_mask(&state->resident);
+		held->memory = uvm_rust_memory(id);
+		held->one_place = true;
+		held->root_chunk = has_root_chunk(block, uvm_va_space_get_gpu(call->va_space, id), state);
+		return true;
 	}
+	return false;
 }
 
-/* As uvm_va_block_unmap(), gives NV_ERR_MORE_PROCESSING_REQUIRED to be called again. */
-static NV_STATUS discard_block_locked(uvm_va_block_t *block, uvm_va_block_region_t region,
-				      struct discard_request *request)
+__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages, bool *again)
 {
-	struct uvm_rust_discard plan = {
-		.first = region.first,
-		.outer = region.outer,
-		.granule_shift = granule_shift(),
-		.eager = request->eager,
-		.mapped_2m = mapped_2m(block),
-	};
-	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)&plan.drop;
-	void *state = get_or_create(block);
-	NV_STATUS status;
+	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
+	NV_STATUS status = uvm_rust_block_drop_pages(call->block, call->context, drop, drop);
 
-	if (!state)
-		return NV_ERR_NO_MEMORY;
-	uvm_rust_resident_anywhere(block, (uvm_page_mask_t *)&plan.resident);
-	uvm_rust_block_plan(state, &plan);
-	if (!uvm_page_mask_empty(drop)) {
-		status = uvm_rust_block_drop_pages(block, request->context, drop, drop);
-		if (status != NV_OK)
-			return status;
-		uvm_rust_block_forget_thrashing(block, drop);
-	}
-	uvm_rust_block_commit(state);
-	uvm_rust_flash_discarded(block, &plan.done);
-	requeue_chunks(block);
-
-	if (!plan.ignored)
-		request->counts->discarded++;
-	else if (plan.discarded)
-		request->counts->partial++;
-	else
-		request->counts->skipped++;
-	/* An access through a mapping that is still cached somewhere would go unnoticed. */
-	return request->eager ? uvm_tracker_add_tracker_safe(&request->tracker, &block->tracker) : NV_OK;
+	*again = status == NV_ERR_MORE_PROCESSING_REQUIRED;
+	return *again ? NV_OK : status;
 }
 
-static NV_STATUS discard_block(uvm_va_block_t *block, uvm_va_block_region_t region, void *data)
+void uvm_seam_discard_forget_thrashing(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
 {
-	return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, discard_block_locked(block, region, data));
+	uvm_rust_block_forget_thrashing(call->block, (const uvm_page_mask_t *)pages);
 }
 
-static NV_STATUS discard_locked(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base, NvU64 length,
-				struct discard_request *request)
+void uvm_seam_discard_forget_stored(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
 {
-	NvU64 end = base + length - 1;
-	uvm_va_range_t *range;
-	NV_STATUS status = NV_OK;
+	uvm_rust_flash_discarded(call->block, pages);
+}
 
-	/* Such a GPU cannot fault on what was unmapped. */
-	if (uvm_rust_has_non_faultable(va_space))
-		return NV_ERR_INVALID_DEVICE;
+void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory)
+{
+	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
 
-	switch (uvm_api_range_type_check(va_space, mm, base, length)) {
-	case UVM_API_RANGE_TYPE_MANAGED:
-		break;
-	case UVM_API_RANGE_TYPE_HMM:
-	case UVM_API_RANGE_TYPE_ATS:
-		return NV_WARN_NOTHING_TO_DO;
-	default:
-		return NV_ERR_INVALID_ADDRESS;
-	}
+	uvm_rust_chunk_discarded(&uvm_va_space_get_gpu(call->va_space, id)->pmm,
+				 uvm_va_block_gpu_state_get(call->block, id)->chunks[0]);
+}
 
-	request->context = uvm_va_block_context_alloc(mm);
-	if (!request->context)
-		return NV_ERR_NO_MEMORY;
-	uvm_for_each_va_range_in_contig(range, va_space, base, end) {
-		status = uvm_rust_walk_blocks(range, max(base, range->node.start), min(end, range->node.end),
-					      &request->counts->skipped, discard_block, request);
-		if (status != NV_OK)
-			break;
-	}
-	uvm_va_block_context_free(request->context);
-	return status;
+__u32 uvm_seam_discard_note_work(struct uvm_seam_discard *call)
+{
+	return uvm_tracker_add_tracker_safe(&call->tracker, &call->block->tracker);
+}
+
+void uvm_seam_rest(void)
+{
+	cond_resched();
+}
+
+bool uvm_seam_dying(void)
+{
+	return fatal_signal_pending(current);
 }
 
 __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, bool eager,
 		       struct uvm_seam_discarded *counts)
 {
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	struct discard_request request = { .eager = eager, .counts = counts };
-	struct mm_struct *mm;
-	NV_STATUS status, waited;
+	struct uvm_seam_discard call = { .va_space = (uvm_va_space_t *)space };
 
-	if (uvm_api_range_invalid(base, length))
-		return NV_ERR_INVALID_ADDRESS;
-
-	uvm_tracker_init(&request.tracker);
-	mm = uvm_va_space_mm_or_current_retain_lock(va_space);
-	uvm_va_space_down_read(va_space);
-	status = discard_locked(va_space, mm, base, length, &request);
-	uvm_va_space_up_read(va_space);
-	uvm_va_space_mm_or_current_release_unlock(va_space, mm);
-
-	waited = uvm_tracker_wait_deinit(&request.tracker);
-	return status == NV_OK ? waited : status;
+	uvm_tracker_init(&call.tracker);
+	return uvm_rust_discard_range(&call, base, length, eager, uvm_rust_discard_granule, counts);
 }
 
 /* --- what NVIDIA's tests ask ------------------------------------------------------ */

@@ -123,11 +123,8 @@ void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 	uvm_pmm_gpu_mark_chunk_evicted__c(pmm, chunk);
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
-	if (queues) {
-		/* The chunk's next owner starts afresh, and nobody expects what the chunk held. */
-		uvm_rust_queues_used(queues, uvm_rust_root_index(chunk), 0);
-		uvm_rust_queues_unexpect(queues, uvm_rust_root_index(chunk));
-	}
+	if (queues)
+		uvm_rust_queues_evicted(queues, uvm_rust_root_index(chunk));
 	uvm_spin_unlock(&pmm->list_lock);
 }
 
@@ -148,22 +145,14 @@ void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
 	void *queues = uvm_rust_pmm_queues(pmm);
 	void *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
+	bool free = chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE;
 	__u32 index = uvm_rust_root_index(chunk);
 	__u32 queue;
 
-	if (queues) {
-		/* Off the queues means chosen by them; any other is asked for by address. */
-		bool picked = uvm_rust_queues_pick(queues) == index;
-
-		queue = uvm_rust_queues_remove(queues, index);
-		if (!picked)
-			queue = UVM_RUST_QUEUE_ADDRESS;
-	}
-	else {
-		queue = list_of(pmm, chunk);
-	}
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		queue = UVM_RUST_QUEUE_FREE;
+	if (queues)
+		queue = uvm_rust_queues_begin_eviction(queues, index, free);
+	else
+		queue = free ? UVM_RUST_QUEUE_FREE : list_of(pmm, chunk);
 	if (gpu)
 		uvm_rust_note_reclaim(gpu, index, queue);
 }

@@ -220,12 +220,15 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 		wake_up_all(&service_idle);
 }
 
-void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id)
+bool uvm_rust_fault_service_busy(uvm_parent_gpu_id_t id)
 {
-	const bool *busy = &services[uvm_parent_id_gpu_index(id)].busy;
+	return READ_ONCE(services[uvm_parent_id_gpu_index(id)].busy);
+}
 
+bool uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id)
+{
 	/* Storms may last. Prefetching is no use then, nor is waiting for ever. */
-	wait_event_timeout(service_idle, !READ_ONCE(*busy), HZ / 10);
+	return wait_event_timeout(service_idle, !uvm_rust_fault_service_busy(id), HZ / 10);
 }
 
 /* --- the ring ---------------------------------------------------------------- */

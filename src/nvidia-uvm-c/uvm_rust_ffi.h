@@ -18,6 +18,8 @@ struct file;
 struct seq_file;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_fault;	/* one call of the fault service */
+struct uvm_seam_discard;	/* the discard of one range */
+struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
  * the CPU is UVM_RUST_CPU. */
@@ -112,32 +114,8 @@ void uvm_rust_tree_prefetch(const struct uvm_rust_tree *tree, __u16 first, __u16
  * The discard state of a va_block, made by its first discard and kept in the
  * va_block. All calls hold the va_block's lock. The functions are those of
  * policy/discard.rs, which says what they mean and in which order they come.
- *
- * Created: NULL if there is no memory. @pages: length of the va_block.
  */
-void *uvm_rust_block_create(__u32 pages);
 void uvm_rust_block_destroy(void *block);
-
-/* False if there is no memory, which costs zeroing and nothing else. */
-_Bool uvm_rust_block_track(void *block, __u32 memory, const struct uvm_rust_mask *resident);
-
-struct uvm_rust_discard {
-	__u32 first, outer;		/* in: pages asked for */
-	__u32 granule_shift;		/* in: of partial discards, in pages */
-	_Bool eager;			/* in */
-	_Bool mapped_2m;		/* in: some processor maps the block with one entry */
-	struct uvm_rust_mask resident;	/* in: on any processor */
-	struct uvm_rust_mask drop;	/* out: to unmap, and to take residency of, everywhere */
-	struct uvm_rust_mask done;	/* out: discarded when all is carried out */
-	__u32 discarded, ignored;	/* out: pages */
-};
-
-/* Nothing changes before uvm_rust_block_commit(), which wants the lock kept. */
-void uvm_rust_block_plan(void *block, struct uvm_rust_discard *discard);
-void uvm_rust_block_commit(void *block);
-
-/* UVM_RUST_QUEUE_* for the root chunk that backs this 2 MiB va_block in @memory. */
-__u32 uvm_rust_block_queue(void *block, __u32 memory, const struct uvm_rust_mask *resident_there);
 
 /* These fill @out and return whether it names a page. */
 _Bool uvm_rust_block_stale(void *block, const struct uvm_rust_mask *pages,
@@ -164,6 +142,21 @@ void uvm_rust_block_truncate(void *block, __u32 at);
 #define UVM_RUST_PAGE_EAGER	2
 __u32 uvm_rust_block_status(void *block, __u32 page);
 
+/* All pages that are not LIVE. */
+void uvm_rust_block_discarded(void *block, struct uvm_rust_mask *out);
+
+/* What became of the blocks that a discard covers; added to what is there. */
+struct uvm_seam_discarded {
+	__u64 discarded, skipped, partial;
+};
+
+/*
+ * Discards [base, base + length) by way of uvm_seam_discard_*(), which mean @call's VA space.
+ * @granule: of blocks that are covered in part, in KiB. Returns an NV_STATUS. Sleeps.
+ */
+__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager, __u32 granule,
+			     struct uvm_seam_discarded *counts);
+
 /* --- the SSD tier: called by C ---------------------------------------------- */
 
 #include "uvm_rust_flash_ffi.h"
@@ -187,17 +180,32 @@ void uvm_rust_queues_destroy(void *queues);
  */
 void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue);
 
+/* What has become of a root chunk: `Change` in policy/evict/lists.rs. */
+#define UVM_RUST_CHUNK_FREE	0
+#define UVM_RUST_CHUNK_PINNED	1
+#define UVM_RUST_CHUNK_SPLIT	2
+#define UVM_RUST_CHUNK_WHOLE	3
+
 /*
- * @chunk may be evicted from now on: it goes to the tail of the queue last set, and is
- * @holder's, as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
+ * @chunk changes its place in the PMM's lists; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
+ * as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
  */
-void uvm_rust_queues_insert(void *queues, __u32 chunk, __u64 holder);
+void uvm_rust_queues_change(void *queues, __u32 chunk, __u32 change, __u64 holder);
 
-/* @chunk may not be evicted from now on. Returns the queue it was on, or UVM_RUST_QUEUE_ADDRESS. */
-__u32 uvm_rust_queues_remove(void *queues, __u32 chunk);
+/*
+ * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
+ * uvm_seam_chunk_evictable() of @pmm, whose queues they are.
+ */
+__u32 uvm_rust_queues_choose(void *queues, struct uvm_seam_pmm *pmm);
 
-/* The chunk to reclaim next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. */
-__u32 uvm_rust_queues_pick(void *queues);
+/*
+ * The eviction of @chunk begins, which is on no queue from now on. Returns the queue it was
+ * chosen from, or UVM_RUST_QUEUE_ADDRESS; UVM_RUST_QUEUE_FREE if it is @free.
+ */
+__u32 uvm_rust_queues_begin_eviction(void *queues, __u32 chunk, _Bool free);
+
+/* All that @chunk held is gone. */
+void uvm_rust_queues_evicted(void *queues, __u32 chunk);
 
 /* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
 __u32 uvm_rust_queues_of(void *queues, __u32 chunk);
@@ -206,35 +214,38 @@ __u32 uvm_rust_queues_of(void *queues, __u32 chunk);
 __u32 uvm_rust_queues_length(void *queues, __u32 queue);
 
 /*
- * Expectations (policy/evict/roots.rs): a process that prefetches marks the chunks that
- * it needs soon, under a number of its own (never 0), and they are reclaimed last. Setting
- * the current kernel's number gives false if the owner has to be added again.
- */
-__u32 uvm_rust_queues_add_owner(void *queues);
-void uvm_rust_queues_remove_owner(void *queues, __u32 owner);
-_Bool uvm_rust_queues_set_now(void *queues, __u32 owner, __u32 now);
-void uvm_rust_queues_expect(void *queues, __u32 chunk, __u32 owner, __u32 until);
-void uvm_rust_queues_unexpect(void *queues, __u32 chunk);
-
-/* Whether the chunk to reclaim next is used, and expected. */
-_Bool uvm_rust_queues_pick_is_expected(void *queues);
-
-/*
  * Whose a used chunk is (policy/evict/holders.rs): @holder is the address of a VA space, which
  * is never looked through; 0 is nobody. As uvm_rust_queues_set() with UVM_RUST_QUEUE_USED.
  */
 void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder);
 
-/*
- * The oldest used chunk of @holder, to be pushed out ahead of need; UVM_RUST_NO_CHUNK if it has
- * none, or those within reach are expected. One that turns out not to be movable is passed
- * over until it is used again, or was pinned, unless it is another's by then.
- */
-__u32 uvm_rust_queues_pick_early(void *queues, __u64 holder);
-void uvm_rust_queues_pass_over(void *queues, __u32 chunk, __u64 holder);
+/* --- no memory on a GPU: called by C (policy/evict/wait.rs) ------------------------ */
 
-/* @chunk is free: on no queue, nobody's, and expected by nobody. */
-void uvm_rust_queues_free(void *queues, __u32 chunk);
+struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
+
+/* Evictions in a row that were held. All 0 at first; times in milliseconds. */
+struct uvm_rust_row {
+	__u64 first, last;
+	__u32 held;
+	_Bool goes_on;
+};
+
+#define UVM_RUST_EVICTION_GOT		0
+#define UVM_RUST_EVICTION_HELD		1
+#define UVM_RUST_EVICTION_FAILED	2
+
+/*
+ * An eviction ended so, UVM_RUST_EVICTION_*, at @now. Returns whether its thread is to give up.
+ * Caller holds the PMM's lock, a mutex, which protects @row.
+ */
+_Bool uvm_rust_eviction_ended(struct uvm_rust_row *row, __u32 how, __u64 now);
+
+/*
+ * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_*().
+ * @gains: what uvm_seam_alloc_begin() would have given before that try, and @began the time then.
+ * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
+ */
+__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gains, __u64 began);
 
 /* --- prefetching: called by C -------------------------------------------------- */
 
@@ -260,10 +271,12 @@ struct uvm_rust_prefetch_params {
 	__u32 assoc;
 	__u32 succs;
 	_Bool act;		/* prefetch */
-	_Bool push_out;		/* pre-evict */
+	__u32 watermark;	/* of chunks that are kept ready; 0: no pre-eviction */
 };
 void *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params, void *share);
-void uvm_rust_prefetch_destroy(void *prefetch);
+
+/* @call: for what uvm_seam_prefetch_lock_chunks() needs. Caller holds the VA space's lock in write mode. */
+void uvm_rust_prefetch_destroy(void *prefetch, struct uvm_seam_prefetch *call);
 
 /* An ID is announced; 0 for none. Caller serialises these for one @prefetch. */
 void uvm_rust_prefetch_announce(void *prefetch, __u64 exec_id);
@@ -365,11 +378,6 @@ _Bool uvm_seam_discard_enabled(void);
 _Bool uvm_seam_announce_enabled(void);
 _Bool uvm_seam_tests_enabled(void);
 
-/* What became of the blocks that a discard covers; added to what is there. */
-struct uvm_seam_discarded {
-	__u64 discarded, skipped, partial;
-};
-
 /*
  * Discards [base, base + length). Takes the locks it needs, and waits for the GPUs
  * if @eager. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO for memory that is not
@@ -383,6 +391,12 @@ __u32 uvm_seam_discard_status(struct uvm_seam_space *space, __u64 address, _Bool
 
 /* UVM_TEST_PMM_GET_ALLOC_LIST: the UVM_RUST_QUEUE_* of the GPU's root chunk at @address. */
 __u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *queue);
+
+/*
+ * Whether the lists of @pmm say that root chunk @chunk may be evicted; warns if not. Called
+ * within uvm_rust_queues_choose(), which holds the PMM's list_lock.
+ */
+_Bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 chunk);
 
 /*
  * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
@@ -403,36 +417,173 @@ __u32 uvm_seam_announce(struct uvm_seam_space *space, const __u8 *uuid, __u64 ex
  */
 void *uvm_seam_prefetch_of(struct uvm_seam_space *space, const __u8 *uuid);
 
-/* --- prefetching: called by Rust, within uvm_rust_prefetch_work() --------------- */
+/*
+ * --- prefetching: called by Rust, within uvm_rust_prefetch_work() ---------------
+ *
+ * `Machine` of policy/prefetch/worker.rs has what each is for. Between
+ * uvm_seam_prefetch_enter() and uvm_seam_prefetch_leave(), but for the first four, and
+ * _lock_chunks() and _unlock_chunks() in uvm_rust_prefetch_destroy(); those that are about
+ * the va_block that was chosen, from _lock() to _migrate(), after _next() or _victim() said that there is one; _pages(),
+ * _chunk() and _migrate() with it locked.
+ */
 
-#define UVM_RUST_PREFETCHED		0	/* pages are on their way */
-#define UVM_RUST_PREFETCH_RESIDENT	1	/* they were there */
-#define UVM_RUST_PREFETCH_NO_ROOM	2	/* without evicting what is expected */
-#define UVM_RUST_PREFETCH_UNFIT		3	/* no such memory any more, or it has another place by policy */
-#define UVM_RUST_PREFETCH_FAILED	4	/* an error */
-#define UVM_RUST_PREFETCH_STOP		5	/* the VA space ends, the GPU left it, or the system suspends */
+/* Copies that are under way at a time. */
+#define UVM_RUST_PREFETCH_COPIES	2
+
+/* Any thread's business: whether the VA space ends; whether the GPU's faults are being serviced. */
+_Bool uvm_seam_prefetch_is_stopping(struct uvm_seam_prefetch *call);
+_Bool uvm_seam_prefetch_faults(struct uvm_seam_prefetch *call);
+
+/* Sleeps until they are not, or a tenth of a second; whether they are not. No lock is held. */
+_Bool uvm_seam_prefetch_wait_faults(struct uvm_seam_prefetch *call);
+
+/* The VA space, as uvm_rust_queues_used() knows it. */
+__u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call);
 
 /*
- * Brings the va_block at @address to the GPU, and marks its chunk as expected up to kernel
- * number @until. Waits for the fault service to be idle first. @pages: how many were moved.
+ * Takes pm.lock and the VA space's in read mode. False, with neither, if the VA space ends, does not have
+ * the GPU, or the system suspends.
  */
-__u32 uvm_seam_prefetch_block(struct uvm_seam_prefetch *call, __u64 address, __u32 until, __u32 *pages);
-
-/* The current kernel has number @now. */
-void uvm_seam_prefetch_now(struct uvm_seam_prefetch *call, __u32 now);
+_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call);
+void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call);
 
 /*
- * Pre-eviction: where fewer chunks can be had without a copy than the watermark says, moves
- * what a used chunk of this VA space holds, and nobody expects, to the host. Gives
- * UVM_RUST_PREFETCHED, or why not: UVM_RUST_PREFETCH_RESIDENT with enough chunks,
- * UVM_RUST_PREFETCH_NO_ROOM without such a victim.
+ * Takes the list_lock of the GPU's PMM, a spinlock, and gives its queues, with their generation;
+ * NULL, with no lock held, if there are none.
  */
-__u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages);
+void *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation);
+void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call);
+
+/* Notes what a chunk holds, which is below the number that the queues were made for. With the list_lock held. */
+void uvm_seam_prefetch_note(struct uvm_seam_prefetch *call, __u32 chunk);
+
+/* How many root chunks nobody has; no more than @enough are told of. */
+__u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough);
+
+/* What keeps a va_block where it is. */
+#define UVM_RUST_STAYS_NO_BLOCK		(1u << 0)	/* not managed memory, or never touched */
+#define UVM_RUST_STAYS_PREFERRED	(1u << 1)	/* preferred location elsewhere */
+#define UVM_RUST_STAYS_DUPLICATED	(1u << 2)	/* read duplication */
+#define UVM_RUST_STAYS_LITE		(1u << 3)	/* the GPU is one of the range's UVM-Lite GPUs */
+#define UVM_RUST_STAYS_GROUP		(1u << 4)	/* a range group that may not be migrated */
+
+/* Chooses the va_block that was noted. False if it is not one of this VA space, or no longer. */
+_Bool uvm_seam_prefetch_victim(struct uvm_seam_prefetch *call, __u32 *hindrances);
+
+/*
+ * Chooses the va_block at the first memory from @from to @last, within 2 MiB that begin at a multiple of
+ * that; @next: the first address behind that memory. False if there is no memory.
+ */
+_Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 last, __u64 *next, __u32 *hindrances);
+
+/* Locks the chosen va_block, to move it @to_host or to the GPU. */
+void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, _Bool to_host);
+void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call);
+
+/* Its pages: resident on any processor, thrashing, discarded, and resident on the GPU. */
+struct uvm_rust_prefetch_pages {
+	struct uvm_rust_mask populated;
+	struct uvm_rust_mask thrashing;
+	struct uvm_rust_mask discarded;
+	struct uvm_rust_mask there;
+};
+void uvm_seam_prefetch_pages(struct uvm_seam_prefetch *call, struct uvm_rust_prefetch_pages *out);
+
+/* The root chunk of its first page on the GPU, or UVM_RUST_NO_CHUNK. */
+__u32 uvm_seam_prefetch_chunk(struct uvm_seam_prefetch *call);
+
+/*
+ * Moves pages of it; their copies are numbered @copy, below UVM_RUST_PREFETCH_COPIES. AGAIN: its lock was let go
+ * meanwhile.
+ */
+#define UVM_RUST_MIGRATE_BEGUN		0
+#define UVM_RUST_MIGRATE_AGAIN		1
+#define UVM_RUST_MIGRATE_FAILED		2
+__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, const struct uvm_rust_mask *pages,
+				_Bool to_host);
+
+/* Waits until the copies numbered @copy are done; whether none failed. */
+_Bool uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy);
 
 /* upstream's uvm_global_get_status(). */
 __u32 uvm_seam_global_status(void);
 
 void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len);
+
+/* --- discard: called by Rust, within uvm_rust_discard_range() ---------------------- */
+
+/*
+ * With its @call; each means what the method of the same name of `Machine` in
+ * policy/discard/walk.rs means, which says what is called between what. Those that return
+ * __u32 return an NV_STATUS unless said otherwise. Addresses are from the first to the last.
+ */
+struct uvm_rust_span {
+	__u64 first, last;
+};
+
+#define UVM_RUST_KIND_MANAGED	0
+#define UVM_RUST_KIND_ORDINARY	1
+#define UVM_RUST_KIND_UNKNOWN	2
+
+struct uvm_rust_held {
+	struct uvm_rust_mask resident;
+	__u32 memory;		/* UVM_RUST_MEMORY_* */
+	_Bool one_place;
+	_Bool root_chunk;
+};
+
+void uvm_seam_discard_enter(struct uvm_seam_discard *call);
+void uvm_seam_discard_leave(struct uvm_seam_discard *call);
+/* Called once, after leave, and nothing after it. */
+__u32 uvm_seam_discard_wait(struct uvm_seam_discard *call);
+
+/* These between enter and leave. */
+_Bool uvm_seam_discard_has_non_faultable(struct uvm_seam_discard *call);
+/* Returns UVM_RUST_KIND_*. */
+__u32 uvm_seam_discard_kind(struct uvm_seam_discard *call, __u64 base, __u64 length);
+__u32 uvm_seam_discard_open(struct uvm_seam_discard *call);
+void uvm_seam_discard_close(struct uvm_seam_discard *call);
+
+/* These between open and close, on memory of the kind UVM_RUST_KIND_MANAGED. */
+_Bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, __u64 last, struct uvm_rust_span *range);
+/* @at is in the range that was chosen last. Chooses no block if it returns false. */
+_Bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block);
+_Bool uvm_seam_discard_may_migrate(struct uvm_seam_discard *call, __u64 first, __u64 last);
+void uvm_seam_discard_lock(struct uvm_seam_discard *call);
+
+/* These between lock and unlock, on the block that was chosen last. */
+void uvm_seam_discard_unlock(struct uvm_seam_discard *call);
+/* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
+_Bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident);
+/* The discard state of the block; NULL before its first discard. It changes only under the lock. */
+void *uvm_seam_discard_state(struct uvm_seam_discard *call);
+/* The block has none. */
+void uvm_seam_discard_keep(struct uvm_seam_discard *call, void *state);
+_Bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held);
+/* Sets @again if the lock was let go on the way, and returns NV_OK then. */
+__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages, _Bool *again);
+void uvm_seam_discard_forget_thrashing(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages);
+void uvm_seam_discard_forget_stored(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages);
+/* @memory is one that uvm_seam_discard_held() gave with a root chunk. */
+void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory);
+__u32 uvm_seam_discard_note_work(struct uvm_seam_discard *call);
+
+/* cond_resched(), and fatal_signal_pending() for the calling thread. */
+void uvm_seam_rest(void);
+_Bool uvm_seam_dying(void);
+
+/* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
+
+/* These mean what the methods of `Machine` in policy/evict/wait.rs mean. */
+
+/* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
+__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
+__u32 uvm_seam_alloc_begin(struct uvm_seam_alloc *alloc);
+_Bool uvm_seam_alloc_goes_on(struct uvm_seam_alloc *alloc, __u32 gains);
+_Bool uvm_seam_alloc_given_up(struct uvm_seam_alloc *alloc, __u32 gains);
+void uvm_seam_alloc_nap(struct uvm_seam_alloc *alloc);
+/* Milliseconds, from some time on. No locks. */
+__u64 uvm_seam_now(void);
 
 /* --- fault service: called by Rust ----------------------------------------- */
 

@@ -58,20 +58,12 @@ struct uvm_rust_flash_dev {
 	struct crypto_skcipher *tfm;
 	void *table;
 	bool checksums;
-	/* Pages of host memory above which faults wait for spills, and above which spills begin. */
-	u64 host_limit, host_low;
+	/* When spills are worth a try, and waited for; under uvm_rust_tier.lock. */
+	struct uvm_rust_pressure *pressure;
 
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
 	wait_queue_head_t wait;
-	/* What the workers did since one of them moved something: looks in vain, and failed writes among them. */
-	atomic_t fruitless, failures;
-	/*
-	 * All blocks were looked at in vain, or writes failed, at that time (jiffies): do not
-	 * wait for a spill, and begin none for a while, which grows as long as writes fail.
-	 */
-	bool stalled;
-	unsigned long stalled_at, rest;
 
 	atomic64_t written, spilled, fetched, relocated, dropped, unwritten;
 	atomic64_t write_errors, read_errors, lost_pages, refused, parked, throttled, rested_us;
@@ -200,6 +192,8 @@ struct uvm_rust_flash_fetcher {
 	struct work_struct work;
 	/* Outlives the work. */
 	struct uvm_rust_flash_owner *owner;
+	/* It is queued or at work, and looks at what is asked for before it ends; under uvm_rust_tier.lock. */
+	bool awake;
 };
 
 /*
@@ -246,11 +240,14 @@ void uvm_rust_flash_owner_free(struct uvm_rust_flash_owner *owner);
 /* Its VA spaces come and go, in upstream's order: after and before their blocks. */
 NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space);
 void uvm_rust_flash_unload(uvm_va_space_t *va_space);
-/* Whether the owner has as much host memory as its equal share of @limit, or more. Caller holds uvm_rust_tier.lock. */
-bool uvm_rust_flash_has_share(struct uvm_rust_flash_owner *owner, u64 limit);
 /*
- * The owner whose block is to be spilled next: of those that have their share of what spills leave
- * in host memory, the one that has most; NULL if there is none. Caller holds uvm_rust_tier.lock.
+ * Host memory of the owner, and how many owners have any, itself among them. Caller holds
+ * uvm_rust_tier.lock.
+ */
+u64 uvm_rust_flash_mine(struct uvm_rust_flash_owner *owner, u64 *owners);
+/*
+ * The owner whose block is to be spilled next: the one that has most, if it may be spilled; NULL if
+ * there is none. Caller holds uvm_rust_tier.lock.
  */
 struct uvm_rust_flash_owner *uvm_rust_flash_next_owner(void);
 /* Looks are no longer in vain: of @owner, or of all if that is NULL. */

@@ -39,9 +39,8 @@ static int attach_locked(const struct uvm_rust_flash_attach *attach, const char 
 	if (IS_ERR(dev))
 		return PTR_ERR(dev);
 	static_branch_enable(&uvm_rust_flash_used_key);
-	dev->host_limit = max_t(u64, attach->host_bytes / PAGE_SIZE, 1);
-	dev->host_low = dev->host_limit - dev->host_limit / 8;
-	ret = uvm_rust_flash_start_workers(dev);
+	dev->pressure = uvm_rust_pressure_create(attach->host_bytes / PAGE_SIZE);
+	ret = dev->pressure ? uvm_rust_flash_start_workers(dev) : -ENOMEM;
 	if (ret) {
 		uvm_rust_flash_put(dev);
 		return ret;
@@ -193,7 +192,7 @@ static int detach_locked(void)
 	dev = leaving_dev;
 	if (!dev)
 		return -ENODEV;
-	WRITE_ONCE(dev->stalled, true);
+	/* Nobody has to wait for room any more. */
 	wake_up_all(&dev->wait);
 
 	detaching++;

@@ -123,6 +123,50 @@ void *uvm_rust_flash_begin_move(void *table, __u32 reserve, struct uvm_rust_flas
 /* Returns how many pages are at the new place. */
 __u32 uvm_rust_flash_end_move(void *table, void *op, _Bool copied);
 
+/* --- too little host memory: policy/flash/pressure.rs ---------------------------- */
+
+/*
+ * What the workers of a device have met. All calls but these two hold the tier's lock, a spinlock. @limit:
+ * pages of host memory above which there is too little. Returns NULL if there is no memory.
+ */
+struct uvm_rust_pressure;
+struct uvm_rust_pressure *uvm_rust_pressure_create(__u64 limit);
+void uvm_rust_pressure_destroy(struct uvm_rust_pressure *pressure);
+
+/*
+ * With @host pages of host memory in use, at @now (uvm_seam_now()): whether a worker tries another
+ * va_block, and how many of @workers to wake.
+ */
+_Bool uvm_rust_pressure_goes_on(struct uvm_rust_pressure *pressure, __u64 host, __u64 now);
+__u32 uvm_rust_pressure_wakes(struct uvm_rust_pressure *pressure, __u64 host, __u32 workers, __u64 now);
+
+/*
+ * Of a tenant that has @mine of those pages, as one of @tenants that have any: whether it waits
+ * before it makes more, and whether its pages may be spilled.
+ */
+_Bool uvm_rust_pressure_must_wait(struct uvm_rust_pressure *pressure, __u64 host, __u64 mine, __u64 tenants);
+_Bool uvm_rust_pressure_may_spill(struct uvm_rust_pressure *pressure, __u64 mine, __u64 tenants);
+
+/* How a try ended. */
+#define UVM_RUST_TRIED_MOVED		0
+#define UVM_RUST_TRIED_NOTHING		1
+#define UVM_RUST_TRIED_FAILED		2
+#define UVM_RUST_TRIED_SUSPENDED	3
+
+/*
+ * A worker's try ended so. @candidates: the va_blocks that may have something to spill. Returns
+ * whether the worker ends, and those are woken who wait for room. Then *@again is set to when one has to look
+ * again, in milliseconds; 0: somebody does.
+ */
+_Bool uvm_rust_pressure_ended(struct uvm_rust_pressure *pressure, __u32 tried, __u32 candidates, __u32 workers,
+			      __u64 now, __u64 *again);
+
+/* policy/flash/pace.rs. How long to rest after a write that @took so long, both in microseconds. */
+__u64 uvm_rust_pace_rest(__u64 took, __u32 percent);
+/* Whether who has paid until @paid may write again, and until when it has paid with @bytes more; in nanoseconds. */
+_Bool uvm_rust_pace_may_write(__u64 paid, __u64 now);
+__u64 uvm_rust_pace_paid(__u64 paid, __u64 now, __u64 bytes, __u32 mib);
+
 /* --- called by Rust ------------------------------------------------------------ */
 
 struct uvm_seam_space;

@@ -388,6 +388,8 @@ static void release_dev(struct kref *ref)
 
 	if (dev->table)
 		uvm_rust_flash_destroy(dev->table);
+	if (dev->pressure)
+		uvm_rust_pressure_destroy(dev->pressure);
 	if (dev->tfm)
 		crypto_free_skcipher(dev->tfm);
 	uvm_rust_flash_close(dev);

@@ -71,19 +71,20 @@ void uvm_rust_flash_unload(uvm_va_space_t *va_space)
 
 /* --- whose turn it is -------------------------------------------------------------------- */
 
-bool uvm_rust_flash_has_share(struct uvm_rust_flash_owner *owner, u64 limit)
+u64 uvm_rust_flash_mine(struct uvm_rust_flash_owner *owner, u64 *owners)
 {
 	struct uvm_rust_flash_owner *other;
-	u64 count = 0;
 
+	*owners = 0;
 	list_for_each_entry(other, &uvm_rust_tier.owners, node)
-		count += other == owner || atomic64_read(&other->host_pages) > 0;
-	return (u64)max_t(s64, atomic64_read(&owner->host_pages), 0) * count >= limit;
+		*owners += other == owner || atomic64_read(&other->host_pages) > 0;
+	return max_t(s64, atomic64_read(&owner->host_pages), 0);
 }
 
 struct uvm_rust_flash_owner *uvm_rust_flash_next_owner(void)
 {
 	struct uvm_rust_flash_owner *owner, *most = NULL;
+	u64 mine, owners;
 
 	list_for_each_entry(owner, &uvm_rust_tier.owners, node) {
 		/* All of its blocks were looked at, and none could go: others have to. */
@@ -92,10 +93,10 @@ struct uvm_rust_flash_owner *uvm_rust_flash_next_owner(void)
 		if (!most || atomic64_read(&owner->host_pages) > atomic64_read(&most->host_pages))
 			most = owner;
 	}
-	/* Who has less than its share is not spilled because those who have more cannot be. */
-	if (!most || !uvm_rust_tier.dev || !uvm_rust_flash_has_share(most, uvm_rust_tier.dev->host_low))
+	if (!most || !uvm_rust_tier.dev)
 		return NULL;
-	return most;
+	mine = uvm_rust_flash_mine(most, &owners);
+	return uvm_rust_pressure_may_spill(uvm_rust_tier.dev->pressure, mine, owners) ? most : NULL;
 }
 
 void uvm_rust_flash_hope(struct uvm_rust_flash_owner *owner)
@@ -112,18 +113,17 @@ void uvm_rust_flash_hope(struct uvm_rust_flash_owner *owner)
 
 /* --- wear ------------------------------------------------------------------------------- */
 
-/* A second's worth may be written at once; then each byte takes its time. */
 int uvm_rust_flash_throttle(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_owner *owner)
 {
 	bool waited = false;
 
 	while (READ_ONCE(uvm_rust_flash_move_mib)) {
-		u64 paid, now = ktime_get_ns();
+		u64 paid;
 
 		spin_lock(&uvm_rust_tier.lock);
 		paid = owner->paid;
 		spin_unlock(&uvm_rust_tier.lock);
-		if (paid <= now + NSEC_PER_SEC)
+		if (uvm_rust_pace_may_write(paid, ktime_get_ns()))
 			break;
 		/* Who suspends waits for this call, and meanwhile all others are refused. */
 		if (rwsem_is_contended(&g_uvm_global.pm.lock.sem))
@@ -140,13 +140,8 @@ int uvm_rust_flash_throttle(struct uvm_rust_flash_dev *dev, struct uvm_rust_flas
 
 void uvm_rust_flash_wrote(struct uvm_rust_flash_owner *owner, u64 bytes)
 {
-	u64 mib = READ_ONCE(uvm_rust_flash_move_mib);
-	u64 now = ktime_get_ns();
-
-	if (!mib || !bytes)
-		return;
 	spin_lock(&uvm_rust_tier.lock);
-	owner->paid = max(owner->paid, now) + mul_u64_u64_div_u64(bytes, NSEC_PER_SEC, mib << 20);
+	owner->paid = uvm_rust_pace_paid(owner->paid, ktime_get_ns(), bytes, READ_ONCE(uvm_rust_flash_move_mib));
 	spin_unlock(&uvm_rust_tier.lock);
 }
 

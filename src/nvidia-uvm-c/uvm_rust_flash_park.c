@@ -129,6 +129,7 @@ static void fetch_work(struct uvm_rust_flash_fetcher *fetcher)
 	/* Also those that asked meanwhile. */
 	spin_lock(&uvm_rust_tier.lock);
 	more = !list_empty(&fetcher->owner->asking);
+	fetcher->awake = more;
 	spin_unlock(&uvm_rust_tier.lock);
 	if (more)
 		queue_work(fetchers, &fetcher->work);
@@ -168,6 +169,7 @@ void uvm_rust_flash_fetchers_exit(struct uvm_rust_flash_owner *owner)
 void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages)
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
+	struct uvm_rust_flash_fetcher *woken = NULL;
 	u32 i;
 
 	uvm_page_mask_or(&f->asked, &f->asked, pages);
@@ -176,19 +178,19 @@ void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages)
 	f->fetching = true;
 	spin_lock(&uvm_rust_tier.lock);
 	list_add_tail(&f->asking, &f->owner->asking);
+	/*
+	 * Where all are awake, one of them will find it. To queue one that is at work would count as
+	 * one more that is: an owner whose reads do not end would take the turns of others as well.
+	 */
+	for (i = 0; i < FLASH_FETCHERS_EACH && !woken; i++) {
+		if (!f->owner->fetchers[i].awake)
+			woken = &f->owner->fetchers[i];
+	}
+	if (woken)
+		woken->awake = true;
 	spin_unlock(&uvm_rust_tier.lock);
-	/* One that reads would come to it only when that read is over, which may take long. */
-	for (i = 0; i < FLASH_FETCHERS_EACH; i++) {
-		struct work_struct *work = &f->owner->fetchers[i].work;
-
-		if (!work_busy(work) && queue_work(fetchers, work))
-			return;
-	}
-	/* Where all read or wait for their turn, one of them will find it. */
-	for (i = 0; i < FLASH_FETCHERS_EACH; i++) {
-		if (queue_work(fetchers, &f->owner->fetchers[i].work))
-			return;
-	}
+	if (woken)
+		queue_work(fetchers, &woken->work);
 }
 
 /* --- which faults have to wait ------------------------------------------------------------ */

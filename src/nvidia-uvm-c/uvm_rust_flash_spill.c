@@ -53,12 +53,7 @@ static void look_again(struct work_struct *work)
 {
 	uvm_rust_flash_kick();
 }
-static DECLARE_DELAYED_WORK(again, look_again);
-
-/* After how many jiffies: longer each time, as long as nothing has been moved. */
-#define AGAIN_MIN	HZ
-#define AGAIN_MAX	(32 * HZ)
-static unsigned long again_in = AGAIN_MIN;
+static DECLARE_DELAYED_WORK(again_work, look_again);
 
 /* --- waking, and waiting for, the workers -------------------------------------------- */
 
@@ -74,13 +69,11 @@ struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void)
 	return dev;
 }
 
-/* Where there was nothing to do, there will be nothing for a while. */
-static bool is_resting(struct uvm_rust_flash_dev *dev)
+static u64 host_pages(void)
 {
-	return READ_ONCE(dev->stalled) && time_before(jiffies, READ_ONCE(dev->stalled_at) + READ_ONCE(dev->rest));
+	return max_t(s64, atomic64_read(&uvm_rust_tier.host_pages), 0);
 }
 
-/* Wakes the workers if there is something for them; after a rest only one, to see. */
 void uvm_rust_flash_kick(void)
 {
 	struct uvm_rust_flash_dev *dev;
@@ -88,25 +81,26 @@ void uvm_rust_flash_kick(void)
 
 	spin_lock(&uvm_rust_tier.lock);
 	dev = uvm_rust_tier.dev;
-	if (dev && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && !is_resting(dev)) {
-		count = READ_ONCE(dev->stalled) ? min(worker_count, 1U) : worker_count;
-		for (i = 0; i < count; i++)
-			queue_work(workers, &worker_array[i].work);
-	}
+	count = dev ? uvm_rust_pressure_wakes(dev->pressure, host_pages(), worker_count, uvm_seam_now()) : 0;
+	for (i = 0; i < count; i++)
+		queue_work(workers, &worker_array[i].work);
 	spin_unlock(&uvm_rust_tier.lock);
 }
 
 bool uvm_rust_flash_must_wait(struct uvm_rust_flash_owner *owner)
 {
 	struct uvm_rust_flash_dev *dev = READ_ONCE(uvm_rust_tier.dev);
-	bool wait;
+	bool wait = false;
 
 	if (likely(!dev))
 		return false;
 	spin_lock(&uvm_rust_tier.lock);
 	dev = uvm_rust_tier.dev;
-	wait = dev && !READ_ONCE(dev->stalled) && atomic64_read(&uvm_rust_tier.host_pages) > dev->host_limit &&
-	       uvm_rust_flash_has_share(owner, dev->host_limit);
+	if (dev) {
+		u64 owners, mine = uvm_rust_flash_mine(owner, &owners);
+
+		wait = uvm_rust_pressure_must_wait(dev->pressure, host_pages(), mine, owners);
+	}
 	spin_unlock(&uvm_rust_tier.lock);
 	return wait;
 }
@@ -430,74 +424,65 @@ void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_fla
 	}
 }
 
-/* Nothing is to be had now: nobody is to wait for it. */
-static void stall(struct uvm_rust_flash_dev *dev, bool failing)
+/* Whether there is something to do for @dev's workers. */
+static bool goes_on(struct uvm_rust_flash_dev *dev)
 {
-	unsigned long rest = failing ? 2 * READ_ONCE(dev->rest) : 0;
+	bool more;
 
-	atomic_set(&dev->fruitless, 0);
-	uvm_rust_flash_hope(NULL);
-	/* Another worker was as fast. */
-	if (is_resting(dev))
-		return;
-	WRITE_ONCE(dev->rest, clamp_t(unsigned long, rest, HZ / 10, 10 * HZ));
-	WRITE_ONCE(dev->stalled_at, jiffies);
-	WRITE_ONCE(dev->stalled, true);
-	wake_up_all(&dev->wait);
-	/*
-	 * Those who make more pages wake the workers, if they are not resting. What was made while
-	 * they rested, or could not be had just then, would stay above the limit for as long as
-	 * nobody makes more.
-	 */
 	spin_lock(&uvm_rust_tier.lock);
-	if (worker_count)
-		mod_delayed_work(workers, &again, max(READ_ONCE(dev->rest) + 1, READ_ONCE(again_in)));
-	WRITE_ONCE(again_in, min_t(unsigned long, 2 * READ_ONCE(again_in), AGAIN_MAX));
+	more = uvm_rust_tier.dev == dev && uvm_rust_pressure_goes_on(dev->pressure, host_pages(), uvm_seam_now());
 	spin_unlock(&uvm_rust_tier.lock);
+	return more && uvm_global_get_status() == NV_OK;
 }
 
-/*
- * Whether it is time to stall, going by what all workers have met since one of them moved
- * something: one that begins anew must not hide what the others found. What fails has been
- * unmapped for nothing, so where three have failed, one more at a time is enough to see
- * that it still does (failures stays, and after a rest there is one worker only).
- */
-static bool is_in_vain(struct uvm_rust_flash_dev *dev, enum uvm_rust_flash_outcome outcome)
+/* A worker's try ended so, UVM_RUST_TRIED_*. Returns whether the worker is to end. */
+static bool ended(struct uvm_rust_flash_dev *dev, u32 tried)
 {
-	if (outcome == FLASH_MOVED) {
-		atomic_set(&dev->fruitless, 0);
-		atomic_set(&dev->failures, 0);
-		WRITE_ONCE(dev->stalled, false);
-		WRITE_ONCE(again_in, AGAIN_MIN);
-		return false;
+	u64 again = 0;
+	bool stop;
+
+	spin_lock(&uvm_rust_tier.lock);
+	stop = uvm_rust_pressure_ended(dev->pressure, tried, uvm_rust_tier.queue_length, worker_count, uvm_seam_now(),
+				       &again);
+	if (again && worker_count)
+		mod_delayed_work(workers, &again_work, msecs_to_jiffies(again));
+	spin_unlock(&uvm_rust_tier.lock);
+	if (stop)
+		wake_up_all(&dev->wait);
+	return stop;
+}
+
+static u32 tried_of(enum uvm_rust_flash_outcome outcome)
+{
+	switch (outcome) {
+	case FLASH_MOVED:
+		return UVM_RUST_TRIED_MOVED;
+	case FLASH_FAILED:
+		return UVM_RUST_TRIED_FAILED;
+	default:
+		return UVM_RUST_TRIED_NOTHING;
 	}
-	if (outcome == FLASH_FAILED && atomic_inc_return(&dev->failures) > 2)
-		return true;
-	return atomic_inc_return(&dev->fruitless) > READ_ONCE(uvm_rust_tier.queue_length) + READ_ONCE(worker_count);
 }
 
 /* After a write that began at @start. Others of the device's users have their share then. */
 static void rest_after(struct uvm_rust_flash_dev *dev, ktime_t start)
 {
-	u64 share = clamp(READ_ONCE(uvm_rust_flash_share), 1U, 100U);
 	u64 took = max_t(s64, ktime_us_delta(ktime_get(), start), 0);
+	u64 rest = uvm_rust_pace_rest(took, READ_ONCE(uvm_rust_flash_share));
+	ktime_t rests = ktime_get();
 
-	if (share < 100) {
-		u64 rest = min_t(u64, took * (100 - share) / share, USEC_PER_SEC);
-		ktime_t rests = ktime_get();
-
-		fsleep(rest);
-		/* What it was, not what it was to be. */
-		atomic64_add(max_t(s64, ktime_us_delta(ktime_get(), rests), 0), &dev->rested_us);
-	}
+	if (!rest)
+		return;
+	fsleep(rest);
+	/* What it was, not what it was to be. */
+	atomic64_add(max_t(s64, ktime_us_delta(ktime_get(), rests), 0), &dev->rested_us);
 }
 
 static void spill_work(struct worker *w)
 {
 	struct uvm_rust_flash_dev *dev = w->dev;
 
-	while (atomic64_read(&uvm_rust_tier.host_pages) > dev->host_low && READ_ONCE(uvm_rust_tier.dev) == dev &&
-	       uvm_global_get_status() == NV_OK && !is_resting(dev)) {
+	while (goes_on(dev)) {
 		enum uvm_rust_flash_outcome outcome = FLASH_NOTHING;
 		uvm_va_block_t *block = next_block();
 		ktime_t start = ktime_get();
@@ -506,7 +491,7 @@ static void spill_work(struct worker *w)
 			/* Suspend comes first; it may be waiting for one who waits for us. */
 			if (!uvm_down_read_trylock(&g_uvm_global.pm.lock)) {
 				uvm_va_block_release(block);
-				stall(dev, false);
+				ended(dev, UVM_RUST_TRIED_SUSPENDED);
 				break;
 			}
 			outcome = uvm_rust_flash_spill(dev, block, NULL, w->io, false);
@@ -518,10 +503,8 @@ static void spill_work(struct worker *w)
 			uvm_va_block_release(block);
 		}
 		uvm_rust_flash_relocate(dev, w->io);
-		if (is_in_vain(dev, outcome)) {
-			stall(dev, atomic_read(&dev->failures) > 2);
+		if (ended(dev, tried_of(outcome)))
 			break;
-		}
 		if (outcome == FLASH_MOVED)
 			rest_after(dev, start);
 		cond_resched();
@@ -545,7 +528,7 @@ void uvm_rust_flash_stop_workers(void)
 	count = worker_count;
 	worker_count = 0;
 	spin_unlock(&uvm_rust_tier.lock);
-	cancel_delayed_work_sync(&again);
+	cancel_delayed_work_sync(&again_work);
 	if (workers)
 		destroy_workqueue(workers);
 	workers = NULL;
@@ -560,8 +543,6 @@ int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
 	u32 count = clamp(uvm_rust_flash_depth, 1U, 64U);
 	u32 i;
 
-	/* What another device's workers had learnt. */
-	WRITE_ONCE(again_in, AGAIN_MIN);
 	workers = alloc_workqueue("uvm-rust-flash", WQ_UNBOUND | WQ_FREEZABLE, count);
 	worker_array = kcalloc(count, sizeof(*worker_array), GFP_KERNEL);
 	if (!workers || !worker_array) {

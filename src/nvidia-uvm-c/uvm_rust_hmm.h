@@ -151,7 +151,7 @@ static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_proce
 					 uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
 					 uvm_service_block_context_t *service)
 {
-	uvm_va_block_context_t *context = service->block_context;
+	uvm_va_block_context_t *context = uvm_rust_block_context(service);
 	uvm_page_mask_t all;
 	NV_STATUS status = NV_ERR_NO_MEMORY;
 

@@ -175,8 +175,12 @@ static inline void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct
 
 #endif
 
-/* Waits until the fault service of a GPU is idle, or some time. uvm_rust_fault.c. */
-void uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
+/*
+ * Whether a GPU's faults are being serviced. The second waits until they are not, or a tenth of a
+ * second; whether they are not. uvm_rust_fault.c.
+ */
+bool uvm_rust_fault_service_busy(uvm_parent_gpu_id_t id);
+bool uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 
 /* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
 bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);

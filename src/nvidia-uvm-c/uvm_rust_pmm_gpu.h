@@ -141,20 +141,6 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 
 /* --- memory that is on its way ----------------------------------------------------- */
 
-/* There is no memory when so many root chunks in a row were held, and for so long. */
-#define HELD_ROOT_CHUNKS 64
-#define HELD_MS 3000
-
-/* How long an allocation waits for memory that others are about to give back. */
-#define ON_ITS_WAY_MS 30000
-
-/*
- * For how long nobody may have evicted anything before there is none to wait for. Between two
- * evictions of one thread there is nobody for a moment; what has been got is copied and mapped
- * before it can be evicted again; and RM gives back what it does not use only after its call.
- */
-#define QUIET_MS 100
-
 /* Reclaim of a GPU's memory. */
 struct reclaim {
 	/* Root chunks that are being evicted, and calls of RM's for memory. */
@@ -164,14 +150,8 @@ struct reclaim {
 	 * not get all, and gave back what they had. Counted before the numbers above go down.
 	 */
 	atomic_t gains;
-	/*
-	 * A row of evictions that left their root chunk, as somebody holds pages of it: how many
-	 * there have been since somebody gave up over them, and when the first and the last of the
-	 * row ended, in jiffies. Under the PMM's lock.
-	 */
-	bool in_row;
-	unsigned int held;
-	unsigned long first_held, last_held;
+	/* Evictions that left their root chunk, as somebody holds pages of it. Under the PMM's lock. */
+	struct uvm_rust_row row;
 	/* Who has given up. */
 	struct task_struct *gave_up;
 	/*
@@ -188,40 +168,35 @@ static struct reclaim *reclaim_of(uvm_pmm_gpu_t *pmm)
 	return &reclaims[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
 }
 
+__u64 uvm_seam_now(void)
+{
+	return jiffies64_to_msecs(get_jiffies_64());
+}
+
 /*
  * An eviction of a root chunk came to its end with @status. Returns IN_USE for one that was
- * held and others that may not be, and NO_MEMORY when that has gone on for long. Several
- * threads evict at a time and share the row: what one of them gets ends it for all, and who
- * gives up does not, or each would wait as long again.
+ * held and others that may not be, and NO_MEMORY when that has gone on for long.
  *
  * Caller holds the PMM's lock.
  */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
 	struct reclaim *reclaim = reclaim_of(pmm);
-	unsigned long now = jiffies;
+	__u32 how = UVM_RUST_EVICTION_FAILED;
+	bool gives_up;
 
 	uvm_assert_mutex_locked(&pmm->lock);
-	if (status == NV_OK) {
-		reclaim->in_row = false;
+	if (status == NV_OK)
+		how = UVM_RUST_EVICTION_GOT;
+	else if (status == NV_ERR_IN_USE)
+		how = UVM_RUST_EVICTION_HELD;
+	gives_up = uvm_rust_eviction_ended(&reclaim->row, how, uvm_seam_now());
+	if (how == UVM_RUST_EVICTION_GOT)
 		atomic_inc(&reclaim->gains);
-	}
 	/* Pairs with reclaim_goes_on(). */
 	atomic_dec_return_release(&reclaim->evictions);
-	if (status != NV_ERR_IN_USE)
+	if (!gives_up)
 		return status;
-	/* One of long ago does not count. */
-	if (!reclaim->in_row || time_after(now, reclaim->last_held + msecs_to_jiffies(HELD_MS))) {
-		reclaim->in_row = true;
-		reclaim->held = 0;
-		reclaim->first_held = now;
-	}
-	reclaim->held++;
-	reclaim->last_held = now;
-	if (reclaim->held < HELD_ROOT_CHUNKS ||
-	    time_before(now, reclaim->first_held + msecs_to_jiffies(HELD_MS)))
-		return NV_ERR_IN_USE;
-	reclaim->held = 0;
 	WRITE_ONCE(reclaim->gave_up, current);
 	return NV_ERR_NO_MEMORY;
 }
@@ -301,31 +276,72 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm)
  * Whether others are about to give memory back, or have done so since there had been @gains. What
  * this thread evicts itself is over.
  */
-static bool reclaim_goes_on(const struct reclaim *reclaim, int gains)
+static bool reclaim_goes_on(const struct reclaim *reclaim, __u32 gains)
 {
 	return atomic_read_acquire(&reclaim->rm_calls) || atomic_read_acquire(&reclaim->evictions) ||
-	       atomic_read(&reclaim->gains) != gains;
+	       (__u32)atomic_read(&reclaim->gains) != gains;
 }
 
 /* Whether this thread has waited for others already, and for long enough; RM is waited for again. */
-static bool reclaim_given_up(const struct reclaim *reclaim, int gains)
+static bool reclaim_given_up(const struct reclaim *reclaim, __u32 gains)
 {
 	return READ_ONCE(reclaim->gave_up) == current && !atomic_read_acquire(&reclaim->rm_calls) &&
-	       atomic_read(&reclaim->gains) == gains;
+	       (__u32)atomic_read(&reclaim->gains) == gains;
 }
 
 static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
 			     uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk);
 
+/* An allocation of one chunk. */
+struct uvm_seam_alloc {
+	uvm_pmm_gpu_t *pmm;
+	uvm_pmm_gpu_memory_type_t type;
+	uvm_chunk_size_t chunk_size;
+	uvm_pmm_alloc_flags_t flags;
+	uvm_gpu_chunk_t **chunk;
+};
+
+static __u32 alloc_begin(struct reclaim *reclaim)
+{
+	__u32 gains = atomic_read(&reclaim->gains);
+
+	/* Another thread may take this one's place there at any moment. */
+	cmpxchg(&reclaim->gave_up, current, NULL);
+	return gains;
+}
+
+__u32 uvm_seam_alloc_begin(struct uvm_seam_alloc *alloc)
+{
+	return alloc_begin(reclaim_of(alloc->pmm));
+}
+
+__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
+{
+	uvm_pmm_alloc_flags_t flags = evict ? alloc->flags : alloc->flags & ~UVM_PMM_ALLOC_FLAGS_EVICT;
+	NV_STATUS status = alloc_chunk(alloc->pmm, alloc->type, alloc->chunk_size, flags, alloc->chunk);
+
+	*got = status == NV_OK;
+	return status == NV_ERR_NO_MEMORY ? NV_OK : status;
+}
+
+bool uvm_seam_alloc_goes_on(struct uvm_seam_alloc *alloc, __u32 gains)
+{
+	return reclaim_goes_on(reclaim_of(alloc->pmm), gains);
+}
+
+bool uvm_seam_alloc_given_up(struct uvm_seam_alloc *alloc, __u32 gains)
+{
+	return reclaim_given_up(reclaim_of(alloc->pmm), gains);
+}
+
+void uvm_seam_alloc_nap(struct uvm_seam_alloc *alloc)
+{
+	usleep_range(500, 1000);
+}
+
 /*
- * Upstream's, and again while it finds no memory because others are evicting what there is. RM
- * evicts one root chunk after the other and keeps all of them until it has enough, or gives
- * them back if it does not get it; whoever evicts a root chunk that is held has what is free of
- * it meanwhile. A fault that comes then would be a fatal one.
- *
- * In the end the free chunks are looked at once more, without evicting: what this thread's own
- * evictions had got is there since they failed, and upstream looks for free root chunks only as
- * long as it evicts.
+ * Upstream's, and again while it finds no memory because others are evicting what there is
+ * (policy/evict/wait.rs).
  *
  * Not for the kernel's own memory, which may lie elsewhere, nor for who frees memory of Linux's.
  */
@@ -333,32 +349,20 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
-	unsigned long until = jiffies + msecs_to_jiffies(ON_ITS_WAY_MS), busy = 0;
-	struct reclaim *reclaim = reclaim_of(pmm);
-	bool first = true;
+	u64 began = get_jiffies_64();
+	struct uvm_seam_alloc alloc;
+	NV_STATUS status;
+	__u32 gains;
 
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	for (;;) {
-		int gains = atomic_read(&reclaim->gains);
-		NV_STATUS status;
-
-		/* Another thread may take this one's place there at any moment. */
-		cmpxchg(&reclaim->gave_up, current, NULL);
-		status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-		if (status != NV_ERR_NO_MEMORY)
-			return status;
-		/* The first try may have taken long by itself; the quiet begins behind it. */
-		if (first || reclaim_goes_on(reclaim, gains))
-			busy = jiffies;
-		first = false;
-		if (reclaim_given_up(reclaim, gains) || time_after(jiffies, busy + msecs_to_jiffies(QUIET_MS)) ||
-		    time_after(jiffies, until) || fatal_signal_pending(current))
-			break;
-		usleep_range(500, 1000);
-	}
-	return alloc_chunk(pmm, type, chunk_size, flags & ~UVM_PMM_ALLOC_FLAGS_EVICT, chunk_out);
+	gains = alloc_begin(reclaim_of(pmm));
+	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
+	if (likely(status != NV_ERR_NO_MEMORY))
+		return status;
+	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
+	return uvm_rust_wait_for_memory(&alloc, gains, jiffies64_to_msecs(began));
 }
 
 /* --- the queues ---------------------------------------------------------------------- */
@@ -367,48 +371,44 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 {
 	void *queues = uvm_rust_pmm_queues(pmm);
 	uvm_gpu_chunk_t *chunk = &root_chunk->chunk;
-	__u32 index = uvm_rust_root_index(chunk);
+	__u32 change = UVM_RUST_CHUNK_WHOLE;
 	__u64 holder = 0;
 
 	if (!queues || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
 		return;
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE) {
-		uvm_rust_queues_free(queues, index);
-		return;
-	}
-	if (chunk_is_root_chunk_pinned(pmm, chunk)) {
-		uvm_rust_queues_remove(queues, index);
-		return;
-	}
-	/* Parts of a split chunk are not told apart, and may be several processes'. */
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
-		uvm_rust_queues_used(queues, index, 0);
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		change = UVM_RUST_CHUNK_FREE;
+	else if (chunk_is_root_chunk_pinned(pmm, chunk))
+		change = UVM_RUST_CHUNK_PINNED;
+	else if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
+		change = UVM_RUST_CHUNK_SPLIT;
 	/*
 	 * A chunk has its va_block from its first unpinning on, until it is freed, both under
 	 * the list lock, which is held. So the block is there, and so is its VA space.
 	 */
 	else if (chunk->va_block)
 		holder = (uintptr_t)uvm_va_block_get_va_space_maybe_dead(chunk->va_block);
-	uvm_rust_queues_insert(queues, index, holder);
+	uvm_rust_queues_change(queues, uvm_rust_root_index(chunk), change, holder);
+}
+
+bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
+{
+	uvm_pmm_gpu_t *of = (uvm_pmm_gpu_t *)pmm;
+	uvm_gpu_chunk_t *chunk = &of->root_chunks.array[index].chunk;
+
+	return !WARN_ON_ONCE(list_empty(&chunk->list) || !chunk_is_evictable(of, chunk));
 }
 
 /* Caller found no free root chunk, and falls back to the head of the used list. */
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 	void *queues = uvm_rust_pmm_queues(pmm);
-	__u32 index;
+	__u32 index = UVM_RUST_NO_CHUNK;
 
-	if (!queues)
-		return list_first_chunk(&pmm->root_chunks.va_block_unused);
-
-	while ((index = uvm_rust_queues_pick(queues)) != UVM_RUST_NO_CHUNK) {
-		uvm_gpu_chunk_t *chunk = &pmm->root_chunks.array[index].chunk;
-
-		if (!WARN_ON_ONCE(list_empty(&chunk->list) || !chunk_is_evictable(pmm, chunk)))
-			return chunk;
-		/* The lists are the truth. */
-		uvm_rust_queues_remove(queues, index);
-	}
+	if (queues)
+		index = uvm_rust_queues_choose(queues, (struct uvm_seam_pmm *)pmm);
+	if (index != UVM_RUST_NO_CHUNK)
+		return &pmm->root_chunks.array[index].chunk;
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);
 }
 

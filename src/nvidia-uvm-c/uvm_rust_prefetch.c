@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The C seam of prefetching: announcements, the worker of each VA space, and what it
- * does to va_blocks. docs/prefetch.md has the whole.
+ * The C seam of prefetching: announcements, the life of each VA space's worker, and the
+ * operations that it is made of. What it does when is in Rust
+ * (policy/prefetch/worker.rs); docs/prefetch.md has the whole.
  *
- * Locks of the worker, for one va_block at a time: pm.lock in read mode (tried only, so
+ * Locks of the worker, for a few va_blocks at a time: pm.lock in read mode (tried only, so
  * that it neither delays a suspend nor waits behind one while a VA space's end waits for
- * it), the VA space's lock in read mode, the va_block's. It holds none while it learns,
- * or waits for the fault service.
+ * it), the VA space's lock in read mode, and for one the va_block's. It holds none while
+ * it waits for the fault service.
  */
 #include <linux/memcontrol.h>
 #include <linux/random.h>
@@ -72,9 +73,6 @@ struct gpu_prefetch {
 	void *rust;
 	/* Of the parent GPU: which fault service goes first. */
 	uvm_parent_gpu_id_t parent;
-	/* Of the GPU's queues of that generation, 0 for none. Changed by the worker only, then by unload. */
-	__u32 owner;
-	__u32 generation;
 	/* From uvm_rust_prefetch_stop() on: the GPU, if it was registered then, and so is there. */
 	uvm_gpu_t *last;
 };
@@ -97,15 +95,25 @@ struct space_prefetch {
 	__u32 count;
 	struct gpu_prefetch gpus[UVM_ID_MAX_GPUS];
 
-	/* The worker's. */
+	/* The worker's: too much for its stack. By number of a copy, what it waits for. */
 	uvm_rust_move_context_t *context;
-	uvm_page_mask_t pages;
+	uvm_va_block_retry_t retry;
+	uvm_tracker_t copies[UVM_RUST_PREFETCH_COPIES];
 };
 
-/* A turn of the worker, for one GPU. */
+/* A turn of the worker, for one GPU; or the end of its VA space. */
 struct uvm_seam_prefetch {
 	struct space_prefetch *space;
 	struct gpu_prefetch *entry;
+	/* Between enter and leave, under the VA space's lock; in the end the GPU, if it is still there. */
+	uvm_gpu_t *gpu;
+	/* What was chosen, under that lock. */
+	uvm_va_block_t *block;
+	/* What the chunk that was picked holds, and where that begins: to be looked for before it is used. */
+	uvm_va_block_t *noted;
+	NvU64 noted_start;
+	/* While @block is locked, to go to the host. */
+	struct mm_struct *mm;
 };
 
 bool uvm_seam_announce_enabled(void)
@@ -137,6 +145,11 @@ static void work_entry(struct work_struct *work);
 
 static void space_free(struct space_prefetch *space)
 {
+	int i;
+
+	/* A turn leaves nothing in them. */
+	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+		uvm_tracker_deinit(&space->copies[i]);
 	uvm_rust_tenant_put(space->tenant);
 	if (space->context)
 		uvm_rust_move_context_free(space->context);
@@ -146,9 +159,12 @@ static void space_free(struct space_prefetch *space)
 static struct space_prefetch *space_create(uvm_va_space_t *va_space)
 {
 	struct space_prefetch *space = uvm_kvmalloc_zero(sizeof(*space));
+	int i;
 
 	if (!space)
 		return NULL;
+	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+		uvm_tracker_init(&space->copies[i]);
 	space->context = uvm_rust_move_context_alloc(NULL);
 	space->tenant = uvm_rust_tenant_get(false);
 	if (!space->context || !space->tenant) {
@@ -192,7 +208,7 @@ static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *
 			.assoc = uvm_rust_prefetch_assoc,
 			.succs = uvm_rust_prefetch_succs,
 			.act = uvm_rust_prefetch,
-			.push_out = uvm_rust_preevict != 0,
+			.watermark = uvm_rust_preevict,
 		};
 
 		void *share = uvm_rust_tenant_share(space->tenant, gpu->id, (__u64)uvm_rust_prefetch_memory << 20);
@@ -287,370 +303,221 @@ static void work_entry(struct work_struct *item)
 	set_active_memcg(before);
 }
 
-/* The GPU, if it can use this VA space now. Caller holds the VA space's lock. */
-static uvm_gpu_t *usable_gpu(struct uvm_seam_prefetch *call)
+/* --- the worker's operations: uvm_rust_ffi.h says what each is for ------------------ */
+
+_Bool uvm_seam_prefetch_is_stopping(struct uvm_seam_prefetch *call)
+{
+	return READ_ONCE(call->space->stopping);
+}
+
+_Bool uvm_seam_prefetch_faults(struct uvm_seam_prefetch *call)
+{
+	return uvm_rust_fault_service_busy(call->entry->parent);
+}
+
+_Bool uvm_seam_prefetch_wait_faults(struct uvm_seam_prefetch *call)
+{
+	return uvm_rust_wait_fault_service(call->entry->parent);
+}
+
+_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call)
 {
 	uvm_va_space_t *va_space = call->space->va_space;
 
-	if (!uvm_processor_mask_test(&va_space->registered_gpu_va_spaces, call->entry->id))
-		return NULL;
-	return uvm_va_space_get_gpu(va_space, call->entry->id);
-}
-
-/* Takes the locks under which a va_block may be moved; false if it is not the time. */
-static bool enter(struct uvm_seam_prefetch *call)
-{
-	struct space_prefetch *space = call->space;
-
-	if (READ_ONCE(space->stopping) || !uvm_down_read_trylock(&g_uvm_global.pm.lock))
+	if (READ_ONCE(call->space->stopping) || !uvm_down_read_trylock(&g_uvm_global.pm.lock))
 		return false;
-	uvm_va_space_down_read(space->va_space);
-	if (uvm_global_get_status() == NV_OK && usable_gpu(call))
+	uvm_va_space_down_read(va_space);
+	if (uvm_global_get_status() == NV_OK &&
+	    uvm_processor_mask_test(&va_space->registered_gpu_va_spaces, call->entry->id)) {
+		call->gpu = uvm_va_space_get_gpu(va_space, call->entry->id);
 		return true;
-	uvm_va_space_up_read(space->va_space);
+	}
+	uvm_va_space_up_read(va_space);
 	uvm_up_read(&g_uvm_global.pm.lock);
 	return false;
 }
 
-static void leave(struct uvm_seam_prefetch *call)
+void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call)
 {
+	call->gpu = NULL;
+	call->block = NULL;
+	call->noted = NULL;
 	uvm_va_space_up_read(call->space->va_space);
 	uvm_up_read(&g_uvm_global.pm.lock);
 }
 
-/* --- expectations ------------------------------------------------------------------ */
-
-/* The GPU's queues are those that gave @entry its number. Caller holds the PMM's list lock. */
-static bool is_owner(const struct gpu_prefetch *entry, uvm_gpu_t *gpu)
+__u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call)
 {
-	return entry->owner && entry->generation == uvm_rust_pmm_queues_generation(&gpu->pmm);
+	return (uintptr_t)call->space->va_space;
 }
 
-void uvm_seam_prefetch_now(struct uvm_seam_prefetch *call, __u32 now)
+void *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation)
 {
-	void *queues;
-	uvm_gpu_t *gpu;
-
-	if (!uvm_rust_prefetch || !enter(call))
-		return;
-	gpu = usable_gpu(call);
-	uvm_spin_lock(&gpu->pmm.list_lock);
-	queues = uvm_rust_pmm_queues(&gpu->pmm);
-	if (queues && (!is_owner(call->entry, gpu) || !uvm_rust_queues_set_now(queues, call->entry->owner, now))) {
-		/* The first time, or the GPU was away, or others took our place. */
-		call->entry->owner = uvm_rust_queues_add_owner(queues);
-		call->entry->generation = uvm_rust_pmm_queues_generation(&gpu->pmm);
-		uvm_rust_queues_set_now(queues, call->entry->owner, now);
-	}
-	uvm_spin_unlock(&gpu->pmm.list_lock);
-	leave(call);
-}
-
-/* Marks the chunk that backs @block. Caller holds its lock. */
-static void expect(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 until)
-{
-	uvm_gpu_chunk_t *chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, block->start);
+	uvm_pmm_gpu_t *pmm;
 	void *queues;
 
-	if (!chunk)
-		return;
-	uvm_spin_lock(&gpu->pmm.list_lock);
-	queues = uvm_rust_pmm_queues(&gpu->pmm);
-	if (queues && is_owner(call->entry, gpu))
-		uvm_rust_queues_expect(queues, uvm_rust_root_index(chunk), call->entry->owner, until);
-	uvm_spin_unlock(&gpu->pmm.list_lock);
-}
-
-/* Whether a chunk can be had without evicting what is expected. */
-static bool has_room(uvm_gpu_t *gpu)
-{
-	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	void *queues;
-	bool room;
-
-	if (uvm_rust_pma_free_2m(pmm))
-		return true;
+	if (!call->gpu)
+		return NULL;
+	pmm = &call->gpu->pmm;
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
-	room = uvm_rust_has_free_root_chunk(pmm) || !queues || !uvm_rust_queues_pick_is_expected(queues);
-	uvm_spin_unlock(&pmm->list_lock);
-	return room;
+	*generation = uvm_rust_pmm_queues_generation(pmm);
+	if (!queues)
+		uvm_spin_unlock(&pmm->list_lock);
+	return queues;
 }
 
-/* --- into the GPU -------------------------------------------------------------------- */
-
-/* Pages of @block that are worth moving to @gpu, in space->pages. Caller holds its lock. */
-static void wanted_pages(struct space_prefetch *space, uvm_va_block_t *block)
+void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call)
 {
-	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
-	uvm_page_mask_t *pages = &space->pages;
-	uvm_page_index_t page;
+	uvm_spin_unlock(&call->gpu->pmm.list_lock);
+}
 
-	/* Never populated: the first access decides where. */
-	uvm_rust_resident_anywhere(block, pages);
-	if (thrashing)
-		uvm_page_mask_andnot(pages, pages, thrashing);
-	/* A guess must not bring back what was discarded. */
-	if (!block->uvm_rust)
-		return;
-	for_each_va_block_page_in_mask(page, pages, block) {
-		if (uvm_rust_block_status(block->uvm_rust, page) != UVM_RUST_PAGE_LIVE)
-			uvm_page_mask_clear(pages, page);
+void uvm_seam_prefetch_note(struct uvm_seam_prefetch *call, __u32 index)
+{
+	const uvm_gpu_chunk_t *chunk = &call->gpu->pmm.root_chunks.array[index].chunk;
+
+	call->noted = NULL;
+	/* The lock keeps what an allocated chunk belongs to. */
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_ALLOCATED && chunk->va_block) {
+		call->noted = chunk->va_block;
+		call->noted_start = call->noted->start;
 	}
 }
 
-struct into {
-	__u32 until;
-	__u32 pages;
-	__u32 outcome;
-	uvm_tracker_t tracker;
-};
-
-static NV_STATUS into_gpu_locked(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_va_block_retry_t *retry,
-				 uvm_gpu_t *gpu, struct into *into)
+__u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough)
 {
-	struct space_prefetch *space = call->space;
-	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-	uvm_va_block_region_t region = uvm_va_block_region_from_block(block), part;
-	__u32 there, wanted;
+	uvm_pmm_gpu_t *pmm = &call->gpu->pmm;
+	NvU64 count = uvm_rust_pma_free_2m(pmm);
 
-	wanted_pages(space, block);
-	wanted = uvm_page_mask_weight(&space->pages);
-	there = 0;
-	if (state && wanted) {
-		uvm_page_mask_t *both = &uvm_rust_move_block_context(space->context)->caller_page_mask;
-
-		uvm_page_mask_and(both, &space->pages, &state->resident);
-		there = uvm_page_mask_weight(both);
+	if (count < enough) {
+		uvm_spin_lock(&pmm->list_lock);
+		count += enough > 1 ? uvm_rust_free_root_chunks(pmm) : uvm_rust_has_free_root_chunk(pmm);
+		uvm_spin_unlock(&pmm->list_lock);
 	}
-	if (there == wanted) {
-		into->outcome = UVM_RUST_PREFETCH_RESIDENT;
-		expect(call, block, gpu, into->until);
-		return NV_OK;
-	}
-	if (!uvm_processor_mask_test(&block->resident, gpu->id) && !has_room(gpu)) {
-		into->outcome = UVM_RUST_PREFETCH_NO_ROOM;
-		return NV_OK;
-	}
-	into->pages = wanted - there;
-	for_each_va_block_subregion_in_mask(part, &space->pages, region) {
-		NV_STATUS status = uvm_va_block_migrate_locked(block, retry, space->context, part, gpu->id,
-							       UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP, &into->tracker);
-
-		if (status != NV_OK)
-			return status;
-	}
-	into->outcome = UVM_RUST_PREFETCHED;
-	expect(call, block, gpu, into->until);
-	return NV_OK;
+	return min_t(NvU64, count, enough);
 }
 
-/* Whether policy leaves it to us where the memory of @block is. Caller holds the VA space's lock. */
-static bool may_move(uvm_va_space_t *va_space, uvm_va_range_t *range, uvm_va_block_t *block, uvm_gpu_t *gpu)
+/* What keeps @block where it is. Caller holds the VA space's lock. */
+static __u32 hindrances_of(struct uvm_seam_prefetch *call, uvm_va_range_t *range, uvm_va_block_t *block)
 {
+	uvm_va_space_t *va_space = call->space->va_space;
 	uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
+	uvm_gpu_id_t id = call->gpu->id;
+	__u32 found = 0;
 
-	if (UVM_ID_IS_VALID(policy->preferred_location) && !uvm_id_equal(policy->preferred_location, gpu->id))
-		return false;
-	return !uvm_va_policy_is_read_duplicate(policy, va_space) &&
-	       !uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id) &&
-	       uvm_range_group_all_migratable(va_space, block->start, block->end);
+	if (UVM_ID_IS_VALID(policy->preferred_location) && !uvm_id_equal(policy->preferred_location, id))
+		found |= UVM_RUST_STAYS_PREFERRED;
+	if (uvm_va_policy_is_read_duplicate(policy, va_space))
+		found |= UVM_RUST_STAYS_DUPLICATED;
+	if (uvm_processor_mask_test(&range->uvm_lite_gpus, id))
+		found |= UVM_RUST_STAYS_LITE;
+	if (!uvm_range_group_all_migratable(va_space, block->start, block->end))
+		found |= UVM_RUST_STAYS_GROUP;
+	return found;
 }
 
-static void into_gpu(struct uvm_seam_prefetch *call, uvm_va_range_t *range, NvU64 address, struct into *into)
+_Bool uvm_seam_prefetch_victim(struct uvm_seam_prefetch *call, __u32 *hindrances)
 {
-	struct space_prefetch *space = call->space;
-	uvm_gpu_t *gpu = usable_gpu(call);
-	uvm_va_block_t *block;
-	uvm_va_block_retry_t retry;
-	NV_STATUS status;
-
-	if (range->type != UVM_VA_RANGE_TYPE_MANAGED)
-		return;
-	block = uvm_va_range_block(range, uvm_va_range_block_index(range, max(address, range->node.start)));
-	if (!block || !may_move(space->va_space, range, block, gpu))
-		return;
-	uvm_va_block_context_init(uvm_rust_move_block_context(space->context), NULL);
-	status = UVM_VA_BLOCK_LOCK_RETRY(block, &retry, into_gpu_locked(call, block, &retry, gpu, into));
-	if (status != NV_OK)
-		into->outcome = UVM_RUST_PREFETCH_FAILED;
-}
-
-__u32 uvm_seam_prefetch_block(struct uvm_seam_prefetch *call, __u64 address, __u32 until, __u32 *pages)
-{
-	struct into into = { .until = until, .outcome = UVM_RUST_PREFETCH_UNFIT };
-	uvm_va_space_t *va_space = call->space->va_space;
-	uvm_va_range_t *range;
-	__u32 outcome = UVM_RUST_PREFETCH_UNFIT;
-	NV_STATUS status;
-
-	/* Faults first. With no lock held, which the fault service might wait for. */
-	uvm_rust_wait_fault_service(call->entry->parent);
-	if (!enter(call))
-		return UVM_RUST_PREFETCH_STOP;
-	uvm_tracker_init(&into.tracker);
-	/* Several va_blocks, where ranges are smaller than 2 MiB or not aligned. */
-	uvm_for_each_va_range_in(range, va_space, address, address + UVM_VA_BLOCK_SIZE - 1) {
-		into.outcome = UVM_RUST_PREFETCH_UNFIT;
-		into.pages = 0;
-		into_gpu(call, range, address, &into);
-		*pages += into.pages;
-		if (into.outcome == UVM_RUST_PREFETCHED || outcome == UVM_RUST_PREFETCH_UNFIT)
-			outcome = into.outcome;
-		if (into.outcome == UVM_RUST_PREFETCH_NO_ROOM || into.outcome == UVM_RUST_PREFETCH_FAILED)
-			break;
-	}
-	/* One at a time, so that a fault's copy waits for one of ours at most. */
-	status = uvm_tracker_wait_deinit(&into.tracker);
-	leave(call);
-	return status == NV_OK ? outcome : UVM_RUST_PREFETCH_FAILED;
-}
-
-/* --- out of the GPU ------------------------------------------------------------------- */
-
-/* The most chunks of a turn that turn out not to be movable. Those of the next turn are others. */
-#define PUSH_OUT_TRIES	16
-
-/* A chunk that may be pushed out, and what it holds. */
-struct push_out {
-	__u32 index;
-	uvm_va_block_t *block;
-	NvU64 start;
-};
-
-/*
- * The oldest chunk of this VA space that nobody expects; false if there is none, or if there
- * are chunks enough, with @why.
- */
-static bool pick_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, struct push_out *what, __u32 *why)
-{
-	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	NvU64 ready = uvm_rust_pma_free_2m(pmm);
-	void *queues;
-
-	*why = UVM_RUST_PREFETCH_NO_ROOM;
-	*what = (struct push_out){ .index = UVM_RUST_NO_CHUNK };
-	uvm_spin_lock(&pmm->list_lock);
-	queues = uvm_rust_pmm_queues(pmm);
-	if (queues) {
-		if (ready < uvm_rust_preevict)
-			ready += uvm_rust_free_root_chunks(pmm);
-		ready += uvm_rust_queues_length(queues, UVM_RUST_QUEUE_UNUSED) +
-			 uvm_rust_queues_length(queues, UVM_RUST_QUEUE_DISCARDED);
-		if (ready < uvm_rust_preevict)
-			what->index = uvm_rust_queues_pick_early(queues, (uintptr_t)call->space->va_space);
-		else
-			*why = UVM_RUST_PREFETCH_RESIDENT;
-	}
-	if (what->index != UVM_RUST_NO_CHUNK) {
-		const uvm_gpu_chunk_t *chunk = &pmm->root_chunks.array[what->index].chunk;
-
-		/* The lock keeps what an allocated chunk belongs to. */
-		if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_ALLOCATED && chunk->va_block) {
-			what->block = chunk->va_block;
-			what->start = what->block->start;
-		}
-	}
-	uvm_spin_unlock(&pmm->list_lock);
-	return what->index != UVM_RUST_NO_CHUNK;
-}
-
-/* Whether policy lets it go. Caller holds the VA space's lock, which keeps the block. */
-static bool may_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, const struct push_out *what)
-{
-	uvm_va_space_t *va_space = call->space->va_space;
 	uvm_va_range_t *range;
 
-	if (!what->block)
+	call->block = NULL;
+	if (!call->noted)
 		return false;
 	/* It is ours, and alive, if our own tree says so. */
-	range = uvm_va_range_find(va_space, what->start);
+	range = uvm_va_range_find(call->space->va_space, call->noted_start);
 	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED ||
-	    uvm_va_range_block(range, uvm_va_range_block_index(range, what->start)) != what->block)
+	    uvm_va_range_block(range, uvm_va_range_block_index(range, call->noted_start)) != call->noted)
 		return false;
-	return may_move(va_space, range, what->block, gpu);
+	call->block = call->noted;
+	*hindrances = hindrances_of(call, range, call->block);
+	return true;
 }
 
-/* It would be picked again, and nothing else. */
-static void pass_over(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, const struct push_out *what)
+_Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 last, __u64 *next, __u32 *hindrances)
 {
-	void *queues;
+	uvm_va_range_t *range;
 
-	uvm_spin_lock(&gpu->pmm.list_lock);
-	queues = uvm_rust_pmm_queues(&gpu->pmm);
-	if (queues)
-		uvm_rust_queues_pass_over(queues, what->index, (uintptr_t)call->space->va_space);
-	uvm_spin_unlock(&gpu->pmm.list_lock);
-}
-
-/* What to push out; false if nothing, with @why. Caller holds the VA space's lock. */
-static bool find_to_push_out(struct uvm_seam_prefetch *call, uvm_gpu_t *gpu, struct push_out *what, __u32 *why)
-{
-	int tries;
-
-	for (tries = 0; tries < PUSH_OUT_TRIES; tries++) {
-		if (!pick_to_push_out(call, gpu, what, why))
-			return false;
-		if (may_push_out(call, gpu, what))
-			return true;
-		pass_over(call, gpu, what);
+	call->block = NULL;
+	uvm_for_each_va_range_in(range, call->space->va_space, from, last) {
+		*next = range->node.end + 1;
+		if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
+			call->block = uvm_va_range_block(range,
+							 uvm_va_range_block_index(range, max_t(NvU64, from, range->node.start)));
+		*hindrances = call->block ? hindrances_of(call, range, call->block) : UVM_RUST_STAYS_NO_BLOCK;
+		return true;
 	}
 	return false;
 }
 
-static NV_STATUS push_out_locked(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_va_block_retry_t *retry,
-				 uvm_gpu_t *gpu, __u32 *pages, uvm_tracker_t *tracker)
+/* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */
+void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, _Bool to_host)
 {
-	struct space_prefetch *space = call->space;
-	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-	uvm_va_block_region_t region = uvm_va_block_region_from_block(block), part;
-
-	if (!state)
-		return NV_OK;
-	uvm_page_mask_copy(&space->pages, &state->resident);
-	*pages = uvm_page_mask_weight(&space->pages);
-	for_each_va_block_subregion_in_mask(part, &space->pages, region) {
-		NV_STATUS status = uvm_va_block_migrate_locked(block, retry, space->context, part, UVM_ID_CPU,
-							       UVM_MIGRATE_MODE_MAKE_RESIDENT, tracker);
-
-		if (status != NV_OK)
-			return status;
-	}
-	return NV_OK;
+	/* As upstream's evictions: the pages of the host are charged to the process's memory cgroup. */
+	call->mm = to_host ? uvm_va_space_mm_retain(call->space->va_space) : NULL;
+	uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), call->mm);
+	uvm_va_block_retry_init(&call->space->retry);
+	uvm_mutex_lock(&call->block->lock);
 }
 
-__u32 uvm_seam_push_out(struct uvm_seam_prefetch *call, __u32 *pages)
+void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call)
 {
-	uvm_tracker_t tracker = UVM_TRACKER_INIT();
-	uvm_va_block_retry_t retry;
-	struct push_out what;
-	__u32 outcome;
-	uvm_gpu_t *gpu;
+	uvm_mutex_unlock(&call->block->lock);
+	uvm_va_block_retry_deinit(&call->space->retry, call->block);
+	if (call->mm)
+		uvm_va_space_mm_release(call->space->va_space);
+	call->mm = NULL;
+}
 
-	uvm_rust_wait_fault_service(call->entry->parent);
-	if (!enter(call))
-		return UVM_RUST_PREFETCH_STOP;
-	gpu = usable_gpu(call);
-	if (find_to_push_out(call, gpu, &what, &outcome)) {
-		/* As upstream's evictions: the pages of the host are charged to the process's memory cgroup. */
-		struct mm_struct *mm = uvm_va_space_mm_retain(call->space->va_space);
-		NV_STATUS status, waited;
+void uvm_seam_prefetch_pages(struct uvm_seam_prefetch *call, struct uvm_rust_prefetch_pages *out)
+{
+	uvm_va_block_t *block = call->block;
+	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
+	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, call->gpu->id);
 
-		uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), mm);
-		status = UVM_VA_BLOCK_LOCK_RETRY(what.block, &retry,
-						 push_out_locked(call, what.block, &retry, gpu, pages, &tracker));
-		waited = uvm_tracker_wait(&tracker);
-		if (mm)
-			uvm_va_space_mm_release(call->space->va_space);
-		if (status == NV_OK)
-			status = waited;
-		outcome = status == NV_OK && *pages ? UVM_RUST_PREFETCHED : UVM_RUST_PREFETCH_FAILED;
-		if (outcome == UVM_RUST_PREFETCH_FAILED)
-			pass_over(call, gpu, &what);
+	memset(out, 0, sizeof(*out));
+	uvm_rust_resident_anywhere(block, (uvm_page_mask_t *)&out->populated);
+	if (thrashing)
+		out->thrashing = *uvm_rust_mask(thrashing);
+	if (block->uvm_rust)
+		uvm_rust_block_discarded(block->uvm_rust, &out->discarded);
+	if (state)
+		out->there = *uvm_rust_mask(&state->resident);
+}
+
+__u32 uvm_seam_prefetch_chunk(struct uvm_seam_prefetch *call)
+{
+	uvm_gpu_chunk_t *chunk = uvm_va_block_lookup_gpu_chunk(call->block, call->gpu, call->block->start);
+
+	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
+}
+
+__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, const struct uvm_rust_mask *pages,
+				_Bool to_host)
+{
+	const uvm_page_mask_t *mask = (const uvm_page_mask_t *)pages;
+	uvm_va_block_region_t region = uvm_va_block_region_from_block(call->block), part;
+
+	for_each_va_block_subregion_in_mask(part, mask, region) {
+		NV_STATUS status = uvm_va_block_migrate_locked(call->block, &call->space->retry, call->space->context, part,
+							       to_host ? UVM_ID_CPU : call->gpu->id,
+							       to_host ? UVM_MIGRATE_MODE_MAKE_RESIDENT :
+									 UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP,
+							       &call->space->copies[copy]);
+
+		if (status != NV_OK)
+			return status == NV_ERR_MORE_PROCESSING_REQUIRED ? UVM_RUST_MIGRATE_AGAIN :
+									   UVM_RUST_MIGRATE_FAILED;
 	}
-	uvm_tracker_deinit(&tracker);
-	leave(call);
-	return outcome;
+	return UVM_RUST_MIGRATE_BEGUN;
+}
+
+_Bool uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
+{
+	NV_STATUS status = uvm_tracker_wait(&call->space->copies[copy]);
+
+	/* What failed names channels, which may be gone later. */
+	uvm_tracker_clear(&call->space->copies[copy]);
+	return status == NV_OK;
 }
 
 /* --- life ------------------------------------------------------------------------------- */
@@ -710,19 +577,6 @@ void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
 	uvm_va_space_up_read(va_space);
 }
 
-static void remove_owner(const struct gpu_prefetch *entry)
-{
-	void *queues;
-
-	if (!entry->owner || !entry->last)
-		return;
-	uvm_spin_lock(&entry->last->pmm.list_lock);
-	queues = uvm_rust_pmm_queues(&entry->last->pmm);
-	if (queues && is_owner(entry, entry->last))
-		uvm_rust_queues_remove_owner(queues, entry->owner);
-	uvm_spin_unlock(&entry->last->pmm.list_lock);
-}
-
 void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
 {
 	struct space_prefetch *space = prefetch_of(va_space);
@@ -733,8 +587,10 @@ void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
 		return;
 	va_space->uvm_rust_prefetch = NULL;
 	for (i = 0; i < space->count; i++) {
-		remove_owner(&space->gpus[i]);
-		uvm_rust_prefetch_destroy(space->gpus[i].rust);
+		struct gpu_prefetch *entry = &space->gpus[i];
+		struct uvm_seam_prefetch call = { .space = space, .entry = entry, .gpu = entry->last };
+
+		uvm_rust_prefetch_destroy(entry->rust, &call);
 	}
 	space_free(space);
 }

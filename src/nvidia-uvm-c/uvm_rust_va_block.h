@@ -4,7 +4,7 @@
  *
  * Kbuild includes this file in front of that one, so both are one translation
  * unit, and a static function declared here is the one defined there. What is
- * decided about pages is decided in Rust (policy/discard.rs); this carries it out.
+ * decided about pages is decided in Rust (policy/discard.rs and below); this carries it out.
  *
  * Masks of the hooks are __uninitialized, and set before they are read: a block that
  * was never discarded, as most are, shall not pay for clearing them.

@@ -33,7 +33,7 @@ use check_exports;
     clippy::undocumented_unsafe_blocks
 )]
 pub(crate) mod bindings;
-mod discard;
+pub(crate) mod discard;
 mod entry;
 #[cfg(not(uvm_native))]
 mod evict;
@@ -47,5 +47,7 @@ pub(crate) mod mem;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
+#[cfg(not(uvm_native))]
+pub(crate) mod status;
 mod tree;
 pub(crate) mod uaccess;

@@ -345,20 +345,40 @@ static struct vgpu_op pages_of(void *p, unsigned int blocks, uint32_t kind, uint
 	};
 }
 
+/* Waits until so many blocks were pushed out, or 20 s; gives how many were. */
+static uint64_t pushed_out(int fd, const struct uuid *gpu, uint64_t due)
+{
+	struct uvm_rust_prefetch_stats stats;
+	int tries;
+
+	for (tries = 0; tries < 2000; tries++) {
+		/* After an error there is nothing, in @stats either. */
+		if (learnt(fd, gpu, &stats) || stats.pushed_out >= due)
+			break;
+		usleep(10000);
+	}
+	return stats.pushed_out;
+}
+
 /*
  * What lies longest on the GPU is another's, who may not be asked to give it up ahead of need. What
  * is pushed out is the oldest of the process that wants room, and nobody's bytes change.
+ *
+ * Nothing is foreseen in the first round, so that after each kernel the driver pushes out until
+ * uvm_rust_preevict blocks are free. The next kernel waits for that: a fault takes what it needs
+ * by itself, and on a machine where the worker comes late would leave it nothing to do.
  */
 TEST_F(announce, the_oldest_of_its_own_is_pushed_out)
 {
-	/* Ten kernels of four blocks each do not fit on the GPU of this test's lane. */
+	/* Ten kernels of as many blocks as are kept free do not fit on the GPU of this test's lane. */
 	enum { KERNELS = 10, EACH = 4, ROUNDS = 5, THEIRS = 5 };
+	struct vgpu_info info = { .size = sizeof(info) };
 	struct uvm_rust_prefetch_stats stats;
 	struct uvm_mm_initialize mm = { 0 };
 	uint32_t channel, their_channel;
 	int i, round, other, their_mm;
 	char *mine, *theirs;
-	uint64_t told = 0;
+	uint64_t told = 0, pushed = 0, due = 0;
 	struct vgpu_wait wait;
 	struct vgpu_op op;
 
@@ -366,6 +386,7 @@ TEST_F(announce, the_oldest_of_its_own_is_pushed_out)
 		SKIP(return, "no /dev/vgpu, and a real GPU's programs need CUDA");
 	if (!PARAMETER("uvm_rust_preevict"))
 		SKIP(return, "nothing is pushed out: load nvidia-uvm.ko with uvm_rust_prefetch=1 uvm_rust_preevict=4");
+	ASSERT_EQ(0, ioctl(self->vgpu, VGPU_GET_INFO, &info));
 	other = uvm_open();
 	their_mm = uvm_open();
 	mm.fd = other;
@@ -395,6 +416,14 @@ TEST_F(announce, the_oldest_of_its_own_is_pushed_out)
 			ASSERT_EQ(VGPU_KERNEL_DONE, wait.state);
 			EXPECT_EQ(0U, wait.mismatches);
 			settle(self->fd, &self->gpu, told, &stats);
+			if (round)
+				continue;
+			/* What a kernel took is to be free again, once the GPU was short of room. */
+			if (pushed)
+				due = pushed + EACH;
+			else if ((i + 1) * EACH + THEIRS + EACH > (info.vidmem_bytes - info.reserved_bytes) / BLOCK)
+				due = 1;
+			pushed = pushed_out(self->fd, &self->gpu, due);
 		}
 	}
 	ASSERT_EQ(0, learnt(self->fd, &self->gpu, &stats));

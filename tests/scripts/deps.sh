@@ -117,6 +117,9 @@ check "tests on a packaged kernel need the selftests' harness, and no more"
 tests=$(packages_of DEPS_FOR=test)
 [[ $tests = *" libclang1-19 "* && $tests = *" linux-source-6.12 "* && $tests != *" clang-19 "* && $tests != *llvm* ]]
 check "the tests' kernel is gcc's, and only the debug kernel needs LLVM"
+known=$(packages_of DEPS_FOR=test STOCK_RELEASE=trixie) unknown=$(packages_of DEPS_FOR=test STOCK_RELEASE=sid)
+[[ $known = *" pahole busybox-static "* && $unknown != *busybox* && $(packages_of DEPS_FOR=test STOCK_RELEASE=trixie KERNEL=debug) != *busybox* ]]
+check "the demo among the tests gets what boots the distribution's kernel, where that is known"
 [[ $(packages_of DEPS_FOR=install) = *" debootstrap busybox-static dpkg-dev debhelper "* ]]
 check "the test of the packages gets what makes them, a Debian, and what boots it"
 done_testing

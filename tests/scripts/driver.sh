@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # What scripts/driver.sh does with a driver that it has no software GPU for: it says so, where a
-# compiler's first error used to be all there was; and which trees `make test-versions` builds.
-# Kernel, driver and compilers are made up.
+# compiler's first error used to be all there was; which trees `make test-versions` builds; and
+# that its clippy has looked. Kernel, driver and compilers are made up, but where clippy is to find
+# something: that wants Debian's kernel.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Of Debian's kernels, if one is in this machine's cache, the last (scripts/stock.sh).
+stock=$(find "${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}" -mindepth 4 -maxdepth 4 -type d \
+	-path '*/stock-*/usr/src/linux-headers-*-amd64' 2>/dev/null | sort -V | tail -n 1)
 unset UVM_RUST_KERNEL UVM_VERSION KERNEL RELEASE
 export UVM_RUST_CACHE=$work/cache KDIR=$work/kernel UVM_SRC=$work/tree FAKE=$work JOBS=1
 # shellcheck source-path=SCRIPTDIR source=tap.sh
@@ -69,6 +73,49 @@ tree 550.163.01
 kernel
 ! driver vgpu && ! grep -q 'software GPU' "$work/said" && grep -q '^make .*modules' "$work/calls"
 check "for 550 there is one: make is called (which fails here)"
+
+# module NAME...: make gives a vgpu.ko that has these global symbols.
+real_cc=$(command -v gcc || command -v cc)
+cp "$work/cache/tools/bin/make" "$work/make.fails"
+module() {
+	printf '.globl %s\n' "$@" >"$work/module.s"
+	printf '.text\n' >>"$work/module.s"
+	printf '%s: .byte 0\n' "$@" >>"$work/module.s"
+	"$real_cc" -c "$work/module.s" -o "$work/module.o"
+	# shellcheck disable=SC2016
+	printf '#!/bin/sh\nfor a; do case $a in M=*) cp "$FAKE/module.o" "${a#M=}/vgpu.ko" ;; esac; done\n' >"$work/cache/tools/bin/make"
+}
+module vgpu_count nvUvmInterfaceRegisterGpu uvm_rust_k_kfree _RNvXs2_NtCshjr8n2IPHLo_7vgpu_rs7machine init_module __this_module __mod_pci__ids
+driver vgpu && grep -q '/vgpu$' "$work/said"
+check "a module whose global symbols are called ours is taken"
+module vgpu_count to_nv __pfx_to_nv _RNvNtCshjr8n2IPHLo_4core3fmt
+! driver vgpu && [ "$(grep -A 1 '^error: .*vgpu.ko has global symbols whose names are not ours: ' "$work/said" | sed 's/.*: //' | paste -sd' ')" = \
+	"_RNvNtCshjr8n2IPHLo_4core3fmt to_nv" ]
+check "one that has others is refused, and they are named, each once"
+
+# clippy_of LINE...: what `driver.sh clippy` says when that is what make prints, once the module is
+# built. The driver itself, which comes after the software GPU, has no sources here.
+module vgpu_count
+cp "$work/cache/tools/bin/make" "$work/make.builds"
+clippy_of() {
+	# shellcheck disable=SC2016
+	{
+		cat "$work/make.builds"
+		printf 'case "$*" in *CLIPPY=1*) ;; *) exit ;; esac\necho "make $*" >>"$FAKE/calls"\n'
+		printf "echo '%s'\n" "$@"
+	} >"$work/cache/tools/bin/make"
+	! driver clippy && grep -q '^make .* CLIPPY=1 kernel/vgpu_rs.o$' "$work/calls"
+}
+clippy_of '' && grep -q '^error: clippy has not looked at vgpu_rs' "$work/said"
+check "a run of clippy in which it is not called is none"
+clippy_of '  CLIPPY [M] /elsewhere/kernel/other.o' && grep -q '^error: clippy has not looked at vgpu_rs' "$work/said"
+check "nor is one in which it looks at something else"
+looked='  CLIPPY [M] /somewhere/kernel/vgpu_rs.o'
+clippy_of "$looked" 'warning: unneeded something' && grep -q '^error: clippy has something to say about vgpu_rs' "$work/said"
+check "a warning of clippy's is an error"
+clippy_of "$looked" && ! grep -q 'vgpu_rs;' "$work/said"
+check "where it has looked and said nothing, the next is looked at"
+cp "$work/make.fails" "$work/cache/tools/bin/make"
 
 tree 560.35.03
 ! driver vgpu && [ "$(grep -c '^error: UVM_SRC is driver 560.35.03; the seam knows 535, 550, 555' "$work/said")" = 1 ] &&
@@ -147,4 +194,31 @@ check "what this run has built need not be looked up again"
 check "for another kernel, or of another kind, it is"
 touch -d 2001-01-01 "$work/built" && ! just
 check "and when something has changed since"
+
+# lints TEXT: what clippy says of the module that panics, with TEXT at its end, in a kernel that
+# comes without Rust.
+lints() {
+	cp -t "$work/lint" "$top"/tests/panic/{Kbuild,main.c,panic.rs}
+	printf '%s\n' "$1" >>"$work/lint/panic.rs"
+	env -u MAKEFLAGS make -C "$stock" M="$work/lint" UVM_RUST_KERNEL=own CLIPPY=1 panic.o >"$work/said" 2>&1 &&
+		grep -q '^ *CLIPPY .*panic' "$work/said"
+}
+# The second time, nothing is to be compiled.
+twice() { "$@" && "$@"; }
+if [ -n "$stock" ] && clippy-driver --version >/dev/null 2>&1; then
+	mkdir "$work/lint"
+	cp -r "$top/src/uvm_rust/kernel" "$work/lint/uvm_rust_kernel"
+	none() { lints '' && ! grep -q '^warning' "$work/said"; }
+	# shellcheck disable=SC2317
+	planted() {
+		lints '/// Planted.
+pub fn planted(n: u32) -> u32 { return n; }' && grep -q '^warning: unneeded .return' "$work/said"
+	}
+	twice none
+	check "clippy finds nothing in a module for Debian's kernel, as it comes"
+	twice planted
+	check "and finds what is planted in it, whenever it is asked"
+else
+	skipped 2 "no kernel of Debian's in the cache"
+fi
 done_testing

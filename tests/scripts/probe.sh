@@ -92,6 +92,9 @@ is "it hardens straight lines" has '"features": ".*+harden-sls-ret'
 is "clang's flag is as good" eval 'target "-mretpoline-external-thunk" && has retpoline'
 is "it is not one that the compiler has built in" eval '! has is-builtin'
 
+# As make sets it for a command that it does not take for a make: the server's files are not there.
+silent() { MAKEFLAGS=' -j2 --jobserver-auth=3,4' sh "$build/target.sh" rustc "" 3<&- 4<&- 2>&1 >/dev/null | cmp -s - /dev/null; }
+is "under make with several jobs the compiler has nothing to say" silent
 is "its calls go straight to what they call" eval '! has plt-by-default'
 
 printf '#!/bin/sh\necho "rustc 1.84.1 (test)"\n' >"$work/old"

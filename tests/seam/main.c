@@ -89,11 +89,10 @@ void *uvm_rust_queues_create(__u32 root_chunks) { return make(); }
 void uvm_rust_queues_destroy(void *queues) { destroy(queues); }
 void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue) { use(queues); }
 void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder) { use(queues); }
-void uvm_rust_queues_unexpect(void *queues, __u32 chunk) { use(queues); }
+void uvm_rust_queues_evicted(void *queues, __u32 chunk) { use(queues); }
 __u32 uvm_rust_queues_length(void *queues, __u32 queue) { return 0; }
-__u32 uvm_rust_queues_pick(void *queues) { return 0; }
 
-__u32 uvm_rust_queues_remove(void *queues, __u32 chunk)
+__u32 uvm_rust_queues_begin_eviction(void *queues, __u32 chunk, bool free)
 {
 	use(queues);
 	return UVM_RUST_QUEUE_USED;
@@ -241,7 +240,7 @@ int main(void)
 	unsigned long orders;
 	const char *why;
 
-	printf("TAP version 13\n1..%d\n", 4 + WALK_TESTS + NOTIFIER_TESTS);
+	printf("TAP version 13\n1..%d\n", 4 + NOTIFIER_TESTS);
 	why = evictions(&orders);
 	say("a GPU goes and comes again while its chunks are evicted", why, orders);
 	why = alone(never_came, &orders);
@@ -250,6 +249,5 @@ int main(void)
 	say("a GPU goes that came half-way", why, orders);
 	why = alone(has_no_memory, &orders);
 	say("a GPU without memory of its own has no free chunks", why, orders);
-	failed |= walk_tests(tests + 1);
-	return failed | notifier_tests(tests + 1 + WALK_TESTS);
+	return failed | notifier_tests(tests + 1);
 }

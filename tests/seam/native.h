@@ -90,17 +90,14 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space);
 void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
 
 /* Ranges of managed memory, and their discard. */
+typedef struct {
+	uvm_va_space_t *va_space;
+	struct { NvU64 start, end; } node;
+} uvm_va_range_t;
+typedef struct { NvU32 first, outer; } uvm_va_block_region_t;
 typedef struct { uvm_va_range_t va_range; } uvm_va_range_managed_t;
-typedef enum {
-	UVM_API_RANGE_TYPE_MANAGED,
-	UVM_API_RANGE_TYPE_HMM,
-	UVM_API_RANGE_TYPE_ATS,
-	UVM_API_RANGE_TYPE_INVALID,
-} uvm_api_range_type_t;
 #define UVM_DISCARD_FLAGS_UNMAP	1
 bool uvm_api_range_invalid(NvU64 base, NvU64 length);
-uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base,
-					      NvU64 length);
 /* The range that begins with @at or holds it, if there is one before @end. */
 uvm_va_range_managed_t *test_range_at(NvU64 at, NvU64 end);
 #define uvm_for_each_va_range_managed_in_contig(range, va_space, start, end)			\

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Of upstream and of Linux, what uvm_rust_gpu.c, uvm_rust_evict.c, uvm_rust_notifier.c and
- * uvm_rust_walk.h use: as little of each type as they touch. Locks and what others read are points at which another thread may go on.
- * native.h has what the files for 580 and later use besides.
+ * Of upstream and of Linux, what uvm_rust_gpu.c, uvm_rust_evict.c and uvm_rust_notifier.c
+ * use: as little of each type as they touch. Locks and what others read are points at which
+ * another thread may go on.
+ * native.h has what the files for 580 and later use besides, discard.h what uvm_rust_discard.c does.
  */
 #ifndef SEAM_SHIM_H
 #define SEAM_SHIM_H
@@ -68,7 +69,10 @@ typedef enum {
 	NV_OK,
 	NV_ERR_INVALID_ADDRESS,
 	NV_ERR_INVALID_DEVICE,
+	NV_ERR_INVALID_STATE,
+	NV_ERR_MORE_PROCESSING_REQUIRED,
 	NV_ERR_NO_MEMORY,
+	NV_ERR_OBJECT_NOT_FOUND,
 	NV_ERR_SIGNAL_PENDING,
 	NV_WARN_NOTHING_TO_DO,
 } NV_STATUS;
@@ -93,16 +97,24 @@ void uvm_spin_lock(uvm_spinlock_t *lock);
 void uvm_spin_unlock(uvm_spinlock_t *lock);
 void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
 
+/* What a test's own header adds. */
+#ifndef SEAM_VA_SPACE_FIELDS
+#define SEAM_VA_SPACE_FIELDS
+#define SEAM_VA_BLOCK_FIELDS
+#endif
+
 typedef struct uvm_va_space_struct {
 	struct list_head list_node;
 	/* As far as they are used: whether there are any. */
 	struct { void *va_space; } perf_events;
 	/* What our hook adds. */
 	void *uvm_rust;
+	SEAM_VA_SPACE_FIELDS
 } uvm_va_space_t;
 typedef struct uvm_va_block_struct {
 	uvm_va_space_t *va_space;
 	NvU64 start, end;
+	SEAM_VA_BLOCK_FIELDS
 } uvm_va_block_t;
 #define uvm_va_block_get_va_space_maybe_dead(block) ((block)->va_space)
 
@@ -126,6 +138,7 @@ typedef struct {
 	struct {
 		size_t count;
 		struct list_head va_block_used, va_block_unused, va_block_discarded;
+		struct { uvm_gpu_chunk_t chunk; } *array;
 	} root_chunks;
 } uvm_pmm_gpu_t;
 
@@ -146,17 +159,6 @@ uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *mm);
 void uvm_va_block_context_free(uvm_va_block_context_t *context);
 void uvm_va_block_context_init(uvm_va_block_context_t *context, struct mm_struct *mm);
 extern int uvm_enable_builtin_tests;
-
-/* The walk over va_blocks: walk.c. */
-typedef struct {
-	uvm_va_space_t *va_space;
-	struct { NvU64 start, end; } node;
-} uvm_va_range_t;
-typedef struct { NvU32 first, outer; } uvm_va_block_region_t;
-size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
-uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
-bool uvm_range_group_all_migratable(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
-uvm_va_block_region_t uvm_va_block_region_from_start_end(uvm_va_block_t *block, NvU64 start, NvU64 end);
 
 /* --- the seam: what uvm_rust_hooks.h and uvm_rust_seam.h declare ----------------------- */
 
@@ -188,11 +190,18 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu);
 uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
 void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
 
+typedef enum {
+	UVM_API_RANGE_TYPE_MANAGED,
+	UVM_API_RANGE_TYPE_HMM,
+	UVM_API_RANGE_TYPE_ATS,
+	UVM_API_RANGE_TYPE_INVALID,
+} uvm_api_range_type_t;
+uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base,
+					      NvU64 length);
+
 /* --- the tests ------------------------------------------------------------------- */
 
 /* Each prints its tests, from number @first on; whether one failed. */
-#define WALK_TESTS	5
-int walk_tests(int first);
 #define NOTIFIER_TESTS	3
 int notifier_tests(int first);
 

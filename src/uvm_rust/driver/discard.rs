@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Discard in the driver: the state of a va_block, and the ioctls.
+//! Discard in the driver: the ioctls, and `policy/discard` on upstream's VA spaces.
 //!
-//! C walks the blocks and carries out what [`BlockState`] decides
-//! (`uvm_rust_discard.c`, `uvm_rust_va_block.h`); this is what it asks.
+//! A call of [`range`] takes, by way of `DiscardCall`, `mmap_lock` and the VA space's lock in
+//! read mode, and within them one va_block's lock at a time; below that upstream's code takes
+//! what it needs. It lets all of them go before it waits for GPUs. What is known of a va_block
+//! hangs off that block (`uvm_va_block_t.uvm_rust`) and is protected by its lock.
 
 use crate::ffi::bindings as uapi;
+#[cfg(not(uvm_native))]
+use crate::ffi::discard::call::DiscardCall;
 use crate::ffi::{seam, uaccess};
-use crate::policy::discard::{BlockState, Plan};
+#[cfg(not(uvm_native))]
+use crate::policy::discard::{self as policy, Failure, Request};
 use kernel::prelude::*;
-
-/// What `uvm_va_block_t.uvm_rust` points to. Protected by the va_block's lock.
-pub(crate) struct Block {
-    pub(crate) state: BlockState,
-    /// Made by `uvm_rust_block_plan`, taken by `uvm_rust_block_commit`.
-    pub(crate) plan: Option<Plan>,
-}
-
-impl Block {
-    pub(crate) fn new(state: BlockState) -> Self {
-        Self { state, plan: None }
-    }
-}
 
 /// Status codes of NVIDIA's, as far as they are needed here.
 pub(crate) mod status {
@@ -119,6 +111,26 @@ const NO_BLOCKS: Counts = Counts {
     skipped: 0,
     partial: 0,
 };
+
+/// Discards one range, adding what became of its blocks to `counts`. Returns NVIDIA's status
+/// code.
+#[cfg(not(uvm_native))]
+pub(crate) fn range(call: &mut DiscardCall<'_>, request: &Request, counts: &mut Counts) -> u32 {
+    let mut met = policy::Counts::default();
+    let result = policy::discard(call, request, &mut met);
+    counts.discarded += met.discarded;
+    counts.skipped += met.skipped;
+    counts.partial += met.partial;
+    match result {
+        Ok(()) => status::OK,
+        Err(Failure::NotPages | Failure::Unknown) => status::INVALID_ADDRESS,
+        Err(Failure::CannotFault) => status::INVALID_DEVICE,
+        Err(Failure::Ordinary) => status::NOTHING_TO_DO,
+        Err(Failure::Killed) => status::SIGNAL_PENDING,
+        Err(Failure::NoMemory) => status::NO_MEMORY,
+        Err(Failure::Machine(failed)) => failed.number(),
+    }
+}
 
 /// `UVM_RUST_DISCARD_BATCH`.
 pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {

@@ -13,7 +13,8 @@
 //! ring from the start.
 
 use crate::ffi::bindings::uvm_rust_fault_params;
-use crate::ffi::fault::{FaultGpu, Status};
+use crate::ffi::fault::FaultGpu;
+use crate::ffi::status::Status;
 use crate::policy::fault::{Params, ReplayPolicy, Service};
 use kernel::prelude::*;
 

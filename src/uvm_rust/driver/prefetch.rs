@@ -7,14 +7,18 @@
 //! the fault loop feed it through rings without a lock; the VA space's worker, one
 //! thread at a time, learns from them and prefetches.
 //!
+//! What the worker does when is decided in `policy/prefetch/worker.rs`; its operations are
+//! those of [`Turning`].
+//!
 //! Locks: `correlator` is a mutex that the worker holds while it learns or walks the
 //! tables, and lets go before it asks for a block to be moved. Below the VA space's
-//! lock ([`Prefetcher::forget`] runs with that in write mode), above none. Counters are
-//! relaxed atomics.
+//! lock ([`Prefetcher::forget`] runs with that in write mode, a turn with it in read mode),
+//! above none. Counters are relaxed atomics.
 
 use crate::ffi::bindings::{self as c, uvm_rust_prefetch_params};
-use crate::ffi::prefetch::Call;
-use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Next, Shape, Share, UmBlock};
+use crate::ffi::prefetch::Turning;
+use crate::policy::prefetch::worker::{Outcome, Params, Worker};
+use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -23,17 +27,12 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 /// Announcements and faults that may wait for the worker.
 const KERNELS_WAITING: u32 = 256;
 const FAULTS_WAITING: u32 = 4096;
-/// How much one turn of the worker learns and moves, at most; then others' turns come.
-const EVENTS_A_TURN: u32 = 1024;
-const BLOCKS_A_TURN: u32 = 32;
-/// Steps of a walk through the tables while their lock is held.
-const STEPS: u32 = 256;
 
 /// What the worker did. Counters never go back.
 #[derive(Default)]
 struct Counters {
-    /// By what became of it: `UVM_RUST_PREFETCHED` and so on.
-    blocks: [AtomicU64; 6],
+    /// By what became of it ([`Outcome`]).
+    blocks: [AtomicU64; 5],
     /// 4 KiB pages moved to the GPU.
     pages_in: AtomicU64,
     /// Blocks and pages pushed out ahead of need.
@@ -51,9 +50,7 @@ pub(crate) struct Prefetcher {
     /// included.
     share: Arc<Share>,
     counters: Counters,
-    /// Prefetch, or only learn.
-    act: bool,
-    push_out: bool,
+    worker: Worker,
 }
 
 impl Prefetcher {
@@ -73,23 +70,26 @@ impl Prefetcher {
         };
         let feed = Feed::new(KERNELS_WAITING, FAULTS_WAITING).map_err(|_| ENOMEM)?;
         let correlator = Correlator::new(config).map_err(|_| ENOMEM)?;
-        let (act, push_out) = (p.act, p.push_out);
+        let worker = Worker::new(Params {
+            act: p.act,
+            watermark: p.watermark,
+        });
         KBox::pin_init(
             pin_init!(Self {
                 feed,
                 correlator <- new_mutex!(correlator),
                 share,
                 counters: Counters::default(),
-                act,
-                push_out,
+                worker,
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// The VA space ends: what its tables take is others' from now on.
-    pub(crate) fn leave(&self) {
+    /// The VA space ends: what its tables take is others' from now on, and its marks are void.
+    pub(crate) fn leave(&self, turning: &mut Turning<'_>) {
         self.correlator.lock().leave(&self.share);
+        self.worker.retire(turning);
     }
 
     /// A kernel is about to run; 0: one that is not known.
@@ -112,60 +112,34 @@ impl Prefetcher {
     }
 
     /// A turn of the worker: learns, prefetches, pushes out. Whether there is more.
-    pub(crate) fn work(&self, call: &mut Call<'_>) -> bool {
-        let mut said = None;
-        for _ in 0..BLOCKS_A_TURN {
-            let (next, now, foresees) = {
-                let mut correlator = self.correlator.lock();
-                // What happened goes before what may.
-                let all = correlator.absorb(&self.feed, EVENTS_A_TURN);
-                correlator.settle(&self.share);
-                let next = match (all, self.act) {
-                    (false, _) => Next::More,
-                    (true, false) => return false,
-                    (true, true) => correlator.next(STEPS),
-                };
-                (next, correlator.now(), correlator.foresees())
-            };
-            if said.replace(now) != Some(now) {
-                call.set_now(now);
-            }
-            let prefetch = match next {
-                Next::Prefetch(p) => p,
-                Next::More => continue,
-                Next::Idle => return self.push_out && foresees && self.make_room(call),
-            };
-            let until = now.wrapping_add(prefetch.ahead);
-            let (outcome, pages) = call.prefetch(prefetch.block.address(), until);
-            if let Some(n) = self.counters.blocks.get(outcome as usize) {
-                n.fetch_add(1, Relaxed);
-            }
-            self.counters.pages_in.fetch_add(pages.into(), Relaxed);
-            match outcome {
-                c::UVM_RUST_PREFETCH_NO_ROOM => self.correlator.lock().hold(prefetch),
-                c::UVM_RUST_PREFETCH_STOP => return false,
-                _ => {}
-            }
-        }
-        true
+    pub(crate) fn work(&self, turning: &mut Turning<'_>) -> bool {
+        self.worker.turn(turning).is_more()
     }
 
-    /// Pushes a chunk out if memory is short; whether another may follow.
-    fn make_room(&self, call: &mut Call<'_>) -> bool {
-        let (outcome, pages) = call.push_out();
-        if outcome != c::UVM_RUST_PREFETCHED {
-            return false;
+    /// Shows the tables, and what they are fed with, to `look`.
+    pub(crate) fn tables<R>(&self, look: impl FnOnce(&mut Correlator, &Feed, &Share) -> R) -> R {
+        look(&mut self.correlator.lock(), &self.feed, &self.share)
+    }
+
+    /// Counts a block that was predicted, and the pages that were brought.
+    pub(crate) fn brought(&self, outcome: Outcome, pages: u32) {
+        if let Some(n) = self.counters.blocks.get(outcome as usize) {
+            n.fetch_add(1, Relaxed);
         }
+        self.counters.pages_in.fetch_add(pages.into(), Relaxed);
+    }
+
+    /// Counts a block that was pushed out, and its pages.
+    pub(crate) fn pushed_out(&self, pages: u32) {
         self.counters.blocks_out.fetch_add(1, Relaxed);
         self.counters.pages_out.fetch_add(pages.into(), Relaxed);
-        true
     }
 
     /// Fills in `UVM_RUST_GET_PREFETCH_STATS`.
     pub(crate) fn fill(&self, out: &mut c::uvm_rust_prefetch_stats) {
         let s = self.correlator.lock().stats();
-        let blocks = |i: u32| {
-            let n = self.counters.blocks.get(i as usize);
+        let blocks = |outcome: Outcome| {
+            let n = self.counters.blocks.get(outcome as usize);
             n.map_or(0, |n| n.load(Relaxed))
         };
         (out.dropped_kernels, out.dropped_faults) = self.feed.dropped();
@@ -175,11 +149,11 @@ impl Prefetcher {
         out.blocks = s.faults;
         out.blocks_unknown = s.faults_unknown;
         out.predicted = s.prefetches;
-        out.prefetched = blocks(c::UVM_RUST_PREFETCHED);
-        out.resident = blocks(c::UVM_RUST_PREFETCH_RESIDENT);
-        out.held = blocks(c::UVM_RUST_PREFETCH_NO_ROOM);
-        out.unfit = blocks(c::UVM_RUST_PREFETCH_UNFIT);
-        out.failed = blocks(c::UVM_RUST_PREFETCH_FAILED);
+        out.prefetched = blocks(Outcome::Moved);
+        out.resident = blocks(Outcome::Resident);
+        out.held = blocks(Outcome::NoRoom);
+        out.unfit = blocks(Outcome::Unfit);
+        out.failed = blocks(Outcome::Failed);
         out.bytes_in = self.counters.pages_in.load(Relaxed) * kernel::page::PAGE_SIZE as u64;
         out.pushed_out = self.counters.blocks_out.load(Relaxed);
         out.bytes_out = self.counters.pages_out.load(Relaxed) * kernel::page::PAGE_SIZE as u64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3bff76156cd691a7.
+// Of headers and options 13a5df9020475086.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -67,14 +67,31 @@ pub const UVM_RUST_FLASH_FULL: u32 = 3;
 pub const UVM_RUST_FLASH_QUOTA: u32 = 4;
 pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 5;
 pub const UVM_RUST_FLASH_IS_LOST: u32 = 6;
+pub const UVM_RUST_TRIED_MOVED: u32 = 0;
+pub const UVM_RUST_TRIED_NOTHING: u32 = 1;
+pub const UVM_RUST_TRIED_FAILED: u32 = 2;
+pub const UVM_RUST_TRIED_SUSPENDED: u32 = 3;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
+pub const UVM_RUST_CHUNK_FREE: u32 = 0;
+pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
+pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
+pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
+pub const UVM_RUST_EVICTION_GOT: u32 = 0;
+pub const UVM_RUST_EVICTION_HELD: u32 = 1;
+pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
 pub const UVM_RUST_NOT_OURS: u32 = 1;
-pub const UVM_RUST_PREFETCHED: u32 = 0;
-pub const UVM_RUST_PREFETCH_RESIDENT: u32 = 1;
-pub const UVM_RUST_PREFETCH_NO_ROOM: u32 = 2;
-pub const UVM_RUST_PREFETCH_UNFIT: u32 = 3;
-pub const UVM_RUST_PREFETCH_FAILED: u32 = 4;
-pub const UVM_RUST_PREFETCH_STOP: u32 = 5;
+pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
+pub const UVM_RUST_STAYS_NO_BLOCK: u32 = 1;
+pub const UVM_RUST_STAYS_PREFERRED: u32 = 2;
+pub const UVM_RUST_STAYS_DUPLICATED: u32 = 4;
+pub const UVM_RUST_STAYS_LITE: u32 = 8;
+pub const UVM_RUST_STAYS_GROUP: u32 = 16;
+pub const UVM_RUST_MIGRATE_BEGUN: u32 = 0;
+pub const UVM_RUST_MIGRATE_AGAIN: u32 = 1;
+pub const UVM_RUST_MIGRATE_FAILED: u32 = 2;
+pub const UVM_RUST_KIND_MANAGED: u32 = 0;
+pub const UVM_RUST_KIND_ORDINARY: u32 = 1;
+pub const UVM_RUST_KIND_UNKNOWN: u32 = 2;
 pub const UVM_RUST_TRANSLATED: u32 = 0;
 pub const UVM_RUST_STALE: u32 = 1;
 pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
@@ -258,6 +275,16 @@ pub struct uvm_seam_space {
 pub struct uvm_seam_fault {
     _unused: [u8; 0],
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_discard {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_pmm {
+    _unused: [u8; 0],
+}
 unsafe extern "C" {
     pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut ::core::ffi::c_void;
 }
@@ -344,44 +371,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_create(pages: __u32) -> *mut ::core::ffi::c_void;
-}
-unsafe extern "C" {
     pub fn uvm_rust_block_destroy(block: *mut ::core::ffi::c_void);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_track(
-        block: *mut ::core::ffi::c_void,
-        memory: __u32,
-        resident: *const uvm_rust_mask,
-    ) -> bool;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_discard {
-    pub first: __u32,
-    pub outer: __u32,
-    pub granule_shift: __u32,
-    pub eager: bool,
-    pub mapped_2m: bool,
-    pub resident: uvm_rust_mask,
-    pub drop: uvm_rust_mask,
-    pub done: uvm_rust_mask,
-    pub discarded: __u32,
-    pub ignored: __u32,
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_plan(block: *mut ::core::ffi::c_void, discard: *mut uvm_rust_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_commit(block: *mut ::core::ffi::c_void);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_queue(
-        block: *mut ::core::ffi::c_void,
-        memory: __u32,
-        resident_there: *const uvm_rust_mask,
-    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_stale(
@@ -452,6 +442,26 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_status(block: *mut ::core::ffi::c_void, page: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_discarded(block: *mut ::core::ffi::c_void, out: *mut uvm_rust_mask);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_seam_discarded {
+    pub discarded: __u64,
+    pub skipped: __u64,
+    pub partial: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_discard_range(
+        call: *mut uvm_seam_discard,
+        base: __u64,
+        length: __u64,
+        eager: bool,
+        granule: __u32,
+        counts: *mut uvm_seam_discarded,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_create(
@@ -641,6 +651,66 @@ unsafe extern "C" {
         copied: bool,
     ) -> __u32;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_pressure {
+    _unused: [u8; 0],
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_create(limit: __u64) -> *mut uvm_rust_pressure;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_destroy(pressure: *mut uvm_rust_pressure);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_goes_on(
+        pressure: *mut uvm_rust_pressure,
+        host: __u64,
+        now: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_wakes(
+        pressure: *mut uvm_rust_pressure,
+        host: __u64,
+        workers: __u32,
+        now: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_must_wait(
+        pressure: *mut uvm_rust_pressure,
+        host: __u64,
+        mine: __u64,
+        tenants: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_may_spill(
+        pressure: *mut uvm_rust_pressure,
+        mine: __u64,
+        tenants: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pressure_ended(
+        pressure: *mut uvm_rust_pressure,
+        tried: __u32,
+        candidates: __u32,
+        workers: __u32,
+        now: __u64,
+        again: *mut __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pace_rest(took: __u64, percent: __u32) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pace_may_write(paid: __u64, now: __u64) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_pace_paid(paid: __u64, now: __u64, bytes: __u64, mib: __u32) -> __u64;
+}
 unsafe extern "C" {
     pub fn uvm_seam_flash_enabled() -> bool;
 }
@@ -671,13 +741,28 @@ unsafe extern "C" {
     pub fn uvm_rust_queues_set(queues: *mut ::core::ffi::c_void, chunk: __u32, queue: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_insert(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+    pub fn uvm_rust_queues_change(
+        queues: *mut ::core::ffi::c_void,
+        chunk: __u32,
+        change: __u32,
+        holder: __u64,
+    );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_remove(queues: *mut ::core::ffi::c_void, chunk: __u32) -> __u32;
+    pub fn uvm_rust_queues_choose(
+        queues: *mut ::core::ffi::c_void,
+        pmm: *mut uvm_seam_pmm,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_pick(queues: *mut ::core::ffi::c_void) -> __u32;
+    pub fn uvm_rust_queues_begin_eviction(
+        queues: *mut ::core::ffi::c_void,
+        chunk: __u32,
+        free: bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_evicted(queues: *mut ::core::ffi::c_void, chunk: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_of(queues: *mut ::core::ffi::c_void, chunk: __u32) -> __u32;
@@ -686,43 +771,30 @@ unsafe extern "C" {
     pub fn uvm_rust_queues_length(queues: *mut ::core::ffi::c_void, queue: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_add_owner(queues: *mut ::core::ffi::c_void) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_remove_owner(queues: *mut ::core::ffi::c_void, owner: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_set_now(
-        queues: *mut ::core::ffi::c_void,
-        owner: __u32,
-        now: __u32,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_expect(
-        queues: *mut ::core::ffi::c_void,
-        chunk: __u32,
-        owner: __u32,
-        until: __u32,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_unexpect(queues: *mut ::core::ffi::c_void, chunk: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_pick_is_expected(queues: *mut ::core::ffi::c_void) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_rust_queues_used(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
 }
-unsafe extern "C" {
-    pub fn uvm_rust_queues_pick_early(queues: *mut ::core::ffi::c_void, holder: __u64) -> __u32;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_alloc {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_row {
+    pub first: __u64,
+    pub last: __u64,
+    pub held: __u32,
+    pub goes_on: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_pass_over(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+    pub fn uvm_rust_eviction_ended(row: *mut uvm_rust_row, how: __u32, now: __u64) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_free(queues: *mut ::core::ffi::c_void, chunk: __u32);
+    pub fn uvm_rust_wait_for_memory(
+        alloc: *mut uvm_seam_alloc,
+        gains: __u32,
+        began: __u64,
+    ) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -744,7 +816,7 @@ pub struct uvm_rust_prefetch_params {
     pub assoc: __u32,
     pub succs: __u32,
     pub act: bool,
-    pub push_out: bool,
+    pub watermark: __u32,
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_create(
@@ -753,7 +825,10 @@ unsafe extern "C" {
     ) -> *mut ::core::ffi::c_void;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_destroy(prefetch: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_prefetch_destroy(
+        prefetch: *mut ::core::ffi::c_void,
+        call: *mut uvm_seam_prefetch,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_announce(prefetch: *mut ::core::ffi::c_void, exec_id: __u64);
@@ -848,13 +923,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_tests_enabled() -> bool;
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_seam_discarded {
-    pub discarded: __u64,
-    pub skipped: __u64,
-    pub partial: __u64,
-}
 unsafe extern "C" {
     pub fn uvm_seam_discard(
         space: *mut uvm_seam_space,
@@ -880,6 +948,9 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
+    pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
+}
+unsafe extern "C" {
     pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
 }
 unsafe extern "C" {
@@ -896,24 +967,214 @@ unsafe extern "C" {
     ) -> *mut ::core::ffi::c_void;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_block(
+    pub fn uvm_seam_prefetch_is_stopping(call: *mut uvm_seam_prefetch) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_faults(call: *mut uvm_seam_prefetch) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_wait_faults(call: *mut uvm_seam_prefetch) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_holder(call: *mut uvm_seam_prefetch) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_enter(call: *mut uvm_seam_prefetch) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_leave(call: *mut uvm_seam_prefetch);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_lock_chunks(
         call: *mut uvm_seam_prefetch,
-        address: __u64,
-        until: __u32,
-        pages: *mut __u32,
+        generation: *mut __u32,
+    ) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_note(call: *mut uvm_seam_prefetch, chunk: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_free_chunks(call: *mut uvm_seam_prefetch, enough: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_victim(call: *mut uvm_seam_prefetch, hindrances: *mut __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_next(
+        call: *mut uvm_seam_prefetch,
+        from: __u64,
+        last: __u64,
+        next: *mut __u64,
+        hindrances: *mut __u32,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_lock(call: *mut uvm_seam_prefetch, to_host: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_prefetch_pages {
+    pub populated: uvm_rust_mask,
+    pub thrashing: uvm_rust_mask,
+    pub discarded: uvm_rust_mask,
+    pub there: uvm_rust_mask,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_pages(call: *mut uvm_seam_prefetch, out: *mut uvm_rust_prefetch_pages);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_chunk(call: *mut uvm_seam_prefetch) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_migrate(
+        call: *mut uvm_seam_prefetch,
+        copy: __u32,
+        pages: *const uvm_rust_mask,
+        to_host: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_now(call: *mut uvm_seam_prefetch, now: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_push_out(call: *mut uvm_seam_prefetch, pages: *mut __u32) -> __u32;
+    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_global_status() -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_span {
+    pub first: __u64,
+    pub last: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_held {
+    pub resident: uvm_rust_mask,
+    pub memory: __u32,
+    pub one_place: bool,
+    pub root_chunk: bool,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_has_non_faultable(call: *mut uvm_seam_discard) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_open(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_close(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_range(
+        call: *mut uvm_seam_discard,
+        at: __u64,
+        last: __u64,
+        range: *mut uvm_rust_span,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_block(
+        call: *mut uvm_seam_discard,
+        at: __u64,
+        block: *mut uvm_rust_span,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_may_migrate(
+        call: *mut uvm_seam_discard,
+        first: __u64,
+        last: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_facts(
+        call: *mut uvm_seam_discard,
+        resident: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut ::core::ffi::c_void;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut ::core::ffi::c_void);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_held(
+        call: *mut uvm_seam_discard,
+        from: __u32,
+        held: *mut uvm_rust_held,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_drop(
+        call: *mut uvm_seam_discard,
+        pages: *const uvm_rust_mask,
+        again: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_forget_thrashing(
+        call: *mut uvm_seam_discard,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_forget_stored(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_note_work(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_rest();
+}
+unsafe extern "C" {
+    pub fn uvm_seam_dying() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_begin(alloc: *mut uvm_seam_alloc) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_goes_on(alloc: *mut uvm_seam_alloc, gains: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_given_up(alloc: *mut uvm_seam_alloc, gains: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_nap(alloc: *mut uvm_seam_alloc);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_now() -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

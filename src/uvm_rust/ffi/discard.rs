@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What C calls about the discard state of a va_block.
+//! What C calls about the discard state of a va_block; and a discard of a range, as the
+//! walk sees it (call.rs).
 //!
-//! All of these hold the va_block's lock (I-lock), so that the state behind the
-//! pointer is used by one thread at a time.
+//! All that is called about a state holds the va_block's lock (I-lock), so that the state
+//! behind the pointer is used by one thread at a time.
 
 // What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};
-use crate::driver::discard::Block;
-use crate::policy::discard::{BlockState, Facts, Memory, Mode, Status};
-use crate::policy::evict::Queue;
+use crate::policy::discard::{BlockState, Memory, Status};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
+#[cfg(not(uvm_native))]
+pub(crate) mod call;
+
 super::check_exports!(
-    uvm_rust_block_create,
     uvm_rust_block_destroy,
-    uvm_rust_block_track,
-    uvm_rust_block_plan,
-    uvm_rust_block_commit,
-    uvm_rust_block_queue,
     uvm_rust_block_stale,
     uvm_rust_block_zeroing,
     uvm_rust_block_needless,
@@ -36,19 +33,19 @@ super::check_exports!(
     uvm_rust_block_upper,
     uvm_rust_block_truncate,
     uvm_rust_block_status,
+    uvm_rust_block_discarded,
 );
 
 /// The block behind a pointer that C keeps.
 ///
 /// # Safety
 ///
-/// `block` came from [`uvm_rust_block_create`] or [`uvm_rust_block_upper`], is not
-/// destroyed during `'a`, and the va_block's lock is held for `'a`; one such
-/// reference exists at a time.
-unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut Block {
-    // SAFETY: by this function's contract `block` points to a live, boxed `Block`
+/// `block` came from [`into_foreign`], is not destroyed during `'a`, and the va_block's
+/// lock is held for `'a`; one such reference exists at a time.
+unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut BlockState {
+    // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
     // that nobody else uses.
-    unsafe { &mut *block.cast::<Block>() }
+    unsafe { &mut *block.cast::<BlockState>() }
 }
 
 /// # Safety
@@ -85,87 +82,16 @@ fn region(first: u32, outer: u32) -> Region {
     Region::new(short(first), short(outer))
 }
 
-fn boxed(state: BlockState) -> *mut c_void {
-    match KBox::new(Block::new(state), GFP_KERNEL_ACCOUNT) {
-        Ok(block) => block.into_foreign().cast_mut(),
-        Err(_) => null_mut(),
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_create(pages: u32) -> *mut c_void {
-    boxed(BlockState::new(short(pages)))
+/// A pointer for C to keep until `uvm_rust_block_destroy`. `None` if there is no memory.
+fn into_foreign(state: BlockState) -> Option<*mut c_void> {
+    let block = KBox::new(state, GFP_KERNEL_ACCOUNT).ok()?;
+    Some(block.into_foreign().cast_mut())
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_destroy(block: *mut c_void) {
     // SAFETY: I-own: `block` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<Block> as ForeignOwnable>::from_foreign(block) });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_track(
-    block: *mut c_void,
-    number: u32,
-    resident: *const uvm_rust_mask,
-) -> bool {
-    // SAFETY: I-own and I-lock for `block`, I-call for `resident`.
-    let (block, resident) = unsafe { (borrow(block), read(resident)) };
-    block.state.track(memory(number), &resident).is_ok()
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_plan(
-    block: *mut c_void,
-    discard: *mut bindings::uvm_rust_discard,
-) {
-    // SAFETY: I-own and I-lock for `block`; I-call for `discard`, which is C's own
-    // local variable.
-    let (block, discard) = unsafe { (borrow(block), &mut *discard) };
-    let mode = if discard.eager {
-        Mode::Eager
-    } else {
-        Mode::Lazy
-    };
-    let facts = Facts {
-        resident: PageMask::from_words(discard.resident.words),
-        mapped_2m: discard.mapped_2m,
-    };
-    let range = region(discard.first, discard.outer);
-    let plan = block.state.plan(range, mode, discard.granule_shift, &facts);
-    discard.drop = uvm_rust_mask {
-        words: *plan.drop.words(),
-    };
-    discard.done = uvm_rust_mask {
-        words: *plan.discarded.words(),
-    };
-    discard.discarded = plan.discarded.count().into();
-    discard.ignored = plan.ignored.count().into();
-    block.plan = Some(plan);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_commit(block: *mut c_void) {
-    // SAFETY: I-own and I-lock.
-    let block = unsafe { borrow(block) };
-    if let Some(plan) = block.plan.take() {
-        block.state.commit(&plan);
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_queue(
-    block: *mut c_void,
-    number: u32,
-    resident_there: *const uvm_rust_mask,
-) -> u32 {
-    // SAFETY: I-own and I-lock for `block`, I-call for `resident_there`.
-    let (block, there) = unsafe { (borrow(block), read(resident_there)) };
-    match block.state.queue(memory(number), &there) {
-        Queue::Discarded => bindings::UVM_RUST_QUEUE_DISCARDED,
-        Queue::Free | Queue::Unused => bindings::UVM_RUST_QUEUE_UNUSED,
-        Queue::Used => bindings::UVM_RUST_QUEUE_USED,
-    }
+    drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block) });
 }
 
 #[no_mangle]
@@ -177,9 +103,7 @@ unsafe extern "C" fn uvm_rust_block_stale(
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
     unsafe {
-        let stale = borrow(block)
-            .state
-            .stale(&read(pages), &read(resident_at_destination));
+        let stale = borrow(block).stale(&read(pages), &read(resident_at_destination));
         write(out, &stale)
     }
 }
@@ -198,7 +122,7 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
     unsafe {
         let (wanted, resident, there) = (read(wanted), read(resident), read(resident_there));
-        let state = &borrow(block).state;
+        let state = &*borrow(block);
         let zeroing = state.zeroing(
             memory(number),
             region(first, outer),
@@ -220,9 +144,7 @@ unsafe extern "C" fn uvm_rust_block_needless(
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
     unsafe {
-        let needless = borrow(block)
-            .state
-            .needless(region(first, outer), &read(resident_there));
+        let needless = borrow(block).needless(region(first, outer), &read(resident_there));
         write(out, &needless)
     }
 }
@@ -230,7 +152,7 @@ unsafe extern "C" fn uvm_rust_block_needless(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_dropped(block: *mut c_void, pages: *const uvm_rust_mask) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).state.dropped(&read(pages)) };
+    unsafe { borrow(block).dropped(&read(pages)) };
 }
 
 #[no_mangle]
@@ -244,10 +166,8 @@ unsafe extern "C" fn uvm_rust_block_added(
     // SAFETY: I-own and I-lock for `block`, I-call for `zeroed`.
     let (block, zeroed) = unsafe { (borrow(block), read(zeroed)) };
     // Untracked, all that is handed out there is zeroed first.
-    let _ = block.state.track(memory(number), &PageMask::EMPTY);
-    block
-        .state
-        .added(memory(number), region(first, outer), &zeroed);
+    let _ = block.track(memory(number), &PageMask::EMPTY);
+    block.added(memory(number), region(first, outer), &zeroed);
 }
 
 #[no_mangle]
@@ -259,7 +179,7 @@ unsafe extern "C" fn uvm_rust_block_released(
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
     let (block, pages) = unsafe { (borrow(block), read(pages)) };
     for run in pages.runs() {
-        block.state.released(memory(number), run);
+        block.released(memory(number), run);
     }
 }
 
@@ -270,20 +190,20 @@ unsafe extern "C" fn uvm_rust_block_prepare(
     pages: *const uvm_rust_mask,
 ) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).state.prepare(memory(number), &read(pages)) };
+    unsafe { borrow(block).prepare(memory(number), &read(pages)) };
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_accessed(block: *mut c_void, pages: *const uvm_rust_mask) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).state.accessed(&read(pages)) };
+    unsafe { borrow(block).accessed(&read(pages)) };
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_upper(block: *mut c_void, at: u32) -> *mut c_void {
     // SAFETY: I-own and I-lock.
-    match unsafe { borrow(block) }.state.upper(short(at)) {
-        Ok(upper) => boxed(upper),
+    match unsafe { borrow(block) }.upper(short(at)) {
+        Ok(upper) => into_foreign(upper).unwrap_or(null_mut()),
         Err(_) => null_mut(),
     }
 }
@@ -291,15 +211,21 @@ unsafe extern "C" fn uvm_rust_block_upper(block: *mut c_void, at: u32) -> *mut c
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_truncate(block: *mut c_void, at: u32) {
     // SAFETY: I-own and I-lock.
-    unsafe { borrow(block) }.state.truncate(short(at));
+    unsafe { borrow(block) }.truncate(short(at));
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_status(block: *mut c_void, page: u32) -> u32 {
     // SAFETY: I-own and I-lock.
-    match unsafe { borrow(block) }.state.status(short(page)) {
+    match unsafe { borrow(block) }.status(short(page)) {
         Status::Live => bindings::UVM_RUST_PAGE_LIVE,
         Status::Lazy => bindings::UVM_RUST_PAGE_LAZY,
         Status::Eager => bindings::UVM_RUST_PAGE_EAGER,
     }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_block_discarded(block: *mut c_void, out: *mut uvm_rust_mask) {
+    // SAFETY: I-own and I-lock for `block`, I-call for `out`.
+    unsafe { write(out, &borrow(block).discarded()) };
 }

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What C calls about the eviction queues of a GPU.
+//! What C calls about the eviction queues of a GPU, and when its memory is all in use.
 //!
-//! All but creating and destroying hold the PMM's `list_lock` (I-lock), so that the
-//! queues behind the pointer are used by one thread at a time, and that thread may
-//! neither sleep nor allocate.
+//! All that is called about queues, but creating and destroying, holds the PMM's `list_lock`
+//! (I-lock), so that the queues behind the pointer are used by one thread at a time, and that
+//! thread may neither sleep nor allocate.
 
 // What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use crate::policy::evict::{Queue, RootChunks};
+use super::status::Status;
+use crate::driver::discard::status;
+use crate::policy::evict::wait::{self, Ended, Row};
+use crate::policy::evict::{Change, Chunk, Lists, Queue, RootChunks};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;
@@ -20,21 +23,15 @@ super::check_exports!(
     uvm_rust_queues_create,
     uvm_rust_queues_destroy,
     uvm_rust_queues_set,
-    uvm_rust_queues_insert,
-    uvm_rust_queues_remove,
-    uvm_rust_queues_pick,
+    uvm_rust_queues_change,
+    uvm_rust_queues_choose,
+    uvm_rust_queues_begin_eviction,
+    uvm_rust_queues_evicted,
     uvm_rust_queues_of,
     uvm_rust_queues_length,
-    uvm_rust_queues_add_owner,
-    uvm_rust_queues_remove_owner,
-    uvm_rust_queues_set_now,
-    uvm_rust_queues_expect,
-    uvm_rust_queues_unexpect,
-    uvm_rust_queues_pick_is_expected,
-    uvm_rust_queues_pick_early,
     uvm_rust_queues_used,
-    uvm_rust_queues_pass_over,
-    uvm_rust_queues_free,
+    uvm_rust_eviction_ended,
+    uvm_rust_wait_for_memory,
 );
 
 /// The queues behind a pointer that C keeps.
@@ -43,7 +40,7 @@ super::check_exports!(
 ///
 /// `queues` came from [`uvm_rust_queues_create`], is not destroyed during `'a`, and
 /// the PMM's `list_lock` is held for `'a`; one such reference exists at a time.
-unsafe fn borrow<'a>(queues: *mut c_void) -> &'a mut RootChunks {
+pub(super) unsafe fn borrow<'a>(queues: *mut c_void) -> &'a mut RootChunks {
     // SAFETY: by this function's contract `queues` points to live, boxed
     // `RootChunks` that nobody else uses.
     unsafe { &mut *queues.cast::<RootChunks>() }
@@ -98,23 +95,60 @@ unsafe extern "C" fn uvm_rust_queues_set(queues: *mut c_void, chunk: u32, queue:
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_insert(queues: *mut c_void, chunk: u32, holder: u64) {
+unsafe extern "C" fn uvm_rust_queues_change(
+    queues: *mut c_void,
+    chunk: u32,
+    change: u32,
+    holder: u64,
+) {
+    let change = match change {
+        bindings::UVM_RUST_CHUNK_FREE => Change::Free,
+        bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
+        bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
+        _ => Change::Pinned,
+    };
     // SAFETY: I-own and I-lock.
-    let _ = unsafe { borrow(queues) }.insert(chunk, holder);
+    let _ = unsafe { borrow(queues) }.change(chunk, change);
+}
+
+/// The PMM whose `list_lock` is held.
+///
+/// Invariant: valid, and the lock held, as long as this is.
+struct Pmm(*mut bindings::uvm_seam_pmm);
+
+impl Lists for Pmm {
+    fn evictable(&mut self, chunk: Chunk) -> bool {
+        // SAFETY: valid, and locked, by the type's invariant; the queues have as many chunks as
+        // the PMM has root chunks. C looks at the PMM alone, and not into the queues.
+        unsafe { bindings::uvm_seam_chunk_evictable(self.0, chunk) }
+    }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_remove(queues: *mut c_void, chunk: u32) -> u32 {
-    // SAFETY: I-own and I-lock.
-    number_of(unsafe { borrow(queues) }.remove(chunk))
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_pick(queues: *mut c_void) -> u32 {
-    // SAFETY: I-own and I-lock.
+unsafe extern "C" fn uvm_rust_queues_choose(
+    queues: *mut c_void,
+    pmm: *mut bindings::uvm_seam_pmm,
+) -> u32 {
+    // SAFETY: I-own and I-lock; I-call for `pmm`.
     unsafe { borrow(queues) }
-        .pick()
+        .choose(&mut Pmm(pmm))
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_begin_eviction(
+    queues: *mut c_void,
+    chunk: u32,
+    free: bool,
+) -> u32 {
+    // SAFETY: I-own and I-lock.
+    number_of(unsafe { borrow(queues) }.begin_eviction(chunk, free))
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_queues_evicted(queues: *mut c_void, chunk: u32) {
+    // SAFETY: I-own and I-lock.
+    let _ = unsafe { borrow(queues) }.evicted(chunk);
 }
 
 #[no_mangle]
@@ -131,69 +165,93 @@ unsafe extern "C" fn uvm_rust_queues_length(queues: *mut c_void, queue: u32) -> 
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_add_owner(queues: *mut c_void) -> u32 {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.add_owner()
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_remove_owner(queues: *mut c_void, owner: u32) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.remove_owner(owner);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_set_now(queues: *mut c_void, owner: u32, now: u32) -> bool {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.set_now(owner, now)
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_expect(
-    queues: *mut c_void,
-    chunk: u32,
-    owner: u32,
-    until: u32,
-) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.expect(chunk, owner, until);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_unexpect(queues: *mut c_void, chunk: u32) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.unexpect(chunk);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_pick_is_expected(queues: *mut c_void) -> bool {
-    // SAFETY: I-own and I-lock.
-    let victim = unsafe { borrow(queues) }.victim();
-    victim.is_some_and(|v| v.expected)
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_pick_early(queues: *mut c_void, holder: u64) -> u32 {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }
-        .pick_early(holder)
-        .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_used(queues: *mut c_void, chunk: u32, holder: u64) {
     // SAFETY: I-own and I-lock.
     let _ = unsafe { borrow(queues) }.used_by(chunk, holder);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_pass_over(queues: *mut c_void, chunk: u32, holder: u64) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.pass_over(chunk, holder);
+unsafe extern "C" fn uvm_rust_eviction_ended(
+    row: *mut bindings::uvm_rust_row,
+    how: u32,
+    now: u64,
+) -> bool {
+    // SAFETY: I-call, and I-lock: the PMM's lock protects it.
+    let c = unsafe { &mut *row };
+    let mut row = Row::new(c.goes_on.then_some((c.first, c.last)), c.held);
+    let how = match how {
+        bindings::UVM_RUST_EVICTION_GOT => Ended::Got,
+        bindings::UVM_RUST_EVICTION_HELD => Ended::Held,
+        _ => Ended::Failed,
+    };
+    let gives_up = row.ended(how, now);
+    let (ended, held) = row.parts();
+    let (first, last) = ended.unwrap_or_default();
+    *c = bindings::uvm_rust_row {
+        first,
+        last,
+        held,
+        goes_on: ended.is_some(),
+    };
+    gives_up
+}
+
+/// An allocation of C's.
+///
+/// Invariant: valid, and this thread's, as long as this is; no spinlock is held.
+struct Alloc(*mut bindings::uvm_seam_alloc);
+
+impl wait::Machine for Alloc {
+    type Error = Status;
+
+    fn allocate(&mut self, evict: bool) -> Result<bool, Status> {
+        let mut got = false;
+        // SAFETY: by the type's invariant; `got` is written once.
+        Status::check(unsafe { bindings::uvm_seam_alloc_try(self.0, evict, &mut got) })?;
+        Ok(got)
+    }
+
+    fn begin(&mut self) -> u32 {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_alloc_begin(self.0) }
+    }
+
+    fn goes_on(&mut self, gains: u32) -> bool {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_alloc_goes_on(self.0, gains) }
+    }
+
+    fn given_up(&mut self, gains: u32) -> bool {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_alloc_given_up(self.0, gains) }
+    }
+
+    fn now(&mut self) -> u64 {
+        // SAFETY: no preconditions.
+        unsafe { bindings::uvm_seam_now() }
+    }
+
+    fn dying(&mut self) -> bool {
+        // SAFETY: no preconditions.
+        unsafe { bindings::uvm_seam_dying() }
+    }
+
+    fn nap(&mut self) {
+        // SAFETY: by the type's invariant, so it may sleep.
+        unsafe { bindings::uvm_seam_alloc_nap(self.0) };
+    }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_free(queues: *mut c_void, chunk: u32) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(queues) }.free(chunk);
+unsafe extern "C" fn uvm_rust_wait_for_memory(
+    alloc: *mut bindings::uvm_seam_alloc,
+    gains: u32,
+    began: u64,
+) -> u32 {
+    // I-call, and I-lock: C may sleep there.
+    match wait::wait_for_memory(&mut Alloc(alloc), gains, began) {
+        Ok(true) => status::OK,
+        Ok(false) => status::NO_MEMORY,
+        Err(failed) => failed.number(),
+    }
 }

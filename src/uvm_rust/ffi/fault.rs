@@ -14,6 +14,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
+use super::status::Status;
 use crate::driver::fault::FaultLoop;
 use crate::policy::fault::{
     Flush, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
@@ -21,7 +22,6 @@ use crate::policy::fault::{
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
-use core::num::NonZeroU32;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
@@ -30,10 +30,6 @@ super::check_exports!(
     uvm_rust_fault_destroy,
     uvm_rust_fault_service,
 );
-
-/// An `NV_STATUS` other than `NV_OK`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Status(NonZeroU32);
 
 /// A GPU for the length of one call of the service loop.
 pub(crate) struct FaultGpu<'a> {
@@ -59,17 +55,6 @@ const _: () = {
     assert!(Flush::UpdatePut as u32 == bindings::UVM_RUST_FLUSH_UPDATE_PUT);
     assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
 };
-
-impl Status {
-    /// The status as a number; never 0.
-    pub(crate) fn number(self) -> u32 {
-        self.0.get()
-    }
-
-    fn check(status: u32) -> Result<(), Self> {
-        NonZeroU32::new(status).map_or(Ok(()), |s| Err(Self(s)))
-    }
-}
 
 impl FaultGpu<'_> {
     /// # Safety

@@ -20,6 +20,8 @@ use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
+mod pressure;
+
 super::check_exports!(
     uvm_rust_flash_create,
     uvm_rust_flash_destroy,

@@ -16,9 +16,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     );
     // SAFETY: It has no preconditions.
     unsafe { helpers::uvm_rust_k_bug() };
-    // It does not return. But objtool looks at this object without C's, and wants to see
-    // where a function ends.
-    loop {
-        core::hint::spin_loop();
-    }
+    // It does not return. objtool looks at this object without C's first, and wants to see where
+    // a function ends, and then at the whole module, where it knows that C does not return: of
+    // what comes after that it takes this instruction alone, which compilers put there too.
+    // SAFETY: It is not reached; and if it were, it is what `BUG()` is.
+    unsafe { core::arch::asm!("ud2", options(nomem, nostack, noreturn)) }
 }

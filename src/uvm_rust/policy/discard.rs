@@ -48,15 +48,37 @@
 //!
 //! Locking: the state belongs to a va_block and is protected by its lock. Only
 //! [`BlockState::track`] and [`BlockState::split`] allocate.
+//!
+//! [`discard`] walks the va_blocks of an address range and does to each what its [`Plan`]
+//! says (walk.rs); the rest of this module is about one block.
 
 use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, ProcessVec};
 
-/// Something that holds chunks, a GPU or a NUMA node of the host, in a numbering
-/// of the caller's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+mod walk;
+
+// The driver uses a part of it; models the rest.
+#[allow(unused_imports)]
+pub use walk::{
+    discard, granule_shift, Counts, Dropped, Failure, Held, Kind, Machine, Request, Span,
+    BLOCK_BYTES, PAGE_BYTES,
+};
+
+/// Something that holds chunks, a GPU or the host, in a numbering of the caller's, where the
+/// host comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Memory(pub u16);
+
+impl Memory {
+    /// The memory of the host, all NUMA nodes together.
+    pub const HOST: Self = Self(0);
+
+    /// The one with the next number, if there can be one.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
 
 /// The two kinds of discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +109,8 @@ pub struct Facts {
     pub mapped_2m: bool,
 }
 
-/// What a discard of one block will do. Made by [`BlockState::plan`]; what it asks
-/// for is done by the caller, then [`BlockState::commit`] records it.
+/// What a discard of one block will do. Made by [`Plan::new`]; what it asks for is
+/// done by the caller, then [`BlockState::commit`] records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Pages to unmap from all processors and to take residency of from all of
@@ -103,6 +125,33 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What a discard of `range` would do to a block of `pages` pages. `granule_shift` is
+    /// the granularity of partial discards in pages, as a power of two; with 9, a block that is
+    /// partly covered is left alone, as in the paper.
+    pub fn new(pages: u16, range: Region, mode: Mode, granule_shift: u32, facts: &Facts) -> Self {
+        let range = Region::new(range.first(), range.outer().min(pages));
+        let target = if range.pages() == pages {
+            range
+        } else if mode == Mode::Eager && facts.mapped_2m {
+            Region::new(0, 0)
+        } else {
+            range.shrink(granule_shift)
+        };
+        let ignored = PageMask::from(range) - target.into();
+        let target = PageMask::from(target);
+        let resident = target & facts.resident;
+        let (drop, clean) = match mode {
+            Mode::Eager => (resident, PageMask::EMPTY),
+            Mode::Lazy => (PageMask::EMPTY, resident),
+        };
+        Self {
+            drop,
+            clean,
+            discarded: target,
+            ignored,
+        }
+    }
+
     /// Whether the discard changes nothing.
     pub fn is_empty(&self) -> bool {
         self.discarded.is_empty()
@@ -179,31 +228,9 @@ impl BlockState {
 
     // Discarding.
 
-    /// What a discard of `range` would do. `granule_shift` is the granularity of
-    /// partial discards in pages, as a power of two; with 9, a block that is partly
-    /// covered is left alone, as in the paper.
+    /// [`Plan::new`] for this block.
     pub fn plan(&self, range: Region, mode: Mode, granule_shift: u32, facts: &Facts) -> Plan {
-        let range = Region::new(range.first(), range.outer().min(self.pages));
-        let target = if range.pages() == self.pages {
-            range
-        } else if mode == Mode::Eager && facts.mapped_2m {
-            Region::new(0, 0)
-        } else {
-            range.shrink(granule_shift)
-        };
-        let ignored = PageMask::from(range) - target.into();
-        let target = PageMask::from(target);
-        let resident = target & facts.resident;
-        let (drop, clean) = match mode {
-            Mode::Eager => (resident, PageMask::EMPTY),
-            Mode::Lazy => (PageMask::EMPTY, resident),
-        };
-        Plan {
-            drop,
-            clean,
-            discarded: target,
-            ignored,
-        }
+        Plan::new(self.pages, range, mode, granule_shift, facts)
     }
 
     /// Records that what `plan` asks for was done. Between the two calls nothing

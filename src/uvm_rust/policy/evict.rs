@@ -27,7 +27,9 @@
 //! `chunk_start_eviction` and `pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`).
 
 mod holders;
+mod lists;
 mod roots;
+pub mod wait;
 
 use super::stats;
 use crate::mem::{OutOfMemory, TryVec};
@@ -35,6 +37,8 @@ use crate::mem::{OutOfMemory, TryVec};
 // The driver uses a part of it; models the rest.
 #[allow(unused_imports)]
 pub use holders::Holder;
+#[allow(unused_imports)]
+pub use lists::{Change, Lists};
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 

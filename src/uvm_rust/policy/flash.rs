@@ -27,11 +27,14 @@
 //!
 //! [`BlockPages`] is this state of one va_block, [`Table`] the device: slots of 2 MiB
 //! and extents in them. No page has two places that count, and no place two pages.
+//! [`pressure::Pressure`] says when pages are spilled, and who waits for that; `pace.rs` how fast.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
 pub mod block;
+pub mod pace;
+pub mod pressure;
 pub mod table;
 
 pub use block::{BlockPages, Read, ReadError, Spill};

@@ -10,6 +10,7 @@
 //!  next() ◀── the chain: walk the current kernel's table from its start block
 //!             to its end block, then the next kernel's, … up to N kernels ahead
 //!                 └──▶ expected blocks, spared by eviction          (evict/roots.rs)
+//!  the worker, which does all that and moves the blocks            (worker.rs)
 //! ```
 //!
 //! # Where this differs from the paper, and why
@@ -52,6 +53,7 @@ mod kernels;
 mod ring;
 mod share;
 mod types;
+pub mod worker;
 
 pub use blocks::Shape;
 pub use feed::{Correlator, Feed};

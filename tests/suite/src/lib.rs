@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the programs of this suite share: TAP output and the kernel's log.
+//! What the programs of this suite share: TAP output, the kernel's log, and how they start
+//! themselves.
 //!
 //! - `ladder`: NVIDIA's own tests, step by step, and what they do not reach.
 //! - `hazards`: fatal faults, injected errors, bad input.
@@ -16,10 +17,12 @@ mod leaks;
 mod log;
 pub mod modules;
 mod tap;
+mod this;
 
 pub use leaks::{chunks_before, no_leak};
 pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{Failure, Outcome, Pass, Suite};
+pub use this::this_program;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -14,10 +14,10 @@ pub(super) const fn field32(value: u32, high: u32, low: u32) -> u32 {
 
 /// Whether bit `n` is set.
 pub(super) const fn bit32(value: u32, n: u32) -> bool {
-    value >> n & 1 != 0
+    (value >> n) & 1 != 0
 }
 
 /// A 64 bit value from its halves.
 pub(super) const fn join(high: u32, low: u32) -> u64 {
-    (high as u64) << 32 | low as u64
+    ((high as u64) << 32) | low as u64
 }

@@ -183,14 +183,14 @@ fn encode(
     };
     let address = address & !0xffff;
     [
-        by_gpu | address_type | APERTURE_SYSMEM << 8 | (access.instance as u32 & !0xfff),
+        by_gpu | address_type | (APERTURE_SYSMEM << 8) | (access.instance as u32 & !0xfff),
         (access.instance >> 32) as u32,
         address as u32,
         (address >> 32) as u32,
         counter.parts,
         tag as u32,
         counter.accesses.min(0xffff),
-        ENGINE_GRAPHICS << 20 | 1 << 31,
+        (ENGINE_GRAPHICS << 20) | (1 << 31),
     ]
 }
 

@@ -171,7 +171,7 @@ impl FaultBuffer {
 
     /// Adds the fault's page to those of this round; true if it was among them.
     fn remember(&mut self, fault: &Fault) -> bool {
-        let key = fault.va >> 12 ^ fault.instance << 16;
+        let key = (fault.va >> 12) ^ (fault.instance << 16);
         let mut i = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize % SET;
         // At most UTLBS * UTLB_FAULTS_MAX = SET / 2 entries are of this round.
         for _ in 0..SET {
@@ -193,7 +193,7 @@ fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
     let va = fault.va & !0xfff;
     let gpc = fault.utlb / UTLBS_PER_GPC;
     let client = fault.utlb % UTLBS_PER_GPC * chip.clients_per_utlb;
-    let replayable = 1 << 7 | 1 << 30;
+    let replayable = (1 << 7) | (1 << 30);
     let valid = 1 << 31;
     [
         fault.instance as u32 & !0xfff,
@@ -204,9 +204,9 @@ fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
         (now >> 32) as u32,
         ENGINE_GRAPHICS,
         fault.kind as u32
-            | client << 8
-            | (fault.access as u32) << 16
-            | gpc << 24
+            | (client << 8)
+            | ((fault.access as u32) << 16)
+            | (gpc << 24)
             | replayable
             | valid,
     ]

@@ -259,7 +259,7 @@ impl<M: Machine> Hw<M> {
             }
             r.outcome.accesses += u64::from(prefetch);
             if pages.contains(va) {
-                waiting |= todo & 1 << lane;
+                waiting |= todo & (1 << lane);
                 faulted |= 1 << lane;
                 continue;
             }
@@ -281,8 +281,8 @@ impl<M: Machine> Hw<M> {
                     self.stats.fault_duplicates += u64::from(duplicate);
                     r.outcome.faults += 1;
                     r.outcome.duplicates += u64::from(duplicate);
-                    r.outcome.refaults += u64::from(faulted >> lane & 1);
-                    waiting |= todo & 1 << lane;
+                    r.outcome.refaults += u64::from((faulted >> lane) & 1);
+                    waiting |= todo & (1 << lane);
                     faulted |= 1 << lane;
                 }
                 Ok(Put::Full) => {

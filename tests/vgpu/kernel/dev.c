@@ -80,12 +80,12 @@ static struct vgpu *gpu_of_handle(u32 handle)
 {
 	u32 index = (handle >> 28) - 1;
 
-	return index < vgpu_count ? vgpus[index] : NULL;
+	return index < vgpu_count ? vgpu_gpus[index] : NULL;
 }
 
 static struct vgpu *gpu_of_index(u32 index)
 {
-	return index < vgpu_count ? vgpus[index] : NULL;
+	return index < vgpu_count ? vgpu_gpus[index] : NULL;
 }
 
 static int get_info(void __user *arg)
@@ -467,7 +467,7 @@ static int dev_release(struct inode *inode, struct file *file)
 	unsigned int i;
 
 	for (i = 0; i < vgpu_count; i++)
-		vgpu_rs_client_close(vgpus[i]->rs, c->h_client);
+		vgpu_rs_client_close(vgpu_gpus[i]->rs, c->h_client);
 	while (c->kept) {
 		struct kept *k = c->kept;
 
@@ -491,7 +491,7 @@ static int dev_flush(struct file *file, fl_owner_t id)
 	if (!(current->flags & PF_EXITING) || file_count(file) > 1)
 		return 0;
 	for (i = 0; i < vgpu_count; i++)
-		vgpu_rs_client_close(vgpus[i]->rs, c->h_client);
+		vgpu_rs_client_close(vgpu_gpus[i]->rs, c->h_client);
 	return 0;
 }
 

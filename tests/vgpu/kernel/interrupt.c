@@ -91,7 +91,7 @@ void vgpu_interrupt_stop(struct vgpu *g)
 static void preempt(bool yes)
 {
 	for (unsigned int i = 0; i < vgpu_count; i++)
-		vgpu_rs_inject(vgpus[i]->rs, VGPU_INJECT_SUSPEND, yes, 0, 0);
+		vgpu_rs_inject(vgpu_gpus[i]->rs, VGPU_INJECT_SUSPEND, yes, 0, 0);
 }
 
 /*
@@ -101,7 +101,7 @@ static void preempt(bool yes)
 static void forget_written_bits(void)
 {
 	for (unsigned int i = 0; i < vgpu_count; i++) {
-		u32 *get = vgpu_register(vgpus[i], VGPU_REG_FAULT_GET);
+		u32 *get = vgpu_register(vgpu_gpus[i], VGPU_REG_FAULT_GET);
 
 		WRITE_ONCE(*get, READ_ONCE(*get) & FAULT_GET_INDEX);
 	}

@@ -56,7 +56,7 @@ bool vgpu_is_simulated;
 module_param_named(is_simulated, vgpu_is_simulated, bool, 0444);
 MODULE_PARM_DESC(is_simulated, "report the GPU as simulated, which changes UVM's defaults");
 
-struct vgpu *vgpus[VGPU_MAX_GPUS];
+struct vgpu *vgpu_gpus[VGPU_MAX_GPUS];
 unsigned int vgpu_count;
 unsigned int vgpu_personality;
 
@@ -69,8 +69,8 @@ struct vgpu *vgpu_find(const NvProcessorUuid *uuid)
 	unsigned int i;
 
 	for (i = 0; i < vgpu_count; i++) {
-		if (!memcmp(uuid, &vgpus[i]->uuid, sizeof(*uuid)))
-			return vgpus[i];
+		if (!memcmp(uuid, &vgpu_gpus[i]->uuid, sizeof(*uuid)))
+			return vgpu_gpus[i];
 	}
 	return NULL;
 }
@@ -318,7 +318,7 @@ static int __init vgpu_init(void)
 			pr_err("GPU %u could not be made: error %d\n", vgpu_count, -err);
 			goto fail;
 		}
-		vgpus[vgpu_count++] = g;
+		vgpu_gpus[vgpu_count++] = g;
 	}
 	err = vgpu_dev_register();
 	if (err)
@@ -326,7 +326,7 @@ static int __init vgpu_init(void)
 	return 0;
 fail:
 	while (vgpu_count)
-		gpu_destroy(vgpus[--vgpu_count]);
+		gpu_destroy(vgpu_gpus[--vgpu_count]);
 	pci_unregister_driver(&driver);
 	return err;
 }
@@ -335,7 +335,7 @@ static void __exit vgpu_exit(void)
 {
 	vgpu_dev_unregister();
 	while (vgpu_count)
-		gpu_destroy(vgpus[--vgpu_count]);
+		gpu_destroy(vgpu_gpus[--vgpu_count]);
 	pci_unregister_driver(&driver);
 }
 

@@ -83,7 +83,7 @@ NV_STATUS nvUvmInterfacePmaAllocPages(void *pPma, NvLength pageCount, NvU64 page
 	options->numPagesAllocated = 0;
 	err = vgpu_rs_pma_alloc(g->rs, &ask, pPages);
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	options->numPagesAllocated = ask.got;
 	if (ask.is_zero)
 		options->resultFlags |= UVM_PMA_ALLOCATE_RESULT_IS_ZERO;
@@ -98,8 +98,8 @@ void nvUvmInterfacePmaFreePages(void *pPma, NvU64 *pPages, NvLength pageCount, N
 	struct vgpu *g = pPma;
 	bool contiguous = flags & UVM_PMA_ALLOCATE_CONTIGUOUS;
 
-	expect_ok(g, "vidmem to free",
-		  vgpu_rs_pma_free(g->rs, pPages, pageCount, pageSize, contiguous));
+	vgpu_expect_ok(g, "vidmem to free",
+		       vgpu_rs_pma_free(g->rs, pPages, pageCount, pageSize, contiguous));
 	vgpu_update_pma_stats(g);
 }
 EXPORT_SYMBOL(nvUvmInterfacePmaFreePages);
@@ -109,6 +109,6 @@ NV_STATUS nvUvmInterfacePmaPinPages(void *pPma, NvU64 *pPages, NvLength pageCoun
 {
 	struct vgpu *g = pPma;
 
-	return to_nv(vgpu_rs_pma_pin(g->rs, pPages, pageCount, pageSize));
+	return vgpu_to_nv(vgpu_rs_pma_pin(g->rs, pPages, pageCount, pageSize));
 }
 EXPORT_SYMBOL(nvUvmInterfacePmaPinPages);

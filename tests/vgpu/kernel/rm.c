@@ -36,7 +36,7 @@ static struct object *object_new(struct vgpu *g, u64 id, u32 engine)
 	return o;
 }
 
-NV_STATUS to_nv(int err)
+NV_STATUS vgpu_to_nv(int err)
 {
 	switch (err) {
 	case 0:
@@ -58,7 +58,7 @@ NV_STATUS to_nv(int err)
 }
 
 /* UVM can not be told, and did not expect it: people should know. */
-void expect_ok(struct vgpu *g, const char *what, int err)
+void vgpu_expect_ok(struct vgpu *g, const char *what, int err)
 {
 	if (err)
 		pr_err("vgpu%u: %s: error %d\n", g->index, what, -err);
@@ -219,7 +219,7 @@ static NV_STATUS space_new(struct vgpu *g, int err, u64 id, uvmGpuAddressSpaceHa
 	struct object *o;
 
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	o = object_new(g, id, 0);
 	if (!o) {
 		vgpu_rs_space_destroy(g->rs, id);
@@ -263,7 +263,7 @@ void nvUvmInterfaceAddressSpaceDestroy(uvmGpuAddressSpaceHandle vaSpace)
 {
 	struct object *o = (void *)vaSpace;
 
-	expect_ok(o->g, "address space to destroy", vgpu_rs_space_destroy(o->g->rs, o->id));
+	vgpu_expect_ok(o->g, "address space to destroy", vgpu_rs_space_destroy(o->g->rs, o->id));
 	kfree(o);
 }
 EXPORT_SYMBOL(nvUvmInterfaceAddressSpaceDestroy);
@@ -273,7 +273,7 @@ NV_STATUS nvUvmInterfaceSetPageDirectory(uvmGpuAddressSpaceHandle vaSpace, NvU64
 {
 	struct object *o = (void *)vaSpace;
 
-	return to_nv(vgpu_rs_space_set_pdb(o->g->rs, o->id, physAddress, bVidMemAperture));
+	return vgpu_to_nv(vgpu_rs_space_set_pdb(o->g->rs, o->id, physAddress, bVidMemAperture));
 }
 EXPORT_SYMBOL(nvUvmInterfaceSetPageDirectory);
 
@@ -281,7 +281,7 @@ NV_STATUS nvUvmInterfaceUnsetPageDirectory(uvmGpuAddressSpaceHandle vaSpace)
 {
 	struct object *o = (void *)vaSpace;
 
-	return to_nv(vgpu_rs_space_unset_pdb(o->g->rs, o->id));
+	return vgpu_to_nv(vgpu_rs_space_unset_pdb(o->g->rs, o->id));
 }
 EXPORT_SYMBOL(nvUvmInterfaceUnsetPageDirectory);
 
@@ -299,7 +299,7 @@ static NV_STATUS buffer_alloc(uvmGpuAddressSpaceHandle vaSpace, NvLength length,
 
 	if (!err)
 		*gpuPointer = va;
-	return to_nv(err);
+	return vgpu_to_nv(err);
 }
 
 NV_STATUS nvUvmInterfaceMemoryAllocFB(uvmGpuAddressSpaceHandle vaSpace, NvLength length,
@@ -320,7 +320,7 @@ void nvUvmInterfaceMemoryFree(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gp
 {
 	struct object *o = (void *)vaSpace;
 
-	expect_ok(o->g, "memory to free", vgpu_rs_buffer_free(o->g->rs, o->id, gpuPointer));
+	vgpu_expect_ok(o->g, "memory to free", vgpu_rs_buffer_free(o->g->rs, o->id, gpuPointer));
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryFree);
 
@@ -329,7 +329,7 @@ NV_STATUS nvUvmInterfaceMemoryCpuMap(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPoi
 {
 	struct object *o = (void *)vaSpace;
 
-	return to_nv(vgpu_rs_buffer_map(o->g->rs, o->id, gpuPointer, length, cpuPtr));
+	return vgpu_to_nv(vgpu_rs_buffer_map(o->g->rs, o->id, gpuPointer, length, cpuPtr));
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuMap);
 
@@ -350,13 +350,13 @@ NV_STATUS nvUvmInterfaceDupAllocation(uvmGpuAddressSpaceHandle srcVaSpace, NvU64
 	int err = vgpu_rs_buffer_share(from->g->rs, from->id, srcAddress, &mem);
 
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	err = vgpu_rs_buffer_adopt(to->g->rs, to->id, mem, dstVaAlignment, &va);
 	if (err)
 		vgpu_c_put(mem);
 	else
 		*dstAddress = va;
-	return to_nv(err);
+	return vgpu_to_nv(err);
 }
 EXPORT_SYMBOL(nvUvmInterfaceDupAllocation);
 
@@ -398,7 +398,7 @@ NV_STATUS nvUvmInterfaceChannelAllocate(const uvmGpuTsgHandle tsg,
 
 	err = vgpu_rs_channel_create(g->rs, t->id, t->engine, entries, &id, &ring, &control);
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	o = object_new(g, id, t->engine);
 	if (!o) {
 		vgpu_rs_channel_destroy(g->rs, id);
@@ -424,7 +424,7 @@ void nvUvmInterfaceChannelDestroy(uvmGpuChannelHandle channel)
 {
 	struct object *o = (void *)channel;
 
-	expect_ok(o->g, "channel to destroy", vgpu_rs_channel_destroy(o->g->rs, o->id));
+	vgpu_expect_ok(o->g, "channel to destroy", vgpu_rs_channel_destroy(o->g->rs, o->id));
 	kfree(o);
 }
 EXPORT_SYMBOL(nvUvmInterfaceChannelDestroy);
@@ -446,7 +446,7 @@ NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle
 	err = vgpu_rs_user_channel_retain(g->rs, space->id, hClient, hChannel, &instance);
 	if (err) {
 		kfree(o);
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	}
 	memset(channelInstanceInfo, 0, sizeof(*channelInstanceInfo));
 	channelInstanceInfo->base = instance;
@@ -473,7 +473,7 @@ void nvUvmInterfaceStopChannel(void *retainedChannel, NvBool bImmediate)
 {
 	struct object *o = retainedChannel;
 
-	expect_ok(o->g, "channel to stop", vgpu_rs_user_channel_stop(o->g->rs, o->id));
+	vgpu_expect_ok(o->g, "channel to stop", vgpu_rs_user_channel_stop(o->g->rs, o->id));
 }
 EXPORT_SYMBOL(nvUvmInterfaceStopChannel);
 
@@ -481,7 +481,7 @@ void nvUvmInterfaceReleaseChannel(void *retainedChannel)
 {
 	struct object *o = retainedChannel;
 
-	expect_ok(o->g, "channel to release", vgpu_rs_user_channel_release(o->g->rs, o->id));
+	vgpu_expect_ok(o->g, "channel to release", vgpu_rs_user_channel_release(o->g->rs, o->id));
 	kfree(o);
 }
 EXPORT_SYMBOL(nvUvmInterfaceReleaseChannel);
@@ -501,7 +501,7 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
 	int err = vgpu_rs_faults_reset(g->rs);
 
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	memset(pFaultInfo, 0, sizeof(*pFaultInfo));
 	pFaultInfo->replayable.pFaultBufferGet = vgpu_register(g, VGPU_REG_FAULT_GET);
 	pFaultInfo->replayable.pFaultBufferPut = vgpu_register(g, VGPU_REG_FAULT_PUT);
@@ -523,7 +523,7 @@ NV_STATUS nvUvmInterfaceDestroyFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultI
 	struct vgpu *g = (void *)device;
 
 	/* What is left would keep the interrupt pending. */
-	return to_nv(vgpu_rs_faults_reset(g->rs));
+	return vgpu_to_nv(vgpu_rs_faults_reset(g->rs));
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyFaultInfo);
 
@@ -560,7 +560,7 @@ NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device,
 	int err = vgpu_rs_counters_reset(g->rs);
 
 	if (err)
-		return to_nv(err);
+		return vgpu_to_nv(err);
 	memset(pAccessCntrInfo, 0, sizeof(*pAccessCntrInfo));
 	pAccessCntrInfo->pAccessCntrBufferGet = vgpu_register(g, VGPU_REG_COUNTER_GET);
 	pAccessCntrInfo->pAccessCntrBufferPut = vgpu_register(g, VGPU_REG_COUNTER_PUT);
@@ -581,7 +581,7 @@ NV_STATUS nvUvmInterfaceDestroyAccessCntrInfo(uvmGpuDeviceHandle device,
 {
 	struct vgpu *g = (void *)device;
 
-	return to_nv(vgpu_rs_counters_reset(g->rs));
+	return vgpu_to_nv(vgpu_rs_counters_reset(g->rs));
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyAccessCntrInfo);
 

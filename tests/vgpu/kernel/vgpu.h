@@ -53,7 +53,7 @@ struct vgpu {
 	struct irq_work isr_work;
 };
 
-extern struct vgpu *vgpus[VGPU_MAX_GPUS];
+extern struct vgpu *vgpu_gpus[VGPU_MAX_GPUS];
 extern unsigned int vgpu_count;
 extern bool vgpu_is_simulated;
 extern bool vgpu_tlb, vgpu_poison;
@@ -67,8 +67,8 @@ static inline u32 *vgpu_register(struct vgpu *g, u32 offset)
 }
 
 /* rm.c: an error of the emulator's as UVM knows it, and one it can not be told. */
-NV_STATUS to_nv(int err);
-void expect_ok(struct vgpu *g, const char *what, int err);
+NV_STATUS vgpu_to_nv(int err);
+void vgpu_expect_ok(struct vgpu *g, const char *what, int err);
 
 /* pma.c */
 void vgpu_update_pma_stats(struct vgpu *g);

@@ -8,7 +8,7 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use harness::{cc, libraries, skipped, source, stub, tmp, top};
@@ -233,31 +233,77 @@ fn c_programs_work_on_every_backend() {
     }
 }
 
-/// What `make install` puts where, by using it as a program would.
-#[test]
-fn an_installed_library_is_found_by_pkg_config() {
-    let stage = tmp("stage");
+/// Runs `make install` with more `variables`, and gives the folder that stands for `/usr`, with
+/// what it says; `None` without make, which it says. It builds into the folder `out` of the tests.
+#[track_caller]
+fn install(out: &str, variables: &[&str]) -> Option<(PathBuf, String)> {
+    let stage = tmp(out).join("stage");
     let _ = std::fs::remove_dir_all(&stage);
     let built = Command::new("make")
         .arg("-C")
         .arg(top().join("userlib"))
-        .arg(format!("OUT={}", tmp("install").display()))
+        .arg(format!("OUT={}", tmp(out).display()))
         .arg(format!("DESTDIR={}", stage.display()))
         .args(["PREFIX=/usr", "install"])
+        .args(variables)
         .env_remove("MAKEFLAGS")
         .output();
     let Ok(built) = built else {
-        return skipped("no make");
+        skipped("no make");
+        return None;
     };
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    assert!(built.status.success(), "{said}");
+    Some((stage.join("usr"), said))
+}
+
+/// The minor version of the Rust that `make` finds.
+fn rust_minor() -> u32 {
+    let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+    let said = Command::new(rustc).arg("--version").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    said.split('.').nth(1).unwrap().parse().unwrap()
+}
+
+/// The preload is left out where the Rust is too old for it, as Debian 13's is, and only there;
+/// the rest is installed, and what is missing is said.
+#[test]
+fn an_older_rust_installs_all_but_the_preload() {
+    let Some((usr, said)) = install("install", &[]) else {
+        return;
+    };
+    let preload = |usr: &Path| usr.join("lib/libuvmrust_preload.so").exists();
+    let recent = rust_minor() >= 88;
+    assert_eq!(preload(&usr), recent, "{said}");
+    assert_eq!(said.contains("is left out"), !recent, "{said}");
+
+    // Built into the same folder, where there is a preload now.
+    let (usr, said) = install("install", &["RUST_VERSION=1.85.1"]).unwrap();
+    assert!(!preload(&usr), "{said}");
+    assert!(!tmp("install/libuvmrust_preload.so").exists());
+    let line = "libuvmrust_preload.so is left out, under which uvmrun runs programs: it needs \
+                Rust 1.88 or later, and this is 1.85.1";
+    assert_eq!(said.lines().filter(|l| *l == line).count(), 1, "{said}");
+    for file in [
+        "lib/libuvmrust.so.0",
+        "lib/libuvmrust_torch.so",
+        "bin/uvmrun",
+        "bin/uvmtop",
+    ] {
+        assert!(usr.join(file).exists(), "{file}");
+    }
+}
+
+/// What `make install` puts where, by using it as a program would.
+#[test]
+fn an_installed_library_is_found_by_pkg_config() {
+    let Some((usr, _)) = install("install-pkg-config", &[]) else {
+        return;
+    };
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "uvmrust"])
-        .env("PKG_CONFIG_LIBDIR", stage.join("usr/lib/pkgconfig"))
-        .env("PKG_CONFIG_SYSROOT_DIR", &stage)
+        .env("PKG_CONFIG_LIBDIR", usr.join("lib/pkgconfig"))
+        .env("PKG_CONFIG_SYSROOT_DIR", usr.parent().unwrap())
         .env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1")
         .env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1")
         .output();
@@ -283,7 +329,7 @@ fn an_installed_library_is_found_by_pkg_config() {
     );
     let which = |stub: Option<&Path>, driver: &str| {
         let mut command = Command::new(&program);
-        command.env("LD_LIBRARY_PATH", stage.join("usr/lib"));
+        command.env("LD_LIBRARY_PATH", usr.join("lib"));
         if let Some(stub) = stub {
             command.env("LD_PRELOAD", stub);
         }
@@ -309,10 +355,10 @@ fn an_installed_library_is_found_by_pkg_config() {
         "share/doc/libuvmrust/examples/which.c",
         "share/doc/libuvmrust/examples/scratch.cu",
     ] {
-        assert!(stage.join("usr").join(file).exists(), "{file}");
+        assert!(usr.join(file).exists(), "{file}");
     }
     // Every call of the header has a page.
-    let header = std::fs::read_to_string(stage.join("usr/include/uvmrust.h")).unwrap();
+    let header = std::fs::read_to_string(usr.join("include/uvmrust.h")).unwrap();
     let map = std::fs::read_to_string(top().join("userlib/c/libuvmrust.map")).unwrap();
     let calls: Vec<_> = map
         .lines()
@@ -330,7 +376,7 @@ fn an_installed_library_is_found_by_pkg_config() {
             header.contains(&format!("{call}(")),
             "{call} is not in the header"
         );
-        let page = stage.join(format!("usr/share/man/man3/{call}.3"));
+        let page = usr.join(format!("share/man/man3/{call}.3"));
         assert!(page.exists(), "{call} has no man page");
     }
 }

@@ -163,7 +163,10 @@ fn library(given: Option<&Path>) -> Result<PathBuf, String> {
         None => find(&env::current_exe().map_err(|e| e.to_string())?),
     };
     library.ok_or_else(|| {
-        format!("{LIBRARY} is not there; build it with `make -C userlib`, or give --library")
+        format!(
+            "{LIBRARY} is not there; build it with `make -C userlib` and Rust 1.88 or later, \
+             or give --library"
+        )
     })
 }
 

@@ -10,7 +10,8 @@
 #
 #   $(eval $(call uvm_rust_object,DIR/NAME,SOURCES))   DIR/NAME.o from DIR/NAME.rs
 #
-# and links $(uvm_rust_helpers) in, once for each module.
+# and links $(uvm_rust_helpers) in, once for each module. With CLIPPY=1, as in the kernel's own
+# build, these objects' crates are looked through by clippy each time that make is asked for them.
 #
 # `core` is compiled from rust-src for the kernel's flags, as an rlib with bitcode; so is
 # the `kernel` crate; and a module's crate with link-time optimisation over all three.
@@ -83,10 +84,17 @@ quiet_cmd_uvm_rust_macros = RUSTMAC $@
 	--crate-type proc-macro --extern proc_macro --crate-name kernel_macros --out-dir $(dir $@) $(uvm_rust_source)
 
 quiet_cmd_uvm_rust_module = RUSTMOD $@
-      cmd_uvm_rust_module = $(uvm_rust_rustc) $(uvm_rust_flags) $(RUSTFLAGS_$(uvm_rust_name).o) -L$(uvm_rust_obj) \
-	--edition=2021 -Clto=fat -Zcrate-attr=no_std --cfg MODULE --crate-type staticlib \
+      cmd_uvm_rust_module = $(uvm_rust_rustc) -Clto=fat $(uvm_rust_module_flags)
+uvm_rust_module_flags = $(uvm_rust_flags) $(RUSTFLAGS_$(uvm_rust_name).o) -L$(uvm_rust_obj) \
+	--edition=2021 -Zcrate-attr=no_std --cfg MODULE --crate-type staticlib \
 	--extern kernel=$(uvm_rust_obj)/libkernel.rlib \
 	--crate-name $(notdir $(uvm_rust_name)) --out-dir $(dir $@) $(uvm_rust_source)
+
+# With the kernel's own choice of lints, which its Makefile has with Rust or without; but not its
+# clippy.toml, as headers come without.
+quiet_cmd_uvm_rust_clippy = CLIPPY  $(uvm_rust_source)
+      cmd_uvm_rust_clippy = CLIPPY_CONF_DIR=$(uvm_rust_dir)/build clippy-driver \
+	$(filter -W% -A% -D%,$(rust_common_flags)) --emit=metadata $(uvm_rust_module_flags)
 
 # Out of the archive, without the bitcode, which modpost would ask about, and looked
 # through by objtool as every object of this kernel's is. objtool of Linux 6.1 takes an
@@ -134,4 +142,13 @@ $(uvm_rust_obj)/lib$(notdir $(1)).a: $$(src)/$(1).rs $(2) $(uvm_rust_obj)/libker
 	+$$(call if_changed,uvm_rust_module)
 $(obj)/$(1).o: $(uvm_rust_obj)/lib$(notdir $(1)).a FORCE
 	$$(call if_changed,uvm_rust_object)
+
+ifeq ($$(CLIPPY),1)
+PHONY += $(uvm_rust_obj)/$(notdir $(1)).clippy
+$(obj)/$(1).o: $(uvm_rust_obj)/$(notdir $(1)).clippy
+$(uvm_rust_obj)/$(notdir $(1)).clippy: private uvm_rust_name := $(1)
+$(uvm_rust_obj)/$(notdir $(1)).clippy: private uvm_rust_source := $$(src)/$(1).rs
+$(uvm_rust_obj)/$(notdir $(1)).clippy: $(uvm_rust_obj)/libkernel.rlib
+	+$$(call cmd,uvm_rust_clippy)
+endif
 endef

@@ -70,12 +70,12 @@ void uvm_rust_k_spin_init(spinlock_t *l, const char *name, struct lock_class_key
 #endif
 }
 
-void uvm_rust_k_spin_lock(spinlock_t *l)
+void uvm_rust_k_spin_lock(spinlock_t *l) __acquires(l)
 {
 	spin_lock(l);
 }
 
-void uvm_rust_k_spin_unlock(spinlock_t *l)
+void uvm_rust_k_spin_unlock(spinlock_t *l) __releases(l)
 {
 	spin_unlock(l);
 }

@@ -4,6 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 mod sim;
+mod walk;
+mod world;
 
 use sim::{Sim, CPU, GPU_A, GPU_B, LEN};
 

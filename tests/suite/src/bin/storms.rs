@@ -7,12 +7,12 @@
 //! has. It works until it is killed.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::Module;
-use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::Stats;
 use vgpu_client::{Buffer, Kernel, Op, Process, Vgpu, BLOCK};
@@ -202,13 +202,12 @@ fn more_to_come(stats: &Stats, what: &str) -> u64 {
 }
 
 fn kill(what: &str, times: u32) -> Outcome {
-    let program = std::env::current_exe()?;
     let device = Vgpu::open()?;
     let mut rng = oorandom::Rand32::new(7);
     let (mut hits, mut round, wanted) = (0, 0, times.div_ceil(10));
     // More if chance has it that few were hit so far: the machine says how many are.
     while round < times || (hits < wanted && round < 4 * times) {
-        let mut command = Command::new(&program);
+        let mut command = this_program()?;
         command.args(["--victim", what]).stdout(Stdio::piped());
         let mut victim = Victim(command.spawn()?);
         let mut said = String::new();

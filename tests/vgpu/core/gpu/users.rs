@@ -32,7 +32,7 @@ impl<M: Machine> Gpu<M> {
         if self.next_handle >= 1 << 28 {
             return Err(Error::Full);
         }
-        let h = (self.config.index + 1) << 28 | self.next_handle;
+        let h = ((self.config.index + 1) << 28) | self.next_handle;
         self.next_handle += 1;
         Ok(h)
     }

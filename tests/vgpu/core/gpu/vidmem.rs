@@ -179,7 +179,7 @@ impl<M: Machine> Hw<M> {
             let Some(word) = self.dirty.get_mut((granule / 32) as usize) else {
                 break;
             };
-            if *word >> (granule % 32) & 1 == 0 {
+            if (*word >> (granule % 32)) & 1 == 0 {
                 break;
             }
             *word &= !(1 << (granule % 32));

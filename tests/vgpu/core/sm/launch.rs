@@ -32,12 +32,12 @@ impl LaneFaults {
             FaultType::WriteToReadOnly => 2,
             FaultType::AtomicDisabled => 3,
         };
-        self.0 = self.0 & !(3 << (2 * lane)) | code << (2 * lane);
+        self.0 = self.0 & !(3 << (2 * lane)) | (code << (2 * lane));
     }
 
     /// Why `lane`, below 32, faulted last; means nothing if it did not.
     pub(super) fn get(self, lane: u32) -> FaultType {
-        Self::TYPES[(self.0 >> (2 * lane) & 3) as usize]
+        Self::TYPES[((self.0 >> (2 * lane)) & 3) as usize]
     }
 }
 

@@ -329,7 +329,8 @@ fn preload(facts: &Facts) -> Line {
         Some(path) => line("preload", State::Works, path.display().to_string()),
         None => {
             let says = "libuvmrust_preload.so is not there, without which uvmrun runs nothing";
-            let fix = "make -C userlib install; or give it: --library FILE";
+            let fix =
+                "make -C userlib install, with Rust 1.88 or later; or give it: --library FILE";
             mend("preload", State::Problem, says, fix)
         }
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::vec;
 use std::vec::Vec;
 
-/// Pages of the block.
+/// Pages of a block, where a test says nothing else.
 pub const LEN: u16 = 16;
 /// Pages of a host chunk; a GPU's chunk is the whole block.
 const HOST_CHUNK: u16 = 4;
@@ -45,7 +45,9 @@ struct Truth {
 }
 
 pub struct Sim {
-    state: Option<BlockState>,
+    /// Pages of the block.
+    pub len: u16,
+    pub state: Option<BlockState>,
     tracking: bool,
     places: [Place; PROCESSORS],
     truth: Vec<Truth>,
@@ -70,8 +72,12 @@ fn pages(r: Range<u16>) -> PageMask {
 
 impl Sim {
     pub fn new(tracking: bool) -> Self {
+        Self::with_pages(LEN, tracking)
+    }
+
+    pub fn with_pages(len: u16, tracking: bool) -> Self {
         let place = || Place {
-            cells: vec![None; LEN as usize],
+            cells: vec![None; len as usize],
             resident: PageMask::EMPTY,
             readable: PageMask::EMPTY,
             writable: PageMask::EMPTY,
@@ -81,10 +87,11 @@ impl Sim {
             must: Some(Cell::Zero),
         };
         Self {
+            len,
             state: None,
             tracking,
             places: [place(), place(), place()],
-            truth: vec![untouched; LEN as usize],
+            truth: vec![untouched; len as usize],
             writes: 0,
             copies: 0,
             leaked: false,
@@ -93,19 +100,20 @@ impl Sim {
         }
     }
 
-    fn resident(&self) -> PageMask {
+    /// The pages that are resident somewhere.
+    pub fn resident(&self) -> PageMask {
         self.places
             .iter()
             .fold(PageMask::EMPTY, |m, p| m | p.resident)
     }
 
-    fn chunk_of(p: usize, page: u16) -> Region {
+    fn chunk_of(&self, p: usize, page: u16) -> Region {
         match p {
             CPU => {
                 let first = page / HOST_CHUNK * HOST_CHUNK;
                 Region::new(first, first + HOST_CHUNK)
             }
-            _ => Region::new(0, LEN),
+            _ => Region::new(0, self.len),
         }
     }
 
@@ -191,8 +199,8 @@ impl Sim {
     fn populate(&mut self, p: usize, want: PageMask) {
         let resident = self.resident();
         let mut page = 0;
-        while page < LEN {
-            let region = Self::chunk_of(p, page);
+        while page < self.len {
+            let region = self.chunk_of(p, page);
             page = region.outer();
             let chunk = PageMask::from(region);
             if !want.intersects(&chunk) {
@@ -244,7 +252,38 @@ impl Sim {
         }
     }
 
-    fn drop_everywhere(&mut self, mask: PageMask) {
+    /// The pages that are resident in `p`'s memory.
+    pub fn resident_on(&self, p: usize) -> PageMask {
+        self.places[p].resident
+    }
+
+    /// Whether `p` has a chunk for the first page.
+    pub fn has_chunk(&self, p: usize) -> bool {
+        self.places[p].cells[0].is_some()
+    }
+
+    /// Unmaps `mask` from all processors, and nothing else.
+    pub fn unmap(&mut self, mask: PageMask) {
+        for place in &mut self.places {
+            place.readable -= mask;
+            place.writable -= mask;
+        }
+    }
+
+    /// Whether some processor maps a page of `mask`.
+    pub fn maps(&self, mask: PageMask) -> bool {
+        self.places.iter().any(|p| p.readable.intersects(&mask))
+    }
+
+    /// From now on the program may read anything that it ever wrote to `mask`, or zeros.
+    pub fn forget(&mut self, mask: PageMask) {
+        for page in mask.pages() {
+            self.truth[page as usize].must = None;
+        }
+    }
+
+    /// Takes residency of `mask` from all processors, and its mappings.
+    pub fn drop_everywhere(&mut self, mask: PageMask) {
         for place in &mut self.places {
             place.resident -= mask;
             place.readable -= mask;
@@ -255,7 +294,7 @@ impl Sim {
     pub fn discard(&mut self, range: Range<u16>, mode: Mode, shift: u32, mapped_2m: bool) {
         let resident = self.resident();
         let mut state = self.state.take().unwrap_or_else(|| {
-            let mut s = BlockState::new(LEN);
+            let mut s = BlockState::new(self.len);
             for (i, place) in self.places.iter().enumerate() {
                 s.track(memory(i), &place.resident).unwrap();
             }
@@ -269,9 +308,7 @@ impl Sim {
         self.drop_everywhere(plan.drop);
         state.commit(&plan);
         self.state = Some(state);
-        for page in plan.discarded.pages() {
-            self.truth[page as usize].must = None;
-        }
+        self.forget(plan.discarded);
     }
 
     /// Takes the chunk of a GPU away.
@@ -279,7 +316,7 @@ impl Sim {
         if self.places[p].cells[0].is_none() {
             return;
         }
-        let region = Region::new(0, LEN);
+        let region = Region::new(0, self.len);
         let there = self.places[p].resident;
         let copies = self.copies;
         let free = self
@@ -317,7 +354,7 @@ impl Sim {
 
     /// Gives the host chunk of `page` back, if nothing is resident in it.
     pub fn free_host(&mut self, page: u16) {
-        let region = Self::chunk_of(CPU, page);
+        let region = self.chunk_of(CPU, page);
         if self.places[CPU].resident.intersects(&region.into()) {
             return;
         }

@@ -9,6 +9,7 @@
 
 use super::super::*;
 use super::{params, record};
+use crate::testing::tell;
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
@@ -140,10 +141,7 @@ impl Machine for Script {
     const CHECKS: bool = true;
 
     fn broken(&mut self, invariant: &'static str) {
-        match &mut self.broken {
-            Some(broken) => broken.push(invariant),
-            None => panic!("{invariant}"),
-        }
+        tell(&mut self.broken, invariant);
     }
 
     fn ring(&mut self) -> (u32, u32) {

@@ -15,6 +15,7 @@
 
 use super::super::table::Part;
 use super::super::Place;
+use crate::testing::{setting, Dice};
 use std::boxed::Box;
 use std::format;
 use std::future::Future;
@@ -70,7 +71,7 @@ const SLOW: usize = 64;
 
 /// One interleaving.
 fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
-    let dice = |n: usize, salt: u64| world::Dice::new(seed ^ (salt << 40)).below(n);
+    let dice = |n: usize, salt: u64| Dice::new(seed ^ (salt << 40)).below(n);
     // A few workers on a small device of which much is dead: relocation has most to do.
     let gathering = dice(4, 4) == 0;
     let slots = if gathering { 3 } else { 3 + dice(3, 1) as u32 };
@@ -88,7 +89,7 @@ fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
     }
     if dice(2, 14) == 0 {
         let spaces = &mut w.now().spaces;
-        spaces.iter_mut().for_each(|s| s.writers_first = true);
+        spaces.iter_mut().for_each(|s| s.lock.writers_first = true);
     }
     // So few extents that most writes find none, and splits must do without.
     if dice(4, 5) == 0 {
@@ -307,11 +308,6 @@ impl world::State {
             None => Ok(()),
         }
     }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    let value = std::env::var(name).ok();
-    value.and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 #[test]

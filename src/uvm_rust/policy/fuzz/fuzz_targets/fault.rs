@@ -26,7 +26,9 @@ fuzz_target!(|data: &[u8]| {
         batch.absorb(part.len(), coalesce);
     }
     batch.order(coalesce);
-    batch.translate(|entry| Ok::<_, ()>(input[entry as usize].who / 2)).expect("no error");
+    batch
+        .translate(|entry| Ok::<_, ()>(input[entry as usize].who / 2))
+        .expect("no error");
     assert!(batch.is_sound());
     assert_eq!(batch.entries(), input.len());
     for (entry, by) in batch.representatives().iter().enumerate() {

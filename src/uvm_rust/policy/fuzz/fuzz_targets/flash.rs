@@ -74,7 +74,9 @@ fuzz_target!(|data: &[u8]| {
         let b = &blocks[i].0;
         assert!(!b.on_flash().intersects(&b.lost()));
         assert!(!b.on_flash().intersects(&b.spilling()));
-        assert!(!b.copies().intersects(&(b.on_flash() | b.spilling() | b.lost())));
+        assert!(!b
+            .copies()
+            .intersects(&(b.on_flash() | b.spilling() | b.lost())));
     }
     for (mut b, flying) in blocks {
         for read in flying.reads {

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Process, BLOCK, PAGE};
 
 use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
@@ -145,9 +145,7 @@ fn pulled_out() -> Outcome {
     let rig = Rig::with(plain(path, 4))?;
     let mine = rig.buffer(2)?;
     rig.gpu_write(&mine, 79)?;
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("--child-sweeps")
-        .spawn()?;
+    let mut child = this_program()?.arg("--child-sweeps").spawn()?;
     let moved = |s: vgpu_client::FlashStats| s.spilled > 12 * BLOCK && s.fetched > 0;
     wait_for("the program to spill", || Ok(moved(rig.stats()?)))?;
     std::fs::write(&remove, "1")?;

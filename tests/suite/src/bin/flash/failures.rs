@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
@@ -307,7 +307,7 @@ fn reads_fail_cpu() -> Outcome {
     let mine = rig.buffer(2)?;
     write(&mine, 61);
     rig.spill(&mine)?;
-    let output = Command::new(std::env::current_exe()?)
+    let output = this_program()?
         .arg("--child-reads")
         .arg("--device")
         .arg(device())
@@ -377,9 +377,7 @@ fn corrupted() -> Outcome {
 /// Run by the test below: works until it is killed.
 pub(crate) fn child_works(seed: u64) -> ExitCode {
     let work = || -> Done {
-        let process = Process::new()?;
-        let gpu = process.gpu(0)?;
-        let rig = Rig::unattached(process, gpu);
+        let rig = Rig::unattached(Process::new()?)?;
         crate::random::run(&rig, 32, u32::MAX, seed)
     };
     println!("{:?}", work());
@@ -389,7 +387,7 @@ pub(crate) fn child_works(seed: u64) -> ExitCode {
 fn killed() -> Outcome {
     let rig = Rig::new(16)?;
     for n in 0..8 {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = this_program()?
             .args(["--child-works", "--seed", &n.to_string()])
             .stdout(std::process::Stdio::null())
             .spawn()?;
@@ -451,10 +449,7 @@ pub(crate) fn child_attaches() -> ExitCode {
 }
 
 fn unprivileged() -> Outcome {
-    let status = Command::new(std::env::current_exe()?)
-        .arg("--child-attaches")
-        .uid(65534)
-        .status();
+    let status = this_program()?.arg("--child-attaches").uid(65534).status();
     match status.map(|s| s.code()) {
         Ok(Some(0)) => Ok(Pass::Ok),
         Ok(Some(4)) => skip!("other users cannot open /dev/nvidia-uvm"),

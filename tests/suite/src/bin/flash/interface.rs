@@ -4,22 +4,23 @@
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use uvm_suite::{ensure, fuzz, skip, Outcome, Pass, Suite};
+use uvm_suite::{ensure, fuzz, skip, this_program, Outcome, Pass, Suite};
 use vgpu_client::{flash, raw_ioctl, Error, Flash, Process, BLOCK};
 
 use crate::rig::{device, no_leak, plain, Rig};
 use crate::NONE;
 
-pub(crate) fn run(suite: &mut Suite, seed: u64) {
+/// `calls` are made from each of two threads by the tests that fuzz.
+pub(crate) fn run(suite: &mut Suite, calls: u32, seed: u64) {
     suite.test("attaching, once", NONE, attach);
     suite.test("attaching what cannot be", NONE, refused);
     suite.test("a device that holds something", NONE, occupied);
     suite.test("calls before UVM_INITIALIZE", NONE, uninitialised);
-    suite.test("fuzzed calls", NONE, || fuzzed(seed));
+    suite.test("fuzzed calls", NONE, || fuzzed(calls, seed));
     suite.test("fuzzed calls, without CAP_SYS_ADMIN", NONE, || {
-        fuzzed_by_others(seed)
+        fuzzed_by_others(calls, seed)
     });
 }
 
@@ -159,11 +160,8 @@ fn uninitialised() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// Calls from each of two threads.
-const CALLS: u32 = 3000;
-
 /// Attaching and detaching among them; what the program used is gone from the device.
-fn fuzzed(seed: u64) -> Outcome {
+fn fuzzed(calls: u32, seed: u64) -> Outcome {
     let rig = Rig::new(4)?;
     let target = fuzz::Target {
         process: &rig.process,
@@ -171,7 +169,7 @@ fn fuzzed(seed: u64) -> Outcome {
         device: Some(device()),
         privileged: true,
     };
-    println!("#{}", fuzz::run(&target, seed, CALLS)?);
+    println!("#{}", fuzz::run(&target, seed, calls)?);
     let attached = rig.process.flash_attach(plain(device(), 16));
     let errno = errno(attached);
     ensure!(
@@ -182,12 +180,13 @@ fn fuzzed(seed: u64) -> Outcome {
     Ok(Pass::Ok)
 }
 
-fn fuzzed_by_others(seed: u64) -> Outcome {
+fn fuzzed_by_others(calls: u32, seed: u64) -> Outcome {
     let rig = Rig::new(4)?;
     let before = rig.stats()?.slots;
-    let child = Command::new(std::env::current_exe()?)
+    let child = this_program()?
         .arg("--child-fuzzes")
         .args(["--seed", &seed.to_string()])
+        .args(["--fuzz", &calls.to_string()])
         .uid(65534)
         .output();
     let said = match child {
@@ -209,8 +208,8 @@ fn fuzzed_by_others(seed: u64) -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// Run by the test above, as another user.
-pub(crate) fn child_fuzzes(seed: u64) -> ExitCode {
+/// Run by the test above, as another user: `calls` from each of two threads.
+pub(crate) fn child_fuzzes(calls: u32, seed: u64) -> ExitCode {
     let opened = Process::new().and_then(|process| Ok((process.gpu(0)?, process)));
     let Ok((gpu, process)) = opened else {
         return ExitCode::from(4);
@@ -221,7 +220,7 @@ pub(crate) fn child_fuzzes(seed: u64) -> ExitCode {
         device: Some(device()),
         privileged: false,
     };
-    match fuzz::run(&target, seed, CALLS) {
+    match fuzz::run(&target, seed, calls) {
         Ok(done) => println!("{done}"),
         Err(why) => {
             println!("{why:?}");

@@ -22,12 +22,15 @@ use std::process::ExitCode;
 
 use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
-const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N] [--seed N]
+const HELP: &str =
+    "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N]
+             [--fuzz N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN ($SSD, or /dev/nvme0n1)
   --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
   --only TEXT    only tests whose name holds TEXT
   --demo FILE    run the programs of `make ssd-demo` instead, and write FILE
   --ops N        length of the random program (2000)
+  --fuzz N       so many fuzzed calls from each thread (3000)
   --seed N       where it begins (from the clock)
 ";
 
@@ -55,6 +58,7 @@ struct Options {
     only: Option<String>,
     demo: Option<PathBuf>,
     ops: u32,
+    fuzz: u32,
     seed: u64,
     /// Be a program that a test runs.
     child: Option<&'static str>,
@@ -66,6 +70,7 @@ fn options() -> Result<Options, lexopt::Error> {
         only: None,
         demo: None,
         ops: 2000,
+        fuzz: 3000,
         seed: clock_seed(),
         child: None,
     };
@@ -77,6 +82,7 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("only") => options.only = Some(parser.value()?.string()?),
             Long("demo") => options.demo = Some(parser.value()?.into()),
             Long("ops") => options.ops = parser.value()?.parse()?,
+            Long("fuzz") => options.fuzz = parser.value()?.parse()?,
             Long("seed") => options.seed = parser.value()?.parse()?,
             Long("child-reads") => options.child = Some("reads"),
             Long("child-works") => options.child = Some("works"),
@@ -130,7 +136,7 @@ fn main() -> ExitCode {
         Some("reads") => return failures::child_reads(),
         Some("works") => return failures::child_works(options.seed),
         Some("sweeps") => return broken::child_sweeps(),
-        Some("fuzzes") => return interface::child_fuzzes(options.seed),
+        Some("fuzzes") => return interface::child_fuzzes(options.fuzz, options.seed),
         Some("hogs") => return tenants::child_hogs(),
         Some("spills") => return tenants::child_spills(),
         Some("changes") => return waits::child_changes(),
@@ -145,7 +151,7 @@ fn main() -> ExitCode {
         demo::run(&mut suite, &out, options.ops, options.seed);
         return suite.finish();
     }
-    interface::run(&mut suite, options.seed);
+    interface::run(&mut suite, options.fuzz, options.seed);
     paths::run(&mut suite);
     copies::run(&mut suite);
     tenants::run(&mut suite);

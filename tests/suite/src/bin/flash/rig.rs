@@ -2,11 +2,11 @@
 //! A process with a GPU and an attached device, and what the tests ask of them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Failure};
+use uvm_suite::{ensure, this_program, Failure};
 use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Words of a 2 MiB block.
@@ -72,12 +72,12 @@ impl Rig {
     }
 
     /// A process that uses what another one has attached.
-    pub(crate) fn unattached(process: Process, gpu: Gpu) -> Self {
-        Self {
+    pub(crate) fn unattached(process: Process) -> Result<Self, Failure> {
+        Ok(Self {
+            gpu: process.gpu(0)?,
             process,
-            gpu,
             attached: false,
-        }
+        })
     }
 
     pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
@@ -179,7 +179,7 @@ pub(crate) struct Killed(pub(crate) Child);
 impl Killed {
     /// This program, as one that a test runs.
     pub(crate) fn run(argument: &str) -> Result<Self, Failure> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = this_program()?;
         command.arg(argument).stdout(Stdio::null());
         Ok(Self(command.spawn()?))
     }

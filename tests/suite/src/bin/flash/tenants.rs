@@ -3,9 +3,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
@@ -125,7 +125,7 @@ pub(crate) fn child_spills() -> ExitCode {
 /// What another process has on the device that spills four blocks, as this user or as nobody;
 /// and what is there then. `None` if nobody may not open UVM.
 fn spilled_by_child(rig: &Rig, user: Option<u32>) -> Result<Option<(u64, u64)>, Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     command.arg("--child-spills");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     if let Some(user) = user {
@@ -201,10 +201,7 @@ fn fair() -> Outcome {
     let rig = Rig::new(HOST)?;
     let mine = rig.buffer(4)?;
     write(&mine, 11);
-    let output = Command::new(std::env::current_exe()?)
-        .arg("--child-hogs")
-        .uid(NOBODY)
-        .output()?;
+    let output = this_program()?.arg("--child-hogs").uid(NOBODY).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}: {said}", output.status);
     let stats = rig.stats()?;
@@ -302,10 +299,7 @@ fn counters() -> Outcome {
     rig.spill(&buffer)?;
     let stats = rig.stats()?;
     ensure!(stats.written > 0, "root sees nothing: {stats:?}");
-    let child = Command::new(std::env::current_exe()?)
-        .arg("--child-counts")
-        .uid(NOBODY)
-        .output();
+    let child = this_program()?.arg("--child-counts").uid(NOBODY).output();
     let output = match child {
         Ok(output) if output.status.code() == Some(4) => {
             skip!("other users cannot open /dev/nvidia-uvm")
@@ -328,9 +322,7 @@ fn reads_apart() -> Outcome {
     let buffer = rig.buffer(2)?;
     write(&buffer, 19);
     rig.spill(&buffer)?;
-    let other = Process::new()?;
-    let gpu = other.gpu(0)?;
-    let other = Rig::unattached(other, gpu);
+    let other = Rig::unattached(Process::new()?)?;
     let theirs = other.buffer(2)?;
     write(&theirs, 23);
 
@@ -373,10 +365,12 @@ pub(crate) fn of_nobody() -> Result<Process, Failure> {
     Ok(process?)
 }
 
-/// Many reads of one tenant's do not end; another's one is made meanwhile.
+/// Many reads of one tenant's do not end, in two processes of which the second begins when the
+/// first one's are under way; another tenant's one is made meanwhile.
 fn queues_apart() -> Outcome {
-    /// More than are read at a time.
-    const MANY: usize = 24;
+    /// Blocks of one tenant that are read at a time; the second process has more than all that are.
+    const AT_A_TIME: usize = 8;
+    const MORE: usize = 16;
     if !has_dmsetup() {
         skip!("dmsetup is not installed");
     }
@@ -384,15 +378,16 @@ fn queues_apart() -> Outcome {
     // all that it ever asks for, and nobody looks again for its sake.
     let dm = TwoParts::new(2 * BLOCK)?;
     let rig = Rig::with(plain(&dm.0, 1 << 10))?;
-    let buffer = rig.buffer(MANY)?;
-    write(&buffer, 47);
-    for block in 0..MANY as u64 {
-        let page = buffer.address() + block * BLOCK;
-        rig.process.flash_move(page, PAGE, false)?;
+    let second = Rig::unattached(Process::new()?)?;
+    let (first, more) = (rig.buffer(AT_A_TIME)?, second.buffer(MORE)?);
+    for (of, buffer, value) in [(&rig, &first, 47), (&second, &more, 59)] {
+        write(buffer, value);
+        for page in (0..buffer.bytes()).step_by(BLOCK as usize) {
+            let page = buffer.address() + page;
+            of.process.flash_move(page, PAGE, false)?;
+        }
     }
-    let other = of_nobody()?;
-    let gpu = other.gpu(0)?;
-    let other = Rig::unattached(other, gpu);
+    let other = Rig::unattached(of_nobody()?)?;
     let theirs = other.buffer(1)?;
     write(&theirs, 53);
     other.spill(&theirs)?;
@@ -400,22 +395,31 @@ fn queues_apart() -> Outcome {
     ensure!(stats.pages == 24 + 512, "not all is on flash: {stats:?}");
 
     let silence = dm.1.suspend()?;
-    let op = Op::check(&buffer).every(BLOCK);
-    let op = op.pattern(47, WORDS as u64).warps(MANY as u32).lanes(1);
-    let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
+    let a_word_each = |buffer: &Buffer<u64>, value| {
+        let op = Op::check(buffer).every(BLOCK).pattern(value, WORDS as u64);
+        let warps = buffer.bytes() / BLOCK;
+        Kernel::new().op(op.warps(warps as u32).lanes(1))
+    };
+    let waiting = rig.gpu.launch(&a_word_each(&first, 47))?;
+    let mut more_waiting = None;
     while_it_is_silent(silence, || {
         // Each has been put off several times by then, so that all have asked.
-        rig.wait_until(PATIENCE / 3, |s| s.parked >= 8 * MANY as u64)?;
+        let asked = |at_least| rig.wait_until(PATIENCE / 4, move |s| s.parked >= at_least);
+        let parked = asked(8 * AT_A_TIME as u64)?.parked;
+        more_waiting = Some(second.gpu.launch(&a_word_each(&more, 59))?);
+        asked(parked + 8 * (AT_A_TIME + MORE) as u64)?;
         // One page: what is put off comes back with each replay, and a busy host has much to do.
         let one = Op::check(&theirs).range(0, 1).pattern(53, 1).lanes(1);
         other.gpu.launch(&Kernel::new().op(one))?.wait()?.ok()?;
         Ok(())
     })?;
     waiting.wait()?.ok()?;
+    more_waiting.ok_or("not launched")?.wait()?.ok()?;
     other.gpu_check(&theirs, 53)?;
-    check(&buffer, 47)?;
+    check(&first, 47)?;
+    check(&more, 59)?;
     check(&theirs, 53)?;
-    drop((buffer, theirs));
+    drop((first, more, theirs, second, other));
     no_leak(&rig)?;
     drop(rig);
     Ok(Pass::Ok)

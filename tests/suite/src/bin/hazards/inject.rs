@@ -2,11 +2,11 @@
 //! Errors that the software GPU is asked to make.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Outcome as Ended, Process, Vgpu, BLOCK};
@@ -475,8 +475,7 @@ pub(crate) fn unprivileged() -> ExitCode {
 }
 
 fn no_privilege() -> Outcome {
-    let program = std::env::current_exe()?;
-    let status = Command::new(program)
+    let status = this_program()?
         .arg("--inject-unprivileged")
         .uid(65534)
         .status();

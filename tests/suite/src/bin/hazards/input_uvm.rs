@@ -12,14 +12,16 @@ use crate::{start, still_works, NONE};
 const VERSION: (u32, usize) = (0x1000, 16);
 const STATS: (u32, usize) = (0x1001, 568);
 
-pub(crate) fn run(suite: &mut Suite) {
+/// `fuzz` calls are made from each of two threads by the last test.
+pub(crate) fn run(suite: &mut Suite, fuzz: u32) {
+    let fuzzed = || fuzzed(fuzz);
     for (name, test) in [
-        ("UVM_RUST_GET_VERSION", version as fn() -> Outcome),
-        ("UVM_RUST_GET_STATS", stats),
-        ("UVM_RUST_GET_STATS before UVM_INITIALIZE", uninitialised),
-        ("UVM_RUST_GET_STATS of GPUs that are not ours", others),
-        ("numbers that are no calls", numbers),
-        ("fuzzed calls of ours", fuzzed),
+        ("UVM_RUST_GET_VERSION", &version as &dyn Fn() -> Outcome),
+        ("UVM_RUST_GET_STATS", &stats),
+        ("UVM_RUST_GET_STATS before UVM_INITIALIZE", &uninitialised),
+        ("UVM_RUST_GET_STATS of GPUs that are not ours", &others),
+        ("numbers that are no calls", &numbers),
+        ("fuzzed calls of ours", &fuzzed),
     ] {
         suite.test(&format!("bad input: {name}"), NONE, || {
             if driver_version(&Process::new()?)?.is_none() {
@@ -127,7 +129,7 @@ fn stats() -> Outcome {
     Ok(Pass::Ok)
 }
 
-fn fuzzed() -> Outcome {
+fn fuzzed(calls: u32) -> Outcome {
     let (process, gpu) = start()?;
     let target = fuzz::Target {
         process: &process,
@@ -137,7 +139,7 @@ fn fuzzed() -> Outcome {
     };
     let seed = clock_seed();
     println!("# seed {seed}");
-    println!("#{}", fuzz::run(&target, seed, 5000)?);
+    println!("#{}", fuzz::run(&target, seed, calls)?);
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
 }

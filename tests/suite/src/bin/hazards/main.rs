@@ -17,8 +17,9 @@ use uvm_suite::{no_leak, Allowed, Failure, Suite};
 use vgpu_client::uvm::BareTest;
 use vgpu_client::{Buffer, Gpu, Process, Vgpu, BLOCK};
 
-const HELP: &str = "usage: hazards [--only TEXT] [--channel-sanity]
+const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--channel-sanity]
   --only TEXT       only tests whose name holds TEXT
+  --fuzz N          so many fuzzed calls from each thread (5000)
   --channel-sanity  show the use after free around UVM_TEST_CHANNEL_SANITY; the
                     kernel is expected to oops
 ";
@@ -32,18 +33,24 @@ pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
 fn main() -> ExitCode {
     use lexopt::prelude::*;
     let mut only = None;
+    let mut fuzz = 5000;
+    let refuse = |error: lexopt::Error| {
+        eprint!("hazards: {error}\n{HELP}");
+        ExitCode::from(2)
+    };
     let mut parser = lexopt::Parser::from_env();
     loop {
         let next = match parser.next() {
             Ok(next) => next,
-            Err(error) => {
-                eprint!("hazards: {error}\n{HELP}");
-                return ExitCode::from(2);
-            }
+            Err(error) => return refuse(error),
         };
         match next {
             None => break,
             Some(Long("only")) => only = parser.value().ok().and_then(|v| v.string().ok()),
+            Some(Long("fuzz")) => match parser.value().and_then(|v| v.parse()) {
+                Ok(calls) => fuzz = calls,
+                Err(error) => return refuse(error),
+            },
             Some(Long("channel-sanity")) => return channel_sanity(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
@@ -64,7 +71,7 @@ fn main() -> ExitCode {
     held::run(&mut suite);
     half_way::run(&mut suite);
     input_vgpu::run(&mut suite);
-    input_uvm::run(&mut suite);
+    input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
         let (process, gpu) = start()?;
         still_works(&process, &gpu)?;

@@ -445,7 +445,7 @@ pub(super) async fn stores(w: &World, b: usize) {
     }
 }
 
-/// discard_block_locked() (uvm_rust_discard.c), with what it drops left out at once.
+/// A block of a discard (policy/discard/walk.rs), with what it drops left out at once.
 pub(super) async fn discard(w: &World, b: usize) {
     let space = w.now().blocks[b].space;
     w.read_lock(space).await;

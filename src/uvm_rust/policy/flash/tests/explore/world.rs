@@ -7,41 +7,14 @@ use super::super::super::table::Part;
 use super::super::super::{BlockPages, Config, Piece, Place, Table};
 use super::Lack;
 use crate::policy::mask::PageMask;
+use crate::testing::{Exploration, SpaceLock};
 use std::boxed::Box;
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::Cell;
 use std::format;
-use std::future::Future;
-use std::pin::Pin;
+use std::ops::Deref;
 use std::string::String;
-use std::task::{Context, Poll};
 use std::vec;
 use std::vec::Vec;
-
-/// Numbers that look random and can be had again (splitmix64).
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`, which is not 0.
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        (self.roll() % n as u64) as usize
-    }
-
-    pub(super) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A page of the device. The bytes of a page are one value.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -132,23 +105,11 @@ impl Block {
     }
 }
 
-/// A VA space's lock.
+/// A VA space as spills and fetches see it: they hold its lock, and its end makes all they do void.
 #[derive(Default)]
 pub(super) struct Space {
-    pub(super) readers: u32,
-    pub(super) writer: bool,
-    /// Who waits to write.
-    waiting: u32,
-    /// Whether readers that come later wait as well, or do without, as Linux has it mostly.
-    pub(super) writers_first: bool,
+    pub(super) lock: SpaceLock,
     pub(super) gone: bool,
-}
-
-impl Space {
-    /// Whether one more may read now.
-    fn lets_in(&self) -> bool {
-        !(self.writer || self.writers_first && self.waiting > 0)
-    }
 }
 
 /// Where the bytes of a read go.
@@ -347,7 +308,7 @@ impl State {
                 ),
                 // A split takes the memory first.
                 (
-                    !copies.is_subset(&memory) && !self.spaces[block.space].writer,
+                    !copies.is_subset(&memory) && !self.spaces[block.space].lock.writer,
                     "a copy of what is not there",
                 ),
             ];
@@ -364,10 +325,7 @@ impl State {
 
 /// What threads share. One runs at a time, from one point where it waits to the next.
 pub(super) struct World {
-    state: RefCell<State>,
-    pub(super) dice: RefCell<Dice>,
-    /// Grows whenever a thread gets on.
-    pub(super) steps: Cell<u64>,
+    shared: Exploration<State>,
     pub(super) lack: Option<Lack>,
     /// One I/O of a spill or a move in so many fails.
     pub(super) fails: Cell<usize>,
@@ -376,6 +334,14 @@ pub(super) struct World {
     pub(super) unsure: Cell<usize>,
     /// A page that no move can read, ever.
     pub(super) bad: Cell<Option<Place>>,
+}
+
+impl Deref for World {
+    type Target = Exploration<State>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.shared
+    }
 }
 
 impl World {
@@ -409,9 +375,7 @@ impl World {
             wrong: None,
         };
         Self {
-            state: RefCell::new(state),
-            dice: RefCell::new(Dice::new(seed)),
-            steps: Cell::new(0),
+            shared: Exploration::new(state, seed),
             lack,
             fails: Cell::new(usize::MAX),
             unsure: Cell::new(usize::MAX),
@@ -419,26 +383,8 @@ impl World {
         }
     }
 
-    /// For as long as the thread does not wait.
-    pub(super) fn now(&self) -> RefMut<'_, State> {
-        self.state.borrow_mut()
-    }
-
     pub(super) fn lacks(&self, what: Lack) -> bool {
         self.lack == Some(what)
-    }
-
-    pub(super) fn chance(&self, n: usize) -> bool {
-        self.dice.borrow_mut().one_in(n)
-    }
-
-    /// Others may run; then waits until `ready` gives something.
-    pub(super) fn until<T, F: FnMut(&mut State) -> Option<T>>(&self, ready: F) -> Until<'_, F> {
-        Until {
-            world: self,
-            ready,
-            was_polled: false,
-        }
     }
 
     pub(super) async fn lock_block(&self, b: usize) {
@@ -456,39 +402,26 @@ impl World {
     }
 
     pub(super) async fn read_lock(&self, space: usize) {
-        self.until(|s| {
-            let free = s.spaces[space].lets_in();
-            s.spaces[space].readers += u32::from(free);
-            free.then_some(())
-        })
-        .await;
+        self.until(|s| s.spaces[space].lock.try_read().then_some(()))
+            .await;
     }
 
     pub(super) fn try_read_lock(&self, space: usize) -> bool {
-        let lock = &mut self.now().spaces[space];
-        let free = lock.lets_in();
-        lock.readers += u32::from(free);
-        free
+        self.now().spaces[space].lock.try_read()
     }
 
     pub(super) fn read_unlock(&self, space: usize) {
-        self.now().spaces[space].readers -= 1;
+        self.now().spaces[space].lock.read_unlock();
     }
 
     pub(super) async fn write_lock(&self, space: usize) {
-        self.now().spaces[space].waiting += 1;
-        self.until(|s| {
-            let lock = &mut s.spaces[space];
-            let free = !lock.writer && lock.readers == 0;
-            lock.writer |= free;
-            lock.waiting -= u32::from(free);
-            free.then_some(())
-        })
-        .await;
+        self.now().spaces[space].lock.wait_to_write();
+        self.until(|s| s.spaces[space].lock.write_in_turn().then_some(()))
+            .await;
     }
 
     pub(super) fn write_unlock(&self, space: usize) {
-        self.now().spaces[space].writer = false;
+        self.now().spaces[space].lock.write_unlock();
     }
 
     /// transfer() to the device.
@@ -524,33 +457,6 @@ impl World {
 /// What stands for a checksum.
 pub(super) fn sum_of(bytes: &Bytes) -> u32 {
     (bytes.stamp as u32).wrapping_mul(0x9e37_79b1) ^ bytes.value
-}
-
-/// What [`World::until`] gives.
-pub(super) struct Until<'a, F> {
-    world: &'a World,
-    ready: F,
-    was_polled: bool,
-}
-
-impl<T, F: FnMut(&mut State) -> Option<T> + Unpin> Future for Until<'_, F> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
-        let world = self.world;
-        if !self.was_polled {
-            self.was_polled = true;
-            world.steps.set(world.steps.get() + 1);
-            return Poll::Pending;
-        }
-        match (self.ready)(&mut world.now()) {
-            Some(value) => {
-                world.steps.set(world.steps.get() + 1);
-                Poll::Ready(value)
-            }
-            None => Poll::Pending,
-        }
-    }
 }
 
 /// So that both enums read alike where they are listed.

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# How much of the driver is C, and how much Rust: lines of code, without blanks, comments and
+# tests, part by part; a table, and out/lines.json.
+#
+#   lines.sh [DIR]      of the checkout DIR instead of this one
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+top=${1:-$TOP}
+cd "$top" || die "no folder $top"
+c=src/nvidia-uvm-c rust=src/uvm_rust
+
+# files PART: what belongs to a part, one file a line.
+files() {
+	case $1 in
+	c_seam) find $c -name '*.[ch]' -not -path "$c/fixes/*" ;;
+	c_fixes) find $c/fixes -name '*.[ch]' 2>/dev/null || : ;;
+	rust_ffi) find $rust/ffi $rust/ffi.rs -name '*.rs' -not -name bindings.rs ;;
+	rust_driver) find $rust/driver $rust/driver.rs $rust/uvm_rust.rs -name '*.rs' ;;
+	rust_policy) find $rust/policy -name '*.rs' -not -name 'tests.rs' -not -path '*/tests/*' -not -path '*/benches/*' -not -path '*/fuzz/*' ;;
+	esac
+}
+
+# code FILE...: lines on which something is left without comments. Rust's unit tests, from
+# #[cfg(test)] to the end of its item, do not count.
+code() {
+	cat "$@" /dev/null | awk '
+		function braces(text) { return gsub(/\{/, "", text) - gsub(/\}/, "", text) }
+		{
+			line = $0
+			if (in_comment) {
+				if (!match(line, /\*\//)) next
+				line = substr(line, RSTART + 2)
+				in_comment = 0
+			}
+			while (match(line, /\/\*/) && !match(line, /^[^"]*"[^"]*\/\*/)) {
+				match(line, /\/\*/)
+				before = substr(line, 1, RSTART - 1)
+				line = substr(line, RSTART + 2)
+				if (match(line, /\*\//)) line = before substr(line, RSTART + 2)
+				else { line = before; in_comment = 1 }
+			}
+			sub(/\/\/.*/, "", line)
+			if (line !~ /[^ \t\r]/) next
+		}
+		line ~ /^[ \t]*#\[cfg\(test\)\]/ { test = 1; depth = 0; next }
+		test {
+			depth += braces(line)
+			if (depth <= 0 && line ~ /[;}][ \t]*$/) test = 0
+			next
+		}
+		{ n++ }
+		END { print n + 0 }'
+}
+
+declare -A lines
+for part in c_seam c_fixes rust_ffi rust_driver rust_policy; do
+	mapfile -t of < <(files $part)
+	lines[$part]=$(code "${of[@]}")
+done
+
+# share A B: of A and B, how many of a hundred are B.
+share() { echo $((100 * $2 / ($1 + $2 > 0 ? $1 + $2 : 1))); }
+rust_total=$((lines[rust_ffi] + lines[rust_driver] + lines[rust_policy]))
+row() { printf '%-12s %6s  %s\n' "$@"; }
+row part lines "what it is"
+row c_seam "${lines[c_seam]}" "C of ours in the driver ($c)"
+row c_fixes "${lines[c_fixes]}" "C that mends or speeds up upstream ($c/fixes)"
+row rust_ffi "${lines[rust_ffi]}" "Rust that calls C and is called by it ($rust/ffi)"
+row rust_driver "${lines[rust_driver]}" "Rust of the driver alone ($rust/driver)"
+row rust_policy "${lines[rust_policy]}" "Rust that also runs on the host ($rust/policy)"
+echo "Rust is $(share "${lines[c_seam]}" $rust_total) of a hundred lines, fixes apart."
+
+mkdir -p out
+printf '{"c_seam": %d, "c_fixes": %d, "rust_ffi": %d, "rust_driver": %d, "rust_policy": %d}\n' \
+	"${lines[c_seam]}" "${lines[c_fixes]}" "${lines[rust_ffi]}" "${lines[rust_driver]}" "${lines[rust_policy]}" >out/lines.json

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A discard of an address range, as the walk sees it.
+//!
+//! Invariant besides those of `ffi.rs`, kept by `uvm_rust_discard.c`:
+//!
+//! - **I-state**: the state of a va_block that C keeps is NULL or came from `into_foreign`. It
+//!   changes under the va_block's lock only, and is not destroyed while the lock of the VA space
+//!   is held.
+
+// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::super::bindings;
+use super::super::status::Status;
+use crate::driver::discard;
+use crate::mem::OutOfMemory;
+use crate::policy::discard::{
+    BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
+};
+use crate::policy::mask::PageMask;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::ptr::null_mut;
+use kernel::prelude::*;
+
+super::super::check_exports!(uvm_rust_discard_range);
+
+const _: () = assert!(Memory::HOST.0 as u32 == bindings::UVM_RUST_MEMORY_HOST);
+
+/// How far a call has come, which says what may be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum At {
+    /// No lock is held.
+    Out,
+    /// Between `enter` and `leave`.
+    Entered,
+    /// Between `open` and `close`.
+    Open,
+    /// With a range chosen.
+    InRange,
+    /// With a block chosen.
+    InBlock,
+    /// Between `lock` and `unlock`.
+    Locked,
+    /// After `wait`, when the call may be asked for nothing more.
+    Over,
+}
+
+/// A VA space for the length of one discard of a range.
+pub(crate) struct DiscardCall<'a> {
+    /// Invariant: valid for `'a`, and used by nobody else.
+    call: *mut bindings::uvm_seam_discard,
+    /// Invariant: what was last asked of C says so.
+    at: At,
+    /// Invariant: while `Locked`, what C keeps as the state of the chosen block.
+    state: *mut c_void,
+    _call: PhantomData<&'a ()>,
+}
+
+impl DiscardCall<'_> {
+    /// # Safety
+    ///
+    /// `call` is valid, new, and used by nobody else, for the returned value's lifetime; the
+    /// thread holds no lock of the VA space's.
+    unsafe fn new(call: *mut bindings::uvm_seam_discard) -> Self {
+        Self {
+            call,
+            at: At::Out,
+            state: null_mut(),
+            _call: PhantomData,
+        }
+    }
+
+    /// Whether the call is `at` this place; if not, somebody broke D-lock.
+    fn is_at(&mut self, at: At) -> bool {
+        if self.at != at {
+            self.broken("D-lock");
+        }
+        self.at == at
+    }
+
+    /// Whether the call is open; the same. A block that is locked is not left.
+    fn is_open(&mut self) -> bool {
+        let open = self.at >= At::Open && self.at <= At::InBlock;
+        if !open {
+            self.broken("D-lock");
+        }
+        open
+    }
+
+    /// Reads what C keeps as the state of the block.
+    fn read_state(&mut self) {
+        // SAFETY: only called while `Locked`.
+        self.state = unsafe { bindings::uvm_seam_discard_state(self.call) };
+    }
+}
+
+fn as_c(mask: &PageMask) -> bindings::uvm_rust_mask {
+    bindings::uvm_rust_mask {
+        words: *mask.words(),
+    }
+}
+
+// In all blocks below `self.call` is valid by the type's invariant; what else a call
+// needs is in each comment.
+impl Machine for DiscardCall<'_> {
+    type Error = Status;
+
+    const CHECKS: bool = cfg!(uvm_checks);
+
+    fn broken(&mut self, invariant: &'static str) {
+        pr_err!("discard: {} does not hold\n", invariant);
+    }
+
+    fn enter(&mut self) {
+        if self.is_at(At::Out) {
+            self.at = At::Entered;
+            // SAFETY: no lock is held.
+            unsafe { bindings::uvm_seam_discard_enter(self.call) };
+        }
+    }
+
+    fn leave(&mut self) {
+        if self.is_at(At::Entered) {
+            self.at = At::Out;
+            // SAFETY: entered, and left once.
+            unsafe { bindings::uvm_seam_discard_leave(self.call) };
+        }
+    }
+
+    fn has_non_faultable(&mut self) -> bool {
+        // SAFETY: entered.
+        self.is_at(At::Entered)
+            && unsafe { bindings::uvm_seam_discard_has_non_faultable(self.call) }
+    }
+
+    fn kind(&mut self, span: Span) -> Kind {
+        if !self.is_at(At::Entered) {
+            return Kind::Unknown;
+        }
+        let length = span.last - span.first + 1;
+        // SAFETY: entered.
+        match unsafe { bindings::uvm_seam_discard_kind(self.call, span.first, length) } {
+            bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
+            bindings::UVM_RUST_KIND_ORDINARY => Kind::Ordinary,
+            _ => Kind::Unknown,
+        }
+    }
+
+    fn open(&mut self) -> Result<(), Status> {
+        if self.is_at(At::Entered) {
+            // SAFETY: entered, and not open.
+            Status::check(unsafe { bindings::uvm_seam_discard_open(self.call) })?;
+            self.at = At::Open;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if self.is_open() {
+            self.at = At::Entered;
+            // SAFETY: open, and closed once; nothing is locked.
+            unsafe { bindings::uvm_seam_discard_close(self.call) };
+        }
+    }
+
+    fn wait(&mut self) -> Result<(), Status> {
+        if !self.is_at(At::Out) {
+            return Ok(());
+        }
+        self.at = At::Over;
+        // SAFETY: no lock is held, and nothing is asked of C after this.
+        Status::check(unsafe { bindings::uvm_seam_discard_wait(self.call) })
+    }
+
+    fn range(&mut self, at: u64, last: u64) -> Option<Span> {
+        if !self.is_open() {
+            return None;
+        }
+        self.at = At::Open;
+        let mut range = bindings::uvm_rust_span { first: 0, last: 0 };
+        // SAFETY: open, on memory of which the walk has asked the kind; `range` is written at
+        // most once.
+        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, last, &mut range) } {
+            return None;
+        }
+        self.at = At::InRange;
+        Some(Span {
+            first: range.first,
+            last: range.last,
+        })
+    }
+
+    fn rest(&mut self) {
+        // SAFETY: may sleep: a spinlock is held within single calls of C's only.
+        unsafe { bindings::uvm_seam_rest() };
+    }
+
+    fn dying(&mut self) -> bool {
+        // SAFETY: no preconditions.
+        unsafe { bindings::uvm_seam_dying() }
+    }
+
+    fn block(&mut self, at: u64) -> Option<Span> {
+        if !self.is_open() || self.at == At::Open {
+            self.broken("D-lock");
+            return None;
+        }
+        self.at = At::InRange;
+        let mut block = bindings::uvm_rust_span { first: 0, last: 0 };
+        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave;
+        // `block` is written at most once.
+        if !unsafe { bindings::uvm_seam_discard_block(self.call, at, &mut block) } {
+            return None;
+        }
+        self.at = At::InBlock;
+        Some(Span {
+            first: block.first,
+            last: block.last,
+        })
+    }
+
+    fn may_migrate(&mut self, span: Span) -> bool {
+        // SAFETY: open.
+        self.is_open()
+            && unsafe { bindings::uvm_seam_discard_may_migrate(self.call, span.first, span.last) }
+    }
+
+    fn lock(&mut self) {
+        if self.is_at(At::InBlock) {
+            self.at = At::Locked;
+            // SAFETY: a block is chosen, and none is locked.
+            unsafe { bindings::uvm_seam_discard_lock(self.call) };
+            self.read_state();
+        }
+    }
+
+    fn unlock(&mut self) {
+        if self.is_at(At::Locked) {
+            self.at = At::InBlock;
+            self.state = null_mut();
+            // SAFETY: locked, and unlocked once.
+            unsafe { bindings::uvm_seam_discard_unlock(self.call) };
+        }
+    }
+
+    fn facts(&mut self) -> Facts {
+        let mut resident = bindings::uvm_rust_mask::default();
+        // SAFETY: locked; `resident` is written once.
+        let mapped_2m = self.is_at(At::Locked)
+            && unsafe { bindings::uvm_seam_discard_facts(self.call, &mut resident) };
+        Facts {
+            resident: PageMask::from_words(resident.words),
+            mapped_2m,
+        }
+    }
+
+    fn state(&mut self) -> Option<&mut BlockState> {
+        if self.at != At::Locked || self.state.is_null() {
+            return None;
+        }
+        // SAFETY: by the type's invariant and I-state it came from `into_foreign`. The va_block's
+        // lock is held, and the VA space's, so nobody else uses it and it is there. What is
+        // returned borrows `self`, so C, which may look into it too, is not called meanwhile.
+        Some(unsafe { super::borrow(self.state) })
+    }
+
+    fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory> {
+        if !self.is_at(At::Locked) || !self.state.is_null() {
+            self.broken("D-order");
+            return Ok(());
+        }
+        let state = super::into_foreign(state).ok_or(OutOfMemory)?;
+        // SAFETY: locked, and the block has no state.
+        unsafe { bindings::uvm_seam_discard_keep(self.call, state) };
+        self.state = state;
+        Ok(())
+    }
+
+    fn held(&mut self, from: Memory) -> Option<Held> {
+        let mut held = bindings::uvm_rust_held::default();
+        // SAFETY: locked; `held` is written at most once.
+        let found = self.is_at(At::Locked)
+            && unsafe { bindings::uvm_seam_discard_held(self.call, from.0.into(), &mut held) };
+        found.then(|| Held {
+            memory: super::memory(held.memory),
+            resident: PageMask::from_words(held.resident.words),
+            one_place: held.one_place,
+            root_chunk: held.root_chunk,
+        })
+    }
+
+    fn drop_pages(&mut self, pages: &PageMask) -> Result<Dropped, Status> {
+        if !self.is_at(At::Locked) {
+            return Ok(Dropped::All);
+        }
+        let mut again = false;
+        // SAFETY: locked; the mask is read, and `again` written once.
+        let status =
+            unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages), &mut again) };
+        Status::check(status)?;
+        if again {
+            // Another discard may have made it meanwhile.
+            self.read_state();
+            return Ok(Dropped::Again);
+        }
+        Ok(Dropped::All)
+    }
+
+    fn forget_thrashing(&mut self, pages: &PageMask) {
+        if self.is_at(At::Locked) {
+            // SAFETY: locked; the mask is read.
+            unsafe { bindings::uvm_seam_discard_forget_thrashing(self.call, &as_c(pages)) };
+        }
+    }
+
+    fn forget_stored(&mut self, pages: &PageMask) {
+        if self.is_at(At::Locked) {
+            // SAFETY: locked; the mask is read.
+            unsafe { bindings::uvm_seam_discard_forget_stored(self.call, &as_c(pages)) };
+        }
+    }
+
+    fn requeue(&mut self, memory: Memory) {
+        if self.is_at(At::Locked) {
+            // SAFETY: locked; `held` gave `memory` with a root chunk under this hold of the lock,
+            // as the walk heeds what it says.
+            unsafe { bindings::uvm_seam_discard_requeue(self.call, memory.0.into()) };
+        }
+    }
+
+    fn note_work(&mut self) -> Result<(), Status> {
+        if !self.is_at(At::Locked) {
+            return Ok(());
+        }
+        // SAFETY: locked.
+        Status::check(unsafe { bindings::uvm_seam_discard_note_work(self.call) })
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_discard_range(
+    call: *mut bindings::uvm_seam_discard,
+    base: u64,
+    length: u64,
+    eager: bool,
+    granule: u32,
+    counts: *mut bindings::uvm_seam_discarded,
+) -> u32 {
+    let mode = if eager { Mode::Eager } else { Mode::Lazy };
+    // SAFETY: I-call for both, and I-lock: no lock is held.
+    let (mut call, counts) = unsafe { (DiscardCall::new(call), &mut *counts) };
+    let request = Request {
+        base,
+        length,
+        mode,
+        granule_shift: crate::policy::discard::granule_shift(granule),
+    };
+    discard::range(&mut call, &request, counts)
+}

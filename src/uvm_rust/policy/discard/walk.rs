@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The discard of an address range: the walk over its ranges and va_blocks, and what is done
+//! to each block in which order.
+//!
+//! ```text
+//!  discard    enter the VA space, walk, leave it, wait for the GPUs
+//!    ranges   the ranges of managed memory that the addresses lie in
+//!      blocks 2 MiB at a time: skipped, or
+//!        block    lock; plan, drop, record, queue; unlock
+//! ```
+//!
+//! The walk acts only through [`Machine`]: in the driver that is upstream's VA space, under
+//! `cargo test` a model of one.
+//!
+//! # Invariants
+//!
+//! - **D-lock**: each `enter` is followed by one `leave`, each `open` that succeeds by one
+//!   `close` before that, and each `lock` by one `unlock` before another `lock` and before
+//!   the `close`.
+//! - **D-order**: a page is called discarded only after it was unmapped and dropped as the mode
+//!   asks for, under the same hold of the block's lock. So an error leaves the block as if it had
+//!   not been discarded; at most mappings are gone, which the next access brings back.
+//! - **D-all**: blocks are discarded in the order of their addresses. The first that fails ends
+//!   the walk; those before it stay discarded, those behind it are as they were.
+//! - **D-rest**: between two looks at a block others may run, and a thread that is to die
+//!   ends: a kernel without preemption has no other place for either, and a range may be
+//!   terabytes of blocks that are skipped.
+//! - **D-wait**: the call does not end, with an error or without, before the GPUs have done what
+//!   an eager discard gave them to do: an access through a mapping that is still cached somewhere
+//!   would go unnoticed.
+//!
+//! Locking: none here. The machine takes the VA space's lock in read mode (`enter`) and within
+//! it one block's at a time (`lock`).
+
+use super::{BlockState, Facts, Memory, Mode, Plan};
+use crate::mem::OutOfMemory;
+use crate::policy::evict::Queue;
+use crate::policy::mask::{PageMask, Region, PAGES};
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Bytes between the beginnings of two va_blocks.
+pub const BLOCK_BYTES: u64 = PAGES as u64 * PAGE_BYTES;
+
+/// Addresses from the first byte to the last, both of which belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The address of the first byte.
+    pub first: u64,
+    /// The address of the last byte, which is not before the first.
+    pub last: u64,
+}
+
+impl Span {
+    /// `length` bytes from `base`; `None` unless both are multiples of the page size and not 0,
+    /// and the end is an address too. What upstream asks of a range.
+    pub fn of_pages(base: u64, length: u64) -> Option<Self> {
+        let end = base.checked_add(length)?;
+        let valid = base != 0 && length != 0 && base % PAGE_BYTES == 0 && length % PAGE_BYTES == 0;
+        valid.then_some(Self {
+            first: base,
+            last: end - 1,
+        })
+    }
+
+    /// How many pages a va_block at these addresses has, 512 at most.
+    fn pages(self) -> u16 {
+        page_number(self.last.saturating_sub(self.first)).saturating_add(1)
+    }
+
+    /// The pages that `part` has of a va_block at these addresses, as the block counts them.
+    fn region(self, part: Self) -> Region {
+        let page = |address: u64| page_number(address.saturating_sub(self.first));
+        Region::new(page(part.first), page(part.last).saturating_add(1))
+    }
+}
+
+/// The page that has the byte at `offset` of a va_block.
+fn page_number(offset: u64) -> u16 {
+    u16::try_from(offset / PAGE_BYTES).unwrap_or(u16::MAX)
+}
+
+/// What kind of memory a range is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All of it managed.
+    Managed,
+    /// Ordinary memory, which a GPU reaches through HMM or ATS.
+    Ordinary,
+    /// In part nothing that the driver knows, or of several kinds.
+    Unknown,
+}
+
+/// A discard to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The first address to discard; a multiple of the page size, and not 0.
+    pub base: u64,
+    /// How many bytes to discard; a multiple of the page size, and not 0.
+    pub length: u64,
+    /// Whether what is discarded is unmapped.
+    pub mode: Mode,
+    /// Granularity of blocks that are covered in part; see [`granule_shift`].
+    pub granule_shift: u32,
+}
+
+/// What became of the blocks that a discard met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Discarded as far as the range covers them.
+    pub discarded: u64,
+    /// Left alone: never touched, not to be migrated, or covered in a part that is too small.
+    pub skipped: u64,
+    /// Discarded in part of what the range covers.
+    pub partial: u64,
+}
+
+/// Why a discard ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// The addresses are no range of pages; nothing was looked at.
+    NotPages,
+    /// A GPU that cannot fault is registered, which could not come back to what was unmapped.
+    CannotFault,
+    /// It is ordinary memory.
+    Ordinary,
+    /// Some of it is no memory that the driver knows, or not of the same kind.
+    Unknown,
+    /// The thread is to die.
+    Killed,
+    /// There is no memory for the state of a block.
+    NoMemory,
+    /// Something that the machine was to do.
+    Machine(E),
+}
+
+impl<E> From<OutOfMemory> for Failure<E> {
+    fn from(_: OutOfMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// A memory that the locked block may have chunks in.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// The number of this memory.
+    pub memory: Memory,
+    /// The pages that are resident there.
+    pub resident: PageMask,
+    /// Whether it is one memory, so that what is resident there is prepared there. False for a
+    /// host of several NUMA nodes: which of them a page comes from is only known when it is
+    /// resident, so that nothing is taken as prepared, and all is zeroed.
+    pub one_place: bool,
+    /// Whether it has one chunk for the whole of the block, and reclaims such chunks.
+    pub root_chunk: bool,
+}
+
+/// How a drop came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// All is unmapped and dropped.
+    All,
+    /// The block's lock was let go on the way, so that nothing that is known of the block holds
+    /// any more. Mappings may be gone, and no more than those.
+    Again,
+}
+
+/// What the walk works on: a VA space, its ranges, and one va_block at a time.
+///
+/// [`Machine::range`] chooses a range, and [`Machine::block`] a va_block of it; what speaks of
+/// "the block" means that one.
+pub trait Machine {
+    /// Why it went wrong.
+    type Error: Copy;
+
+    /// Whether the invariants are checked.
+    const CHECKS: bool;
+
+    /// An invariant does not hold. Reports it, and lives on.
+    fn broken(&mut self, invariant: &'static str);
+
+    // The VA space.
+
+    /// Takes the locks of the VA space, in read mode.
+    fn enter(&mut self);
+
+    /// Lets the locks of [`Machine::enter`] go.
+    fn leave(&mut self);
+
+    /// Whether a GPU is registered in the VA space that cannot fault.
+    fn has_non_faultable(&mut self) -> bool;
+
+    /// What kind of memory these addresses are.
+    fn kind(&mut self, span: Span) -> Kind;
+
+    /// Gets what unmapping needs, for all blocks of the call.
+    fn open(&mut self) -> Result<(), Self::Error>;
+
+    /// Gives back what [`Machine::open`] got. Called once, and only if that succeeded.
+    fn close(&mut self);
+
+    /// Waits until the GPUs have done what [`Machine::note_work`] noted. Called once after
+    /// `leave`, with no lock held, and nothing else after it.
+    fn wait(&mut self) -> Result<(), Self::Error>;
+
+    // The walk.
+
+    /// Chooses the range that holds `at`. The first call is with the first address of the
+    /// call, each other with the address behind the range that is chosen. `None` if there is no
+    /// such range, or it begins behind `last`.
+    fn range(&mut self, at: u64, last: u64) -> Option<Span>;
+
+    /// Lets other threads run. The locks of the VA space are held, and no block's.
+    fn rest(&mut self);
+
+    /// Whether the thread is to die.
+    fn dying(&mut self) -> bool;
+
+    /// Chooses the va_block that holds `at`, an address of the chosen range; `None` if nobody has
+    /// touched it.
+    fn block(&mut self, at: u64) -> Option<Span>;
+
+    /// Whether all of `span` may migrate. Where that is forbidden mappings must stay, as a fault
+    /// may be fatal there.
+    fn may_migrate(&mut self, span: Span) -> bool;
+
+    // One block: all of these between `lock` and `unlock`.
+
+    /// Takes the block's lock.
+    fn lock(&mut self);
+
+    /// Lets the block's lock go.
+    fn unlock(&mut self);
+
+    /// What the plan must know of the block.
+    fn facts(&mut self) -> Facts;
+
+    /// The state of the block; `None` before its first discard.
+    fn state(&mut self) -> Option<&mut BlockState>;
+
+    /// Keeps `state` as that of the block, which has none.
+    fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory>;
+
+    /// The memory with the lowest number, not below `from`, that the block may have chunks in.
+    fn held(&mut self, from: Memory) -> Option<Held>;
+
+    /// Unmaps `pages` from all processors and takes residency of them from all, copying
+    /// nothing. After an error mappings may be gone, and no more than those.
+    fn drop_pages(&mut self, pages: &PageMask) -> Result<Dropped, Self::Error>;
+
+    /// Nobody has `pages` any more: forgets what is known of who thrashes on them, which would
+    /// take them to be where they were pinned.
+    fn forget_thrashing(&mut self, pages: &PageMask);
+
+    /// Forgets the copies of `pages` on a slower tier.
+    fn forget_stored(&mut self, pages: &PageMask);
+
+    /// The block's root chunk in `memory` holds nothing that is not discarded: it is the next
+    /// that is reclaimed there, after others of its kind.
+    fn requeue(&mut self, memory: Memory);
+
+    /// Notes the work on the block that the GPUs have not done yet, for [`Machine::wait`]. An
+    /// error means that it was waited for at once, in vain.
+    fn note_work(&mut self) -> Result<(), Self::Error>;
+}
+
+/// The shift for granules of `kib` KiB: a power of two from 4 to 2048, and if it is not, the next
+/// below. With 9, for 2 MiB, blocks that are covered in part are left alone.
+pub fn granule_shift(kib: u32) -> u32 {
+    (kib.max(4).ilog2() - 2).min(9)
+}
+
+/// Discards what `request` names, adding what became of the blocks to `counts`.
+///
+/// # Errors
+///
+/// D-all: what was discarded before stays so, and is in `counts`.
+pub fn discard<M: Machine>(
+    machine: &mut M,
+    request: &Request,
+    counts: &mut Counts,
+) -> Result<(), Failure<M::Error>> {
+    let span = Span::of_pages(request.base, request.length).ok_or(Failure::NotPages)?;
+    let mut walk = Walk {
+        machine,
+        request,
+        counts,
+    };
+    walk.machine.enter();
+    let result = walk.entered(span);
+    walk.machine.leave();
+    // D-wait: also for the blocks before one that failed.
+    let waited = walk.machine.wait().map_err(Failure::Machine);
+    result.and(waited)
+}
+
+/// One call of [`discard`].
+struct Walk<'a, M: Machine> {
+    machine: &'a mut M,
+    request: &'a Request,
+    counts: &'a mut Counts,
+}
+
+/// How [`Walk::locked`] came out.
+enum Progress {
+    Done,
+    /// The block's lock was let go: all of it anew.
+    Again,
+}
+
+impl<M: Machine> Walk<'_, M> {
+    /// With the locks of the VA space.
+    fn entered(&mut self, span: Span) -> Result<(), Failure<M::Error>> {
+        if self.machine.has_non_faultable() {
+            return Err(Failure::CannotFault);
+        }
+        match self.machine.kind(span) {
+            Kind::Managed => {}
+            Kind::Ordinary => return Err(Failure::Ordinary),
+            Kind::Unknown => return Err(Failure::Unknown),
+        }
+        self.machine.open().map_err(Failure::Machine)?;
+        let result = self.ranges(span);
+        self.machine.close();
+        result
+    }
+
+    /// The ranges that `span` lies in.
+    fn ranges(&mut self, span: Span) -> Result<(), Failure<M::Error>> {
+        let mut first = span.first;
+        while let Some(range) = self.machine.range(first, span.last) {
+            self.check(range.first <= first && first <= range.last, "D-all");
+            let last = range.last.clamp(first, span.last);
+            self.blocks(Span { first, last })?;
+            if last == span.last {
+                return Ok(());
+            }
+            first = last + 1;
+        }
+        // All of it is managed memory, as `kind` said, and the lock is still held.
+        self.check(false, "D-all");
+        Ok(())
+    }
+
+    /// The va_blocks of `span`, which lies in the chosen range.
+    fn blocks(&mut self, span: Span) -> Result<(), Failure<M::Error>> {
+        let mut first = span.first;
+        loop {
+            let last = (first | (BLOCK_BYTES - 1)).min(span.last);
+            let part = Span { first, last };
+            // D-rest: here, where nothing comes past it.
+            self.machine.rest();
+            if self.machine.dying() {
+                return Err(Failure::Killed);
+            }
+            match self.machine.block(first) {
+                Some(block) if self.machine.may_migrate(part) => self.block(block, part)?,
+                _ => self.counts.skipped += 1,
+            }
+            if last == span.last {
+                return Ok(());
+            }
+            first = last + 1;
+        }
+    }
+
+    /// The chosen block, at the addresses `block`, of which `part` is to be discarded.
+    fn block(&mut self, block: Span, part: Span) -> Result<(), Failure<M::Error>> {
+        self.check(
+            block.first <= part.first && part.last <= block.last,
+            "D-all",
+        );
+        self.machine.lock();
+        let result = loop {
+            match self.locked(block.pages(), block.region(part)) {
+                Ok(Progress::Again) => {}
+                Ok(Progress::Done) => break Ok(()),
+                Err(failure) => break Err(failure),
+            }
+        };
+        self.machine.unlock();
+        result
+    }
+
+    /// The pages `region` of the locked block, which has `pages` pages.
+    fn locked(&mut self, pages: u16, region: Region) -> Result<Progress, Failure<M::Error>> {
+        let facts = self.machine.facts();
+        let request = self.request;
+        let plan = Plan::new(pages, region, request.mode, request.granule_shift, &facts);
+        if plan.is_empty() {
+            self.counts.skipped += 1;
+            return Ok(Progress::Done);
+        }
+        self.have_state(pages)?;
+        if !plan.drop.is_empty() {
+            let dropped = self.machine.drop_pages(&plan.drop);
+            if let Dropped::Again = dropped.map_err(Failure::Machine)? {
+                return Ok(Progress::Again);
+            }
+            self.machine.forget_thrashing(&plan.drop);
+        }
+        // D-order.
+        match self.machine.state() {
+            Some(state) => state.commit(&plan),
+            None => self.check(false, "D-order"),
+        }
+        self.machine.forget_stored(&plan.discarded);
+        self.requeue(pages);
+        if plan.ignored.is_empty() {
+            self.counts.discarded += 1;
+        } else {
+            self.counts.partial += 1;
+        }
+        if request.mode == Mode::Eager {
+            // D-wait.
+            self.machine.note_work().map_err(Failure::Machine)?;
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Makes the state of the locked block if it has none, with what is resident now taken as
+    /// prepared.
+    fn have_state(&mut self, pages: u16) -> Result<(), Failure<M::Error>> {
+        if self.machine.state().is_some() {
+            return Ok(());
+        }
+        let mut state = BlockState::new(pages);
+        let mut from = Some(Memory::HOST);
+        while let Some(held) = self.next_held(&mut from) {
+            if held.one_place {
+                // Without memory for it all that is handed out there is zeroed first.
+                let _ = state.track(held.memory, &held.resident);
+            }
+        }
+        Ok(self.machine.keep(state)?)
+    }
+
+    /// A GPU whose root chunk for this block holds nothing that is not discarded parts with it
+    /// next. Only a block of 2 MiB has a root chunk for itself.
+    fn requeue(&mut self, pages: u16) {
+        if pages != PAGES {
+            return;
+        }
+        let mut from = Memory::HOST.next();
+        while let Some(held) = self.next_held(&mut from) {
+            let queue = |state: &mut BlockState| state.queue(held.memory, &held.resident);
+            if held.root_chunk && self.machine.state().map(queue) == Some(Queue::Discarded) {
+                self.machine.requeue(held.memory);
+            }
+        }
+    }
+
+    /// The memory of the block after those before `from`, which is moved past it.
+    fn next_held(&mut self, from: &mut Option<Memory>) -> Option<Held> {
+        let held = self.machine.held((*from)?)?;
+        *from = held.memory.max((*from)?).next();
+        Some(held)
+    }
+
+    fn check(&mut self, holds: bool, invariant: &'static str) {
+        if M::CHECKS && !holds {
+            self.machine.broken(invariant);
+        }
+    }
+}

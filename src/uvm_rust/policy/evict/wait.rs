@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! When there is no memory on a GPU: how long it is looked for, and when that is given up.
+//!
+//! Memory that is all in use may be on its way all the same. The driver of the whole GPU (RM)
+//! evicts one root chunk after the other and keeps all of them until it has what it asks for, or
+//! gives them back; a root chunk of which somebody holds pages stays, and what an eviction had got
+//! of it is everybody's; and between two evictions of one thread there is nobody for a moment. An
+//! allocation that fails meanwhile would make a GPU fault a fatal one.
+//!
+//! Time is in milliseconds from wherever the caller counts.
+
+/// There is no memory when so many root chunks in a row were held...
+pub const HELD_CHUNKS: u32 = 64;
+/// ... and for so long.
+pub const HELD_MS: u64 = 3000;
+
+/// How long an allocation waits for memory that others are about to give back.
+pub const ON_ITS_WAY_MS: u64 = 30_000;
+
+/// For how long nobody may have evicted anything before there is none to wait for. Between two
+/// evictions of one thread there is nobody for a moment; what has been got is copied and
+/// mapped before it can be evicted again; and RM gives back what it does not use only after its
+/// call.
+pub const QUIET_MS: u64 = 100;
+
+/// How an eviction of a root chunk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It got the chunk.
+    Got,
+    /// The chunk stays, as somebody holds pages of it.
+    Held,
+    /// Something else went wrong.
+    Failed,
+}
+
+/// A row of evictions of one GPU that left their root chunk held. Several threads evict at a time
+/// and share it: what one of them gets ends it for all, and who gives up does not, or each would
+/// wait as long again.
+///
+/// Locking: the caller's, one call at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// When the first and the last of the row ended; `None` without a row.
+    ended: Option<(u64, u64)>,
+    /// How many there have been since somebody gave up over them.
+    held: u32,
+}
+
+impl Row {
+    /// The row with these `held` evictions, the first and the last of which `ended` then.
+    pub fn new(ended: Option<(u64, u64)>, held: u32) -> Self {
+        Self { ended, held }
+    }
+
+    /// As [`Row::new`] takes them.
+    pub fn parts(&self) -> (Option<(u64, u64)>, u32) {
+        (self.ended, self.held)
+    }
+
+    /// An eviction ended. Returns whether its thread gives up: there is no memory. If not, one
+    /// that was held tries another chunk, as others may not be.
+    pub fn ended(&mut self, how: Ended, now: u64) -> bool {
+        match how {
+            Ended::Got => {
+                self.ended = None;
+                return false;
+            }
+            Ended::Failed => return false,
+            Ended::Held => {}
+        }
+        // A row of long ago does not count.
+        let goes_on = |&(_, last): &(u64, u64)| now <= last + HELD_MS;
+        let first = match self.ended.filter(goes_on) {
+            Some((first, _)) => first,
+            None => {
+                self.held = 0;
+                now
+            }
+        };
+        self.ended = Some((first, now));
+        self.held += 1;
+        if self.held < HELD_CHUNKS || now < first + HELD_MS {
+            return false;
+        }
+        self.held = 0;
+        true
+    }
+}
+
+/// An allocation, and the reclaim that others do meanwhile.
+pub trait Machine {
+    /// What else may go wrong.
+    type Error;
+
+    /// Tries to allocate; `evict`: evicts what is in use for it. False if there is no memory.
+    fn allocate(&mut self, evict: bool) -> Result<bool, Self::Error>;
+
+    /// A try begins: forgets that this thread gave up ([`Row::ended`]). Returns how often others
+    /// have been left memory so far, to be compared.
+    fn begin(&mut self) -> u32;
+
+    /// Whether others are about to give memory back, or have done so since there had been `gains`.
+    fn goes_on(&mut self, gains: u32) -> bool;
+
+    /// Whether this thread gave up since [`Machine::begin`], and nothing has changed since there
+    /// had been `gains`. RM is waited for again.
+    fn given_up(&mut self, gains: u32) -> bool;
+
+    /// The time now, in milliseconds from any moment on; it does not go back.
+    fn now(&mut self) -> u64;
+
+    /// Whether the thread is to die.
+    fn dying(&mut self) -> bool;
+
+    /// Sleeps for a moment, a millisecond at most.
+    fn nap(&mut self);
+}
+
+/// Goes on with an allocation whose first try, with `gains` and `began` from before it, found no
+/// memory: tries again while others are evicting what there is. Returns false if there is none.
+///
+/// In the end it looks once more without evicting: what this thread's own evictions had got is
+/// there since they failed, and upstream looks for free root chunks only as long as it evicts.
+pub fn wait_for_memory<M: Machine>(
+    machine: &mut M,
+    mut gains: u32,
+    began: u64,
+) -> Result<bool, M::Error> {
+    // The first try may have taken long by itself; the quiet begins behind it.
+    let mut busy = machine.now();
+    loop {
+        let now = machine.now();
+        if machine.given_up(gains)
+            || now > busy + QUIET_MS
+            || now > began + ON_ITS_WAY_MS
+            || machine.dying()
+        {
+            return machine.allocate(false);
+        }
+        machine.nap();
+        gains = machine.begin();
+        if machine.allocate(true)? {
+            return Ok(true);
+        }
+        if machine.goes_on(gains) {
+            busy = machine.now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Evictions that are held, one each so many milliseconds from `at` on; how many until
+    /// somebody gives up.
+    fn until_given_up(row: &mut Row, at: &mut u64, each: u64) -> u32 {
+        for n in 1..100_000 {
+            *at += each;
+            if row.ended(Ended::Held, *at) {
+                return n;
+            }
+        }
+        panic!("nobody gives up");
+    }
+
+    #[test]
+    fn who_finds_all_held_gives_up_after_so_many_and_so_long() {
+        for (each, evictions) in [
+            (1, 3001),
+            (40, 76),
+            (47, 65),
+            (48, 64),
+            (100, 64),
+            (3000, 64),
+        ] {
+            let n = until_given_up(&mut Row::default(), &mut 50_000, each);
+            assert_eq!(n, evictions, "one each {each} ms");
+        }
+    }
+
+    /// Or each of several threads would wait as long again.
+    #[test]
+    fn a_row_goes_on_behind_one_that_gave_up() {
+        let (mut row, mut at) = (Row::default(), 0);
+        until_given_up(&mut row, &mut at, 10);
+        assert_eq!(until_given_up(&mut row, &mut at, 1), HELD_CHUNKS);
+    }
+
+    #[test]
+    fn a_row_ends_with_what_is_got_or_when_nothing_came_for_long() {
+        let (mut row, mut at) = (Row::default(), 0);
+        until_given_up(&mut row, &mut at, 10);
+        assert!(!row.ended(Ended::Got, at));
+        assert_eq!(until_given_up(&mut row, &mut at, 1), 3001);
+        at += HELD_MS;
+        assert_eq!(until_given_up(&mut row, &mut at, 1), 3001);
+        // Nor do those that a row had before it ended count in the next.
+        let (mut long_ago, mut later) = (Row::default(), HELD_MS + 1);
+        for _ in 1..HELD_CHUNKS {
+            assert!(!long_ago.ended(Ended::Held, 0));
+        }
+        let n = until_given_up(&mut long_ago, &mut later, 100);
+        assert_eq!(n, HELD_CHUNKS);
+        // What failed otherwise is none of it, and does not end it.
+        assert!(!row.ended(Ended::Failed, at));
+        at += HELD_MS - 1;
+        assert_eq!(until_given_up(&mut row, &mut at, 1), HELD_CHUNKS);
+        let (ended, held) = row.parts();
+        assert_eq!(Row::new(ended, held), row);
+    }
+
+    /// What a waiting thread does, and the time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Did {
+        Try(bool, u64),
+        Nap,
+    }
+
+    /// A GPU without memory, in which others do what is said.
+    #[derive(Default)]
+    struct Script {
+        did: Vec<Did>,
+        now: u64,
+        /// How long a try takes.
+        takes: u64,
+        /// Others are evicting until then; and RM.
+        busy_until: u64,
+        /// There is memory from then on; and without evicting.
+        memory_at: Option<u64>,
+        free_at_last: bool,
+        fails_at: Option<u64>,
+        gains: u32,
+        /// Others gain something at each of these times.
+        gain_at: Vec<u64>,
+        gives_up_at: Option<u64>,
+        gave_up: bool,
+        dies_at: Option<u64>,
+    }
+
+    impl Script {
+        fn run(&mut self) -> Result<bool, u32> {
+            let (gains, began) = (self.begin(), self.now);
+            if self.allocate(true)? {
+                return Ok(true);
+            }
+            wait_for_memory(self, gains, began)
+        }
+
+        fn tries(&self, evict: bool) -> usize {
+            let like = |did: &&Did| matches!(did, Did::Try(e, _) if *e == evict);
+            self.did.iter().filter(like).count()
+        }
+
+        fn passed(time: Option<u64>, now: u64) -> bool {
+            time.is_some_and(|at| now >= at)
+        }
+    }
+
+    impl Machine for Script {
+        type Error = u32;
+
+        fn allocate(&mut self, evict: bool) -> Result<bool, u32> {
+            self.now += self.takes;
+            self.did.push(Did::Try(evict, self.now));
+            assert!(self.did.len() < 200_000, "no end");
+            self.gave_up |= evict && Self::passed(self.gives_up_at, self.now);
+            if Self::passed(self.fails_at, self.now) {
+                return Err(7);
+            }
+            let there = Self::passed(self.memory_at, self.now);
+            Ok(there || !evict && self.free_at_last)
+        }
+
+        fn begin(&mut self) -> u32 {
+            self.gave_up = false;
+            self.gains
+        }
+
+        fn goes_on(&mut self, gains: u32) -> bool {
+            self.now < self.busy_until || self.gains != gains
+        }
+
+        fn given_up(&mut self, gains: u32) -> bool {
+            self.gave_up && self.gains == gains
+        }
+
+        fn now(&mut self) -> u64 {
+            self.now
+        }
+
+        fn dying(&mut self) -> bool {
+            Self::passed(self.dies_at, self.now)
+        }
+
+        fn nap(&mut self) {
+            self.did.push(Did::Nap);
+            self.now += 1;
+            let before = self.gain_at.len();
+            let now = self.now;
+            self.gain_at.retain(|at| *at > now);
+            self.gains += (before - self.gain_at.len()) as u32;
+        }
+    }
+
+    #[test]
+    fn where_nobody_evicts_it_is_quiet_and_then_over() {
+        let mut script = Script::default();
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(script.now, QUIET_MS + 1);
+        assert_eq!(script.did.last(), Some(&Did::Try(false, script.now)));
+        assert_eq!(script.tries(false), 1);
+        // However long the first try takes.
+        let mut script = Script {
+            takes: 5000,
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(script.tries(true), 2);
+    }
+
+    #[test]
+    fn others_are_waited_for_as_long_as_they_evict() {
+        let mut script = Script {
+            busy_until: 7000,
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(script.now, 7000 - 1 + QUIET_MS + 1);
+        // But not for ever.
+        script = Script {
+            busy_until: u64::MAX,
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(script.now, ON_ITS_WAY_MS + 1);
+    }
+
+    /// What was got between the naps is an eviction that nobody saw going on.
+    #[test]
+    fn a_gain_begins_the_quiet_anew() {
+        // One while it naps is seen by the try behind it, and one amid a try by the next look.
+        let mut script = Script {
+            gain_at: [90, 180].to_vec(),
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(
+            script.now,
+            QUIET_MS + 1,
+            "a gain before the try is the try's"
+        );
+        struct Amid(Script);
+        impl Machine for Amid {
+            type Error = u32;
+            fn allocate(&mut self, evict: bool) -> Result<bool, u32> {
+                if evict && self.0.now == 90 {
+                    self.0.gains += 1;
+                }
+                self.0.allocate(evict)
+            }
+            fn begin(&mut self) -> u32 {
+                self.0.begin()
+            }
+            fn goes_on(&mut self, gains: u32) -> bool {
+                self.0.goes_on(gains)
+            }
+            fn given_up(&mut self, gains: u32) -> bool {
+                self.0.given_up(gains)
+            }
+            fn now(&mut self) -> u64 {
+                self.0.now()
+            }
+            fn dying(&mut self) -> bool {
+                self.0.dying()
+            }
+            fn nap(&mut self) {
+                self.0.nap();
+            }
+        }
+        let mut amid = Amid(Script::default());
+        assert_eq!(wait_for_memory(&mut amid, 0, 0), Ok(false));
+        assert_eq!(amid.0.now, 90 + QUIET_MS + 1);
+    }
+
+    #[test]
+    fn what_comes_is_had_at_once() {
+        let mut script = Script {
+            memory_at: Some(50),
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(true));
+        assert_eq!(script.did.last(), Some(&Did::Try(true, 50)));
+        assert_eq!(script.tries(false), 0);
+        script = Script {
+            fails_at: Some(50),
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Err(7));
+        assert_eq!(script.did.last(), Some(&Did::Try(true, 50)));
+    }
+
+    #[test]
+    fn the_last_look_finds_what_this_thread_has_evicted() {
+        let mut script = Script {
+            free_at_last: true,
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(true));
+        assert_eq!(script.now, QUIET_MS + 1);
+    }
+
+    #[test]
+    fn who_gave_up_or_is_to_die_waits_no_more() {
+        for at in [0, 20] {
+            let busy = || Script {
+                busy_until: u64::MAX,
+                ..Script::default()
+            };
+            let mut script = busy();
+            script.gives_up_at = Some(at);
+            assert_eq!(script.run(), Ok(false));
+            assert_eq!((script.now, script.tries(false)), (at, 1));
+            let mut script = busy();
+            script.dies_at = Some(at);
+            assert_eq!(script.run(), Ok(false));
+            assert_eq!((script.now, script.tries(false)), (at, 1));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How fast the device is written to: the part of the time that a spilling worker takes, so that others
+//! have theirs, and what a tenant may write by call, which wears the device.
+//!
+//! Times are in the units that each function names.
+
+/// The longest rest after a write, in microseconds.
+pub const REST_MOST_US: u64 = 1_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How long a worker rests after a write of `took` microseconds, to be at work for `percent` of the
+/// time; out of 1 to 100 the nearest is meant.
+pub fn rest_us(took: u64, percent: u32) -> u64 {
+    let percent = u64::from(percent.clamp(1, 100));
+    (took.saturating_mul(100 - percent) / percent).min(REST_MOST_US)
+}
+
+/// Whether who has paid for what it wrote at the time `paid` may write again `now`. A second's worth
+/// may be written at once; then each byte takes its time. In nanoseconds.
+pub fn may_write(paid: u64, now: u64) -> bool {
+    paid <= now.saturating_add(SECOND_NS)
+}
+
+/// When `bytes` more, at `mib` MiB a second, will be paid for by one who had paid at `paid`; 0: at any
+/// rate. Who had not written for a while has saved nothing by that. In nanoseconds.
+pub fn paid_after(paid: u64, now: u64, bytes: u64, mib: u32) -> u64 {
+    if mib == 0 || bytes == 0 {
+        return paid;
+    }
+    // At 4 TiB a second all is paid for at once as well, and nothing below overflows.
+    let mib = u64::from(mib.min(1 << 22));
+    let (seconds, rest) = (bytes / (mib << 20), bytes % (mib << 20));
+    // 10^9 / 2^20, reduced by 2^9.
+    let nanoseconds = rest * 1_953_125 / (mib << 11);
+    paid.max(now)
+        .saturating_add(seconds.saturating_mul(SECOND_NS))
+        .saturating_add(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_rests_for_what_its_share_leaves() {
+        assert_eq!(rest_us(1000, 100), 0);
+        assert_eq!(rest_us(1000, 50), 1000);
+        assert_eq!(rest_us(1000, 20), 4000);
+        assert_eq!(rest_us(1000, 0), rest_us(1000, 1));
+        assert_eq!(rest_us(1000, 1), 99_000);
+        assert_eq!(rest_us(1000, 101), 0);
+        assert_eq!(rest_us(REST_MOST_US, 1), REST_MOST_US);
+        assert_eq!(rest_us(u64::MAX, 7), REST_MOST_US);
+    }
+
+    #[test]
+    fn a_second_is_written_at_once_and_then_each_byte_takes_its_time() {
+        let mut now = 5 * SECOND_NS;
+        let mut paid = 0;
+        let mut written = 0u64;
+        while may_write(paid, now) {
+            paid = paid_after(paid, now, 1 << 20, 64);
+            written += 1;
+        }
+        assert_eq!(written, 65);
+        // From then on 64 MiB a second.
+        for _ in 0..1000 {
+            while !may_write(paid, now) {
+                now += 1000;
+            }
+            paid = paid_after(paid, now, 1 << 20, 64);
+        }
+        let seconds = (now - 5 * SECOND_NS) as f64 / 1e9;
+        assert!((seconds - 1000.0 / 64.0).abs() < 0.05, "{seconds} s");
+    }
+
+    #[test]
+    fn who_pauses_saves_nothing_and_no_rate_is_any_rate() {
+        let paid = paid_after(0, 90 * SECOND_NS, 1 << 20, 1);
+        assert_eq!(paid, 91 * SECOND_NS);
+        assert_eq!(paid_after(7, 90, 1 << 40, 0), 7);
+        assert_eq!(paid_after(7, 90, 0, 1), 7);
+    }
+
+    #[test]
+    fn no_number_is_too_big() {
+        for mib in [1, 3, 512, 1 << 22, u32::MAX] {
+            for bytes in [1, 4095, 1 << 30, u64::MAX] {
+                let exact =
+                    u128::from(bytes) * 1_000_000_000 / (u128::from(mib.min(1 << 22)) << 20);
+                let exact = exact.min(u64::MAX.into());
+                let paid = paid_after(0, 0, bytes, mib);
+                assert!(
+                    u128::from(paid).abs_diff(exact) <= 1,
+                    "{bytes} at {mib}: {paid}, {exact}"
+                );
+            }
+        }
+        assert!(may_write(u64::MAX, u64::MAX));
+        assert_eq!(paid_after(u64::MAX, 0, 1 << 20, 1), u64::MAX);
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The worker: what it learns, which block it moves next, and when (DeepUM §3.1, §5.1).
+//!
+//! A process has one worker, a work item that is queued when a kernel is announced or a fault
+//! is learnt of. One call of [`Worker::turn`], for one GPU, is a turn of it:
+//!
+//! ```text
+//!  learn    rings -> tables                        correlator: Correlator::absorb
+//!  choose   tables -> the next block               prefetcher: Correlator::next
+//!  move     faults first; locks; room; copy        migration:  run.rs, room.rs
+//!             ^            |
+//!             +--- while the copy runs, the next is learnt, chosen and begun
+//! ```
+//!
+//! Where nothing is left to bring, and kernels come as foreseen, it pushes the oldest blocks of its own
+//! process out, until the watermark of chunks that can be had without a copy is reached.
+//!
+//! The worker acts only through [`Machine`]: in the driver that is a VA space and a GPU with
+//! upstream's va_block code behind them, under `cargo test` a model of them.
+//!
+//! # Invariants
+//!
+//! - **W-learn**: what happened is learnt before a block is chosen.
+//! - **W-faults**: no block is begun while the GPU's faults are being serviced, unless that
+//!   was waited for in vain; then one is, and the turn ends. So faults, of whatever process,
+//!   slow the worker, and do not starve it: it gets on by a block for each wait. It waits
+//!   with no lock held that the fault service might wait for.
+//! - **W-lock**: every `enter` is followed by one `leave`, before a wait for faults and before
+//!   the turn ends; a few blocks are moved between them, so that a writer of the VA space waits no
+//!   longer. A va_block's lock is held for one block at a time, within that.
+//! - **W-copies**: a copy is awaited only before its effect is needed: before its place is
+//!   taken by a third one, so that a fault's copy stands behind two blocks at most, and before
+//!   the locks are let go, which keep the GPU that copies.
+//! - **W-room**: a prefetch evicts nothing that is expected itself; it is held back until the
+//!   next kernel.
+//! - **W-own**: only memory of the process is pushed out, that nobody expects and whose policy
+//!   lets it go, and none once there are chunks enough.
+//! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
+//!   are not discarded, as they are when the copy is begun.
+//! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave.
+//! - **W-bound**: a turn learns, looks at and moves a bounded number.
+//! - **W-stop**: once the VA space ends, no further block is begun.
+//!
+//! Locking: none here. One turn of a worker runs at a time.
+
+mod part;
+mod room;
+mod run;
+
+use self::part::Part;
+use self::run::Run;
+use super::{Correlator, Feed, Share};
+use crate::policy::evict::{Chunk, Holder, Owner, RootChunks};
+use crate::policy::mask::PageMask;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks that a turn chooses at most; then others' turns come.
+const BLOCKS_A_TURN: u32 = 32;
+/// Announcements and faults that are learnt before each.
+const EVENTS_A_BLOCK: u32 = 1024;
+/// Steps of a walk through the tables while they are locked.
+const STEPS: u32 = 256;
+/// Blocks that are moved while the VA space's lock is held.
+const BLOCKS_A_HOLD: u32 = 4;
+/// Copies that are under way at a time. Two: the second is set up while the first runs.
+pub const IN_FLIGHT: u32 = 2;
+/// The most chunks of a turn that turn out not to be movable. Those of the next turn are others.
+const VICTIMS_A_TURN: u32 = 16;
+
+/// What does not change while the driver is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Prefetch; otherwise the worker only learns.
+    pub act: bool,
+    /// How many chunks can be had without a copy where nothing needs to be pushed out; 0 for
+    /// no pre-eviction.
+    pub watermark: u32,
+}
+
+/// What keeps a va_block where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hindrances {
+    /// It is not managed memory, or nothing of it was touched yet.
+    pub no_block: bool,
+    /// Its preferred location is another processor.
+    pub preferred_elsewhere: bool,
+    /// Its pages are duplicated by reads.
+    pub read_duplicated: bool,
+    /// The GPU uses it where it is, in UVM-Lite mode.
+    pub lite: bool,
+    /// Its range group may not be migrated.
+    pub group_stays: bool,
+}
+
+impl Hindrances {
+    /// Whether policy leaves it to the driver where the block is.
+    pub fn may_move(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// A part of a range of addresses, in which there is at most one va_block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Of that block.
+    pub hindrances: Hindrances,
+    /// The first address behind the part.
+    pub next: u64,
+}
+
+/// Pages of the va_block that is locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Resident on any processor.
+    pub populated: PageMask,
+    /// They thrash: where they are is decided at the next access.
+    pub thrashing: PageMask,
+    /// Discarded, eagerly or lazily.
+    pub discarded: PageMask,
+    /// Resident on the GPU.
+    pub there: PageMask,
+}
+
+/// Where a block is moved to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// The GPU of the turn, and mapped there.
+    Gpu,
+    /// Host memory, charged to the process.
+    Host,
+}
+
+/// What became of [`Machine::migrate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrated {
+    /// The copies are under way.
+    Begun,
+    /// Part of them, perhaps: the va_block's lock was let go meanwhile, to get memory. What was
+    /// known of its pages may be different now.
+    Again,
+    /// An error.
+    Failed,
+}
+
+/// What became of a block that was to be brought to the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Pages were moved.
+    Moved,
+    /// All were there.
+    Resident,
+    /// There is no room, without evicting what is expected.
+    NoRoom,
+    /// There is no such memory any more, or it has another place by policy.
+    Unfit,
+    /// An error.
+    Failed,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// There is more to do: after others' turns.
+    More,
+    /// There is nothing to do until the next kernel or fault.
+    Idle,
+    /// The same, and chunks enough can be had without a copy.
+    Ready,
+    /// The same, and there is nothing that may be pushed out.
+    NoVictim,
+    /// The same, and a block could not be pushed out.
+    GaveUp,
+    /// The VA space ends, the GPU has left it, or the system suspends.
+    Stopped,
+}
+
+impl Turn {
+    /// Whether another turn must follow, even if nobody wakes the worker.
+    pub fn is_more(self) -> bool {
+        self == Self::More
+    }
+}
+
+/// What the worker works on: a VA space and one GPU, for the length of a turn.
+///
+/// Between [`Machine::next_block`] or [`Machine::victim`], which choose a va_block, and the
+/// next one, all calls mean that block.
+pub trait Machine {
+    /// Whether contracts of the machine are checked.
+    const CHECKS: bool;
+
+    /// The machine breaks the contract that this names. Reports it, and lives on.
+    fn broken(&mut self, invariant: &'static str);
+
+    /// Shows the process's tables, the rings that feed them, and what they may take, to `look`.
+    /// Nobody else uses the tables meanwhile.
+    fn tables<R>(&mut self, look: impl FnOnce(&mut Correlator, &Feed, &Share) -> R) -> R;
+
+    /// Whether the VA space is about to end.
+    fn is_stopping(&mut self) -> bool;
+
+    /// Whether the GPU's faults are being serviced, whosever.
+    fn faults(&mut self) -> bool;
+
+    /// Waits until they are not, or for a tenth of a second; whether they are not. No lock is
+    /// held.
+    fn wait_faults(&mut self) -> bool;
+
+    /// Takes the locks under which memory is moved, if it is the time for it. False, and none
+    /// is held, if the VA space ends, does not have the GPU, or the system suspends.
+    fn enter(&mut self) -> bool;
+
+    /// Lets the locks of [`Machine::enter`] go.
+    fn leave(&mut self);
+
+    /// The process, as the chunks know it.
+    fn holder(&self) -> Holder;
+
+    /// Shows the GPU's root chunks, and the generation of their queues, to `look`, which must neither
+    /// sleep nor allocate. None where upstream's lists decide.
+    fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R>;
+
+    /// How many root chunks nobody has; no more than `enough` are counted.
+    fn free_chunks(&mut self, enough: u32) -> u32;
+
+    /// Lets `choose` choose a root chunk, and notes what it holds before that can change, for
+    /// [`Machine::victim`].
+    fn pick(&mut self, choose: impl FnOnce(&RootChunks) -> Option<Chunk>) -> Option<Chunk>;
+
+    /// Chooses the va_block that was noted. None if it is not, or no longer, one of this VA space.
+    fn victim(&mut self) -> Option<Hindrances>;
+
+    /// Chooses the va_block at the first memory from `from` on, up to and including `last`. None
+    /// if there is no memory.
+    fn next_block(&mut self, from: u64, last: u64) -> Option<Found>;
+
+    /// Locks the va_block, to move it.
+    fn lock(&mut self, to: To);
+
+    /// Unlocks it.
+    fn unlock(&mut self);
+
+    /// Looks at its pages.
+    fn pages(&mut self) -> Pages;
+
+    /// The root chunk that its first page is in, on the GPU.
+    fn chunk(&mut self) -> Option<Chunk>;
+
+    /// Begins to move pages of it. Their copies are numbered `copy`, below [`IN_FLIGHT`],
+    /// together with others that have that number since it was last settled.
+    fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated;
+
+    /// Waits until the copies numbered `copy` are done. Whether none failed.
+    fn settle(&mut self, copy: u32) -> bool;
+
+    /// Counts a block that was predicted, and `pages` that were brought.
+    fn brought(&mut self, outcome: Outcome, pages: u32);
+
+    /// Counts a block that was pushed out, and its pages.
+    fn pushed_out(&mut self, pages: u32);
+}
+
+/// The worker of one process on one GPU.
+pub struct Worker {
+    params: Params,
+    /// Under which number the process marks chunks (below), and which generation of the GPU's
+    /// queues gave it that (above); 0 for none.
+    owner: AtomicU64,
+    #[cfg(test)]
+    without: Option<Part>,
+}
+
+impl Worker {
+    /// One that has not worked yet.
+    pub const fn new(params: Params) -> Self {
+        Self {
+            params,
+            owner: AtomicU64::new(0),
+            #[cfg(test)]
+            without: None,
+        }
+    }
+
+    /// Learns, brings blocks, pushes out others. See [`Turn::is_more`].
+    pub fn turn<M: Machine>(&self, machine: &mut M) -> Turn {
+        let mut run = Run::new(self, machine);
+        let turn = run.steps();
+        run.let_go();
+        turn
+    }
+
+    /// The VA space has ended, and all turns have: its marks are void. The machine needs no lock
+    /// but what [`Machine::chunks`] takes.
+    pub fn retire<M: Machine>(&self, machine: &mut M) {
+        let _ = machine.chunks(|roots, generation| {
+            let owner = self.owner_in(generation);
+            if !self.lacks(Part::Retires) {
+                roots.remove_owner(owner);
+            }
+        });
+    }
+
+    /// The number under which chunks are marked in queues of this generation; 0 for none.
+    fn owner_in(&self, generation: u32) -> Owner {
+        let owner = self.owner.load(Relaxed);
+        if (owner >> 32) as u32 == generation || self.lacks(Part::Generation) {
+            owner as u32
+        } else {
+            0
+        }
+    }
+
+    fn set_owner(&self, owner: Owner, generation: u32) {
+        let both = (u64::from(generation) << 32) | u64::from(owner);
+        self.owner.store(both, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

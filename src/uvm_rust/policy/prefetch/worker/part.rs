@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the tests take out of the worker, to see that they notice.
+
+use super::Worker;
+
+/// A part of the worker without which it does something wrong, or never what it should.
+#[cfg_attr(not(test), allow(dead_code))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// W-learn: the rings are emptied before a block is chosen.
+    LearnsFirst,
+    /// W-faults: the fault service is waited for.
+    FaultsFirst,
+    /// W-faults: it is looked at again before each further block.
+    FaultsMeanwhile,
+    /// W-faults: a wait in vain ends the turn.
+    StallEnds,
+    /// W-lock: the locks are let go before the wait.
+    WaitsUnlocked,
+    /// W-lock: the locks are let go after some blocks.
+    HoldEnds,
+    /// W-copies: a number is settled before it is used again.
+    Window,
+    /// W-copies: all are settled before the locks are let go.
+    Settles,
+    /// W-copies: what a copy failed at is not counted as moved.
+    SettleTells,
+    /// W-room: what is expected is no room.
+    Room,
+    /// W-room: a block that has its chunk needs none.
+    HasChunk,
+    /// W-room: what found no room is held back.
+    HoldsBack,
+    /// W-own: policy is asked about a block that is brought.
+    PolicyIn,
+    /// W-own: and about one that is pushed out.
+    PolicyOut,
+    /// W-own: there are chunks enough.
+    Watermark,
+    /// W-own: what cannot be pushed out is passed over.
+    PassesOver,
+    /// W-own: nothing is pushed out where kernels do not come as foreseen.
+    Foresees,
+    /// W-fit: thrashing pages stay.
+    Thrashing,
+    /// W-fit: discarded pages stay.
+    Discarded,
+    /// W-fit: after the lock was let go, pages are looked at again.
+    LooksAgain,
+    /// W-mark: what was brought is marked.
+    Marks,
+    /// W-mark: what was there is marked.
+    MarksResident,
+    /// W-mark: a number of queues that are gone is not used.
+    Generation,
+    /// W-mark: who lost its number gets another.
+    ComesAgain,
+    /// W-mark: the marks go with the VA space.
+    Retires,
+    /// W-bound: a turn ends.
+    TurnEnds,
+    /// W-bound: so do the victims in vain of a turn.
+    VictimsEnd,
+    /// W-stop: the end is looked for before each block.
+    Stops,
+}
+
+#[cfg(test)]
+impl Part {
+    pub(super) const ALL: &'static [Self] = &[
+        Self::LearnsFirst,
+        Self::FaultsFirst,
+        Self::FaultsMeanwhile,
+        Self::StallEnds,
+        Self::WaitsUnlocked,
+        Self::HoldEnds,
+        Self::Window,
+        Self::Settles,
+        Self::SettleTells,
+        Self::Room,
+        Self::HasChunk,
+        Self::HoldsBack,
+        Self::PolicyIn,
+        Self::PolicyOut,
+        Self::Watermark,
+        Self::PassesOver,
+        Self::Foresees,
+        Self::Thrashing,
+        Self::Discarded,
+        Self::LooksAgain,
+        Self::Marks,
+        Self::MarksResident,
+        Self::Generation,
+        Self::ComesAgain,
+        Self::Retires,
+        Self::TurnEnds,
+        Self::VictimsEnd,
+        Self::Stops,
+    ];
+}
+
+#[cfg(test)]
+impl Worker {
+    /// Whether `part` is taken out.
+    pub(super) fn lacks(&self, part: Part) -> bool {
+        self.without == Some(part)
+    }
+
+    pub(super) fn take_out(&mut self, part: Option<Part>) {
+        self.without = part;
+    }
+}
+
+#[cfg(not(test))]
+impl Worker {
+    #[inline(always)]
+    pub(super) const fn lacks(&self, _: Part) -> bool {
+        false
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Which chunks there are for what is expected: marks, room, the watermark, and victims.
+
+use super::part::Part;
+use super::run::Run;
+use super::{Machine, VICTIMS_A_TURN};
+use crate::policy::evict::{Chunk, Queue};
+
+/// What is to be pushed out.
+pub(super) enum Victim {
+    /// The va_block that the machine has chosen, which holds this chunk.
+    Chunk(Chunk),
+    /// Nothing: there are chunks enough.
+    Enough,
+    /// Nothing that may be.
+    None,
+}
+
+impl<M: Machine> Run<'_, M> {
+    /// The current kernel has number `now`: marks up to earlier ones are void.
+    pub(super) fn mark_now(&mut self, now: u32) {
+        let worker = self.worker;
+        let _ = self.machine.chunks(|roots, generation| {
+            let owner = worker.owner_in(generation);
+            // The first time, or the GPU was away, or others took the process's place.
+            if !roots.set_now(owner, now) && !worker.lacks(Part::ComesAgain) || owner == 0 {
+                let owner = roots.add_owner();
+                worker.set_owner(owner, generation);
+                roots.set_now(owner, now);
+            }
+        });
+    }
+
+    /// Marks the chunk that backs the locked va_block.
+    pub(super) fn expect(&mut self, until: u32) {
+        let Some(chunk) = self.machine.chunk() else {
+            return;
+        };
+        let worker = self.worker;
+        let _ = self.machine.chunks(|roots, generation| {
+            roots.expect(chunk, worker.owner_in(generation), until);
+        });
+    }
+
+    /// W-room: whether a chunk can be had without evicting what is expected.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.worker.lacks(Part::Room)
+            || self.machine.free_chunks(1) > 0
+            || self
+                .machine
+                .chunks(|roots, _| roots.victim().is_none_or(|v| !v.expected))
+                .unwrap_or(true)
+    }
+
+    /// Whether so many chunks can be had without a copy that none need be pushed out: those
+    /// that are free, unused, or hold only what is discarded.
+    fn is_ready(&mut self) -> bool {
+        let watermark = self.worker.params.watermark;
+        let free = self.machine.free_chunks(watermark);
+        let without_copy = self.machine.chunks(|roots, _| {
+            let lengths = [Queue::Unused, Queue::Discarded].map(|q| roots.length(q));
+            lengths[0].saturating_add(lengths[1])
+        });
+        free.saturating_add(without_copy.unwrap_or(0)) >= watermark
+            && !self.worker.lacks(Part::Watermark)
+    }
+
+    /// W-own: what to push out next, the process's oldest that nobody expects.
+    pub(super) fn find_victim(&mut self) -> Victim {
+        let holder = self.machine.holder();
+        while self.in_vain < VICTIMS_A_TURN || self.worker.lacks(Part::VictimsEnd) {
+            if self.is_ready() {
+                return Victim::Enough;
+            }
+            let Some(chunk) = self.machine.pick(|roots| roots.pick_early(holder)) else {
+                return Victim::None;
+            };
+            match self.machine.victim() {
+                Some(h) if h.may_move() || self.worker.lacks(Part::PolicyOut) => {
+                    return Victim::Chunk(chunk)
+                }
+                // It would be picked again, and nothing else.
+                _ => self.pass_over(chunk),
+            }
+        }
+        Victim::None
+    }
+
+    /// `chunk` cannot be pushed out, as far as is known.
+    pub(super) fn pass_over(&mut self, chunk: Chunk) {
+        self.in_vain += 1;
+        let holder = self.machine.holder();
+        if !self.worker.lacks(Part::PassesOver) {
+            let _ = self
+                .machine
+                .chunks(|roots, _| roots.pass_over(chunk, holder));
+        }
+    }
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One turn of the worker.
+
+use super::part::Part;
+use super::room::Victim;
+use super::{
+    Machine, Migrated, Outcome, Pages, To, Turn, Worker, BLOCKS_A_HOLD, BLOCKS_A_TURN,
+    EVENTS_A_BLOCK, IN_FLIGHT, STEPS,
+};
+use crate::policy::evict::Chunk;
+use crate::policy::mask::PageMask;
+use crate::policy::prefetch::{Next, Prefetch, UmBlock};
+
+/// Bytes of a UM block.
+const BLOCK_SIZE: u64 = UmBlock::SIZE;
+
+/// A turn that goes on.
+pub(super) struct Run<'a, M> {
+    pub(super) worker: &'a Worker,
+    pub(super) machine: &'a mut M,
+    /// Between `enter` and `leave`.
+    entered: bool,
+    /// Blocks that were begun since `enter`.
+    held: u32,
+    /// Waiting for faults was in vain.
+    stalled: bool,
+    /// Chunks that turned out not to be movable.
+    pub(super) in_vain: u32,
+    /// The number of the current kernel that the chunks were told.
+    said: Option<u32>,
+    /// By number: what is being copied.
+    copies: [Option<Copy>; IN_FLIGHT as usize],
+    /// The number that the next copy has.
+    next_copy: u32,
+}
+
+/// A block that is being copied.
+#[derive(Clone, Copy)]
+struct Copy {
+    pages: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// To the GPU; what becomes of the block unless the copy fails.
+    In(Outcome),
+    /// To the host, out of this chunk; whether all of it was begun.
+    Out(Chunk, bool),
+}
+
+/// It is not the time to move memory.
+struct Stop;
+
+/// What was learnt, and is to be done now.
+struct Step {
+    next: Next,
+    now: u32,
+    foresees: bool,
+}
+
+/// What became of a va_block, or all of a UM block.
+#[derive(Clone, Copy)]
+struct Brought {
+    outcome: Outcome,
+    pages: u32,
+    /// Something was begun that has to be settled.
+    begun: bool,
+}
+
+impl Brought {
+    const fn only(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            pages: 0,
+            begun: false,
+        }
+    }
+
+    /// The UM block has another va_block, of which `part` became.
+    fn and(self, part: Self) -> Self {
+        let first = self.outcome == Outcome::Unfit;
+        Self {
+            outcome: match part.outcome {
+                Outcome::Moved => Outcome::Moved,
+                outcome if first => outcome,
+                _ => self.outcome,
+            },
+            pages: self.pages + part.pages,
+            begun: self.begun || part.begun,
+        }
+    }
+}
+
+/// Attempts to bring a va_block, between which its lock is let go.
+struct Attempt {
+    so_far: Brought,
+    /// The number of the copy is free, or has become this UM block's.
+    number: bool,
+    /// There was room when it was last asked for.
+    asked: bool,
+    /// The pages of the last attempt.
+    before: Option<PageMask>,
+    /// Up to which kernel the block is expected.
+    until: u32,
+}
+
+/// What to do with a va_block that is locked.
+enum Way {
+    /// Nothing: that is what became of it.
+    Not(Outcome),
+    /// Move these pages of it, so many of which are elsewhere.
+    Move(PageMask, u32),
+}
+
+impl<'a, M: Machine> Run<'a, M> {
+    pub(super) fn new(worker: &'a Worker, machine: &'a mut M) -> Self {
+        Self {
+            worker,
+            machine,
+            entered: false,
+            held: 0,
+            stalled: false,
+            in_vain: 0,
+            said: None,
+            copies: [None; IN_FLIGHT as usize],
+            next_copy: 0,
+        }
+    }
+
+    /// All of the turn but its end.
+    pub(super) fn steps(&mut self) -> Turn {
+        let mut blocks = 0;
+        while blocks < BLOCKS_A_TURN || self.worker.lacks(Part::TurnEnds) {
+            blocks += 1;
+            let step = self.learn();
+            if !self.worker.params.act {
+                match step.next {
+                    Next::More => continue,
+                    _ => return Turn::Idle,
+                }
+            }
+            if self.said.replace(step.now) != Some(step.now) {
+                if self.enter().is_err() {
+                    return Turn::Stopped;
+                }
+                self.mark_now(step.now);
+            }
+            match step.next {
+                Next::More => {}
+                Next::Prefetch(prefetch) => {
+                    let until = step.now.wrapping_add(prefetch.ahead);
+                    if self.bring(prefetch, until).is_err() {
+                        return Turn::Stopped;
+                    }
+                }
+                Next::Idle if self.worker.params.watermark == 0 => return Turn::Idle,
+                Next::Idle if !step.foresees && !self.worker.lacks(Part::Foresees) => {
+                    return Turn::Idle
+                }
+                Next::Idle => match self.make_room() {
+                    Ok(None) => {}
+                    Ok(Some(turn)) => return turn,
+                    Err(Stop) => return Turn::Stopped,
+                },
+            }
+            if self.stalled && !self.worker.lacks(Part::StallEnds) {
+                return Turn::More;
+            }
+        }
+        Turn::More
+    }
+
+    /// W-learn.
+    fn learn(&mut self) -> Step {
+        let (act, lacks) = (self.worker.params.act, self.worker.lacks(Part::LearnsFirst));
+        self.machine.tables(|correlator, feed, share| {
+            let early = lacks.then(|| correlator.next(STEPS));
+            let all = correlator.absorb(feed, EVENTS_A_BLOCK);
+            correlator.settle(share);
+            let next = match (all, act, early) {
+                (_, true, Some(early)) => early,
+                (false, ..) => Next::More,
+                (true, false, _) => Next::Idle,
+                (true, true, _) => correlator.next(STEPS),
+            };
+            Step {
+                next,
+                now: correlator.now(),
+                foresees: correlator.foresees(),
+            }
+        })
+    }
+
+    // Locks, and copies.
+
+    fn enter(&mut self) -> Result<(), Stop> {
+        if !self.entered {
+            self.entered = self.machine.enter();
+            self.held = 0;
+        }
+        if self.entered {
+            Ok(())
+        } else {
+            Err(Stop)
+        }
+    }
+
+    /// Settles what is under way, and lets the locks go.
+    pub(super) fn let_go(&mut self) {
+        for _ in 0..IN_FLIGHT {
+            if !self.worker.lacks(Part::Settles) {
+                self.settle(self.next_copy);
+            }
+            self.next_copy = (self.next_copy + 1) % IN_FLIGHT;
+        }
+        if core::mem::take(&mut self.entered) {
+            self.machine.leave();
+        }
+    }
+
+    /// Before a block is begun: W-stop, W-faults, and the locks.
+    fn ready(&mut self) -> Result<(), Stop> {
+        if self.machine.is_stopping() && !self.worker.lacks(Part::Stops) {
+            return Err(Stop);
+        }
+        if self.entered {
+            let faults = self.machine.faults() && !self.worker.lacks(Part::FaultsMeanwhile);
+            let enough = self.held >= BLOCKS_A_HOLD && !self.worker.lacks(Part::HoldEnds);
+            if faults && self.worker.lacks(Part::WaitsUnlocked) {
+                self.stalled = !self.machine.wait_faults();
+            } else if faults || enough {
+                self.let_go();
+            }
+        }
+        if !self.entered {
+            if !self.worker.lacks(Part::FaultsFirst) {
+                self.stalled = !self.machine.wait_faults();
+            }
+            self.enter()?;
+        }
+        self.held += 1;
+        Ok(())
+    }
+
+    /// Whether the next copy has a number without waiting for another.
+    fn has_number(&self) -> bool {
+        let copy = self.copies.get(self.next_copy as usize);
+        copy.is_none_or(|c| c.is_none())
+    }
+
+    /// W-copies: waits for the copies that are numbered `number`, if there are any.
+    fn settle(&mut self, number: u32) {
+        let place = self.copies.get_mut(number as usize);
+        let Some(copy) = place.and_then(Option::take) else {
+            return;
+        };
+        let good = self.machine.settle(number) || self.worker.lacks(Part::SettleTells);
+        match copy.what {
+            What::In(outcome) if good => self.machine.brought(outcome, copy.pages),
+            What::In(_) => self.machine.brought(Outcome::Failed, 0),
+            What::Out(_, true) if good => self.machine.pushed_out(copy.pages),
+            What::Out(chunk, _) => self.pass_over(chunk),
+        }
+    }
+
+    /// What the next number's copies are.
+    fn note(&mut self, copy: Copy) {
+        if let Some(place) = self.copies.get_mut(self.next_copy as usize) {
+            *place = Some(copy);
+        }
+        self.next_copy = (self.next_copy + 1) % IN_FLIGHT;
+    }
+
+    // To the GPU.
+
+    /// Brings what is predicted, which has to stay up to kernel number `until`.
+    fn bring(&mut self, prefetch: Prefetch, until: u32) -> Result<(), Stop> {
+        self.ready()?;
+        let mut at = prefetch.block.address();
+        let last = at + (BLOCK_SIZE - 1);
+        let mut all = Brought::only(Outcome::Unfit);
+        // Several va_blocks, where ranges are smaller than 2 MiB or not aligned.
+        while at <= last {
+            let Some(found) = self.machine.next_block(at, last) else {
+                break;
+            };
+            let may_move = found.hindrances.may_move()
+                || self.worker.lacks(Part::PolicyIn) && !found.hindrances.no_block;
+            let part = if may_move {
+                self.bring_block(all.begun, until)
+            } else {
+                Brought::only(Outcome::Unfit)
+            };
+            all = all.and(part);
+            if matches!(part.outcome, Outcome::NoRoom | Outcome::Failed) {
+                break;
+            }
+            if found.next <= at {
+                if M::CHECKS {
+                    self.machine.broken("W-bound: the same memory twice");
+                }
+                break;
+            }
+            at = found.next;
+        }
+        if all.outcome == Outcome::NoRoom && !self.worker.lacks(Part::HoldsBack) {
+            self.machine.tables(|c, _, _| c.hold(prefetch));
+        }
+        if all.begun {
+            self.note(Copy {
+                pages: all.pages,
+                what: What::In(all.outcome),
+            });
+        } else {
+            self.machine.brought(all.outcome, all.pages);
+        }
+        Ok(())
+    }
+
+    /// Brings the va_block that was chosen, under the next number, which others of its UM block
+    /// may have been `begun` under.
+    fn bring_block(&mut self, begun: bool, until: u32) -> Brought {
+        let mut attempt = Attempt {
+            so_far: Brought::only(Outcome::Resident),
+            number: begun,
+            asked: false,
+            before: None,
+            until,
+        };
+        self.machine.lock(To::Gpu);
+        while self.try_to_bring(&mut attempt) {}
+        self.machine.unlock();
+        attempt.so_far
+    }
+
+    /// Whether another attempt has to follow, as the lock of the va_block was let go.
+    fn try_to_bring(&mut self, attempt: &mut Attempt) -> bool {
+        let pages = self.machine.pages();
+        let (mut wanted, missing) = match self.way(&pages, attempt) {
+            Way::Move(wanted, missing) => (wanted, missing),
+            Way::Not(outcome) => {
+                let resident = outcome == Outcome::Resident;
+                if resident && !self.worker.lacks(Part::MarksResident) {
+                    self.expect(attempt.until);
+                }
+                // The rest came before the lock was let go.
+                let came = resident && attempt.so_far.begun;
+                attempt.so_far.outcome = if came { Outcome::Moved } else { outcome };
+                return false;
+            }
+        };
+        if !attempt.number && !self.has_number() && !self.worker.lacks(Part::Window) {
+            // A copy is not waited for with a va_block locked.
+            self.machine.unlock();
+            self.settle(self.next_copy);
+            self.machine.lock(To::Gpu);
+            attempt.asked = false;
+            return true;
+        }
+        attempt.number = true;
+        attempt.so_far.begun = true;
+        attempt.so_far.pages = attempt.so_far.pages.max(missing);
+        if let (Some(before), true) = (attempt.before, self.worker.lacks(Part::LooksAgain)) {
+            wanted = before;
+        }
+        attempt.before = Some(wanted);
+        match self.machine.migrate(self.next_copy, &wanted, To::Gpu) {
+            Migrated::Again => return true,
+            Migrated::Begun => {
+                attempt.so_far.outcome = Outcome::Moved;
+                if !self.worker.lacks(Part::Marks) {
+                    self.expect(attempt.until);
+                }
+            }
+            Migrated::Failed => {
+                attempt.so_far.outcome = Outcome::Failed;
+                attempt.so_far.pages = 0;
+            }
+        }
+        false
+    }
+
+    /// W-fit, W-room: what to do with the locked va_block.
+    fn way(&mut self, pages: &Pages, attempt: &mut Attempt) -> Way {
+        // Never populated: the first access decides where.
+        let mut wanted = pages.populated;
+        if !self.worker.lacks(Part::Thrashing) {
+            wanted -= pages.thrashing;
+        }
+        // A guess must not bring back what was discarded.
+        if !self.worker.lacks(Part::Discarded) {
+            wanted -= pages.discarded;
+        }
+        let missing = wanted - pages.there;
+        if missing.is_empty() {
+            return Way::Not(Outcome::Resident);
+        }
+        let has_chunk = !pages.there.is_empty() && !self.worker.lacks(Part::HasChunk);
+        if !has_chunk && !attempt.asked {
+            if !self.has_room() {
+                return Way::Not(Outcome::NoRoom);
+            }
+            // The chunk that the lock is let go for may have been the last one.
+            attempt.asked = true;
+        }
+        Way::Move(wanted, missing.count().into())
+    }
+
+    // To the host.
+
+    /// Pushes a block out if chunks are short. How the turn ends if none was.
+    fn make_room(&mut self) -> Result<Option<Turn>, Stop> {
+        self.ready()?;
+        let chunk = match self.find_victim() {
+            Victim::Enough => return Ok(Some(Turn::Ready)),
+            Victim::None => return Ok(Some(Turn::NoVictim)),
+            Victim::Chunk(chunk) => chunk,
+        };
+        if !self.worker.lacks(Part::Window) {
+            self.settle(self.next_copy);
+        }
+        let (mut pages, mut begun) = (0, false);
+        self.machine.lock(To::Host);
+        let good = loop {
+            let there = self.machine.pages().there;
+            if there.is_empty() {
+                // It left while the lock was let go, or held nothing.
+                break begun;
+            }
+            pages = pages.max(there.count().into());
+            begun = true;
+            match self.machine.migrate(self.next_copy, &there, To::Host) {
+                Migrated::Again => {}
+                Migrated::Begun => break true,
+                Migrated::Failed => break false,
+            }
+        };
+        self.machine.unlock();
+        if begun {
+            let what = What::Out(chunk, good);
+            self.note(Copy { pages, what });
+        } else {
+            self.pass_over(chunk);
+        }
+        Ok((!good).then_some(Turn::GaveUp))
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+mod explore;
+mod script;
+mod threads;
+mod world;
+
+use super::*;
+use crate::policy::evict::{Queue, OWNERS};
+use crate::policy::mask::Region;
+use crate::policy::prefetch::{Config, ExecId, UmBlock};
+use std::panic::catch_unwind;
+use std::string::ToString;
+use std::vec::Vec;
+
+/// Looks two kernels ahead.
+fn correlator() -> Correlator {
+    Correlator::new(Config {
+        ahead: 2,
+        max_kernels: crate::testing::size(64),
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+/// Every part of the worker is needed: without it a script or the explorer fails.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of interleavings")]
+fn whatever_is_taken_out_is_noticed() {
+    let mut unnoticed = Vec::new();
+    for &part in Part::ALL {
+        let scripts = script::ALL.iter();
+        let by: Vec<_> = scripts
+            .filter(|(_, script)| catch_unwind(|| script(Some(part))).is_err())
+            .map(|(name, _)| *name)
+            .collect();
+        let explored = (1..=60).find_map(|seed| {
+            // What is broken may panic, too.
+            match catch_unwind(|| explore::explore(seed, Some(part))) {
+                Ok(Ok(_)) => None,
+                Ok(Err(wrong)) => Some((seed, wrong)),
+                Err(_) => Some((seed, "panicked".to_string())),
+            }
+        });
+        std::eprintln!("{part:?}: {by:?}, {explored:?}");
+        if by.is_empty() && explored.is_none() {
+            unnoticed.push(part);
+        }
+    }
+    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+}

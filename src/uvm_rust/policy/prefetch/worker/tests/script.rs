@@ -1,0 +1,817 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the worker asks of its machine, call by call.
+//!
+//! The machine here does what a test says, and writes down what it was asked. Each test is
+//! given what is taken out of the worker; [`super::whatever_is_taken_out_is_noticed`] runs them so,
+//! and expects one of them, or the explorer, to fail.
+
+use super::*;
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+/// A call of the machine, with what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Did {
+    WaitFaults,
+    Enter,
+    Leave,
+    /// UM block.
+    NextBlock(u32),
+    Victim,
+    Lock(To),
+    Unlock,
+    Migrate {
+        copy: u32,
+        pages: u16,
+        to: To,
+    },
+    Settle(u32),
+    Brought(Outcome, u32),
+    PushedOut(u32),
+}
+use Did::*;
+
+/// The process, and another.
+const OURS: Holder = 7;
+const THEIRS: Holder = 8;
+
+/// Pages 0 to `n` - 1.
+fn pages(n: u16) -> PageMask {
+    Region::new(0, n).into()
+}
+
+struct Script {
+    did: Vec<Did>,
+    correlator: Correlator,
+    feed: Feed,
+    share: Share,
+    roots: Option<RootChunks>,
+    generation: u32,
+    /// Root chunks that nobody has.
+    free: u32,
+    stopping: bool,
+    /// What each look at the fault service, and each wait for it, finds; that it is idle, when
+    /// this is used up.
+    faults: VecDeque<bool>,
+    waits: VecDeque<bool>,
+    /// Whether each attempt to take the locks succeeds; it does when this is used up.
+    enters: VecDeque<bool>,
+    /// What each look for a va_block finds; a whole UM block that may move, when this is used
+    /// up.
+    found: VecDeque<Option<Found>>,
+    /// What each look at a victim finds; one that may move, when this is used up.
+    victims: VecDeque<Option<Hindrances>>,
+    /// What each look at pages finds; four pages that are elsewhere, or if the block goes to
+    /// the host, that are there, when this is used up.
+    pages: VecDeque<Pages>,
+    migrates: VecDeque<Migrated>,
+    settles: VecDeque<bool>,
+    /// The chunk that the block turns out to be in.
+    chunk: Option<Chunk>,
+    to: To,
+    broken: Vec<&'static str>,
+    tables: u32,
+}
+
+impl Script {
+    /// Of a process that has run kernels 1 to 3 three times, each of which faults on two
+    /// blocks, 10 and 11 to 30 and 31; now kernel 1 runs. There are four chunks, all free.
+    fn trained() -> Self {
+        let mut script = Self {
+            did: Vec::new(),
+            correlator: correlator(),
+            feed: Feed::new(64, 1024).unwrap(),
+            share: Share::new(1 << 20),
+            roots: Some(RootChunks::new(64).unwrap()),
+            generation: 1,
+            free: 4,
+            stopping: false,
+            faults: VecDeque::new(),
+            waits: VecDeque::new(),
+            enters: VecDeque::new(),
+            found: VecDeque::new(),
+            victims: VecDeque::new(),
+            pages: VecDeque::new(),
+            migrates: VecDeque::new(),
+            settles: VecDeque::new(),
+            chunk: None,
+            to: To::Gpu,
+            broken: Vec::new(),
+            tables: 0,
+        };
+        for _ in 0..3 {
+            for id in 1..4 {
+                script.kernel(id, true);
+            }
+        }
+        script.kernel(1, false);
+        script
+    }
+
+    /// Kernel `id` is announced, and faults on its blocks.
+    fn kernel(&mut self, id: u32, faults: bool) {
+        self.feed.announce(ExecId(id.into()));
+        for block in (0..2).filter(|_| faults) {
+            self.feed.fault(UmBlock(10 * id + block));
+        }
+    }
+
+    /// Used chunks of the process, the oldest first.
+    fn used(&mut self, chunks: u32, holder: Holder) {
+        let roots = self.roots.as_mut().unwrap();
+        for chunk in 0..chunks {
+            roots.used_by(chunk, holder).unwrap();
+            roots.insert(chunk, holder).unwrap();
+        }
+    }
+
+    fn count(&self, like: impl Fn(&Did) -> bool) -> usize {
+        self.did.iter().filter(|did| like(did)).count()
+    }
+
+    /// The UM blocks that were looked for, in order.
+    fn blocks(&self) -> Vec<u32> {
+        let block = |did: &Did| match did {
+            NextBlock(n) => Some(*n),
+            _ => None,
+        };
+        self.did.iter().filter_map(block).collect()
+    }
+}
+
+impl Machine for Script {
+    const CHECKS: bool = true;
+
+    fn broken(&mut self, invariant: &'static str) {
+        self.broken.push(invariant);
+    }
+
+    fn tables<R>(&mut self, look: impl FnOnce(&mut Correlator, &Feed, &Share) -> R) -> R {
+        self.tables += 1;
+        assert!(self.tables < 1000, "the turn does not end");
+        look(&mut self.correlator, &self.feed, &self.share)
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.stopping
+    }
+
+    fn faults(&mut self) -> bool {
+        self.faults.pop_front().unwrap_or(false)
+    }
+
+    fn wait_faults(&mut self) -> bool {
+        self.did.push(WaitFaults);
+        self.waits.pop_front().unwrap_or(true)
+    }
+
+    fn enter(&mut self) -> bool {
+        let enters = self.enters.pop_front().unwrap_or(true);
+        if enters {
+            self.did.push(Enter);
+        }
+        enters
+    }
+
+    fn leave(&mut self) {
+        self.did.push(Leave);
+    }
+
+    fn holder(&self) -> Holder {
+        OURS
+    }
+
+    fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
+        let generation = self.generation;
+        self.roots.as_mut().map(|roots| look(roots, generation))
+    }
+
+    fn free_chunks(&mut self, enough: u32) -> u32 {
+        self.free.min(enough)
+    }
+
+    fn pick(&mut self, choose: impl FnOnce(&RootChunks) -> Option<Chunk>) -> Option<Chunk> {
+        self.roots.as_ref().and_then(choose)
+    }
+
+    fn victim(&mut self) -> Option<Hindrances> {
+        self.did.push(Victim);
+        let movable = Some(Hindrances::default());
+        self.victims.pop_front().unwrap_or(movable)
+    }
+
+    fn next_block(&mut self, from: u64, last: u64) -> Option<Found> {
+        self.did.push(NextBlock((from / UmBlock::SIZE) as u32));
+        let whole = Found {
+            hindrances: Hindrances::default(),
+            next: last + 1,
+        };
+        self.found.pop_front().unwrap_or(Some(whole))
+    }
+
+    fn lock(&mut self, to: To) {
+        self.to = to;
+        self.did.push(Lock(to));
+    }
+
+    fn unlock(&mut self) {
+        self.did.push(Unlock);
+    }
+
+    fn pages(&mut self) -> Pages {
+        let there = match self.to {
+            To::Gpu => PageMask::EMPTY,
+            To::Host => pages(4),
+        };
+        let four = Pages {
+            populated: pages(4),
+            there,
+            ..Pages::default()
+        };
+        self.pages.pop_front().unwrap_or(four)
+    }
+
+    fn chunk(&mut self) -> Option<Chunk> {
+        self.chunk
+    }
+
+    fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {
+        self.did.push(Migrate {
+            copy,
+            pages: pages.count(),
+            to,
+        });
+        let migrated = self.migrates.pop_front();
+        if let (To::Host, Some(roots)) = (to, &mut self.roots) {
+            // Its oldest is what was chosen.
+            if let Some(chunk) = roots.pick_early(OURS) {
+                roots.set(chunk, Queue::Unused).unwrap();
+            }
+        }
+        migrated.unwrap_or(Migrated::Begun)
+    }
+
+    fn settle(&mut self, copy: u32) -> bool {
+        self.did.push(Settle(copy));
+        self.settles.pop_front().unwrap_or(true)
+    }
+
+    fn brought(&mut self, outcome: Outcome, pages: u32) {
+        self.did.push(Brought(outcome, pages));
+    }
+
+    fn pushed_out(&mut self, pages: u32) {
+        self.did.push(PushedOut(pages));
+    }
+}
+
+fn worker(act: bool, watermark: u32, lack: Option<Part>) -> Worker {
+    let mut worker = Worker::new(Params { act, watermark });
+    worker.take_out(lack);
+    worker
+}
+
+fn migrate(copy: u32) -> Did {
+    Migrate {
+        copy,
+        pages: 4,
+        to: To::Gpu,
+    }
+}
+
+const MOVED: Did = Brought(Outcome::Moved, 4);
+const NEXT_OF: [u32; 6] = [10, 11, 20, 21, 30, 31];
+
+/// The copy of a block runs while the next is begun, the third waits for the first, and the
+/// locks are let go after four.
+fn copies_overlap(lack: Option<Part>) {
+    let mut s = Script::trained();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    let block = |n, copy| [NextBlock(n), Lock(To::Gpu), migrate(copy), Unlock];
+    // A number that is taken is waited for with the va_block unlocked.
+    let late = |n, copy| {
+        let first = [NextBlock(n), Lock(To::Gpu), Unlock, Settle(copy), MOVED];
+        [&first[..], &[Lock(To::Gpu), migrate(copy), Unlock]].concat()
+    };
+    let mut expected = vec![Enter];
+    expected.extend([block(10, 0), block(11, 1)].concat());
+    expected.extend([late(20, 0), late(21, 1)].concat());
+    expected.extend([Settle(0), MOVED, Settle(1), MOVED, Leave]);
+    expected.extend([WaitFaults, Enter]);
+    expected.extend([block(30, 0), block(31, 1)].concat());
+    expected.extend([Settle(0), MOVED, Settle(1), MOVED, Leave]);
+    assert_eq!(s.did, expected);
+}
+
+/// What happened goes before what may: of a kernel that is over nothing is brought.
+fn it_learns_first(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    w.turn(&mut s);
+    s.did.clear();
+    s.kernel(1, false);
+    s.kernel(9, false);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), [0u32; 0]);
+    s.kernel(2, false);
+    w.turn(&mut s);
+    assert_eq!(s.blocks()[..2], [20, 21]);
+}
+
+/// Without `act` it only learns, and takes no lock.
+fn it_only_learns(lack: Option<Part>) {
+    let mut s = Script::trained();
+    assert_eq!(worker(false, 9, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.did, []);
+    assert_eq!(s.correlator.stats().kernels, 10);
+    // More than is learnt at a time is learnt all the same.
+    assert!(s.correlator.absorb(&s.feed, 1));
+}
+
+/// Faults that come while it works go first: it settles and lets the locks go, and waits.
+fn faults_go_first(lack: Option<Part>) {
+    let mut s = Script::trained();
+    // As the first block is about to be begun, and the third.
+    s.faults = [true, false, true].into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.did[..5], [Enter, Leave, WaitFaults, Enter, NextBlock(10)]);
+    let third = [Settle(0), MOVED, Settle(1), MOVED, Leave, WaitFaults, Enter];
+    let at = s.did.iter().position(|did| *did == NextBlock(20)).unwrap();
+    assert_eq!(s.did[at - third.len()..at], third);
+    assert_eq!(s.blocks(), NEXT_OF);
+}
+
+/// Another process's faults never end: the worker gets on by a block for each wait, and each of
+/// its turns is short.
+fn faults_do_not_starve_it(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    for n in 0..6 {
+        s.faults = [true; 64].into();
+        s.waits = [false; 64].into();
+        assert_eq!(w.turn(&mut s), Turn::More);
+        assert_eq!(s.blocks(), NEXT_OF[..=n]);
+        assert_eq!(s.count(|did| *did == WaitFaults), n + 1);
+        assert_eq!(s.count(|did| *did == MOVED), n + 1);
+    }
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+}
+
+/// It ends where the locks are not to be had, and where the VA space ends.
+fn it_stops(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.enters = [false].into();
+    let w = worker(true, 9, lack);
+    assert_eq!(w.turn(&mut s), Turn::Stopped);
+    assert_eq!(s.did, []);
+    // The number of the kernel is said by the turn that can.
+    s.enters = [true, false].into();
+    s.faults = [true].into();
+    assert_eq!(w.turn(&mut s), Turn::Stopped);
+    assert_eq!(s.did, [Enter, Leave, WaitFaults]);
+    s.did.clear();
+    s.stopping = true;
+    assert_eq!(w.turn(&mut s), Turn::Stopped);
+    assert_eq!(s.did, [Enter, Leave]);
+}
+
+/// What would evict something expected is held back until the next kernel, and comes first then.
+fn what_has_no_room_waits(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    // All chunks are the process's, and expected by another.
+    s.used(3, OURS);
+    s.free = 0;
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner();
+    (0..3).for_each(|c| roots.expect(c, other, 9));
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), [10]);
+    assert_eq!(s.did[3..5], [Unlock, Brought(Outcome::NoRoom, 0)]);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), [10]);
+    // A chunk that is free, or unmarked, or has no queues, is room.
+    s.did.clear();
+    s.kernel(2, false);
+    s.free = 1;
+    w.turn(&mut s);
+    assert_eq!(s.blocks()[0], 20, "10 was of the kernel that is over");
+    assert_eq!(s.count(|did| *did == MOVED), s.blocks().len());
+}
+
+/// A block that has a chunk needs no room.
+fn what_has_a_chunk_needs_no_room(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.used(1, OURS);
+    s.free = 0;
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner();
+    roots.expect(0, other, 9);
+    let partly = Pages {
+        populated: pages(4),
+        there: pages(1),
+        ..Pages::default()
+    };
+    // Of the third and the fourth they are looked at twice.
+    s.pages = vec![partly; 8].into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::Moved, 3)), 6);
+    assert_eq!(s.count(|did| *did == migrate(0) || *did == migrate(1)), 6);
+}
+
+/// Held back for one kernel, it is there for the next.
+fn what_was_held_back_comes_first(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    s.used(1, OURS);
+    s.free = 2;
+    s.chunk = Some(5);
+    // Of kernel 1, two blocks; then there is no room for those of kernel 2.
+    let gone = Pages {
+        populated: pages(4),
+        ..Pages::default()
+    };
+    s.pages = vec![gone; 2].into();
+    s.found = [None, None].into();
+    s.free = 0;
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner();
+    roots.expect(0, other, 9);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), [10, 11, 20]);
+    s.did.clear();
+    s.kernel(2, false);
+    s.free = 9;
+    w.turn(&mut s);
+    assert_eq!(s.blocks()[..2], [20, 21]);
+}
+
+/// What policy keeps elsewhere is left alone, as is what is no memory.
+fn policy_is_asked(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let next = |n: u64| (n + 1) * UmBlock::SIZE;
+    let hindered = |n, change: fn(&mut Hindrances)| {
+        let mut hindrances = Hindrances::default();
+        change(&mut hindrances);
+        Some(Found {
+            hindrances,
+            next: next(n),
+        })
+    };
+    s.found = [
+        hindered(10, |h| h.no_block = true),
+        hindered(11, |h| h.preferred_elsewhere = true),
+        hindered(20, |h| h.read_duplicated = true),
+        hindered(21, |h| h.lite = true),
+        hindered(30, |h| h.group_stays = true),
+        None,
+    ]
+    .into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), NEXT_OF);
+    let unfit = Brought(Outcome::Unfit, 0);
+    assert_eq!(s.count(|did| *did == unfit), 6);
+    assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
+}
+
+/// A UM block of several va_blocks is one copy and counts once; a machine that does not get on
+/// is told of.
+fn several_va_blocks(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let start = 10 * UmBlock::SIZE;
+    let part = |next, no_block| {
+        Some(Found {
+            hindrances: Hindrances {
+                no_block,
+                ..Hindrances::default()
+            },
+            next,
+        })
+    };
+    s.found = [
+        part(start + 4096, true),
+        part(start + 8192, false),
+        part(start + 8192, false),
+    ]
+    .into();
+    s.pages = vec![
+        Pages {
+            populated: pages(1),
+            ..Pages::default()
+        };
+        2
+    ]
+    .into();
+    worker(true, 0, lack).turn(&mut s);
+    assert_eq!(s.broken, ["W-bound: the same memory twice"]);
+    assert_eq!(s.blocks()[..4], [10, 10, 10, 11]);
+    let one = Migrate {
+        copy: 0,
+        pages: 1,
+        to: To::Gpu,
+    };
+    assert_eq!(s.count(|did| *did == one), 2);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::Moved, 2)), 1);
+}
+
+/// An error ends a UM block, and not the turn. A copy that fails has moved nothing.
+fn errors_are_counted(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.migrates = [Migrated::Failed].into();
+    s.settles = [true, false].into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    let results = s.did.iter().filter(|did| matches!(did, Brought(..)));
+    let results: Vec<_> = results.copied().collect();
+    let failed = Brought(Outcome::Failed, 0);
+    assert_eq!(results[..2], [failed; 2]);
+    assert_eq!(results[2..], [MOVED; 4]);
+}
+
+/// Pages that thrash or are discarded stay where they are, and those never touched.
+fn only_fit_pages(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let mut page = [PageMask::EMPTY; 3];
+    (0..3).for_each(|n| page[usize::from(n)].set(n));
+    let all = Pages {
+        populated: pages(4),
+        thrashing: page[0],
+        discarded: page[1],
+        there: page[2],
+    };
+    // Without them all is there; with them one is missing.
+    let none = Pages {
+        populated: pages(3),
+        ..all
+    };
+    s.pages = vec![none, all].into();
+    worker(true, 0, lack).turn(&mut s);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::Resident, 0)), 1);
+    let two = Migrate {
+        copy: 0,
+        pages: 2,
+        to: To::Gpu,
+    };
+    assert_eq!(s.count(|did| *did == two), 1);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::Moved, 1)), 1);
+}
+
+/// Where the lock was let go, pages are looked at again.
+fn it_looks_again(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let seen = |n| Pages {
+        populated: pages(n),
+        ..Pages::default()
+    };
+    let arrived = Pages {
+        populated: pages(4),
+        there: pages(4),
+        ..Pages::default()
+    };
+    // Half of it was discarded; and the other time all had come.
+    s.pages = [seen(4), seen(2), seen(4), arrived].into();
+    s.migrates = [Migrated::Again, Migrated::Begun, Migrated::Again].into();
+    worker(true, 0, lack).turn(&mut s);
+    let half = Migrate {
+        copy: 0,
+        pages: 2,
+        to: To::Gpu,
+    };
+    assert_eq!(s.count(|did| *did == half), 1);
+    // How many were moved is told by the first look.
+    let moved: Vec<_> = s.did.iter().filter(|did| **did == MOVED).collect();
+    assert_eq!(moved.len(), 6);
+}
+
+/// What is brought, and what was there, is marked up to its kernel.
+fn chunks_are_marked(lack: Option<Part>) {
+    for resident in [false, true] {
+        let mut s = Script::trained();
+        s.chunk = Some(3);
+        let arrived = Pages {
+            populated: pages(4),
+            there: if resident { pages(4) } else { PageMask::EMPTY },
+            ..Pages::default()
+        };
+        s.pages = vec![arrived; 8].into();
+        let w = worker(true, 0, lack);
+        w.turn(&mut s);
+        // Two kernels ahead, as the last ones of the six.
+        let roots = s.roots.as_ref().unwrap();
+        assert_eq!(roots.needed_in(3), Some(2), "{resident}");
+        // A kernel later it is needed sooner.
+        s.chunk = None;
+        s.kernel(2, false);
+        w.turn(&mut s);
+        let roots = s.roots.as_ref().unwrap();
+        assert_eq!(roots.needed_in(3), Some(1), "{resident}");
+    }
+}
+
+/// Queues that came with a GPU that was away number processes anew, and one that lost its
+/// number to others comes again.
+fn numbers_are_of_their_queues(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    w.turn(&mut s);
+    // Another process is the first there.
+    let mut roots = RootChunks::new(64).unwrap();
+    let other = roots.add_owner();
+    roots.set_now(other, 1000);
+    roots.expect(1, other, 1005);
+    s.roots = Some(roots);
+    s.generation = 2;
+    s.chunk = Some(2);
+    s.kernel(2, false);
+    w.turn(&mut s);
+    let roots = s.roots.as_mut().unwrap();
+    assert_eq!(roots.needed_in(1), Some(5), "its kernel is not ours");
+    assert!(roots.needed_in(2).is_some());
+    // As many others as there is room for.
+    for _ in 0..OWNERS {
+        roots.add_owner();
+    }
+    assert_eq!(roots.needed_in(2), None);
+    s.kernel(3, false);
+    w.turn(&mut s);
+    let roots = s.roots.as_mut().unwrap();
+    assert!(roots.needed_in(2).is_some());
+    // Its marks go with it, and no other's.
+    roots.set_now(other, 1000);
+    roots.add_owner();
+    w.retire(&mut s);
+    let roots = s.roots.as_ref().unwrap();
+    assert_eq!(roots.needed_in(2), None);
+    // Of other queues it retires from none.
+    w.retire(&mut Script::trained());
+    s.roots = None;
+    w.retire(&mut s);
+}
+
+/// All is brought that is known; the script then pushes out.
+fn with_nothing_to_bring(chunks: u32, free: u32) -> Script {
+    let mut s = Script::trained();
+    s.found = vec![None; 6].into();
+    s.used(chunks, OURS);
+    s.free = free;
+    s
+}
+
+/// Chunks are pushed out up to the watermark, the oldest first, and their copies overlap.
+fn up_to_the_watermark(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(9, 1);
+    let w = worker(true, 4, lack);
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| *did == PushedOut(4)), 3);
+    let number = |did: &Did| match did {
+        Migrate { copy, to, .. } => Some((*copy, *to)),
+        _ => None,
+    };
+    let moves: Vec<_> = s.did.iter().filter_map(number).collect();
+    assert_eq!(moves, [(0, To::Host), (1, To::Host), (0, To::Host)]);
+    assert_eq!(s.roots.as_ref().unwrap().length(Queue::Unused), 3);
+    // What is discarded counts, too, and no more than that is done.
+    let mut s = with_nothing_to_bring(9, 1);
+    let roots = s.roots.as_mut().unwrap();
+    (0..3).for_each(|c| roots.set(c, Queue::Discarded).unwrap());
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+}
+
+/// Only the process's own, and nothing that is expected.
+fn only_its_own(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(0, 0);
+    s.used(9, THEIRS);
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
+    let mut s = with_nothing_to_bring(2, 0);
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner();
+    (0..2).for_each(|c| roots.expect(c, other, 9));
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
+    // Without queues there is nothing to choose by.
+    s.roots = None;
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
+    assert_eq!(s.count(|did| matches!(did, Lock(_) | Victim)), 0);
+}
+
+/// What policy keeps, and what is not its own any more, is passed over; a turn looks at a few.
+fn what_stays_is_passed_over(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(40, 0);
+    let stays = Hindrances {
+        group_stays: true,
+        ..Hindrances::default()
+    };
+    s.victims = (0..20).map(|n| (n % 2 == 0).then_some(stays)).collect();
+    let w = worker(true, 1, lack);
+    assert_eq!(w.turn(&mut s), Turn::NoVictim);
+    assert_eq!(s.count(|did| *did == Victim), 16);
+    assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
+    // The next turn's are others.
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| *did == Victim), 21);
+    assert_eq!(s.roots.as_ref().unwrap().queue_of(20), Some(Queue::Unused));
+}
+
+/// A block that holds nothing, or cannot be moved, ends the turn, and is not tried again.
+fn it_gives_up(lack: Option<Part>) {
+    let w = worker(true, 1, lack);
+    let mut s = with_nothing_to_bring(9, 0);
+    s.pages = [Pages::default()].into();
+    assert_eq!(w.turn(&mut s), Turn::GaveUp);
+    let roots = s.roots.as_ref().unwrap();
+    assert_eq!(roots.pick_early(OURS), Some(1));
+    for failed in [true, false] {
+        let mut s = with_nothing_to_bring(9, 0);
+        s.migrates = [if failed {
+            Migrated::Failed
+        } else {
+            Migrated::Begun
+        }]
+        .into();
+        s.settles = [false].into();
+        assert_eq!(w.turn(&mut s) == Turn::GaveUp, failed);
+        assert_eq!(s.count(|did| matches!(did, PushedOut(_))), 0);
+        assert_eq!(s.count(|did| *did == Settle(0)), 1);
+    }
+}
+
+/// Where kernels do not come as foreseen, none is pushed out.
+fn foreseen_or_not(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(9, 0);
+    let forth = 41..=60;
+    for id in forth.clone().chain(forth.clone()).chain(forth.rev()) {
+        s.kernel(id, false);
+        s.correlator.absorb(&s.feed, 100);
+    }
+    s.found = vec![None; 99].into();
+    let foresees = s.correlator.foresees();
+    assert!(!foresees);
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
+}
+
+/// A turn moves so many blocks at most, and says that there is more.
+fn a_turn_ends(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.feed.announce(ExecId(5));
+    for n in 0..90 {
+        s.feed.fault(UmBlock(1000 + n));
+    }
+    s.feed.announce(ExecId(6));
+    s.feed.announce(ExecId(5));
+    let w = worker(true, 0, lack);
+    assert_eq!(w.turn(&mut s), Turn::More);
+    let (first, held) = (s.blocks().len(), s.count(|did| *did == Leave));
+    assert!((20..=32).contains(&first), "{first}");
+    assert_eq!(held, first.div_ceil(4));
+    for _ in 0..9 {
+        w.turn(&mut s);
+    }
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert!(s.blocks().len() >= 90);
+}
+
+/// A test, given what is taken out.
+type Test = fn(Option<Part>);
+
+/// All of them, with their names.
+pub(super) const ALL: &[(&str, Test)] = &[
+    ("copies_overlap", copies_overlap),
+    ("it_learns_first", it_learns_first),
+    ("it_only_learns", it_only_learns),
+    ("faults_go_first", faults_go_first),
+    ("faults_do_not_starve_it", faults_do_not_starve_it),
+    ("it_stops", it_stops),
+    ("what_has_no_room_waits", what_has_no_room_waits),
+    (
+        "what_has_a_chunk_needs_no_room",
+        what_has_a_chunk_needs_no_room,
+    ),
+    (
+        "what_was_held_back_comes_first",
+        what_was_held_back_comes_first,
+    ),
+    ("policy_is_asked", policy_is_asked),
+    ("several_va_blocks", several_va_blocks),
+    ("errors_are_counted", errors_are_counted),
+    ("only_fit_pages", only_fit_pages),
+    ("it_looks_again", it_looks_again),
+    ("chunks_are_marked", chunks_are_marked),
+    ("numbers_are_of_their_queues", numbers_are_of_their_queues),
+    ("up_to_the_watermark", up_to_the_watermark),
+    ("only_its_own", only_its_own),
+    ("what_stays_is_passed_over", what_stays_is_passed_over),
+    ("it_gives_up", it_gives_up),
+    ("foreseen_or_not", foreseen_or_not),
+    ("a_turn_ends", a_turn_ends),
+];
+
+#[test]
+fn all_scripts() {
+    for (name, script) in ALL {
+        std::eprintln!("{name}");
+        script(None);
+    }
+}

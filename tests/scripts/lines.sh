@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What scripts/lines.sh takes for code: of C and Rust with comments, strings and tests.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/../../scripts/lib.sh"
+. "$(dirname "$0")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+c=$work/src/nvidia-uvm-c rust=$work/src/uvm_rust
+mkdir -p "$c/"{fixes,hooks} "$rust/"{ffi,driver,policy/tests,policy/benches,policy/fuzz}
+
+# counts NAME FILE WANTED: of FILE, which is on standard input, beside files with nothing in them.
+counts() {
+	cat >"$2"
+	"$TOP/scripts/lines.sh" "$work" >"$work/table"
+	tr -d '{}" ' <"$work/out/lines.json" | tr , '\n' | awk -F: '$2 > 0 { print $1, $2 }' >"$work/said"
+	: >"$2"
+	[ "$(cat "$work/said")" = "$3" ]
+	check "$1"
+}
+for f in "$c/a.c" "$rust/ffi.rs" "$rust/driver.rs" "$rust/uvm_rust.rs"; do : >"$f"; done
+
+counts "nothing" "$c/a.c" "" </dev/null
+counts "blanks and comments of C" "$c/a.c" "c_seam 4" <<'C'
+/* One. */
+
+/*
+ * Many.
+ */
+int a; /* Beside. */
+/* Before. */ int b;
+// A line.
+	int c; /* One that
+	goes on. */ int d;
+C
+counts "what begins like a comment in a string" "$c/a.c" "c_seam 3" <<'C'
+const char *a = "/*";
+const char *b = "http://";
+int c;
+C
+counts "a header" "$c/a.h" "c_seam 1" <<<'int a;'
+counts "a fix" "$c/fixes/a.h" "c_fixes 1" <<<'int a;'
+counts "a hook is no C" "$c/hooks/a.cocci" "" <<<'int a;'
+counts "Rust, and its documentation" "$rust/driver/a.rs" "rust_driver 3" <<'RUST'
+//! A file.
+
+/// A function.
+fn a() {
+    // Why.
+    b();
+}
+RUST
+counts "what comes behind a module of tests counts again" "$rust/policy/a.rs" "rust_policy 2" <<'RUST'
+fn a() {}
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn b() {
+        assert!(true);
+    }
+}
+#[cfg(test)]
+mod more;
+fn c() {}
+RUST
+counts "a file of tests" "$rust/policy/tests.rs" "" <<<'fn a() {}'
+counts "a folder of tests" "$rust/policy/tests/a.rs" "" <<<'fn a() {}'
+counts "what is measured" "$rust/policy/benches/a.rs" "" <<<'fn a() {}'
+counts "what is fuzzed" "$rust/policy/fuzz/a.rs" "" <<<'fn a() {}'
+counts "what faces C" "$rust/ffi/a.rs" "rust_ffi 1" <<<'fn a() {}'
+counts "what bindgen wrote" "$rust/ffi/bindings.rs" "" <<<'fn a() {}'
+printf 'int a;\n' >"$c/a.c"
+printf 'fn a() {}\nfn b() {}\nfn c() {}\n' >"$rust/driver.rs"
+"$TOP/scripts/lines.sh" "$work" >"$work/table"
+tail -n 1 "$work/table" >"$work/said"
+[ "$(cat "$work/said")" = "Rust is 75 of a hundred lines, fixes apart." ]
+check "the share of Rust"
+done_testing

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What the walk of a discard asks of C (uvm_rust_discard.c): that each operation is the one that
+ * Rust takes it for; and the split of a block that has a state, each step of which may fail. Here
+ * are upstream and Rust.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "discard.h"
+
+int uvm_enable_builtin_tests;
+
+/* --- what was done, in order ------------------------------------------------------------ */
+
+static char did[1024];
+
+static void note(const char *what)
+{
+	if (strlen(did) + strlen(what) + 2 < sizeof(did)) {
+		strcat(did, what);
+		strcat(did, " ");
+	}
+}
+
+/* --- upstream, and Linux ----------------------------------------------------------------- */
+
+static struct uvm_va_space_struct space;
+static uvm_va_block_t block, upper_block;
+static uvm_va_block_gpu_state_t states[1 + TEST_GPUS];
+static struct test_gpu gpus[1 + TEST_GPUS];
+static uvm_gpu_chunk_t chunks[1 + TEST_GPUS];
+static int nodes;
+static NV_STATUS fails;
+static const char *failing;
+
+static NV_STATUS may_fail(const char *what)
+{
+	note(what);
+	return failing && !strcmp(failing, what) ? fails : NV_OK;
+}
+
+int num_possible_nodes(void) { return nodes; }
+void cond_resched(void) { note("rest"); }
+bool fatal_signal_pending(void *task) { return failing && !strcmp(failing, "signal"); }
+
+void uvm_mutex_lock(uvm_mutex_t *lock) { note(lock == &block.lock ? "lock" : "lock-upper"); lock->held = true; }
+void uvm_mutex_unlock(uvm_mutex_t *lock) { note(lock == &block.lock ? "unlock" : "unlock-upper"); lock->held = false; }
+void uvm_va_space_down_read(uvm_va_space_t *va_space) { note("down"); }
+void uvm_va_space_up_read(uvm_va_space_t *va_space) { note("up"); }
+
+static struct mm_struct *const mm = (struct mm_struct *)&space;
+
+struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space)
+{
+	note("retain");
+	return mm;
+}
+
+void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *released)
+{
+	note(released == mm ? "release" : "release-another");
+}
+
+static uvm_va_range_t ranges[2] = {
+	{ &space, { 0x200000, 0x3fffff }, &ranges[1] },
+	{ &space, { 0x400000, 0x5fffff }, NULL },
+};
+
+uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end)
+{
+	note("first");
+	return start >= ranges[0].node.start && end <= ranges[0].node.end ? &ranges[0] : NULL;
+}
+
+uvm_va_range_t *uvm_va_space_iter_next_contig(uvm_va_range_t *range, NvU64 end)
+{
+	note("next");
+	return range->next && range->next->node.start <= end ? range->next : NULL;
+}
+
+size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address) { return address / UVM_CHUNK_SIZE_MAX; }
+uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index) { return index == 1 ? &block : NULL; }
+bool uvm_range_group_all_migratable(uvm_va_space_t *of, NvU64 start, NvU64 end) { return start == 5 && end == 6; }
+
+static uvm_api_range_type_t type;
+
+uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *of, struct mm_struct *in, NvU64 base, NvU64 length)
+{
+	return in == mm && base == 7 && length == 8 ? type : UVM_API_RANGE_TYPE_INVALID;
+}
+
+uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index)
+{
+	if (index >= TEST_GPUS)
+		note("wrong");
+	return (uvm_gpu_id_t){ index + 1 };
+}
+
+uvm_gpu_id_t uvm_processor_mask_find_next_id(const uvm_processor_mask_t *mask, uvm_gpu_id_t from)
+{
+	while (UVM_ID_IS_VALID(from) && !(mask->bits >> from.val & 1))
+		from.val++;
+	return from;
+}
+
+uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *of, uvm_gpu_id_t id)
+{
+	return of->states[id.val];
+}
+
+uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id)
+{
+	return &va_space->gpus[id.val]->gpu;
+}
+
+NV_STATUS uvm_tracker_wait_deinit(uvm_tracker_t *tracker)
+{
+	note(tracker->entries ? "wait-for-work" : "wait");
+	return NV_OK;
+}
+
+NV_STATUS uvm_tracker_add_tracker_safe(uvm_tracker_t *tracker, const int *work)
+{
+	tracker->entries += *work;
+	return may_fail("track");
+}
+
+struct uvm_va_block_context_struct {
+	struct mm_struct *mm;
+};
+static uvm_va_block_context_t the_context;
+
+uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *of)
+{
+	the_context.mm = of;
+	return may_fail("context") == NV_OK ? &the_context : NULL;
+}
+
+void uvm_va_block_context_free(uvm_va_block_context_t *context) { note("free-context"); }
+
+NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
+				uvm_va_range_t *new_range)
+{
+	NV_STATUS status = may_fail("split");
+
+	if (status == NV_OK)
+		*new_block = &upper_block;
+	return status;
+}
+
+/* Not asked for here. */
+NV_STATUS uvm_va_block_find(uvm_va_space_t *of, NvU64 address, uvm_va_block_t **found) { abort(); }
+uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
+uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUuid *uuid) { abort(); }
+NV_STATUS uvm_global_get_status(void) { abort(); }
+void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
+void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
+void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm) { abort(); }
+__u32 uvm_rust_queues_of(void *queues, __u32 chunk) { abort(); }
+__u32 uvm_rust_block_status(void *of, __u32 page) { abort(); }
+
+/* --- the seam's other files ---------------------------------------------------------------- */
+
+bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu) { return container_of(gpu, struct test_gpu, gpu)->evicts; }
+bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return failing && !strcmp(failing, "faultable"); }
+
+void uvm_rust_resident_anywhere(uvm_va_block_t *of, uvm_page_mask_t *out)
+{
+	*out = (uvm_page_mask_t){ { 11 } };
+}
+
+NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *of, uvm_va_block_context_t *context, const uvm_page_mask_t *unmap,
+				    const uvm_page_mask_t *drop)
+{
+	if (of != &block || context != &the_context || context->mm != mm || unmap != drop || drop->words[0] != 12)
+		note("wrong");
+	return may_fail("drop");
+}
+
+void uvm_rust_block_forget_thrashing(uvm_va_block_t *of, const uvm_page_mask_t *pages) { note("thrashing"); }
+
+static const uvm_gpu_chunk_t *discarded;
+static const uvm_pmm_gpu_t *discarded_on;
+
+void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	discarded = chunk;
+	discarded_on = pmm;
+}
+
+void uvm_rust_flash_block_gone(uvm_va_block_t *of) { note("flash-gone"); }
+void uvm_rust_flash_discarded(uvm_va_block_t *of, const struct uvm_rust_mask *pages) { note("stored"); }
+
+NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *of, __u32 at, struct uvm_rust_flash_block **upper)
+{
+	*upper = (void *)1;
+	return may_fail("flash-before");
+}
+
+void uvm_rust_flash_after_split(uvm_va_block_t *of, uvm_va_block_t *upper, __u32 at, struct uvm_rust_flash_block *flash)
+{
+	note(upper ? "flash-after" : "flash-undo");
+}
+
+/* --- Rust ------------------------------------------------------------------------------------ */
+
+static int state, upper_state;
+
+void uvm_rust_block_destroy(void *gone) { note(gone == &upper_state ? "destroy-upper" : "destroy"); }
+void uvm_rust_block_truncate(void *of, __u32 at) { note(at == 256 ? "truncate" : "truncate-elsewhere"); }
+
+void *uvm_rust_block_upper(void *of, __u32 at)
+{
+	return may_fail("upper") == NV_OK ? &upper_state : NULL;
+}
+
+/* What a call is asked for. */
+static void (*run)(struct uvm_seam_discard *call);
+
+__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager, __u32 granule,
+			     struct uvm_seam_discarded *counts)
+{
+	if (base != 1 || length != 2 || !eager || granule != 64 || !counts)
+		note("wrong");
+	run(call);
+	return NV_ERR_INVALID_DEVICE;
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+static int tests, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - seam of discard: %s # %s\n", holds ? "ok" : "not ok", ++tests, name, did);
+}
+
+static void begin(void)
+{
+	NvU32 i;
+
+	did[0] = '\0';
+	failing = NULL;
+	nodes = 1;
+	space = (struct uvm_va_space_struct){ 0 };
+	block = (uvm_va_block_t){ .va_space = &space, .start = 0x200000, .end = 0x3fffff, .cpu.resident.words = { 3 } };
+	upper_block = (uvm_va_block_t){ .va_space = &space };
+	for (i = 1; i <= TEST_GPUS; i++) {
+		gpus[i] = (struct test_gpu){ .evicts = true };
+		states[i] = (uvm_va_block_gpu_state_t){ .resident.words = { 10 + i }, .chunks = { &chunks[i] } };
+		space.registered_gpus.bits |= 1u << i;
+		space.gpus[i] = &gpus[i];
+		block.states[i] = &states[i];
+	}
+}
+
+/* Asks for what @what asks for, with a call of which Rust holds what is said. */
+static bool asked(void (*what)(struct uvm_seam_discard *call))
+{
+	struct uvm_seam_discarded counts = { 0 };
+
+	run = what;
+	return uvm_seam_discard((struct uvm_seam_space *)&space, 1, 2, true, &counts) == NV_ERR_INVALID_DEVICE &&
+	       !strstr(did, "wrong");
+}
+
+static bool holds;
+
+static void whole_call(struct uvm_seam_discard *call)
+{
+	struct uvm_rust_span span;
+
+	uvm_seam_discard_enter(call);
+	type = UVM_API_RANGE_TYPE_MANAGED;
+	holds = uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_MANAGED;
+	type = UVM_API_RANGE_TYPE_HMM;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ORDINARY;
+	type = UVM_API_RANGE_TYPE_ATS;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ORDINARY;
+	type = UVM_API_RANGE_TYPE_INVALID;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_UNKNOWN;
+	holds &= uvm_seam_discard_open(call) == NV_OK;
+	/* The one that holds the address, the next to it, and no more. */
+	holds &= uvm_seam_discard_range(call, 0x201000, 0x401000, &span) && span.first == 0x200000 &&
+		 span.last == 0x3fffff;
+	holds &= uvm_seam_discard_block(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
+	holds &= uvm_seam_discard_may_migrate(call, 5, 6) && !uvm_seam_discard_may_migrate(call, 6, 6);
+	uvm_seam_discard_lock(call);
+	block.tracker = 1;
+	holds &= uvm_seam_discard_note_work(call) == NV_OK;
+	uvm_seam_discard_unlock(call);
+	holds &= uvm_seam_discard_range(call, 0x400000, 0x401000, &span) && span.first == 0x400000;
+	holds &= !uvm_seam_discard_block(call, 0x400000, &span);
+	holds &= !uvm_seam_discard_range(call, 0x600000, 0x601000, &span);
+	uvm_seam_discard_close(call);
+	uvm_seam_discard_leave(call);
+	holds &= uvm_seam_discard_wait(call) == NV_OK;
+}
+
+static void choose(struct uvm_seam_discard *call)
+{
+	struct uvm_rust_span span;
+
+	uvm_seam_discard_enter(call);
+	uvm_seam_discard_open(call);
+	uvm_seam_discard_range(call, 0x200000, 0x3fffff, &span);
+	uvm_seam_discard_block(call, 0x200000, &span);
+	uvm_seam_discard_lock(call);
+}
+
+static void memories(struct uvm_seam_discard *call)
+{
+	struct uvm_rust_held held;
+	__u32 from;
+
+	choose(call);
+	holds = uvm_seam_discard_held(call, UVM_RUST_MEMORY_HOST, &held) && held.memory == UVM_RUST_MEMORY_HOST &&
+		held.one_place && !held.root_chunk && held.resident.words[0] == 3;
+	nodes = 2;
+	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_HOST, &held) && !held.one_place;
+	/* The first GPU is not registered, the second has nothing in the block. */
+	space.registered_gpus.bits &= ~(1u << 1);
+	block.states[2] = NULL;
+	for (from = UVM_RUST_MEMORY_GPU(0); from <= UVM_RUST_MEMORY_GPU(2); from++)
+		holds &= uvm_seam_discard_held(call, from, &held) && held.memory == UVM_RUST_MEMORY_GPU(2) &&
+			 held.one_place && held.root_chunk && held.resident.words[0] == 13;
+	states[4].chunks[0] = NULL;
+	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(3), &held) && held.memory == UVM_RUST_MEMORY_GPU(3) &&
+		 !held.root_chunk;
+	states[4].chunks[0] = &chunks[4];
+	gpus[4].evicts = false;
+	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(3), &held) && !held.root_chunk;
+	block.end -= PAGE_SIZE;
+	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(2), &held) && !held.root_chunk;
+	holds &= !uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(4), &held) &&
+		 !uvm_seam_discard_held(call, 0xffff, &held);
+	uvm_seam_discard_requeue(call, UVM_RUST_MEMORY_GPU(2));
+	holds &= discarded == &chunks[3] && discarded_on == &gpus[3].gpu.pmm;
+}
+
+static void drops(struct uvm_seam_discard *call)
+{
+	const struct uvm_rust_mask pages = { { 12 } };
+	bool again;
+
+	choose(call);
+	holds = uvm_seam_discard_drop(call, &pages, &again) == NV_OK && !again;
+	failing = "drop";
+	fails = NV_ERR_MORE_PROCESSING_REQUIRED;
+	holds &= uvm_seam_discard_drop(call, &pages, &again) == NV_OK && again;
+	fails = NV_ERR_NO_MEMORY;
+	holds &= uvm_seam_discard_drop(call, &pages, &again) == NV_ERR_NO_MEMORY && !again;
+	failing = "track";
+	holds &= uvm_seam_discard_note_work(call) == NV_ERR_NO_MEMORY;
+	failing = "context";
+	holds &= uvm_seam_discard_open(call) == NV_ERR_NO_MEMORY;
+}
+
+static void facts(struct uvm_seam_discard *call)
+{
+	struct uvm_rust_mask resident;
+	void *nothing = NULL;
+
+	choose(call);
+	states[2].pte_is_2m = true;
+	block.mapped.bits = 1u << 1 | 1;
+	holds = !uvm_seam_discard_facts(call, &resident) && resident.words[0] == 11;
+	block.mapped.bits = 1u << 1 | 1u << 2;
+	holds &= uvm_seam_discard_facts(call, &resident);
+	holds &= uvm_seam_discard_state(call) == nothing;
+	uvm_seam_discard_keep(call, &state);
+	holds &= block.uvm_rust == &state && uvm_seam_discard_state(call) == &state;
+	holds &= !uvm_seam_discard_has_non_faultable(call) && !uvm_seam_dying();
+	failing = "faultable";
+	holds &= uvm_seam_discard_has_non_faultable(call);
+	failing = "signal";
+	holds &= uvm_seam_dying();
+}
+
+/* Splits the block in the middle; what is done, but for @what, which fails. */
+static bool split(const char *what, NV_STATUS status, const char *expected, void *there)
+{
+	uvm_va_block_t *made = NULL;
+	bool right;
+
+	begin();
+	block.uvm_rust = there;
+	failing = what;
+	fails = NV_ERR_NO_MEMORY;
+	right = uvm_va_block_split(&block, 0x2fffff, &made, NULL) == status && !strcmp(did, expected);
+	right &= made == (status == NV_OK ? &upper_block : NULL) && block.uvm_rust == there;
+	right &= upper_block.uvm_rust == (status == NV_OK && there ? &upper_state : NULL);
+	if (!right)
+		printf("# %s: %s\n", what ? what : "nothing", did);
+	return right;
+}
+
+int main(void)
+{
+	uvm_perf_event_data_t event = { .block_destroy.block = &block };
+	bool right;
+
+	printf("TAP version 13\n1..7\n");
+	begin();
+	say("a call takes and lets go of what it should, in order", asked(whole_call) && holds &&
+	    !strcmp(did, "retain down context first lock track unlock next next free-context up release wait-for-work "));
+	begin();
+	say("it finds the memories that a block has pages in", asked(memories) && holds);
+	begin();
+	say("it tells a drop that is to be repeated from one that failed", asked(drops) && holds);
+	begin();
+	say("it says what a block is", asked(facts) && holds);
+
+	right = split(NULL, NV_OK, "flash-before lock upper unlock split flash-after lock truncate unlock lock-upper unlock-upper ",
+		      &state);
+	right &= split(NULL, NV_OK, "flash-before lock unlock split flash-after ", NULL);
+	say("a split gives the upper half a state if the block has one", right);
+	right = split("flash-before", NV_ERR_NO_MEMORY, "flash-before ", &state);
+	right &= split("upper", NV_ERR_NO_MEMORY, "flash-before lock upper unlock flash-undo ", &state);
+	right &= split("split", NV_ERR_NO_MEMORY, "flash-before lock upper unlock split flash-undo destroy-upper ", &state);
+	right &= split("split", NV_ERR_NO_MEMORY, "flash-before lock unlock split flash-undo ", NULL);
+	say("a split that fails leaves the block as it was", right);
+
+	begin();
+	block.uvm_rust = &state;
+	uvm_rust_on_block_destroy(0, &event);
+	uvm_rust_on_block_destroy(0, &event);
+	say("the state dies with its block, and once", !block.uvm_rust && !strcmp(did, "destroy flash-gone flash-gone "));
+	return failed;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! This program, as a child of its own.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// The program again, as a child that a test starts, and that may become another user
+/// ([`std::os::unix::process::CommandExt::uid`]).
+///
+/// The child runs a copy in memory, which every user may execute. By its path the program
+/// could be out of another user's reach: a checkout may lie in a folder that only its owner
+/// may enter, as /root is and homes mostly are, and be made with a mask that lets nobody else
+/// read it.
+///
+/// # Errors
+///
+/// Of reading the program or of keeping the copy: there is no /proc, no memory, or no
+/// descriptor left.
+pub fn this_program() -> io::Result<Command> {
+    /// The copy, which stays open as long as this program runs: children find it by the number
+    /// of its descriptor, which is closed in them as they execute it.
+    static COPY: Mutex<Option<File>> = Mutex::new(None);
+    let mut kept = COPY.lock().unwrap_or_else(PoisonError::into_inner);
+    let copy = match kept.take() {
+        Some(copy) => copy,
+        None => copy_in_memory()?,
+    };
+    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    *kept = Some(copy);
+    Ok(Command::new(path))
+}
+
+/// This program's file in memory, with the mode 0777.
+fn copy_in_memory() -> io::Result<File> {
+    // Not by its path, which may lead to a newer build by now, or to none.
+    let mut program = File::open("/proc/self/exe")?;
+    // SAFETY: the name is a string that ends with 0; there are no other conditions.
+    let fd = unsafe { libc::memfd_create(c"program".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let mut copy = unsafe { File::from_raw_fd(fd) };
+    io::copy(&mut program, &mut copy)?;
+    Ok(copy)
+}
