@@ -92,5 +92,12 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	if (state)
 		uvm_rust_gpu_destroy(state);
 	uvm_rust_evict_remove_gpu(gpu);
+	/*
+	 * The chunks of ordinary memory that the last process has let go are freed by a thread of
+	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread
+	 * only then: on a busy machine the thread may not have run yet.
+	 */
+	if (gpu->pmm.initialized)
+		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }

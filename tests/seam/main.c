@@ -128,13 +128,24 @@ void debugfs_remove(struct dentry *removed)
 
 /* --- what is run ------------------------------------------------------------------------- */
 
+static struct uvm_parent_gpu parent;
 static uvm_gpu_t gpu;
+
+void nv_kthread_q_flush(nv_kthread_q_t *q)
+{
+	if (!q->ready)
+		explore_wrong("a thread is waited for that was not made");
+	explore_point();
+	q->waiting = 0;
+}
 
 static void begin(void)
 {
 	memset(objects, 0, sizeof(objects));
 	made = alive = 0;
-	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.list_lock.ready = true, .pmm.root_chunks.count = 8 };
+	parent = (struct uvm_parent_gpu){ .lazy_free_q.ready = true };
+	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.list_lock.ready = true, .pmm.root_chunks.count = 8,
+			   .pmm.initialized = true, .parent = &parent };
 	gpu.pmm.root_chunks.va_block_used.next = &gpu.pmm.root_chunks.va_block_used;
 	gpu.pmm.root_chunks.va_block_unused.next = &gpu.pmm.root_chunks.va_block_unused;
 	if (uvm_perf_heuristics_add_gpu(&gpu) != NV_OK)
@@ -180,8 +191,19 @@ static void nothing(void)
 
 static void never_came(void)
 {
-	gpu = (uvm_gpu_t){ .id.val = 2 };
+	parent = (struct uvm_parent_gpu){};
+	gpu = (uvm_gpu_t){ .id.val = 2, .parent = &parent };
 	uvm_perf_heuristics_remove_gpu(&gpu);
+}
+
+/* Upstream asserts soon after that no chunk is left, and does not wait for them before. */
+static void frees_lazily(void)
+{
+	begin();
+	parent.lazy_free_q.waiting = 3;
+	end();
+	if (parent.lazy_free_q.waiting)
+		explore_wrong("chunks wait to be freed");
 }
 
 static void came_half_way(void)
@@ -240,7 +262,7 @@ int main(void)
 	unsigned long orders;
 	const char *why;
 
-	printf("TAP version 13\n1..%d\n", 4 + NOTIFIER_TESTS);
+	printf("TAP version 13\n1..%d\n", 5 + NOTIFIER_TESTS);
 	why = evictions(&orders);
 	say("a GPU goes and comes again while its chunks are evicted", why, orders);
 	why = alone(never_came, &orders);
@@ -249,5 +271,7 @@ int main(void)
 	say("a GPU goes that came half-way", why, orders);
 	why = alone(has_no_memory, &orders);
 	say("a GPU without memory of its own has no free chunks", why, orders);
+	why = alone(frees_lazily, &orders);
+	say("a GPU's chunks that are freed lazily are free before it goes", why, orders);
 	return failed | notifier_tests(tests + 1);
 }

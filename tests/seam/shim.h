@@ -132,6 +132,7 @@ struct uvm_pma_stats {
 };
 
 typedef struct {
+	bool initialized;
 	uvm_spinlock_t list_lock;
 	/* NULL without framebuffer memory. */
 	const struct uvm_pma_stats *pma_stats;
@@ -142,7 +143,17 @@ typedef struct {
 	} root_chunks;
 } uvm_pmm_gpu_t;
 
+/* A thread, and how much it has still to do. */
+typedef struct { bool ready; int waiting; } nv_kthread_q_t;
+void nv_kthread_q_flush(nv_kthread_q_t *q);
+
 struct uvm_parent_gpu;
+/* Else native.h has another. */
+#ifndef UVM_RUST_NATIVE
+struct uvm_parent_gpu {
+	nv_kthread_q_t lazy_free_q;
+};
+#endif
 typedef struct {
 	uvm_gpu_id_t id;
 	uvm_pmm_gpu_t pmm;
