@@ -42,6 +42,7 @@ host_parts() {
 	part host/uvm-rust tests/scripts/uvm-rust.sh
 	part host/dkms tests/scripts/dkms.sh
 	part host/prototypes tests/scripts/prototypes.sh
+	part host/hook-table tests/scripts/hook-table.sh
 	part host/driver-sh tests/scripts/driver.sh
 	part host/lines tests/scripts/lines.sh
 	part host/kernels tests/scripts/test-kernels.sh
@@ -125,7 +126,7 @@ how_much short
 # random_parts DRIVER: the random program. The unmodified driver oopses when it
 # evicts part of a block of ordinary memory, so there managed memory is
 # oversubscribed, and ordinary memory is not; and it loses writes to
-# read-duplicated pages (docs/vgpu.md).
+# read-duplicated pages (docs/fixes.md).
 random_parts() {
 	local d=$1 args="--ops ${OPS:-$ops} ${SEED:+--seed $SEED}"
 	if [ "$d" = rust ]; then
@@ -167,6 +168,31 @@ stuck_vm() {
 		printf 'not ok 1 - vm: what does not finish is seen\n1..1\n'
 		printf '# %s\n' "the exit status is $rc" "$said"
 	fi
+}
+
+# without FIX TEST: with that mend of NVIDIA's driver switched off (docs/fixes.md), the test of
+# hazards notices: it fails, or the guest does not come back.
+without() {
+	local log=$out/fixes/$1.said rc=0 ok="not ok"
+	vm DRIVER=rust VIDMEM=64M VM_UNLOAD= VM_TIMEOUT=120 UVM_PARAMS="uvm_rust_fix_$1=0" -- \
+		"$suite/hazards --only '$2'" >"$log" 2>&1 || rc=$?
+	# A guest that never came to the test has noticed nothing.
+	if [ $rc != 0 ] && grep -q '^TAP version' "$log"; then ok=ok; fi
+	printf '%s 1 - fixes: without %s, "%s" fails\n1..1\n' "$ok" "$1" "$2"
+	sed 's/^/# /' "$log" | tail -n 40
+}
+
+# What loses the mends one by one. Not all have a test that always fails without.
+fixes_parts() {
+	lane fixes/strays without strays 'mremap() moved'
+	lane fixes/nobody without nobody 'where managed memory is now'
+	lane fixes/held without held 'reads while it is evicted'
+	lane fixes/copies without copies 'fails'
+	lane fixes/in_vain without in_vain 'in vain'
+	lane fixes/notifier without notifier 'notifier'
+	lane fixes/duplicates without duplicates 'two copies'
+	lane fixes/context without context 'somebody holds'
+	lane fixes/lazy without lazy 'lazy'
 }
 
 # The top half in interrupt context, a fault buffer that is nearly always full, memory that RM
@@ -264,7 +290,8 @@ flash_parts() {
 }
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
-# What make test leaves out: our own tests on the unmodified driver; the user library without each of six fixes, which the random
+# What make test leaves out: our own tests on the unmodified driver, and on ours without each mend of
+# it; the user library without each of six fixes, which the random
 # programs must notice; upstream's use after free, which ends differently from run to run;
 # NVIDIA's long forms of all its tests; our own at length; and the versions besides ours.
 extra_parts() {
@@ -277,6 +304,7 @@ extra_parts() {
 	part build/debug-modules env KERNEL=debug scripts/driver.sh upstream vgpu
 	part build/programs build_programs
 	lane vm/stuck stuck_vm
+	fixes_parts
 	part upstream/channel-sanity channel_sanity DRIVER=upstream KERNEL=debug VM_MEM=4G
 	how_much long
 	for d in rust upstream; do suite_parts $d; done

@@ -12,7 +12,7 @@ n=0 bad=0
 
 files=(
 	Kbuild Cargo.toml Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/test.sh scripts/modules.sh scripts/new.sh
-	src/nvidia-uvm-c/uvm_rust_seam.c src/uvm_rust/policy/evict.rs src/uvm_rust/policy/evict/tests.rs
+	src/nvidia-uvm-c/base/uvm_rust_seam.c src/uvm_rust/policy/evict.rs src/uvm_rust/policy/evict/tests.rs
 	tests/vgpu/core/gpu.rs tests/vgpu/core/host/tests.rs tests/kselftest/uvm_basic.c
 	tests/suite/src/rig.rs tests/suite/src/bin/ladder/main.rs tests/suite/src/bin/loops.rs tests/suite/tests/this.rs
 	tests/dnn/src/main.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs
@@ -43,7 +43,7 @@ again() {
 	fi
 }
 
-for f in Kbuild Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/new.sh src/nvidia-uvm-c/uvm_rust_seam.c \
+for f in Kbuild Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/new.sh src/nvidia-uvm-c/base/uvm_rust_seam.c \
 	src/uvm_rust/policy/evict.rs tests/vgpu/core/gpu.rs tests/suite/src/rig.rs; do
 	again YES $f vm -- target/release/ladder
 done

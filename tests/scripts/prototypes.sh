@@ -37,7 +37,7 @@ untyped() {
 	# An empty list would be a fault of this test's.
 	[ "$(wc -l <"$work/replaced")" -ge 10 ] || echo "only $(wc -l <"$work/replaced") names in Kbuild"
 	while read -r name; do
-		grep -qsxF "UVM_RUST_C_BODY($name);" "${sources[@]}" "$seam"/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
+		grep -qsxF "UVM_RUST_C_BODY($name);" "${sources[@]}" "$seam"/*/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
 	done <"$work/replaced"
 }
 
@@ -71,7 +71,7 @@ check "no body is declared by hand"
 compiles() {
 	cat >"$work/caller.c" <<-C
 		int uvm_replaced($1);
-		$(grep -E '^#define UVM_RUST_C_BODY' "$seam/uvm_rust_compat.h")
+		$(grep -E '^#define UVM_RUST_C_BODY' "$seam/base/uvm_rust_compat.h")
 		$2
 		int uvm_rust_calls(void) { return uvm_replaced__c(1); }
 	C

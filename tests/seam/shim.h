@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "../../src/nvidia-uvm-c/uvm_rust_ffi.h"
+#include "../../src/nvidia-uvm-c/base/uvm_rust_ffi.h"
 #include "../../include/uapi/uvm_rust_ioctl.h"
 #include "explore.h"
 

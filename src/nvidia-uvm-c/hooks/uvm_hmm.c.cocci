@@ -22,3 +22,17 @@ migrate_device_finalize(src + region.first, dst + region.first, pages);
 return status;
 ...>
 }
+
+// The same for a page that moves away from a GPU.
+@ remove @
+typedef uvm_va_block_t;
+identifier block, given;
+expression T;
+@@
+gpu_chunk_remove(uvm_va_block_t *block, ...)
+{
+<...
+uvm_mmu_chunk_unmap(given, T);
++ uvm_rust_chunk_is_nobodys(block, given);
+...>
+}

@@ -95,7 +95,7 @@ identifier pmm, chunk, status;
 @@
   status =
 - chunk_walk_pre_order(pmm, chunk, free_first_pinned_chunk_func, NULL)
-+ uvm_rust_free_first_pinned(pmm)
++ uvm_rust_free_first_pinned(pmm, chunk)
   ;
 
 // Evictions are counted, so that an allocation that finds nothing can tell that others evict

@@ -115,3 +115,17 @@ uvm_va_block_evict_chunks(...)
 )
 ...>
 }
+
+// A va_block of ordinary memory gives up what was unmapped: the chunks, which Linux's pages
+// keep, shall not lead to it any more.
+@ release @
+identifier block, given;
+expression T;
+@@
+block_gpu_release_region(uvm_va_block_t *block, ...)
+{
+<...
+uvm_mmu_chunk_unmap(given, T);
++ uvm_rust_chunk_is_nobodys(block, given);
+...>
+}

@@ -19,7 +19,7 @@ pub struct Allowed {
 }
 
 /// Upstream wrongly takes it that a block of ordinary memory that is evicted from a
-/// GPU has no page on the CPU (docs/vgpu.md).
+/// GPU has no page on the CPU (docs/fixes.md).
 pub const EVICTING_ORDINARY: &[Allowed] = &[Allowed {
     text: "uvm_page_mask_region_empty(cpu_resident_mask, region)",
     times: usize::MAX,

@@ -415,9 +415,9 @@ fn contend(seed: u64, rounds: u64, managed: bool) -> Outcome {
     if !managed && !process.has_hmm()? {
         uvm_suite::skip!("this driver or kernel has no HMM");
     }
-    // Before: who takes ordinary memory from under a CPU's fault is docs/vgpu.md's to say.
+    // Before: who takes ordinary memory from under a CPU's fault is docs/fixes.md's to say.
     if !managed && driver_version(&process)?.is_none() {
-        uvm_suite::skip!("the unmodified driver takes memory that a CPU faults on (docs/vgpu.md)");
+        uvm_suite::skip!("the unmodified driver takes memory that a CPU faults on (docs/fixes.md)");
     }
     let block = match managed {
         true => Buffer::<u64>::managed(&process, WORDS)?,
@@ -428,7 +428,7 @@ fn contend(seed: u64, rounds: u64, managed: bool) -> Outcome {
         block.huge_pages(false)?;
     }
     // Now the va_block is there. Of two that make it at the same time under the shared lock,
-    // UVM ends the second one's as if it had the lock alone, and asserts it (docs/vgpu.md).
+    // UVM ends the second one's as if it had the lock alone, and asserts it (docs/fixes.md).
     block.set(0, 0);
     let filler = Buffer::<u64>::managed(&process, (gpu.info().vidmem_bytes / 8) as usize)?;
     let [a, b, c, d, e] = [(); 5].map(|()| gpu.new_channel());

@@ -207,7 +207,7 @@ impl EventQueue {
 
 /// What is still to be told is told before the queue goes: upstream's work item
 /// leaks a remote mapping that nobody wants to hear of any more, and asserts
-/// (docs/vgpu.md). Drop the buffers first, which waits for what is in flight.
+/// (docs/fixes.md). Drop the buffers first, which waits for what is in flight.
 impl Drop for EventQueue {
     fn drop(&mut self) {
         // A refusal leaves it as it was: the queue ends early.

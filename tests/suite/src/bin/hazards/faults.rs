@@ -72,7 +72,7 @@ fn memory_on_its_way() -> Outcome {
         outcome
     });
     if outcome.is_err() && driver_version(&process)?.is_none() {
-        skip!("the unmodified driver ends here, now and then: {outcome:?}; docs/vgpu.md says why");
+        skip!("the unmodified driver ends here, now and then: {outcome:?}; docs/fixes.md says why");
     }
     outcome?;
     let buffer = block()?;

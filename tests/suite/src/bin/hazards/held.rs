@@ -50,7 +50,7 @@ pub(crate) fn run(suite: &mut Suite) {
 pub(crate) const NO_HOLDING: &str = "this nvidia-uvm.ko has no parameter uvm_rust_test_held";
 
 /// Whether memory can be held here. The unmodified driver dies when it evicts part of a block of
-/// ordinary memory (docs/vgpu.md), so it is not even filled.
+/// ordinary memory (docs/fixes.md), so it is not even filled.
 pub(crate) fn can_hold() -> Result<bool, Failure> {
     Ok(SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "0")?.is_some())
 }

@@ -376,7 +376,7 @@ fn channel_error() -> Outcome {
     let (other_process, other_gpu) = start()?;
     let victim = gpu.new_channel()?;
     let buffer = Buffer::<u64>::managed(&process, WORDS)?;
-    // The va_block is there before both come for it, of which upstream asserts (docs/vgpu.md).
+    // The va_block is there before both come for it, of which upstream asserts (docs/fixes.md).
     buffer.set(0, 0);
     // It cannot end before the error comes, and it is at work when it does.
     let endless = Op::atomic_add(&buffer).range(0, 1).pattern(1, 0);

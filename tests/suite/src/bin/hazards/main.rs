@@ -8,6 +8,7 @@ mod held;
 mod inject;
 mod input_uvm;
 mod input_vgpu;
+mod lazy;
 mod migrate;
 mod notifier;
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
     notifier::run(&mut suite);
     held::run(&mut suite);
     half_way::run(&mut suite);
+    lazy::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {

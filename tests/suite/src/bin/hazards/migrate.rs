@@ -4,7 +4,7 @@
 use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::{start, NONE};
+use crate::{start, NONE, WORDS};
 
 /// What the unmodified driver's checks say of a page with two copies that may
 /// be written.
@@ -26,6 +26,11 @@ pub(crate) fn run(suite: &mut Suite) {
         moved_by_mremap,
     );
     suite.test(
+        "migrate: ordinary memory that mremap() moved from where managed memory is now",
+        NONE,
+        moved_from_managed,
+    );
+    suite.test(
         "migrate: ordinary memory that the CPU reads while it is evicted",
         EVICTING_ORDINARY,
         read_while_evicted,
@@ -42,7 +47,7 @@ pub(crate) fn run(suite: &mut Suite) {
 fn moved_by_mremap() -> Outcome {
     let (process, gpu) = start()?;
     if driver_version(&process)?.is_none() {
-        skip!("the unmodified driver never comes back, see docs/vgpu.md");
+        skip!("the unmodified driver never comes back, see docs/fixes.md");
     }
     if !process.has_hmm()? {
         skip!("no HMM");
@@ -67,6 +72,35 @@ fn moved_by_mremap() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// The va_block that they were of is gone, and its memory another's: chunks that still named it
+/// would lead there.
+fn moved_from_managed() -> Outcome {
+    let (process, gpu) = start()?;
+    if driver_version(&process)?.is_none() {
+        skip!("the unmodified driver takes a va_block that was freed, see docs/fixes.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    for round in 1..=4u64 {
+        let old = Buffer::<u64>::ordinary(WORDS)?;
+        let new = Buffer::<u64>::ordinary(WORDS)?;
+        let write = Op::write(&old).pattern(round << 32, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        new.take_pages_of(&old)?;
+        let address = old.address();
+        drop(old);
+        let managed = Buffer::<u64>::managed_at(&process, address, WORDS)?;
+        managed.fill(|i| i as u64);
+        while gpu.evict_any()? {}
+        let wrong = new.first_other(|i| (round << 32) + i as u64);
+        ensure!(wrong.is_none(), "{wrong:x?} is not what was moved");
+        let wrong = managed.first_other(|i| i as u64);
+        ensure!(wrong.is_none(), "{wrong:x?} is not what was written there");
+    }
+    Ok(Pass::Ok)
+}
+
 /// A page that the CPU faults on has one more reference, so that Linux does not let it go,
 /// and the driver must not take its memory either.
 fn read_while_evicted() -> Outcome {
@@ -74,7 +108,7 @@ fn read_while_evicted() -> Outcome {
     const ROUNDS: u64 = 40;
     let (process, gpu) = start()?;
     if driver_version(&process)?.is_none() {
-        skip!("the unmodified driver takes the memory, see docs/vgpu.md");
+        skip!("the unmodified driver takes the memory, see docs/fixes.md");
     }
     if !process.has_hmm()? {
         skip!("no HMM");
@@ -111,7 +145,7 @@ fn read_while_evicted() -> Outcome {
 fn somebody_holds_a_page() -> Outcome {
     let (process, gpu) = start()?;
     if driver_version(&process)?.is_none() {
-        skip!("the unmodified driver reads what nobody has set, see docs/vgpu.md");
+        skip!("the unmodified driver reads what nobody has set, see docs/fixes.md");
     }
     if !process.has_hmm()? {
         skip!("no HMM");
@@ -155,7 +189,7 @@ fn two_copies() -> Outcome {
     };
     let what = format!("the CPU sees an old {seen:#x} in word {i}");
     if driver_version(&process)?.is_none() {
-        skip!("a bug of upstream's, see docs/vgpu.md: {what}");
+        skip!("a bug of upstream's, see docs/fixes.md: {what}");
     }
     Err(what.into())
 }

@@ -24,7 +24,7 @@ const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES
   --no-eviction              use 0.4 times the GPU's memory, and evict nothing
   --no-read-duplication      do not turn read duplication on
 The unmodified driver crashes when it evicts part of a block of ordinary memory, and
-loses writes to read-duplicated pages (docs/vgpu.md): give it --no-read-duplication
+loses writes to read-duplicated pages (docs/fixes.md): give it --no-read-duplication
 and --memory managed, or --no-read-duplication and --no-eviction.
 ";
 

@@ -13,6 +13,7 @@
 #include "uvm_perf_heuristics.h"
 #include "uvm_pmm_gpu.h"
 
+#include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
 
@@ -97,7 +98,7 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread
 	 * only then: on a busy machine the thread may not have run yet.
 	 */
-	if (gpu->pmm.initialized)
+	if (uvm_rust_fix_lazy && gpu->pmm.initialized)
 		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }

@@ -9,6 +9,8 @@
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 
+#include "uvm_rust_fixes.h"
+
 #ifdef CONFIG_MMU_NOTIFIER
 
 /* Upstream's one table of this kind. Set before the first notifier that needs it. */
@@ -24,7 +26,7 @@ static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
  * then on. The notifier takes the va_block's lock, under which upstream calls
  * migrate_vma_setup(), whose notifiers come back here and then take no lock, as UVM
  * is the owner; but also allocates memory that may have to be reclaimed first
- * (docs/vgpu.md).
+ * (docs/fixes.md).
  *
  * It looks away for the whole call, though the va_block's lock is taken and released once in
  * hmm_invalidate() itself. Taken unseen, that lock must be released unseen, and it is released
@@ -38,9 +40,12 @@ static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
 static inline bool uvm_rust_hmm_invalidate(struct mmu_interval_notifier *notifier,
 					   const struct mmu_notifier_range *range, unsigned long cur_seq)
 {
-	unsigned int flags = memalloc_noreclaim_save();
+	unsigned int flags;
 	bool done;
 
+	if (!uvm_rust_fix_reclaim)
+		return READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
+	flags = memalloc_noreclaim_save();
 	lockdep_off();
 	done = READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
 	lockdep_on();
@@ -103,7 +108,8 @@ static void clean_up_non_migrating_pages(uvm_va_block_t *va_block, const unsigne
 /* What an earlier migration in the same context left behind is no page of this one. */
 static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
 {
-	memset(args->dst, 0, ((args->end - args->start) >> PAGE_SHIFT) * sizeof(*args->dst));
+	if (uvm_rust_fix_copies)
+		memset(args->dst, 0, ((args->end - args->start) >> PAGE_SHIFT) * sizeof(*args->dst));
 	return migrate_vma_setup(args);
 }
 #define migrate_vma_setup uvm_rust_migrate_vma_setup
@@ -136,11 +142,12 @@ static NV_STATUS uvm_rust_hmm_make_resident_copy(uvm_va_block_t *va_block, uvm_v
 	NV_STATUS status = NV_OK;
 
 	if (UVM_ID_IS_CPU(to) &&
-	    (uvm_rust_test_copy_fails() || uvm_rust_lacks_page(region, mask, src_pfns, dst_pfns)))
+	    (uvm_rust_test_copy_fails() ||
+	     (uvm_rust_fix_copies && uvm_rust_lacks_page(region, mask, src_pfns, dst_pfns))))
 		status = NV_ERR_NO_MEMORY;
 	if (status == NV_OK)
 		status = uvm_va_block_make_resident_copy(va_block, retry, context, to, region, mask, prefetch, cause);
-	if (status != NV_OK && UVM_ID_IS_CPU(to))
+	if (status != NV_OK && UVM_ID_IS_CPU(to) && uvm_rust_fix_copies)
 		clean_up_non_migrating_pages(va_block, src_pfns, dst_pfns, region, mask);
 	return status;
 }
@@ -157,7 +164,7 @@ static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_proce
 
 	if (!uvm_rust_test_copy_fails())
 		status = uvm_va_block_service_copy(processor, to, va_block, retry, service);
-	if (status != NV_OK) {
+	if (status != NV_OK && uvm_rust_fix_copies) {
 		uvm_page_mask_init_from_region(&all, service->region, NULL);
 		clean_up_non_migrating_pages(va_block, context->hmm.src_pfns, context->hmm.dst_pfns, service->region,
 					     &all);
@@ -176,7 +183,7 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 {
 	uvm_page_index_t end = uvm_va_block_num_cpu_pages(va_block);
 
-	if (region.outer < end)
+	if (region.outer < end && uvm_rust_fix_copies)
 		migrate_device_finalize(src_pfns + region.outer, dst_pfns + region.outer, end - region.outer);
 }
 

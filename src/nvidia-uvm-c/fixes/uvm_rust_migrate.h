@@ -9,6 +9,7 @@
 #include "uvm_va_space.h"
 
 #include "uvm_rust_compat.h"
+#include "uvm_rust_fixes.h"
 #include "uvm_rust_flash.h"
 
 /*
@@ -29,8 +30,9 @@ static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_v
 	if (static_branch_unlikely(&uvm_rust_flash_used_key) &&
 	    uvm_rust_flash_set(va_block, UVM_RUST_FLASH_COPIES, &copies))
 		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask, &copies);
-	uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
-			     &va_block->read_duplicated_pages);
+	if (uvm_rust_fix_duplicates)
+		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
+				     &va_block->read_duplicated_pages);
 }
 
 #if UVM_RUST_UPSTREAM >= 550
@@ -44,7 +46,7 @@ static inline uvm_service_block_context_t *uvm_rust_migrate_context(struct mm_st
 {
 	uvm_service_block_context_t *context = uvm_service_block_context_alloc(mm);
 
-	if (context) {
+	if (context && uvm_rust_fix_context) {
 		context->prefetch_hint.residency = UVM_ID_INVALID;
 		context->thrashing_pin_count = 0;
 		context->read_duplicate_count = 0;

@@ -8,7 +8,6 @@
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
-#include <linux/delay.h>
 #include <linux/seq_file.h>
 
 #include "uvm_api.h"
@@ -102,6 +101,7 @@ NV_STATUS uvm_perf_heuristics_init(void)
 
 	if (status == NV_OK)
 		status = uvm_rust_prefetch_init();
+	uvm_rust_nobody_init();
 	if (status == NV_OK)
 		status = uvm_rust_notifier_init();
 	if (status != NV_OK)
@@ -245,32 +245,6 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 
 #ifndef UVM_RUST_NATIVE
 
-static unsigned int uvm_rust_test_held;
-module_param(uvm_rust_test_held, uint, 0600);
-MODULE_PARM_DESC(uvm_rust_test_held,
-		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody; 2: and free slowly what they have got (default 0)");
-
-bool uvm_rust_all_held(void)
-{
-	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
-}
-
-static bool uvm_rust_test_copy;
-module_param(uvm_rust_test_copy, bool, 0600);
-MODULE_PARM_DESC(uvm_rust_test_copy,
-		 "For tests, with uvm_enable_builtin_tests=1: copies of ordinary memory to the host fail (default 0)");
-
-bool uvm_rust_test_copy_fails(void)
-{
-	return unlikely(READ_ONCE(uvm_rust_test_copy)) && uvm_enable_builtin_tests;
-}
-
-void uvm_rust_test_freed(void)
-{
-	if (uvm_rust_all_held() && READ_ONCE(uvm_rust_test_held) == 2)
-		usleep_range(20, 50);
-}
-
 void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
 {
 	if (uvm_rust_gpu_state(gpu))
@@ -286,6 +260,9 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
 	NV_STATUS status;
 
+	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. */
+	if (uvm_rust_is_nobody(va_block))
+		return NV_OK;
 	if (va_space && va_space->uvm_rust)
 		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
 	if (va_space) {
@@ -296,67 +273,6 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 	status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
 	return status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
-}
-
-/*
- * Called by the hook in uvm_va_block.c, before the pages to evict are collected.
- *
- * Upstream's hmm_va_block_evict_chunks() passes the page frame numbers of all
- * pages of a block to migrate_device_pages(), but only those of the evicted root
- * chunk have been set; the rest is what the context's memory held before. Linux
- * skips entries that are 0. uvm_hmm_va_block_evict_pages_from_gpu(), upstream's
- * other caller, clears them.
- */
-void uvm_rust_clear_hmm_pfns(void *block_context)
-{
-#if UVM_IS_CONFIG_HMM()
-	uvm_va_block_context_t *context = block_context;
-
-	memset(context->hmm.src_pfns, 0, sizeof(context->hmm.src_pfns));
-	memset(context->hmm.dst_pfns, 0, sizeof(context->hmm.dst_pfns));
-#endif
-}
-
-/*
- * Called by the hook in uvm_va_block.c, when all that is to be evicted is in the context's
- * caller_page_mask and Linux was asked for it.
- *
- * Linux clears MIGRATE_PFN_MIGRATE of a page that it will not let go, as somebody has one
- * more reference of it. Upstream then asks whether the page is in a mask, which is NULL when
- * it evicts.
- */
-void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context)
-{
-#if UVM_IS_CONFIG_HMM()
-	uvm_va_block_context_t *context = block_context;
-	uvm_page_index_t page;
-	bool all_held;
-
-	if (!uvm_va_block_is_hmm(block))
-		return;
-	all_held = uvm_rust_all_held();
-	for_each_va_block_page_in_mask(page, &context->caller_page_mask, block) {
-		if (all_held || !(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
-			uvm_page_mask_clear(&context->caller_page_mask, page);
-	}
-#endif
-}
-
-/*
- * Called by the hook in uvm_va_block.c, for each chunk that the va_block still has in a
- * root chunk whose pages were migrated to the host. Caller holds the va_block's lock.
- *
- * Linux lets no page go that somebody has one more reference of, such as a CPU that
- * faulted on it and waits for the va_block's lock. Its chunk must stay as well: upstream
- * took the memory, to which the page still led.
- */
-bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk)
-{
-#if UVM_IS_CONFIG_HMM()
-	return chunk->is_referenced;
-#else
-	return false;
-#endif
 }
 
 #endif /* UVM_RUST_NATIVE */

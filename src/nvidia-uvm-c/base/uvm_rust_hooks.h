@@ -185,17 +185,33 @@ bool uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 /* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
 bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
 
-/* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_seam.c ---------------------- */
+/* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
 #ifndef UVM_RUST_NATIVE
 /* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */
 NV_STATUS uvm_rust_notifier_init(void);
 void uvm_rust_notifier_exit(void);
 
-/* The context that uvm_hmm.c's notifier works with; never NULL. May sleep, but not for reclaim. */
+/*
+ * The context that uvm_hmm.c's notifier works with; never NULL, unless the mend is off. May sleep,
+ * but not for reclaim.
+ */
 uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
 void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
+
+/* The va_block of chunks that no va_block has: made with the module, before any of these. uvm_rust_hmm_pages.c. */
+void uvm_rust_nobody_init(void);
+bool uvm_rust_is_nobody(const uvm_va_block_t *va_block);
+/* Hook of uvm_va_block.c and uvm_hmm.c: @va_block, whose lock the caller holds, gives @chunk up. */
+void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk);
 #else
+static inline void uvm_rust_nobody_init(void)
+{
+}
+static inline bool uvm_rust_is_nobody(const uvm_va_block_t *va_block)
+{
+	return false;
+}
 static inline NV_STATUS uvm_rust_notifier_init(void)
 {
 	return NV_OK;

@@ -21,6 +21,7 @@
 #include "uvm_test.h"
 #include "uvm_va_block.h"
 
+#include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
 
 static uint uvm_rust_test_no_context;
@@ -96,7 +97,7 @@ uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm)
 
 	for (;;) {
 		context = try_alloc(mm);
-		if (context)
+		if (context || !uvm_rust_fix_notifier)
 			return context;
 		context = take_kept();
 		if (context) {
@@ -109,6 +110,6 @@ uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm)
 
 void uvm_rust_notifier_context_free(uvm_va_block_context_t *context)
 {
-	if (!keep(context))
+	if (!uvm_rust_fix_notifier || !keep(context))
 		uvm_va_block_context_free(context);
 }

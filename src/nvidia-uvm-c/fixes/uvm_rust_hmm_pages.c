@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Evictions of ordinary memory: what the hooks of uvm_va_block.c call, in upstream's
+ * uvm_va_block_evict_chunks().
+ */
+#include <linux/delay.h>
+
+#include "uvm_common.h"
+#include "uvm_test.h"
+#include "uvm_va_block.h"
+
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_hooks.h"
+
+/*
+ * The va_block of chunks that no va_block has. A va_block gives a chunk of ordinary memory up
+ * when its page is unmapped or moves; the chunk is freed when Linux lets the page go, which is later,
+ * by a thread of upstream's, or not at all, as mremap() only moves the page. Until then
+ * the chunk can be evicted, and upstream goes to the va_block that it names, which may have been
+ * freed. This one is dead, and never freed.
+ */
+static uvm_va_block_t nobody;
+
+void uvm_rust_nobody_init(void)
+{
+	nv_kref_init(&nobody.kref);
+	uvm_mutex_init(&nobody.lock, UVM_LOCK_ORDER_VA_BLOCK);
+}
+
+bool uvm_rust_is_nobody(const uvm_va_block_t *va_block)
+{
+	return va_block == &nobody;
+}
+
+/* Called where @va_block, whose lock is held, gives @chunk up. */
+void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
+{
+	uvm_pmm_gpu_t *pmm = &uvm_gpu_chunk_get_gpu(chunk)->pmm;
+
+	if (!uvm_rust_fix_nobody)
+		return;
+	/* Evictions take the name of the va_block, and a reference, under this lock. */
+	uvm_spin_lock(&pmm->list_lock);
+	if (chunk->va_block == va_block)
+		chunk->va_block = &nobody;
+	uvm_spin_unlock(&pmm->list_lock);
+}
+
+static unsigned int uvm_rust_test_held;
+module_param(uvm_rust_test_held, uint, 0600);
+MODULE_PARM_DESC(uvm_rust_test_held,
+		 "For tests, with uvm_enable_builtin_tests=1: evictions find all ordinary memory held by somebody; 2: and free slowly what they have got (default 0)");
+
+bool uvm_rust_all_held(void)
+{
+	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
+}
+
+static bool uvm_rust_test_copy;
+module_param(uvm_rust_test_copy, bool, 0600);
+MODULE_PARM_DESC(uvm_rust_test_copy,
+		 "For tests, with uvm_enable_builtin_tests=1: copies of ordinary memory to the host fail (default 0)");
+
+bool uvm_rust_test_copy_fails(void)
+{
+	return unlikely(READ_ONCE(uvm_rust_test_copy)) && uvm_enable_builtin_tests;
+}
+
+void uvm_rust_test_freed(void)
+{
+	if (uvm_rust_all_held() && READ_ONCE(uvm_rust_test_held) == 2)
+		usleep_range(20, 50);
+}
+
+/*
+ * Called before the pages to evict are collected.
+ *
+ * Upstream's hmm_va_block_evict_chunks() passes the page frame numbers of all
+ * pages of a block to migrate_device_pages(), but only those of the evicted root
+ * chunk have been set; the rest is what the context's memory held before. Linux
+ * skips entries that are 0. uvm_hmm_va_block_evict_pages_from_gpu(), upstream's
+ * other caller, clears them.
+ */
+void uvm_rust_clear_hmm_pfns(void *block_context)
+{
+#if UVM_IS_CONFIG_HMM()
+	uvm_va_block_context_t *context = block_context;
+
+	if (!uvm_rust_fix_pfns)
+		return;
+	memset(context->hmm.src_pfns, 0, sizeof(context->hmm.src_pfns));
+	memset(context->hmm.dst_pfns, 0, sizeof(context->hmm.dst_pfns));
+#endif
+}
+
+/*
+ * Called when all that is to be evicted is in the context's
+ * caller_page_mask and Linux was asked for it.
+ *
+ * Linux clears MIGRATE_PFN_MIGRATE of a page that it will not let go, as somebody has one
+ * more reference of it. Upstream then asks whether the page is in a mask, which is NULL when
+ * it evicts.
+ */
+void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context)
+{
+#if UVM_IS_CONFIG_HMM()
+	uvm_va_block_context_t *context = block_context;
+	uvm_page_index_t page;
+	bool all_held;
+
+	if (!uvm_va_block_is_hmm(block) || !uvm_rust_fix_held)
+		return;
+	all_held = uvm_rust_all_held();
+	for_each_va_block_page_in_mask(page, &context->caller_page_mask, block) {
+		if (all_held || !(context->hmm.src_pfns[page] & MIGRATE_PFN_MIGRATE))
+			uvm_page_mask_clear(&context->caller_page_mask, page);
+	}
+#endif
+}
+
+/*
+ * Called for each chunk that the va_block still has in a
+ * root chunk whose pages were migrated to the host. Caller holds the va_block's lock.
+ *
+ * Linux lets no page go that somebody has one more reference of, such as a CPU that
+ * faulted on it and waits for the va_block's lock. Its chunk must stay as well: upstream
+ * took the memory, to which the page still led.
+ */
+bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk)
+{
+#if UVM_IS_CONFIG_HMM()
+	return uvm_rust_fix_held && chunk->is_referenced;
+#else
+	return false;
+#endif
+}

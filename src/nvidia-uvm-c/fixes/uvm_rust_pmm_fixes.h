@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * In front of uvm_pmm_gpu.c: evictions of ordinary memory, evictions that fail, and chunks that
+ * are on their way.
+ */
+#ifndef UVM_RUST_PMM_FIXES_H
+#define UVM_RUST_PMM_FIXES_H
+
+#include <linux/delay.h>
+
+#include "uvm_gpu.h"
+#include "uvm_pmm_gpu.h"
+#include "uvm_va_block.h"
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_hooks.h"
+
+/* Upstream's, defined below in uvm_pmm_gpu.c. */
+static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
+typedef NV_STATUS uvm_rust_walk_fn(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *data);
+static NV_STATUS chunk_walk_pre_order(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *start, uvm_rust_walk_fn *fn, void *data);
+static uvm_rust_walk_fn free_first_pinned_chunk_func;
+
+/* --- what mremap() leaves behind ---------------------------------------------- */
+
+#if UVM_IS_CONFIG_HMM()
+static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
+
+/* How long a root chunk is tried again while somebody holds pages of it. */
+#define REST_MS 10
+
+/* Whether the page of @chunk, which says that it is @va_block's, is there indeed. */
+static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
+				 uvm_page_index_t page_index)
+{
+	uvm_va_block_gpu_state_t *state;
+	bool there;
+
+	uvm_mutex_lock(&va_block->lock);
+	state = uvm_va_block_gpu_state_get(va_block, gpu->id);
+	/* A block that was split since is shorter. */
+	there = state && state->chunks && page_index < uvm_va_block_num_cpu_pages(va_block) &&
+		state->chunks[page_index] == chunk;
+	uvm_mutex_unlock(&va_block->lock);
+	return there;
+}
+
+/*
+ * What still claims to be @va_block's in @root_chunk after an eviction. mremap() takes pages
+ * of ordinary memory away from a va_block, and until the GPU faults at the new address their
+ * chunks are nobody's (uvm_rust_chunk_is_nobodys()), or keep its name. They go to the host one by one, by way of Linux, which knows
+ * where they are mapped.
+ *
+ * Returns how many are left: those that are @va_block's indeed, and those that Linux did
+ * not let go.
+ */
+static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				 NV_STATUS *status)
+{
+	uvm_gpu_t *gpu = uvm_pmm_to_gpu(pmm);
+	unsigned long pfn = uvm_pmm_gpu_devmem_get_pfn(pmm, &root_chunk->chunk);
+	unsigned long end = pfn + UVM_CHUNK_SIZE_MAX / PAGE_SIZE;
+	unsigned int left = 0;
+
+	for (; *status == NV_OK && pfn < end; pfn++) {
+		struct page *page = pfn_to_page(pfn);
+		uvm_page_index_t page_index = 0;
+		uvm_gpu_chunk_t *chunk = NULL;
+		bool claims;
+
+		/* Cleared before the lock is taken to free the page's chunk: until then it has one. */
+		uvm_spin_lock(&pmm->list_lock);
+		if (READ_ONCE(page->zone_device_data))
+			chunk = devmem_page_to_chunk_locked(page);
+		claims = chunk && chunk->va_block == va_block;
+		if (claims)
+			page_index = chunk->va_block_page_index;
+		uvm_spin_unlock(&pmm->list_lock);
+
+		if (!claims)
+			continue;
+		if (chunk_is_in_va_block(gpu, va_block, chunk, page_index)) {
+			left++;
+			continue;
+		}
+		*status = uvm_rust_hmm_evict_pfn(pfn);
+		if (*status == NV_ERR_BUSY_RETRY) {
+			left++;
+			*status = NV_OK;
+		}
+	}
+	return left;
+}
+
+/*
+ * After @va_block has given up its chunks in @root_chunk with @status: the rest, strays and
+ * pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets what has to
+ * be waited for. With IN_USE, the caller tries another root chunk, and does not end;
+ * uvm_rust_reclaim_end() sees to that.
+ *
+ * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
+ */
+static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				     uvm_tracker_t *tracker, NV_STATUS status)
+{
+	uvm_gpu_t *gpu = uvm_pmm_to_gpu(pmm);
+	unsigned long until = jiffies + msecs_to_jiffies(REST_MS);
+	bool nobody = uvm_rust_is_nobody(va_block);
+
+	/* Each eviction comes by; the pages are only for those that may have some left. */
+	if (!(nobody || uvm_va_block_is_hmm(va_block)) || !uvm_rust_fix_strays)
+		return status;
+	/* Those that Linux has let go, which are no pages any more. */
+	if (nobody)
+		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
+	for (;;) {
+		/* Linux let none go. */
+		if (status == NV_WARN_MORE_PROCESSING_REQUIRED)
+			status = NV_OK;
+		if (status != NV_OK || !evict_strays(pmm, root_chunk, va_block, &status))
+			break;
+		if (time_after(jiffies, until))
+			return NV_ERR_IN_USE;
+		usleep_range(50, 100);
+		if (nobody)
+			continue;
+		uvm_mutex_lock(&va_block->lock);
+		/* Not ours, which has counted this eviction. */
+		status = uvm_va_block_evict_chunks__c(va_block, gpu, &root_chunk->chunk, tracker);
+		uvm_mutex_unlock(&va_block->lock);
+	}
+	return status;
+}
+#else
+static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
+				     uvm_tracker_t *tracker, NV_STATUS status)
+{
+	return status;
+}
+#endif
+
+/* --- evictions that fail --------------------------------------------------------------- */
+
+/*
+ * What an eviction that fails had got so far: pinned chunks of its root chunk, by their list.
+ * Under the PMM's lock, and empty whenever that is let go.
+ */
+static struct list_head *in_vain_of(uvm_pmm_gpu_t *pmm)
+{
+	static struct list_head in_vain[UVM_ID_MAX_GPUS];
+
+	return &in_vain[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
+}
+
+static NV_STATUS collect_pinned_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *list)
+{
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED)
+		list_add_tail(&chunk->list, list);
+	return NV_OK;
+}
+
+/*
+ * An eviction of @root_chunk has failed, and what it had got so far is to be freed. Those are
+ * all chunks that are pinned now: nobody else pins one of a root chunk that is being evicted.
+ * A moment later somebody may, as the first that is freed can be had by anyone. Upstream
+ * looks for pinned chunks again after each that it has freed, finds those of others, and
+ * frees them as well: the page then has two owners, and either sees what the other writes.
+ *
+ * Called under the PMM's lock and its list lock, which has been held since the root chunk was
+ * in eviction.
+ */
+static void uvm_rust_collect_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
+{
+	struct list_head *in_vain = in_vain_of(pmm);
+
+	uvm_assert_spinlock_locked(&pmm->list_lock);
+	if (!uvm_rust_fix_in_vain)
+		return;
+	INIT_LIST_HEAD(in_vain);
+	chunk_walk_pre_order(pmm, root_chunk, collect_pinned_chunk, in_vain);
+}
+
+/*
+ * Frees the next of them. Returns MORE_DATA_AVAILABLE if there was one, as upstream's walk
+ * over @root_chunk does. Caller holds the PMM's lock.
+ */
+static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
+{
+	struct list_head *in_vain = in_vain_of(pmm);
+	NV_STATUS status;
+
+	if (!uvm_rust_fix_in_vain) {
+		status = chunk_walk_pre_order(pmm, root_chunk, free_first_pinned_chunk_func, NULL);
+		uvm_rust_test_freed();
+		return status;
+	}
+	if (list_empty(in_vain))
+		return NV_OK;
+	/* This takes it off the list: on to that of the free ones, or it goes into its parent. */
+	status = free_first_pinned_chunk_func(pmm, list_first_entry(in_vain, uvm_gpu_chunk_t, list), NULL);
+	uvm_rust_test_freed();
+	return status;
+}
+
+/* --- chunks on their way from PMA --------------------------------------------------------- */
+
+/*
+ * A root chunk to evict, pinned, or NULL.
+ *
+ * alloc_root_chunk() takes a batch of 64 chunks from PMA before it puts them on the
+ * free lists. If that is all there was, whoever allocates at this moment finds none
+ * with PMA, none free and, with little in use, none to evict: upstream then fails,
+ * and a GPU fault ends as a fatal one. So let such a batch arrive, and look once more.
+ *
+ * @may_wait: false where PMA calls us. Caller holds pmm->lock.
+ */
+static uvm_gpu_root_chunk_t *uvm_rust_pick_root_chunk(uvm_pmm_gpu_t *pmm, bool may_wait)
+{
+	uvm_gpu_root_chunk_t *root_chunk = pick_root_chunk_to_evict(pmm);
+
+	if (root_chunk || !may_wait || !uvm_rust_fix_batch)
+		return root_chunk;
+	/* Batches on their way hold it for reading. */
+	uvm_down_write(&pmm->pma_lock);
+	uvm_up_write(&pmm->pma_lock);
+	return pick_root_chunk_to_evict(pmm);
+}
+
+#endif

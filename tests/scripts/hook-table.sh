@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Does docs/hooks.md list every function and structure of NVIDIA's that the build enters, and no
+# other; and docs/fixes.md every switch?
+# Kbuild's variables and Markdown's marks are no shell's.
+# shellcheck disable=SC2016
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+seam=$top/src/nvidia-uvm-c
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
+
+# renamed FILE: what a Kbuild gives the C body of another name.
+renamed() {
+	sed -z 's/\\\n//g' "$1" | sed -n 's/^\$(call uvm_rust_replace,[^,]*,\(.*\))$/\1/p' | tr -s ' \t' '\n' | grep .
+}
+
+# hooked FILE...: what semantic patches look into or rename: a name at the start of a line whose
+# body follows, a name that gets the ending __c, or a structure.
+hooked() {
+	awk '
+		held != "" && /^\{/ { print held }
+		{ held = "" }
+		/^[a-z_0-9]+\(.*\)$/ { held = $0; sub(/\(.*/, "", held) }
+		/^- [a-z_0-9]+$/ { old = $2 }
+		/^\+ [a-z_0-9]+__c$/ && $2 == old "__c" { print old }
+		/^struct [a-z_0-9]+ \{$/ { print $2 }' "$@"
+}
+
+# by_macro FILE...: what headers in front of NVIDIA's files, and those that include one, lead elsewhere.
+by_macro() {
+	sed -nE 's/^#define ([a-z_0-9]+)(\(.*|[[:space:]].*)$/\1/p' "$@" | grep -vE '^(uvm_rust_|for_each_rust|bitmap_|find_|mem(set|cpy)$|kbasename$)'
+}
+
+# listed FILE: the names in the first column of its tables.
+listed() { grep '^| `' "$1" | cut -d'|' -f2 | grep -oE '`[a-z_0-9]+`' | tr -d '`'; }
+
+# differ A B: says what either has that the other has not; whether there is any.
+differ() {
+	comm -3 <(sort -u "$1") <(sort -u "$2") | sed 's/^\t/not entered any more: /; t; s/^/missing: /' >"$work/said"
+	[ -s "$work/said" ]
+}
+
+fronts=("$seam"/evict/uvm_rust_pmm_gpu.h "$seam"/fixes/uvm_rust_{hmm,migrate,pmm_fixes}.h "$seam"/fault/uvm_rust_fault.c)
+{ renamed "$top/Kbuild"; hooked "$seam"/hooks/*.cocci "$seam"/hooks/native/*.cocci; by_macro "${fronts[@]}"; } >"$work/entered"
+listed "$top/docs/hooks.md" >"$work/listed"
+[ "$(wc -l <"$work/entered")" -gt 50 ] && ! differ "$work/entered" "$work/listed"
+check "docs/hooks.md lists what the build enters"
+
+# Each way of entering is seen by this test: one more is missed.
+printf '$(call uvm_rust_replace,uvm_x.o, \\\n\tuvm_one uvm_two)\n' >"$work/Kbuild"
+[ "$(renamed "$work/Kbuild" | xargs)" = "uvm_one uvm_two" ]
+check "what Kbuild renames is seen"
+printf '@@\n@@\nuvm_three(...)\n{\n<...\n+ x();\n  uvm_call(y);\n...>\n}\n@@\n@@\n- uvm_four\n+ uvm_four__c\n  (...) { ... }\n@@\n@@\nstruct uvm_five {\n+ int x;\n...\n};\n' >"$work/x.cocci"
+[ "$(hooked "$work/x.cocci" | xargs)" = "uvm_three uvm_four uvm_five" ]
+check "so is what semantic patches look into"
+printf '#define uvm_six uvm_rust_six\n#define uvm_seven(x) uvm_rust_seven(x)\n#define uvm_rust_eight 8\n#define NINE 9\n' >"$work/x.h"
+[ "$(by_macro "$work/x.h" | xargs)" = "uvm_six uvm_seven" ]
+check "and what macros lead elsewhere"
+
+sed -nE 's/.*fix\(([a-z_]+), ".*/\1/p' "$seam/fixes/uvm_rust_fixes.h" >"$work/switches"
+listed "$top/docs/fixes.md" >"$work/listed"
+[ "$(wc -l <"$work/switches")" -gt 5 ] && ! differ "$work/switches" "$work/listed"
+check "docs/fixes.md lists every switch"
+while read -r name; do grep -rqE "uvm_rust_fix_$name\b" "$seam" --include='*.[ch]' || echo "uvm_rust_fix_$name has no use"; done <"$work/switches" >"$work/said"
+[ ! -s "$work/said" ]
+check "each switch switches something"
+done_testing

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Chunks of ordinary memory are freed by a thread of the driver's, which runs when a CPU has
+//! time for it. Here none has: the thread gets what is left beside others that never wait.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use vgpu_client::{driver_version, Buffer, Kernel, Op};
+
+use crate::{start, NONE, WORDS};
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test(
+        "lazy: what ordinary memory has left is freed before its GPU goes",
+        NONE,
+        freed_before_its_gpu_goes,
+    );
+    suite.test(
+        "lazy: what a process has left is evicted before it is freed",
+        NONE,
+        evicted_before_they_are_freed,
+    );
+}
+
+/// The last process ends right after it has unmapped what the GPU had. Upstream asserts that
+/// no chunk is left before it waits for the thread.
+fn freed_before_its_gpu_goes() -> Outcome {
+    for _ in 0..2 {
+        let (process, gpu) = start()?;
+        if driver_version(&process)?.is_none() {
+            skip!("an assertion of the unmodified driver fails, see docs/fixes.md");
+        }
+        if !process.has_hmm()? {
+            skip!("no HMM");
+        }
+        let buffer = Buffer::<u64>::ordinary(WORDS)?;
+        let write = Op::write(&buffer).pattern(1, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        let busy = Busy::everywhere()?;
+        ensure!(run_last("vidmem lazy")? > 0, "there is no such thread");
+        drop((buffer, gpu, process));
+        drop(busy);
+    }
+    Ok(Pass::Ok)
+}
+
+/// A process is gone, and its va_blocks with it, before its chunks are freed: who evicts them
+/// finds them nobody's.
+fn evicted_before_they_are_freed() -> Outcome {
+    for _ in 0..2 {
+        let (process, gpu) = start()?;
+        if driver_version(&process)?.is_none() {
+            skip!("the unmodified driver takes a va_block that was freed, see docs/fixes.md");
+        }
+        if !process.has_hmm()? {
+            skip!("no HMM");
+        }
+        let (_other, other_gpu) = start()?;
+        let buffer = Buffer::<u64>::ordinary(WORDS)?;
+        let write = Op::write(&buffer).pattern(1, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        let busy = Busy::everywhere()?;
+        ensure!(run_last("vidmem lazy")? > 0, "there is no such thread");
+        drop((buffer, gpu, process));
+        while other_gpu.evict_any()? {}
+        drop(busy);
+    }
+    Ok(Pass::Ok)
+}
+
+/// A thread on each CPU that never waits, until this is dropped.
+struct Busy {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Busy {
+    fn everywhere() -> Result<Self, Failure> {
+        let over = Arc::new(AtomicBool::new(false));
+        let spin = |_| {
+            let over = over.clone();
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let cpus = thread::available_parallelism()?.get();
+        let threads = (0..cpus).map(spin).collect();
+        Ok(Self { over, threads })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Threads whose name begins so, and may be cut short, run when no other wants to; returns how many there are.
+fn run_last(name: &str) -> Result<usize, Failure> {
+    let mut found = 0;
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let Some(id) = path.file_name().and_then(|id| id.to_str()?.parse().ok()) else {
+            continue;
+        };
+        // It may have ended meanwhile.
+        if fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.starts_with(name)) {
+            let none = libc::sched_param { sched_priority: 0 };
+            // SAFETY: `none` is valid for the call, which changes no memory of this process.
+            let ret = unsafe { libc::sched_setscheduler(id, libc::SCHED_IDLE, &none) };
+            ensure!(ret == 0, "{}", std::io::Error::last_os_error());
+            found += 1;
+        }
+    }
+    Ok(found)
+}
