@@ -108,6 +108,10 @@ workloads: deps ## the UvmDiscard paper's applications: traffic here, there, and
 bench: deps ## guest instructions per fault and per eviction, baseline against ours
 	@scripts/bench.sh
 
+.PHONY: upstream-bugs
+upstream-bugs: deps ## NVIDIA's bugs that ours mends, on its driver and on ours: a table (docs/fixes.md)
+	@scripts/upstream-bugs.sh $(BUGS)
+
 .PHONY: dnn
 dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
 	@scripts/dnn.sh

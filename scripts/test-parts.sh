@@ -43,6 +43,7 @@ host_parts() {
 	part host/dkms tests/scripts/dkms.sh
 	part host/prototypes tests/scripts/prototypes.sh
 	part host/hook-table tests/scripts/hook-table.sh
+	part host/upstream-bugs tests/scripts/upstream-bugs.sh
 	part host/driver-sh tests/scripts/driver.sh
 	part host/lines tests/scripts/lines.sh
 	part host/kernels tests/scripts/test-kernels.sh
@@ -190,6 +191,7 @@ fixes_parts() {
 	lane fixes/copies without copies 'fails'
 	lane fixes/in_vain without in_vain 'in vain'
 	lane fixes/notifier without notifier 'notifier'
+	lane fixes/cpu_fault without cpu_fault 'while its GPU goes'
 	lane fixes/duplicates without duplicates 'two copies'
 	lane fixes/context without context 'somebody holds'
 	lane fixes/lazy without lazy 'lazy'

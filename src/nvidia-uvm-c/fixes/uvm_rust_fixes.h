@@ -25,6 +25,7 @@
 	fix(batch, "An allocation waits for a batch of chunks that is on its way from PMA; 0: it fails")		\
 	fix(notifier, "Without memory, too, the GPU loses pages that Linux takes back; 0: it keeps its mapping")	\
 	fix(reclaim, "Memory notifiers do not wait for reclaim, which may be waiting for them; 0: they do")		\
+	fix(cpu_fault, "A CPU fault on ordinary memory does not wait for who unregisters a GPU; 0: each waits for the other")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing; 0: it does, and writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")
 #endif

@@ -11,3 +11,21 @@ uvm_va_space_cpu_fault(...)
 + context->cpu_fault.did_migrate = false;
 ...>
 }
+
+// One that comes while a GPU is unregistered is tried again as well: see uvm_rust_va_space.h.
+@@
+typedef uvm_va_space_t;
+identifier space, vma, vmf, hmm;
+@@
+uvm_va_space_cpu_fault(uvm_va_space_t *space, struct vm_area_struct *vma, struct vm_fault *vmf, bool hmm)
+{
+<...
+- uvm_va_space_down_read(space);
++ if (!uvm_rust_lock_for_fault(space, hmm)) {
++ 	uvm_record_unlock_mmap_lock_read(vma->vm_mm);
++ 	service_block_context_cpu_free(service_context);
++ 	status = NV_ERR_BUSY_RETRY;
++ 	goto unlock;
++ }
+...>
+}

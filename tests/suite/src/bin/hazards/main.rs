@@ -13,13 +13,15 @@ mod migrate;
 mod notifier;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{no_leak, Allowed, Failure, Suite};
 use vgpu_client::uvm::BareTest;
-use vgpu_client::{Buffer, Gpu, Process, Vgpu, BLOCK};
+use vgpu_client::{driver_version, Buffer, Gpu, Process, Vgpu, BLOCK};
 
-const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--channel-sanity]
+const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--unmodified-too] [--channel-sanity]
   --only TEXT       only tests whose name holds TEXT
+  --unmodified-too  also on NVIDIA's driver what it is known not to survive
   --fuzz N          so many fuzzed calls from each thread (5000)
   --channel-sanity  show the use after free around UVM_TEST_CHANNEL_SANITY; the
                     kernel is expected to oops
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
                 Ok(calls) => fuzz = calls,
                 Err(error) => return refuse(error),
             },
+            Some(Long("unmodified-too")) => UNMODIFIED_TOO.store(true, Ordering::Relaxed),
             Some(Long("channel-sanity")) => return channel_sanity(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
@@ -81,6 +84,13 @@ fn main() -> ExitCode {
         no_leak()
     });
     suite.finish()
+}
+
+static UNMODIFIED_TOO: AtomicBool = AtomicBool::new(false);
+
+/// Whether `process` is to be spared what NVIDIA's driver, as it is, does not survive.
+pub(crate) fn spared(process: &Process) -> Result<bool, Failure> {
+    Ok(!UNMODIFIED_TOO.load(Ordering::Relaxed) && driver_version(process)?.is_none())
 }
 
 pub(crate) fn start() -> Result<(Process, Gpu), Failure> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! UVM_MIGRATE where the unmodified driver goes wrong.
 
-use uvm_suite::{ensure, skip, Allowed, Outcome, Pass, Suite, EVICTING_ORDINARY};
+use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::{start, NONE, WORDS};
+use crate::{spared, start, NONE, WORDS};
 
 /// What the unmodified driver's checks say of a page with two copies that may
 /// be written.
@@ -31,9 +31,19 @@ pub(crate) fn run(suite: &mut Suite) {
         moved_from_managed,
     );
     suite.test(
+        "migrate: ordinary memory that a child keeps is evicted",
+        NONE,
+        kept_by_a_child,
+    );
+    suite.test(
         "migrate: ordinary memory that the CPU reads while it is evicted",
         EVICTING_ORDINARY,
         read_while_evicted,
+    );
+    suite.test(
+        "migrate: ordinary memory that the CPU reads while its GPU goes",
+        NONE,
+        read_while_gpu_goes,
     );
     suite.test(
         "migrate: ordinary memory with a page that somebody holds",
@@ -46,7 +56,7 @@ pub(crate) fn run(suite: &mut Suite) {
 /// va_block of the old one. Upstream looks for them there without end.
 fn moved_by_mremap() -> Outcome {
     let (process, gpu) = start()?;
-    if driver_version(&process)?.is_none() {
+    if spared(&process)? {
         skip!("the unmodified driver never comes back, see docs/fixes.md");
     }
     if !process.has_hmm()? {
@@ -76,7 +86,7 @@ fn moved_by_mremap() -> Outcome {
 /// would lead there.
 fn moved_from_managed() -> Outcome {
     let (process, gpu) = start()?;
-    if driver_version(&process)?.is_none() {
+    if spared(&process)? {
         skip!("the unmodified driver takes a va_block that was freed, see docs/fixes.md");
     }
     if !process.has_hmm()? {
@@ -101,13 +111,92 @@ fn moved_from_managed() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Pages that the GPU has, of a process that has unmapped them; its child, which knows nothing of
+/// GPUs, has them still.
+fn kept_by_a_child() -> Outcome {
+    let (process, gpu) = start()?;
+    if spared(&process)? {
+        skip!("the unmodified driver never comes back, see docs/fixes.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let buffer = Buffer::<u64>::ordinary(WORDS)?;
+    buffer.huge_pages(false)?;
+    let write = Op::write(&buffer).pattern(7, 1).warps(8);
+    gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    let child = Stopped::child_that(|| buffer.first_other(|i| 7 + i as u64).is_none())?;
+    drop(buffer);
+    while gpu.evict_any()? {}
+    ensure!(child.goes_on()?, "the child reads something else");
+    Ok(Pass::Ok)
+}
+
+/// A child of this process that waits to be told to go on.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    /// One that then looks whether `holds`, which may read memory and do nothing else. It
+    /// has none of this process's descriptors.
+    fn child_that(holds: impl FnOnce() -> bool) -> Result<Self, Failure> {
+        // SAFETY: the child, which may be of a process with threads, makes system calls, reads
+        // memory by `holds`, and ends; it takes no lock and allocates nothing.
+        let child = unsafe { libc::fork() };
+        if child < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        if child == 0 {
+            // SAFETY: nothing here uses a descriptor any more, and the child ends here.
+            unsafe {
+                libc::close_range(3, u32::MAX, 0);
+                libc::raise(libc::SIGSTOP);
+                libc::_exit(i32::from(!holds()));
+            }
+        }
+        let child = Self(child);
+        child.wait(libc::WUNTRACED)?;
+        Ok(child)
+    }
+
+    /// Lets it go on; whether what it looked for held.
+    fn goes_on(self) -> Result<bool, Failure> {
+        // SAFETY: the process is a child of this one that nobody has waited for.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+        Ok(self.wait(0)? == 0)
+    }
+
+    fn wait(&self, options: i32) -> Result<i32, Failure> {
+        let mut status = 0;
+        // SAFETY: `status` is valid for writing.
+        match unsafe { libc::waitpid(self.0, &mut status, options) } {
+            got if got == self.0 => Ok(status),
+            _ => Err(std::io::Error::last_os_error().into()),
+        }
+    }
+}
+
+impl Drop for Stopped {
+    /// Where the test has failed before. One that has ended is no child any more.
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: the numbers of processes that were waited for are not this one's children's:
+        // then the first call says so, and nothing is ended.
+        unsafe {
+            if libc::waitpid(self.0, &mut status, libc::WNOHANG) == 0 {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, &mut status, 0);
+            }
+        }
+    }
+}
+
 /// A page that the CPU faults on has one more reference, so that Linux does not let it go,
 /// and the driver must not take its memory either.
 fn read_while_evicted() -> Outcome {
     const READERS: usize = 6;
     const ROUNDS: u64 = 40;
     let (process, gpu) = start()?;
-    if driver_version(&process)?.is_none() {
+    if spared(&process)? {
         skip!("the unmodified driver takes the memory, see docs/fixes.md");
     }
     if !process.has_hmm()? {
@@ -140,11 +229,46 @@ fn read_while_evicted() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Who unregisters the GPU wants all of its pages, and the CPU's faults hold one each.
+fn read_while_gpu_goes() -> Outcome {
+    const READERS: usize = 4;
+    for round in 1..=8u64 {
+        let (process, gpu) = start()?;
+        if spared(&process)? {
+            skip!("the unmodified driver never comes back, see docs/fixes.md");
+        }
+        if !process.has_hmm()? {
+            skip!("no HMM");
+        }
+        let buffer = Buffer::<u64>::ordinary(4 * WORDS)?;
+        buffer.huge_pages(false)?;
+        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        let page = (PAGE / 8) as usize;
+        std::thread::scope(|s| {
+            for reader in 0..READERS {
+                let buffer = &buffer;
+                // From the end, as the GPU's pages are taken from the start.
+                let words = (0..4 * WORDS / page).rev().skip(reader).step_by(READERS);
+                s.spawn(move || {
+                    for p in words {
+                        buffer.get(p * page);
+                    }
+                });
+            }
+            gpu.unregister()
+        })?;
+        let wrong = buffer.first_other(|i| (round << 32) + i as u64);
+        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+    }
+    Ok(Pass::Ok)
+}
+
 /// A page that Linux does not let go stays, and the others move. The driver's context for it is
 /// memory that others have used: here, memory that was full of a pattern.
 fn somebody_holds_a_page() -> Outcome {
     let (process, gpu) = start()?;
-    if driver_version(&process)?.is_none() {
+    if spared(&process)? {
         skip!("the unmodified driver reads what nobody has set, see docs/fixes.md");
     }
     if !process.has_hmm()? {
@@ -188,7 +312,7 @@ fn two_copies() -> Outcome {
         return Ok(Pass::Ok);
     };
     let what = format!("the CPU sees an old {seen:#x} in word {i}");
-    if driver_version(&process)?.is_none() {
+    if spared(&process)? {
         skip!("a bug of upstream's, see docs/fixes.md: {what}");
     }
     Err(what.into())
