@@ -53,8 +53,10 @@ inputs() {
 		crates "$@"
 		lane_files "$@" | tr '\n' '\0' | xargs -0 sha256sum
 		[ "$(type -t "$1")" != function ] || declare -f "$1"
-		dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
-		[ "${KERNEL:-}" != stock ] || scripts/kernel.sh stock 2>/dev/null
+		# `make demo` does without the other kernel's source, which `make test` installs.
+		if [ "${KERNEL:-}" = stock ]; then scripts/kernel.sh stock 2>/dev/null
+		else dpkg-query -W "linux-source-${KERNEL_SERIES:-6.12}" 2>/dev/null || :
+		fi
 		rustc --version
 		gcc --version
 		clang --version 2>/dev/null || :

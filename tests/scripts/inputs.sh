@@ -77,5 +77,15 @@ loops() { echo "suite/loops --otherwise"; }
 differs "a lane that is a function, and does something else" "$(inputs loops)"
 before=$(inputs loops)
 differs "another setting" "$(UVM_PARAMS='uvm_rust_evict=0' inputs loops)"
+# The source of the project's own kernel, which not every lane runs on.
+# shellcheck disable=SC2317
+dpkg-query() { echo "$source"; }
+source=none
+before=$(inputs loops) stock=$(KERNEL=stock inputs loops)
+source=6.12.117
+differs "another kernel's source" "$(inputs loops)"
+n=$((n + 1))
+if [ "$stock" = "$(KERNEL=stock inputs loops)" ]; then echo "ok $n - but not on the kernel of a distribution"
+else echo "not ok $n - but not on the kernel of a distribution"; bad=1; fi
 echo "1..$n"
 exit $bad

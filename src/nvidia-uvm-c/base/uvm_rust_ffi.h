@@ -219,33 +219,39 @@ __u32 uvm_rust_queues_length(void *queues, __u32 queue);
  */
 void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder);
 
-/* --- no memory on a GPU: called by C (policy/evict/wait.rs) ------------------------ */
+/* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
 
 struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
 
-/* Evictions in a row that were held. All 0 at first; times in milliseconds. */
-struct uvm_rust_row {
-	__u64 first, last;
-	__u32 held;
-	_Bool goes_on;
-};
+/* So many GPUs' reclaim is known, by their index. */
+#define UVM_RUST_MAX_GPUS		256
+
+/*
+ * Who reclaims memory of the GPU with index @gpu: a root chunk is evicted, or RM asks for memory.
+ * @thread: a number that no other thread has. Of two calls that begin and end the same, the second
+ * follows always. Callers of uvm_rust_eviction_ended() hold the PMM's lock.
+ */
+void uvm_rust_eviction_begins(__u32 gpu);
+void uvm_rust_rm_call_begins(__u32 gpu);
+/* @got: all that it asked for. */
+void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
 
 #define UVM_RUST_EVICTION_GOT		0
 #define UVM_RUST_EVICTION_HELD		1
 #define UVM_RUST_EVICTION_FAILED	2
 
-/*
- * An eviction ended so, UVM_RUST_EVICTION_*, at @now. Returns whether its thread is to give up.
- * Caller holds the PMM's lock, a mutex, which protects @row.
- */
-_Bool uvm_rust_eviction_ended(struct uvm_rust_row *row, __u32 how, __u64 now);
+/* An eviction ended so, UVM_RUST_EVICTION_*, at @now (uvm_seam_now()). Returns whether its thread is to give up. */
+_Bool uvm_rust_eviction_ended(__u32 gpu, __u32 how, __u64 thread, __u64 now);
+
+/* @thread is about to try to allocate. Returns what uvm_rust_wait_for_memory() takes. */
+__u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
 
 /*
- * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_*().
- * @gains: what uvm_seam_alloc_begin() would have given before that try, and @began the time then.
+ * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
+ * @gains: what uvm_rust_reclaim_begin() gave before that try, and @began the time then.
  * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
  */
-__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gains, __u64 began);
+__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains, __u64 began);
 
 /* --- prefetching: called by C -------------------------------------------------- */
 
@@ -574,14 +580,10 @@ _Bool uvm_seam_dying(void);
 
 /* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
 
-/* These mean what the methods of `Machine` in policy/evict/wait.rs mean. */
-
 /* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
 __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
-__u32 uvm_seam_alloc_begin(struct uvm_seam_alloc *alloc);
-_Bool uvm_seam_alloc_goes_on(struct uvm_seam_alloc *alloc, __u32 gains);
-_Bool uvm_seam_alloc_given_up(struct uvm_seam_alloc *alloc, __u32 gains);
-void uvm_seam_alloc_nap(struct uvm_seam_alloc *alloc);
+/* Sleeps for a moment, a millisecond at most. */
+void uvm_seam_nap(void);
 /* Milliseconds, from some time on. No locks. */
 __u64 uvm_seam_now(void);
 

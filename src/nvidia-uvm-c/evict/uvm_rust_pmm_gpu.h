@@ -29,31 +29,26 @@ static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
 
 /* --- memory that is on its way ----------------------------------------------------- */
 
-/* Reclaim of a GPU's memory. */
-struct reclaim {
-	/* Root chunks that are being evicted, and calls of RM's for memory. */
-	atomic_t evictions, rm_calls;
-	/*
-	 * How many of them have left memory for others: evictions that got it, and calls that did
-	 * not get all, and gave back what they had. Counted before the numbers above go down.
-	 */
-	atomic_t gains;
-	/* Evictions that left their root chunk, as somebody holds pages of it. Under the PMM's lock. */
-	struct uvm_rust_row row;
-	/* Who has given up. */
-	struct task_struct *gave_up;
-};
-
-static struct reclaim *reclaim_of(uvm_pmm_gpu_t *pmm)
+/* What Rust calls a GPU and this thread by. */
+static __u32 gpu_index(uvm_pmm_gpu_t *pmm)
 {
-	static struct reclaim reclaims[UVM_ID_MAX_GPUS];
+	BUILD_BUG_ON(UVM_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
+	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
+}
 
-	return &reclaims[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
+static __u64 this_thread(void)
+{
+	return (uintptr_t)current;
 }
 
 __u64 uvm_seam_now(void)
 {
 	return jiffies64_to_msecs(get_jiffies_64());
+}
+
+void uvm_seam_nap(void)
+{
+	usleep_range(500, 1000);
 }
 
 /*
@@ -64,30 +59,20 @@ __u64 uvm_seam_now(void)
  */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
-	struct reclaim *reclaim = reclaim_of(pmm);
 	__u32 how = UVM_RUST_EVICTION_FAILED;
-	bool gives_up;
 
 	uvm_assert_mutex_locked(&pmm->lock);
 	if (status == NV_OK)
 		how = UVM_RUST_EVICTION_GOT;
 	else if (status == NV_ERR_IN_USE)
 		how = UVM_RUST_EVICTION_HELD;
-	gives_up = uvm_rust_eviction_ended(&reclaim->row, how, uvm_seam_now());
-	if (how == UVM_RUST_EVICTION_GOT)
-		atomic_inc(&reclaim->gains);
-	/* Pairs with reclaim_goes_on(). */
-	atomic_dec_return_release(&reclaim->evictions);
-	if (!gives_up)
-		return status;
-	WRITE_ONCE(reclaim->gave_up, current);
-	return NV_ERR_NO_MEMORY;
+	return uvm_rust_eviction_ended(gpu_index(pmm), how, this_thread(), uvm_seam_now()) ? NV_ERR_NO_MEMORY : status;
 }
 
 /* Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		atomic_inc(&reclaim_of(pmm)->evictions);				\
+		uvm_rust_eviction_begins(gpu_index(pmm));				\
 		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
 	})
 
@@ -99,35 +84,15 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 	({											\
 		NV_STATUS status_of_rm;								\
 												\
-		atomic_inc(&reclaim_of(pmm)->rm_calls);						\
+		uvm_rust_rm_call_begins(gpu_index(pmm));					\
 		status_of_rm = call;								\
-		if (status_of_rm != NV_OK)							\
-			atomic_inc(&reclaim_of(pmm)->gains);					\
-		/* Pairs with reclaim_goes_on(). */						\
-		atomic_dec_return_release(&reclaim_of(pmm)->rm_calls);				\
+		uvm_rust_rm_call_ended(gpu_index(pmm), status_of_rm == NV_OK);			\
 		status_of_rm;									\
 	})
 #define uvm_pmm_gpu_pma_evict_pages(pmm, ...) \
 	uvm_rust_rm_call(pmm, uvm_pmm_gpu_pma_evict_pages__c(pmm, __VA_ARGS__))
 #define uvm_pmm_gpu_pma_evict_range(pmm, ...) \
 	uvm_rust_rm_call(pmm, uvm_pmm_gpu_pma_evict_range__c(pmm, __VA_ARGS__))
-
-/*
- * Whether others are about to give memory back, or have done so since there had been @gains. What
- * this thread evicts itself is over.
- */
-static bool reclaim_goes_on(const struct reclaim *reclaim, __u32 gains)
-{
-	return atomic_read_acquire(&reclaim->rm_calls) || atomic_read_acquire(&reclaim->evictions) ||
-	       (__u32)atomic_read(&reclaim->gains) != gains;
-}
-
-/* Whether this thread has waited for others already, and for long enough; RM is waited for again. */
-static bool reclaim_given_up(const struct reclaim *reclaim, __u32 gains)
-{
-	return READ_ONCE(reclaim->gave_up) == current && !atomic_read_acquire(&reclaim->rm_calls) &&
-	       (__u32)atomic_read(&reclaim->gains) == gains;
-}
 
 static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
 			     uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk);
@@ -141,20 +106,6 @@ struct uvm_seam_alloc {
 	uvm_gpu_chunk_t **chunk;
 };
 
-static __u32 alloc_begin(struct reclaim *reclaim)
-{
-	__u32 gains = atomic_read(&reclaim->gains);
-
-	/* Another thread may take this one's place there at any moment. */
-	cmpxchg(&reclaim->gave_up, current, NULL);
-	return gains;
-}
-
-__u32 uvm_seam_alloc_begin(struct uvm_seam_alloc *alloc)
-{
-	return alloc_begin(reclaim_of(alloc->pmm));
-}
-
 __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
 {
 	uvm_pmm_alloc_flags_t flags = evict ? alloc->flags : alloc->flags & ~UVM_PMM_ALLOC_FLAGS_EVICT;
@@ -162,21 +113,6 @@ __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
 
 	*got = status == NV_OK;
 	return status == NV_ERR_NO_MEMORY ? NV_OK : status;
-}
-
-bool uvm_seam_alloc_goes_on(struct uvm_seam_alloc *alloc, __u32 gains)
-{
-	return reclaim_goes_on(reclaim_of(alloc->pmm), gains);
-}
-
-bool uvm_seam_alloc_given_up(struct uvm_seam_alloc *alloc, __u32 gains)
-{
-	return reclaim_given_up(reclaim_of(alloc->pmm), gains);
-}
-
-void uvm_seam_alloc_nap(struct uvm_seam_alloc *alloc)
-{
-	usleep_range(500, 1000);
 }
 
 /*
@@ -197,12 +133,12 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	gains = alloc_begin(reclaim_of(pmm));
+	gains = uvm_rust_reclaim_begin(gpu_index(pmm), this_thread());
 	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	if (likely(status != NV_ERR_NO_MEMORY))
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
-	return uvm_rust_wait_for_memory(&alloc, gains, jiffies64_to_msecs(began));
+	return uvm_rust_wait_for_memory(&alloc, gpu_index(pmm), this_thread(), gains, jiffies64_to_msecs(began));
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

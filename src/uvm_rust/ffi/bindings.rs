@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 13a5df9020475086.
+// Of headers and options 41b9a5dc46bac730.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -76,6 +76,7 @@ pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
+pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_EVICTION_GOT: u32 = 0;
 pub const UVM_RUST_EVICTION_HELD: u32 = 1;
 pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
@@ -778,20 +779,26 @@ unsafe extern "C" {
 pub struct uvm_seam_alloc {
     _unused: [u8; 0],
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_row {
-    pub first: __u64,
-    pub last: __u64,
-    pub held: __u32,
-    pub goes_on: bool,
+unsafe extern "C" {
+    pub fn uvm_rust_eviction_begins(gpu: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_eviction_ended(row: *mut uvm_rust_row, how: __u32, now: __u64) -> bool;
+    pub fn uvm_rust_rm_call_begins(gpu: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_rm_call_ended(gpu: __u32, got: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_eviction_ended(gpu: __u32, how: __u32, thread: __u64, now: __u64) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_wait_for_memory(
         alloc: *mut uvm_seam_alloc,
+        gpu: __u32,
+        thread: __u64,
         gains: __u32,
         began: __u64,
     ) -> __u32;
@@ -1162,16 +1169,7 @@ unsafe extern "C" {
     pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_alloc_begin(alloc: *mut uvm_seam_alloc) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_goes_on(alloc: *mut uvm_seam_alloc, gains: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_given_up(alloc: *mut uvm_seam_alloc, gains: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_nap(alloc: *mut uvm_seam_alloc);
+    pub fn uvm_seam_nap();
 }
 unsafe extern "C" {
     pub fn uvm_seam_now() -> __u64;

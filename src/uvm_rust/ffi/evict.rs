@@ -12,7 +12,8 @@
 use super::bindings;
 use super::status::Status;
 use crate::driver::discard::status;
-use crate::policy::evict::wait::{self, Ended, Row};
+use crate::policy::evict::reclaim::{Reclaim, Thread};
+use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{Change, Chunk, Lists, Queue, RootChunks};
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -30,7 +31,11 @@ super::check_exports!(
     uvm_rust_queues_of,
     uvm_rust_queues_length,
     uvm_rust_queues_used,
+    uvm_rust_reclaim_begin,
+    uvm_rust_eviction_begins,
     uvm_rust_eviction_ended,
+    uvm_rust_rm_call_begins,
+    uvm_rust_rm_call_ended,
     uvm_rust_wait_for_memory,
 );
 
@@ -170,36 +175,56 @@ unsafe extern "C" fn uvm_rust_queues_used(queues: *mut c_void, chunk: u32, holde
     let _ = unsafe { borrow(queues) }.used_by(chunk, holder);
 }
 
+/// Reclaim of each GPU's memory, by its index.
+static RECLAIMS: [Reclaim; bindings::UVM_RUST_MAX_GPUS as usize] =
+    [const { Reclaim::new() }; bindings::UVM_RUST_MAX_GPUS as usize];
+
+/// Of the GPU with this index. C asserts that there are so many at most; were there more, the
+/// last ones would share one.
+fn reclaim_of(gpu: u32) -> &'static Reclaim {
+    let [.., last] = &RECLAIMS;
+    RECLAIMS.get(gpu as usize).unwrap_or(last)
+}
+
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_eviction_ended(
-    row: *mut bindings::uvm_rust_row,
-    how: u32,
-    now: u64,
-) -> bool {
-    // SAFETY: I-call, and I-lock: the PMM's lock protects it.
-    let c = unsafe { &mut *row };
-    let mut row = Row::new(c.goes_on.then_some((c.first, c.last)), c.held);
+unsafe extern "C" fn uvm_rust_reclaim_begin(gpu: u32, thread: u64) -> u32 {
+    reclaim_of(gpu).begin(thread)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_eviction_begins(gpu: u32) {
+    reclaim_of(gpu).eviction_begins();
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, how: u32, thread: u64, now: u64) -> bool {
     let how = match how {
         bindings::UVM_RUST_EVICTION_GOT => Ended::Got,
         bindings::UVM_RUST_EVICTION_HELD => Ended::Held,
         _ => Ended::Failed,
     };
-    let gives_up = row.ended(how, now);
-    let (ended, held) = row.parts();
-    let (first, last) = ended.unwrap_or_default();
-    *c = bindings::uvm_rust_row {
-        first,
-        last,
-        held,
-        goes_on: ended.is_some(),
-    };
-    gives_up
+    // I-lock: the PMM's lock is held, so that this is called once at a time for a GPU.
+    reclaim_of(gpu).eviction_ended(how, thread, now)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_rm_call_begins(gpu: u32) {
+    reclaim_of(gpu).rm_call_begins();
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
+    reclaim_of(gpu).rm_call_ended(got);
 }
 
 /// An allocation of C's.
 ///
-/// Invariant: valid, and this thread's, as long as this is; no spinlock is held.
-struct Alloc(*mut bindings::uvm_seam_alloc);
+/// Invariant: `c` is valid, and this thread's, as long as this is; no spinlock is held.
+struct Alloc {
+    c: *mut bindings::uvm_seam_alloc,
+    reclaim: &'static Reclaim,
+    thread: Thread,
+}
 
 impl wait::Machine for Alloc {
     type Error = Status;
@@ -207,23 +232,20 @@ impl wait::Machine for Alloc {
     fn allocate(&mut self, evict: bool) -> Result<bool, Status> {
         let mut got = false;
         // SAFETY: by the type's invariant; `got` is written once.
-        Status::check(unsafe { bindings::uvm_seam_alloc_try(self.0, evict, &mut got) })?;
+        Status::check(unsafe { bindings::uvm_seam_alloc_try(self.c, evict, &mut got) })?;
         Ok(got)
     }
 
     fn begin(&mut self) -> u32 {
-        // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_alloc_begin(self.0) }
+        self.reclaim.begin(self.thread)
     }
 
     fn goes_on(&mut self, gains: u32) -> bool {
-        // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_alloc_goes_on(self.0, gains) }
+        self.reclaim.goes_on(gains)
     }
 
     fn given_up(&mut self, gains: u32) -> bool {
-        // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_alloc_given_up(self.0, gains) }
+        self.reclaim.given_up(self.thread, gains)
     }
 
     fn now(&mut self) -> u64 {
@@ -237,19 +259,26 @@ impl wait::Machine for Alloc {
     }
 
     fn nap(&mut self) {
-        // SAFETY: by the type's invariant, so it may sleep.
-        unsafe { bindings::uvm_seam_alloc_nap(self.0) };
+        // SAFETY: no spinlock is held, by the type's invariant.
+        unsafe { bindings::uvm_seam_nap() };
     }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_wait_for_memory(
     alloc: *mut bindings::uvm_seam_alloc,
+    gpu: u32,
+    thread: u64,
     gains: u32,
     began: u64,
 ) -> u32 {
     // I-call, and I-lock: C may sleep there.
-    match wait::wait_for_memory(&mut Alloc(alloc), gains, began) {
+    let mut alloc = Alloc {
+        c: alloc,
+        reclaim: reclaim_of(gpu),
+        thread,
+    };
+    match wait::wait_for_memory(&mut alloc, gains, began) {
         Ok(true) => status::OK,
         Ok(false) => status::NO_MEMORY,
         Err(failed) => failed.number(),

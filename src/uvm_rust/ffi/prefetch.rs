@@ -179,9 +179,9 @@ impl Machine for Turning<'_> {
     fn victim(&mut self) -> Option<Hindrances> {
         let mut found = 0;
         self.unlock();
-        // SAFETY: the VA space's lock is held if `entered`; `found` is written at most once.
-        self.chosen =
-            self.entered && unsafe { bindings::uvm_seam_prefetch_victim(self.call, &mut found) };
+        self.chosen = self.entered
+            // SAFETY: the VA space's lock is held if `entered`; `found` is written at most once.
+            && unsafe { bindings::uvm_seam_prefetch_victim(self.call, &mut found) };
         self.chosen.then(|| hindrances(found))
     }
 
@@ -189,8 +189,8 @@ impl Machine for Turning<'_> {
         let (mut next, mut found) = (0, 0);
         self.unlock();
         self.chosen = false;
-        // SAFETY: the VA space's lock is held if `entered`; both numbers are written at most once.
         let any = self.entered
+            // SAFETY: the VA space's lock is held if `entered`; both numbers are written at most once.
             && unsafe {
                 bindings::uvm_seam_prefetch_next(self.call, from, last, &mut next, &mut found)
             };
@@ -256,9 +256,9 @@ impl Machine for Turning<'_> {
     }
 
     fn settle(&mut self, copy: u32) -> bool {
-        // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
         copy < worker::IN_FLIGHT
             && self.entered
+            // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
             && unsafe { bindings::uvm_seam_prefetch_settle(self.call, copy) }
     }
 

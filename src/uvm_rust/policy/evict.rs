@@ -28,6 +28,7 @@
 
 mod holders;
 mod lists;
+pub mod reclaim;
 mod roots;
 pub mod wait;
 

@@ -130,8 +130,8 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn has_non_faultable(&mut self) -> bool {
-        // SAFETY: entered.
         self.is_at(At::Entered)
+            // SAFETY: entered.
             && unsafe { bindings::uvm_seam_discard_has_non_faultable(self.call) }
     }
 
@@ -222,8 +222,8 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn may_migrate(&mut self, span: Span) -> bool {
-        // SAFETY: open.
         self.is_open()
+            // SAFETY: open.
             && unsafe { bindings::uvm_seam_discard_may_migrate(self.call, span.first, span.last) }
     }
 
@@ -247,8 +247,8 @@ impl Machine for DiscardCall<'_> {
 
     fn facts(&mut self) -> Facts {
         let mut resident = bindings::uvm_rust_mask::default();
-        // SAFETY: locked; `resident` is written once.
         let mapped_2m = self.is_at(At::Locked)
+            // SAFETY: locked; `resident` is written once.
             && unsafe { bindings::uvm_seam_discard_facts(self.call, &mut resident) };
         Facts {
             resident: PageMask::from_words(resident.words),
@@ -280,8 +280,8 @@ impl Machine for DiscardCall<'_> {
 
     fn held(&mut self, from: Memory) -> Option<Held> {
         let mut held = bindings::uvm_rust_held::default();
-        // SAFETY: locked; `held` is written at most once.
         let found = self.is_at(At::Locked)
+            // SAFETY: locked; `held` is written at most once.
             && unsafe { bindings::uvm_seam_discard_held(self.call, from.0.into(), &mut held) };
         found.then(|| Held {
             memory: super::memory(held.memory),

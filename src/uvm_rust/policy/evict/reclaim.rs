@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Who reclaims memory of a GPU right now, so that an allocation that finds none can tell whether
+//! some is on its way ([`super::wait`]).
+
+use super::wait::{Ended, Row};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A thread, by any number but 0 that no other has at the same time.
+pub type Thread = u64;
+
+/// Reclaim of one GPU's memory, as all of its threads share it.
+///
+/// Locking: none, but [`Reclaim::eviction_ended`], which is called by one thread at a time.
+#[derive(Debug)]
+pub struct Reclaim {
+    /// Root chunks that are being evicted.
+    evictions: AtomicU32,
+    /// Calls of RM's for memory: until it has all that it asks for, nobody has what it evicts.
+    rm_calls: AtomicU32,
+    /// How many of both have left memory for others.
+    gains: AtomicU32,
+    /// Who has given up; 0: nobody.
+    gave_up: AtomicU64,
+    row: SharedRow,
+}
+
+impl Reclaim {
+    /// Nobody reclaims, and nothing was gained.
+    pub const fn new() -> Self {
+        Self {
+            evictions: AtomicU32::new(0),
+            rm_calls: AtomicU32::new(0),
+            gains: AtomicU32::new(0),
+            gave_up: AtomicU64::new(0),
+            row: SharedRow::new(),
+        }
+    }
+
+    /// `thread` tries to allocate: that it gave up before is forgotten. Returns the gains so far,
+    /// for the calls below.
+    pub fn begin(&self, thread: Thread) -> u32 {
+        // Another thread may give up at any moment, and take this one's place there.
+        let _ = self
+            .gave_up
+            .compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.gains.load(Ordering::Relaxed)
+    }
+
+    /// A root chunk is about to be evicted.
+    pub fn eviction_begins(&self) {
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It was, by `thread`. Returns whether that gives up: there is no memory.
+    pub fn eviction_ended(&self, how: Ended, thread: Thread, now: u64) -> bool {
+        let gives_up = self.row.ended(how, now);
+        if how == Ended::Got {
+            self.gains.fetch_add(1, Ordering::Relaxed);
+        }
+        // Whoever sees that it has ended sees what it gained.
+        self.evictions.fetch_sub(1, Ordering::Release);
+        if gives_up {
+            self.gave_up.store(thread, Ordering::Relaxed);
+        }
+        gives_up
+    }
+
+    /// RM is about to ask for memory.
+    pub fn rm_call_begins(&self) {
+        self.rm_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has `got` all of it, or gives back what it had.
+    pub fn rm_call_ended(&self, got: bool) {
+        if !got {
+            self.gains.fetch_add(1, Ordering::Relaxed);
+        }
+        self.rm_calls.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether others are about to give memory back, or have done so since there had been `gains`.
+    /// What the caller evicts itself is over.
+    pub fn goes_on(&self, gains: u32) -> bool {
+        self.rm_calls.load(Ordering::Acquire) > 0
+            || self.evictions.load(Ordering::Acquire) > 0
+            || self.gains.load(Ordering::Relaxed) != gains
+    }
+
+    /// Whether `thread` has given up since it began, having waited for others for long enough. RM
+    /// is waited for again, and after a gain all are.
+    pub fn given_up(&self, thread: Thread, gains: u32) -> bool {
+        self.gave_up.load(Ordering::Relaxed) == thread
+            && self.rm_calls.load(Ordering::Acquire) == 0
+            && self.gains.load(Ordering::Relaxed) == gains
+    }
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A [`Row`] in a place that is shared, and used by one thread at a time.
+#[derive(Debug)]
+struct SharedRow {
+    goes_on: AtomicBool,
+    first: AtomicU64,
+    last: AtomicU64,
+    held: AtomicU32,
+}
+
+impl SharedRow {
+    const fn new() -> Self {
+        Self {
+            goes_on: AtomicBool::new(false),
+            first: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            held: AtomicU32::new(0),
+        }
+    }
+
+    fn ended(&self, how: Ended, now: u64) -> bool {
+        let at = Ordering::Relaxed;
+        let ends = (self.first.load(at), self.last.load(at));
+        let mut row = Row::new(self.goes_on.load(at).then_some(ends), self.held.load(at));
+        let gives_up = row.ended(how, now);
+        let (ended, held) = row.parts();
+        let (first, last) = ended.unwrap_or_default();
+        self.goes_on.store(ended.is_some(), at);
+        self.first.store(first, at);
+        self.last.store(last, at);
+        self.held.store(held, at);
+        gives_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wait::{HELD_CHUNKS, HELD_MS};
+    use super::*;
+
+    const ME: Thread = 1;
+    const OTHER: Thread = 2;
+
+    /// Has `thread` find all chunks held until it gives up.
+    fn give_up(reclaim: &Reclaim, thread: Thread) {
+        for n in 0.. {
+            reclaim.eviction_begins();
+            if reclaim.eviction_ended(Ended::Held, thread, n * HELD_MS) {
+                return;
+            }
+            assert!(n < u64::from(HELD_CHUNKS) + 1, "nobody gives up");
+        }
+    }
+
+    #[test]
+    fn it_goes_on_while_somebody_evicts_and_when_somebody_has_gained() {
+        let reclaim = Reclaim::new();
+        let gains = reclaim.begin(ME);
+        assert!(!reclaim.goes_on(gains));
+        reclaim.eviction_begins();
+        reclaim.eviction_begins();
+        reclaim.eviction_ended(Ended::Failed, OTHER, 0);
+        assert!(reclaim.goes_on(gains), "the other eviction");
+        reclaim.eviction_ended(Ended::Held, OTHER, 0);
+        assert!(!reclaim.goes_on(gains), "neither got anything");
+        reclaim.eviction_begins();
+        reclaim.eviction_ended(Ended::Got, OTHER, 0);
+        assert!(reclaim.goes_on(gains));
+        assert!(!reclaim.goes_on(reclaim.begin(ME)));
+    }
+
+    /// What RM gets is RM's; what it gives back is everybody's.
+    #[test]
+    fn rm_leaves_memory_when_it_does_not_get_all() {
+        let reclaim = Reclaim::new();
+        for got in [true, false] {
+            let gains = reclaim.begin(ME);
+            reclaim.rm_call_begins();
+            assert!(reclaim.goes_on(gains));
+            reclaim.rm_call_ended(got);
+            assert_eq!(reclaim.goes_on(gains), !got);
+        }
+    }
+
+    #[test]
+    fn who_gave_up_has_until_something_changes() {
+        let reclaim = Reclaim::default();
+        let gains = reclaim.begin(ME);
+        assert!(!reclaim.given_up(ME, gains));
+        give_up(&reclaim, ME);
+        assert!(reclaim.given_up(ME, gains));
+        assert!(!reclaim.given_up(OTHER, gains), "it was not the other");
+        reclaim.rm_call_begins();
+        assert!(!reclaim.given_up(ME, gains), "RM may give some back");
+        reclaim.rm_call_ended(true);
+        assert!(reclaim.given_up(ME, gains));
+        // What another begins is none of its business; what it begins itself is a new try.
+        assert_eq!(reclaim.begin(OTHER), gains);
+        assert!(reclaim.given_up(ME, gains));
+        assert_eq!(reclaim.begin(ME), gains);
+        assert!(!reclaim.given_up(ME, gains));
+        // And there may be memory after all.
+        give_up(&reclaim, ME);
+        assert!(reclaim.given_up(ME, gains));
+        reclaim.eviction_begins();
+        reclaim.eviction_ended(Ended::Got, OTHER, 0);
+        assert!(!reclaim.given_up(ME, gains));
+    }
+
+    /// The row is the GPU's, and no thread's.
+    #[test]
+    fn threads_share_a_row() {
+        let reclaim = Reclaim::new();
+        let mut held = 0;
+        loop {
+            held += 1;
+            reclaim.eviction_begins();
+            if reclaim.eviction_ended(Ended::Held, 1 + held % 7, held * 100) {
+                break;
+            }
+        }
+        assert_eq!(held, u64::from(HELD_CHUNKS));
+        assert!(reclaim.given_up(1 + held % 7, 0));
+    }
+}
