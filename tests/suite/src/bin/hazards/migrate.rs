@@ -21,6 +21,11 @@ pub(crate) fn run(suite: &mut Suite) {
         two_copies,
     );
     suite.test(
+        "migrate: ordinary memory of which a part is evicted",
+        EVICTING_ORDINARY,
+        a_part_is_evicted,
+    );
+    suite.test(
         "migrate: ordinary memory that mremap() moved is evicted",
         NONE,
         moved_by_mremap,
@@ -50,6 +55,40 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         somebody_holds_a_page,
     );
+}
+
+/// A va_block that lies in two root chunks, of which one is evicted. The driver tells Linux of the
+/// pages in an array for all of the va_block's, in memory that others have used: here, memory
+/// that was full of a pattern.
+fn a_part_is_evicted() -> Outcome {
+    let (process, gpu) = start()?;
+    if spared(&process)? {
+        skip!("the unmodified driver's kernel oopses, see docs/fixes.md");
+    }
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let page = (PAGE / 8) as usize;
+    for round in 1..=10u64 {
+        let some = Buffer::<u64>::ordinary(100 * page)?;
+        let all = Buffer::<u64>::ordinary(WORDS)?;
+        for buffer in [&some, &all] {
+            buffer.huge_pages(false)?;
+            let write = Op::write(buffer).pattern(round << 32, 1).warps(8);
+            gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        }
+        let used = Buffer::<u64>::ordinary(8 * WORDS)?;
+        used.fill(|_| 0x0a5e_0a5e_0a5e_0a5e);
+        drop(used);
+        ensure!(gpu.evict_any()?, "there is nothing to evict");
+        let check = Op::check(&all).pattern(round << 32, 1);
+        gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+        for buffer in [&some, &all] {
+            let wrong = buffer.first_other(|i| (round << 32) + i as u64);
+            ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+        }
+    }
+    Ok(Pass::Ok)
 }
 
 /// Pages that the GPU has, at an address that it never saw: their chunks still belong to the
