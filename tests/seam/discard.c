@@ -156,9 +156,9 @@ uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUui
 NV_STATUS uvm_global_get_status(void) { abort(); }
 void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
 void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
-void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm) { abort(); }
-__u32 uvm_rust_queues_of(void *queues, __u32 chunk) { abort(); }
-__u32 uvm_rust_block_status(void *of, __u32 page) { abort(); }
+struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm) { abort(); }
+__u32 uvm_rust_queues_of(struct uvm_rust_queues *queues, __u32 chunk) { abort(); }
+__u32 uvm_rust_block_status(struct uvm_rust_block *of, __u32 page) { abort(); }
 
 /* --- the seam's other files ---------------------------------------------------------------- */
 
@@ -205,12 +205,15 @@ void uvm_rust_flash_after_split(uvm_va_block_t *of, uvm_va_block_t *upper, __u32
 
 /* --- Rust ------------------------------------------------------------------------------------ */
 
-static int state, upper_state;
+struct uvm_rust_block {
+	int nothing;
+};
+static struct uvm_rust_block state, upper_state;
 
-void uvm_rust_block_destroy(void *gone) { note(gone == &upper_state ? "destroy-upper" : "destroy"); }
-void uvm_rust_block_truncate(void *of, __u32 at) { note(at == 256 ? "truncate" : "truncate-elsewhere"); }
+void uvm_rust_block_destroy(struct uvm_rust_block *gone) { note(gone == &upper_state ? "destroy-upper" : "destroy"); }
+void uvm_rust_block_truncate(struct uvm_rust_block *of, __u32 at) { note(at == 256 ? "truncate" : "truncate-elsewhere"); }
 
-void *uvm_rust_block_upper(void *of, __u32 at)
+struct uvm_rust_block *uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at)
 {
 	return may_fail("upper") == NV_OK ? &upper_state : NULL;
 }

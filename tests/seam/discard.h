@@ -28,7 +28,7 @@ struct test_gpu;
 	uvm_processor_mask_t mapped;				\
 	struct test_gpu_state *states[1 + TEST_GPUS];		\
 	int tracker;						\
-	void *uvm_rust;
+	struct uvm_rust_block *uvm_rust;
 
 #include "shim.h"
 

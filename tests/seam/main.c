@@ -62,8 +62,10 @@ static void *make(void)
 }
 
 /* It takes a while, in which it is not what it was. */
-static void destroy(struct object *object)
+static void destroy(void *made_by_make)
 {
+	struct object *object = made_by_make;
+
 	if (!object->alive)
 		explore_wrong("it was destroyed before");
 	object->alive = false;
@@ -71,8 +73,10 @@ static void destroy(struct object *object)
 	explore_point();
 }
 
-static void use(const struct object *object)
+static void use(const void *made_by_make)
 {
+	const struct object *object = made_by_make;
+
 	if (!object->alive)
 		explore_wrong("used after it was destroyed");
 	explore_point();
@@ -80,19 +84,19 @@ static void use(const struct object *object)
 		explore_wrong("destroyed while it is used");
 }
 
-void *uvm_rust_gpu_create(__u32 root_chunks) { return make(); }
-void uvm_rust_gpu_destroy(void *gpu) { destroy(gpu); }
-void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue) { use(gpu); }
-void uvm_rust_gpu_show(void *gpu, struct seq_file *seq) { use(gpu); }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks) { return make(); }
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { destroy(gpu); }
+void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue) { use(gpu); }
+void uvm_rust_gpu_show(struct uvm_rust_gpu *gpu, struct seq_file *seq) { use(gpu); }
 
-void *uvm_rust_queues_create(__u32 root_chunks) { return make(); }
-void uvm_rust_queues_destroy(void *queues) { destroy(queues); }
-void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue) { use(queues); }
-void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder) { use(queues); }
-void uvm_rust_queues_evicted(void *queues, __u32 chunk) { use(queues); }
-__u32 uvm_rust_queues_length(void *queues, __u32 queue) { return 0; }
+struct uvm_rust_queues *uvm_rust_queues_create(__u32 root_chunks) { return make(); }
+void uvm_rust_queues_destroy(struct uvm_rust_queues *queues) { destroy(queues); }
+void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queue) { use(queues); }
+void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 holder) { use(queues); }
+void uvm_rust_queues_evicted(struct uvm_rust_queues *queues, __u32 chunk) { use(queues); }
+__u32 uvm_rust_queues_length(struct uvm_rust_queues *queues, __u32 queue) { return 0; }
 
-__u32 uvm_rust_queues_begin_eviction(void *queues, __u32 chunk, bool free)
+__u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk, bool free)
 {
 	use(queues);
 	return UVM_RUST_QUEUE_USED;

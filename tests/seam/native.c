@@ -52,14 +52,14 @@ void uvm_perf_heuristics_stop__c(uvm_va_space_t *va_space) { }
 void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space) { }
 void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu) { }
 
-void *uvm_rust_gpu_state(const uvm_gpu_t *gpu) { return NULL; }
+struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu) { return NULL; }
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 0; }
-void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue) { }
-void uvm_rust_note_evicted(void *space, __u32 gpu_index, __u32 root_index) { }
-void uvm_rust_note_replays(void *gpu, __u64 replays) { }
-void uvm_rust_note_fault(void *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
-void uvm_rust_space_show(void *space, struct seq_file *seq) { }
-void uvm_rust_space_add_gpu(void *space, __u32 gpu_index, void *gpu) { }
+void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue) { }
+void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index) { }
+void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays) { }
+void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
+void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index, struct uvm_rust_gpu *gpu) { }
 long uvm_rust_ioctl(struct file *file, __u32 cmd, unsigned long arg) { return UVM_RUST_NOT_OURS; }
 
 /* --- a batch over many ranges ----------------------------------------------------------- */
@@ -168,18 +168,21 @@ void uvm_perf_unregister_event_callback(void *events, uvm_perf_event_t event, uv
 }
 
 /* What Rust has of a VA space. */
-static int state;
+struct uvm_rust_space {
+	int nothing;
+};
+static struct uvm_rust_space state;
 
-void *uvm_rust_space_create(__u32 pid, __u32 gpus)
+struct uvm_rust_space *uvm_rust_space_create(__u32 pid, __u32 gpus)
 {
 	return &state;
 }
 
-void uvm_rust_space_destroy(void *space)
+void uvm_rust_space_destroy(struct uvm_rust_space *space)
 {
 }
 
-void uvm_rust_note_copy(void *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes)
+void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes)
 {
 	counted_for += space == &state;
 	counted += bytes;

@@ -108,7 +108,7 @@ typedef struct uvm_va_space_struct {
 	/* As far as they are used: whether there are any. */
 	struct { void *va_space; } perf_events;
 	/* What our hook adds. */
-	void *uvm_rust;
+	struct uvm_rust_space *uvm_rust;
 	SEAM_VA_SPACE_FIELDS
 } uvm_va_space_t;
 typedef struct uvm_va_block_struct {
@@ -189,8 +189,8 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
-void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
-void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
+struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
+struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);

@@ -3,8 +3,8 @@
  * The boundary between the C of nvidia-uvm.ko and the Rust in it.
  *
  * bindgen reads this file, so it names no type of NVIDIA's: what belongs to
- * upstream crosses as an opaque pointer, what belongs to Rust as a void pointer
- * that only Rust looks into. Neither side unwinds into the other.
+ * upstream crosses as an opaque pointer of one type each (uvm_seam_*), and so does
+ * what belongs to Rust (uvm_rust_*). Neither side unwinds into the other.
  *
  * Functions named uvm_rust_* are Rust's and called by C; uvm_seam_* are C's and
  * called by Rust.
@@ -20,6 +20,13 @@ struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_fault;	/* one call of the fault service */
 struct uvm_seam_discard;	/* the discard of one range */
 struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
+struct uvm_rust_gpu;	/* what is counted of a GPU */
+struct uvm_rust_space;	/* what is counted of a VA space */
+struct uvm_rust_block;	/* what of a va_block is discarded */
+struct uvm_rust_queues;	/* a GPU's eviction queues */
+struct uvm_rust_share;	/* what a tenant's tables for a GPU may take */
+struct uvm_rust_prefetch;	/* what a VA space's kernels on a GPU do */
+struct uvm_rust_fault_loop;	/* a GPU's fault loop */
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
  * the CPU is UVM_RUST_CPU. */
@@ -33,52 +40,52 @@ struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
  * @root_chunks: how many 2 MiB chunks its memory has.
  * Returns NULL if there is no memory.
  */
-void *uvm_rust_gpu_create(__u32 root_chunks);
-void uvm_rust_gpu_destroy(void *gpu);
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks);
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
 
 /*
  * State of a VA space, from uvm_perf_heuristics_load() to
  * uvm_perf_heuristics_unload(), both under the VA space's lock in write mode.
  * @gpus: how many GPU numbers there are. Returns NULL if there is no memory.
  */
-void *uvm_rust_space_create(__u32 pid, __u32 gpus);
-void uvm_rust_space_destroy(void *space);
+struct uvm_rust_space *uvm_rust_space_create(__u32 pid, __u32 gpus);
+void uvm_rust_space_destroy(struct uvm_rust_space *space);
 
 /*
  * A GPU was registered in a VA space (again, perhaps). Caller holds the VA
  * space's lock in write mode. Without memory the GPU's work for this VA space
  * goes uncounted, and asking for it gives ENOMEM.
  */
-void uvm_rust_space_add_gpu(void *space, __u32 gpu_index, void *gpu);
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index, struct uvm_rust_gpu *gpu);
 
 /*
  * One fault entry of a batch was looked at, standing for @instances faults, of
  * which @duplicates needed no work. Caller: the bottom half, holding the GPU's
  * replayable-fault service lock and the VA space's lock in read mode.
  */
-void uvm_rust_note_fault(void *space, __u32 gpu_index, __u32 batch,
+void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch,
 			 __u64 instances, __u64 duplicates);
 
 /* The fault service sent @replays in one call. Caller: as above, but no VA space lock. */
-void uvm_rust_note_replays(void *gpu, __u64 replays);
+void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays);
 
 /*
  * @bytes of a va_block are being copied from @src to @dst; @cause is a
  * UVM_RUST_CAUSE_*. Caller holds the va_block's lock.
  */
-void uvm_rust_note_copy(void *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
+void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
 
 /*
  * Root chunk @root_index of @gpu leaves @queue (UVM_RUST_QUEUE_*) to be
  * reclaimed. Caller holds the PMM's list_lock, a spinlock.
  */
-void uvm_rust_note_reclaim(void *gpu, __u32 root_index, __u32 queue);
+void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue);
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken.
  * Caller holds the va_block's lock.
  */
-void uvm_rust_note_evicted(void *space, __u32 gpu_index, __u32 root_index);
+void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 
 /* --- discard: called by C --------------------------------------------------- */
 
@@ -115,35 +122,35 @@ void uvm_rust_tree_prefetch(const struct uvm_rust_tree *tree, __u16 first, __u16
  * va_block. All calls hold the va_block's lock. The functions are those of
  * policy/discard.rs, which says what they mean and in which order they come.
  */
-void uvm_rust_block_destroy(void *block);
+void uvm_rust_block_destroy(struct uvm_rust_block *block);
 
 /* These fill @out and return whether it names a page. */
-_Bool uvm_rust_block_stale(void *block, const struct uvm_rust_mask *pages,
+_Bool uvm_rust_block_stale(struct uvm_rust_block *block, const struct uvm_rust_mask *pages,
 			   const struct uvm_rust_mask *resident_at_destination, struct uvm_rust_mask *out);
-_Bool uvm_rust_block_zeroing(void *block, __u32 memory, __u32 first, __u32 outer,
+_Bool uvm_rust_block_zeroing(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
 			     const struct uvm_rust_mask *wanted, const struct uvm_rust_mask *resident,
 			     const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
-_Bool uvm_rust_block_needless(void *block, __u32 first, __u32 outer,
+_Bool uvm_rust_block_needless(struct uvm_rust_block *block, __u32 first, __u32 outer,
 			      const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
 
-void uvm_rust_block_dropped(void *block, const struct uvm_rust_mask *pages);
-void uvm_rust_block_added(void *block, __u32 memory, __u32 first, __u32 outer, const struct uvm_rust_mask *zeroed);
-void uvm_rust_block_released(void *block, __u32 memory, const struct uvm_rust_mask *pages);
-void uvm_rust_block_prepare(void *block, __u32 memory, const struct uvm_rust_mask *pages);
-void uvm_rust_block_accessed(void *block, const struct uvm_rust_mask *pages);
+void uvm_rust_block_dropped(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
+void uvm_rust_block_added(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer, const struct uvm_rust_mask *zeroed);
+void uvm_rust_block_released(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *pages);
+void uvm_rust_block_prepare(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *pages);
+void uvm_rust_block_accessed(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
 
 /* A copy of the state from page @at on, for the upper half of a split; NULL without memory. */
-void *uvm_rust_block_upper(void *block, __u32 at);
-void uvm_rust_block_truncate(void *block, __u32 at);
+struct uvm_rust_block *uvm_rust_block_upper(struct uvm_rust_block *block, __u32 at);
+void uvm_rust_block_truncate(struct uvm_rust_block *block, __u32 at);
 
 /* What a page is. */
 #define UVM_RUST_PAGE_LIVE	0
 #define UVM_RUST_PAGE_LAZY	1
 #define UVM_RUST_PAGE_EAGER	2
-__u32 uvm_rust_block_status(void *block, __u32 page);
+__u32 uvm_rust_block_status(struct uvm_rust_block *block, __u32 page);
 
 /* All pages that are not LIVE. */
-void uvm_rust_block_discarded(void *block, struct uvm_rust_mask *out);
+void uvm_rust_block_discarded(struct uvm_rust_block *block, struct uvm_rust_mask *out);
 
 /* What became of the blocks that a discard covers; added to what is there. */
 struct uvm_seam_discarded {
@@ -171,14 +178,14 @@ __u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 le
  * but these two hold the PMM's list_lock, a spinlock. Returns NULL if there is no
  * memory.
  */
-void *uvm_rust_queues_create(__u32 root_chunks);
-void uvm_rust_queues_destroy(void *queues);
+struct uvm_rust_queues *uvm_rust_queues_create(__u32 root_chunks);
+void uvm_rust_queues_destroy(struct uvm_rust_queues *queues);
 
 /*
  * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED. It goes
  * to the tail of that queue if it is on one; if not, it will when it is unpinned.
  */
-void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue);
+void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queue);
 
 /* What has become of a root chunk: `Change` in policy/evict/lists.rs. */
 #define UVM_RUST_CHUNK_FREE	0
@@ -190,34 +197,34 @@ void uvm_rust_queues_set(void *queues, __u32 chunk, __u32 queue);
  * @chunk changes its place in the PMM's lists; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
  * as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
  */
-void uvm_rust_queues_change(void *queues, __u32 chunk, __u32 change, __u64 holder);
+void uvm_rust_queues_change(struct uvm_rust_queues *queues, __u32 chunk, __u32 change, __u64 holder);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
  * uvm_seam_chunk_evictable() of @pmm, whose queues they are.
  */
-__u32 uvm_rust_queues_choose(void *queues, struct uvm_seam_pmm *pmm);
+__u32 uvm_rust_queues_choose(struct uvm_rust_queues *queues, struct uvm_seam_pmm *pmm);
 
 /*
  * The eviction of @chunk begins, which is on no queue from now on. Returns the queue it was
  * chosen from, or UVM_RUST_QUEUE_ADDRESS; UVM_RUST_QUEUE_FREE if it is @free.
  */
-__u32 uvm_rust_queues_begin_eviction(void *queues, __u32 chunk, _Bool free);
+__u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk, _Bool free);
 
 /* All that @chunk held is gone. */
-void uvm_rust_queues_evicted(void *queues, __u32 chunk);
+void uvm_rust_queues_evicted(struct uvm_rust_queues *queues, __u32 chunk);
 
 /* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
-__u32 uvm_rust_queues_of(void *queues, __u32 chunk);
+__u32 uvm_rust_queues_of(struct uvm_rust_queues *queues, __u32 chunk);
 
 /* How many chunks are on a queue. */
-__u32 uvm_rust_queues_length(void *queues, __u32 queue);
+__u32 uvm_rust_queues_length(struct uvm_rust_queues *queues, __u32 queue);
 
 /*
  * Whose a used chunk is (policy/evict/holders.rs): @holder is the address of a VA space, which
  * is never looked through; 0 is nobody. As uvm_rust_queues_set() with UVM_RUST_QUEUE_USED.
  */
-void uvm_rust_queues_used(void *queues, __u32 chunk, __u64 holder);
+void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 holder);
 
 /* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
 
@@ -261,8 +268,8 @@ struct uvm_seam_prefetch;	/* prefetching of a VA space, on one GPU, for the leng
  * What the tables of one tenant (a user in a memory cgroup) for one GPU may take together,
  * @limit bytes, in however many VA spaces. Returns NULL if there is no memory. What was made with it may outlive it.
  */
-void *uvm_rust_share_create(__u64 limit);
-void uvm_rust_share_destroy(void *share);
+struct uvm_rust_share *uvm_rust_share_create(__u64 limit);
+void uvm_rust_share_destroy(struct uvm_rust_share *share);
 
 /*
  * What a process's kernels on one GPU are known to do: made by its first
@@ -279,34 +286,34 @@ struct uvm_rust_prefetch_params {
 	_Bool act;		/* prefetch */
 	__u32 watermark;	/* of chunks that are kept ready; 0: no pre-eviction */
 };
-void *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params, void *share);
+struct uvm_rust_prefetch *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params, struct uvm_rust_share *share);
 
 /* @call: for what uvm_seam_prefetch_lock_chunks() needs. Caller holds the VA space's lock in write mode. */
-void uvm_rust_prefetch_destroy(void *prefetch, struct uvm_seam_prefetch *call);
+void uvm_rust_prefetch_destroy(struct uvm_rust_prefetch *prefetch, struct uvm_seam_prefetch *call);
 
 /* An ID is announced; 0 for none. Caller serialises these for one @prefetch. */
-void uvm_rust_prefetch_announce(void *prefetch, __u64 exec_id);
+void uvm_rust_prefetch_announce(struct uvm_rust_prefetch *prefetch, __u64 exec_id);
 
 /*
  * A fault at @address was serviced. Caller holds the GPU's replayable-fault service lock.
  * Returns whether the worker has something to do. Neither sleeps nor allocates.
  */
-_Bool uvm_rust_prefetch_fault(void *prefetch, __u64 address);
+_Bool uvm_rust_prefetch_fault(struct uvm_rust_prefetch *prefetch, __u64 address);
 
 /*
  * Learns, and prefetches. Called by the VA space's worker only, with no lock held.
  * Returns whether there is more to do.
  */
-_Bool uvm_rust_prefetch_work(void *prefetch, struct uvm_seam_prefetch *call);
+_Bool uvm_rust_prefetch_work(struct uvm_rust_prefetch *prefetch, struct uvm_seam_prefetch *call);
 
 /* Addresses from @first to @last are memory no more. Caller holds the VA space's lock in write mode. */
-void uvm_rust_prefetch_forget(void *prefetch, __u64 first, __u64 last);
+void uvm_rust_prefetch_forget(struct uvm_rust_prefetch *prefetch, __u64 first, __u64 last);
 
-void uvm_rust_prefetch_show(void *prefetch, struct seq_file *seq);
+void uvm_rust_prefetch_show(struct uvm_rust_prefetch *prefetch, struct seq_file *seq);
 
 /* Text for debugfs. Caller keeps the object alive. */
-void uvm_rust_gpu_show(void *gpu, struct seq_file *seq);
-void uvm_rust_space_show(void *space, struct seq_file *seq);
+void uvm_rust_gpu_show(struct uvm_rust_gpu *gpu, struct seq_file *seq);
+void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 
 /*
  * An ioctl that upstream does not know. Returns 0, -errno, or
@@ -337,15 +344,15 @@ struct uvm_rust_fault_params {
  * The service loop of a parent GPU, made and unmade with its fault buffer, under
  * g_uvm_global.global_lock. Returns NULL if there is no memory.
  */
-void *uvm_rust_fault_create(const struct uvm_rust_fault_params *params);
-void uvm_rust_fault_destroy(void *loop);
+struct uvm_rust_fault_loop *uvm_rust_fault_create(const struct uvm_rust_fault_params *params);
+void uvm_rust_fault_destroy(struct uvm_rust_fault_loop *loop);
 
 /*
  * Services what is in the ring of @fault's GPU; returns an NV_STATUS. Caller: the
  * bottom half, holding the GPU's replayable-fault service lock, so that no two
  * calls for one @loop overlap. May sleep.
  */
-__u32 uvm_rust_fault_service(void *loop, struct uvm_seam_fault *fault);
+__u32 uvm_rust_fault_service(struct uvm_rust_fault_loop *loop, struct uvm_seam_fault *fault);
 
 /* --- called by Rust ------------------------------------------------------- */
 
@@ -357,14 +364,14 @@ void uvm_seam_space_lock(struct uvm_seam_space *space);
 void uvm_seam_space_unlock(struct uvm_seam_space *space);
 
 /* Our state of a VA space: what uvm_rust_space_create() gave. Caller holds its lock. */
-void *uvm_seam_space_state(struct uvm_seam_space *space);
+struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
 /*
  * The number of the GPU with this uuid if it is registered in the VA space, else
  * UVM_RUST_CPU; @gpu receives what uvm_rust_gpu_create() gave. Caller holds the
  * VA space's lock, which keeps the GPU.
  */
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, void **gpu);
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu);
 
 /* Whether upstream works at all: false after a fatal error of the driver. */
 _Bool uvm_seam_healthy(void);
@@ -421,7 +428,7 @@ __u32 uvm_seam_announce(struct uvm_seam_space *space, const __u8 *uuid, __u64 ex
  * What uvm_rust_prefetch_create() gave for the GPU with @uuid; NULL before its first
  * announcement, or without such a GPU. Caller holds the VA space's lock.
  */
-void *uvm_seam_prefetch_of(struct uvm_seam_space *space, const __u8 *uuid);
+struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space, const __u8 *uuid);
 
 /*
  * --- prefetching: called by Rust, within uvm_rust_prefetch_work() ---------------
@@ -457,7 +464,7 @@ void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call);
  * Takes the list_lock of the GPU's PMM, a spinlock, and gives its queues, with their generation;
  * NULL, with no lock held, if there are none.
  */
-void *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation);
+struct uvm_rust_queues *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation);
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call);
 
 /* Notes what a chunk holds, which is below the number that the queues were made for. With the list_lock held. */
@@ -562,9 +569,9 @@ void uvm_seam_discard_unlock(struct uvm_seam_discard *call);
 /* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
 _Bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident);
 /* The discard state of the block; NULL before its first discard. It changes only under the lock. */
-void *uvm_seam_discard_state(struct uvm_seam_discard *call);
+struct uvm_rust_block *uvm_seam_discard_state(struct uvm_seam_discard *call);
 /* The block has none. */
-void uvm_seam_discard_keep(struct uvm_seam_discard *call, void *state);
+void uvm_seam_discard_keep(struct uvm_seam_discard *call, struct uvm_rust_block *state);
 _Bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held);
 /* Sets @again if the lock was let go on the way, and returns NV_OK then. */
 __u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages, _Bool *again);

@@ -27,11 +27,11 @@
  *     when nobody retains it any more;
  *   - in the GPU's bottom half, which upstream has stopped by then.
  */
-static void *gpu_states[UVM_ID_MAX_GPUS];
+static struct uvm_rust_gpu *gpu_states[UVM_ID_MAX_GPUS];
 /* Under g_uvm_global.global_lock. */
 static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
 
-void *uvm_rust_gpu_state(const uvm_gpu_t *gpu)
+struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu)
 {
 	return READ_ONCE(gpu_states[uvm_id_gpu_index(gpu->id)]);
 }
@@ -44,9 +44,9 @@ static int gpu_show(struct seq_file *seq, void *unused)
 DEFINE_SHOW_ATTRIBUTE(gpu);
 
 /* Returns what was there. Caller holds g_uvm_global.global_lock, under which it does not change. */
-static void *set_gpu_state(uvm_gpu_t *gpu, void *state)
+static struct uvm_rust_gpu *set_gpu_state(uvm_gpu_t *gpu, struct uvm_rust_gpu *state)
 {
-	void **entry = &gpu_states[uvm_id_gpu_index(gpu->id)];
+	struct uvm_rust_gpu **entry = &gpu_states[uvm_id_gpu_index(gpu->id)];
 
 	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
 	if (!*entry && !state)
@@ -65,7 +65,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 	NvU32 index = uvm_id_gpu_index(gpu->id);
 	char name[sizeof("gpu-") + 8];
 	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
-	void *state;
+	struct uvm_rust_gpu *state;
 
 	if (status != NV_OK)
 		return status;
@@ -84,7 +84,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 {
 	NvU32 index = uvm_id_gpu_index(gpu->id);
-	void *state;
+	struct uvm_rust_gpu *state;
 
 	/* Waits for readers. */
 	debugfs_remove(gpu_files[index]);

@@ -20,7 +20,7 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 
 /* The GPU's Rust queues, or NULL if the C lists decide. Caller holds pmm->list_lock. */
-void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
+struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 
 /*
  * Changes whenever those queues do, which number the owners of marks. Caller holds
@@ -62,7 +62,7 @@ static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
 UVM_RUST_C_BODY(uvm_va_block_evict_chunks);
 
 /* Our counters of a GPU, or NULL. */
-void *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
+struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
 
 /* --- discard: uvm_rust_discard.c, uvm_rust_va_block.h ------------------------- */
 

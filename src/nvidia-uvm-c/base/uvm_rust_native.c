@@ -147,7 +147,7 @@ static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
 /* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	void *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
+	struct uvm_rust_gpu *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
 	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
 
 	if (!gpu)
@@ -177,7 +177,7 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uv
 void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu)
 {
 	NvU64 before = parent_gpu->fault_buffer.replayable.stats.num_replays;
-	void *gpu = NULL;
+	struct uvm_rust_gpu *gpu = NULL;
 
 	uvm_parent_gpu_service_replayable_faults__c(parent_gpu);
 	if (!parent_gpu->smc.enabled && parent_gpu->gpus[0])

@@ -304,12 +304,12 @@ void uvm_seam_space_unlock(struct uvm_seam_space *space)
 	uvm_va_space_up_read((uvm_va_space_t *)space);
 }
 
-void *uvm_seam_space_state(struct uvm_seam_space *space)
+struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)
 {
 	return ((uvm_va_space_t *)space)->uvm_rust;
 }
 
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, void **gpu)
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu)
 {
 	uvm_gpu_t *found = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
 

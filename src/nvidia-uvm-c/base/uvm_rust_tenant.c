@@ -116,9 +116,9 @@ void uvm_rust_tenant_put(struct uvm_rust_tenant *tenant)
 	kfree(tenant);
 }
 
-void *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u64 bytes)
+struct uvm_rust_share *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u64 bytes)
 {
-	void **share = &tenant->shares[uvm_id_gpu_index(id)], *made;
+	struct uvm_rust_share **share = &tenant->shares[uvm_id_gpu_index(id)], *made;
 
 	if (smp_load_acquire(share))
 		return *share;

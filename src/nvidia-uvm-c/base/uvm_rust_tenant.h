@@ -30,7 +30,7 @@ struct uvm_rust_tenant {
 	 * What its prefetch tables may take together, by GPU. Each is set once, under the registry's
 	 * lock (uvm_rust_tenant_share()), and stays as long as the tenant.
 	 */
-	void *shares[UVM_ID_MAX_GPUS];
+	struct uvm_rust_share *shares[UVM_ID_MAX_GPUS];
 	/* To the SSD tier (uvm_rust_flash_owner.c); set once under the registry's lock, and stays as well. */
 	struct uvm_rust_flash_owner *flash;
 };
@@ -43,6 +43,6 @@ struct uvm_rust_tenant *uvm_rust_tenant_get(bool flash);
 /* Lets it go; NULL is nobody. The last one frees it. May sleep. */
 void uvm_rust_tenant_put(struct uvm_rust_tenant *tenant);
 /* What the tables for a GPU share (uvm_rust_share_create()), made of @bytes if need be; NULL without memory. */
-void *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u64 bytes);
+struct uvm_rust_share *uvm_rust_tenant_share(struct uvm_rust_tenant *tenant, uvm_gpu_id_t id, __u64 bytes);
 
 #endif

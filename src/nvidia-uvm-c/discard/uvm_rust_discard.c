@@ -72,7 +72,7 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 	__u32 at = (new_end + 1 - existing->start) / PAGE_SIZE;
 	uvm_va_block_t *upper_block;
 	struct uvm_rust_flash_block *upper_flash;
-	void *upper = NULL;
+	struct uvm_rust_block *upper = NULL;
 	bool has_state;
 	NV_STATUS status;
 
@@ -217,12 +217,12 @@ bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask 
 	return false;
 }
 
-void *uvm_seam_discard_state(struct uvm_seam_discard *call)
+struct uvm_rust_block *uvm_seam_discard_state(struct uvm_seam_discard *call)
 {
 	return call->block->uvm_rust;
 }
 
-void uvm_seam_discard_keep(struct uvm_seam_discard *call, void *state)
+void uvm_seam_discard_keep(struct uvm_seam_discard *call, struct uvm_rust_block *state)
 {
 	call->block->uvm_rust = state;
 }
@@ -347,7 +347,7 @@ static __u32 queue_of(uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk)
 	uvm_gpu_chunk_t *root = &pmm->root_chunks.array[uvm_rust_root_index(chunk)].chunk;
 	uvm_gpu_chunk_t *other;
 	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);

@@ -20,11 +20,11 @@ MODULE_PARM_DESC(uvm_rust_evict, "Reclaim GPU memory in the order of Rust's queu
  * pmm.list_lock, which also protects what they point to: it is destroyed after the entry was
  * cleared under that lock.
  */
-static void *gpu_queues[UVM_ID_MAX_GPUS];
+static struct uvm_rust_queues *gpu_queues[UVM_ID_MAX_GPUS];
 /* How often they changed, under the same lock: what one set has numbered means nothing to the next. */
 static __u32 gpu_generation[UVM_ID_MAX_GPUS];
 
-void *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm)
+struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm)
 {
 	uvm_assert_spinlock_locked(&pmm->list_lock);
 	return gpu_queues[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
@@ -36,7 +36,7 @@ __u32 uvm_rust_pmm_queues_generation(uvm_pmm_gpu_t *pmm)
 	return gpu_generation[uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)];
 }
 
-static void set_queues(uvm_gpu_t *gpu, void **queues)
+static void set_queues(uvm_gpu_t *gpu, struct uvm_rust_queues **queues)
 {
 	uvm_spin_lock(&gpu->pmm.list_lock);
 	gpu_generation[uvm_id_gpu_index(gpu->id)]++;
@@ -46,7 +46,7 @@ static void set_queues(uvm_gpu_t *gpu, void **queues)
 
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu)
 {
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	if (!uvm_rust_evict)
 		return NV_OK;
@@ -60,7 +60,7 @@ NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu)
 
 void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
 {
-	void *queues = NULL;
+	struct uvm_rust_queues *queues = NULL;
 
 	/* A GPU that failed to come need not have a lock. */
 	if (!gpu_queues[uvm_id_gpu_index(gpu->id)])
@@ -77,7 +77,7 @@ UVM_RUST_C_BODY(uvm_pmm_gpu_mark_chunk_evicted);
 
 static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue)
 {
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	uvm_spin_lock(&pmm->list_lock);
 	queues = uvm_rust_pmm_queues(pmm);
@@ -94,7 +94,7 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 	 * still being allocated.
 	 */
 	uvm_va_block_t *block = chunk->va_block;
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
 	uvm_spin_lock(&pmm->list_lock);
@@ -118,7 +118,7 @@ void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	uvm_pmm_gpu_mark_chunk_evicted__c(pmm, chunk);
 	uvm_spin_lock(&pmm->list_lock);
@@ -143,8 +143,8 @@ static __u32 list_of(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 /* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list. */
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	void *queues = uvm_rust_pmm_queues(pmm);
-	void *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
+	struct uvm_rust_queues *queues = uvm_rust_pmm_queues(pmm);
+	struct uvm_rust_gpu *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
 	bool free = chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE;
 	__u32 index = uvm_rust_root_index(chunk);
 	__u32 queue;
@@ -179,7 +179,7 @@ void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queu
 {
 	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
 	uvm_pmm_gpu_t *pmm;
-	void *queues;
+	struct uvm_rust_queues *queues;
 	__u32 queue;
 
 	if (!gpu)

@@ -145,7 +145,7 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {
-	void *queues = uvm_rust_pmm_queues(pmm);
+	struct uvm_rust_queues *queues = uvm_rust_pmm_queues(pmm);
 	uvm_gpu_chunk_t *chunk = &root_chunk->chunk;
 	__u32 change = UVM_RUST_CHUNK_WHOLE;
 	__u64 holder = 0;
@@ -178,7 +178,7 @@ bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
 /* Caller found no free root chunk, and falls back to the head of the used list. */
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
-	void *queues = uvm_rust_pmm_queues(pmm);
+	struct uvm_rust_queues *queues = uvm_rust_pmm_queues(pmm);
 	__u32 index = UVM_RUST_NO_CHUNK;
 
 	if (queues)

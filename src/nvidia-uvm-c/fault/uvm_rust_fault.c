@@ -74,7 +74,7 @@ MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust;
  * serviced, by the two functions below; @replays and @busy under the service lock.
  */
 static struct {
-	void *loop;
+	struct uvm_rust_fault_loop *loop;
 	__u64 replays;
 	bool busy;
 } services[UVM_PARENT_ID_MAX_GPUS];
@@ -171,7 +171,7 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 
 void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 {
-	void **loop = &services[service_index(parent_gpu)].loop;
+	struct uvm_rust_fault_loop **loop = &services[service_index(parent_gpu)].loop;
 
 	/* Also called for a GPU whose set-up failed. */
 	if (*loop)

@@ -56,7 +56,7 @@ struct uvm_rust_flash_dev {
 	struct kref ref;
 	struct file *file;
 	struct crypto_skcipher *tfm;
-	void *table;
+	struct uvm_rust_flash_table *table;
 	bool checksums;
 	/* When spills are worth a try, and waited for; under uvm_rust_tier.lock. */
 	struct uvm_rust_pressure *pressure;
@@ -71,7 +71,9 @@ struct uvm_rust_flash_dev {
 
 /* A read or a write of pages of one va_block. */
 struct uvm_rust_flash_io {
-	void *op;
+	/* What it is: one of these. */
+	struct uvm_rust_flash_spill *spill;
+	struct uvm_rust_flash_read *read;
 	/* A read that somebody waits for in a fault. */
 	bool fault;
 	/* Bytes that the device was given to write for this, over all of its uses. */
@@ -137,7 +139,7 @@ struct uvm_rust_flash_block {
 	u64 tenant;
 	/* NULL until its first spill, as is state; state is Rust's. */
 	struct uvm_rust_flash_dev *dev;
-	void *state;
+	struct uvm_rust_flash_state *state;
 };
 
 static inline struct uvm_rust_flash_block *uvm_rust_flash_of(uvm_va_block_t *block)

@@ -197,7 +197,7 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 		uvm_mutex_lock(&block->lock);
 		flash_check_pages(block, io, &good);
 	}
-	uvm_rust_flash_end_read(dev->table, f->state, io->op, uvm_rust_mask(&good), uvm_rust_mask(&failed),
+	uvm_rust_flash_end_read(dev->table, f->state, io->read, uvm_rust_mask(&good), uvm_rust_mask(&failed),
 				flash_keeps_copies(block, dev), uvm_rust_mask_out(&arrived));
 	flash_arrived(block, &arrived);
 	uvm_rust_flash_note_copies(block);
@@ -241,7 +241,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 		return NV_ERR_NO_MEMORY;
 	io->fault = fault;
 	seen = atomic_read(&dev->progress);
-	switch (uvm_rust_flash_begin_read(dev->table, f->state, uvm_rust_mask(wanted), &io->op, &io->mask,
+	switch (uvm_rust_flash_begin_read(dev->table, f->state, uvm_rust_mask(wanted), &io->read, &io->mask,
 					  &io->pieces)) {
 	case UVM_RUST_FLASH_NOTHING:
 		status = NV_OK;

@@ -13,10 +13,17 @@
 
 #include <linux/types.h>
 
+struct uvm_rust_flash_table;	/* the slots of a device */
+struct uvm_rust_flash_state;	/* which pages of a va_block are there */
+/* What is under way. */
+struct uvm_rust_flash_spill;
+struct uvm_rust_flash_read;
+struct uvm_rust_flash_moving;
+
 /* The slots of a device. Returns NULL if there is no memory. */
-void *uvm_rust_flash_create(__u32 slots, _Bool checksums, __u64 quota_pages);
+struct uvm_rust_flash_table *uvm_rust_flash_create(__u32 slots, _Bool checksums, __u64 quota_pages);
 /* All blocks, reads, writes and moves of it have ended. */
-void uvm_rust_flash_destroy(void *table);
+void uvm_rust_flash_destroy(struct uvm_rust_flash_table *table);
 
 struct uvm_rust_flash_usage {
 	__u64 pages;
@@ -26,10 +33,10 @@ struct uvm_rust_flash_usage {
 	/* Reads, writes or moves are under way, maybe of pages that nobody needs any more. */
 	__u32 busy;
 };
-void uvm_rust_flash_usage(void *table, struct uvm_rust_flash_usage *usage);
+void uvm_rust_flash_usage(struct uvm_rust_flash_table *table, struct uvm_rust_flash_usage *usage);
 
 /* Pages that the tenant @key holds. */
-__u64 uvm_rust_flash_held(void *table, __u64 key);
+__u64 uvm_rust_flash_held(struct uvm_rust_flash_table *table, __u64 key);
 
 /* Neighbouring pages of a va_block that are neighbours on the device. */
 struct uvm_rust_flash_piece {
@@ -51,15 +58,15 @@ struct uvm_rust_flash_pieces {
 };
 
 /* Checksums of the pages of @piece. False if they are not kept. */
-_Bool uvm_rust_flash_sums(void *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
-void uvm_rust_flash_set_sums(void *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
+_Bool uvm_rust_flash_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
+void uvm_rust_flash_set_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
 
 /*
  * A va_block of @pages pages. Returns NULL if there is no memory. @account: it is charged to the
  * memory cgroup of the thread, or to the one that is active.
  */
-void *uvm_rust_flash_block_create(__u32 pages, _Bool account);
-void uvm_rust_flash_block_destroy(void *table, void *block);
+struct uvm_rust_flash_state *uvm_rust_flash_block_create(__u32 pages, _Bool account);
+void uvm_rust_flash_block_destroy(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block);
 
 /* Sets of pages of a block. */
 #define UVM_RUST_FLASH_ON_FLASH		0
@@ -69,25 +76,25 @@ void uvm_rust_flash_block_destroy(void *table, void *block);
 #define UVM_RUST_FLASH_COPIES		4
 
 /* Fills @out; returns whether it names a page. */
-_Bool uvm_rust_flash_pages(void *block, __u32 set, struct uvm_rust_mask *out);
+_Bool uvm_rust_flash_pages(struct uvm_rust_flash_state *block, __u32 set, struct uvm_rust_mask *out);
 
 /* Whether nothing is known of it, so that it may be destroyed and made anew. */
-_Bool uvm_rust_flash_idle(void *block);
+_Bool uvm_rust_flash_idle(struct uvm_rust_flash_state *block);
 
-void uvm_rust_flash_touched(void *block, const struct uvm_rust_mask *pages);
-void uvm_rust_flash_forget(void *table, void *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_touched(struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_forget(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
 
-void uvm_rust_flash_may_write(void *table, void *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_may_write(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
 /* Fills @moved; returns whether it names a page. */
-_Bool uvm_rust_flash_drop_clean(void *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
+_Bool uvm_rust_flash_drop_clean(struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
 
 /*
  * Before a split, while the VA space's lock is held in write mode, and after it: moves
  * the state of the pages from @at on to @upper, which was just created. Without memory
  * the first returns false, and nothing has changed.
  */
-_Bool uvm_rust_flash_block_cut(void *table, void *block, __u32 at);
-void uvm_rust_flash_block_split(void *table, void *block, __u32 at, void *upper);
+_Bool uvm_rust_flash_block_cut(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u32 at);
+void uvm_rust_flash_block_split(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u32 at, struct uvm_rust_flash_state *upper);
 
 /* How a spill or a read begins. */
 #define UVM_RUST_FLASH_BEGUN	0
@@ -99,16 +106,16 @@ void uvm_rust_flash_block_split(void *table, void *block, __u32 at, void *upper)
 #define UVM_RUST_FLASH_IS_LOST	6
 
 /* @tenant: a key. BEGUN fills @op, @pages and @pieces, where the pages go until the spill ends. */
-__u32 uvm_rust_flash_begin_spill(void *table, void *block, __u64 tenant, const struct uvm_rust_mask *wanted,
-				 void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
+__u32 uvm_rust_flash_begin_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u64 tenant, const struct uvm_rust_mask *wanted,
+				 struct uvm_rust_flash_spill **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @block: NULL if it died. Fills @moved. */
-void uvm_rust_flash_end_spill(void *table, void *block, void *op, const struct uvm_rust_mask *written,
+void uvm_rust_flash_end_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, struct uvm_rust_flash_spill *op, const struct uvm_rust_mask *written,
 			      struct uvm_rust_mask *moved);
 
-__u32 uvm_rust_flash_begin_read(void *table, void *block, const struct uvm_rust_mask *wanted,
-				void **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
+__u32 uvm_rust_flash_begin_read(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *wanted,
+				struct uvm_rust_flash_read **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @keep: their copies on flash stay. Fills @arrived. */
-void uvm_rust_flash_end_read(void *table, void *block, void *op, const struct uvm_rust_mask *good,
+void uvm_rust_flash_end_read(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, struct uvm_rust_flash_read *op, const struct uvm_rust_mask *good,
 			     const struct uvm_rust_mask *failed, _Bool keep, struct uvm_rust_mask *arrived);
 
 struct uvm_rust_flash_move {
@@ -119,9 +126,9 @@ struct uvm_rust_flash_move {
 };
 
 /* The next copy that gathers dead space, if @reserve slots or fewer are free; NULL if there is none. */
-void *uvm_rust_flash_begin_move(void *table, __u32 reserve, struct uvm_rust_flash_move *move);
+struct uvm_rust_flash_moving *uvm_rust_flash_begin_move(struct uvm_rust_flash_table *table, __u32 reserve, struct uvm_rust_flash_move *move);
 /* Returns how many pages are at the new place. */
-__u32 uvm_rust_flash_end_move(void *table, void *op, _Bool copied);
+__u32 uvm_rust_flash_end_move(struct uvm_rust_flash_table *table, struct uvm_rust_flash_moving *op, _Bool copied);
 
 /* --- too little host memory: policy/flash/pressure.rs ---------------------------- */
 

@@ -23,7 +23,7 @@
 static bool evicts_to_host(uvm_gpu_t *gpu)
 {
 	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	void *queues;
+	struct uvm_rust_queues *queues;
 	bool evicts;
 
 	if (uvm_rust_pma_free_2m(pmm))

@@ -195,7 +195,7 @@ static bool free_unused(uvm_va_block_t *block)
 	return f->host_pages < before;
 }
 
-/* With the block's and the VA space's lock held: has io->op begun if FLASH_MOVED is returned. */
+/* With the block's and the VA space's lock held: has io->spill begun if FLASH_MOVED is returned. */
 static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
 				uvm_va_block_context_t *context, const uvm_page_mask_t *wanted,
 				struct uvm_rust_flash_io *io)
@@ -232,7 +232,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 		return FLASH_MOVED;
 
 	switch (uvm_rust_flash_begin_spill(dev->table, f->state, f->owner->key, uvm_rust_mask(&pages),
-					   &io->op, &io->mask, &io->pieces)) {
+					   &io->spill, &io->mask, &io->pieces)) {
 	case UVM_RUST_FLASH_BEGUN:
 		break;
 	case UVM_RUST_FLASH_NOTHING:
@@ -253,7 +253,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	    uvm_rust_flash_hold_pages(block, begun, io))
 		return FLASH_MOVED;
 	uvm_page_mask_zero(&none);
-	uvm_rust_flash_end_spill(dev->table, f->state, io->op, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
+	uvm_rust_flash_end_spill(dev->table, f->state, io->spill, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
 	return FLASH_LATER;
 }
 
@@ -265,7 +265,7 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 	uvm_page_mask_t still, moved;
 
 	if (!f || f->dev != dev) {
-		uvm_rust_flash_end_spill(dev->table, NULL, io->op, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
+		uvm_rust_flash_end_spill(dev->table, NULL, io->spill, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
 		return FLASH_NOTHING;
 	}
 	/* A copy out of the host's memory may be under way, and frees nothing before it has ended. */
@@ -274,7 +274,7 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 		uvm_page_mask_zero(&still);
 	uvm_page_mask_and(written, written, &still);
 	uvm_page_mask_andnot(written, written, &block->maybe_mapped_pages);
-	uvm_rust_flash_end_spill(dev->table, f->state, io->op, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
+	uvm_rust_flash_end_spill(dev->table, f->state, io->spill, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
 	if (uvm_page_mask_empty(&moved))
 		return FLASH_LATER;
 	uvm_rust_flash_left_host(block, &moved);
@@ -295,7 +295,7 @@ static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uv
 
 	if (!context)
 		return FLASH_LATER;
-	io->op = NULL;
+	io->spill = NULL;
 	uvm_mutex_lock(&block->lock);
 	if (uvm_va_block_is_dead(block) || !uvm_rust_flash_of(block)) {
 		outcome = FLASH_NOTHING;
@@ -317,7 +317,7 @@ static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uv
 	uvm_va_block_context_free(context);
 	if (outcome != FLASH_MOVED)
 		return outcome;
-	if (!io->op) {
+	if (!io->spill) {
 		wake_up_all(&dev->wait);
 		return outcome;
 	}
@@ -410,7 +410,7 @@ void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_fla
 	u32 i;
 
 	for (i = 0; i < 16; i++) {
-		void *op = uvm_rust_flash_begin_move(dev->table, worker_count + 1, &move);
+		struct uvm_rust_flash_moving *op = uvm_rust_flash_begin_move(dev->table, worker_count + 1, &move);
 		bool copied;
 		u32 pages;
 

@@ -3,7 +3,7 @@
 @@
 @@
 struct uvm_va_block_struct {
-+ void *uvm_rust;
-+ void *uvm_rust_flash;
++ struct uvm_rust_block *uvm_rust;
++ struct uvm_rust_flash_block *uvm_rust_flash;
 ...
 };

@@ -3,8 +3,8 @@
 @@
 @@
 struct uvm_va_space_struct {
-+ void *uvm_rust;
++ struct uvm_rust_space *uvm_rust;
 + void *uvm_rust_prefetch;
-+ void *uvm_rust_flash_tenant;
++ struct uvm_rust_tenant *uvm_rust_flash_tenant;
 ...
 };

@@ -70,7 +70,7 @@ static struct workqueue_struct *prefetch_wq;
  */
 struct gpu_prefetch {
 	uvm_gpu_id_t id;
-	void *rust;
+	struct uvm_rust_prefetch *rust;
 	/* Of the parent GPU: which fault service goes first. */
 	uvm_parent_gpu_id_t parent;
 	/* From uvm_rust_prefetch_stop() on: the GPU, if it was registered then, and so is there. */
@@ -211,7 +211,7 @@ static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *
 			.watermark = uvm_rust_preevict,
 		};
 
-		void *share = uvm_rust_tenant_share(space->tenant, gpu->id, (__u64)uvm_rust_prefetch_memory << 20);
+		struct uvm_rust_share *share = uvm_rust_tenant_share(space->tenant, gpu->id, (__u64)uvm_rust_prefetch_memory << 20);
 
 		if (!share)
 			return NV_ERR_NO_MEMORY;
@@ -258,7 +258,7 @@ out:
 	return status;
 }
 
-void *uvm_seam_prefetch_of(struct uvm_seam_space *seam_space, const __u8 *uuid)
+struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *seam_space, const __u8 *uuid)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)seam_space;
 	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
@@ -351,10 +351,10 @@ __u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call)
 	return (uintptr_t)call->space->va_space;
 }
 
-void *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation)
+struct uvm_rust_queues *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation)
 {
 	uvm_pmm_gpu_t *pmm;
-	void *queues;
+	struct uvm_rust_queues *queues;
 
 	if (!call->gpu)
 		return NULL;

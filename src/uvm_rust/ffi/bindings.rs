@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 41b9a5dc46bac730.
+// Of headers and options 6d28a773e108e264.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -286,28 +286,63 @@ pub struct uvm_seam_discard {
 pub struct uvm_seam_pmm {
     _unused: [u8; 0],
 }
-unsafe extern "C" {
-    pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut ::core::ffi::c_void;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_gpu {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_space {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_block {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_queues {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_share {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_prefetch {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_fault_loop {
+    _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_gpu_destroy(gpu: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut uvm_rust_gpu;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_create(pid: __u32, gpus: __u32) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_gpu_destroy(gpu: *mut uvm_rust_gpu);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_destroy(space: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_space_create(pid: __u32, gpus: __u32) -> *mut uvm_rust_space;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_destroy(space: *mut uvm_rust_space);
 }
 unsafe extern "C" {
     pub fn uvm_rust_space_add_gpu(
-        space: *mut ::core::ffi::c_void,
+        space: *mut uvm_rust_space,
         gpu_index: __u32,
-        gpu: *mut ::core::ffi::c_void,
+        gpu: *mut uvm_rust_gpu,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_fault(
-        space: *mut ::core::ffi::c_void,
+        space: *mut uvm_rust_space,
         gpu_index: __u32,
         batch: __u32,
         instances: __u64,
@@ -315,11 +350,11 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_replays(gpu: *mut ::core::ffi::c_void, replays: __u64);
+    pub fn uvm_rust_note_replays(gpu: *mut uvm_rust_gpu, replays: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_copy(
-        space: *mut ::core::ffi::c_void,
+        space: *mut uvm_rust_space,
         dst: __u32,
         src: __u32,
         cause: __u32,
@@ -327,14 +362,10 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_reclaim(gpu: *mut ::core::ffi::c_void, root_index: __u32, queue: __u32);
+    pub fn uvm_rust_note_reclaim(gpu: *mut uvm_rust_gpu, root_index: __u32, queue: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_evicted(
-        space: *mut ::core::ffi::c_void,
-        gpu_index: __u32,
-        root_index: __u32,
-    );
+    pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -372,11 +403,11 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_destroy(block: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_block_destroy(block: *mut uvm_rust_block);
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_stale(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         pages: *const uvm_rust_mask,
         resident_at_destination: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
@@ -384,7 +415,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_zeroing(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         memory: __u32,
         first: __u32,
         outer: __u32,
@@ -396,7 +427,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_needless(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         first: __u32,
         outer: __u32,
         resident_there: *const uvm_rust_mask,
@@ -404,11 +435,11 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_dropped(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_block_dropped(block: *mut uvm_rust_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_added(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         memory: __u32,
         first: __u32,
         outer: __u32,
@@ -417,35 +448,32 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_released(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         memory: __u32,
         pages: *const uvm_rust_mask,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_prepare(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_block,
         memory: __u32,
         pages: *const uvm_rust_mask,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_accessed(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_block_accessed(block: *mut uvm_rust_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_upper(
-        block: *mut ::core::ffi::c_void,
-        at: __u32,
-    ) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_block_upper(block: *mut uvm_rust_block, at: __u32) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_truncate(block: *mut ::core::ffi::c_void, at: __u32);
+    pub fn uvm_rust_block_truncate(block: *mut uvm_rust_block, at: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_status(block: *mut ::core::ffi::c_void, page: __u32) -> __u32;
+    pub fn uvm_rust_block_status(block: *mut uvm_rust_block, page: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_discarded(block: *mut ::core::ffi::c_void, out: *mut uvm_rust_mask);
+    pub fn uvm_rust_block_discarded(block: *mut uvm_rust_block, out: *mut uvm_rust_mask);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -464,15 +492,40 @@ unsafe extern "C" {
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_table {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_state {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_spill {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_read {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_moving {
+    _unused: [u8; 0],
+}
 unsafe extern "C" {
     pub fn uvm_rust_flash_create(
         slots: __u32,
         checksums: bool,
         quota_pages: __u64,
-    ) -> *mut ::core::ffi::c_void;
+    ) -> *mut uvm_rust_flash_table;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_destroy(table: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -484,10 +537,10 @@ pub struct uvm_rust_flash_usage {
     pub busy: __u32,
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_usage(table: *mut ::core::ffi::c_void, usage: *mut uvm_rust_flash_usage);
+    pub fn uvm_rust_flash_usage(table: *mut uvm_rust_flash_table, usage: *mut uvm_rust_flash_usage);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_held(table: *mut ::core::ffi::c_void, key: __u64) -> __u64;
+    pub fn uvm_rust_flash_held(table: *mut uvm_rust_flash_table, key: __u64) -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -517,111 +570,111 @@ impl Default for uvm_rust_flash_pieces {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_sums(
-        table: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
         piece: *const uvm_rust_flash_piece,
         sums: *mut __u32,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_set_sums(
-        table: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
         piece: *const uvm_rust_flash_piece,
         sums: *const __u32,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_create(pages: __u32, account: bool) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_flash_block_create(pages: __u32, account: bool) -> *mut uvm_rust_flash_state;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_destroy(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_pages(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_flash_state,
         set: __u32,
         out: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_idle(block: *mut ::core::ffi::c_void) -> bool;
+    pub fn uvm_rust_flash_idle(block: *mut uvm_rust_flash_state) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_touched(block: *mut ::core::ffi::c_void, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_touched(block: *mut uvm_rust_flash_state, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_forget(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         pages: *const uvm_rust_mask,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         pages: *const uvm_rust_mask,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_drop_clean(
-        block: *mut ::core::ffi::c_void,
+        block: *mut uvm_rust_flash_state,
         pages: *const uvm_rust_mask,
         moved: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_cut(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         at: __u32,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_split(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         at: __u32,
-        upper: *mut ::core::ffi::c_void,
+        upper: *mut uvm_rust_flash_state,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_begin_spill(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         tenant: __u64,
         wanted: *const uvm_rust_mask,
-        op: *mut *mut ::core::ffi::c_void,
+        op: *mut *mut uvm_rust_flash_spill,
         pages: *mut uvm_rust_mask,
         pieces: *mut uvm_rust_flash_pieces,
     ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_end_spill(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
-        op: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
+        op: *mut uvm_rust_flash_spill,
         written: *const uvm_rust_mask,
         moved: *mut uvm_rust_mask,
     );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_begin_read(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
         wanted: *const uvm_rust_mask,
-        op: *mut *mut ::core::ffi::c_void,
+        op: *mut *mut uvm_rust_flash_read,
         pages: *mut uvm_rust_mask,
         pieces: *mut uvm_rust_flash_pieces,
     ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_end_read(
-        table: *mut ::core::ffi::c_void,
-        block: *mut ::core::ffi::c_void,
-        op: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        block: *mut uvm_rust_flash_state,
+        op: *mut uvm_rust_flash_read,
         good: *const uvm_rust_mask,
         failed: *const uvm_rust_mask,
         keep: bool,
@@ -640,15 +693,15 @@ pub struct uvm_rust_flash_move {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_begin_move(
-        table: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
         reserve: __u32,
         move_: *mut uvm_rust_flash_move,
-    ) -> *mut ::core::ffi::c_void;
+    ) -> *mut uvm_rust_flash_moving;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_end_move(
-        table: *mut ::core::ffi::c_void,
-        op: *mut ::core::ffi::c_void,
+        table: *mut uvm_rust_flash_table,
+        op: *mut uvm_rust_flash_moving,
         copied: bool,
     ) -> __u32;
 }
@@ -733,46 +786,43 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut uvm_rust_queues;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_destroy(queues: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_queues_destroy(queues: *mut uvm_rust_queues);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_set(queues: *mut ::core::ffi::c_void, chunk: __u32, queue: __u32);
+    pub fn uvm_rust_queues_set(queues: *mut uvm_rust_queues, chunk: __u32, queue: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_change(
-        queues: *mut ::core::ffi::c_void,
+        queues: *mut uvm_rust_queues,
         chunk: __u32,
         change: __u32,
         holder: __u64,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_choose(
-        queues: *mut ::core::ffi::c_void,
-        pmm: *mut uvm_seam_pmm,
-    ) -> __u32;
+    pub fn uvm_rust_queues_choose(queues: *mut uvm_rust_queues, pmm: *mut uvm_seam_pmm) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_begin_eviction(
-        queues: *mut ::core::ffi::c_void,
+        queues: *mut uvm_rust_queues,
         chunk: __u32,
         free: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_evicted(queues: *mut ::core::ffi::c_void, chunk: __u32);
+    pub fn uvm_rust_queues_evicted(queues: *mut uvm_rust_queues, chunk: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_of(queues: *mut ::core::ffi::c_void, chunk: __u32) -> __u32;
+    pub fn uvm_rust_queues_of(queues: *mut uvm_rust_queues, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_length(queues: *mut ::core::ffi::c_void, queue: __u32) -> __u32;
+    pub fn uvm_rust_queues_length(queues: *mut uvm_rust_queues, queue: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_used(queues: *mut ::core::ffi::c_void, chunk: __u32, holder: __u64);
+    pub fn uvm_rust_queues_used(queues: *mut uvm_rust_queues, chunk: __u32, holder: __u64);
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -809,10 +859,10 @@ pub struct uvm_seam_prefetch {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_share_create(limit: __u64) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_share_create(limit: __u64) -> *mut uvm_rust_share;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_share_destroy(share: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_share_destroy(share: *mut uvm_rust_share);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -828,38 +878,38 @@ pub struct uvm_rust_prefetch_params {
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_create(
         params: *const uvm_rust_prefetch_params,
-        share: *mut ::core::ffi::c_void,
-    ) -> *mut ::core::ffi::c_void;
+        share: *mut uvm_rust_share,
+    ) -> *mut uvm_rust_prefetch;
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_destroy(
-        prefetch: *mut ::core::ffi::c_void,
+        prefetch: *mut uvm_rust_prefetch,
         call: *mut uvm_seam_prefetch,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_announce(prefetch: *mut ::core::ffi::c_void, exec_id: __u64);
+    pub fn uvm_rust_prefetch_announce(prefetch: *mut uvm_rust_prefetch, exec_id: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_fault(prefetch: *mut ::core::ffi::c_void, address: __u64) -> bool;
+    pub fn uvm_rust_prefetch_fault(prefetch: *mut uvm_rust_prefetch, address: __u64) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_work(
-        prefetch: *mut ::core::ffi::c_void,
+        prefetch: *mut uvm_rust_prefetch,
         call: *mut uvm_seam_prefetch,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_forget(prefetch: *mut ::core::ffi::c_void, first: __u64, last: __u64);
+    pub fn uvm_rust_prefetch_forget(prefetch: *mut uvm_rust_prefetch, first: __u64, last: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_show(prefetch: *mut ::core::ffi::c_void, seq: *mut seq_file);
+    pub fn uvm_rust_prefetch_show(prefetch: *mut uvm_rust_prefetch, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_gpu_show(gpu: *mut ::core::ffi::c_void, seq: *mut seq_file);
+    pub fn uvm_rust_gpu_show(gpu: *mut uvm_rust_gpu, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_show(space: *mut ::core::ffi::c_void, seq: *mut seq_file);
+    pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
 }
 unsafe extern "C" {
     pub fn uvm_rust_ioctl(
@@ -882,14 +932,14 @@ pub struct uvm_rust_fault_params {
     pub cancels_by_address: __u8,
 }
 unsafe extern "C" {
-    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut ::core::ffi::c_void;
+    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut uvm_rust_fault_loop;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_fault_destroy(loop_: *mut ::core::ffi::c_void);
+    pub fn uvm_rust_fault_destroy(loop_: *mut uvm_rust_fault_loop);
 }
 unsafe extern "C" {
     pub fn uvm_rust_fault_service(
-        loop_: *mut ::core::ffi::c_void,
+        loop_: *mut uvm_rust_fault_loop,
         fault: *mut uvm_seam_fault,
     ) -> __u32;
 }
@@ -903,13 +953,13 @@ unsafe extern "C" {
     pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut ::core::ffi::c_void;
+    pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_gpu(
         space: *mut uvm_seam_space,
         uuid: *const __u8,
-        gpu: *mut *mut ::core::ffi::c_void,
+        gpu: *mut *mut uvm_rust_gpu,
     ) -> __u32;
 }
 unsafe extern "C" {
@@ -971,7 +1021,7 @@ unsafe extern "C" {
     pub fn uvm_seam_prefetch_of(
         space: *mut uvm_seam_space,
         uuid: *const __u8,
-    ) -> *mut ::core::ffi::c_void;
+    ) -> *mut uvm_rust_prefetch;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_is_stopping(call: *mut uvm_seam_prefetch) -> bool;
@@ -995,7 +1045,7 @@ unsafe extern "C" {
     pub fn uvm_seam_prefetch_lock_chunks(
         call: *mut uvm_seam_prefetch,
         generation: *mut __u32,
-    ) -> *mut ::core::ffi::c_void;
+    ) -> *mut uvm_rust_queues;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);
@@ -1125,10 +1175,10 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut ::core::ffi::c_void;
+    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut ::core::ffi::c_void);
+    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut uvm_rust_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_held(

@@ -42,7 +42,7 @@ super::check_exports!(
 ///
 /// `block` came from [`into_foreign`], is not destroyed during `'a`, and the va_block's
 /// lock is held for `'a`; one such reference exists at a time.
-unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut BlockState {
+unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
     // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
     // that nobody else uses.
     unsafe { &mut *block.cast::<BlockState>() }
@@ -83,20 +83,20 @@ fn region(first: u32, outer: u32) -> Region {
 }
 
 /// A pointer for C to keep until `uvm_rust_block_destroy`. `None` if there is no memory.
-fn into_foreign(state: BlockState) -> Option<*mut c_void> {
+fn into_foreign(state: BlockState) -> Option<*mut bindings::uvm_rust_block> {
     let block = KBox::new(state, GFP_KERNEL_ACCOUNT).ok()?;
-    Some(block.into_foreign().cast_mut())
+    Some(block.into_foreign().cast_mut().cast())
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_destroy(block: *mut c_void) {
+unsafe extern "C" fn uvm_rust_block_destroy(block: *mut bindings::uvm_rust_block) {
     // SAFETY: I-own: `block` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block) });
+    drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block.cast::<c_void>()) });
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_stale(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     pages: *const uvm_rust_mask,
     resident_at_destination: *const uvm_rust_mask,
     out: *mut uvm_rust_mask,
@@ -110,7 +110,7 @@ unsafe extern "C" fn uvm_rust_block_stale(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_zeroing(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     number: u32,
     first: u32,
     outer: u32,
@@ -136,7 +136,7 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_needless(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     first: u32,
     outer: u32,
     resident_there: *const uvm_rust_mask,
@@ -150,14 +150,17 @@ unsafe extern "C" fn uvm_rust_block_needless(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_dropped(block: *mut c_void, pages: *const uvm_rust_mask) {
+unsafe extern "C" fn uvm_rust_block_dropped(
+    block: *mut bindings::uvm_rust_block,
+    pages: *const uvm_rust_mask,
+) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
     unsafe { borrow(block).dropped(&read(pages)) };
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_added(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     number: u32,
     first: u32,
     outer: u32,
@@ -172,7 +175,7 @@ unsafe extern "C" fn uvm_rust_block_added(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_released(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     number: u32,
     pages: *const uvm_rust_mask,
 ) {
@@ -185,7 +188,7 @@ unsafe extern "C" fn uvm_rust_block_released(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_prepare(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_block,
     number: u32,
     pages: *const uvm_rust_mask,
 ) {
@@ -194,13 +197,19 @@ unsafe extern "C" fn uvm_rust_block_prepare(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_accessed(block: *mut c_void, pages: *const uvm_rust_mask) {
+unsafe extern "C" fn uvm_rust_block_accessed(
+    block: *mut bindings::uvm_rust_block,
+    pages: *const uvm_rust_mask,
+) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
     unsafe { borrow(block).accessed(&read(pages)) };
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_upper(block: *mut c_void, at: u32) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_block_upper(
+    block: *mut bindings::uvm_rust_block,
+    at: u32,
+) -> *mut bindings::uvm_rust_block {
     // SAFETY: I-own and I-lock.
     match unsafe { borrow(block) }.upper(short(at)) {
         Ok(upper) => into_foreign(upper).unwrap_or(null_mut()),
@@ -209,13 +218,13 @@ unsafe extern "C" fn uvm_rust_block_upper(block: *mut c_void, at: u32) -> *mut c
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_truncate(block: *mut c_void, at: u32) {
+unsafe extern "C" fn uvm_rust_block_truncate(block: *mut bindings::uvm_rust_block, at: u32) {
     // SAFETY: I-own and I-lock.
     unsafe { borrow(block) }.truncate(short(at));
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_status(block: *mut c_void, page: u32) -> u32 {
+unsafe extern "C" fn uvm_rust_block_status(block: *mut bindings::uvm_rust_block, page: u32) -> u32 {
     // SAFETY: I-own and I-lock.
     match unsafe { borrow(block) }.status(short(page)) {
         Status::Live => bindings::UVM_RUST_PAGE_LIVE,
@@ -225,7 +234,10 @@ unsafe extern "C" fn uvm_rust_block_status(block: *mut c_void, page: u32) -> u32
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_discarded(block: *mut c_void, out: *mut uvm_rust_mask) {
+unsafe extern "C" fn uvm_rust_block_discarded(
+    block: *mut bindings::uvm_rust_block,
+    out: *mut uvm_rust_mask,
+) {
     // SAFETY: I-own and I-lock for `block`, I-call for `out`.
     unsafe { write(out, &borrow(block).discarded()) };
 }

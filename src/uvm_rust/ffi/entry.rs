@@ -36,9 +36,9 @@ super::check_exports!(
 /// # Safety
 ///
 /// `gpu` came from [`uvm_rust_gpu_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow_gpu<'a>(gpu: *mut c_void) -> ArcBorrow<'a, Gpu> {
+pub(super) unsafe fn borrow_gpu<'a>(gpu: *mut bindings::uvm_rust_gpu) -> ArcBorrow<'a, Gpu> {
     // SAFETY: by this function's contract `gpu` is what `into_foreign` gave.
-    unsafe { <Arc<Gpu> as ForeignOwnable>::borrow(gpu) }
+    unsafe { <Arc<Gpu> as ForeignOwnable>::borrow(gpu.cast::<c_void>()) }
 }
 
 /// The VA space behind a pointer that C keeps.
@@ -46,7 +46,7 @@ pub(super) unsafe fn borrow_gpu<'a>(gpu: *mut c_void) -> ArcBorrow<'a, Gpu> {
 /// # Safety
 ///
 /// `space` came from [`uvm_rust_space_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow_space<'a>(space: *mut c_void) -> &'a Space {
+pub(super) unsafe fn borrow_space<'a>(space: *mut bindings::uvm_rust_space) -> &'a Space {
     // SAFETY: by this function's contract `space` points to a live `Space`,
     // which `uvm_rust_space_create` boxed and to which only shared references
     // are made.
@@ -54,35 +54,39 @@ pub(super) unsafe fn borrow_space<'a>(space: *mut c_void) -> &'a Space {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_create(root_chunks: u32) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_gpu_create(root_chunks: u32) -> *mut bindings::uvm_rust_gpu {
     match Gpu::new(root_chunks) {
-        Ok(gpu) => gpu.into_foreign().cast_mut(),
+        Ok(gpu) => gpu.into_foreign().cast_mut().cast(),
         Err(_) => core::ptr::null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_destroy(gpu: *mut c_void) {
+unsafe extern "C" fn uvm_rust_gpu_destroy(gpu: *mut bindings::uvm_rust_gpu) {
     // SAFETY: I-own: `gpu` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Arc<Gpu> as ForeignOwnable>::from_foreign(gpu) });
+    drop(unsafe { <Arc<Gpu> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>()) });
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_create(pid: u32, gpus: u32) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_space_create(pid: u32, gpus: u32) -> *mut bindings::uvm_rust_space {
     match Space::new(pid, gpus) {
-        Ok(space) => space.into_foreign().cast_mut(),
+        Ok(space) => space.into_foreign().cast_mut().cast(),
         Err(_) => core::ptr::null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_destroy(space: *mut c_void) {
+unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space) {
     // SAFETY: I-own: `space` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Pin<KBox<Space>> as ForeignOwnable>::from_foreign(space) });
+    drop(unsafe { <Pin<KBox<Space>> as ForeignOwnable>::from_foreign(space.cast::<c_void>()) });
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_add_gpu(space: *mut c_void, gpu_index: u32, gpu: *mut c_void) {
+unsafe extern "C" fn uvm_rust_space_add_gpu(
+    space: *mut bindings::uvm_rust_space,
+    gpu_index: u32,
+    gpu: *mut bindings::uvm_rust_gpu,
+) {
     if gpu.is_null() {
         return;
     }
@@ -104,7 +108,7 @@ fn pr_warn_once() {
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_note_fault(
-    space: *mut c_void,
+    space: *mut bindings::uvm_rust_space,
     gpu_index: u32,
     batch: u32,
     instances: u64,
@@ -115,14 +119,14 @@ unsafe extern "C" fn uvm_rust_note_fault(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_replays(gpu: *mut c_void, replays: u64) {
+unsafe extern "C" fn uvm_rust_note_replays(gpu: *mut bindings::uvm_rust_gpu, replays: u64) {
     // SAFETY: I-own.
     unsafe { borrow_gpu(gpu) }.note_replays(replays);
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_note_copy(
-    space: *mut c_void,
+    space: *mut bindings::uvm_rust_space,
     dst: u32,
     src: u32,
     cause: u32,
@@ -141,7 +145,11 @@ unsafe extern "C" fn uvm_rust_note_copy(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_reclaim(gpu: *mut c_void, root_index: u32, queue: u32) {
+unsafe extern "C" fn uvm_rust_note_reclaim(
+    gpu: *mut bindings::uvm_rust_gpu,
+    root_index: u32,
+    queue: u32,
+) {
     if let Some(queue) = Queue::from_number(queue) {
         // SAFETY: I-own.
         unsafe { borrow_gpu(gpu) }.note_reclaim(root_index, queue);
@@ -149,13 +157,20 @@ unsafe extern "C" fn uvm_rust_note_reclaim(gpu: *mut c_void, root_index: u32, qu
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_evicted(space: *mut c_void, gpu_index: u32, root_index: u32) {
+unsafe extern "C" fn uvm_rust_note_evicted(
+    space: *mut bindings::uvm_rust_space,
+    gpu_index: u32,
+    root_index: u32,
+) {
     // SAFETY: I-own.
     unsafe { borrow_space(space) }.note_evicted(gpu_index, root_index);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_show(gpu: *mut c_void, seq: *mut bindings::seq_file) {
+unsafe extern "C" fn uvm_rust_gpu_show(
+    gpu: *mut bindings::uvm_rust_gpu,
+    seq: *mut bindings::seq_file,
+) {
     // SAFETY: I-own for `gpu`, I-call for `seq`.
     let (gpu, mut out) = unsafe { (borrow_gpu(gpu), SeqFile::new(seq)) };
     // An overflow makes seq_file call again with more room.
@@ -163,7 +178,10 @@ unsafe extern "C" fn uvm_rust_gpu_show(gpu: *mut c_void, seq: *mut bindings::seq
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_show(space: *mut c_void, seq: *mut bindings::seq_file) {
+unsafe extern "C" fn uvm_rust_space_show(
+    space: *mut bindings::uvm_rust_space,
+    seq: *mut bindings::seq_file,
+) {
     // SAFETY: I-own for `space`, I-call for `seq`.
     let (space, mut out) = unsafe { (borrow_space(space), SeqFile::new(seq)) };
     let _ = space.show(&mut out);

@@ -45,7 +45,7 @@ super::check_exports!(
 ///
 /// `queues` came from [`uvm_rust_queues_create`], is not destroyed during `'a`, and
 /// the PMM's `list_lock` is held for `'a`; one such reference exists at a time.
-pub(super) unsafe fn borrow<'a>(queues: *mut c_void) -> &'a mut RootChunks {
+pub(super) unsafe fn borrow<'a>(queues: *mut bindings::uvm_rust_queues) -> &'a mut RootChunks {
     // SAFETY: by this function's contract `queues` points to live, boxed
     // `RootChunks` that nobody else uses.
     unsafe { &mut *queues.cast::<RootChunks>() }
@@ -71,27 +71,31 @@ fn number_of(queue: Option<Queue>) -> u32 {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_create(root_chunks: u32) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_queues_create(root_chunks: u32) -> *mut bindings::uvm_rust_queues {
     let Ok(queues) = RootChunks::new(root_chunks) else {
         return null_mut();
     };
     match KBox::new(queues, GFP_KERNEL) {
-        Ok(queues) => queues.into_foreign().cast_mut(),
+        Ok(queues) => queues.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_destroy(queues: *mut c_void) {
+unsafe extern "C" fn uvm_rust_queues_destroy(queues: *mut bindings::uvm_rust_queues) {
     // SAFETY: I-own: `queues` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<RootChunks> as ForeignOwnable>::from_foreign(queues) });
+    drop(unsafe { <KBox<RootChunks> as ForeignOwnable>::from_foreign(queues.cast::<c_void>()) });
 }
 
 // A chunk number that is out of range would be C's mistake, which costs no more than
 // the order of one chunk: the lists in C stay the truth.
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_set(queues: *mut c_void, chunk: u32, queue: u32) {
+unsafe extern "C" fn uvm_rust_queues_set(
+    queues: *mut bindings::uvm_rust_queues,
+    chunk: u32,
+    queue: u32,
+) {
     // SAFETY: I-own and I-lock.
     let queues = unsafe { borrow(queues) };
     if let Some(queue) = queue_from(queue) {
@@ -101,7 +105,7 @@ unsafe extern "C" fn uvm_rust_queues_set(queues: *mut c_void, chunk: u32, queue:
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_change(
-    queues: *mut c_void,
+    queues: *mut bindings::uvm_rust_queues,
     chunk: u32,
     change: u32,
     holder: u64,
@@ -131,7 +135,7 @@ impl Lists for Pmm {
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_choose(
-    queues: *mut c_void,
+    queues: *mut bindings::uvm_rust_queues,
     pmm: *mut bindings::uvm_seam_pmm,
 ) -> u32 {
     // SAFETY: I-own and I-lock; I-call for `pmm`.
@@ -142,7 +146,7 @@ unsafe extern "C" fn uvm_rust_queues_choose(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_begin_eviction(
-    queues: *mut c_void,
+    queues: *mut bindings::uvm_rust_queues,
     chunk: u32,
     free: bool,
 ) -> u32 {
@@ -151,26 +155,33 @@ unsafe extern "C" fn uvm_rust_queues_begin_eviction(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_evicted(queues: *mut c_void, chunk: u32) {
+unsafe extern "C" fn uvm_rust_queues_evicted(queues: *mut bindings::uvm_rust_queues, chunk: u32) {
     // SAFETY: I-own and I-lock.
     let _ = unsafe { borrow(queues) }.evicted(chunk);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_of(queues: *mut c_void, chunk: u32) -> u32 {
+unsafe extern "C" fn uvm_rust_queues_of(queues: *mut bindings::uvm_rust_queues, chunk: u32) -> u32 {
     // SAFETY: I-own and I-lock.
     number_of(unsafe { borrow(queues) }.queue_of(chunk))
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_length(queues: *mut c_void, queue: u32) -> u32 {
+unsafe extern "C" fn uvm_rust_queues_length(
+    queues: *mut bindings::uvm_rust_queues,
+    queue: u32,
+) -> u32 {
     // SAFETY: I-own and I-lock.
     let queues = unsafe { borrow(queues) };
     queue_from(queue).map_or(0, |queue| queues.length(queue))
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_used(queues: *mut c_void, chunk: u32, holder: u64) {
+unsafe extern "C" fn uvm_rust_queues_used(
+    queues: *mut bindings::uvm_rust_queues,
+    chunk: u32,
+    holder: u64,
+) {
     // SAFETY: I-own and I-lock.
     let _ = unsafe { borrow(queues) }.used_by(chunk, holder);
 }

@@ -297,23 +297,23 @@ impl Machine for FaultGpu<'_> {
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_create(
     params: *const bindings::uvm_rust_fault_params,
-) -> *mut c_void {
+) -> *mut bindings::uvm_rust_fault_loop {
     // SAFETY: I-call.
     match FaultLoop::new(unsafe { &*params }) {
-        Ok(fault_loop) => fault_loop.into_foreign().cast_mut(),
+        Ok(fault_loop) => fault_loop.into_foreign().cast_mut().cast(),
         Err(_) => core::ptr::null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_destroy(fault_loop: *mut c_void) {
+unsafe extern "C" fn uvm_rust_fault_destroy(fault_loop: *mut bindings::uvm_rust_fault_loop) {
     // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop) });
+    drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop.cast::<c_void>()) });
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_service(
-    fault_loop: *mut c_void,
+    fault_loop: *mut bindings::uvm_rust_fault_loop,
     fault: *mut bindings::uvm_seam_fault,
 ) -> u32 {
     // SAFETY: I-own for `fault_loop`, a boxed `FaultLoop`; I-lock: the caller holds

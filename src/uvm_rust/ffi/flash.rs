@@ -13,6 +13,7 @@ use super::bindings::{
 };
 use super::discard::{read, short, write};
 use crate::driver::flash::Flash;
+use crate::policy::flash::pressure::Pressure;
 use crate::policy::flash::{BlockPages, Config, Error, Move, Piece, Place, Read, ReadError, Spill};
 use crate::policy::mask::PageMask;
 use core::ffi::c_void;
@@ -50,7 +51,7 @@ super::check_exports!(
 /// # Safety
 ///
 /// `table` came from [`uvm_rust_flash_create`] and is not destroyed during `'a`.
-unsafe fn flash<'a>(table: *mut c_void) -> &'a Flash {
+unsafe fn flash<'a>(table: *mut bindings::uvm_rust_flash_table) -> &'a Flash {
     // SAFETY: by this function's contract it points to a live, boxed `Flash`, to which
     // only shared references are made.
     unsafe { &*table.cast::<Flash>() }
@@ -61,24 +62,49 @@ unsafe fn flash<'a>(table: *mut c_void) -> &'a Flash {
 /// `block` came from [`uvm_rust_flash_block_create`] or [`uvm_rust_flash_block_split`],
 /// is not destroyed during `'a`, and the va_block's lock is held for `'a`; one such
 /// reference exists at a time.
-unsafe fn borrow<'a>(block: *mut c_void) -> &'a mut BlockPages {
+unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_flash_state) -> &'a mut BlockPages {
     // SAFETY: by this function's contract it points to a live, boxed `BlockPages` that
     // nobody else uses.
     unsafe { &mut *block.cast::<BlockPages>() }
 }
 
-/// Takes back what an operation began with.
+/// A C type that stands for a Rust one, to which C has a pointer.
+trait Handle {
+    type Of: 'static;
+}
+
+impl Handle for bindings::uvm_rust_flash_state {
+    type Of = BlockPages;
+}
+
+impl Handle for bindings::uvm_rust_flash_spill {
+    type Of = Spill;
+}
+
+impl Handle for bindings::uvm_rust_flash_read {
+    type Of = Read;
+}
+
+impl Handle for bindings::uvm_rust_flash_moving {
+    type Of = Move;
+}
+
+impl Handle for bindings::uvm_rust_pressure {
+    type Of = Pressure;
+}
+
+/// Takes back what C had a pointer to.
 ///
 /// # Safety
 ///
-/// `op` came from [`boxed`] with this type and is not used again.
-unsafe fn unboxed<T: 'static>(op: *mut c_void) -> KBox<T> {
-    // SAFETY: by this function's contract.
-    unsafe { <KBox<T> as ForeignOwnable>::from_foreign(op) }
+/// `handle` came from [`boxed`] and is not used again.
+unsafe fn unboxed<C: Handle>(handle: *mut C) -> KBox<C::Of> {
+    // SAFETY: by this function's contract; `boxed` took a box of this type.
+    unsafe { <KBox<C::Of> as ForeignOwnable>::from_foreign(handle.cast::<c_void>()) }
 }
 
-fn boxed<T: 'static>(value: KBox<T>) -> *mut c_void {
-    value.into_foreign().cast_mut()
+fn boxed<C: Handle>(value: KBox<C::Of>) -> *mut C {
+    value.into_foreign().cast_mut().cast()
 }
 
 fn place(piece: &uvm_rust_flash_piece, k: u16) -> Place {
@@ -113,27 +139,31 @@ unsafe fn write_pieces(out: *mut uvm_rust_flash_pieces, pieces: &[Piece]) -> boo
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_create(slots: u32, checksums: bool, quota: u64) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_flash_create(
+    slots: u32,
+    checksums: bool,
+    quota: u64,
+) -> *mut bindings::uvm_rust_flash_table {
     let config = Config {
         slots,
         checksums,
         quota,
     };
     match Flash::new(config) {
-        Ok(flash) => flash.into_foreign().cast_mut(),
+        Ok(flash) => flash.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_destroy(table: *mut c_void) {
+unsafe extern "C" fn uvm_rust_flash_destroy(table: *mut bindings::uvm_rust_flash_table) {
     // SAFETY: I-own: `table` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Pin<KBox<Flash>> as ForeignOwnable>::from_foreign(table) });
+    drop(unsafe { <Pin<KBox<Flash>> as ForeignOwnable>::from_foreign(table.cast::<c_void>()) });
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_usage(
-    table: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
     out: *mut bindings::uvm_rust_flash_usage,
 ) {
     // SAFETY: I-own for `table`.
@@ -152,14 +182,17 @@ unsafe extern "C" fn uvm_rust_flash_usage(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_held(table: *mut c_void, key: u64) -> u64 {
+unsafe extern "C" fn uvm_rust_flash_held(
+    table: *mut bindings::uvm_rust_flash_table,
+    key: u64,
+) -> u64 {
     // SAFETY: I-own.
     unsafe { flash(table) }.table.lock().held(key)
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_sums(
-    table: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
     piece: *const uvm_rust_flash_piece,
     sums: *mut u32,
 ) -> bool {
@@ -178,7 +211,7 @@ unsafe extern "C" fn uvm_rust_flash_sums(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_set_sums(
-    table: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
     piece: *const uvm_rust_flash_piece,
     sums: *const u32,
 ) {
@@ -192,7 +225,10 @@ unsafe extern "C" fn uvm_rust_flash_set_sums(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_create(pages: u32, account: bool) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_flash_block_create(
+    pages: u32,
+    account: bool,
+) -> *mut bindings::uvm_rust_flash_state {
     // The caller has said whose memory cgroup pays.
     let flags = if account {
         GFP_KERNEL_ACCOUNT
@@ -203,15 +239,18 @@ unsafe extern "C" fn uvm_rust_flash_block_create(pages: u32, account: bool) -> *
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_destroy(table: *mut c_void, block: *mut c_void) {
+unsafe extern "C" fn uvm_rust_flash_block_destroy(
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
+) {
     // SAFETY: I-own for both; `block` came from `boxed` and this is its one destroy.
-    let (flash, mut block) = unsafe { (flash(table), unboxed::<BlockPages>(block)) };
+    let (flash, mut block) = unsafe { (flash(table), unboxed(block)) };
     block.release(&mut flash.table.lock());
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_pages(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_flash_state,
     set: u32,
     out: *mut uvm_rust_mask,
 ) -> bool {
@@ -230,21 +269,24 @@ unsafe extern "C" fn uvm_rust_flash_pages(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_idle(block: *mut c_void) -> bool {
+unsafe extern "C" fn uvm_rust_flash_idle(block: *mut bindings::uvm_rust_flash_state) -> bool {
     // SAFETY: I-own and I-lock.
     unsafe { borrow(block) }.is_idle()
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_touched(block: *mut c_void, pages: *const uvm_rust_mask) {
+unsafe extern "C" fn uvm_rust_flash_touched(
+    block: *mut bindings::uvm_rust_flash_state,
+    pages: *const uvm_rust_mask,
+) {
     // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
     unsafe { borrow(block).touched(&read(pages)) };
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_forget(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     pages: *const uvm_rust_mask,
 ) {
     // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
@@ -254,8 +296,8 @@ unsafe extern "C" fn uvm_rust_flash_forget(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_may_write(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     pages: *const uvm_rust_mask,
 ) {
     // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
@@ -268,7 +310,7 @@ unsafe extern "C" fn uvm_rust_flash_may_write(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_drop_clean(
-    block: *mut c_void,
+    block: *mut bindings::uvm_rust_flash_state,
     pages: *const uvm_rust_mask,
     moved: *mut uvm_rust_mask,
 ) -> bool {
@@ -278,8 +320,8 @@ unsafe extern "C" fn uvm_rust_flash_drop_clean(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_block_cut(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     at: u32,
 ) -> bool {
     // SAFETY: I-own for `table`, I-own and I-lock for `block`.
@@ -289,10 +331,10 @@ unsafe extern "C" fn uvm_rust_flash_block_cut(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_block_split(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     at: u32,
-    upper: *mut c_void,
+    upper: *mut bindings::uvm_rust_flash_state,
 ) {
     // SAFETY: I-own for `table`, I-own and I-lock for `block` and `upper`, which are not
     // the same.
@@ -302,11 +344,11 @@ unsafe extern "C" fn uvm_rust_flash_block_split(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_begin_spill(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     tenant: u64,
     wanted: *const uvm_rust_mask,
-    op: *mut *mut c_void,
+    op: *mut *mut bindings::uvm_rust_flash_spill,
     pages: *mut uvm_rust_mask,
     pieces: *mut uvm_rust_flash_pieces,
 ) -> u32 {
@@ -349,15 +391,15 @@ unsafe extern "C" fn uvm_rust_flash_begin_spill(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_end_spill(
-    table: *mut c_void,
-    block: *mut c_void,
-    op: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
+    op: *mut bindings::uvm_rust_flash_spill,
     written: *const uvm_rust_mask,
     moved: *mut uvm_rust_mask,
 ) {
     // SAFETY: I-own for `table` and for `op`, which `begin_spill` gave and which ends
     // here; I-call for `written`.
-    let (flash, spill, written) = unsafe { (flash(table), unboxed::<Spill>(op), read(written)) };
+    let (flash, spill, written) = unsafe { (flash(table), unboxed(op), read(written)) };
     let spill = KBox::into_inner(spill);
     let mut table = flash.table.lock();
     let pages = if block.is_null() {
@@ -373,10 +415,10 @@ unsafe extern "C" fn uvm_rust_flash_end_spill(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_begin_read(
-    table: *mut c_void,
-    block: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
     wanted: *const uvm_rust_mask,
-    op: *mut *mut c_void,
+    op: *mut *mut bindings::uvm_rust_flash_read,
     pages: *mut uvm_rust_mask,
     pieces: *mut uvm_rust_flash_pieces,
 ) -> u32 {
@@ -409,9 +451,9 @@ unsafe extern "C" fn uvm_rust_flash_begin_read(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_end_read(
-    table: *mut c_void,
-    block: *mut c_void,
-    op: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    block: *mut bindings::uvm_rust_flash_state,
+    op: *mut bindings::uvm_rust_flash_read,
     good: *const uvm_rust_mask,
     failed: *const uvm_rust_mask,
     keep: bool,
@@ -420,7 +462,7 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
     // SAFETY: I-own for `table` and for `op`, which `begin_read` gave and which ends
     // here; I-own and I-lock for `block`; I-call for the masks.
     unsafe {
-        let begun = KBox::into_inner(unboxed::<Read>(op));
+        let begun = KBox::into_inner(unboxed(op));
         let (good, failed) = (read(good), read(failed));
         let mut table = flash(table).table.lock();
         let pages = borrow(block).end_read(&mut table, begun, &good, &failed, keep);
@@ -430,10 +472,10 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_begin_move(
-    table: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
     reserve: u32,
     out: *mut uvm_rust_flash_move,
-) -> *mut c_void {
+) -> *mut bindings::uvm_rust_flash_moving {
     let Ok(cell) = KBox::<Move>::new_uninit(GFP_KERNEL) else {
         return null_mut();
     };
@@ -461,11 +503,11 @@ unsafe extern "C" fn uvm_rust_flash_begin_move(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_end_move(
-    table: *mut c_void,
-    op: *mut c_void,
+    table: *mut bindings::uvm_rust_flash_table,
+    op: *mut bindings::uvm_rust_flash_moving,
     copied: bool,
 ) -> u32 {
     // SAFETY: I-own for `table` and for `op`, which `begin_move` gave and which ends here.
-    let (flash, begun) = unsafe { (flash(table), KBox::into_inner(unboxed::<Move>(op))) };
+    let (flash, begun) = unsafe { (flash(table), KBox::into_inner(unboxed(op))) };
     flash.table.lock().relocate_end(begun, copied).into()
 }

@@ -276,43 +276,43 @@ impl Machine for Turning<'_> {
 /// # Safety
 ///
 /// `prefetch` came from [`uvm_rust_prefetch_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow<'a>(prefetch: *mut c_void) -> &'a Prefetcher {
+pub(super) unsafe fn borrow<'a>(prefetch: *mut bindings::uvm_rust_prefetch) -> &'a Prefetcher {
     // SAFETY: by this function's contract `prefetch` points to a live, boxed
     // `Prefetcher`, to which only shared references are made.
     unsafe { &*prefetch.cast::<Prefetcher>() }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_share_create(limit: u64) -> *mut c_void {
+unsafe extern "C" fn uvm_rust_share_create(limit: u64) -> *mut bindings::uvm_rust_share {
     match Arc::new(Share::new(limit as usize), GFP_KERNEL_ACCOUNT) {
-        Ok(share) => share.into_foreign().cast_mut(),
+        Ok(share) => share.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_share_destroy(share: *mut c_void) {
+unsafe extern "C" fn uvm_rust_share_destroy(share: *mut bindings::uvm_rust_share) {
     // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Arc<Share> as ForeignOwnable>::from_foreign(share) });
+    drop(unsafe { <Arc<Share> as ForeignOwnable>::from_foreign(share.cast::<c_void>()) });
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_create(
     params: *const bindings::uvm_rust_prefetch_params,
-    share: *mut c_void,
-) -> *mut c_void {
+    share: *mut bindings::uvm_rust_share,
+) -> *mut bindings::uvm_rust_prefetch {
     // SAFETY: I-own: not destroyed during the call.
-    let share = unsafe { <Arc<Share> as ForeignOwnable>::borrow(share) };
+    let share = unsafe { <Arc<Share> as ForeignOwnable>::borrow(share.cast::<c_void>()) };
     // SAFETY: I-call.
     match Prefetcher::new(unsafe { &*params }, share.into()) {
-        Ok(prefetch) => prefetch.into_foreign().cast_mut(),
+        Ok(prefetch) => prefetch.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_destroy(
-    prefetch: *mut c_void,
+    prefetch: *mut bindings::uvm_rust_prefetch,
     call: *mut bindings::uvm_seam_prefetch,
 ) {
     {
@@ -322,24 +322,32 @@ unsafe extern "C" fn uvm_rust_prefetch_destroy(
         prefetcher.leave(&mut unsafe { Turning::new(call, prefetcher) });
     }
     // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Pin<KBox<Prefetcher>> as ForeignOwnable>::from_foreign(prefetch) });
+    drop(unsafe {
+        <Pin<KBox<Prefetcher>> as ForeignOwnable>::from_foreign(prefetch.cast::<c_void>())
+    });
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_announce(prefetch: *mut c_void, exec_id: u64) {
+unsafe extern "C" fn uvm_rust_prefetch_announce(
+    prefetch: *mut bindings::uvm_rust_prefetch,
+    exec_id: u64,
+) {
     // SAFETY: I-own.
     unsafe { borrow(prefetch) }.announce(exec_id);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_fault(prefetch: *mut c_void, address: u64) -> bool {
+unsafe extern "C" fn uvm_rust_prefetch_fault(
+    prefetch: *mut bindings::uvm_rust_prefetch,
+    address: u64,
+) -> bool {
     // SAFETY: I-own.
     unsafe { borrow(prefetch) }.fault(address)
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_work(
-    prefetch: *mut c_void,
+    prefetch: *mut bindings::uvm_rust_prefetch,
     call: *mut bindings::uvm_seam_prefetch,
 ) -> bool {
     // SAFETY: I-own.
@@ -350,13 +358,20 @@ unsafe extern "C" fn uvm_rust_prefetch_work(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_forget(prefetch: *mut c_void, first: u64, last: u64) {
+unsafe extern "C" fn uvm_rust_prefetch_forget(
+    prefetch: *mut bindings::uvm_rust_prefetch,
+    first: u64,
+    last: u64,
+) {
     // SAFETY: I-own.
     unsafe { borrow(prefetch) }.forget(first, last);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_show(prefetch: *mut c_void, seq: *mut bindings::seq_file) {
+unsafe extern "C" fn uvm_rust_prefetch_show(
+    prefetch: *mut bindings::uvm_rust_prefetch,
+    seq: *mut bindings::seq_file,
+) {
     // SAFETY: I-own for `prefetch`, I-call for `seq`.
     let (prefetch, mut out) = unsafe { (borrow(prefetch), SeqFile::new(seq)) };
     let _ = prefetch.show(&mut out);

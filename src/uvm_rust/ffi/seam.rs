@@ -8,7 +8,6 @@ use super::{bindings, entry};
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Prefetcher;
 use crate::driver::stats::{Gpu, Space};
-use core::ffi::c_void;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -35,7 +34,7 @@ pub(crate) struct LockedVaSpace<'a>(&'a VaSpace<'a>);
 pub(crate) struct VaSpaceGpu<'a> {
     index: u32,
     /// Invariant: null or from `uvm_rust_gpu_create`, alive for `'a`.
-    state: *mut c_void,
+    state: *mut bindings::uvm_rust_gpu,
     _lock: PhantomData<&'a ()>,
 }
 

@@ -2,6 +2,6 @@
 @@
 @@
 struct uvm_va_space_struct {
-+ void *uvm_rust;
++ struct uvm_rust_space *uvm_rust;
 ...
 };

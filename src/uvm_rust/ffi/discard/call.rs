@@ -19,7 +19,6 @@ use crate::policy::discard::{
     BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
 };
 use crate::policy::mask::PageMask;
-use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ptr::null_mut;
 use kernel::prelude::*;
@@ -54,7 +53,7 @@ pub(crate) struct DiscardCall<'a> {
     /// Invariant: what was last asked of C says so.
     at: At,
     /// Invariant: while `Locked`, what C keeps as the state of the chosen block.
-    state: *mut c_void,
+    state: *mut bindings::uvm_rust_block,
     _call: PhantomData<&'a ()>,
 }
 

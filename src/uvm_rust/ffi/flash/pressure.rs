@@ -40,13 +40,13 @@ unsafe fn met<'a>(pressure: *mut bindings::uvm_rust_pressure) -> &'a mut Pressur
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_pressure_create(limit: u64) -> *mut bindings::uvm_rust_pressure {
-    KBox::new(Pressure::new(limit), GFP_KERNEL).map_or(null_mut(), |p| boxed(p).cast())
+    KBox::new(Pressure::new(limit), GFP_KERNEL).map_or(null_mut(), boxed)
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_pressure_destroy(pressure: *mut bindings::uvm_rust_pressure) {
     // SAFETY: I-own: it came from `boxed` and this is its one destroy.
-    drop(unsafe { unboxed::<Pressure>(pressure.cast()) });
+    drop(unsafe { unboxed(pressure) });
 }
 
 #[no_mangle]
