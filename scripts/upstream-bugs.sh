@@ -33,10 +33,14 @@ bugs=(
 outcome() {
 	if ! grep -q '^TAP version' "$2"; then echo "not run"; return; fi
 	case $1 in
-	0) if grep -q '^ok .*# SKIP' "$2"; then echo skipped; else echo ok; fi ;;
 	124) echo hang ;;
 	255) echo crash ;;
-	*) echo wrong ;;
+	*) # A program that has skipped all does not end with 0.
+		if grep -q '^not ok' "$2"; then echo wrong
+		elif grep -q '^ok .*# SKIP' "$2"; then echo skipped
+		elif [ "$1" = 0 ]; then echo ok
+		else echo wrong
+		fi ;;
 	esac
 }
 
@@ -45,7 +49,7 @@ why() {
 	case $1 in
 	skipped) sed -n 's/^ok .*# SKIP *//p' "$2" | head -n 1 ;;
 	wrong) sed -n '/^not ok/,$ { s/^# *//p }' "$2" | grep -v 'the kernel log says' | head -n 1 ;;
-	crash) grep -m 1 -oE '(BUG: |Oops: |RIP: |kernel BUG |Unable to handle ).*' "$2" ;;
+	crash) grep -m 1 -oE '(BUG: |Oops: |kernel BUG |RIP: 0010:).*' "$2" ;;
 	hang) echo "not done in $3 s" ;;
 	esac | tr -d '\r' | cut -c1-160
 }

@@ -22,13 +22,13 @@ is() {
 
 is 'ok: ' 0 'TAP version 14\nok 1 - hazards: x\n'
 check "a test that passes"
-is 'skipped: no HMM' 0 'TAP version 14\nok 1 - hazards: x # SKIP no HMM\n'
+is 'skipped: no HMM' 4 'TAP version 14\nok 1 - hazards: x # SKIP no HMM\n'
 check "one that is skipped says why"
 is 'wrong: word 3 is 0x7' 1 'TAP version 14\nnot ok 1 - hazards: x\n#   word 3 is 0x7\n#   and more\n'
 check "one that fails says what was wrong"
 is 'wrong: Assert failed' 1 'TAP version 14\nnot ok 1 - hazards: x\n#   the kernel log says:\n#   Assert failed\n'
 check "or what the kernel said"
-is 'crash: Oops: 0000 [#1]' 255 'TAP version 14\n[   9.1] Oops: 0000 [#1]\n'
+is 'crash: Oops: 0000 [#1]' 255 'TAP version 14\n[   9.0] RIP: 0033:0x7f1c\n[   9.1] Oops: 0000 [#1]\n'
 check "a kernel that died says of what"
 is 'hang: not done in 60 s' 124 'TAP version 14\n'
 check "one that does not end"
