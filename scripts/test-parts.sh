@@ -189,6 +189,7 @@ fixes_parts() {
 	lane fixes/nobody without nobody 'where managed memory is now'
 	# In the release kernel it does not show each time.
 	KERNEL=debug lane fixes/held without held 'reads while it is evicted'
+	lane fixes/pfns without pfns 'reads while it is evicted'
 	lane fixes/copies without copies 'fails'
 	lane fixes/in_vain without in_vain 'in vain'
 	lane fixes/notifier without notifier 'notifier'

@@ -20,6 +20,7 @@ bugs=(
 	"strays|60|mremap() moved is evicted"
 	"nobody|60|where managed memory is now"
 	"held|300|reads while it is evicted"
+	"pfns|300|reads while it is evicted"
 	"copies|60|held: a copy to the host that fails"
 	"in_vain|60|held: what an eviction got in vain"
 	"notifier|60|notifier"
