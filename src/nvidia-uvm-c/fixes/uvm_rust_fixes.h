@@ -12,6 +12,9 @@
 
 #include <linux/types.h>
 
+/* Which says whether this is a driver that discards by itself. */
+#include "uvm_rust_compat.h"
+
 #ifdef UVM_RUST_NATIVE
 #define UVM_RUST_FIXES_OF_550(fix)
 #else
