@@ -5,20 +5,23 @@
 set -u
 module=$1 file=/sys/kernel/debug/uvm_rust_panic
 n=0 bad=0
+# The guest has the host's /tmp, where anything may lie.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 # check NAME COMMAND...
 check() {
 	local name=$1
 	shift
 	n=$((n + 1))
-	if "$@" >/tmp/said 2>&1; then echo "ok $n - $name"; else
+	if "$@" >"$work/said" 2>&1; then echo "ok $n - $name"; else
 		echo "not ok $n - $name"
-		sed 's/^/# /' /tmp/said | tail -n 20
+		sed 's/^/# /' "$work/said" | tail -n 20
 		bad=1
 	fi
 }
-since() { dmesg | sed -n '/uvm_rust_panic: looking up the square of 7$/,$p' >/tmp/log; }
-says() { grep -E "$1" /tmp/log || { cat /tmp/log; false; }; }
+since() { dmesg | sed -n '/uvm_rust_panic: looking up the square of 7$/,$p' >"$work/log"; }
+says() { grep -E "$1" "$work/log" || { cat "$work/log"; false; }; }
 square_of_two() { echo 2 >$file && [ "$(cat $file)" = 4 ]; }
 # A shell of its own, as it does not come back.
 writer_dies() { ! bash -c "echo 7 >$file"; }
