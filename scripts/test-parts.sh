@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Sourced by test.sh: what `make test` consists of.
 # shellcheck shell=bash
+. "$TOP/scripts/bugs.sh"
 
 # rustfmt_check: every file is formatted as rustfmt.toml says, in and out of the workspace. Of what it
 # reads from standard input rustfmt says what it would change, and that all is well.
@@ -183,20 +184,16 @@ without() {
 	sed 's/^/# /' "$log" | tail -n 40
 }
 
-# What loses the mends one by one. Not all have a test that always fails without.
+# The mends are lost one by one.
 fixes_parts() {
-	lane fixes/strays without strays 'mremap() moved'
-	lane fixes/nobody without nobody 'where managed memory is now'
-	# In the release kernel it does not show each time.
-	KERNEL=debug lane fixes/held without held 'reads while it is evicted'
-	lane fixes/pfns without pfns 'reads while it is evicted'
-	lane fixes/copies without copies 'fails'
-	lane fixes/in_vain without in_vain 'in vain'
-	lane fixes/notifier without notifier 'notifier'
-	lane fixes/cpu_fault without cpu_fault 'while its GPU goes'
-	lane fixes/duplicates without duplicates 'two copies'
-	lane fixes/context without context 'somebody holds'
-	lane fixes/lazy without lazy 'lazy'
+	local bug id test
+	for bug in "${bugs[@]}"; do
+		IFS='|' read -r id _ test <<<"$bug"
+		# In the release kernel that one does not show each time.
+		if [ "$id" = held ]; then KERNEL=debug lane fixes/held without held "$test"
+		else lane "fixes/$id" without "$id" "$test"
+		fi
+	done
 }
 
 # The top half in interrupt context, a fault buffer that is nearly always full, memory that RM

@@ -10,7 +10,7 @@ pub struct UmBlock(pub(super) u32);
 
 impl UmBlock {
     const SHIFT: u32 = 21;
-    /// Bytes of it.
+    /// How many bytes a block covers.
     pub(super) const SIZE: u64 = 1 << Self::SHIFT;
 
     /// The block that holds `address`; `None` from 2^53 - 2^21 on, where no GPU of

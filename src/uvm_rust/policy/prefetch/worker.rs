@@ -103,7 +103,7 @@ impl Hindrances {
 /// A part of a range of addresses, in which there is at most one va_block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Of that block.
+    /// What stands against using the block that was found.
     pub hindrances: Hindrances,
     /// The first address behind the part.
     pub next: u64,
@@ -139,22 +139,22 @@ pub enum Migrated {
     /// Part of them, perhaps: the va_block's lock was let go meanwhile, to get memory. What was
     /// known of its pages may be different now.
     Again,
-    /// An error.
+    /// The driver could not, for another reason.
     Failed,
 }
 
 /// What became of a block that was to be brought to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Pages were moved.
+    /// Pages of the block were moved.
     Moved,
-    /// All were there.
+    /// All pages of the block were there already.
     Resident,
     /// There is no room, without evicting what is expected.
     NoRoom,
     /// There is no such memory any more, or it has another place by policy.
     Unfit,
-    /// An error.
+    /// The driver could not, for another reason.
     Failed,
 }
 
@@ -238,7 +238,7 @@ pub trait Machine {
     /// Locks the va_block, to move it.
     fn lock(&mut self, to: To);
 
-    /// Unlocks it.
+    /// Unlocks the va_block that is locked.
     fn unlock(&mut self);
 
     /// Looks at its pages.

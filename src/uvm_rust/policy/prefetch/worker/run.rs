@@ -172,7 +172,7 @@ impl<'a, M: Machine> Run<'a, M> {
         Turn::More
     }
 
-    /// W-learn.
+    /// What happened is learnt before a block is chosen (W-learn).
     fn learn(&mut self) -> Step {
         let (act, lacks) = (self.worker.params.act, self.worker.lacks(Part::LearnsFirst));
         self.machine.tables(|correlator, feed, share| {

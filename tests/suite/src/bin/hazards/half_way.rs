@@ -7,7 +7,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::held::{can_hold, held, rm_wants_all, NO_HOLDING};
-use crate::{start, NONE, WORDS};
+use crate::{gpu_writes, start, NONE, WORDS};
 
 /// Upstream's develop build asserts, also unmodified, whenever it looks at a region of ordinary
 /// memory that has two policies; so often that the kernel's log does not hold all of it.
@@ -88,8 +88,7 @@ fn on_gpu(process: &Process, gpu: &Gpu, blocks: u64) -> Result<Vec<Buffer<u64>>,
     for round in 0..blocks {
         let buffer = Buffer::<u64>::ordinary(WORDS)?;
         buffer.huge_pages(false)?;
-        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        gpu_writes(gpu, &buffer, round << 32)?;
         process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
         buffers.push(buffer);
     }

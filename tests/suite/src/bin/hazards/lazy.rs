@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
-use vgpu_client::{Buffer, Kernel, Op};
+use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use vgpu_client::Buffer;
 
-use crate::{spared, start, NONE, WORDS};
+use crate::{gpu_writes, start, start_ordinary, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -29,18 +29,10 @@ pub(crate) fn run(suite: &mut Suite) {
 /// no chunk is left before it waits for the thread.
 fn freed_before_its_gpu_goes() -> Outcome {
     for _ in 0..2 {
-        let (process, gpu) = start()?;
-        if spared(&process)? {
-            skip!("an assertion of the unmodified driver fails, see docs/fixes.md");
-        }
-        if !process.has_hmm()? {
-            skip!("no HMM");
-        }
+        let (process, gpu) = start_ordinary!("an assertion of the unmodified driver fails");
         let buffer = Buffer::<u64>::ordinary(WORDS)?;
-        let write = Op::write(&buffer).pattern(1, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
-        let busy = Busy::everywhere()?;
-        ensure!(run_last("vidmem lazy")? > 0, "there is no such thread");
+        gpu_writes(&gpu, &buffer, 1)?;
+        let busy = Busy::but_for("vidmem lazy")?;
         drop((buffer, gpu, process));
         drop(busy);
     }
@@ -51,19 +43,12 @@ fn freed_before_its_gpu_goes() -> Outcome {
 /// finds them nobody's.
 fn evicted_before_they_are_freed() -> Outcome {
     for _ in 0..2 {
-        let (process, gpu) = start()?;
-        if spared(&process)? {
-            skip!("the unmodified driver takes a va_block that was freed, see docs/fixes.md");
-        }
-        if !process.has_hmm()? {
-            skip!("no HMM");
-        }
+        let (process, gpu) =
+            start_ordinary!("the unmodified driver takes a va_block that was freed");
         let (_other, other_gpu) = start()?;
         let buffer = Buffer::<u64>::ordinary(WORDS)?;
-        let write = Op::write(&buffer).pattern(1, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
-        let busy = Busy::everywhere()?;
-        ensure!(run_last("vidmem lazy")? > 0, "there is no such thread");
+        gpu_writes(&gpu, &buffer, 1)?;
+        let busy = Busy::but_for("vidmem lazy")?;
         drop((buffer, gpu, process));
         while other_gpu.evict_any()? {}
         drop(busy);
@@ -71,14 +56,17 @@ fn evicted_before_they_are_freed() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// A thread on each CPU that never waits, until this is dropped.
+/// A thread on each CPU that never waits, until this is dropped; those of the driver that free
+/// run when no other wants to.
 struct Busy {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    fn everywhere() -> Result<Self, Failure> {
+    /// `name`: how the names of the driver's threads begin.
+    fn but_for(name: &str) -> Result<Self, Failure> {
+        ensure!(run_last(name)? > 0, "there is no thread {name}");
         let over = Arc::new(AtomicBool::new(false));
         let spin = |_| {
             let over = over.clone();
@@ -103,7 +91,7 @@ impl Drop for Busy {
     }
 }
 
-/// Threads whose name begins so, and may be cut short, run when no other wants to; returns how many there are.
+/// Threads whose name begins with `name` run when no other wants to; returns how many there are.
 fn run_last(name: &str) -> Result<usize, Failure> {
     let mut found = 0;
     for entry in fs::read_dir("/proc")? {

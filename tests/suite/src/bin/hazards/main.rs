@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{no_leak, Allowed, Failure, Suite};
 use vgpu_client::uvm::BareTest;
-use vgpu_client::{driver_version, Buffer, Gpu, Process, Vgpu, BLOCK};
+use vgpu_client::{driver_version, Buffer, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
 const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--unmodified-too] [--channel-sanity]
   --only TEXT       only tests whose name holds TEXT
@@ -93,6 +93,29 @@ pub(crate) fn spared(process: &Process) -> Result<bool, Failure> {
     Ok(!UNMODIFIED_TOO.load(Ordering::Relaxed) && driver_version(process)?.is_none())
 }
 
+/// A process and its GPU for a test of ordinary memory. Ends the test where there is none, and on
+/// NVIDIA's driver, of which `$why` says what it would do.
+macro_rules! start_ordinary {
+    ($why:literal) => {{
+        let (process, gpu) = $crate::start()?;
+        if $crate::spared(&process)? {
+            uvm_suite::skip!("{}, see docs/fixes.md", $why);
+        }
+        if !process.has_hmm()? {
+            uvm_suite::skip!("no HMM");
+        }
+        (process, gpu)
+    }};
+}
+pub(crate) use start_ordinary;
+
+/// Has the GPU write numbers that count from `first` on.
+pub(crate) fn gpu_writes(gpu: &Gpu, buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
+    let write = Op::write(buffer).pattern(first, 1).warps(8);
+    gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    Ok(())
+}
+
 pub(crate) fn start() -> Result<(Process, Gpu), Failure> {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
@@ -101,7 +124,6 @@ pub(crate) fn start() -> Result<(Process, Gpu), Failure> {
 
 /// A small job, done right.
 pub(crate) fn still_works(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
-    use vgpu_client::{Kernel, Op};
     let buffer = Buffer::<u64>::managed(process, 2 * WORDS)?;
     buffer.fill(|i| i as u64);
     let kernel = Kernel::new().op(Op::atomic_add(&buffer).pattern(1, 0).warps(8));

@@ -4,7 +4,7 @@
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::{spared, start, NONE, WORDS};
+use crate::{gpu_writes, spared, start, start_ordinary, NONE, WORDS};
 
 /// What the unmodified driver's checks say of a page with two copies that may
 /// be written.
@@ -59,51 +59,36 @@ pub(crate) fn run(suite: &mut Suite) {
 
 /// A va_block that lies in two root chunks, of which one is evicted: the pages of the other stay.
 fn a_part_is_evicted() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver's kernel oopses, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (_process, gpu) = start_ordinary!("the unmodified driver's kernel oopses");
     let page = (PAGE / 8) as usize;
     for round in 1..=10u64 {
         let some = Buffer::<u64>::ordinary(100 * page)?;
         let all = Buffer::<u64>::ordinary(WORDS)?;
         for buffer in [&some, &all] {
             buffer.huge_pages(false)?;
-            let write = Op::write(buffer).pattern(round << 32, 1).warps(8);
-            gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+            gpu_writes(&gpu, buffer, round << 32)?;
         }
         ensure!(gpu.evict_any()?, "there is nothing to evict");
         let check = Op::check(&all).pattern(round << 32, 1);
         gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
         for buffer in [&some, &all] {
-            let wrong = buffer.first_other(|i| (round << 32) + i as u64);
-            ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+            holds(buffer, round << 32)?;
         }
     }
     Ok(Pass::Ok)
 }
 
-/// Pages that the GPU has, at an address that it never saw: their chunks still belong to the
-/// va_block of the old one. Upstream looks for them there without end.
+/// Pages that the GPU has, at an address that it never saw: to upstream their chunks still belong
+/// to the va_block of the old one, where it looks for them without end.
 fn moved_by_mremap() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver never comes back, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (_process, gpu) = start_ordinary!("the unmodified driver never comes back");
     let words = (BLOCK / 8) as usize;
     let (old, new) = (
         Buffer::<u64>::ordinary(words)?,
         Buffer::<u64>::ordinary(words)?,
     );
     old.fill(|i| i as u64);
-    let write = Op::write(&old).pattern(7, 1).warps(8);
-    gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    gpu_writes(&gpu, &old, 7)?;
     new.take_pages_of(&old)?;
     // All that the GPU has, until there is nothing to evict.
     while gpu.evict_any()? {}
@@ -119,28 +104,19 @@ fn moved_by_mremap() -> Outcome {
 /// The va_block that they were of is gone, and its memory another's: chunks that still named it
 /// would lead there.
 fn moved_from_managed() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver takes a va_block that was freed, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (process, gpu) = start_ordinary!("the unmodified driver takes a va_block that was freed");
     for round in 1..=4u64 {
         let old = Buffer::<u64>::ordinary(WORDS)?;
         let new = Buffer::<u64>::ordinary(WORDS)?;
-        let write = Op::write(&old).pattern(round << 32, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        gpu_writes(&gpu, &old, round << 32)?;
         new.take_pages_of(&old)?;
         let address = old.address();
         drop(old);
         let managed = Buffer::<u64>::managed_at(&process, address, WORDS)?;
         managed.fill(|i| i as u64);
         while gpu.evict_any()? {}
-        let wrong = new.first_other(|i| (round << 32) + i as u64);
-        ensure!(wrong.is_none(), "{wrong:x?} is not what was moved");
-        let wrong = managed.first_other(|i| i as u64);
-        ensure!(wrong.is_none(), "{wrong:x?} is not what was written there");
+        holds(&new, round << 32)?;
+        holds(&managed, 0)?;
     }
     Ok(Pass::Ok)
 }
@@ -148,22 +124,22 @@ fn moved_from_managed() -> Outcome {
 /// Pages that the GPU has, of a process that has unmapped them; its child, which knows nothing of
 /// GPUs, has them still.
 fn kept_by_a_child() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver never comes back, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (_process, gpu) = start_ordinary!("the unmodified driver never comes back");
     let buffer = Buffer::<u64>::ordinary(WORDS)?;
     buffer.huge_pages(false)?;
-    let write = Op::write(&buffer).pattern(7, 1).warps(8);
-    gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+    gpu_writes(&gpu, &buffer, 7)?;
     let child = Stopped::child_that(|| buffer.first_other(|i| 7 + i as u64).is_none())?;
     drop(buffer);
     while gpu.evict_any()? {}
     ensure!(child.goes_on()?, "the child reads something else");
     Ok(Pass::Ok)
+}
+
+/// The elements count from `first` on.
+fn holds(buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
+    let wrong = buffer.first_other(|i| first + i as u64);
+    ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+    Ok(())
 }
 
 /// A child of this process that waits to be told to go on.
@@ -229,20 +205,13 @@ impl Drop for Stopped {
 fn read_while_evicted() -> Outcome {
     const READERS: usize = 6;
     const ROUNDS: u64 = 40;
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver takes the memory, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (process, gpu) = start_ordinary!("the unmodified driver takes the memory");
     let words = 2 * (BLOCK / 8) as usize;
     let buffer = Buffer::<u64>::ordinary(words)?;
     buffer.huge_pages(false)?;
     let page = (PAGE / 8) as usize;
     for round in 1..=ROUNDS {
-        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        gpu_writes(&gpu, &buffer, round << 32)?;
         std::thread::scope(|s| {
             for reader in 0..READERS {
                 let buffer = &buffer;
@@ -267,17 +236,10 @@ fn read_while_evicted() -> Outcome {
 fn read_while_gpu_goes() -> Outcome {
     const READERS: usize = 4;
     for round in 1..=6u64 {
-        let (process, gpu) = start()?;
-        if spared(&process)? {
-            skip!("the unmodified driver never comes back, see docs/fixes.md");
-        }
-        if !process.has_hmm()? {
-            skip!("no HMM");
-        }
+        let (_process, gpu) = start_ordinary!("the unmodified driver never comes back");
         let buffer = Buffer::<u64>::ordinary(WORDS)?;
         buffer.huge_pages(false)?;
-        let write = Op::write(&buffer).pattern(round << 32, 1).warps(8);
-        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        gpu_writes(&gpu, &buffer, round << 32)?;
         let page = (PAGE / 8) as usize;
         std::thread::scope(|s| {
             for reader in 0..READERS {
@@ -292,8 +254,7 @@ fn read_while_gpu_goes() -> Outcome {
             }
             gpu.unregister()
         })?;
-        let wrong = buffer.first_other(|i| (round << 32) + i as u64);
-        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+        holds(&buffer, round << 32)?;
     }
     Ok(Pass::Ok)
 }
@@ -301,13 +262,7 @@ fn read_while_gpu_goes() -> Outcome {
 /// A page that Linux does not let go stays, and the others move. The driver's context for it is
 /// memory that others have used: here, memory that was full of a pattern.
 fn somebody_holds_a_page() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver reads what nobody has set, see docs/fixes.md");
-    }
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
+    let (process, gpu) = start_ordinary!("the unmodified driver reads what nobody has set");
     let page = (PAGE / 8) as usize;
     for round in 0..20u64 {
         let first = round << 32 | 1;
@@ -320,8 +275,7 @@ fn somebody_holds_a_page() -> Outcome {
         used.fill(|_| 0x0a5e_0a5e_0a5e_0a5e);
         drop(used);
         process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
-        let wrong = buffer.first_other(|i| first + i as u64);
-        ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+        holds(&buffer, first)?;
         drop(held);
         let check = Op::check(&buffer).pattern(first, 1);
         gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;

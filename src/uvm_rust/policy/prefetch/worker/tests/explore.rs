@@ -58,7 +58,7 @@ fn cast(w: &World, chunks: u32) -> Vec<Pin<Box<dyn Future<Output = ()> + '_>>> {
     others
 }
 
-/// One interleaving.
+/// Runs the one interleaving that `seed` chooses, without the part `lack`.
 pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     let mut dice = crate::testing::Dice::new(seed ^ 0xD1CE);
     let chunks = 3 + dice.below(BLOCKS as usize - 2) as u32;

@@ -17,7 +17,7 @@ enum Did {
     WaitFaults,
     Enter,
     Leave,
-    /// UM block.
+    /// The UM block that the worker looked at next.
     NextBlock(u32),
     Victim,
     Lock(To),

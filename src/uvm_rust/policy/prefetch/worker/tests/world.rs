@@ -31,7 +31,7 @@ pub(super) fn holder(space: usize) -> Holder {
 /// Steps of others that no wait of the worker needs.
 const TOO_LONG: u32 = 20_000;
 
-/// A va_block.
+/// A va_block of the model: whose it is, and who uses it.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) space: usize,
@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) blocks: Vec<Block>,
     /// The VA spaces' locks.
     pub(super) spaces: [SpaceLock; 2],
-    /// g_uvm_global.pm.lock.
+    /// How many hold `g_uvm_global.pm.lock` for reading.
     pub(super) pm_readers: u32,
     pub(super) suspended: bool,
     pub(super) stopping: bool,
