@@ -103,83 +103,100 @@ pub struct Counts {
     pub reclaimed: [u64; 4],
 }
 
-#[derive(Clone)]
-struct Node {
+/// A node's neighbours in a ring of links.
+#[derive(Clone, Copy)]
+struct Link {
     prev: u32,
     next: u32,
-    queue: Option<Queue>,
 }
 
+/// Ends of a list; of [`Holders`](holders::Holders).
 #[derive(Clone, Copy)]
 struct Ends {
     head: u32,
     tail: u32,
 }
 
+/// How many nodes there are before the first chunk's: each queue's own.
+const FIRST: u32 = Queue::ORDER.len() as u32;
+
 /// The queues of one GPU.
 pub struct Queues {
-    nodes: TryVec<Node>,
-    ends: [Ends; 4],
+    /// A ring for each queue, from the queue's node at the queue's own number, over its chunks, oldest
+    /// first. With a node of its own for each queue no operation asks whether it is at an end. Of a
+    /// chunk on no queue the link says nothing.
+    links: TryVec<Link>,
+    /// The queue that each chunk is on.
+    on: TryVec<Option<Queue>>,
     counts: Counts,
 }
 
 impl Queues {
     /// Queues for chunks 0 to `chunks` - 1, all of them on none.
     ///
-    /// Takes 12 bytes per chunk; the only call that allocates.
+    /// Takes 9 bytes per chunk; the only call that allocates.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
-        let unlinked = Node {
+        let nodes = chunks.checked_add(FIRST).ok_or(OutOfMemory)?;
+        let nowhere = Link {
             prev: NONE,
             next: NONE,
-            queue: None,
         };
+        let mut links = TryVec::filled(nodes as usize, nowhere)?;
+        for (queue, link) in (0..FIRST).zip(links.iter_mut()) {
+            (link.prev, link.next) = (queue, queue);
+        }
         Ok(Self {
-            nodes: TryVec::filled(chunks as usize, unlinked)?,
-            ends: [Ends {
-                head: NONE,
-                tail: NONE,
-            }; 4],
+            links,
+            on: TryVec::filled(chunks as usize, None)?,
             counts: Counts::default(),
         })
     }
 
     /// Moves `chunk` to the tail of `queue`, from wherever it was. Returns the
     /// queue it was on.
+    #[inline]
     pub fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<Option<Queue>, NoSuchChunk> {
-        let was = self.remove(chunk)?;
-        let tail = self.ends[queue as usize].tail;
-        if let Some(n) = self.nodes.get_mut(chunk as usize) {
-            *n = Node {
-                prev: tail,
-                next: NONE,
-                queue: Some(queue),
-            };
+        let links = &mut *self.links;
+        let (i, head) = (node_of(chunk), queue as usize);
+        let on = self.on.get_mut(chunk as usize).ok_or(NoSuchChunk)?;
+        // Said once for all that follows.
+        if i >= links.len() || head >= links.len() {
+            return Err(NoSuchChunk);
         }
-        match self.nodes.get_mut(tail as usize) {
-            Some(t) => t.next = chunk,
-            None => self.ends[queue as usize].head = chunk,
+        let was = *on;
+        // Most often it is used again.
+        if was != Some(queue) {
+            *on = Some(queue);
+            self.counts.lengths[queue as usize] += 1;
+            if let Some(was) = was {
+                self.counts.lengths[was as usize] -= 1;
+            }
         }
-        self.ends[queue as usize].tail = chunk;
-        self.counts.lengths[queue as usize] += 1;
+        if was.is_some() {
+            unlink(links, links[i]);
+        }
+        let tail = core::mem::replace(&mut links[head].prev, i as u32);
+        links[i] = Link {
+            prev: tail,
+            next: head as u32,
+        };
+        if let Some(last) = links.get_mut(tail as usize) {
+            last.next = i as u32;
+        }
         Ok(was)
     }
 
     /// Takes `chunk` off its queue, if it is on one. Returns that queue.
+    #[inline]
     pub fn remove(&mut self, chunk: Chunk) -> Result<Option<Queue>, NoSuchChunk> {
-        let node = self.nodes.get_mut(chunk as usize).ok_or(NoSuchChunk)?;
-        let Some(queue) = node.queue.take() else {
+        let on = self.on.get_mut(chunk as usize).ok_or(NoSuchChunk)?;
+        let Some(queue) = on.take() else {
             return Ok(None);
         };
-        let (prev, next) = (node.prev, node.next);
-        match self.nodes.get_mut(prev as usize) {
-            Some(p) => p.next = next,
-            None => self.ends[queue as usize].head = next,
-        }
-        match self.nodes.get_mut(next as usize) {
-            Some(n) => n.prev = prev,
-            None => self.ends[queue as usize].tail = prev,
-        }
         self.counts.lengths[queue as usize] -= 1;
+        if let Some(&link) = self.links.get(node_of(chunk)) {
+            unlink(&mut self.links, link);
+        }
         Ok(Some(queue))
     }
 
@@ -194,17 +211,33 @@ impl Queues {
     pub fn pick(
         &self,
         patience: u32,
-        mut expected: impl FnMut(Chunk) -> Option<u32>,
+        expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Victim> {
-        for queue in [Queue::Free, Queue::Unused, Queue::Discarded] {
-            if let Some(chunk) = self.oldest(queue) {
-                return Some(Victim {
-                    chunk,
+        self.for_nothing()
+            .or_else(|| self.pick_used(patience, expected))
+    }
+
+    /// The chunk to reclaim next, if that moves no bytes.
+    #[inline]
+    fn for_nothing(&self) -> Option<Victim> {
+        let ends = self.links.first_chunk::<{ FIRST as usize }>()?;
+        [Queue::Free, Queue::Unused, Queue::Discarded]
+            .into_iter()
+            .find_map(|queue| {
+                Some(Victim {
+                    chunk: ends[queue as usize].next.checked_sub(FIRST)?,
                     queue,
                     expected: false,
-                });
-            }
-        }
+                })
+            })
+    }
+
+    /// The used chunk to reclaim next.
+    fn pick_used(
+        &self,
+        patience: u32,
+        mut expected: impl FnMut(Chunk) -> Option<u32>,
+    ) -> Option<Victim> {
         let mut victim = Victim {
             chunk: self.oldest(Queue::Used)?,
             queue: Queue::Used,
@@ -233,10 +266,27 @@ impl Queues {
         patience: u32,
         expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Victim> {
-        let victim = self.pick(patience, expected)?;
-        self.remove(victim.chunk).ok()?;
+        let victim = match self.for_nothing() {
+            Some(oldest) => self.take_oldest(oldest)?,
+            None => {
+                let used = self.pick_used(patience, expected)?;
+                self.remove(used.chunk).ok()?;
+                used
+            }
+        };
         self.counts.reclaimed[victim.queue as usize] += 1;
         Some(victim)
+    }
+
+    /// Takes a chunk that is the head of its queue.
+    #[inline]
+    fn take_oldest(&mut self, oldest: Victim) -> Option<Victim> {
+        let next = self.links.get(node_of(oldest.chunk))?.next;
+        *self.on.get_mut(oldest.chunk as usize)? = None;
+        let prev = oldest.queue as u32;
+        unlink(&mut self.links, Link { prev, next });
+        self.counts.lengths[oldest.queue as usize] -= 1;
+        Some(oldest)
     }
 
     /// Undoes [`Queues::take`] after an eviction that failed.
@@ -252,22 +302,26 @@ impl Queues {
     }
 
     /// The queue that `chunk` is on.
+    #[inline]
     pub fn queue_of(&self, chunk: Chunk) -> Option<Queue> {
-        self.nodes.get(chunk as usize)?.queue
+        *self.on.get(chunk as usize)?
     }
 
     /// The head of `queue`: the chunk that has been on it for longest.
+    #[inline]
     pub fn oldest(&self, queue: Queue) -> Option<Chunk> {
-        let head = self.ends[queue as usize].head;
-        (head != NONE).then_some(head)
+        self.after(queue as usize)
     }
 
     /// The chunks of `queue`, oldest first.
     pub fn iter(&self, queue: Queue) -> impl Iterator<Item = Chunk> + '_ {
-        core::iter::successors(self.oldest(queue), |&c| {
-            let next = self.nodes.get(c as usize)?.next;
-            (next != NONE).then_some(next)
-        })
+        core::iter::successors(self.oldest(queue), |&c| self.after(node_of(c)))
+    }
+
+    /// The chunk that follows a node, unless that is the last one.
+    #[inline]
+    fn after(&self, node: usize) -> Option<Chunk> {
+        self.links.get(node)?.next.checked_sub(FIRST)
     }
 
     /// Chunks that can be had without moving bytes.
@@ -278,6 +332,23 @@ impl Queues {
     /// Lengths and what was reclaimed.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+}
+
+/// The number of a chunk's node.
+#[inline]
+fn node_of(chunk: Chunk) -> usize {
+    chunk as usize + FIRST as usize
+}
+
+/// The neighbours of a node that has this link, on a ring, become each other's.
+#[inline]
+fn unlink(links: &mut [Link], Link { prev, next }: Link) {
+    if let Some(before) = links.get_mut(prev as usize) {
+        before.next = next;
+    }
+    if let Some(after) = links.get_mut(next as usize) {
+        after.prev = prev;
     }
 }
 

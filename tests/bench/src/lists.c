@@ -8,8 +8,8 @@ struct node {
 };
 
 struct lists {
-	/* Circular; unused, used. */
-	struct node head[2];
+	/* Circular; free and not zeroed, free and zeroed, unused, used: as upstream looks through them. */
+	struct node head[4];
 	struct node chunk[];
 };
 
@@ -32,8 +32,8 @@ struct lists *lists_new(uint32_t chunks)
 
 	if (!lists)
 		return NULL;
-	point_to_self(&lists->head[0]);
-	point_to_self(&lists->head[1]);
+	for (i = 0; i < 4; i++)
+		point_to_self(&lists->head[i]);
 	for (i = 0; i < chunks; i++)
 		point_to_self(&lists->chunk[i]);
 	return lists;
@@ -59,7 +59,7 @@ uint32_t lists_take_first(struct lists *lists)
 {
 	uint32_t list;
 
-	for (list = 0; list < 2; list++) {
+	for (list = 0; list < 4; list++) {
 		struct node *node = lists->head[list].next;
 
 		if (node == &lists->head[list])

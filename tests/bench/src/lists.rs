@@ -6,9 +6,9 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 /// Of chunks that a block holds, with nothing resident.
-pub const UNUSED: u32 = 0;
+pub const UNUSED: u32 = 2;
 /// Of chunks with data.
-pub const USED: u32 = 1;
+pub const USED: u32 = 3;
 
 extern "C" {
     fn lists_new(chunks: u32) -> *mut c_void;
@@ -44,7 +44,7 @@ impl Lists {
         unsafe { lists_move_tail(self.lists.as_ptr(), chunk, list) }
     }
 
-    /// The first unused chunk, else the first used one, off its list.
+    /// The first free chunk, else the first unused one, else the first used one, off its list.
     pub fn take_first(&mut self) -> u32 {
         // SAFETY: made by lists_new() and not freed.
         unsafe { lists_take_first(self.lists.as_ptr()) }
