@@ -10,7 +10,8 @@
 . "$(dirname "$0")/lib.sh"
 
 kept=$TOP/src/uvm_rust/ffi/bindings.rs
-headers=("$TOP"/include/uapi/uvm_rust_ioctl.h "$TOP"/src/nvidia-uvm-c/*/uvm_rust*_ffi.h)
+seam=$TOP/src/nvidia-uvm-c
+headers=("$TOP"/include/uapi/uvm_rust_ioctl.h "$seam"/base/uvm_rust_types.h "$seam"/*/uvm_rust*_ffi.h)
 # What they say, and how bindgen is asked.
 options=(--use-core --no-layout-tests --no-prepend-enum-name --with-derive-default
 	--allowlist-item '(uvm|UVM)_(rust|RUST|seam).*' --opaque-type '(file|seq_file)' --rust-target 1.82)
@@ -22,11 +23,11 @@ current() { [ -r "$kept" ] && grep -qxF "$mark" "$kept"; }
 
 generate() {
 	have bindgen || die "the C headers have changed since $kept was made, and bindgen, which makes it anew, is missing: run 'make deps'"
-	local dir
+	local dir folders=("$seam"/*/)
 	dir=$(mktemp -d)
 	printf '#include "%s"\n' uvm_rust_ioctl.h uvm_rust_ffi.h >"$dir/all.h"
 	bindgen "$dir/all.h" "${options[@]}" --disable-header-comment --formatter none --output "$dir/out.rs" -- \
-		-I"$TOP/include/uapi" -I"$TOP/src/nvidia-uvm-c/base" -I"$TOP/src/nvidia-uvm-c/flash" 2>"$dir/log" || { cat "$dir/log" >&2; die "bindgen failed"; }
+		-I"$TOP/include/uapi" "${folders[@]/#/-I}" 2>"$dir/log" || { cat "$dir/log" >&2; die "bindgen failed"; }
 	{
 		printf '// SPDX-License-Identifier: GPL-2.0 OR MIT\n// Written by scripts/bindings.sh.\n%s\n%s\n\n' "$mark" "$by"
 		cat "$dir/out.rs"

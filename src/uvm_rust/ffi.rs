@@ -8,9 +8,9 @@
 //! - **I-own**: a pointer that C got from a `*_create` function is passed to the
 //!   other functions unchanged, to the matching `*_destroy` at most once, and to
 //!   nothing after that. `*_destroy` does not run at the same time as any other
-//!   use of that pointer: the locks that `uvm_rust_ffi.h` states see to it.
+//!   use of that pointer: the locks that `uvm_rust_*_ffi.h` state see to it.
 //! - **I-call**: pointers that C passes are valid for the length of the call.
-//! - **I-lock**: C holds the locks that `uvm_rust_ffi.h` states for a function.
+//! - **I-lock**: C holds the locks that `uvm_rust_*_ffi.h` state for a function.
 
 /// Fails to compile unless the function has the type that the header declares.
 macro_rules! check_exports {

@@ -23,7 +23,7 @@
 
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_compat.h"
-#include "uvm_rust_ffi.h"
+#include "uvm_rust_base_ffi.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
 #ifndef UVM_RUST_NATIVE

@@ -10,7 +10,7 @@
 
 #include "uvm_common.h"
 
-#include "uvm_rust_ffi.h"
+#include "uvm_rust_prefetch_ffi.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_tenant.h"
 

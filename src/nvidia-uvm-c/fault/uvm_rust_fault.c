@@ -2,7 +2,7 @@
 /*
  * The C side of the replayable-fault service loop in Rust: its statics are
  * reached by including upstream's file, which Kbuild then does not compile on
- * its own. What calls what, and under which lock, is in uvm_rust_ffi.h.
+ * its own. What calls what, and under which lock, is in uvm_rust_fault_ffi.h.
  */
 #include "uvm_common.h"
 #include "uvm_gpu.h"
@@ -60,7 +60,7 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #undef uvm_parent_gpu_fault_buffer_init
 #undef uvm_parent_gpu_fault_buffer_deinit
 
-#include "uvm_rust_ffi.h"
+#include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"

@@ -9,7 +9,7 @@
 
 #include "uvm_perf_prefetch.h"
 #include "uvm_va_block.h"
-#include "uvm_rust_ffi.h"
+#include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below. */

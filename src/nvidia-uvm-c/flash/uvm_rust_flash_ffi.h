@@ -11,7 +11,7 @@
 #ifndef UVM_RUST_FLASH_FFI_H
 #define UVM_RUST_FLASH_FFI_H
 
-#include <linux/types.h>
+#include "uvm_rust_types.h"
 
 struct uvm_rust_flash_table;	/* the slots of a device */
 struct uvm_rust_flash_state;	/* which pages of a va_block are there */

@@ -303,7 +303,7 @@ static void work_entry(struct work_struct *item)
 	set_active_memcg(before);
 }
 
-/* --- the worker's operations: uvm_rust_ffi.h says what each is for ------------------ */
+/* --- the worker's operations: uvm_rust_prefetch_ffi.h says what each is for ------------------ */
 
 _Bool uvm_seam_prefetch_is_stopping(struct uvm_seam_prefetch *call)
 {

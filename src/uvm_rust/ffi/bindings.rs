@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 6d28a773e108e264.
+// Of headers and options 737316e1a6e412da.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -51,9 +51,34 @@ pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
 pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
+pub const UVM_RUST_NOT_OURS: u32 = 1;
 pub const UVM_RUST_PAGE_LIVE: u32 = 0;
 pub const UVM_RUST_PAGE_LAZY: u32 = 1;
 pub const UVM_RUST_PAGE_EAGER: u32 = 2;
+pub const UVM_RUST_KIND_MANAGED: u32 = 0;
+pub const UVM_RUST_KIND_ORDINARY: u32 = 1;
+pub const UVM_RUST_KIND_UNKNOWN: u32 = 2;
+pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
+pub const UVM_RUST_CHUNK_FREE: u32 = 0;
+pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
+pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
+pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
+pub const UVM_RUST_MAX_GPUS: u32 = 256;
+pub const UVM_RUST_EVICTION_GOT: u32 = 0;
+pub const UVM_RUST_EVICTION_HELD: u32 = 1;
+pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
+pub const UVM_RUST_TRANSLATED: u32 = 0;
+pub const UVM_RUST_STALE: u32 = 1;
+pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
+pub const UVM_RUST_SERVED: u32 = 0;
+pub const UVM_RUST_SERVE_AGAIN: u32 = 1;
+pub const UVM_RUST_SERVE_AGAIN_IN_PLACE: u32 = 2;
+pub const UVM_RUST_PREFETCH_FAULTS_FIXED: u32 = 0;
+pub const UVM_RUST_PREFETCH_FAULTS_ON: u32 = 1;
+pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
+pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
+pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
+pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
 pub const UVM_RUST_FLASH_PIECES: u32 = 260;
 pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
 pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
@@ -71,16 +96,6 @@ pub const UVM_RUST_TRIED_MOVED: u32 = 0;
 pub const UVM_RUST_TRIED_NOTHING: u32 = 1;
 pub const UVM_RUST_TRIED_FAILED: u32 = 2;
 pub const UVM_RUST_TRIED_SUSPENDED: u32 = 3;
-pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
-pub const UVM_RUST_CHUNK_FREE: u32 = 0;
-pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
-pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
-pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
-pub const UVM_RUST_MAX_GPUS: u32 = 256;
-pub const UVM_RUST_EVICTION_GOT: u32 = 0;
-pub const UVM_RUST_EVICTION_HELD: u32 = 1;
-pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
-pub const UVM_RUST_NOT_OURS: u32 = 1;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub const UVM_RUST_STAYS_NO_BLOCK: u32 = 1;
 pub const UVM_RUST_STAYS_PREFERRED: u32 = 2;
@@ -90,21 +105,6 @@ pub const UVM_RUST_STAYS_GROUP: u32 = 16;
 pub const UVM_RUST_MIGRATE_BEGUN: u32 = 0;
 pub const UVM_RUST_MIGRATE_AGAIN: u32 = 1;
 pub const UVM_RUST_MIGRATE_FAILED: u32 = 2;
-pub const UVM_RUST_KIND_MANAGED: u32 = 0;
-pub const UVM_RUST_KIND_ORDINARY: u32 = 1;
-pub const UVM_RUST_KIND_UNKNOWN: u32 = 2;
-pub const UVM_RUST_TRANSLATED: u32 = 0;
-pub const UVM_RUST_STALE: u32 = 1;
-pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
-pub const UVM_RUST_SERVED: u32 = 0;
-pub const UVM_RUST_SERVE_AGAIN: u32 = 1;
-pub const UVM_RUST_SERVE_AGAIN_IN_PLACE: u32 = 2;
-pub const UVM_RUST_PREFETCH_FAULTS_FIXED: u32 = 0;
-pub const UVM_RUST_PREFETCH_FAULTS_ON: u32 = 1;
-pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
-pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
-pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
-pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
@@ -321,6 +321,11 @@ pub struct uvm_rust_prefetch {
 pub struct uvm_rust_fault_loop {
     _unused: [u8; 0],
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_mask {
+    pub words: [__u64; 8usize],
+}
 unsafe extern "C" {
     pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut uvm_rust_gpu;
 }
@@ -367,40 +372,61 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_mask {
-    pub words: [__u64; 8usize],
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_tree {
-    pub first: __u16,
-    pub outer: __u16,
-    pub offset: __u16,
-    pub leaves: __u16,
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_show(gpu: *mut uvm_rust_gpu, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tree_grow(
-        tree: *const uvm_rust_tree,
-        big_first: __u16,
-        big_outer: __u16,
-        granule: __u16,
-        faulted: *const uvm_rust_mask,
-        thrashing: *const uvm_rust_mask,
-        leaves: *mut uvm_rust_mask,
-    );
+    pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tree_prefetch(
-        tree: *const uvm_rust_tree,
-        first: __u16,
-        outer: __u16,
-        threshold: __u32,
-        faulted: *const uvm_rust_mask,
-        leaves: *const uvm_rust_mask,
-        out: *mut uvm_rust_mask,
-    );
+    pub fn uvm_rust_ioctl(
+        filp: *mut file,
+        cmd: __u32,
+        arg: ::core::ffi::c_ulong,
+    ) -> ::core::ffi::c_long;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_gpu(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+        gpu: *mut *mut uvm_rust_gpu,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_healthy() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_stats_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_sees_others() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_announce_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_tests_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_global_status() -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_destroy(block: *mut uvm_rust_block);
@@ -491,6 +517,408 @@ unsafe extern "C" {
         granule: __u32,
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard(
+        space: *mut uvm_seam_space,
+        base: __u64,
+        length: __u64,
+        eager: bool,
+        counts: *mut uvm_seam_discarded,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_status(
+        space: *mut uvm_seam_space,
+        address: __u64,
+        discarded: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_list(
+        space: *mut uvm_seam_space,
+        address: __u64,
+        uuid: *const __u8,
+        queue: *mut __u32,
+    ) -> __u32;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_span {
+    pub first: __u64,
+    pub last: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_held {
+    pub resident: uvm_rust_mask,
+    pub memory: __u32,
+    pub one_place: bool,
+    pub root_chunk: bool,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_has_non_faultable(call: *mut uvm_seam_discard) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_open(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_close(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_range(
+        call: *mut uvm_seam_discard,
+        at: __u64,
+        last: __u64,
+        range: *mut uvm_rust_span,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_block(
+        call: *mut uvm_seam_discard,
+        at: __u64,
+        block: *mut uvm_rust_span,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_may_migrate(
+        call: *mut uvm_seam_discard,
+        first: __u64,
+        last: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_facts(
+        call: *mut uvm_seam_discard,
+        resident: *mut uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut uvm_rust_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut uvm_rust_block);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_held(
+        call: *mut uvm_seam_discard,
+        from: __u32,
+        held: *mut uvm_rust_held,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_drop(
+        call: *mut uvm_seam_discard,
+        pages: *const uvm_rust_mask,
+        again: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_forget_thrashing(
+        call: *mut uvm_seam_discard,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_forget_stored(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_discard_note_work(call: *mut uvm_seam_discard) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_rest();
+}
+unsafe extern "C" {
+    pub fn uvm_seam_dying() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut uvm_rust_queues;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_destroy(queues: *mut uvm_rust_queues);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_set(queues: *mut uvm_rust_queues, chunk: __u32, queue: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_change(
+        queues: *mut uvm_rust_queues,
+        chunk: __u32,
+        change: __u32,
+        holder: __u64,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_choose(queues: *mut uvm_rust_queues, pmm: *mut uvm_seam_pmm) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_begin_eviction(
+        queues: *mut uvm_rust_queues,
+        chunk: __u32,
+        free: bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_evicted(queues: *mut uvm_rust_queues, chunk: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_of(queues: *mut uvm_rust_queues, chunk: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_length(queues: *mut uvm_rust_queues, queue: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_queues_used(queues: *mut uvm_rust_queues, chunk: __u32, holder: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_alloc {
+    _unused: [u8; 0],
+}
+unsafe extern "C" {
+    pub fn uvm_rust_eviction_begins(gpu: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_rm_call_begins(gpu: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_rm_call_ended(gpu: __u32, got: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_eviction_ended(gpu: __u32, how: __u32, thread: __u64, now: __u64) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_wait_for_memory(
+        alloc: *mut uvm_seam_alloc,
+        gpu: __u32,
+        thread: __u64,
+        gains: __u32,
+        began: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_nap();
+}
+unsafe extern "C" {
+    pub fn uvm_seam_now() -> __u64;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_tree {
+    pub first: __u16,
+    pub outer: __u16,
+    pub offset: __u16,
+    pub leaves: __u16,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tree_grow(
+        tree: *const uvm_rust_tree,
+        big_first: __u16,
+        big_outer: __u16,
+        granule: __u16,
+        faulted: *const uvm_rust_mask,
+        thrashing: *const uvm_rust_mask,
+        leaves: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tree_prefetch(
+        tree: *const uvm_rust_tree,
+        first: __u16,
+        outer: __u16,
+        threshold: __u32,
+        faulted: *const uvm_rust_mask,
+        leaves: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    );
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_params {
+    pub ring: __u32,
+    pub max_batch: __u32,
+    pub utlbs: __u32,
+    pub policy: __u32,
+    pub update_put_percent: __u32,
+    pub max_batches: __u32,
+    pub max_throttled: __u32,
+    pub coalesce: __u8,
+    pub cancels_by_address: __u8,
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut uvm_rust_fault_loop;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_destroy(loop_: *mut uvm_rust_fault_loop);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_fault_service(
+        loop_: *mut uvm_rust_fault_loop,
+        fault: *mut uvm_seam_fault,
+    ) -> __u32;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault {
+    pub address: __u64,
+    pub who: __u64,
+    pub entry: __u32,
+    pub instances: __u16,
+    pub utlb: __u16,
+    pub access: __u8,
+    pub accesses: __u8,
+    pub fatal: __u8,
+    pub reserved: [__u8; 5usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_served {
+    pub faults: __u32,
+    pub how: __u8,
+    pub fatal: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_fault_outcome {
+    pub fatal_space: __u64,
+    pub prefetch_off_ns: __u64,
+    pub duplicates: __u32,
+    pub invalid_prefetches: __u32,
+    pub prefetch_lapse_ms: __u32,
+    pub prefetch_faults: __u8,
+    pub throttled: __u8,
+    pub in_test: __u8,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_fetch(
+        fault: *mut uvm_seam_fault,
+        at: __u32,
+        n: __u32,
+        entry: __u32,
+        out: *mut uvm_rust_fault,
+        got: *mut __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_for(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_begin(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_translate(
+        fault: *mut uvm_seam_fault,
+        entry: __u32,
+        space: *mut __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel_channel(fault: *mut uvm_seam_fault, entry: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_publish(
+        fault: *mut uvm_seam_fault,
+        records: *const uvm_rust_fault,
+        n: __u32,
+        representatives: *const __u32,
+        entries: __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_outcome(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_outcome);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_enter(fault: *mut uvm_seam_fault, space: __u64, to_cancel: bool) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_service(
+        fault: *mut uvm_seam_fault,
+        first: __u32,
+        per_block: bool,
+        in_place: bool,
+        served: *mut uvm_rust_fault_served,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_found_fatal(fault: *mut uvm_seam_fault, first: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel(
+        fault: *mut uvm_seam_fault,
+        first: __u32,
+        n: __u32,
+        reason: __u32,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_replays(fault: *mut uvm_seam_fault, settle: bool) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_service(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_broken(
+        fault: *mut uvm_seam_fault,
+        text: *const __u8,
+        len: __kernel_size_t,
+    );
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -785,74 +1213,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
 }
-unsafe extern "C" {
-    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut uvm_rust_queues;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_destroy(queues: *mut uvm_rust_queues);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_set(queues: *mut uvm_rust_queues, chunk: __u32, queue: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_change(
-        queues: *mut uvm_rust_queues,
-        chunk: __u32,
-        change: __u32,
-        holder: __u64,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_choose(queues: *mut uvm_rust_queues, pmm: *mut uvm_seam_pmm) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_begin_eviction(
-        queues: *mut uvm_rust_queues,
-        chunk: __u32,
-        free: bool,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_evicted(queues: *mut uvm_rust_queues, chunk: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_of(queues: *mut uvm_rust_queues, chunk: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_length(queues: *mut uvm_rust_queues, queue: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_used(queues: *mut uvm_rust_queues, chunk: __u32, holder: __u64);
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_alloc {
-    _unused: [u8; 0],
-}
-unsafe extern "C" {
-    pub fn uvm_rust_eviction_begins(gpu: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_rm_call_begins(gpu: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_rm_call_ended(gpu: __u32, got: bool);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_eviction_ended(gpu: __u32, how: __u32, thread: __u64, now: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_wait_for_memory(
-        alloc: *mut uvm_seam_alloc,
-        gpu: __u32,
-        thread: __u64,
-        gains: __u32,
-        began: __u64,
-    ) -> __u32;
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_prefetch {
@@ -904,111 +1264,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_show(prefetch: *mut uvm_rust_prefetch, seq: *mut seq_file);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_gpu_show(gpu: *mut uvm_rust_gpu, seq: *mut seq_file);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_ioctl(
-        filp: *mut file,
-        cmd: __u32,
-        arg: ::core::ffi::c_ulong,
-    ) -> ::core::ffi::c_long;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_params {
-    pub ring: __u32,
-    pub max_batch: __u32,
-    pub utlbs: __u32,
-    pub policy: __u32,
-    pub update_put_percent: __u32,
-    pub max_batches: __u32,
-    pub max_throttled: __u32,
-    pub coalesce: __u8,
-    pub cancels_by_address: __u8,
-}
-unsafe extern "C" {
-    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut uvm_rust_fault_loop;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_fault_destroy(loop_: *mut uvm_rust_fault_loop);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_fault_service(
-        loop_: *mut uvm_rust_fault_loop,
-        fault: *mut uvm_seam_fault,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_gpu(
-        space: *mut uvm_seam_space,
-        uuid: *const __u8,
-        gpu: *mut *mut uvm_rust_gpu,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_healthy() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_stats_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_sees_others() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_announce_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_tests_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard(
-        space: *mut uvm_seam_space,
-        base: __u64,
-        length: __u64,
-        eager: bool,
-        counts: *mut uvm_seam_discarded,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_status(
-        space: *mut uvm_seam_space,
-        address: __u64,
-        discarded: *mut bool,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_list(
-        space: *mut uvm_seam_space,
-        address: __u64,
-        uuid: *const __u8,
-        queue: *mut __u32,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
 }
 unsafe extern "C" {
     pub fn uvm_seam_announce(
@@ -1098,259 +1353,4 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_global_status() -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_span {
-    pub first: __u64,
-    pub last: __u64,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_held {
-    pub resident: uvm_rust_mask,
-    pub memory: __u32,
-    pub one_place: bool,
-    pub root_chunk: bool,
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_has_non_faultable(call: *mut uvm_seam_discard) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_open(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_close(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_range(
-        call: *mut uvm_seam_discard,
-        at: __u64,
-        last: __u64,
-        range: *mut uvm_rust_span,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_block(
-        call: *mut uvm_seam_discard,
-        at: __u64,
-        block: *mut uvm_rust_span,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_may_migrate(
-        call: *mut uvm_seam_discard,
-        first: __u64,
-        last: __u64,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_facts(
-        call: *mut uvm_seam_discard,
-        resident: *mut uvm_rust_mask,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut uvm_rust_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut uvm_rust_block);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_held(
-        call: *mut uvm_seam_discard,
-        from: __u32,
-        held: *mut uvm_rust_held,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_drop(
-        call: *mut uvm_seam_discard,
-        pages: *const uvm_rust_mask,
-        again: *mut bool,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_forget_thrashing(
-        call: *mut uvm_seam_discard,
-        pages: *const uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_forget_stored(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_note_work(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_rest();
-}
-unsafe extern "C" {
-    pub fn uvm_seam_dying() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_nap();
-}
-unsafe extern "C" {
-    pub fn uvm_seam_now() -> __u64;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault {
-    pub address: __u64,
-    pub who: __u64,
-    pub entry: __u32,
-    pub instances: __u16,
-    pub utlb: __u16,
-    pub access: __u8,
-    pub accesses: __u8,
-    pub fatal: __u8,
-    pub reserved: [__u8; 5usize],
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_served {
-    pub faults: __u32,
-    pub how: __u8,
-    pub fatal: __u8,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_outcome {
-    pub fatal_space: __u64,
-    pub prefetch_off_ns: __u64,
-    pub duplicates: __u32,
-    pub invalid_prefetches: __u32,
-    pub prefetch_lapse_ms: __u32,
-    pub prefetch_faults: __u8,
-    pub throttled: __u8,
-    pub in_test: __u8,
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_fetch(
-        fault: *mut uvm_seam_fault,
-        at: __u32,
-        n: __u32,
-        entry: __u32,
-        out: *mut uvm_rust_fault,
-        got: *mut __u32,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_for(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_begin(fault: *mut uvm_seam_fault);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_translate(
-        fault: *mut uvm_seam_fault,
-        entry: __u32,
-        space: *mut __u64,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_channel(fault: *mut uvm_seam_fault, entry: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_publish(
-        fault: *mut uvm_seam_fault,
-        records: *const uvm_rust_fault,
-        n: __u32,
-        representatives: *const __u32,
-        entries: __u32,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_outcome(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_outcome);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_enter(fault: *mut uvm_seam_fault, space: __u64, to_cancel: bool) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_service(
-        fault: *mut uvm_seam_fault,
-        first: __u32,
-        per_block: bool,
-        in_place: bool,
-        served: *mut uvm_rust_fault_served,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_found_fatal(fault: *mut uvm_seam_fault, first: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel(
-        fault: *mut uvm_seam_fault,
-        first: __u32,
-        n: __u32,
-        reason: __u32,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_replays(fault: *mut uvm_seam_fault, settle: bool) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_service(fault: *mut uvm_seam_fault) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_broken(
-        fault: *mut uvm_seam_fault,
-        text: *const __u8,
-        len: __kernel_size_t,
-    );
 }

@@ -6,7 +6,7 @@
 //! All that is called about a state holds the va_block's lock (I-lock), so that the state
 //! behind the pointer is used by one thread at a time.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};

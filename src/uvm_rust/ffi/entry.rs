@@ -2,7 +2,7 @@
 
 //! The functions that C may call, each a safe one behind a pointer.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;

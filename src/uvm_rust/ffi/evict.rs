@@ -6,7 +6,7 @@
 //! (I-lock), so that the queues behind the pointer are used by one thread at a time, and that
 //! thread may neither sleep nor allocate.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_evict_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;

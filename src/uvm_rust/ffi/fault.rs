@@ -10,7 +10,7 @@
 //!   a VA space that lives at least as long as the service lock is held: its end
 //!   flushes the ring under that lock first.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_fault_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;

@@ -2,7 +2,7 @@
 
 //! Prefetching: what C calls, and what the worker asks of C.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_prefetch_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;

@@ -5,7 +5,7 @@
 //! All masks are upstream's, of a va_block whose lock is held, and live for the call
 //! (I-call, I-lock).
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_fault_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{uvm_rust_mask, uvm_rust_tree};

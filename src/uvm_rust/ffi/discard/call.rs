@@ -8,7 +8,7 @@
 //!   changes under the va_block's lock only, and is not destroyed while the lock of the VA space
 //!   is held.
 
-// What each asks of its caller is in uvm_rust_ffi.h, where the caller looks.
+// What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::super::bindings;

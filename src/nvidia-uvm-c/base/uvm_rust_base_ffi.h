@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The boundary to Rust (uvm_rust_ffi.h): GPUs and VA spaces, what is counted of them, and ioctls.
+ */
+#ifndef UVM_RUST_BASE_FFI_H
+#define UVM_RUST_BASE_FFI_H
+
+#include "uvm_rust_types.h"
+
+/* --- statistics: called by C --------------------------------------------- */
+
+/*
+ * State of a GPU, from uvm_perf_heuristics_add_gpu() to
+ * uvm_perf_heuristics_remove_gpu(), both under g_uvm_global.global_lock.
+ * @root_chunks: how many 2 MiB chunks its memory has.
+ * Returns NULL if there is no memory.
+ */
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks);
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
+
+/*
+ * State of a VA space, from uvm_perf_heuristics_load() to
+ * uvm_perf_heuristics_unload(), both under the VA space's lock in write mode.
+ * @gpus: how many GPU numbers there are. Returns NULL if there is no memory.
+ */
+struct uvm_rust_space *uvm_rust_space_create(__u32 pid, __u32 gpus);
+void uvm_rust_space_destroy(struct uvm_rust_space *space);
+
+/*
+ * A GPU was registered in a VA space (again, perhaps). Caller holds the VA
+ * space's lock in write mode. Without memory the GPU's work for this VA space
+ * goes uncounted, and asking for it gives ENOMEM.
+ */
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index, struct uvm_rust_gpu *gpu);
+
+/*
+ * One fault entry of a batch was looked at, standing for @instances faults, of
+ * which @duplicates needed no work. Caller: the bottom half, holding the GPU's
+ * replayable-fault service lock and the VA space's lock in read mode.
+ */
+void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch,
+			 __u64 instances, __u64 duplicates);
+
+/* The fault service sent @replays in one call. Caller: as above, but no VA space lock. */
+void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays);
+
+/*
+ * @bytes of a va_block are being copied from @src to @dst; @cause is a
+ * UVM_RUST_CAUSE_*. Caller holds the va_block's lock.
+ */
+void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
+
+/*
+ * Root chunk @root_index of @gpu leaves @queue (UVM_RUST_QUEUE_*) to be
+ * reclaimed. Caller holds the PMM's list_lock, a spinlock.
+ */
+void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue);
+
+/*
+ * The chunks of a va_block of @space in root chunk @root_index are being taken.
+ * Caller holds the va_block's lock.
+ */
+void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
+
+/* Text for debugfs. Caller keeps the object alive. */
+void uvm_rust_gpu_show(struct uvm_rust_gpu *gpu, struct seq_file *seq);
+void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
+
+/*
+ * An ioctl that upstream does not know. Returns 0, -errno, or
+ * UVM_RUST_NOT_OURS. Caller holds g_uvm_global.pm.lock in read mode.
+ */
+#define UVM_RUST_NOT_OURS	1
+long uvm_rust_ioctl(struct file *filp, __u32 cmd, unsigned long arg);
+
+/* --- called by Rust ------------------------------------------------------- */
+
+/* The VA space of a file descriptor; NULL if it was not initialised. */
+struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
+
+/* Take and give back the VA space's lock in read mode. */
+void uvm_seam_space_lock(struct uvm_seam_space *space);
+void uvm_seam_space_unlock(struct uvm_seam_space *space);
+
+/* Our state of a VA space: what uvm_rust_space_create() gave. Caller holds its lock. */
+struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
+
+/*
+ * The number of the GPU with this uuid if it is registered in the VA space, else
+ * UVM_RUST_CPU; @gpu receives what uvm_rust_gpu_create() gave. Caller holds the
+ * VA space's lock, which keeps the GPU.
+ */
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu);
+
+/* Whether upstream works at all: false after a fatal error of the driver. */
+_Bool uvm_seam_healthy(void);
+
+/* Whether statistics are kept (module parameter uvm_rust_stats). */
+_Bool uvm_seam_stats_enabled(void);
+
+/*
+ * Whether the calling thread may see what all processes together did: it has
+ * CAP_SYS_ADMIN in the initial user namespace, or the module parameter
+ * uvm_rust_stats_public is set. No locks; nothing is written to the audit log.
+ */
+_Bool uvm_seam_sees_others(void);
+
+/* Which parts are turned on (module parameters). */
+_Bool uvm_seam_discard_enabled(void);
+_Bool uvm_seam_announce_enabled(void);
+_Bool uvm_seam_tests_enabled(void);
+
+/* upstream's uvm_global_get_status(). */
+__u32 uvm_seam_global_status(void);
+
+void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len);
+
+#endif

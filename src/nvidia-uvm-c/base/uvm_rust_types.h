@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What both sides of the boundary between C and Rust (uvm_rust_ffi.h) call things by.
+ */
+#ifndef UVM_RUST_TYPES_H
+#define UVM_RUST_TYPES_H
+
+#include <linux/types.h>
+
+struct file;
+struct seq_file;
+struct uvm_seam_space;	/* upstream's uvm_va_space_t */
+struct uvm_seam_fault;	/* one call of the fault service */
+struct uvm_seam_discard;	/* the discard of one range */
+struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
+struct uvm_rust_gpu;	/* what is counted of a GPU */
+struct uvm_rust_space;	/* what is counted of a VA space */
+struct uvm_rust_block;	/* what of a va_block is discarded */
+struct uvm_rust_queues;	/* a GPU's eviction queues */
+struct uvm_rust_share;	/* what a tenant's tables for a GPU may take */
+struct uvm_rust_prefetch;	/* what a VA space's kernels on a GPU do */
+struct uvm_rust_fault_loop;	/* a GPU's fault loop */
+
+/* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
+ * the CPU is UVM_RUST_CPU. */
+#define UVM_RUST_CPU	0xffffffffu
+
+/* Pages of a va_block: upstream's uvm_page_mask_t, on pages of 4 KiB. */
+struct uvm_rust_mask {
+	__u64 words[8];
+};
+
+/* Something that holds chunks of a va_block: the host, or a GPU by its number. */
+#define UVM_RUST_MEMORY_HOST	0
+#define UVM_RUST_MEMORY_GPU(i)	(1 + (i))
+
+#endif

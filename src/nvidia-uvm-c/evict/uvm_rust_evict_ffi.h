@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The boundary to Rust (uvm_rust_ffi.h): which root chunk is reclaimed, and who waits for memory.
+ */
+#ifndef UVM_RUST_EVICT_FFI_H
+#define UVM_RUST_EVICT_FFI_H
+
+#include "uvm_rust_types.h"
+
+/* --- eviction queues: called by C -------------------------------------------- */
+
+#define UVM_RUST_NO_CHUNK	0xffffffffu
+
+/*
+ * The order in which a GPU's root chunks are reclaimed, from
+ * uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu(). All calls
+ * but these two hold the PMM's list_lock, a spinlock. Returns NULL if there is no
+ * memory.
+ */
+struct uvm_rust_queues *uvm_rust_queues_create(__u32 root_chunks);
+void uvm_rust_queues_destroy(struct uvm_rust_queues *queues);
+
+/*
+ * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED. It goes
+ * to the tail of that queue if it is on one; if not, it will when it is unpinned.
+ */
+void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queue);
+
+/* What has become of a root chunk: `Change` in policy/evict/lists.rs. */
+#define UVM_RUST_CHUNK_FREE	0
+#define UVM_RUST_CHUNK_PINNED	1
+#define UVM_RUST_CHUNK_SPLIT	2
+#define UVM_RUST_CHUNK_WHOLE	3
+
+/*
+ * @chunk changes its place in the PMM's lists; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
+ * as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
+ */
+void uvm_rust_queues_change(struct uvm_rust_queues *queues, __u32 chunk, __u32 change, __u64 holder);
+
+/*
+ * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
+ * uvm_seam_chunk_evictable() of @pmm, whose queues they are.
+ */
+__u32 uvm_rust_queues_choose(struct uvm_rust_queues *queues, struct uvm_seam_pmm *pmm);
+
+/*
+ * The eviction of @chunk begins, which is on no queue from now on. Returns the queue it was
+ * chosen from, or UVM_RUST_QUEUE_ADDRESS; UVM_RUST_QUEUE_FREE if it is @free.
+ */
+__u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk, _Bool free);
+
+/* All that @chunk held is gone. */
+void uvm_rust_queues_evicted(struct uvm_rust_queues *queues, __u32 chunk);
+
+/* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
+__u32 uvm_rust_queues_of(struct uvm_rust_queues *queues, __u32 chunk);
+
+/* How many chunks are on a queue. */
+__u32 uvm_rust_queues_length(struct uvm_rust_queues *queues, __u32 queue);
+
+/*
+ * Whose a used chunk is (policy/evict/holders.rs): @holder is the address of a VA space, which
+ * is never looked through; 0 is nobody. As uvm_rust_queues_set() with UVM_RUST_QUEUE_USED.
+ */
+void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 holder);
+
+/*
+ * Whether the lists of @pmm say that root chunk @chunk may be evicted; warns if not. Called
+ * within uvm_rust_queues_choose(), which holds the PMM's list_lock.
+ */
+_Bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 chunk);
+
+/*
+ * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
+ * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
+ */
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
+
+/* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
+
+struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
+
+/* So many GPUs' reclaim is known, by their index. */
+#define UVM_RUST_MAX_GPUS		256
+
+/*
+ * Who reclaims memory of the GPU with index @gpu: a root chunk is evicted, or RM asks for memory.
+ * @thread: a number that no other thread has. Of two calls that begin and end the same, the second
+ * follows always. Callers of uvm_rust_eviction_ended() hold the PMM's lock.
+ */
+void uvm_rust_eviction_begins(__u32 gpu);
+void uvm_rust_rm_call_begins(__u32 gpu);
+/* @got: all that it asked for. */
+void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
+
+#define UVM_RUST_EVICTION_GOT		0
+#define UVM_RUST_EVICTION_HELD		1
+#define UVM_RUST_EVICTION_FAILED	2
+
+/* An eviction ended so, UVM_RUST_EVICTION_*, at @now (uvm_seam_now()). Returns whether its thread is to give up. */
+_Bool uvm_rust_eviction_ended(__u32 gpu, __u32 how, __u64 thread, __u64 now);
+
+/* @thread is about to try to allocate. Returns what uvm_rust_wait_for_memory() takes. */
+__u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
+
+/*
+ * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
+ * @gains: what uvm_rust_reclaim_begin() gave before that try, and @began the time then.
+ * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
+ */
+__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains, __u64 began);
+
+/* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
+
+/* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
+__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
+/* Sleeps for a moment, a millisecond at most. */
+void uvm_seam_nap(void);
+/* Milliseconds, from some time on. No locks. */
+__u64 uvm_seam_now(void);
+
+#endif
