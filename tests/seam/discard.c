@@ -153,7 +153,6 @@ NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_
 NV_STATUS uvm_va_block_find(uvm_va_space_t *of, NvU64 address, uvm_va_block_t **found) { abort(); }
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUuid *uuid) { abort(); }
-NV_STATUS uvm_global_get_status(void) { abort(); }
 void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
 void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
 struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm) { abort(); }
@@ -221,10 +220,10 @@ struct uvm_rust_block *uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at)
 /* What a call is asked for. */
 static void (*run)(struct uvm_seam_discard *call);
 
-__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager, __u32 granule,
+__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager,
 			     struct uvm_seam_discarded *counts)
 {
-	if (base != 1 || length != 2 || !eager || granule != 64 || !counts)
+	if (base != 1 || length != 2 || !eager || uvm_rust_discard_granule != 64 || !counts)
 		note("wrong");
 	run(call);
 	return NV_ERR_INVALID_DEVICE;

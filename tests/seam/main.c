@@ -102,7 +102,7 @@ __u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk
 	return UVM_RUST_QUEUE_USED;
 }
 
-bool uvm_seam_stats_enabled(void) { return true; }
+bool uvm_rust_stats = true;
 
 /* --- upstream, and Linux ----------------------------------------------------------------- */
 

@@ -119,7 +119,9 @@ typedef struct {
 	bool is_replayable;
 	NvU32 num_instances;
 } uvm_fault_buffer_entry_t;
-typedef enum { UVM_PERF_EVENT_FAULT, UVM_PERF_EVENT_MIGRATION, UVM_PERF_EVENT_COUNT } uvm_perf_event_t;
+typedef enum {
+	UVM_PERF_EVENT_FAULT, UVM_PERF_EVENT_MIGRATION, UVM_PERF_EVENT_BLOCK_DESTROY, UVM_PERF_EVENT_COUNT,
+} uvm_perf_event_t;
 typedef union {
 	struct {
 		uvm_processor_id_t proc_id;

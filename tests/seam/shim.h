@@ -177,6 +177,7 @@ extern int uvm_enable_builtin_tests;
 #define UVM_RUST_C_BODY(f)		__typeof__(f) f##__c
 /* Else these are uvm_rust_hooks.h's. */
 #ifdef UVM_RUST_HOOKS_H
+#define UVM_RUST_HOOKED			true
 #define uvm_rust_root_index(chunk)	((__u32)((chunk)->address / UVM_CHUNK_SIZE_MAX))
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
 void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);

@@ -92,11 +92,11 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
  */
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu);
 
-/* Whether upstream works at all: false after a fatal error of the driver. */
-_Bool uvm_seam_healthy(void);
-
-/* Whether statistics are kept (module parameter uvm_rust_stats). */
-_Bool uvm_seam_stats_enabled(void);
+/*
+ * Module parameters, of which Rust reads those of the other subjects as well; nobody writes them
+ * once the module is loaded.
+ */
+extern _Bool uvm_rust_stats;
 
 /*
  * Whether the calling thread may see what all processes together did: it has
@@ -105,12 +105,10 @@ _Bool uvm_seam_stats_enabled(void);
  */
 _Bool uvm_seam_sees_others(void);
 
-/* Which parts are turned on (module parameters). */
-_Bool uvm_seam_discard_enabled(void);
-_Bool uvm_seam_announce_enabled(void);
+/* Whether NVIDIA's tests may be called. */
 _Bool uvm_seam_tests_enabled(void);
 
-/* upstream's uvm_global_get_status(). */
+/* upstream's uvm_global_get_status(): not NV_OK after a fatal error of the driver. */
 __u32 uvm_seam_global_status(void);
 
 void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len);

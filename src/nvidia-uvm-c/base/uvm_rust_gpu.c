@@ -69,8 +69,9 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 
 	if (status != NV_OK)
 		return status;
-	status = uvm_rust_evict_add_gpu(gpu);
-	if (status != NV_OK || !uvm_seam_stats_enabled() || !uvm_rust_counts(gpu))
+	if (UVM_RUST_HOOKED)
+		status = uvm_rust_evict_add_gpu(gpu);
+	if (status != NV_OK || !uvm_rust_stats || !uvm_rust_counts(gpu))
 		return status;
 	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
 	if (!state)
@@ -92,7 +93,8 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	state = set_gpu_state(gpu, NULL);
 	if (state)
 		uvm_rust_gpu_destroy(state);
-	uvm_rust_evict_remove_gpu(gpu);
+	if (UVM_RUST_HOOKED)
+		uvm_rust_evict_remove_gpu(gpu);
 	/*
 	 * The chunks of ordinary memory that the last process has let go are freed by a thread of
 	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread

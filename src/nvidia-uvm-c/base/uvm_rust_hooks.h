@@ -12,6 +12,16 @@
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_ioctl.h"
 
+/*
+ * Whether all of our hooks are in this upstream. Without them what is declared here is in part not
+ * there: the compiler leaves out what stands under this.
+ */
+#ifdef UVM_RUST_NATIVE
+#define UVM_RUST_HOOKED	false
+#else
+#define UVM_RUST_HOOKED	true
+#endif
+
 /* --- root chunks: uvm_rust_evict.c, uvm_rust_pmm_gpu.h ------------------------ */
 
 /* Hooks of uvm_pmm_gpu.c; the caller holds pmm->list_lock. */
@@ -34,18 +44,8 @@ __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 /* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 
-#ifndef UVM_RUST_NATIVE
 NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
 void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
-#else
-static inline NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu)
-{
-	return NV_OK;
-}
-static inline void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu)
-{
-}
-#endif
 
 /* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
 NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
@@ -111,11 +111,18 @@ void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk);
 
 /* Frees the state of a va_block that dies. */
-void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
+void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
+
+/* --- the SSD tier ------------------------------------------------------------------ */
+
+/* With the module; at its end no VA space exists. */
+void uvm_rust_flash_init(void);
+void uvm_rust_flash_exit(void);
+/* Its VA spaces come and go, in upstream's order: after and before their blocks. */
+NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space);
+void uvm_rust_flash_unload(uvm_va_space_t *va_space);
 
 /* --- prefetching: uvm_rust_prefetch.c ------------------------------------------ */
-
-#ifndef UVM_RUST_NATIVE
 
 NV_STATUS uvm_rust_prefetch_init(void);
 void uvm_rust_prefetch_exit(void);
@@ -140,41 +147,6 @@ void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq
 /* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
 bool uvm_rust_fault_loop(void);
 
-#else
-
-static inline void uvm_rust_flash_init(void)
-{
-}
-static inline void uvm_rust_flash_exit(void)
-{
-}
-static inline NV_STATUS uvm_rust_prefetch_init(void)
-{
-	return NV_OK;
-}
-static inline void uvm_rust_prefetch_exit(void)
-{
-}
-static inline NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
-{
-	return NV_OK;
-}
-static inline void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
-{
-}
-static inline void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
-{
-}
-static inline bool uvm_rust_fault_loop(void)
-{
-	return false;
-}
-static inline void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
-{
-}
-
-#endif
-
 /*
  * Whether a GPU's faults are being serviced. The second waits until they are not, or a tenth of a
  * second; whether they are not. uvm_rust_fault.c.
@@ -187,7 +159,6 @@ bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
-#ifndef UVM_RUST_NATIVE
 /* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */
 NV_STATUS uvm_rust_notifier_init(void);
 void uvm_rust_notifier_exit(void);
@@ -204,22 +175,6 @@ void uvm_rust_nobody_init(void);
 bool uvm_rust_is_nobody(const uvm_va_block_t *va_block);
 /* Hook of uvm_va_block.c and uvm_hmm.c: @va_block, whose lock the caller holds, gives @chunk up. */
 void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk);
-#else
-static inline void uvm_rust_nobody_init(void)
-{
-}
-static inline bool uvm_rust_is_nobody(const uvm_va_block_t *va_block)
-{
-	return false;
-}
-static inline NV_STATUS uvm_rust_notifier_init(void)
-{
-	return NV_OK;
-}
-static inline void uvm_rust_notifier_exit(void)
-{
-}
-#endif
 
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);

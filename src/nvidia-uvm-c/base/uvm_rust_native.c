@@ -21,28 +21,6 @@
 
 #include "uvm_rust_hooks.h"
 
-bool uvm_seam_discard_enabled(void)
-{
-	return true;
-}
-
-/* These need hooks that are not in this upstream. */
-bool uvm_seam_announce_enabled(void)
-{
-	return false;
-}
-
-bool uvm_seam_flash_enabled(void)
-{
-	return false;
-}
-
-/* Its tests are upstream's too. */
-bool uvm_seam_tests_enabled(void)
-{
-	return false;
-}
-
 /* 2 MiB blocks of which [start, end] has a part. */
 static __u64 blocks_of(NvU64 start, NvU64 end)
 {
@@ -205,9 +183,4 @@ void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queu
 	}
 	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
 	uvm_spin_unlock(&pmm->list_lock);
-}
-
-__u32 uvm_seam_global_status(void)
-{
-	return uvm_global_get_status();
 }

@@ -26,11 +26,8 @@
 #include "uvm_rust_base_ffi.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_seam.h"
-#ifndef UVM_RUST_NATIVE
-#include "uvm_rust_flash.h"
-#endif
 
-static bool uvm_rust_stats = true;
+bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_stats, "Count traffic, faults and evictions per GPU and per process (default 1)");
 
@@ -70,7 +67,8 @@ static int processes_show(struct seq_file *seq, void *unused)
 	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node) {
 		if (va_space->uvm_rust)
 			uvm_rust_space_show(va_space->uvm_rust, seq);
-		uvm_rust_prefetch_show_space(va_space, seq);
+		if (UVM_RUST_HOOKED)
+			uvm_rust_prefetch_show_space(va_space, seq);
 	}
 	uvm_mutex_unlock(&g_uvm_global.va_spaces.lock);
 	return 0;
@@ -99,16 +97,17 @@ NV_STATUS uvm_perf_heuristics_init(void)
 {
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
-	if (status == NV_OK)
-		status = uvm_rust_prefetch_init();
-	uvm_rust_nobody_init();
-	if (status == NV_OK)
-		status = uvm_rust_notifier_init();
-	if (status != NV_OK)
+	if (UVM_RUST_HOOKED) {
+		if (status == NV_OK)
+			status = uvm_rust_prefetch_init();
+		uvm_rust_nobody_init();
+		if (status == NV_OK)
+			status = uvm_rust_notifier_init();
+		if (status == NV_OK)
+			uvm_rust_flash_init();
+	}
+	if (status != NV_OK || !uvm_rust_stats)
 		return status;
-	uvm_rust_flash_init();
-	if (!uvm_rust_stats)
-		return NV_OK;
 	debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
 	debugfs_create_file("processes", 0400, debug_dir, NULL, &processes_fops);
 	return NV_OK;
@@ -118,9 +117,11 @@ void uvm_perf_heuristics_exit(void)
 {
 	debugfs_remove(debug_dir);
 	debug_dir = NULL;
-	uvm_rust_flash_exit();
-	uvm_rust_notifier_exit();
-	uvm_rust_prefetch_exit();
+	if (UVM_RUST_HOOKED) {
+		uvm_rust_flash_exit();
+		uvm_rust_notifier_exit();
+		uvm_rust_prefetch_exit();
+	}
 	uvm_perf_heuristics_exit__c();
 }
 
@@ -173,22 +174,20 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 {
 	NV_STATUS status = uvm_perf_heuristics_load__c(va_space);
 
-	if (status != NV_OK)
-		return status;
-#ifndef UVM_RUST_NATIVE
-	status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
-						  uvm_rust_on_block_destroy);
-	if (status == NV_OK)
-		status = uvm_rust_flash_load(va_space);
-#endif
-	if (status == NV_OK)
-		status = uvm_rust_prefetch_load(va_space);
+	if (status == NV_OK && UVM_RUST_HOOKED) {
+		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
+							  uvm_rust_on_block_destroy);
+		if (status == NV_OK)
+			status = uvm_rust_flash_load(va_space);
+		if (status == NV_OK)
+			status = uvm_rust_prefetch_load(va_space);
+	}
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
 	if (!va_space->uvm_rust)
 		return NV_ERR_NO_MEMORY;
-	if (!uvm_rust_fault_loop())
+	if (!UVM_RUST_HOOKED || !uvm_rust_fault_loop())
 		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 	if (status != NV_OK)
 		return status;
@@ -197,7 +196,8 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 
 void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
 {
-	uvm_rust_prefetch_stop(va_space);
+	if (UVM_RUST_HOOKED)
+		uvm_rust_prefetch_stop(va_space);
 	uvm_perf_heuristics_stop__c(va_space);
 }
 
@@ -206,12 +206,12 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	/* Also called when load failed half-way, or was not called, as there were no events to load for. */
 	if (!va_space->perf_events.va_space)
 		return uvm_perf_heuristics_unload__c(va_space);
-	uvm_rust_prefetch_unload(va_space);
-#ifndef UVM_RUST_NATIVE
-	uvm_rust_flash_unload(va_space);
-	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
-					   uvm_rust_on_block_destroy);
-#endif
+	if (UVM_RUST_HOOKED) {
+		uvm_rust_prefetch_unload(va_space);
+		uvm_rust_flash_unload(va_space);
+		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
+						   uvm_rust_on_block_destroy);
+	}
 	if (va_space->uvm_rust) {
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
@@ -319,14 +319,9 @@ __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct 
 	return uvm_id_gpu_index(found->id);
 }
 
-bool uvm_seam_healthy(void)
+__u32 uvm_seam_global_status(void)
 {
-	return uvm_global_get_status() == NV_OK;
-}
-
-bool uvm_seam_stats_enabled(void)
-{
-	return uvm_rust_stats;
+	return uvm_global_get_status();
 }
 
 bool uvm_seam_sees_others(void)

@@ -27,21 +27,16 @@
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 
-static bool uvm_rust_discard = true;
+bool uvm_rust_discard = true;
 module_param(uvm_rust_discard, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_discard, "Offer UvmDiscard and UvmDiscardLazy (default 1)");
 
 /* 64 KiB is the largest GPU page below 2 MiB, so discarding such a part splits none. */
-static uint uvm_rust_discard_granule = 64;
+uint uvm_rust_discard_granule = 64;
 module_param(uvm_rust_discard_granule, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_discard_granule,
 		 "Where a range covers a 2 MiB block in part, discard whole aligned pieces of this many KiB: "
 		 "a power of two from 4 to 2048; 2048 leaves such blocks alone (default 64)");
-
-bool uvm_seam_discard_enabled(void)
-{
-	return uvm_rust_discard;
-}
 
 bool uvm_seam_tests_enabled(void)
 {
@@ -312,7 +307,7 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 	struct uvm_seam_discard call = { .va_space = (uvm_va_space_t *)space };
 
 	uvm_tracker_init(&call.tracker);
-	return uvm_rust_discard_range(&call, base, length, eager, uvm_rust_discard_granule, counts);
+	return uvm_rust_discard_range(&call, base, length, eager, counts);
 }
 
 /* --- what NVIDIA's tests ask ------------------------------------------------------ */
@@ -396,9 +391,4 @@ __u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u
 	}
 	uvm_va_space_up_read(va_space);
 	return status;
-}
-
-__u32 uvm_seam_global_status(void)
-{
-	return uvm_global_get_status();
 }

@@ -51,10 +51,14 @@ struct uvm_seam_discarded {
 
 /*
  * Discards [base, base + length) by way of uvm_seam_discard_*(), which mean @call's VA space.
- * @granule: of blocks that are covered in part, in KiB. Returns an NV_STATUS. Sleeps.
+ * Returns an NV_STATUS. Sleeps.
  */
-__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager, __u32 granule,
+__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager,
 			     struct uvm_seam_discarded *counts);
+
+/* Module parameters. */
+extern _Bool uvm_rust_discard;
+extern unsigned int uvm_rust_discard_granule;
 
 /* --- called by Rust ----------------------------------------------------------- */
 

@@ -239,9 +239,6 @@ struct uvm_rust_flash_owner *uvm_rust_flash_owner_new(struct mem_cgroup *memcg);
 /* Nobody has a block of its any more. */
 void uvm_rust_flash_owner_free(struct uvm_rust_flash_owner *owner);
 
-/* Its VA spaces come and go, in upstream's order: after and before their blocks. */
-NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space);
-void uvm_rust_flash_unload(uvm_va_space_t *va_space);
 /*
  * Host memory of the owner, and how many owners have any, itself among them. Caller holds
  * uvm_rust_tier.lock.
@@ -376,12 +373,6 @@ void uvm_rust_flash_fetchers_init(struct uvm_rust_flash_owner *owner);
 void uvm_rust_flash_fetchers_exit(struct uvm_rust_flash_owner *owner);
 int uvm_rust_flash_park_init(void);
 void uvm_rust_flash_park_exit(void);
-
-/* --- uvm_rust_flash_attach.c -------------------------------------------------------- */
-
-/* With the module; at its end no VA space exists. */
-void uvm_rust_flash_init(void);
-void uvm_rust_flash_exit(void);
 
 /* --- uvm_rust_flash_block.h ------------------------------------------------------------ */
 

@@ -29,7 +29,7 @@
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_tenant.h"
 
-static bool uvm_rust_announce = true;
+bool uvm_rust_announce = true;
 module_param(uvm_rust_announce, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_announce, "Take announcements of kernels, and learn from them (default 1)");
 
@@ -115,11 +115,6 @@ struct uvm_seam_prefetch {
 	/* While @block is locked, to go to the host. */
 	struct mm_struct *mm;
 };
-
-bool uvm_seam_announce_enabled(void)
-{
-	return uvm_rust_announce;
-}
 
 static struct space_prefetch *prefetch_of(uvm_va_space_t *va_space)
 {

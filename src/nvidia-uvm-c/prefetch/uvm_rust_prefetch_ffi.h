@@ -7,6 +7,9 @@
 
 #include "uvm_rust_types.h"
 
+/* Module parameter. */
+extern _Bool uvm_rust_announce;
+
 /* --- prefetching: called by C -------------------------------------------------- */
 
 struct uvm_seam_prefetch;	/* prefetching of a VA space, on one GPU, for the length of a call */

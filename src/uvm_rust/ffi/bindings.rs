@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 737316e1a6e412da.
+// Of headers and options d880c08d08a3037c.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -405,19 +405,10 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_healthy() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_stats_enabled() -> bool;
+    pub static mut uvm_rust_stats: bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_sees_others() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_announce_enabled() -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_tests_enabled() -> bool;
@@ -514,9 +505,14 @@ unsafe extern "C" {
         base: __u64,
         length: __u64,
         eager: bool,
-        granule: __u32,
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_discard: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_discard_granule: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard(
@@ -1212,6 +1208,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_announce: bool;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

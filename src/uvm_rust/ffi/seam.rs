@@ -185,14 +185,13 @@ impl VaSpaceGpu<'_> {
 
 /// Whether upstream works at all: false after a fatal error of the driver.
 pub(crate) fn healthy() -> bool {
-    // SAFETY: reads one word; no preconditions.
-    unsafe { bindings::uvm_seam_healthy() }
+    global_status() == 0
 }
 
 /// Whether statistics are kept (module parameter `uvm_rust_stats`).
 pub(crate) fn stats_enabled() -> bool {
-    // SAFETY: reads a parameter that never changes after load.
-    unsafe { bindings::uvm_seam_stats_enabled() }
+    // SAFETY: a parameter, which nobody writes once the module is loaded.
+    unsafe { bindings::uvm_rust_stats }
 }
 
 /// Whether the calling thread may see what all processes together did: it has
@@ -203,22 +202,24 @@ pub(crate) fn sees_others() -> bool {
     unsafe { bindings::uvm_seam_sees_others() }
 }
 
-/// Whether discard is offered (module parameter `uvm_rust_discard`).
+/// Whether discard is offered (module parameter `uvm_rust_discard`), as it is where upstream has
+/// its own.
 pub(crate) fn discard_enabled() -> bool {
-    // SAFETY: reads a parameter that never changes after load.
-    unsafe { bindings::uvm_seam_discard_enabled() }
+    // SAFETY: a parameter, which nobody writes once the module is loaded.
+    cfg!(uvm_native) || unsafe { bindings::uvm_rust_discard }
 }
 
-/// Whether the built-in tests are (NVIDIA's `uvm_enable_builtin_tests`).
+/// Whether the built-in tests are (NVIDIA's `uvm_enable_builtin_tests`), unless upstream answers
+/// them all.
 pub(crate) fn tests_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
-    unsafe { bindings::uvm_seam_tests_enabled() }
+    cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_tests_enabled() }
 }
 
-/// Whether announcements are taken (module parameter `uvm_rust_announce`).
+/// Whether announcements are taken (module parameter `uvm_rust_announce`), which needs our hooks.
 pub(crate) fn announce_enabled() -> bool {
-    // SAFETY: reads a parameter that never changes after load.
-    unsafe { bindings::uvm_seam_announce_enabled() }
+    // SAFETY: a parameter, which nobody writes once the module is loaded.
+    cfg!(not(uvm_native)) && unsafe { bindings::uvm_rust_announce }
 }
 
 /// NVIDIA's status code of the whole driver: not 0 after a fatal error.
@@ -227,10 +228,10 @@ pub(crate) fn global_status() -> u32 {
     unsafe { bindings::uvm_seam_global_status() }
 }
 
-/// Whether there is an SSD tier (module parameter `uvm_rust_flash`).
+/// Whether there is an SSD tier (module parameter `uvm_rust_flash`), which needs our hooks.
 pub(crate) fn flash_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
-    unsafe { bindings::uvm_seam_flash_enabled() }
+    cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_flash_enabled() }
 }
 
 /// Attaches a device. Returns 0 or a negative errno.

@@ -344,12 +344,13 @@ unsafe extern "C" fn uvm_rust_discard_range(
     base: u64,
     length: u64,
     eager: bool,
-    granule: u32,
     counts: *mut bindings::uvm_seam_discarded,
 ) -> u32 {
     let mode = if eager { Mode::Eager } else { Mode::Lazy };
     // SAFETY: I-call for both, and I-lock: no lock is held.
     let (mut call, counts) = unsafe { (DiscardCall::new(call), &mut *counts) };
+    // SAFETY: a parameter, which nobody writes once the module is loaded.
+    let granule = unsafe { bindings::uvm_rust_discard_granule };
     let request = Request {
         base,
         length,
