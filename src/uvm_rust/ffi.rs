@@ -41,6 +41,7 @@ mod evict;
 pub(crate) mod fault;
 #[cfg(not(uvm_native))]
 mod flash;
+mod gpu;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;

@@ -155,8 +155,8 @@ uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gp
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUuid *uuid) { abort(); }
 void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
 void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
-struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm) { abort(); }
-__u32 uvm_rust_queues_of(struct uvm_rust_queues *queues, __u32 chunk) { abort(); }
+bool uvm_rust_evict;
+__u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk) { abort(); }
 __u32 uvm_rust_block_status(struct uvm_rust_block *of, __u32 page) { abort(); }
 
 /* --- the seam's other files ---------------------------------------------------------------- */

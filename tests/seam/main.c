@@ -84,23 +84,34 @@ static void use(const void *made_by_make)
 		explore_wrong("destroyed while it is used");
 }
 
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks) { return make(); }
-void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { destroy(gpu); }
-void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue) { use(gpu); }
-void uvm_rust_gpu_show(struct uvm_rust_gpu *gpu, struct seq_file *seq) { use(gpu); }
+/* What stands in the place of each GPU. */
+static struct object *places[UVM_ID_MAX_GPUS];
+static uvm_gpu_t gpu;
 
-struct uvm_rust_queues *uvm_rust_queues_create(__u32 root_chunks) { return make(); }
-void uvm_rust_queues_destroy(struct uvm_rust_queues *queues) { destroy(queues); }
-void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queue) { use(queues); }
-void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 holder) { use(queues); }
-void uvm_rust_queues_evicted(struct uvm_rust_queues *queues, __u32 chunk) { use(queues); }
-__u32 uvm_rust_queues_length(struct uvm_rust_queues *queues, __u32 queue) { return 0; }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted) { return make(); }
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *state) { destroy(state); }
+bool uvm_rust_gpu_is_known(__u32 index) { return places[index]; }
 
-__u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk, bool free)
+struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *state)
 {
-	use(queues);
-	return UVM_RUST_QUEUE_USED;
+	void *before = places[index];
+
+	uvm_assert_spinlock_locked(&gpu.pmm.list_lock);
+	places[index] = (void *)state;
+	return before;
 }
+
+static void find_and_use(__u32 index)
+{
+	uvm_assert_spinlock_locked(&gpu.pmm.list_lock);
+	if (places[index])
+		use(places[index]);
+}
+
+void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { use(places[index]); }
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, __u32 list) { find_and_use(index); }
+void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder) { find_and_use(index); }
+__u32 uvm_rust_queues_length(__u32 index, __u32 queue) { return 0; }
 
 bool uvm_rust_stats = true;
 
@@ -113,7 +124,7 @@ void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *
 void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 0; }
-struct dentry *uvm_rust_debug_dir(void) { return NULL; }
+struct dentry *uvm_rust_debug_dir;
 
 static struct dentry file;
 
@@ -133,7 +144,6 @@ void debugfs_remove(struct dentry *removed)
 /* --- what is run ------------------------------------------------------------------------- */
 
 static struct uvm_parent_gpu parent;
-static uvm_gpu_t gpu;
 
 void nv_kthread_q_flush(nv_kthread_q_t *q)
 {
@@ -146,6 +156,7 @@ void nv_kthread_q_flush(nv_kthread_q_t *q)
 static void begin(void)
 {
 	memset(objects, 0, sizeof(objects));
+	memset(places, 0, sizeof(places));
 	made = alive = 0;
 	parent = (struct uvm_parent_gpu){ .lazy_free_q.ready = true };
 	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.list_lock.ready = true, .pmm.root_chunks.count = 8,
@@ -212,20 +223,15 @@ static void frees_lazily(void)
 
 static void came_half_way(void)
 {
-	int objects_made;
-
 	begin();
 	end();
-	/* Without its queues; and with them, but without its statistics. */
-	for (objects_made = 0; objects_made < 2; objects_made++) {
-		memory_for = objects_made;
-		if (uvm_perf_heuristics_add_gpu(&gpu) == NV_OK)
-			explore_wrong("it came without memory");
-		memory_for = -1;
-		uvm_perf_heuristics_remove_gpu(&gpu);
-		if (alive)
-			explore_wrong("something of the GPU is left");
-	}
+	memory_for = 0;
+	if (uvm_perf_heuristics_add_gpu(&gpu) == NV_OK)
+		explore_wrong("it came without memory");
+	memory_for = -1;
+	uvm_perf_heuristics_remove_gpu(&gpu);
+	if (alive)
+		explore_wrong("something of the GPU is left");
 }
 
 /* A GPU that shares the host's memory has none of its own, and PMA nothing to say. */

@@ -35,7 +35,6 @@ void uvm_va_space_up_read(uvm_va_space_t *va_space) { }
 struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space) { return NULL; }
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm) { }
 uvm_va_space_t *uvm_fd_va_space(struct file *file) { return NULL; }
-uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
 NV_STATUS uvm_global_get_status(void) { return NV_OK; }
 bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space) { return false; }
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return false; }
@@ -52,14 +51,19 @@ void uvm_perf_heuristics_stop__c(uvm_va_space_t *va_space) { }
 void uvm_perf_heuristics_unload__c(uvm_va_space_t *va_space) { }
 void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gpu) { }
 
-struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu) { return NULL; }
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 0; }
-void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue) { }
+void nv_kthread_q_flush(nv_kthread_q_t *q) { }
+NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu) { return NV_OK; }
+void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu) { }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted) { return NULL; }
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { }
+struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu) { return NULL; }
+bool uvm_rust_gpu_is_known(__u32 index) { return false; }
+void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { }
 void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index) { }
-void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays) { }
+void uvm_rust_note_replays(__u32 gpu_index, __u64 replays) { }
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index, struct uvm_rust_gpu *gpu) { }
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index) { }
 long uvm_rust_ioctl(struct file *file, __u32 cmd, unsigned long arg) { return UVM_RUST_NOT_OURS; }
 
 /* --- a batch over many ranges ----------------------------------------------------------- */
@@ -217,10 +221,57 @@ static void event_tests(void)
 	say("and none once the VA space is gone", !callbacks[UVM_PERF_EVENT_MIGRATION] && !va_space.uvm_rust);
 }
 
+/* --- upstream's lists --------------------------------------------------------------------- */
+
+static uvm_gpu_t gpu;
+static __u32 left;
+
+uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return &gpu; }
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm) { return 7; }
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, __u32 list) { left = list; }
+
+static void chain(struct list_head *list, uvm_gpu_chunk_t *chunks, int length)
+{
+	list->next = list->prev = list;
+	while (length--) {
+		chunks[length].list = (struct list_head){ .next = list->next, .prev = list };
+		list->next = &chunks[length].list;
+	}
+}
+
+static __u32 leaves(uvm_gpu_chunk_t *chunk)
+{
+	uvm_rust_chunk_start_eviction(&gpu.pmm, chunk);
+	return left;
+}
+
+static void list_tests(void)
+{
+	uvm_gpu_chunk_t chunks[6] = {};
+	__u64 queued[UVM_RUST_QUEUE_MAX] = {};
+	int i;
+
+	for (i = 0; i < 6; i++)
+		chunks[i].state = UVM_PMM_GPU_CHUNK_STATE_ALLOCATED;
+	gpu.id.val = 1;
+	chain(&gpu.pmm.root_chunks.va_block_unused, &chunks[0], 1);
+	chain(&gpu.pmm.root_chunks.va_block_discarded, &chunks[1], 2);
+	chain(&gpu.pmm.root_chunks.va_block_used, &chunks[3], 3);
+	say("a chunk leaves the list that it is the first of, or was asked for by address",
+	    leaves(&chunks[0]) == UVM_RUST_QUEUE_UNUSED && leaves(&chunks[1]) == UVM_RUST_QUEUE_DISCARDED &&
+	    leaves(&chunks[3]) == UVM_RUST_QUEUE_USED && leaves(&chunks[4]) == UVM_RUST_QUEUE_ADDRESS);
+	chunks[4].state = UVM_PMM_GPU_CHUNK_STATE_FREE;
+	say("a free one leaves none of them", leaves(&chunks[4]) == UVM_RUST_QUEUE_FREE);
+	uvm_seam_queued(NULL, NULL, queued);
+	say("the lists are counted", queued[UVM_RUST_QUEUE_FREE] == 7 && queued[UVM_RUST_QUEUE_UNUSED] == 1 &&
+	    queued[UVM_RUST_QUEUE_DISCARDED] == 2 && queued[UVM_RUST_QUEUE_USED] == 3);
+}
+
 int main(void)
 {
-	printf("TAP version 13\n1..6\n");
+	printf("TAP version 13\n1..9\n");
 	batch_tests();
 	event_tests();
+	list_tests();
 	return failed;
 }

@@ -74,6 +74,7 @@ typedef enum {
 	NV_ERR_NO_MEMORY,
 	NV_ERR_OBJECT_NOT_FOUND,
 	NV_ERR_SIGNAL_PENDING,
+	NV_WARN_MORE_PROCESSING_REQUIRED,
 	NV_WARN_NOTHING_TO_DO,
 } NV_STATUS;
 typedef struct { uint8_t uuid[16]; } NvProcessorUuid;
@@ -171,7 +172,7 @@ void uvm_va_block_context_free(uvm_va_block_context_t *context);
 void uvm_va_block_context_init(uvm_va_block_context_t *context, struct mm_struct *mm);
 extern int uvm_enable_builtin_tests;
 
-/* --- the seam: what uvm_rust_hooks.h and uvm_rust_seam.h declare ----------------------- */
+/* --- the seam: what uvm_rust_hooks.h declares ----------------------- */
 
 #define uvm_rust_counts(gpu)		true
 #define UVM_RUST_C_BODY(f)		__typeof__(f) f##__c
@@ -179,8 +180,7 @@ extern int uvm_enable_builtin_tests;
 #ifdef UVM_RUST_HOOKS_H
 #define UVM_RUST_HOOKED			true
 #define uvm_rust_root_index(chunk)	((__u32)((chunk)->address / UVM_CHUNK_SIZE_MAX))
-NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
-void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
+#define uvm_rust_gpu_index(pmm)		uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id)
 NV_STATUS uvm_rust_notifier_init(void);
 void uvm_rust_notifier_exit(void);
 #endif
@@ -190,12 +190,10 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
-struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
-struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-struct dentry *uvm_rust_debug_dir(void);
+extern struct dentry *uvm_rust_debug_dir;
 NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu);
 void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu);
 

@@ -10,13 +10,28 @@
 /* --- statistics: called by C --------------------------------------------- */
 
 /*
- * State of a GPU, from uvm_perf_heuristics_add_gpu() to
- * uvm_perf_heuristics_remove_gpu(), both under g_uvm_global.global_lock.
- * @root_chunks: how many 2 MiB chunks its memory has.
- * Returns NULL if there is no memory.
+ * What there is of a GPU, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
+ * what is counted of it, and the queues of its root chunks, of which there are @root_chunks.
+ * @counted: unless it is one of those that are not. Returns NULL if there is no memory.
  */
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks);
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, _Bool counted);
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
+
+/*
+ * Puts it, or NULL, in the place of the GPU with number @index, and returns what was there, which
+ * is destroyed after that. Caller holds g_uvm_global.global_lock and, within it, the PMM's
+ * list_lock. It lives for those who find it by the GPU's number
+ *   - under that list_lock, as evictions do: PMA has chunks evicted while a GPU comes and
+ *     goes, as upstream unregisters its callbacks only after it has told us;
+ *   - with the GPU retained, as VA spaces do in which it is registered: upstream tells us
+ *     when nobody retains it any more;
+ *   - in the GPU's bottom half, which upstream has stopped by then;
+ *   - in the file of debugfs that shows it, which is removed before.
+ */
+struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu);
+
+/* Whether there is something. Caller holds g_uvm_global.global_lock. */
+_Bool uvm_rust_gpu_is_known(__u32 index);
 
 /*
  * State of a VA space, from uvm_perf_heuristics_load() to
@@ -31,7 +46,7 @@ void uvm_rust_space_destroy(struct uvm_rust_space *space);
  * space's lock in write mode. Without memory the GPU's work for this VA space
  * goes uncounted, and asking for it gives ENOMEM.
  */
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index, struct uvm_rust_gpu *gpu);
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index);
 
 /*
  * One fault entry of a batch was looked at, standing for @instances faults, of
@@ -42,7 +57,7 @@ void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 ba
 			 __u64 instances, __u64 duplicates);
 
 /* The fault service sent @replays in one call. Caller: as above, but no VA space lock. */
-void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays);
+void uvm_rust_note_replays(__u32 gpu_index, __u64 replays);
 
 /*
  * @bytes of a va_block are being copied from @src to @dst; @cause is a
@@ -51,10 +66,11 @@ void uvm_rust_note_replays(struct uvm_rust_gpu *gpu, __u64 replays);
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
 
 /*
- * Root chunk @root_index of @gpu leaves @queue (UVM_RUST_QUEUE_*) to be
- * reclaimed. Caller holds the PMM's list_lock, a spinlock.
+ * Root chunk @root_index of a GPU is about to be reclaimed. @list: of upstream's lists, the one
+ * that it is the first of, UVM_RUST_QUEUE_*; _FREE if it is free, _ADDRESS if it is the first of
+ * none. Caller holds the PMM's list_lock, a spinlock.
  */
-void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 queue);
+void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, __u32 list);
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken.
@@ -63,7 +79,7 @@ void uvm_rust_note_reclaim(struct uvm_rust_gpu *gpu, __u32 root_index, __u32 que
 void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 
 /* Text for debugfs. Caller keeps the object alive. */
-void uvm_rust_gpu_show(struct uvm_rust_gpu *gpu, struct seq_file *seq);
+void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 
 /*
@@ -87,10 +103,15 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
 /*
  * The number of the GPU with this uuid if it is registered in the VA space, else
- * UVM_RUST_CPU; @gpu receives what uvm_rust_gpu_create() gave. Caller holds the
- * VA space's lock, which keeps the GPU.
+ * UVM_RUST_CPU. Caller holds the VA space's lock, which keeps the GPU.
  */
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu);
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid);
+
+/*
+ * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
+ * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
+ */
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
 
 /*
  * Module parameters, of which Rust reads those of the other subjects as well; nobody writes them

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The C seam: what we have of each GPU, and when it comes and goes.
+ * The C seam: when a GPU comes and goes, and what its lists of root chunks say. What there is of a
+ * GPU is Rust's (ffi/gpu.rs), by uvm_id_gpu_index(); it changes under the PMM's list_lock.
  *
  * tests/seam runs this file and uvm_rust_evict.c on the host, under all interleavings of a
  * GPU that comes and goes with an eviction there.
@@ -12,47 +13,26 @@
 #include "uvm_gpu.h"
 #include "uvm_perf_heuristics.h"
 #include "uvm_pmm_gpu.h"
+#include "uvm_va_space.h"
 
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_seam.h"
 
-/*
- * Our state of each GPU, by uvm_id_gpu_index(). Written under g_uvm_global.global_lock and,
- * within it, the GPU's pmm.list_lock. What an entry points to is destroyed after it was
- * cleared, and lives for those who read it
- *   - under pmm.list_lock, as evictions do: PMA has chunks evicted while a GPU comes and
- *     goes, as upstream unregisters its callbacks only after it has told us;
- *   - with the GPU retained, as VA spaces do in which it is registered: upstream tells us
- *     when nobody retains it any more;
- *   - in the GPU's bottom half, which upstream has stopped by then.
- */
-static struct uvm_rust_gpu *gpu_states[UVM_ID_MAX_GPUS];
 /* Under g_uvm_global.global_lock. */
 static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
 
-struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu)
-{
-	return READ_ONCE(gpu_states[uvm_id_gpu_index(gpu->id)]);
-}
-
 static int gpu_show(struct seq_file *seq, void *unused)
 {
-	uvm_rust_gpu_show(seq->private, seq);
+	uvm_rust_gpu_show((uintptr_t)seq->private, seq);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(gpu);
 
-/* Returns what was there. Caller holds g_uvm_global.global_lock, under which it does not change. */
-static struct uvm_rust_gpu *set_gpu_state(uvm_gpu_t *gpu, struct uvm_rust_gpu *state)
+/* Returns what was there. Caller holds g_uvm_global.global_lock. */
+static struct uvm_rust_gpu *install(uvm_gpu_t *gpu, struct uvm_rust_gpu *state)
 {
-	struct uvm_rust_gpu **entry = &gpu_states[uvm_id_gpu_index(gpu->id)];
-
-	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
-	if (!*entry && !state)
-		return NULL;
 	uvm_spin_lock(&gpu->pmm.list_lock);
-	swap(*entry, state);
+	state = uvm_rust_gpu_install(uvm_id_gpu_index(gpu->id), state);
 	uvm_spin_unlock(&gpu->pmm.list_lock);
 	return state;
 }
@@ -62,39 +42,36 @@ UVM_RUST_C_BODY(uvm_perf_heuristics_remove_gpu);
 
 NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 {
-	NvU32 index = uvm_id_gpu_index(gpu->id);
+	__u32 index = uvm_id_gpu_index(gpu->id);
 	char name[sizeof("gpu-") + 8];
 	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
 	struct uvm_rust_gpu *state;
 
 	if (status != NV_OK)
 		return status;
-	if (UVM_RUST_HOOKED)
-		status = uvm_rust_evict_add_gpu(gpu);
-	if (status != NV_OK || !uvm_rust_stats || !uvm_rust_counts(gpu))
-		return status;
-	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count);
+	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count, uvm_rust_counts(gpu));
 	if (!state)
 		return NV_ERR_NO_MEMORY;
-	set_gpu_state(gpu, state);
-	snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
-	gpu_files[index] = debugfs_create_file(name, 0400, uvm_rust_debug_dir(), state, &gpu_fops);
+	state = install(gpu, state);
+	UVM_ASSERT(!state);
+	if (uvm_rust_stats && uvm_rust_counts(gpu)) {
+		snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
+		gpu_files[index] = debugfs_create_file(name, 0400, uvm_rust_debug_dir, (void *)(uintptr_t)index,
+						       &gpu_fops);
+	}
 	return NV_OK;
 }
 
 void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 {
-	NvU32 index = uvm_id_gpu_index(gpu->id);
-	struct uvm_rust_gpu *state;
+	__u32 index = uvm_id_gpu_index(gpu->id);
 
 	/* Waits for readers. */
 	debugfs_remove(gpu_files[index]);
 	gpu_files[index] = NULL;
-	state = set_gpu_state(gpu, NULL);
-	if (state)
-		uvm_rust_gpu_destroy(state);
-	if (UVM_RUST_HOOKED)
-		uvm_rust_evict_remove_gpu(gpu);
+	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
+	if (uvm_rust_gpu_is_known(index))
+		uvm_rust_gpu_destroy(install(gpu, NULL));
 	/*
 	 * The chunks of ordinary memory that the last process has let go are freed by a thread of
 	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread
@@ -103,4 +80,74 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	if (uvm_rust_fix_lazy && gpu->pmm.initialized)
 		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
 	uvm_perf_heuristics_remove_gpu__c(gpu);
+}
+
+/* --- upstream's lists of root chunks ------------------------------------------------ */
+
+/* The list that is reclaimed from as this queue; NULL if upstream has none. */
+static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
+{
+#if defined(UVM_RUST_NATIVE) && !defined(UVM_RUST_LISTS_ARE_FIELDS)
+	struct list_head *unused = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED];
+	struct list_head *discarded = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_DISCARDED];
+	struct list_head *used = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_USED];
+#else
+	struct list_head *unused = &pmm->root_chunks.va_block_unused;
+	struct list_head *used = &pmm->root_chunks.va_block_used;
+#ifdef UVM_RUST_NATIVE
+	struct list_head *discarded = &pmm->root_chunks.va_block_discarded;
+#else
+	struct list_head *discarded = NULL;
+#endif
+#endif
+	if (queue == UVM_RUST_QUEUE_UNUSED)
+		return unused;
+	return queue == UVM_RUST_QUEUE_DISCARDED ? discarded : used;
+}
+
+/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
+void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
+
+	/* Upstream takes the first of a list; any other is asked for by address. */
+	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
+		const struct list_head *list = list_of(pmm, queue);
+
+		if (list && list->next == &chunk->list)
+			found = queue;
+	}
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		found = UVM_RUST_QUEUE_FREE;
+	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), found);
+}
+
+static __u64 list_length(const struct list_head *list)
+{
+	const struct list_head *node;
+	__u64 length = 0;
+
+	list_for_each(node, list)
+		length++;
+	return length;
+}
+
+void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
+{
+	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+	uvm_pmm_gpu_t *pmm;
+	__u32 queue;
+
+	if (!gpu)
+		return;
+	pmm = &gpu->pmm;
+	uvm_spin_lock(&pmm->list_lock);
+	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
+		if (UVM_RUST_HOOKED && uvm_rust_evict)
+			queued[queue] = uvm_rust_queues_length(uvm_rust_gpu_index(pmm), queue);
+		else if (list_of(pmm, queue))
+			queued[queue] = list_length(list_of(pmm, queue));
+	}
+	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
+	uvm_spin_unlock(&pmm->list_lock);
 }

@@ -29,23 +29,11 @@ void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 
-/* The GPU's Rust queues, or NULL if the C lists decide. Caller holds pmm->list_lock. */
-struct uvm_rust_queues *uvm_rust_pmm_queues(uvm_pmm_gpu_t *pmm);
-
-/*
- * Changes whenever those queues do, which number the owners of marks. Caller holds
- * pmm->list_lock.
- */
-__u32 uvm_rust_pmm_queues_generation(uvm_pmm_gpu_t *pmm);
-
 /* How many root chunks are free. Caller holds pmm->list_lock. */
 __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
 
 /* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
-
-NV_STATUS uvm_rust_evict_add_gpu(uvm_gpu_t *gpu);
-void uvm_rust_evict_remove_gpu(uvm_gpu_t *gpu);
 
 /* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
 NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
@@ -58,11 +46,18 @@ static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
 	return chunk->address / UVM_CHUNK_SIZE_MAX;
 }
 
-/* Replaced in uvm_rust_seam.c and uvm_rust_native.c. */
+/* Replaced in uvm_rust_seam.c. */
 UVM_RUST_C_BODY(uvm_va_block_evict_chunks);
 
-/* Our counters of a GPU, or NULL. */
-struct uvm_rust_gpu *uvm_rust_gpu_state(const uvm_gpu_t *gpu);
+/* What Rust calls a GPU by. */
+static inline __u32 uvm_rust_gpu_index(uvm_pmm_gpu_t *pmm)
+{
+	BUILD_BUG_ON(UVM_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
+	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
+}
+
+/* Where our files in debugfs are; NULL without statistics. */
+extern struct dentry *uvm_rust_debug_dir;
 
 /* --- discard: uvm_rust_discard.c, uvm_rust_va_block.h ------------------------- */
 

@@ -98,89 +98,13 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 
 UVM_RUST_C_BODY(uvm_parent_gpu_service_replayable_faults);
 
-/* Upstream's list that is reclaimed from as this queue. */
-static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
-{
-#ifdef UVM_RUST_LISTS_ARE_FIELDS
-	switch (queue) {
-	case UVM_RUST_QUEUE_UNUSED:
-		return &pmm->root_chunks.va_block_unused;
-	case UVM_RUST_QUEUE_DISCARDED:
-		return &pmm->root_chunks.va_block_discarded;
-	default:
-		return &pmm->root_chunks.va_block_used;
-	}
-#else
-	switch (queue) {
-	case UVM_RUST_QUEUE_UNUSED:
-		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED];
-	case UVM_RUST_QUEUE_DISCARDED:
-		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_DISCARDED];
-	default:
-		return &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_USED];
-	}
-#endif
-}
-
-/* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
-void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
-{
-	struct uvm_rust_gpu *gpu = uvm_rust_gpu_state(uvm_pmm_to_gpu(pmm));
-	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
-
-	if (!gpu)
-		return;
-	/* Upstream takes the first of a list; any other is asked for by address. */
-	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
-		if (list_of(pmm, queue)->next == &chunk->list)
-			found = queue;
-	}
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		found = UVM_RUST_QUEUE_FREE;
-	uvm_rust_note_reclaim(gpu, uvm_rust_root_index(chunk), found);
-}
-
-NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
-				    uvm_tracker_t *tracker)
-{
-	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
-
-	if (va_space && va_space->uvm_rust)
-		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
-	return uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
-}
-
 /* Caller: the bottom half, holding the GPU's replayable-fault service lock. */
 void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu)
 {
 	NvU64 before = parent_gpu->fault_buffer.replayable.stats.num_replays;
-	struct uvm_rust_gpu *gpu = NULL;
 
 	uvm_parent_gpu_service_replayable_faults__c(parent_gpu);
 	if (!parent_gpu->smc.enabled && parent_gpu->gpus[0])
-		gpu = uvm_rust_gpu_state(parent_gpu->gpus[0]);
-	if (gpu)
-		uvm_rust_note_replays(gpu, parent_gpu->fault_buffer.replayable.stats.num_replays - before);
-}
-
-void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
-{
-	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
-	uvm_pmm_gpu_t *pmm;
-	__u32 queue;
-
-	if (!gpu)
-		return;
-	pmm = &gpu->pmm;
-	uvm_spin_lock(&pmm->list_lock);
-	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
-		const struct list_head *node;
-
-		queued[queue] = 0;
-		list_for_each(node, list_of(pmm, queue))
-			queued[queue]++;
-	}
-	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
-	uvm_spin_unlock(&pmm->list_lock);
+		uvm_rust_note_replays(uvm_id_gpu_index(parent_gpu->gpus[0]->id),
+				      parent_gpu->fault_buffer.replayable.stats.num_replays - before);
 }

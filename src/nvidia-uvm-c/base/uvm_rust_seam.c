@@ -25,7 +25,6 @@
 #include "uvm_rust_compat.h"
 #include "uvm_rust_base_ffi.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_seam.h"
 
 bool uvm_rust_stats = true;
 module_param(uvm_rust_stats, bool, 0444);
@@ -36,13 +35,7 @@ module_param(uvm_rust_stats_public, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_stats_public,
 		 "Show what all processes together did to every process; 0: to CAP_SYS_ADMIN only (default 0)");
 
-/* What debugfs shows of us; NULL without statistics. */
-static struct dentry *debug_dir;
-
-struct dentry *uvm_rust_debug_dir(void)
-{
-	return debug_dir;
-}
+struct dentry *uvm_rust_debug_dir;
 
 static __u32 processor_number(uvm_processor_id_t id)
 {
@@ -108,15 +101,15 @@ NV_STATUS uvm_perf_heuristics_init(void)
 	}
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
-	debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
-	debugfs_create_file("processes", 0400, debug_dir, NULL, &processes_fops);
+	uvm_rust_debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
+	debugfs_create_file("processes", 0400, uvm_rust_debug_dir, NULL, &processes_fops);
 	return NV_OK;
 }
 
 void uvm_perf_heuristics_exit(void)
 {
-	debugfs_remove(debug_dir);
-	debug_dir = NULL;
+	debugfs_remove(uvm_rust_debug_dir);
+	uvm_rust_debug_dir = NULL;
 	if (UVM_RUST_HOOKED) {
 		uvm_rust_flash_exit();
 		uvm_rust_notifier_exit();
@@ -224,7 +217,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 static void space_add_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
-		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_gpu_state(gpu));
+		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id));
 }
 
 #if UVM_RUST_UPSTREAM < 550
@@ -241,15 +234,7 @@ void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 }
 #endif
 
-/* --- fault service and eviction --------------------------------------------- */
-
-#ifndef UVM_RUST_NATIVE
-
-void uvm_rust_served(uvm_gpu_t *gpu, __u64 replays)
-{
-	if (uvm_rust_gpu_state(gpu))
-		uvm_rust_note_replays(uvm_rust_gpu_state(gpu), replays);
-}
+/* --- eviction ----------------------------------------------------------------- */
 
 NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 				    uvm_gpu_t *gpu,
@@ -261,21 +246,19 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 	NV_STATUS status;
 
 	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. */
-	if (uvm_rust_is_nobody(va_block))
+	if (UVM_RUST_HOOKED && uvm_rust_is_nobody(va_block))
 		return NV_OK;
 	if (va_space && va_space->uvm_rust)
 		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
-	if (va_space) {
+	if (UVM_RUST_HOOKED && va_space) {
 		status = uvm_rust_drop_needless(va_block, gpu, root_chunk);
 		if (status != NV_OK)
 			return status;
 	}
 	status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
-	return status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
+	return UVM_RUST_HOOKED && status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
 }
-
-#endif /* UVM_RUST_NATIVE */
 
 /* --- ioctls ------------------------------------------------------------------ */
 
@@ -309,14 +292,11 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)
 	return ((uvm_va_space_t *)space)->uvm_rust;
 }
 
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_rust_gpu **gpu)
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid)
 {
 	uvm_gpu_t *found = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
 
-	if (!found)
-		return UVM_RUST_CPU;
-	*gpu = uvm_rust_gpu_state(found);
-	return uvm_id_gpu_index(found->id);
+	return found ? uvm_id_gpu_index(found->id) : UVM_RUST_CPU;
 }
 
 __u32 uvm_seam_global_status(void)

@@ -13,10 +13,9 @@ struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_fault;	/* one call of the fault service */
 struct uvm_seam_discard;	/* the discard of one range */
 struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
-struct uvm_rust_gpu;	/* what is counted of a GPU */
+struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
 struct uvm_rust_space;	/* what is counted of a VA space */
 struct uvm_rust_block;	/* what of a va_block is discarded */
-struct uvm_rust_queues;	/* a GPU's eviction queues */
 struct uvm_rust_share;	/* what a tenant's tables for a GPU may take */
 struct uvm_rust_prefetch;	/* what a VA space's kernels on a GPU do */
 struct uvm_rust_fault_loop;	/* a GPU's fault loop */
@@ -24,6 +23,9 @@ struct uvm_rust_fault_loop;	/* a GPU's fault loop */
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
  * the CPU is UVM_RUST_CPU. */
 #define UVM_RUST_CPU	0xffffffffu
+
+/* So many GPUs are known, by their number. */
+#define UVM_RUST_MAX_GPUS	256
 
 /* Pages of a va_block: upstream's uvm_page_mask_t, on pages of 4 KiB. */
 struct uvm_rust_mask {

@@ -342,12 +342,10 @@ static __u32 queue_of(uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk)
 	uvm_gpu_chunk_t *root = &pmm->root_chunks.array[uvm_rust_root_index(chunk)].chunk;
 	uvm_gpu_chunk_t *other;
 	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
-	struct uvm_rust_queues *queues;
 
 	uvm_spin_lock(&pmm->list_lock);
-	queues = uvm_rust_pmm_queues(pmm);
-	if (queues) {
-		queue = uvm_rust_queues_of(queues, uvm_rust_root_index(chunk));
+	if (uvm_rust_evict) {
+		queue = uvm_rust_queues_of(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk));
 	}
 	else if (!list_empty(&root->list)) {
 		queue = UVM_RUST_QUEUE_USED;

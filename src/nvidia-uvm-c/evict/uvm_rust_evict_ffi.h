@@ -11,20 +11,19 @@
 
 #define UVM_RUST_NO_CHUNK	0xffffffffu
 
-/*
- * The order in which a GPU's root chunks are reclaimed, from
- * uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu(). All calls
- * but these two hold the PMM's list_lock, a spinlock. Returns NULL if there is no
- * memory.
- */
-struct uvm_rust_queues *uvm_rust_queues_create(__u32 root_chunks);
-void uvm_rust_queues_destroy(struct uvm_rust_queues *queues);
+/* Module parameter: without it there are no queues, and nothing comes of these. */
+extern _Bool uvm_rust_evict;
 
 /*
- * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED. It goes
- * to the tail of that queue if it is on one; if not, it will when it is unpinned.
+ * The order in which a GPU's root chunks are reclaimed; @gpu is its number. All calls hold the
+ * PMM's list_lock, a spinlock.
+ *
+ * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED; _FREE if all that it held
+ * is gone. It goes to the tail of that queue if it is on one; if not, it will when it is unpinned.
+ * @holder: whose a used chunk is (policy/evict/holders.rs), the address of a VA space, which is
+ * never looked through; 0 is nobody.
  */
-void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queue);
+void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 
 /* What has become of a root chunk: `Change` in policy/evict/lists.rs. */
 #define UVM_RUST_CHUNK_FREE	0
@@ -34,36 +33,21 @@ void uvm_rust_queues_set(struct uvm_rust_queues *queues, __u32 chunk, __u32 queu
 
 /*
  * @chunk changes its place in the PMM's lists; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
- * as in uvm_rust_queues_used(): while it was pinned, nobody could tell.
+ * as above: while it was pinned, nobody could tell.
  */
-void uvm_rust_queues_change(struct uvm_rust_queues *queues, __u32 chunk, __u32 change, __u64 holder);
+void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
- * uvm_seam_chunk_evictable() of @pmm, whose queues they are.
+ * uvm_seam_chunk_evictable() of @pmm, which is that GPU's.
  */
-__u32 uvm_rust_queues_choose(struct uvm_rust_queues *queues, struct uvm_seam_pmm *pmm);
-
-/*
- * The eviction of @chunk begins, which is on no queue from now on. Returns the queue it was
- * chosen from, or UVM_RUST_QUEUE_ADDRESS; UVM_RUST_QUEUE_FREE if it is @free.
- */
-__u32 uvm_rust_queues_begin_eviction(struct uvm_rust_queues *queues, __u32 chunk, _Bool free);
-
-/* All that @chunk held is gone. */
-void uvm_rust_queues_evicted(struct uvm_rust_queues *queues, __u32 chunk);
+__u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_seam_pmm *pmm);
 
 /* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
-__u32 uvm_rust_queues_of(struct uvm_rust_queues *queues, __u32 chunk);
+__u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk);
 
 /* How many chunks are on a queue. */
-__u32 uvm_rust_queues_length(struct uvm_rust_queues *queues, __u32 queue);
-
-/*
- * Whose a used chunk is (policy/evict/holders.rs): @holder is the address of a VA space, which
- * is never looked through; 0 is nobody. As uvm_rust_queues_set() with UVM_RUST_QUEUE_USED.
- */
-void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 holder);
+__u32 uvm_rust_queues_length(__u32 gpu, __u32 queue);
 
 /*
  * Whether the lists of @pmm say that root chunk @chunk may be evicted; warns if not. Called
@@ -71,18 +55,9 @@ void uvm_rust_queues_used(struct uvm_rust_queues *queues, __u32 chunk, __u64 hol
  */
 _Bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 chunk);
 
-/*
- * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
- * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
- */
-void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
-
 /* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
 
 struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
-
-/* So many GPUs' reclaim is known, by their index. */
-#define UVM_RUST_MAX_GPUS		256
 
 /*
  * Who reclaims memory of the GPU with index @gpu: a root chunk is evicted, or RM asks for memory.

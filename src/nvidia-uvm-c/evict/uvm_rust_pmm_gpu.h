@@ -29,13 +29,7 @@ static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
 
 /* --- memory that is on its way ----------------------------------------------------- */
 
-/* What Rust calls a GPU and this thread by. */
-static __u32 gpu_index(uvm_pmm_gpu_t *pmm)
-{
-	BUILD_BUG_ON(UVM_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
-	return uvm_id_gpu_index(uvm_pmm_to_gpu(pmm)->id);
-}
-
+/* What Rust calls this thread by. */
 static __u64 this_thread(void)
 {
 	return (uintptr_t)current;
@@ -66,13 +60,13 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 		how = UVM_RUST_EVICTION_GOT;
 	else if (status == NV_ERR_IN_USE)
 		how = UVM_RUST_EVICTION_HELD;
-	return uvm_rust_eviction_ended(gpu_index(pmm), how, this_thread(), uvm_seam_now()) ? NV_ERR_NO_MEMORY : status;
+	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), how, this_thread(), uvm_seam_now()) ? NV_ERR_NO_MEMORY : status;
 }
 
 /* Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		uvm_rust_eviction_begins(gpu_index(pmm));				\
+		uvm_rust_eviction_begins(uvm_rust_gpu_index(pmm));				\
 		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
 	})
 
@@ -84,9 +78,9 @@ static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 	({											\
 		NV_STATUS status_of_rm;								\
 												\
-		uvm_rust_rm_call_begins(gpu_index(pmm));					\
+		uvm_rust_rm_call_begins(uvm_rust_gpu_index(pmm));					\
 		status_of_rm = call;								\
-		uvm_rust_rm_call_ended(gpu_index(pmm), status_of_rm == NV_OK);			\
+		uvm_rust_rm_call_ended(uvm_rust_gpu_index(pmm), status_of_rm == NV_OK);			\
 		status_of_rm;									\
 	})
 #define uvm_pmm_gpu_pma_evict_pages(pmm, ...) \
@@ -133,24 +127,23 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	gains = uvm_rust_reclaim_begin(gpu_index(pmm), this_thread());
+	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), this_thread());
 	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	if (likely(status != NV_ERR_NO_MEMORY))
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
-	return uvm_rust_wait_for_memory(&alloc, gpu_index(pmm), this_thread(), gains, jiffies64_to_msecs(began));
+	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), this_thread(), gains, jiffies64_to_msecs(began));
 }
 
 /* --- the queues ---------------------------------------------------------------------- */
 
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk)
 {
-	struct uvm_rust_queues *queues = uvm_rust_pmm_queues(pmm);
 	uvm_gpu_chunk_t *chunk = &root_chunk->chunk;
 	__u32 change = UVM_RUST_CHUNK_WHOLE;
 	__u64 holder = 0;
 
-	if (!queues || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
+	if (!uvm_rust_evict || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
 		return;
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
 		change = UVM_RUST_CHUNK_FREE;
@@ -164,7 +157,7 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 	 */
 	else if (chunk->va_block)
 		holder = (uintptr_t)uvm_va_block_get_va_space_maybe_dead(chunk->va_block);
-	uvm_rust_queues_change(queues, uvm_rust_root_index(chunk), change, holder);
+	uvm_rust_queues_change(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), change, holder);
 }
 
 bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
@@ -178,11 +171,8 @@ bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
 /* Caller found no free root chunk, and falls back to the head of the used list. */
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
-	struct uvm_rust_queues *queues = uvm_rust_pmm_queues(pmm);
-	__u32 index = UVM_RUST_NO_CHUNK;
+	__u32 index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
 
-	if (queues)
-		index = uvm_rust_queues_choose(queues, (struct uvm_seam_pmm *)pmm);
 	if (index != UVM_RUST_NO_CHUNK)
 		return &pmm->root_chunks.array[index].chunk;
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);

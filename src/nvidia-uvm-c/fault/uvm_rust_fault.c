@@ -63,7 +63,6 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_seam.h"
 
 static bool uvm_rust_fault = true;
 module_param(uvm_rust_fault, bool, 0444);
@@ -213,7 +212,7 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	} else {
 		uvm_gpu_service_replayable_faults__c(gpu);
 	}
-	uvm_rust_served(gpu, services[index].replays - before);
+	uvm_rust_note_replays(uvm_id_gpu_index(gpu->id), services[index].replays - before);
 	WRITE_ONCE(services[index].busy, false);
 	/* Pairs with the waiter's barrier, between queueing itself and looking. */
 	if (wq_has_sleeper(&service_idle))

@@ -23,17 +23,16 @@
 static bool evicts_to_host(uvm_gpu_t *gpu)
 {
 	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	struct uvm_rust_queues *queues;
+	__u32 index = uvm_rust_gpu_index(pmm);
 	bool evicts;
 
 	if (uvm_rust_pma_free_2m(pmm))
 		return false;
 	uvm_spin_lock(&pmm->list_lock);
-	queues = uvm_rust_pmm_queues(pmm);
 	evicts = !uvm_rust_has_free_root_chunk(pmm);
-	if (evicts && queues)
-		evicts = !uvm_rust_queues_length(queues, UVM_RUST_QUEUE_UNUSED) &&
-			 !uvm_rust_queues_length(queues, UVM_RUST_QUEUE_DISCARDED);
+	if (evicts && uvm_rust_evict)
+		evicts = !uvm_rust_queues_length(index, UVM_RUST_QUEUE_UNUSED) &&
+			 !uvm_rust_queues_length(index, UVM_RUST_QUEUE_DISCARDED);
 	else if (evicts)
 		evicts = list_empty(&pmm->root_chunks.va_block_unused);
 	uvm_spin_unlock(&pmm->list_lock);

@@ -346,20 +346,13 @@ __u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call)
 	return (uintptr_t)call->space->va_space;
 }
 
-struct uvm_rust_queues *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation)
+_Bool uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *gpu)
 {
-	uvm_pmm_gpu_t *pmm;
-	struct uvm_rust_queues *queues;
-
 	if (!call->gpu)
-		return NULL;
-	pmm = &call->gpu->pmm;
-	uvm_spin_lock(&pmm->list_lock);
-	queues = uvm_rust_pmm_queues(pmm);
-	*generation = uvm_rust_pmm_queues_generation(pmm);
-	if (!queues)
-		uvm_spin_unlock(&pmm->list_lock);
-	return queues;
+		return false;
+	*gpu = uvm_id_gpu_index(call->gpu->id);
+	uvm_spin_lock(&call->gpu->pmm.list_lock);
+	return true;
 }
 
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call)

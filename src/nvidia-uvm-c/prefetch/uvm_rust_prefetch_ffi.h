@@ -106,11 +106,8 @@ __u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call);
 _Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call);
 void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call);
 
-/*
- * Takes the list_lock of the GPU's PMM, a spinlock, and gives its queues, with their generation;
- * NULL, with no lock held, if there are none.
- */
-struct uvm_rust_queues *uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *generation);
+/* Takes the list_lock of the GPU's PMM, a spinlock, and gives its number; false if it is not there. */
+_Bool uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *gpu);
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call);
 
 /* Notes what a chunk holds, which is below the number that the queues were made for. With the list_lock held. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d880c08d08a3037c.
+// Of headers and options 24769568c8ed0de7.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -50,6 +50,7 @@ pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
 pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
 pub const UVM_RUST_CPU: u32 = 4294967295;
+pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
 pub const UVM_RUST_NOT_OURS: u32 = 1;
 pub const UVM_RUST_PAGE_LIVE: u32 = 0;
@@ -63,7 +64,6 @@ pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
-pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_EVICTION_GOT: u32 = 0;
 pub const UVM_RUST_EVICTION_HELD: u32 = 1;
 pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
@@ -303,11 +303,6 @@ pub struct uvm_rust_block {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_queues {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_share {
     _unused: [u8; 0],
 }
@@ -327,10 +322,16 @@ pub struct uvm_rust_mask {
     pub words: [__u64; 8usize],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_gpu_create(root_chunks: __u32) -> *mut uvm_rust_gpu;
+    pub fn uvm_rust_gpu_create(root_chunks: __u32, counted: bool) -> *mut uvm_rust_gpu;
 }
 unsafe extern "C" {
     pub fn uvm_rust_gpu_destroy(gpu: *mut uvm_rust_gpu);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_install(index: __u32, gpu: *mut uvm_rust_gpu) -> *mut uvm_rust_gpu;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_gpu_is_known(index: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_space_create(pid: __u32, gpus: __u32) -> *mut uvm_rust_space;
@@ -339,11 +340,7 @@ unsafe extern "C" {
     pub fn uvm_rust_space_destroy(space: *mut uvm_rust_space);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_add_gpu(
-        space: *mut uvm_rust_space,
-        gpu_index: __u32,
-        gpu: *mut uvm_rust_gpu,
-    );
+    pub fn uvm_rust_space_add_gpu(space: *mut uvm_rust_space, gpu_index: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_fault(
@@ -355,7 +352,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_replays(gpu: *mut uvm_rust_gpu, replays: __u64);
+    pub fn uvm_rust_note_replays(gpu_index: __u32, replays: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_copy(
@@ -367,13 +364,13 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_reclaim(gpu: *mut uvm_rust_gpu, root_index: __u32, queue: __u32);
+    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, list: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_gpu_show(gpu: *mut uvm_rust_gpu, seq: *mut seq_file);
+    pub fn uvm_rust_gpu_show(gpu_index: __u32, seq: *mut seq_file);
 }
 unsafe extern "C" {
     pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
@@ -398,11 +395,10 @@ unsafe extern "C" {
     pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_gpu(
-        space: *mut uvm_seam_space,
-        uuid: *const __u8,
-        gpu: *mut *mut uvm_rust_gpu,
-    ) -> __u32;
+    pub fn uvm_seam_space_gpu(space: *mut uvm_seam_space, uuid: *const __u8) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
 }
 unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;
@@ -649,49 +645,25 @@ unsafe extern "C" {
     pub fn uvm_seam_dying() -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_create(root_chunks: __u32) -> *mut uvm_rust_queues;
+    pub static mut uvm_rust_evict: bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_destroy(queues: *mut uvm_rust_queues);
+    pub fn uvm_rust_queues_set(gpu: __u32, chunk: __u32, queue: __u32, holder: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_set(queues: *mut uvm_rust_queues, chunk: __u32, queue: __u32);
+    pub fn uvm_rust_queues_change(gpu: __u32, chunk: __u32, change: __u32, holder: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_change(
-        queues: *mut uvm_rust_queues,
-        chunk: __u32,
-        change: __u32,
-        holder: __u64,
-    );
+    pub fn uvm_rust_queues_choose(gpu: __u32, pmm: *mut uvm_seam_pmm) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_choose(queues: *mut uvm_rust_queues, pmm: *mut uvm_seam_pmm) -> __u32;
+    pub fn uvm_rust_queues_of(gpu: __u32, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_begin_eviction(
-        queues: *mut uvm_rust_queues,
-        chunk: __u32,
-        free: bool,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_evicted(queues: *mut uvm_rust_queues, chunk: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_of(queues: *mut uvm_rust_queues, chunk: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_length(queues: *mut uvm_rust_queues, queue: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_used(queues: *mut uvm_rust_queues, chunk: __u32, holder: __u64);
+    pub fn uvm_rust_queues_length(gpu: __u32, queue: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1296,10 +1268,7 @@ unsafe extern "C" {
     pub fn uvm_seam_prefetch_leave(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock_chunks(
-        call: *mut uvm_seam_prefetch,
-        generation: *mut __u32,
-    ) -> *mut uvm_rust_queues;
+    pub fn uvm_seam_prefetch_lock_chunks(call: *mut uvm_seam_prefetch, gpu: *mut __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);

@@ -5,41 +5,25 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings;
 use super::seam::{self, SeqFile};
-use crate::driver::stats::{Gpu, Space};
+use super::{bindings, gpu};
+use crate::driver::stats::Space;
 use crate::driver::{discard, ioctl};
-use crate::policy::stats::{Cause, Queue};
+use crate::policy::stats::Cause;
 use core::ffi::{c_long, c_ulong, c_void};
 use kernel::prelude::*;
-use kernel::sync::{Arc, ArcBorrow};
 use kernel::types::ForeignOwnable;
 
 super::check_exports!(
-    uvm_rust_gpu_create,
-    uvm_rust_gpu_destroy,
     uvm_rust_space_create,
     uvm_rust_space_destroy,
     uvm_rust_space_add_gpu,
     uvm_rust_note_fault,
-    uvm_rust_note_replays,
     uvm_rust_note_copy,
-    uvm_rust_note_reclaim,
     uvm_rust_note_evicted,
-    uvm_rust_gpu_show,
     uvm_rust_space_show,
     uvm_rust_ioctl,
 );
-
-/// The GPU behind a pointer that C keeps.
-///
-/// # Safety
-///
-/// `gpu` came from [`uvm_rust_gpu_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow_gpu<'a>(gpu: *mut bindings::uvm_rust_gpu) -> ArcBorrow<'a, Gpu> {
-    // SAFETY: by this function's contract `gpu` is what `into_foreign` gave.
-    unsafe { <Arc<Gpu> as ForeignOwnable>::borrow(gpu.cast::<c_void>()) }
-}
 
 /// The VA space behind a pointer that C keeps.
 ///
@@ -51,20 +35,6 @@ pub(super) unsafe fn borrow_space<'a>(space: *mut bindings::uvm_rust_space) -> &
     // which `uvm_rust_space_create` boxed and to which only shared references
     // are made.
     unsafe { &*space.cast::<Space>() }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_create(root_chunks: u32) -> *mut bindings::uvm_rust_gpu {
-    match Gpu::new(root_chunks) {
-        Ok(gpu) => gpu.into_foreign().cast_mut().cast(),
-        Err(_) => core::ptr::null_mut(),
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_destroy(gpu: *mut bindings::uvm_rust_gpu) {
-    // SAFETY: I-own: `gpu` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Arc<Gpu> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>()) });
 }
 
 #[no_mangle]
@@ -82,17 +52,10 @@ unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_add_gpu(
-    space: *mut bindings::uvm_rust_space,
-    gpu_index: u32,
-    gpu: *mut bindings::uvm_rust_gpu,
-) {
-    if gpu.is_null() {
-        return;
-    }
-    // SAFETY: I-own for both.
-    let (space, gpu) = unsafe { (borrow_space(space), borrow_gpu(gpu)) };
-    if space.add_gpu(gpu_index, &gpu.into()).is_err() {
+unsafe extern "C" fn uvm_rust_space_add_gpu(space: *mut bindings::uvm_rust_space, gpu_index: u32) {
+    // SAFETY: I-own for `space`; I-gpu: a VA space retains the GPUs that are registered in it.
+    let (space, gpu) = unsafe { (borrow_space(space), gpu::stats(gpu_index)) };
+    if gpu.is_some_and(|gpu| space.add_gpu(gpu_index, gpu).is_err()) {
         pr_warn_once();
     }
 }
@@ -119,12 +82,6 @@ unsafe extern "C" fn uvm_rust_note_fault(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_replays(gpu: *mut bindings::uvm_rust_gpu, replays: u64) {
-    // SAFETY: I-own.
-    unsafe { borrow_gpu(gpu) }.note_replays(replays);
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_note_copy(
     space: *mut bindings::uvm_rust_space,
     dst: u32,
@@ -145,18 +102,6 @@ unsafe extern "C" fn uvm_rust_note_copy(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_reclaim(
-    gpu: *mut bindings::uvm_rust_gpu,
-    root_index: u32,
-    queue: u32,
-) {
-    if let Some(queue) = Queue::from_number(queue) {
-        // SAFETY: I-own.
-        unsafe { borrow_gpu(gpu) }.note_reclaim(root_index, queue);
-    }
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_note_evicted(
     space: *mut bindings::uvm_rust_space,
     gpu_index: u32,
@@ -164,17 +109,6 @@ unsafe extern "C" fn uvm_rust_note_evicted(
 ) {
     // SAFETY: I-own.
     unsafe { borrow_space(space) }.note_evicted(gpu_index, root_index);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_gpu_show(
-    gpu: *mut bindings::uvm_rust_gpu,
-    seq: *mut bindings::seq_file,
-) {
-    // SAFETY: I-own for `gpu`, I-call for `seq`.
-    let (gpu, mut out) = unsafe { (borrow_gpu(gpu), SeqFile::new(seq)) };
-    // An overflow makes seq_file call again with more room.
-    let _ = gpu.show(&mut out);
 }
 
 #[no_mangle]

@@ -2,35 +2,27 @@
 
 //! What C calls about the eviction queues of a GPU, and when its memory is all in use.
 //!
-//! All that is called about queues, but creating and destroying, holds the PMM's `list_lock`
-//! (I-lock), so that the queues behind the pointer are used by one thread at a time, and that
-//! thread may neither sleep nor allocate.
+//! All that is called about queues holds the PMM's `list_lock` (I-lock), so that a GPU's queues
+//! (I-gpu) are used by one thread at a time, and that thread may neither sleep nor allocate.
 
 // What each asks of its caller is in uvm_rust_evict_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
+use super::gpu::queues;
 use super::status::Status;
 use crate::driver::discard::status;
 use crate::policy::evict::reclaim::{Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
-use crate::policy::evict::{Change, Chunk, Lists, Queue, RootChunks};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use kernel::prelude::*;
-use kernel::types::ForeignOwnable;
+use crate::policy::evict::{Change, Chunk, Lists, Queue};
+use crate::policy::stats;
 
 super::check_exports!(
-    uvm_rust_queues_create,
-    uvm_rust_queues_destroy,
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
-    uvm_rust_queues_begin_eviction,
-    uvm_rust_queues_evicted,
     uvm_rust_queues_of,
     uvm_rust_queues_length,
-    uvm_rust_queues_used,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
     uvm_rust_eviction_ended,
@@ -39,85 +31,35 @@ super::check_exports!(
     uvm_rust_wait_for_memory,
 );
 
-/// The queues behind a pointer that C keeps.
-///
-/// # Safety
-///
-/// `queues` came from [`uvm_rust_queues_create`], is not destroyed during `'a`, and
-/// the PMM's `list_lock` is held for `'a`; one such reference exists at a time.
-pub(super) unsafe fn borrow<'a>(queues: *mut bindings::uvm_rust_queues) -> &'a mut RootChunks {
-    // SAFETY: by this function's contract `queues` points to live, boxed
-    // `RootChunks` that nobody else uses.
-    unsafe { &mut *queues.cast::<RootChunks>() }
-}
-
-fn queue_from(number: u32) -> Option<Queue> {
-    match number {
-        bindings::UVM_RUST_QUEUE_UNUSED => Some(Queue::Unused),
-        bindings::UVM_RUST_QUEUE_DISCARDED => Some(Queue::Discarded),
-        bindings::UVM_RUST_QUEUE_USED => Some(Queue::Used),
-        _ => None,
-    }
-}
-
-fn number_of(queue: Option<Queue>) -> u32 {
-    match queue {
-        Some(Queue::Free) => bindings::UVM_RUST_QUEUE_FREE,
-        Some(Queue::Unused) => bindings::UVM_RUST_QUEUE_UNUSED,
-        Some(Queue::Discarded) => bindings::UVM_RUST_QUEUE_DISCARDED,
-        Some(Queue::Used) => bindings::UVM_RUST_QUEUE_USED,
-        None => bindings::UVM_RUST_QUEUE_ADDRESS,
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_create(root_chunks: u32) -> *mut bindings::uvm_rust_queues {
-    let Ok(queues) = RootChunks::new(root_chunks) else {
-        return null_mut();
-    };
-    match KBox::new(queues, GFP_KERNEL) {
-        Ok(queues) => queues.into_foreign().cast_mut().cast(),
-        Err(_) => null_mut(),
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_destroy(queues: *mut bindings::uvm_rust_queues) {
-    // SAFETY: I-own: `queues` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<RootChunks> as ForeignOwnable>::from_foreign(queues.cast::<c_void>()) });
-}
-
 // A chunk number that is out of range would be C's mistake, which costs no more than
 // the order of one chunk: the lists in C stay the truth.
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_set(
-    queues: *mut bindings::uvm_rust_queues,
-    chunk: u32,
-    queue: u32,
-) {
-    // SAFETY: I-own and I-lock.
-    let queues = unsafe { borrow(queues) };
-    if let Some(queue) = queue_from(queue) {
-        let _ = queues.set(chunk, queue);
-    }
+unsafe extern "C" fn uvm_rust_queues_set(gpu: u32, chunk: u32, queue: u32, holder: u64) {
+    // SAFETY: I-lock.
+    let Some(queues) = (unsafe { queues(gpu) }) else {
+        return;
+    };
+    let _ = match Queue::from_number(queue) {
+        Some(Queue::Free) => queues.evicted(chunk),
+        Some(Queue::Used) => queues.used_by(chunk, holder),
+        Some(queue) => queues.set(chunk, queue),
+        None => Ok(()),
+    };
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_change(
-    queues: *mut bindings::uvm_rust_queues,
-    chunk: u32,
-    change: u32,
-    holder: u64,
-) {
+unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, holder: u64) {
     let change = match change {
         bindings::UVM_RUST_CHUNK_FREE => Change::Free,
         bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
         bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
         _ => Change::Pinned,
     };
-    // SAFETY: I-own and I-lock.
-    let _ = unsafe { borrow(queues) }.change(chunk, change);
+    // SAFETY: I-lock.
+    if let Some(queues) = unsafe { queues(gpu) } {
+        let _ = queues.change(chunk, change);
+    }
 }
 
 /// The PMM whose `list_lock` is held.
@@ -134,56 +76,27 @@ impl Lists for Pmm {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_choose(
-    queues: *mut bindings::uvm_rust_queues,
-    pmm: *mut bindings::uvm_seam_pmm,
-) -> u32 {
-    // SAFETY: I-own and I-lock; I-call for `pmm`.
-    unsafe { borrow(queues) }
-        .choose(&mut Pmm(pmm))
+unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, pmm: *mut bindings::uvm_seam_pmm) -> u32 {
+    // SAFETY: I-lock; I-call for `pmm`.
+    unsafe { queues(gpu) }
+        .and_then(|queues| queues.choose(&mut Pmm(pmm)))
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_begin_eviction(
-    queues: *mut bindings::uvm_rust_queues,
-    chunk: u32,
-    free: bool,
-) -> u32 {
-    // SAFETY: I-own and I-lock.
-    number_of(unsafe { borrow(queues) }.begin_eviction(chunk, free))
+unsafe extern "C" fn uvm_rust_queues_of(gpu: u32, chunk: u32) -> u32 {
+    // SAFETY: I-lock.
+    let queue = unsafe { queues(gpu) }.and_then(|queues| queues.queue_of(chunk));
+    queue.map_or(stats::Queue::Address, Into::into) as u32
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_evicted(queues: *mut bindings::uvm_rust_queues, chunk: u32) {
-    // SAFETY: I-own and I-lock.
-    let _ = unsafe { borrow(queues) }.evicted(chunk);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_of(queues: *mut bindings::uvm_rust_queues, chunk: u32) -> u32 {
-    // SAFETY: I-own and I-lock.
-    number_of(unsafe { borrow(queues) }.queue_of(chunk))
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_length(
-    queues: *mut bindings::uvm_rust_queues,
-    queue: u32,
-) -> u32 {
-    // SAFETY: I-own and I-lock.
-    let queues = unsafe { borrow(queues) };
-    queue_from(queue).map_or(0, |queue| queues.length(queue))
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_used(
-    queues: *mut bindings::uvm_rust_queues,
-    chunk: u32,
-    holder: u64,
-) {
-    // SAFETY: I-own and I-lock.
-    let _ = unsafe { borrow(queues) }.used_by(chunk, holder);
+unsafe extern "C" fn uvm_rust_queues_length(gpu: u32, queue: u32) -> u32 {
+    // SAFETY: I-lock.
+    let queues = unsafe { queues(gpu) };
+    queues
+        .zip(Queue::from_number(queue))
+        .map_or(0, |(queues, queue)| queues.length(queue))
 }
 
 /// Reclaim of each GPU's memory, by its index.

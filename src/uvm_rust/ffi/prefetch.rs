@@ -6,7 +6,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::evict;
+use super::gpu;
 use super::seam::SeqFile;
 use crate::driver::prefetch::Prefetcher;
 use crate::policy::evict::RootChunks;
@@ -68,20 +68,18 @@ impl<'a> Turning<'a> {
         &mut self,
         look: impl FnOnce(&mut Self, &mut RootChunks, u32) -> R,
     ) -> Option<R> {
-        let mut generation = 0;
-        // SAFETY: `call` is valid, and `generation` is written at most once.
-        let queues = unsafe { bindings::uvm_seam_prefetch_lock_chunks(self.call, &mut generation) };
-        if queues.is_null() {
+        let mut number = 0;
+        // SAFETY: `call` is valid, and `number` is written at most once.
+        if !unsafe { bindings::uvm_seam_prefetch_lock_chunks(self.call, &mut number) } {
             return None;
         }
-        // SAFETY: not null, so from `uvm_rust_queues_create`, and not destroyed before it is
-        // taken out of its place under the `list_lock`, which is held until the unlock below. `look` cannot
-        // keep the reference, nor get another: it is handed `self`, of which it calls `note` only.
-        let roots = unsafe { evict::borrow(queues) };
-        let result = look(self, roots, generation);
+        // SAFETY: the `list_lock` is held until the unlock below. `look` cannot keep the
+        // reference, nor get another: it is handed `self`, of which it calls `note` only.
+        let roots = unsafe { gpu::queues(number) };
+        let result = roots.map(|roots| look(self, roots, gpu::generation(number)));
         // SAFETY: `call` is valid, and the lock was taken above.
         unsafe { bindings::uvm_seam_prefetch_unlock_chunks(self.call) };
-        Some(result)
+        result
     }
 }
 

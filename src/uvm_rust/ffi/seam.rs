@@ -4,14 +4,13 @@
 
 #[cfg(not(uvm_native))]
 use super::prefetch;
-use super::{bindings, entry};
+use super::{bindings, entry, gpu};
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Prefetcher;
 use crate::driver::stats::{Gpu, Space};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use kernel::sync::ArcBorrow;
 
 /// An open `/dev/nvidia-uvm`, for the length of one call.
 pub(crate) struct File<'a> {
@@ -32,9 +31,8 @@ pub(crate) struct LockedVaSpace<'a>(&'a VaSpace<'a>);
 
 /// A GPU registered in a VA space, which stays so while the lock is held.
 pub(crate) struct VaSpaceGpu<'a> {
+    /// Invariant: the number of a GPU that is retained for `'a`.
     index: u32,
-    /// Invariant: null or from `uvm_rust_gpu_create`, alive for `'a`.
-    state: *mut bindings::uvm_rust_gpu,
     _lock: PhantomData<&'a ()>,
 }
 
@@ -149,15 +147,12 @@ impl LockedVaSpace<'_> {
 
     /// The GPU with this UUID, if it is registered in this VA space.
     pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<VaSpaceGpu<'_>> {
-        let mut state = core::ptr::null_mut();
-        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, `uuid`
-        // has the 16 bytes that are read and `state` is written at most once.
-        let index = unsafe {
-            bindings::uvm_seam_space_gpu(self.0.space.as_ptr(), uuid.as_ptr(), &mut state)
-        };
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and `uuid`
+        // has the 16 bytes that are read.
+        let index = unsafe { bindings::uvm_seam_space_gpu(self.0.space.as_ptr(), uuid.as_ptr()) };
+        // A VA space retains the GPUs that are registered in it.
         (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu {
             index,
-            state,
             _lock: PhantomData,
         })
     }
@@ -177,9 +172,9 @@ impl VaSpaceGpu<'_> {
     }
 
     /// The statistics of this GPU, if they are kept.
-    pub(crate) fn stats(&self) -> Option<ArcBorrow<'_, Gpu>> {
-        // SAFETY: by the type's invariant it is null or alive while `self` is.
-        (!self.state.is_null()).then(|| unsafe { entry::borrow_gpu(self.state) })
+    pub(crate) fn stats(&self) -> Option<&Gpu> {
+        // SAFETY: I-gpu: it is retained while `self` is, by the type's invariant.
+        Some(unsafe { gpu::stats(self.index) }?)
     }
 }
 

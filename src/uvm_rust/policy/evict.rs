@@ -39,7 +39,7 @@ use crate::mem::{OutOfMemory, TryVec};
 #[allow(unused_imports)]
 pub use holders::Holder;
 #[allow(unused_imports)]
-pub use lists::{Change, Lists};
+pub use lists::{reclaimed_from, Change, Lists};
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 
@@ -66,6 +66,11 @@ pub enum Queue {
 impl Queue {
     /// All queues, in the order in which they are reclaimed from.
     pub const ORDER: [Self; 4] = [Self::Free, Self::Unused, Self::Discarded, Self::Used];
+
+    /// The queue with this number, if there is one.
+    pub fn from_number(n: u32) -> Option<Self> {
+        Self::ORDER.get(n as usize).copied()
+    }
 }
 
 impl From<Queue> for stats::Queue {

@@ -7,7 +7,7 @@
 //! as it makes it, all under its `list_lock`; should the queues have come apart from the lists
 //! all the same, the lists win ([`RootChunks::choose`]), at the cost of the order of one chunk.
 
-use super::{Chunk, Holder, NoSuchChunk, Queue, RootChunks};
+use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 
 /// What has become of a root chunk whose place in the PMM's lists changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,22 @@ pub enum Change {
 pub trait Lists {
     /// Whether `chunk`, which the queues would have evicted, may be. False should not come.
     fn evictable(&mut self, chunk: Chunk) -> bool;
+}
+
+/// `chunk` is about to be reclaimed, and is on no queue from now on. Returns where it was: on the
+/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`, which in any
+/// case says whether it is free.
+pub fn reclaimed_from(
+    queues: Option<&mut RootChunks>,
+    chunk: Chunk,
+    list: stats::Queue,
+) -> stats::Queue {
+    match queues {
+        None => list,
+        Some(queues) => queues
+            .begin_eviction(chunk, list == stats::Queue::Free)
+            .map_or(stats::Queue::Address, Into::into),
+    }
 }
 
 impl RootChunks {
@@ -173,6 +189,23 @@ mod tests {
         assert_eq!(roots.queue_of(2), None);
         roots.change(1, Change::Free).unwrap();
         assert_eq!(roots.begin_eviction(1, true), Some(Queue::Free));
+    }
+
+    #[test]
+    fn without_queues_the_lists_say_where_a_chunk_was() {
+        use stats::Queue::{Address, Discarded, Free, Used};
+        for list in [Free, Used, Address] {
+            assert_eq!(reclaimed_from(None, 0, list), list);
+        }
+        // Those of the PMM know nothing of discarded chunks.
+        let (mut roots, _) = chunks(3);
+        roots.set(0, Queue::Discarded).unwrap();
+        let chosen = roots.choose(&mut Asked(0, vec![])).unwrap();
+        assert_eq!(reclaimed_from(Some(&mut roots), chosen, Used), Discarded);
+        assert_eq!(roots.queue_of(chosen), None);
+        assert_eq!(reclaimed_from(Some(&mut roots), 2, Used), Address);
+        roots.change(1, Change::Free).unwrap();
+        assert_eq!(reclaimed_from(Some(&mut roots), 1, Free), Free);
     }
 
     #[test]
