@@ -130,24 +130,11 @@ NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space);
 void uvm_rust_prefetch_stop(uvm_va_space_t *va_space);
 void uvm_rust_prefetch_unload(uvm_va_space_t *va_space);
 
-/*
- * A fault of @va_space at @address was serviced. Caller holds the GPU's replayable-fault
- * service lock and the VA space's lock in read mode.
- */
-void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id, NvU64 address);
-
 /* What was learnt, as text. Caller keeps the VA space. */
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
 
 /* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
 bool uvm_rust_fault_loop(void);
-
-/*
- * Whether a GPU's faults are being serviced. The second waits until they are not, or a tenth of a
- * second; whether they are not. uvm_rust_fault.c.
- */
-bool uvm_rust_fault_service_busy(uvm_parent_gpu_id_t id);
-bool uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id);
 
 /* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
 bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);

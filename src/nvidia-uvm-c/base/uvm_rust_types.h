@@ -17,7 +17,7 @@ struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
 struct uvm_rust_space;	/* what is counted of a VA space */
 struct uvm_rust_block;	/* what of a va_block is discarded */
 struct uvm_rust_share;	/* what a tenant's tables for a GPU may take */
-struct uvm_rust_prefetch;	/* what a VA space's kernels on a GPU do */
+struct uvm_rust_prefetch;	/* what a VA space's kernels do */
 struct uvm_rust_fault_loop;	/* a GPU's fault loop */
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());

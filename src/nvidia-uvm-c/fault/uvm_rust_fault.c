@@ -219,15 +219,15 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 		wake_up_all(&service_idle);
 }
 
-bool uvm_rust_fault_service_busy(uvm_parent_gpu_id_t id)
+bool uvm_seam_fault_busy(__u32 parent)
 {
-	return READ_ONCE(services[uvm_parent_id_gpu_index(id)].busy);
+	return READ_ONCE(services[parent].busy);
 }
 
-bool uvm_rust_wait_fault_service(uvm_parent_gpu_id_t id)
+bool uvm_seam_fault_wait_idle(__u32 parent)
 {
 	/* Storms may last. Prefetching is no use then, nor is waiting for ever. */
-	return wait_event_timeout(service_idle, !uvm_rust_fault_service_busy(id), HZ / 10);
+	return wait_event_timeout(service_idle, !uvm_seam_fault_busy(parent), HZ / 10);
 }
 
 /* --- the ring ---------------------------------------------------------------- */
@@ -512,9 +512,9 @@ __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_blo
 	default:
 		served->how = UVM_RUST_SERVED;
 		count_served(f, first, served->faults, duplicates);
-		if (status == NV_OK)
-			uvm_rust_prefetch_note_fault(f->va_space, f->gpu->id,
-						     batch->ordered_fault_cache[first]->fault_address);
+		if (status == NV_OK && f->va_space->uvm_rust_prefetch)
+			uvm_rust_prefetch_fault(f->va_space->uvm_rust_prefetch, uvm_id_gpu_index(f->gpu->id),
+						batch->ordered_fault_cache[first]->fault_address);
 		return status;
 	}
 }

@@ -59,7 +59,7 @@ __u32 uvm_rust_fault_service(struct uvm_rust_fault_loop *loop, struct uvm_seam_f
 /* --- fault service: called by Rust ----------------------------------------- */
 
 /*
- * All of these are called from within uvm_rust_fault_service() with its @fault,
+ * All of these that have @fault are called from within uvm_rust_fault_service() with it,
  * and mean what the method of the same name of `Machine` in
  * policy/fault/service.rs means. Those that return __u32 return an NV_STATUS
  * unless said otherwise. A VA space is a number to Rust: its address.
@@ -110,6 +110,13 @@ struct uvm_rust_fault_outcome {
 #define UVM_RUST_FLUSH_CACHED_PUT	0
 #define UVM_RUST_FLUSH_UPDATE_PUT	1
 #define UVM_RUST_FLUSH_WAIT_UPDATE_PUT	2
+
+/*
+ * Whether the faults of a parent GPU, by its number, are being serviced: any thread's business. The
+ * second waits until they are not, or a tenth of a second; whether they are not. No lock is held.
+ */
+_Bool uvm_seam_fault_busy(__u32 parent);
+_Bool uvm_seam_fault_wait_idle(__u32 parent);
 
 void uvm_seam_fault_ring(struct uvm_seam_fault *fault, __u32 *get, __u32 *put);
 /* @entry + @n and @at are within the ring's size, and @out has room for @n. */

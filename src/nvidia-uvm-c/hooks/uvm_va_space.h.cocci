@@ -4,7 +4,7 @@
 @@
 struct uvm_va_space_struct {
 + struct uvm_rust_space *uvm_rust;
-+ void *uvm_rust_prefetch;
++ struct uvm_rust_prefetch *uvm_rust_prefetch;
 + struct uvm_rust_tenant *uvm_rust_flash_tenant;
 ...
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The C seam of prefetching: announcements, the life of each VA space's worker, and the
- * operations that it is made of. What it does when is in Rust
- * (policy/prefetch/worker.rs); docs/prefetch.md has the whole.
+ * The C seam of prefetching: what the worker of a VA space works with, and the operations that
+ * its work is made of. What it does when is in Rust (policy/prefetch/worker.rs), and so is what
+ * there is of a VA space (driver/prefetch.rs); docs/prefetch.md has the whole.
  *
  * Locks of the worker, for a few va_blocks at a time: pm.lock in read mode (tried only, so
  * that it neither delays a suspend nor waits behind one while a VA space's end waits for
@@ -33,27 +33,27 @@ bool uvm_rust_announce = true;
 module_param(uvm_rust_announce, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_announce, "Take announcements of kernels, and learn from them (default 1)");
 
-static bool uvm_rust_prefetch;
+bool uvm_rust_prefetch;
 module_param(uvm_rust_prefetch, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch, "Prefetch what announced kernels are expected to access (default 0)");
 
-static uint uvm_rust_preevict;
+uint uvm_rust_preevict;
 module_param(uvm_rust_preevict, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_preevict, "With uvm_rust_prefetch: keep so many 2 MiB chunks of a GPU ready by moving what is not expected to the host; 0: none (default 0)");
 
-static uint uvm_rust_prefetch_ahead = 32;
+uint uvm_rust_prefetch_ahead = 32;
 module_param(uvm_rust_prefetch_ahead, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_ahead, "Kernels to look ahead, 0 to 4096 (default 32)");
 
-static uint uvm_rust_prefetch_rows = 2048;
+uint uvm_rust_prefetch_rows = 2048;
 module_param(uvm_rust_prefetch_rows, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_rows, "Rows of a kernel's block table, 1 to 65536 (default 2048)");
 
-static uint uvm_rust_prefetch_assoc = 2;
+uint uvm_rust_prefetch_assoc = 2;
 module_param(uvm_rust_prefetch_assoc, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_assoc, "Blocks in a row, 1 to 16 (default 2)");
 
-static uint uvm_rust_prefetch_succs = 4;
+uint uvm_rust_prefetch_succs = 4;
 module_param(uvm_rust_prefetch_succs, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_succs, "Successors of a block, 1 to 16 (default 4)");
 
@@ -65,47 +65,22 @@ MODULE_PARM_DESC(uvm_rust_prefetch_memory, "MiB that the tables of a user in a m
 static struct workqueue_struct *prefetch_wq;
 
 /*
- * A GPU that a VA space announces kernels on. An entry is filled before it is counted, and
- * stays until the VA space is gone, whether or not the GPU is registered.
+ * What the worker of a VA space works with, Rust's from uvm_seam_prefetch_create() to
+ * uvm_seam_prefetch_free(). One turn of the worker uses it at a time, and in the end who stops it.
  */
-struct gpu_prefetch {
-	uvm_gpu_id_t id;
-	struct uvm_rust_prefetch *rust;
-	/* Of the parent GPU: which fault service goes first. */
-	uvm_parent_gpu_id_t parent;
-	/* From uvm_rust_prefetch_stop() on: the GPU, if it was registered then, and so is there. */
-	uvm_gpu_t *last;
-};
-
-/*
- * What uvm_va_space_t.uvm_rust_prefetch points to, from the first announcement on. Set
- * once, by cmpxchg, and freed under the VA space's lock in write mode.
- */
-struct space_prefetch {
+struct uvm_seam_prefetch {
 	uvm_va_space_t *va_space;
+	struct work_struct work;
 	/*
 	 * Of the first announcement. What the worker, a kernel thread, allocates is charged to
 	 * its memory cgroup.
 	 */
 	struct uvm_rust_tenant *tenant;
-	struct work_struct work;
-	bool stopping;
-	/* Serialises announcements and protects the growth of @count. */
-	struct mutex announcing;
-	__u32 count;
-	struct gpu_prefetch gpus[UVM_ID_MAX_GPUS];
-
-	/* The worker's: too much for its stack. By number of a copy, what it waits for. */
 	uvm_rust_move_context_t *context;
 	uvm_va_block_retry_t retry;
+	/* By number of a copy, what it waits for. */
 	uvm_tracker_t copies[UVM_RUST_PREFETCH_COPIES];
-};
-
-/* A turn of the worker, for one GPU; or the end of its VA space. */
-struct uvm_seam_prefetch {
-	struct space_prefetch *space;
-	struct gpu_prefetch *entry;
-	/* Between enter and leave, under the VA space's lock; in the end the GPU, if it is still there. */
+	/* Between enter and leave, under the VA space's lock. */
 	uvm_gpu_t *gpu;
 	/* What was chosen, under that lock. */
 	uvm_va_block_t *block;
@@ -116,243 +91,179 @@ struct uvm_seam_prefetch {
 	struct mm_struct *mm;
 };
 
-static struct space_prefetch *prefetch_of(uvm_va_space_t *va_space)
+/* --- life ------------------------------------------------------------------------------- */
+
+static void work_entry(struct work_struct *item)
 {
-	/* Pairs with the release in get_or_create(). */
-	return smp_load_acquire((struct space_prefetch **)&va_space->uvm_rust_prefetch);
+	struct uvm_seam_prefetch *call = container_of(item, struct uvm_seam_prefetch, work);
+	struct mem_cgroup *before = set_active_memcg(call->tenant->memcg);
+
+	UVM_ENTRY_VOID(uvm_rust_prefetch_work(call->va_space->uvm_rust_prefetch));
+	set_active_memcg(before);
 }
 
-static struct gpu_prefetch *entry_of(struct space_prefetch *space, uvm_gpu_id_t id)
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space)
 {
-	/* Pairs with the release in announce_locked(). */
-	__u32 i, count = smp_load_acquire(&space->count);
+	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(sizeof(*call));
+	int i;
 
-	for (i = 0; i < count; i++) {
-		if (uvm_id_equal(space->gpus[i].id, id))
-			return &space->gpus[i];
-	}
+	if (!call)
+		return NULL;
+	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+		uvm_tracker_init(&call->copies[i]);
+	call->va_space = (uvm_va_space_t *)space;
+	INIT_WORK(&call->work, work_entry);
+	call->context = uvm_rust_move_context_alloc(NULL);
+	call->tenant = uvm_rust_tenant_get(false);
+	if (call->context && call->tenant)
+		return call;
+	uvm_seam_prefetch_free(call);
 	return NULL;
 }
 
-/* --- announcements -------------------------------------------------------------- */
-
-static void work_entry(struct work_struct *work);
-
-static void space_free(struct space_prefetch *space)
+void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 {
 	int i;
 
 	/* A turn leaves nothing in them. */
 	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
-		uvm_tracker_deinit(&space->copies[i]);
-	uvm_rust_tenant_put(space->tenant);
-	if (space->context)
-		uvm_rust_move_context_free(space->context);
-	uvm_kvfree(space);
+		uvm_tracker_deinit(&call->copies[i]);
+	uvm_rust_tenant_put(call->tenant);
+	if (call->context)
+		uvm_rust_move_context_free(call->context);
+	uvm_kvfree(call);
 }
 
-static struct space_prefetch *space_create(uvm_va_space_t *va_space)
+void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call)
 {
-	struct space_prefetch *space = uvm_kvmalloc_zero(sizeof(*space));
-	int i;
-
-	if (!space)
-		return NULL;
-	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
-		uvm_tracker_init(&space->copies[i]);
-	space->context = uvm_rust_move_context_alloc(NULL);
-	space->tenant = uvm_rust_tenant_get(false);
-	if (!space->context || !space->tenant) {
-		space_free(space);
-		return NULL;
-	}
-	space->va_space = va_space;
-	mutex_init(&space->announcing);
-	INIT_WORK(&space->work, work_entry);
-	return space;
+	queue_work(prefetch_wq, &call->work);
 }
 
-static struct space_prefetch *get_or_create(uvm_va_space_t *va_space)
+void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call)
 {
-	struct space_prefetch *space = prefetch_of(va_space), *created;
-
-	if (space)
-		return space;
-	/* No lock of all processes is held where one's memory limit may be met. */
-	created = space_create(va_space);
-	if (!created)
-		return NULL;
-	space = cmpxchg((struct space_prefetch **)&va_space->uvm_rust_prefetch, NULL, created);
-	if (space) {
-		/* Another thread of the process was first. */
-		space_free(created);
-		return space;
-	}
-	return created;
+	disable_work_sync(&call->work);
 }
 
-static NV_STATUS announce_locked(struct space_prefetch *space, const uvm_gpu_t *gpu, __u64 exec_id)
+struct uvm_rust_share *uvm_seam_prefetch_share(struct uvm_seam_prefetch *call, __u32 gpu)
 {
-	struct gpu_prefetch *entry = entry_of(space, gpu->id);
-
-	if (!entry) {
-		const struct uvm_rust_prefetch_params params = {
-			.seed = get_random_u64(),
-			.ahead = uvm_rust_prefetch_ahead,
-			.rows = uvm_rust_prefetch_rows,
-			.assoc = uvm_rust_prefetch_assoc,
-			.succs = uvm_rust_prefetch_succs,
-			.act = uvm_rust_prefetch,
-			.watermark = uvm_rust_preevict,
-		};
-
-		struct uvm_rust_share *share = uvm_rust_tenant_share(space->tenant, gpu->id, (__u64)uvm_rust_prefetch_memory << 20);
-
-		if (!share)
-			return NV_ERR_NO_MEMORY;
-		entry = &space->gpus[space->count];
-		entry->id = gpu->id;
-		entry->parent = gpu->parent->id;
-		entry->rust = uvm_rust_prefetch_create(&params, share);
-		if (!entry->rust)
-			return NV_ERR_NO_MEMORY;
-		smp_store_release(&space->count, space->count + 1);
-	}
-	uvm_rust_prefetch_announce(entry->rust, exec_id);
-	return NV_OK;
+	return uvm_rust_tenant_share(call->tenant, uvm_gpu_id_from_index(gpu), (__u64)uvm_rust_prefetch_memory << 20);
 }
 
-__u32 uvm_seam_announce(struct uvm_seam_space *seam_space, const __u8 *uuid, __u64 exec_id)
+__u64 uvm_seam_random(void)
 {
-	uvm_va_space_t *va_space = (uvm_va_space_t *)seam_space;
-	struct space_prefetch *space;
-	NV_STATUS status = NV_OK;
-	uvm_gpu_t *gpu;
-
-	uvm_va_space_down_read(va_space);
-	gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
-	if (!gpu) {
-		status = NV_ERR_INVALID_DEVICE;
-		goto out;
-	}
-	if (!gpu->parent->replayable_faults_supported) {
-		status = NV_ERR_NOT_SUPPORTED;
-		goto out;
-	}
-	space = get_or_create(va_space);
-	if (!space) {
-		status = NV_ERR_NO_MEMORY;
-		goto out;
-	}
-	mutex_lock(&space->announcing);
-	status = announce_locked(space, gpu, exec_id);
-	mutex_unlock(&space->announcing);
-	queue_work(prefetch_wq, &space->work);
-out:
-	uvm_va_space_up_read(va_space);
-	return status;
+	return get_random_u64();
 }
 
-struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *seam_space, const __u8 *uuid)
+_Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *parent)
 {
-	uvm_va_space_t *va_space = (uvm_va_space_t *)seam_space;
-	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
-	struct space_prefetch *space = prefetch_of(va_space);
-	struct gpu_prefetch *entry = gpu && space ? entry_of(space, gpu->id) : NULL;
+	const uvm_gpu_t *of = uvm_va_space_get_gpu((uvm_va_space_t *)space, uvm_gpu_id_from_index(gpu));
 
-	return entry ? entry->rust : NULL;
+	*parent = uvm_parent_id_gpu_index(of->parent->id);
+	return of->parent->replayable_faults_supported;
 }
 
-void uvm_rust_prefetch_note_fault(uvm_va_space_t *va_space, uvm_gpu_id_t gpu_id, NvU64 address)
+struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space)
 {
-	struct space_prefetch *space = prefetch_of(va_space);
-	struct gpu_prefetch *entry = space ? entry_of(space, gpu_id) : NULL;
-
-	if (entry && uvm_rust_prefetch_fault(entry->rust, address))
-		queue_work(prefetch_wq, &space->work);
+	return ((uvm_va_space_t *)space)->uvm_rust_prefetch;
 }
 
-/* --- the worker ------------------------------------------------------------------ */
-
-static void work(struct space_prefetch *space)
+static void on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
-	__u32 i, count = smp_load_acquire(&space->count);
-	bool more = false;
+	const uvm_va_range_t *range = data->range_destroy.range;
 
-	for (i = 0; i < count; i++) {
-		struct uvm_seam_prefetch call = { .space = space, .entry = &space->gpus[i] };
-
-		more |= uvm_rust_prefetch_work(call.entry->rust, &call);
-	}
-	/* In turns, so that no VA space keeps a thread for itself. */
-	if (more)
-		queue_work(prefetch_wq, &space->work);
+	if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
+		uvm_rust_prefetch_forget(range->va_space->uvm_rust_prefetch, range->node.start, range->node.end);
 }
 
-static void work_entry(struct work_struct *item)
+NV_STATUS uvm_rust_prefetch_init(void)
 {
-	struct space_prefetch *space = container_of(item, struct space_prefetch, work);
-	struct mem_cgroup *before = set_active_memcg(space->tenant->memcg);
+	prefetch_wq = alloc_workqueue("uvm_rust_prefetch", WQ_UNBOUND | WQ_FREEZABLE, 0);
+	return prefetch_wq ? NV_OK : NV_ERR_NO_MEMORY;
+}
 
-	UVM_ENTRY_VOID(work(space));
-	set_active_memcg(before);
+void uvm_rust_prefetch_exit(void)
+{
+	/* Also called when initialisation failed. */
+	if (prefetch_wq)
+		destroy_workqueue(prefetch_wq);
+	prefetch_wq = NULL;
+}
+
+NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
+{
+	if (!uvm_rust_announce)
+		return NV_OK;
+	va_space->uvm_rust_prefetch = uvm_rust_prefetch_create((struct uvm_seam_space *)va_space);
+	if (!va_space->uvm_rust_prefetch)
+		return NV_ERR_NO_MEMORY;
+	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY,
+						on_range_destroy);
+}
+
+void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
+{
+	if (va_space->uvm_rust_prefetch)
+		uvm_rust_prefetch_end(va_space->uvm_rust_prefetch);
+}
+
+void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
+{
+	if (!va_space->uvm_rust_prefetch)
+		return;
+	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY, on_range_destroy);
+	uvm_rust_prefetch_destroy(va_space->uvm_rust_prefetch);
+	va_space->uvm_rust_prefetch = NULL;
+}
+
+void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
+{
+	if (va_space->uvm_rust_prefetch)
+		uvm_rust_prefetch_show(va_space->uvm_rust_prefetch, seq);
 }
 
 /* --- the worker's operations: uvm_rust_prefetch_ffi.h says what each is for ------------------ */
 
-_Bool uvm_seam_prefetch_is_stopping(struct uvm_seam_prefetch *call)
+_Bool uvm_seam_prefetch_visit(struct uvm_seam_prefetch *call, __u32 gpu, _Bool ending)
 {
-	return READ_ONCE(call->space->stopping);
-}
+	uvm_va_space_t *va_space = call->va_space;
+	uvm_gpu_id_t id = uvm_gpu_id_from_index(gpu);
 
-_Bool uvm_seam_prefetch_faults(struct uvm_seam_prefetch *call)
-{
-	return uvm_rust_fault_service_busy(call->entry->parent);
-}
-
-_Bool uvm_seam_prefetch_wait_faults(struct uvm_seam_prefetch *call)
-{
-	return uvm_rust_wait_fault_service(call->entry->parent);
-}
-
-_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call)
-{
-	uvm_va_space_t *va_space = call->space->va_space;
-
-	if (READ_ONCE(call->space->stopping) || !uvm_down_read_trylock(&g_uvm_global.pm.lock))
-		return false;
 	uvm_va_space_down_read(va_space);
-	if (uvm_global_get_status() == NV_OK &&
-	    uvm_processor_mask_test(&va_space->registered_gpu_va_spaces, call->entry->id)) {
-		call->gpu = uvm_va_space_get_gpu(va_space, call->entry->id);
+	if (uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id)) {
+		call->gpu = uvm_va_space_get_gpu(va_space, id);
 		return true;
 	}
 	uvm_va_space_up_read(va_space);
+	return false;
+}
+
+void uvm_seam_prefetch_depart(struct uvm_seam_prefetch *call)
+{
+	call->gpu = NULL;
+	call->block = NULL;
+	call->noted = NULL;
+	uvm_va_space_up_read(call->va_space);
+}
+
+_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call, __u32 gpu)
+{
+	if (!uvm_down_read_trylock(&g_uvm_global.pm.lock))
+		return false;
+	if (uvm_global_get_status() == NV_OK && uvm_seam_prefetch_visit(call, gpu, false))
+		return true;
 	uvm_up_read(&g_uvm_global.pm.lock);
 	return false;
 }
 
 void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call)
 {
-	call->gpu = NULL;
-	call->block = NULL;
-	call->noted = NULL;
-	uvm_va_space_up_read(call->space->va_space);
+	uvm_seam_prefetch_depart(call);
 	uvm_up_read(&g_uvm_global.pm.lock);
 }
 
-__u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call)
+void uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call)
 {
-	return (uintptr_t)call->space->va_space;
-}
-
-_Bool uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *gpu)
-{
-	if (!call->gpu)
-		return false;
-	*gpu = uvm_id_gpu_index(call->gpu->id);
 	uvm_spin_lock(&call->gpu->pmm.list_lock);
-	return true;
 }
 
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call)
@@ -388,7 +299,7 @@ __u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough
 /* What keeps @block where it is. Caller holds the VA space's lock. */
 static __u32 hindrances_of(struct uvm_seam_prefetch *call, uvm_va_range_t *range, uvm_va_block_t *block)
 {
-	uvm_va_space_t *va_space = call->space->va_space;
+	uvm_va_space_t *va_space = call->va_space;
 	uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
 	uvm_gpu_id_t id = call->gpu->id;
 	__u32 found = 0;
@@ -412,7 +323,7 @@ _Bool uvm_seam_prefetch_victim(struct uvm_seam_prefetch *call, __u32 *hindrances
 	if (!call->noted)
 		return false;
 	/* It is ours, and alive, if our own tree says so. */
-	range = uvm_va_range_find(call->space->va_space, call->noted_start);
+	range = uvm_va_range_find(call->va_space, call->noted_start);
 	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED ||
 	    uvm_va_range_block(range, uvm_va_range_block_index(range, call->noted_start)) != call->noted)
 		return false;
@@ -426,7 +337,7 @@ _Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 l
 	uvm_va_range_t *range;
 
 	call->block = NULL;
-	uvm_for_each_va_range_in(range, call->space->va_space, from, last) {
+	uvm_for_each_va_range_in(range, call->va_space, from, last) {
 		*next = range->node.end + 1;
 		if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
 			call->block = uvm_va_range_block(range,
@@ -441,18 +352,18 @@ _Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 l
 void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, _Bool to_host)
 {
 	/* As upstream's evictions: the pages of the host are charged to the process's memory cgroup. */
-	call->mm = to_host ? uvm_va_space_mm_retain(call->space->va_space) : NULL;
-	uvm_va_block_context_init(uvm_rust_move_block_context(call->space->context), call->mm);
-	uvm_va_block_retry_init(&call->space->retry);
+	call->mm = to_host ? uvm_va_space_mm_retain(call->va_space) : NULL;
+	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), call->mm);
+	uvm_va_block_retry_init(&call->retry);
 	uvm_mutex_lock(&call->block->lock);
 }
 
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call)
 {
 	uvm_mutex_unlock(&call->block->lock);
-	uvm_va_block_retry_deinit(&call->space->retry, call->block);
+	uvm_va_block_retry_deinit(&call->retry, call->block);
 	if (call->mm)
-		uvm_va_space_mm_release(call->space->va_space);
+		uvm_va_space_mm_release(call->va_space);
 	call->mm = NULL;
 }
 
@@ -486,11 +397,11 @@ __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, cons
 	uvm_va_block_region_t region = uvm_va_block_region_from_block(call->block), part;
 
 	for_each_va_block_subregion_in_mask(part, mask, region) {
-		NV_STATUS status = uvm_va_block_migrate_locked(call->block, &call->space->retry, call->space->context, part,
+		NV_STATUS status = uvm_va_block_migrate_locked(call->block, &call->retry, call->context, part,
 							       to_host ? UVM_ID_CPU : call->gpu->id,
 							       to_host ? UVM_MIGRATE_MODE_MAKE_RESIDENT :
 									 UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP,
-							       &call->space->copies[copy]);
+							       &call->copies[copy]);
 
 		if (status != NV_OK)
 			return status == NV_ERR_MORE_PROCESSING_REQUIRED ? UVM_RUST_MIGRATE_AGAIN :
@@ -501,93 +412,9 @@ __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, cons
 
 _Bool uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
 {
-	NV_STATUS status = uvm_tracker_wait(&call->space->copies[copy]);
+	NV_STATUS status = uvm_tracker_wait(&call->copies[copy]);
 
 	/* What failed names channels, which may be gone later. */
-	uvm_tracker_clear(&call->space->copies[copy]);
+	uvm_tracker_clear(&call->copies[copy]);
 	return status == NV_OK;
-}
-
-/* --- life ------------------------------------------------------------------------------- */
-
-static void on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
-{
-	const uvm_va_range_t *range = data->range_destroy.range;
-	struct space_prefetch *space = prefetch_of(range->va_space);
-	__u32 i;
-
-	if (!space || READ_ONCE(space->stopping) || range->type != UVM_VA_RANGE_TYPE_MANAGED)
-		return;
-	for (i = 0; i < smp_load_acquire(&space->count); i++)
-		uvm_rust_prefetch_forget(space->gpus[i].rust, range->node.start, range->node.end);
-}
-
-NV_STATUS uvm_rust_prefetch_init(void)
-{
-	prefetch_wq = alloc_workqueue("uvm_rust_prefetch", WQ_UNBOUND | WQ_FREEZABLE, 0);
-	return prefetch_wq ? NV_OK : NV_ERR_NO_MEMORY;
-}
-
-void uvm_rust_prefetch_exit(void)
-{
-	/* Also called when initialisation failed. */
-	if (prefetch_wq)
-		destroy_workqueue(prefetch_wq);
-	prefetch_wq = NULL;
-}
-
-NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
-{
-	if (!uvm_rust_announce)
-		return NV_OK;
-	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY,
-						on_range_destroy);
-}
-
-void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
-{
-	struct space_prefetch *space = prefetch_of(va_space);
-	__u32 i;
-
-	if (!space)
-		return;
-	WRITE_ONCE(space->stopping, true);
-	/* Faults may still come, and their notes, but the worker does not any more. */
-	disable_work_sync(&space->work);
-
-	uvm_va_space_down_read(va_space);
-	for (i = 0; i < smp_load_acquire(&space->count); i++) {
-		struct gpu_prefetch *entry = &space->gpus[i];
-
-		if (uvm_processor_mask_test(&va_space->registered_gpus, entry->id))
-			entry->last = uvm_va_space_get_gpu(va_space, entry->id);
-	}
-	uvm_va_space_up_read(va_space);
-}
-
-void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
-{
-	struct space_prefetch *space = prefetch_of(va_space);
-	__u32 i;
-
-	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY, on_range_destroy);
-	if (!space)
-		return;
-	va_space->uvm_rust_prefetch = NULL;
-	for (i = 0; i < space->count; i++) {
-		struct gpu_prefetch *entry = &space->gpus[i];
-		struct uvm_seam_prefetch call = { .space = space, .entry = entry, .gpu = entry->last };
-
-		uvm_rust_prefetch_destroy(entry->rust, &call);
-	}
-	space_free(space);
-}
-
-void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
-{
-	struct space_prefetch *space = prefetch_of(va_space);
-	__u32 i;
-
-	for (i = 0; space && i < smp_load_acquire(&space->count); i++)
-		uvm_rust_prefetch_show(space->gpus[i].rust, seq);
 }

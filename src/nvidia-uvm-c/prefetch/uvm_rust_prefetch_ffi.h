@@ -7,12 +7,18 @@
 
 #include "uvm_rust_types.h"
 
-/* Module parameter. */
+/* Module parameters. */
 extern _Bool uvm_rust_announce;
+extern _Bool uvm_rust_prefetch;
+extern unsigned int uvm_rust_preevict;
+extern unsigned int uvm_rust_prefetch_ahead;
+extern unsigned int uvm_rust_prefetch_rows;
+extern unsigned int uvm_rust_prefetch_assoc;
+extern unsigned int uvm_rust_prefetch_succs;
 
-/* --- prefetching: called by C -------------------------------------------------- */
+struct uvm_seam_prefetch;	/* what the worker of a VA space works with */
 
-struct uvm_seam_prefetch;	/* prefetching of a VA space, on one GPU, for the length of a call */
+/* --- called by C ------------------------------------------------------------------ */
 
 /*
  * What the tables of one tenant (a user in a memory cgroup) for one GPU may take together,
@@ -22,92 +28,84 @@ struct uvm_rust_share *uvm_rust_share_create(__u64 limit);
 void uvm_rust_share_destroy(struct uvm_rust_share *share);
 
 /*
- * What a process's kernels on one GPU are known to do: made by its first
- * announcement, gone with the VA space. @share: from uvm_rust_share_create(). @ahead, @rows, @assoc, @succs: as in
- * `Config` of policy/prefetch/types.rs; what is out of range is clamped. @act: 0:
- * learn only. Returns NULL if there is no memory.
+ * What a process's kernels are known to do, from its VA space's uvm_perf_heuristics_load() to its
+ * uvm_perf_heuristics_unload(), both under the VA space's lock in write mode. Returns NULL if
+ * there is no memory.
  */
-struct uvm_rust_prefetch_params {
-	__u64 seed;
-	__u32 ahead;
-	__u32 rows;
-	__u32 assoc;
-	__u32 succs;
-	_Bool act;		/* prefetch */
-	__u32 watermark;	/* of chunks that are kept ready; 0: no pre-eviction */
-};
-struct uvm_rust_prefetch *uvm_rust_prefetch_create(const struct uvm_rust_prefetch_params *params, struct uvm_rust_share *share);
-
-/* @call: for what uvm_seam_prefetch_lock_chunks() needs. Caller holds the VA space's lock in write mode. */
-void uvm_rust_prefetch_destroy(struct uvm_rust_prefetch *prefetch, struct uvm_seam_prefetch *call);
-
-/* An ID is announced; 0 for none. Caller serialises these for one @prefetch. */
-void uvm_rust_prefetch_announce(struct uvm_rust_prefetch *prefetch, __u64 exec_id);
+struct uvm_rust_prefetch *uvm_rust_prefetch_create(struct uvm_seam_space *space);
+void uvm_rust_prefetch_destroy(struct uvm_rust_prefetch *prefetch);
 
 /*
- * A fault at @address was serviced. Caller holds the GPU's replayable-fault service lock.
- * Returns whether the worker has something to do. Neither sleeps nor allocates.
+ * The VA space ends. Its worker does not run after this; faults may still come. Takes the VA space's
+ * lock.
  */
-_Bool uvm_rust_prefetch_fault(struct uvm_rust_prefetch *prefetch, __u64 address);
+void uvm_rust_prefetch_end(struct uvm_rust_prefetch *prefetch);
 
 /*
- * Learns, and prefetches. Called by the VA space's worker only, with no lock held.
- * Returns whether there is more to do.
+ * A fault at @address was serviced on GPU @gpu. Caller holds the GPU's replayable-fault service
+ * lock and the VA space's lock. Neither sleeps nor allocates.
  */
-_Bool uvm_rust_prefetch_work(struct uvm_rust_prefetch *prefetch, struct uvm_seam_prefetch *call);
+void uvm_rust_prefetch_fault(struct uvm_rust_prefetch *prefetch, __u32 gpu, __u64 address);
+
+/* A turn of the worker: learns, and prefetches. Called by the work item only, with no lock held. */
+void uvm_rust_prefetch_work(struct uvm_rust_prefetch *prefetch);
 
 /* Addresses from @first to @last are memory no more. Caller holds the VA space's lock in write mode. */
 void uvm_rust_prefetch_forget(struct uvm_rust_prefetch *prefetch, __u64 first, __u64 last);
 
 void uvm_rust_prefetch_show(struct uvm_rust_prefetch *prefetch, struct seq_file *seq);
 
-/* --- prefetching: called by Rust ---------------------------------------------- */
+/* --- called by Rust --------------------------------------------------------------- */
+
+/* What uvm_rust_prefetch_create() gave; NULL if announcements are not taken. Caller holds the VA space's lock. */
+struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space);
 
 /*
- * The GPU with @uuid runs @exec_id next for this VA space; 0: nothing known. Takes the VA
- * space's lock. Returns an NV_STATUS: NV_ERR_INVALID_DEVICE without such a GPU,
- * NV_ERR_NOT_SUPPORTED for one without replayable faults.
+ * Of a GPU that is registered: whether it has replayable faults, and the number of its parent
+ * GPU. Caller holds the VA space's lock.
  */
-__u32 uvm_seam_announce(struct uvm_seam_space *space, const __u8 *uuid, __u64 exec_id);
+_Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *parent);
 
 /*
- * What uvm_rust_prefetch_create() gave for the GPU with @uuid; NULL before its first
- * announcement, or without such a GPU. Caller holds the VA space's lock.
+ * The worker of a VA space, who pays for it is the calling thread's tenant. Returns NULL if there is
+ * no memory. It is freed before the VA space, and after it was stopped.
  */
-struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space, const __u8 *uuid);
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space);
+void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
+
+/* Has uvm_rust_prefetch_work() called, once more if it runs. Any context that may take a spinlock. */
+void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call);
+/* Waits until it does not run, and sees to it that it does not again. No lock is held. */
+void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call);
+
+/* What the tenant's tables for this GPU share; it stays as long as @call. NULL if there is no memory. */
+struct uvm_rust_share *uvm_seam_prefetch_share(struct uvm_seam_prefetch *call, __u32 gpu);
+
+__u64 uvm_seam_random(void);
 
 /*
- * --- prefetching: called by Rust, within uvm_rust_prefetch_work() ---------------
- *
- * `Machine` of policy/prefetch/worker.rs has what each is for. Between
- * uvm_seam_prefetch_enter() and uvm_seam_prefetch_leave(), but for the first four, and
- * _lock_chunks() and _unlock_chunks() in uvm_rust_prefetch_destroy(); those that are about
- * the va_block that was chosen, from _lock() to _migrate(), after _next() or _victim() said that there is one; _pages(),
- * _chunk() and _migrate() with it locked.
+ * A turn. `Machine` of policy/prefetch/worker.rs has what each is for; with one @call, they are one
+ * thread's at a time. Between uvm_seam_prefetch_enter() and uvm_seam_prefetch_leave(), but for the
+ * pair; those that are about the va_block that was chosen, from _lock() to _migrate(), after _next()
+ * or _victim() said that there is one; _pages(), _chunk() and _migrate() with it locked.
  */
 
 /* Copies that are under way at a time. */
 #define UVM_RUST_PREFETCH_COPIES	2
 
-/* Any thread's business: whether the VA space ends; whether the GPU's faults are being serviced. */
-_Bool uvm_seam_prefetch_is_stopping(struct uvm_seam_prefetch *call);
-_Bool uvm_seam_prefetch_faults(struct uvm_seam_prefetch *call);
-
-/* Sleeps until they are not, or a tenth of a second; whether they are not. No lock is held. */
-_Bool uvm_seam_prefetch_wait_faults(struct uvm_seam_prefetch *call);
-
-/* The VA space, as uvm_rust_queues_used() knows it. */
-__u64 uvm_seam_prefetch_holder(struct uvm_seam_prefetch *call);
-
 /*
- * Takes pm.lock and the VA space's in read mode. False, with neither, if the VA space ends, does not have
+ * Takes pm.lock and the VA space's in read mode. False, with neither, if the VA space does not have
  * the GPU, or the system suspends.
  */
-_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call);
+_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call, __u32 gpu);
 void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call);
 
-/* Takes the list_lock of the GPU's PMM, a spinlock, and gives its number; false if it is not there. */
-_Bool uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call, __u32 *gpu);
+/* The same with the VA space's lock alone; if it is @ending, where the GPU is registered. */
+_Bool uvm_seam_prefetch_visit(struct uvm_seam_prefetch *call, __u32 gpu, _Bool ending);
+void uvm_seam_prefetch_depart(struct uvm_seam_prefetch *call);
+
+/* Takes the list_lock of the GPU's PMM, a spinlock. */
+void uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call);
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call);
 
 /* Notes what a chunk holds, which is below the number that the queues were made for. With the list_lock held. */

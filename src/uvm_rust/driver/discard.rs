@@ -23,7 +23,6 @@ pub(crate) mod status {
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
     pub(crate) const NO_MEMORY: u32 = 0x51;
-    pub(crate) const NOT_SUPPORTED: u32 = 0x56;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }

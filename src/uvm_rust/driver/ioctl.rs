@@ -5,7 +5,7 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
-use super::discard::{self, status};
+use super::discard;
 #[cfg(not(uvm_native))]
 use super::flash;
 use crate::ffi::bindings as uapi;
@@ -182,13 +182,12 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
-    match space.announce(&what.gpu_uuid, what.exec_id) {
-        status::OK => Ok(()),
-        status::INVALID_DEVICE => Err(ENODEV),
-        status::NO_MEMORY => Err(ENOMEM),
-        status::NOT_SUPPORTED => Err(Error::from_errno(-EOPNOTSUPP)),
-        _ => Err(EIO),
-    }
+    let space = space.lock();
+    let gpu = space.gpu(&what.gpu_uuid).ok_or(ENODEV)?;
+    let parent = space.replays_faults(&gpu);
+    let parent = parent.ok_or(Error::from_errno(-EOPNOTSUPP))?;
+    let process = space.process().ok_or(ENOMEM)?;
+    process.announce(gpu.index(), parent, what.exec_id)
 }
 
 #[cfg(not(uvm_native))]
@@ -206,12 +205,12 @@ fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let space = file.space().ok_or(EPERM)?;
     {
         let space = space.lock();
-        space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
+        let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         stats = uapi::uvm_rust_prefetch_stats {
             gpu_uuid: stats.gpu_uuid,
             ..Default::default()
         };
-        if let Some(prefetcher) = space.prefetcher(&stats.gpu_uuid) {
+        if let Some(prefetcher) = space.process().and_then(|p| p.of(gpu.index())) {
             prefetcher.fill(&mut stats);
         }
     }

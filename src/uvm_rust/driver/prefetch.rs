@@ -3,26 +3,28 @@
 //! DeepUM in the driver: what a process's kernels on one GPU are known to do, and the
 //! worker that acts on it (`policy/prefetch.rs`; docs/prefetch.md).
 //!
-//! One [`Prefetcher`] for each GPU that a process announces kernels on. The ioctl and
-//! the fault loop feed it through rings without a lock; the VA space's worker, one
-//! thread at a time, learns from them and prefetches.
+//! One [`Process`] for each VA space, and in it one [`Prefetcher`] for each GPU that kernels are
+//! announced on. The ioctl and the fault loop feed it through rings without a lock; the VA space's
+//! worker, one thread at a time, learns from them and prefetches.
 //!
 //! What the worker does when is decided in `policy/prefetch/worker.rs`; its operations are
 //! those of [`Turning`].
 //!
-//! Locks: `correlator` is a mutex that the worker holds while it learns or walks the
-//! tables, and lets go before it asks for a block to be moved. Below the VA space's
-//! lock ([`Prefetcher::forget`] runs with that in write mode, a turn with it in read mode),
-//! above none. Counters are relaxed atomics.
+//! Locks, outermost first, all of them below the VA space's (`forget` runs with that in write mode,
+//! announcements and turns with it in read mode): `announcing` is a mutex that serialises
+//! announcements, and with it changes of `gpus`; `gpus` a spinlock, held while an entry is looked
+//! up, or a fault put into its ring; `correlator` a mutex that the worker holds while it learns or
+//! walks the tables, and lets go before it asks for a block to be moved. No two of the last three
+//! are held together but `announcing` and one of the others. Counters are relaxed atomics.
 
-use crate::ffi::bindings::{self as c, uvm_rust_prefetch_params};
-use crate::ffi::prefetch::Turning;
-use crate::policy::prefetch::worker::{Outcome, Params, Worker};
+use crate::ffi::bindings as c;
+use crate::ffi::prefetch::{random, Home, Parameters, Turning, Worker};
+use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 /// Announcements and faults that may wait for the worker.
 const KERNELS_WAITING: u32 = 256;
@@ -40,9 +42,161 @@ struct Counters {
     pages_out: AtomicU64,
 }
 
+/// What the kernels of one VA space are known to do.
+#[pin_data]
+pub(crate) struct Process {
+    home: Home,
+    worker: Worker,
+    /// Set when the VA space ends: the worker begins nothing any more.
+    ending: AtomicBool,
+    #[pin]
+    announcing: Mutex<()>,
+    /// Those that kernels were announced on, whether or not they are registered still. One stays
+    /// until the VA space is gone.
+    #[pin]
+    gpus: SpinLock<KVec<Arc<Prefetcher>>>,
+}
+
+impl Process {
+    /// Of which nothing is known yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(home: Home) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                home,
+                worker: Worker::new(),
+                ending: AtomicBool::new(false),
+                announcing <- new_mutex!(()),
+                gpus <- new_spinlock!(KVec::new()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Relaxed)
+    }
+
+    /// What is known of the kernels on a GPU; `None` before the first was announced there.
+    pub(crate) fn of(&self, gpu: u32) -> Option<Arc<Prefetcher>> {
+        self.gpus.lock().iter().find(|p| p.gpu == gpu).cloned()
+    }
+
+    /// Calls `each` for all GPUs, with no lock held.
+    fn for_each(&self, mut each: impl FnMut(&Prefetcher)) {
+        let nth = |n: usize| self.gpus.lock().get(n).cloned();
+        for n in 0.. {
+            match nth(n) {
+                Some(prefetcher) => each(&prefetcher),
+                None => break,
+            }
+        }
+    }
+
+    /// A kernel is about to run on a GPU; 0: one that is not known. The worker has something to do.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn announce(&self, gpu: u32, parent: u32, exec_id: u64) -> Result {
+        let announcing = self.announcing.lock();
+        self.worker.make(&self.home)?;
+        let prefetcher = match self.of(gpu) {
+            Some(known) => known,
+            None => self.add(gpu, parent)?,
+        };
+        prefetcher.announce(exec_id);
+        drop(announcing);
+        self.worker.wake();
+        Ok(())
+    }
+
+    /// Makes what is to be known of a GPU. One thread at a time: `announcing` is held.
+    fn add(&self, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
+        let share = self.worker.share(gpu).ok_or(ENOMEM)?;
+        let added = Prefetcher::new(gpu, parent, share)?;
+        let mut gpus = KVec::with_capacity(self.gpus.lock().len() + 1, GFP_KERNEL_ACCOUNT)?;
+        {
+            // There is room, so that nothing is allocated under the lock.
+            let mut before = self.gpus.lock();
+            for prefetcher in before.iter() {
+                gpus.push(prefetcher.clone(), GFP_NOWAIT)?;
+            }
+            gpus.push(added.clone(), GFP_NOWAIT)?;
+            core::mem::swap(&mut *before, &mut gpus);
+        }
+        // What was before is freed here, outside the lock.
+        Ok(added)
+    }
+
+    /// A fault was serviced.
+    pub(crate) fn fault(&self, gpu: u32, address: u64) {
+        if !self.worker.is_made() {
+            return;
+        }
+        let fault = |gpus: &[Arc<Prefetcher>]| {
+            let prefetcher = gpus.iter().find(|p| p.gpu == gpu);
+            prefetcher.is_some_and(|p| p.fault(address))
+        };
+        if fault(&self.gpus.lock()) {
+            self.worker.wake();
+        }
+    }
+
+    /// Addresses `first` to `last` are memory no more.
+    pub(crate) fn forget(&self, first: u64, last: u64) {
+        if !self.is_ending() {
+            self.for_each(|prefetcher| prefetcher.forget(first, last));
+        }
+    }
+
+    /// The worker's: a `turn` for each GPU, which says whether there is more. In turns, so that no
+    /// process keeps a thread for itself.
+    pub(crate) fn work(&self, turn: impl Fn(&Prefetcher) -> bool) {
+        let mut more = false;
+        self.for_each(|prefetcher| more |= turn(prefetcher));
+        if more {
+            self.worker.wake();
+        }
+    }
+
+    /// The VA space ends: stops the worker, then takes `leave` of each GPU. Faults may still come,
+    /// and their notes.
+    pub(crate) fn end(&self, leave: impl Fn(&Prefetcher)) {
+        self.ending.store(true, Relaxed);
+        self.worker.stop();
+        self.for_each(leave);
+    }
+
+    /// This process's part of `processes` in debugfs.
+    pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
+        let mut result = Ok(());
+        self.for_each(|prefetcher| {
+            if result.is_ok() {
+                result = prefetcher.show(out);
+            }
+        });
+        result
+    }
+}
+
 /// A process's prefetching on one GPU.
 #[pin_data]
 pub(crate) struct Prefetcher {
+    gpu: u32,
+    /// Of the parent GPU: whose fault service goes first.
+    parent: u32,
     feed: Feed,
     #[pin]
     correlator: Mutex<Correlator>,
@@ -50,14 +204,15 @@ pub(crate) struct Prefetcher {
     /// included.
     share: Arc<Share>,
     counters: Counters,
-    worker: Worker,
+    worker: worker::Worker,
 }
 
 impl Prefetcher {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(p: &uvm_rust_prefetch_params, share: Arc<Share>) -> Result<Pin<KBox<Self>>> {
+    fn new(gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
+        let p = Parameters::read();
         let config = Config {
             shape: Shape {
                 rows: p.rows,
@@ -65,17 +220,19 @@ impl Prefetcher {
                 succs: p.succs,
             },
             ahead: p.ahead,
-            seed: p.seed,
+            seed: random(),
             ..Config::default()
         };
         let feed = Feed::new(KERNELS_WAITING, FAULTS_WAITING).map_err(|_| ENOMEM)?;
         let correlator = Correlator::new(config).map_err(|_| ENOMEM)?;
-        let worker = Worker::new(Params {
+        let worker = worker::Worker::new(Params {
             act: p.act,
             watermark: p.watermark,
         });
-        KBox::pin_init(
+        Arc::pin_init(
             pin_init!(Self {
+                gpu,
+                parent,
                 feed,
                 correlator <- new_mutex!(correlator),
                 share,
@@ -84,6 +241,16 @@ impl Prefetcher {
             }),
             GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// The number of the GPU.
+    pub(crate) fn gpu(&self) -> u32 {
+        self.gpu
+    }
+
+    /// The number of its parent GPU.
+    pub(crate) fn parent(&self) -> u32 {
+        self.parent
     }
 
     /// The VA space ends: what its tables take is others' from now on, and its marks are void.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 24769568c8ed0de7.
+// Of headers and options d75933d36779cffa.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -791,6 +791,12 @@ pub struct uvm_rust_fault_outcome {
     pub in_test: __u8,
 }
 unsafe extern "C" {
+    pub fn uvm_seam_fault_busy(parent: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_wait_idle(parent: __u32) -> bool;
+}
+unsafe extern "C" {
     pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
 }
 unsafe extern "C" {
@@ -1184,6 +1190,24 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub static mut uvm_rust_announce: bool;
 }
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_preevict: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_ahead: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_rows: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_assoc: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_succs: ::core::ffi::c_uint;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_prefetch {
@@ -1195,40 +1219,20 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_share_destroy(share: *mut uvm_rust_share);
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_prefetch_params {
-    pub seed: __u64,
-    pub ahead: __u32,
-    pub rows: __u32,
-    pub assoc: __u32,
-    pub succs: __u32,
-    pub act: bool,
-    pub watermark: __u32,
+unsafe extern "C" {
+    pub fn uvm_rust_prefetch_create(space: *mut uvm_seam_space) -> *mut uvm_rust_prefetch;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_create(
-        params: *const uvm_rust_prefetch_params,
-        share: *mut uvm_rust_share,
-    ) -> *mut uvm_rust_prefetch;
+    pub fn uvm_rust_prefetch_destroy(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_destroy(
-        prefetch: *mut uvm_rust_prefetch,
-        call: *mut uvm_seam_prefetch,
-    );
+    pub fn uvm_rust_prefetch_end(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_announce(prefetch: *mut uvm_rust_prefetch, exec_id: __u64);
+    pub fn uvm_rust_prefetch_fault(prefetch: *mut uvm_rust_prefetch, gpu: __u32, address: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_fault(prefetch: *mut uvm_rust_prefetch, address: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_work(
-        prefetch: *mut uvm_rust_prefetch,
-        call: *mut uvm_seam_prefetch,
-    ) -> bool;
+    pub fn uvm_rust_prefetch_work(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_forget(prefetch: *mut uvm_rust_prefetch, first: __u64, last: __u64);
@@ -1237,38 +1241,48 @@ unsafe extern "C" {
     pub fn uvm_rust_prefetch_show(prefetch: *mut uvm_rust_prefetch, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_announce(
+    pub fn uvm_seam_prefetch_of(space: *mut uvm_seam_space) -> *mut uvm_rust_prefetch;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_parent(
         space: *mut uvm_seam_space,
-        uuid: *const __u8,
-        exec_id: __u64,
-    ) -> __u32;
+        gpu: __u32,
+        parent: *mut __u32,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_of(
-        space: *mut uvm_seam_space,
-        uuid: *const __u8,
-    ) -> *mut uvm_rust_prefetch;
+    pub fn uvm_seam_prefetch_create(space: *mut uvm_seam_space) -> *mut uvm_seam_prefetch;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_is_stopping(call: *mut uvm_seam_prefetch) -> bool;
+    pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_faults(call: *mut uvm_seam_prefetch) -> bool;
+    pub fn uvm_seam_prefetch_wake(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_wait_faults(call: *mut uvm_seam_prefetch) -> bool;
+    pub fn uvm_seam_prefetch_stop(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_holder(call: *mut uvm_seam_prefetch) -> __u64;
+    pub fn uvm_seam_prefetch_share(call: *mut uvm_seam_prefetch, gpu: __u32)
+        -> *mut uvm_rust_share;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_enter(call: *mut uvm_seam_prefetch) -> bool;
+    pub fn uvm_seam_random() -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_enter(call: *mut uvm_seam_prefetch, gpu: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_leave(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock_chunks(call: *mut uvm_seam_prefetch, gpu: *mut __u32) -> bool;
+    pub fn uvm_seam_prefetch_visit(call: *mut uvm_seam_prefetch, gpu: __u32, ending: bool) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_depart(call: *mut uvm_seam_prefetch);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_lock_chunks(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);

@@ -5,10 +5,9 @@
 // What each asks of its caller is in uvm_rust_prefetch_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings;
-use super::gpu;
 use super::seam::SeqFile;
-use crate::driver::prefetch::Prefetcher;
+use super::{bindings, gpu};
+use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::RootChunks;
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{
@@ -16,7 +15,8 @@ use crate::policy::prefetch::worker::{
 };
 use crate::policy::prefetch::{Correlator, Feed, Share};
 use core::ffi::c_void;
-use core::ptr::null_mut;
+use core::ptr::{null_mut, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
@@ -26,12 +26,148 @@ super::check_exports!(
     uvm_rust_share_destroy,
     uvm_rust_prefetch_create,
     uvm_rust_prefetch_destroy,
-    uvm_rust_prefetch_announce,
+    uvm_rust_prefetch_end,
     uvm_rust_prefetch_fault,
     uvm_rust_prefetch_work,
     uvm_rust_prefetch_forget,
     uvm_rust_prefetch_show,
 );
+
+/// The VA space that a [`Process`] belongs to, which it does not outlive.
+pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
+
+// SAFETY: an address; what is done with it says which locks it needs.
+unsafe impl Send for Home {}
+// SAFETY: as above.
+unsafe impl Sync for Home {}
+
+impl Home {
+    /// As the chunks know it.
+    fn holder(&self) -> u64 {
+        self.0.as_ptr() as usize as u64
+    }
+}
+
+/// What the worker of a VA space works with, in C, from the first announcement on.
+pub(crate) struct Worker(AtomicPtr<bindings::uvm_seam_prefetch>);
+
+impl Worker {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        // Invariant: null, or what `uvm_seam_prefetch_create` gave, which is freed by `drop`.
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    fn get(&self) -> Option<NonNull<bindings::uvm_seam_prefetch>> {
+        NonNull::new(self.0.load(Acquire))
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_made(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// Makes it if there is none, for the tenant that this thread belongs to. One thread at a time.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn make(&self, home: &Home) -> Result {
+        if !self.is_made() {
+            // SAFETY: the VA space outlives this.
+            let made = unsafe { bindings::uvm_seam_prefetch_create(home.0.as_ptr()) };
+            let made = NonNull::new(made).ok_or(ENOMEM)?;
+            self.0.store(made.as_ptr(), Release);
+        }
+        Ok(())
+    }
+
+    /// Has `Process::work` called, once more if it runs.
+    pub(crate) fn wake(&self) {
+        if let Some(call) = self.get() {
+            // SAFETY: valid by the type's invariant.
+            unsafe { bindings::uvm_seam_prefetch_wake(call.as_ptr()) };
+        }
+    }
+
+    /// Waits until it does not run, and sees to it that it does not again. Sleeps.
+    pub(crate) fn stop(&self) {
+        if let Some(call) = self.get() {
+            // SAFETY: valid by the type's invariant; no lock is held that the worker takes.
+            unsafe { bindings::uvm_seam_prefetch_stop(call.as_ptr()) };
+        }
+    }
+
+    /// What its tenant's tables for a GPU share; `None` without memory.
+    pub(crate) fn share(&self, gpu: u32) -> Option<Arc<Share>> {
+        // SAFETY: valid by the type's invariant.
+        let share = unsafe { bindings::uvm_seam_prefetch_share(self.get()?.as_ptr(), gpu) };
+        if share.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so from `uvm_rust_share_create`, and kept as long as the worker.
+        Some(unsafe { <Arc<Share> as ForeignOwnable>::borrow(share.cast::<c_void>()) }.into())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(call) = self.get() {
+            // SAFETY: valid by the type's invariant, and nobody has it any more: a process ends
+            // before it is dropped (I-own), and with it the work item, if there was one.
+            unsafe { bindings::uvm_seam_prefetch_free(call.as_ptr()) };
+        }
+    }
+}
+
+/// A number that nobody can foresee.
+pub(crate) fn random() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_random() }
+}
+
+/// The module parameters of prefetching. What is out of range is clamped by who takes it.
+pub(crate) struct Parameters {
+    /// Prefetch; otherwise the worker only learns.
+    pub(crate) act: bool,
+    /// Chunks that are kept ready; 0: no pre-eviction.
+    pub(crate) watermark: u32,
+    /// Kernels to look ahead.
+    pub(crate) ahead: u32,
+    /// Of a kernel's block table.
+    pub(crate) rows: u32,
+    /// Blocks in a row.
+    pub(crate) assoc: u32,
+    /// Successors of a block.
+    pub(crate) succs: u32,
+}
+
+impl Parameters {
+    /// As they are.
+    pub(crate) fn read() -> Self {
+        // SAFETY: nobody writes them once the module is loaded.
+        unsafe {
+            Self {
+                act: bindings::uvm_rust_prefetch,
+                watermark: bindings::uvm_rust_preevict,
+                ahead: bindings::uvm_rust_prefetch_ahead,
+                rows: bindings::uvm_rust_prefetch_rows,
+                assoc: bindings::uvm_rust_prefetch_assoc,
+                succs: bindings::uvm_rust_prefetch_succs,
+            }
+        }
+    }
+}
+
+/// Which locks of a VA space are held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    /// Between `enter` and `leave`. So the GPU is there, and no va_block of the VA space goes.
+    Entered,
+    /// The VA space's lock alone, in the end of it. The GPU is there.
+    Ending,
+}
 
 /// A VA space and a GPU, for the length of one turn of the worker, or at the end of the VA space.
 ///
@@ -40,9 +176,10 @@ super::check_exports!(
 pub(crate) struct Turning<'a> {
     /// Invariant: valid for `'a`, and used by nobody else.
     call: *mut bindings::uvm_seam_prefetch,
+    process: &'a Process,
     prefetcher: &'a Prefetcher,
-    /// Between `enter` and `leave`. So the GPU is there, and no va_block of the VA space goes.
-    entered: bool,
+    /// Invariant: what was last asked of C says so.
+    held: Held,
     /// Invariant: C has a va_block that was chosen since `enter`.
     chosen: bool,
     /// Invariant: that va_block is locked.
@@ -50,16 +187,38 @@ pub(crate) struct Turning<'a> {
 }
 
 impl<'a> Turning<'a> {
+    /// For a turn of `process` on the GPU of `prefetcher`; `None` if it has no worker.
+    ///
     /// # Safety
     ///
-    /// `call` is valid, and used by nobody else, for `'a`.
-    unsafe fn new(call: *mut bindings::uvm_seam_prefetch, prefetcher: &'a Prefetcher) -> Self {
-        Self {
-            call,
+    /// Nobody else has one of `process` for `'a`.
+    unsafe fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Option<Self> {
+        Some(Self {
+            call: process.worker().get()?.as_ptr(),
+            process,
             prefetcher,
-            entered: false,
+            held: Held::Nothing,
             chosen: false,
             locked: false,
+        })
+    }
+
+    fn entered(&self) -> bool {
+        self.held == Held::Entered
+    }
+
+    /// Calls `then` at the end of the VA space, with the GPU if it is still registered there.
+    fn ending(&mut self, then: impl FnOnce(&mut Self)) {
+        // SAFETY: `call` is valid, and no lock is held.
+        let there =
+            unsafe { bindings::uvm_seam_prefetch_visit(self.call, self.prefetcher.gpu(), true) };
+        if there {
+            self.held = Held::Ending;
+        }
+        then(self);
+        if core::mem::replace(&mut self.held, Held::Nothing) == Held::Ending {
+            // SAFETY: the lock was taken above.
+            unsafe { bindings::uvm_seam_prefetch_depart(self.call) };
         }
     }
 
@@ -68,11 +227,12 @@ impl<'a> Turning<'a> {
         &mut self,
         look: impl FnOnce(&mut Self, &mut RootChunks, u32) -> R,
     ) -> Option<R> {
-        let mut number = 0;
-        // SAFETY: `call` is valid, and `number` is written at most once.
-        if !unsafe { bindings::uvm_seam_prefetch_lock_chunks(self.call, &mut number) } {
+        if self.held == Held::Nothing {
             return None;
         }
+        let number = self.prefetcher.gpu();
+        // SAFETY: the GPU is there.
+        unsafe { bindings::uvm_seam_prefetch_lock_chunks(self.call) };
         // SAFETY: the `list_lock` is held until the unlock below. `look` cannot keep the
         // reference, nor get another: it is handed `self`, of which it calls `note` only.
         let roots = unsafe { gpu::queues(number) };
@@ -115,40 +275,43 @@ impl Machine for Turning<'_> {
     }
 
     fn is_stopping(&mut self) -> bool {
-        // SAFETY: as for all.
-        unsafe { bindings::uvm_seam_prefetch_is_stopping(self.call) }
+        self.process.is_ending()
     }
 
     fn faults(&mut self) -> bool {
-        // SAFETY: as for all.
-        unsafe { bindings::uvm_seam_prefetch_faults(self.call) }
+        // SAFETY: the number is that of a parent GPU.
+        unsafe { bindings::uvm_seam_fault_busy(self.prefetcher.parent()) }
     }
 
     fn wait_faults(&mut self) -> bool {
-        // SAFETY: as for all. Locks that were held would cost time, not safety.
-        unsafe { bindings::uvm_seam_prefetch_wait_faults(self.call) }
+        // SAFETY: as for `faults`. Locks that were held would cost time, not safety.
+        unsafe { bindings::uvm_seam_fault_wait_idle(self.prefetcher.parent()) }
     }
 
     fn enter(&mut self) -> bool {
-        if !self.entered {
-            // SAFETY: the locks are not held, as `leave` clears `entered`.
-            self.entered = unsafe { bindings::uvm_seam_prefetch_enter(self.call) };
+        let number = self.prefetcher.gpu();
+        if self.held == Held::Nothing
+            && !self.is_stopping()
+            // SAFETY: the locks are not held.
+            && unsafe { bindings::uvm_seam_prefetch_enter(self.call, number) }
+        {
+            self.held = Held::Entered;
         }
-        self.entered
+        self.entered()
     }
 
     fn leave(&mut self) {
         self.unlock();
         self.chosen = false;
-        if core::mem::take(&mut self.entered) {
+        if self.entered() {
+            self.held = Held::Nothing;
             // SAFETY: `enter` took the locks, and no va_block's is held.
             unsafe { bindings::uvm_seam_prefetch_leave(self.call) };
         }
     }
 
     fn holder(&self) -> u64 {
-        // SAFETY: as for all.
-        unsafe { bindings::uvm_seam_prefetch_holder(self.call) }
+        self.process.home().holder()
     }
 
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
@@ -156,7 +319,7 @@ impl Machine for Turning<'_> {
     }
 
     fn free_chunks(&mut self, enough: u32) -> u32 {
-        if !self.entered {
+        if !self.entered() {
             return 0;
         }
         // SAFETY: the GPU is there.
@@ -177,7 +340,7 @@ impl Machine for Turning<'_> {
     fn victim(&mut self) -> Option<Hindrances> {
         let mut found = 0;
         self.unlock();
-        self.chosen = self.entered
+        self.chosen = self.entered()
             // SAFETY: the VA space's lock is held if `entered`; `found` is written at most once.
             && unsafe { bindings::uvm_seam_prefetch_victim(self.call, &mut found) };
         self.chosen.then(|| hindrances(found))
@@ -187,7 +350,7 @@ impl Machine for Turning<'_> {
         let (mut next, mut found) = (0, 0);
         self.unlock();
         self.chosen = false;
-        let any = self.entered
+        let any = self.entered()
             // SAFETY: the VA space's lock is held if `entered`; both numbers are written at most once.
             && unsafe {
                 bindings::uvm_seam_prefetch_next(self.call, from, last, &mut next, &mut found)
@@ -255,7 +418,7 @@ impl Machine for Turning<'_> {
 
     fn settle(&mut self, copy: u32) -> bool {
         copy < worker::IN_FLIGHT
-            && self.entered
+            && self.entered()
             // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
             && unsafe { bindings::uvm_seam_prefetch_settle(self.call, copy) }
     }
@@ -269,15 +432,15 @@ impl Machine for Turning<'_> {
     }
 }
 
-/// The prefetcher behind a pointer that C keeps.
+/// The process behind a pointer that C keeps.
 ///
 /// # Safety
 ///
 /// `prefetch` came from [`uvm_rust_prefetch_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow<'a>(prefetch: *mut bindings::uvm_rust_prefetch) -> &'a Prefetcher {
+pub(super) unsafe fn borrow<'a>(prefetch: *mut bindings::uvm_rust_prefetch) -> &'a Process {
     // SAFETY: by this function's contract `prefetch` points to a live, boxed
-    // `Prefetcher`, to which only shared references are made.
-    unsafe { &*prefetch.cast::<Prefetcher>() }
+    // `Process`, to which only shared references are made.
+    unsafe { &*prefetch.cast::<Process>() }
 }
 
 #[no_mangle]
@@ -296,63 +459,51 @@ unsafe extern "C" fn uvm_rust_share_destroy(share: *mut bindings::uvm_rust_share
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_create(
-    params: *const bindings::uvm_rust_prefetch_params,
-    share: *mut bindings::uvm_rust_share,
+    space: *mut bindings::uvm_seam_space,
 ) -> *mut bindings::uvm_rust_prefetch {
-    // SAFETY: I-own: not destroyed during the call.
-    let share = unsafe { <Arc<Share> as ForeignOwnable>::borrow(share.cast::<c_void>()) };
-    // SAFETY: I-call.
-    match Prefetcher::new(unsafe { &*params }, share.into()) {
-        Ok(prefetch) => prefetch.into_foreign().cast_mut().cast(),
-        Err(_) => null_mut(),
-    }
+    let process = NonNull::new(space).and_then(|space| Process::new(Home(space)).ok());
+    process.map_or(null_mut(), |p| p.into_foreign().cast_mut().cast())
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_destroy(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    call: *mut bindings::uvm_seam_prefetch,
-) {
-    {
-        // SAFETY: I-own: not destroyed yet.
-        let prefetcher = unsafe { borrow(prefetch) };
-        // SAFETY: I-call; it is the caller's own.
-        prefetcher.leave(&mut unsafe { Turning::new(call, prefetcher) });
-    }
+unsafe extern "C" fn uvm_rust_prefetch_destroy(prefetch: *mut bindings::uvm_rust_prefetch) {
     // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
     drop(unsafe {
-        <Pin<KBox<Prefetcher>> as ForeignOwnable>::from_foreign(prefetch.cast::<c_void>())
+        <Pin<KBox<Process>> as ForeignOwnable>::from_foreign(prefetch.cast::<c_void>())
     });
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_announce(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    exec_id: u64,
-) {
+unsafe extern "C" fn uvm_rust_prefetch_end(prefetch: *mut bindings::uvm_rust_prefetch) {
     // SAFETY: I-own.
-    unsafe { borrow(prefetch) }.announce(exec_id);
+    let process = unsafe { borrow(prefetch) };
+    process.end(|prefetcher| {
+        // SAFETY: the worker has stopped, and C ends a process once.
+        if let Some(mut turning) = unsafe { Turning::new(process, prefetcher) } {
+            turning.ending(|turning| prefetcher.leave(turning));
+        }
+    });
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_prefetch_fault(
     prefetch: *mut bindings::uvm_rust_prefetch,
+    gpu: u32,
     address: u64,
-) -> bool {
+) {
     // SAFETY: I-own.
-    unsafe { borrow(prefetch) }.fault(address)
+    unsafe { borrow(prefetch) }.fault(gpu, address);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_work(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    call: *mut bindings::uvm_seam_prefetch,
-) -> bool {
+unsafe extern "C" fn uvm_rust_prefetch_work(prefetch: *mut bindings::uvm_rust_prefetch) {
     // SAFETY: I-own.
-    let prefetcher = unsafe { borrow(prefetch) };
-    // SAFETY: I-call for `call`, which is the worker's own.
-    let mut turning = unsafe { Turning::new(call, prefetcher) };
-    prefetcher.work(&mut turning)
+    let process = unsafe { borrow(prefetch) };
+    process.work(|prefetcher| {
+        // SAFETY: a work item runs on one CPU at a time, and not after `end` stopped it.
+        let turning = unsafe { Turning::new(process, prefetcher) };
+        turning.is_some_and(|mut turning| prefetcher.work(&mut turning))
+    });
 }
 
 #[no_mangle]
@@ -371,6 +522,6 @@ unsafe extern "C" fn uvm_rust_prefetch_show(
     seq: *mut bindings::seq_file,
 ) {
     // SAFETY: I-own for `prefetch`, I-call for `seq`.
-    let (prefetch, mut out) = unsafe { (borrow(prefetch), SeqFile::new(seq)) };
-    let _ = prefetch.show(&mut out);
+    let (process, mut out) = unsafe { (borrow(prefetch), SeqFile::new(seq)) };
+    let _ = process.show(&mut out);
 }

@@ -6,7 +6,7 @@
 use super::prefetch;
 use super::{bindings, entry, gpu};
 #[cfg(not(uvm_native))]
-use crate::driver::prefetch::Prefetcher;
+use crate::driver::prefetch::Process;
 use crate::driver::stats::{Gpu, Space};
 use core::fmt;
 use core::marker::PhantomData;
@@ -80,13 +80,6 @@ impl VaSpace<'_> {
         unsafe { bindings::uvm_seam_discard(self.space.as_ptr(), base, length, eager, counts) }
     }
 
-    /// The GPU with this UUID runs `exec_id` next; 0: nothing known. Takes the VA
-    /// space's lock. Returns NVIDIA's status code.
-    pub(crate) fn announce(&self, uuid: &[u8; 16], exec_id: u64) -> u32 {
-        // SAFETY: valid by the type's invariant; `uuid` has the 16 bytes that are read.
-        unsafe { bindings::uvm_seam_announce(self.space.as_ptr(), uuid.as_ptr(), exec_id) }
-    }
-
     /// Whether the page at `address` is discarded. Returns NVIDIA's status code.
     pub(crate) fn discard_status(&self, address: u64, discarded: &mut bool) -> u32 {
         // SAFETY: valid by the type's invariant; `discarded` is ours for the call.
@@ -133,16 +126,25 @@ impl LockedVaSpace<'_> {
         unsafe { bindings::uvm_seam_queued(self.0.space.as_ptr(), uuid.as_ptr(), out.as_mut_ptr()) }
     }
 
-    /// What was learnt of this VA space's kernels on the GPU with this UUID; `None`
-    /// before the first announcement.
+    /// What is known of this VA space's kernels; `None` if none are announced.
     #[cfg(not(uvm_native))]
-    pub(crate) fn prefetcher(&self, uuid: &[u8; 16]) -> Option<&Prefetcher> {
-        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and `uuid` has
-        // the 16 bytes that are read.
-        let state = unsafe { bindings::uvm_seam_prefetch_of(self.0.space.as_ptr(), uuid.as_ptr()) };
+    pub(crate) fn process(&self) -> Option<&Process> {
+        // SAFETY: valid by the invariant of `VaSpace`, and the lock is held.
+        let state = unsafe { bindings::uvm_seam_prefetch_of(self.0.space.as_ptr()) };
         // SAFETY: I-own: not null, so from `uvm_rust_prefetch_create`; destroyed only
         // under this lock in write mode, and `self` holds it in read mode.
         (!state.is_null()).then(|| unsafe { prefetch::borrow(state) })
+    }
+
+    /// The number of the parent of a GPU, if it has replayable faults.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn replays_faults(&self, gpu: &VaSpaceGpu<'_>) -> Option<u32> {
+        let mut parent = 0;
+        let space = self.0.space.as_ptr();
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, which keeps the GPU, and
+        // `parent` is written once.
+        unsafe { bindings::uvm_seam_prefetch_parent(space, gpu.index, &mut parent) }
+            .then_some(parent)
     }
 
     /// The GPU with this UUID, if it is registered in this VA space.
