@@ -8,7 +8,6 @@
 #define UVM_RUST_COMPAT_H
 
 #include "uvm_gpu.h"
-#include "uvm_kvmalloc.h"
 #include "uvm_va_block.h"
 #include "uvm_va_space.h"
 
@@ -49,16 +48,6 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 {
-}
-
-static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
-{
-	return uvm_kvmalloc(sizeof(uvm_processor_mask_t));
-}
-
-static inline void uvm_rust_processor_mask_free(uvm_processor_mask_t *mask)
-{
-	uvm_kvfree(mask);
 }
 
 static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
@@ -116,16 +105,6 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 {
 	context->make_resident.dest_nid = NUMA_NO_NODE;
-}
-
-static inline uvm_processor_mask_t *uvm_rust_processor_mask_alloc(void)
-{
-	return uvm_processor_mask_cache_alloc();
-}
-
-static inline void uvm_rust_processor_mask_free(uvm_processor_mask_t *mask)
-{
-	uvm_processor_mask_cache_free(mask);
 }
 
 /* From 595 on all GPUs do, and all can fault. */

@@ -62,11 +62,6 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
 		uvm_page_mask_or(out, out, uvm_rust_resident_mask(block, id));
 }
 
-static const uvm_page_mask_t *resident_on(uvm_va_block_t *block, uvm_processor_id_t id)
-{
-	return uvm_rust_resident_mask(block, id);
-}
-
 /* --- dropping pages ---------------------------------------------------------- */
 
 static void drop_cpu_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
@@ -106,15 +101,10 @@ static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
 				     const uvm_page_mask_t *pages)
 {
-	/* Not block->mapped itself, which changes on the way. */
-	uvm_processor_mask_t *mapped = uvm_rust_processor_mask_alloc();
-	NV_STATUS status;
+	/* Not block->mapped itself, which changes on the way. It is five words long. */
+	uvm_processor_mask_t mapped = block->mapped;
+	NV_STATUS status = uvm_va_block_unmap_mask(block, context, &mapped, uvm_va_block_region_from_block(block), pages);
 
-	if (!mapped)
-		return NV_ERR_NO_MEMORY;
-	uvm_processor_mask_copy(mapped, &block->mapped);
-	status = uvm_va_block_unmap_mask(block, context, mapped, uvm_va_block_region_from_block(block), pages);
-	uvm_rust_processor_mask_free(mapped);
 	if (status == NV_OK)
 		uvm_page_mask_andnot(&block->maybe_mapped_pages, &block->maybe_mapped_pages, pages);
 	return status;
@@ -163,7 +153,7 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 		return NV_OK;
 	uvm_page_mask_init_from_region(&pages, region, mask);
 	if (!uvm_rust_block_stale(block->uvm_rust, uvm_rust_mask(&pages),
-				  uvm_rust_mask(resident_on(block, dest_id)), uvm_rust_mask_out(&stale)))
+				  uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)), uvm_rust_mask_out(&stale)))
 		return NV_OK;
 	status = uvm_rust_block_drop_pages(block, context, &stale, &stale);
 	if (status == NV_OK)
@@ -259,7 +249,7 @@ NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_
 	uvm_rust_resident_anywhere(block, &resident);
 	if (!uvm_rust_block_zeroing(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
 				    uvm_rust_mask(&wanted), uvm_rust_mask(&resident),
-				    uvm_rust_mask(resident_on(block, gpu->id)), uvm_rust_mask_out(&zero)))
+				    uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 	status = zero_gpu_pages(block, gpu, chunk, region, &zero);
 	if (status == NV_OK)
@@ -341,7 +331,7 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 		uvm_rust_flash_note(block, UVM_ID_IS_CPU(dest_id));
 	if (likely(!block->uvm_rust))
 		return;
-	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(resident_on(block, dest_id)));
+	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)));
 	/* Copies staged through the host may have become duplicates there. */
 	if (!UVM_ID_IS_CPU(dest_id))
 		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.resident));

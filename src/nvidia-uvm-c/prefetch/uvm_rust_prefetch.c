@@ -17,6 +17,7 @@
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
+#include "uvm_kvmalloc.h"
 #include "uvm_gpu.h"
 #include "uvm_va_space.h"
 #include "uvm_va_range.h"
