@@ -11,3 +11,5 @@ pub(crate) mod ioctl;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod stats;
+#[cfg(not(uvm_native))]
+pub(crate) mod tenant;

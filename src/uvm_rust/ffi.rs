@@ -50,5 +50,7 @@ pub(crate) mod prefetch;
 pub(crate) mod seam;
 #[cfg(not(uvm_native))]
 pub(crate) mod status;
+#[cfg(not(uvm_native))]
+pub(crate) mod tenant;
 mod tree;
 pub(crate) mod uaccess;

@@ -16,10 +16,6 @@ struct user_namespace *test_user_ns;
 struct uvm_global g_uvm_global;
 
 bool ns_capable_noaudit(struct user_namespace *ns, int capability) { return false; }
-int single_open(struct file *file, int (*show)(struct seq_file *, void *), void *data) { return 0; }
-int single_release(struct inode *inode, struct file *file) { return 0; }
-ssize_t seq_read(struct file *file, char *buf, size_t len, loff_t *at) { return 0; }
-loff_t seq_lseek(struct file *file, loff_t offset, int whence) { return 0; }
 void seq_write(struct seq_file *seq, const void *text, size_t len) { }
 struct dentry *debugfs_create_dir(const char *name, struct dentry *parent) { return NULL; }
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,

@@ -6,14 +6,10 @@
 #ifndef SEAM_NATIVE_H
 #define SEAM_NATIVE_H
 
-#include <sys/types.h>
-
 #include "shim.h"
 
 /* --- Linux ----------------------------------------------------------------------- */
 
-#define __user
-#define THIS_MODULE		NULL
 #define CAP_SYS_ADMIN		21
 #define BUILD_BUG_ON(wrong)	_Static_assert(!(wrong), #wrong)
 #define list_for_each_entry(at, list, member)						\
@@ -22,23 +18,11 @@
 	     (at) = container_of((at)->member.next, __typeof__(*(at)), member))
 
 struct file;
-struct inode;
 struct user_namespace;
 extern struct user_namespace *test_user_ns;
 #define init_user_ns		(*test_user_ns)
 bool ns_capable_noaudit(struct user_namespace *ns, int capability);
 
-struct file_operations {
-	void *owner;
-	int (*open)(struct inode *inode, struct file *file);
-	ssize_t (*read)(struct file *file, char *buf, size_t len, loff_t *at);
-	loff_t (*llseek)(struct file *file, loff_t offset, int whence);
-	int (*release)(struct inode *inode, struct file *file);
-};
-int single_open(struct file *file, int (*show)(struct seq_file *seq, void *data), void *data);
-int single_release(struct inode *inode, struct file *file);
-ssize_t seq_read(struct file *file, char *buf, size_t len, loff_t *at);
-loff_t seq_lseek(struct file *file, loff_t offset, int whence);
 void seq_write(struct seq_file *seq, const void *text, size_t len);
 struct dentry *debugfs_create_dir(const char *name, struct dentry *parent);
 

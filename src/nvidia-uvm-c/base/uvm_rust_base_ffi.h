@@ -78,6 +78,20 @@ void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, __u32 list);
  */
 void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 
+/* With the module; at its end no VA space exists. The first says whether there is memory for it. */
+_Bool uvm_rust_tenants_init(void);
+void uvm_rust_tenants_exit(void);
+
+/*
+ * The tenant that this thread belongs to, held once more, with what it is to the SSD tier; NULL
+ * without memory. The thread has an mm, and may sleep.
+ */
+struct uvm_rust_tenant *uvm_rust_tenant_get(void);
+/* Lets it go; NULL is nobody. The last one frees it. May sleep. */
+void uvm_rust_tenant_put(struct uvm_rust_tenant *tenant);
+/* What it is to the SSD tier; it stays as long as the tenant. */
+struct uvm_rust_flash_owner *uvm_rust_tenant_flash(struct uvm_rust_tenant *tenant);
+
 /* Text for debugfs. Caller keeps the object alive. */
 void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
@@ -125,6 +139,13 @@ extern _Bool uvm_rust_stats;
  * uvm_rust_stats_public is set. No locks; nothing is written to the audit log.
  */
 _Bool uvm_seam_sees_others(void);
+
+/*
+ * The memory cgroup of this thread, which has an mm, with a reference more, and its user; NULL where
+ * there are no memory cgroups. The second gives the reference back.
+ */
+struct mem_cgroup *uvm_seam_tenant_of_this_thread(__u32 *user);
+void uvm_seam_memcg_put(struct mem_cgroup *memcg);
 
 /* Whether NVIDIA's tests may be called. */
 _Bool uvm_seam_tests_enabled(void);

@@ -51,7 +51,7 @@ UVM_RUST_C_BODY(uvm_perf_heuristics_stop);
 UVM_RUST_C_BODY(uvm_perf_heuristics_unload);
 UVM_RUST_C_BODY(uvm_perf_heuristics_register_gpu);
 
-static int processes_show(struct seq_file *seq, void *unused)
+static int show_processes(struct seq_file *seq)
 {
 	uvm_va_space_t *va_space;
 
@@ -67,30 +67,20 @@ static int processes_show(struct seq_file *seq, void *unused)
 	return 0;
 }
 
-static int processes_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, processes_show, NULL);
-}
-
 /* Upstream's locks may only be taken inside an entry that it can check. */
-static ssize_t processes_read_entry(struct file *file, char __user *buf, size_t len, loff_t *pos)
+static int processes_show(struct seq_file *seq, void *unused)
 {
-	UVM_ENTRY_RET(seq_read(file, buf, len, pos));
+	UVM_ENTRY_RET(show_processes(seq));
 }
-
-static const struct file_operations processes_fops = {
-	.owner = THIS_MODULE,
-	.open = processes_open,
-	.read = processes_read_entry,
-	.llseek = seq_lseek,
-	.release = single_release,
-};
+DEFINE_SHOW_ATTRIBUTE(processes);
 
 NV_STATUS uvm_perf_heuristics_init(void)
 {
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
 	if (UVM_RUST_HOOKED) {
+		if (status == NV_OK && !uvm_rust_tenants_init())
+			status = NV_ERR_NO_MEMORY;
 		if (status == NV_OK)
 			status = uvm_rust_prefetch_init();
 		uvm_rust_nobody_init();
@@ -114,6 +104,7 @@ void uvm_perf_heuristics_exit(void)
 		uvm_rust_flash_exit();
 		uvm_rust_notifier_exit();
 		uvm_rust_prefetch_exit();
+		uvm_rust_tenants_exit();
 	}
 	uvm_perf_heuristics_exit__c();
 }

@@ -9,6 +9,7 @@
 
 struct file;
 struct seq_file;
+struct mem_cgroup;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_fault;	/* one call of the fault service */
 struct uvm_seam_discard;	/* the discard of one range */
@@ -16,8 +17,9 @@ struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
 struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
 struct uvm_rust_space;	/* what is counted of a VA space */
 struct uvm_rust_block;	/* what of a va_block is discarded */
-struct uvm_rust_share;	/* what a tenant's tables for a GPU may take */
+struct uvm_rust_tenant;	/* a user within a memory cgroup: policy/tenants.rs */
 struct uvm_rust_prefetch;	/* what a VA space's kernels do */
+struct uvm_rust_flash_owner;	/* what a tenant is to the SSD tier */
 struct uvm_rust_fault_loop;	/* a GPU's fault loop */
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());

@@ -28,7 +28,6 @@
 
 #include "uvm_rust_ffi.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_tenant.h"
 
 /*
  * On if uvm_rust_flash=1: without it, every hook is a nop. With it, host memory is counted by
@@ -199,7 +198,7 @@ struct uvm_rust_flash_fetcher {
 };
 
 /*
- * A tenant (uvm_rust_tenant.h), to the quota and to who is spilled, from its first VA space to
+ * A tenant (policy/tenants.rs), to the quota and to who is spilled, from its first VA space to
  * its last.
  */
 struct uvm_rust_flash_owner {
@@ -231,13 +230,8 @@ static inline struct uvm_rust_flash_owner *uvm_rust_flash_owner_of(uvm_va_space_
 {
 	struct uvm_rust_tenant *tenant = va_space->uvm_rust_flash_tenant;
 
-	return tenant ? tenant->flash : NULL;
+	return tenant ? uvm_rust_tenant_flash(tenant) : NULL;
 }
-
-/* With the tenant, which says whom it charges. Returns NULL without memory. */
-struct uvm_rust_flash_owner *uvm_rust_flash_owner_new(struct mem_cgroup *memcg);
-/* Nobody has a block of its any more. */
-void uvm_rust_flash_owner_free(struct uvm_rust_flash_owner *owner);
 
 /*
  * Host memory of the owner, and how many owners have any, itself among them. Caller holds

@@ -193,4 +193,9 @@ int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, 
 /* @space: NULL for none. Fills all but size and flags. */
 void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_stats *stats);
 
+/* With the tenant, which says whom it charges. Returns NULL without memory. */
+struct uvm_rust_flash_owner *uvm_seam_flash_owner_new(struct mem_cgroup *memcg);
+/* Nobody has a block of its any more. */
+void uvm_seam_flash_owner_free(struct uvm_rust_flash_owner *owner);
+
 #endif

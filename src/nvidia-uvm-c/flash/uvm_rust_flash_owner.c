@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The SSD tier: the tenants that use it (uvm_rust_tenant.h).
+ * The SSD tier: the tenants that use it (policy/tenants.rs).
  *
  * A tenant has a quota on the device, however many processes and descriptors it has. When host
  * memory is short, the tenant that has most of it is spilled, so that none that has less than its
@@ -18,7 +18,6 @@
 #include "uvm_va_space.h"
 
 #include "uvm_rust_flash.h"
-#include "uvm_rust_tenant.h"
 
 static uint uvm_rust_flash_move_mib = 512;
 module_param(uvm_rust_flash_move_mib, uint, 0644);
@@ -27,7 +26,7 @@ MODULE_PARM_DESC(uvm_rust_flash_move_mib,
 
 /* --- life ------------------------------------------------------------------------------ */
 
-struct uvm_rust_flash_owner *uvm_rust_flash_owner_new(struct mem_cgroup *memcg)
+struct uvm_rust_flash_owner *uvm_seam_flash_owner_new(struct mem_cgroup *memcg)
 {
 	static u64 last_key;
 	struct uvm_rust_flash_owner *owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
@@ -45,7 +44,7 @@ struct uvm_rust_flash_owner *uvm_rust_flash_owner_new(struct mem_cgroup *memcg)
 	return owner;
 }
 
-void uvm_rust_flash_owner_free(struct uvm_rust_flash_owner *owner)
+void uvm_seam_flash_owner_free(struct uvm_rust_flash_owner *owner)
 {
 	spin_lock(&uvm_rust_tier.lock);
 	list_del(&owner->node);
@@ -58,7 +57,7 @@ NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space)
 {
 	if (!static_branch_unlikely(&uvm_rust_flash_key))
 		return NV_OK;
-	va_space->uvm_rust_flash_tenant = uvm_rust_tenant_get(true);
+	va_space->uvm_rust_flash_tenant = uvm_rust_tenant_get();
 	return va_space->uvm_rust_flash_tenant ? NV_OK : NV_ERR_NO_MEMORY;
 }
 

@@ -28,7 +28,6 @@
 #include "uvm_perf_thrashing.h"
 
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_tenant.h"
 
 bool uvm_rust_announce = true;
 module_param(uvm_rust_announce, bool, 0444);
@@ -58,7 +57,7 @@ uint uvm_rust_prefetch_succs = 4;
 module_param(uvm_rust_prefetch_succs, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_succs, "Successors of a block, 1 to 16 (default 4)");
 
-static uint uvm_rust_prefetch_memory = 64;
+uint uvm_rust_prefetch_memory = 64;
 module_param(uvm_rust_prefetch_memory, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_prefetch_memory, "MiB that the tables of a user in a memory cgroup may take for each GPU, in all VA spaces (default 64)");
 
@@ -72,11 +71,8 @@ static struct workqueue_struct *prefetch_wq;
 struct uvm_seam_prefetch {
 	uvm_va_space_t *va_space;
 	struct work_struct work;
-	/*
-	 * Of the first announcement. What the worker, a kernel thread, allocates is charged to
-	 * its memory cgroup.
-	 */
-	struct uvm_rust_tenant *tenant;
+	/* What the worker, a kernel thread, allocates is charged to this. */
+	struct mem_cgroup *memcg;
 	uvm_rust_move_context_t *context;
 	uvm_va_block_retry_t retry;
 	/* By number of a copy, what it waits for. */
@@ -97,13 +93,13 @@ struct uvm_seam_prefetch {
 static void work_entry(struct work_struct *item)
 {
 	struct uvm_seam_prefetch *call = container_of(item, struct uvm_seam_prefetch, work);
-	struct mem_cgroup *before = set_active_memcg(call->tenant->memcg);
+	struct mem_cgroup *before = set_active_memcg(call->memcg);
 
 	UVM_ENTRY_VOID(uvm_rust_prefetch_work(call->va_space->uvm_rust_prefetch));
 	set_active_memcg(before);
 }
 
-struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space)
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space, struct mem_cgroup *memcg)
 {
 	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(sizeof(*call));
 	int i;
@@ -115,8 +111,8 @@ struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space)
 	call->va_space = (uvm_va_space_t *)space;
 	INIT_WORK(&call->work, work_entry);
 	call->context = uvm_rust_move_context_alloc(NULL);
-	call->tenant = uvm_rust_tenant_get(false);
-	if (call->context && call->tenant)
+	call->memcg = memcg;
+	if (call->context)
 		return call;
 	uvm_seam_prefetch_free(call);
 	return NULL;
@@ -129,7 +125,6 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 	/* A turn leaves nothing in them. */
 	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
 		uvm_tracker_deinit(&call->copies[i]);
-	uvm_rust_tenant_put(call->tenant);
 	if (call->context)
 		uvm_rust_move_context_free(call->context);
 	uvm_kvfree(call);
@@ -143,11 +138,6 @@ void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call)
 void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call)
 {
 	disable_work_sync(&call->work);
-}
-
-struct uvm_rust_share *uvm_seam_prefetch_share(struct uvm_seam_prefetch *call, __u32 gpu)
-{
-	return uvm_rust_tenant_share(call->tenant, uvm_gpu_id_from_index(gpu), (__u64)uvm_rust_prefetch_memory << 20);
 }
 
 __u64 uvm_seam_random(void)

@@ -15,17 +15,11 @@ extern unsigned int uvm_rust_prefetch_ahead;
 extern unsigned int uvm_rust_prefetch_rows;
 extern unsigned int uvm_rust_prefetch_assoc;
 extern unsigned int uvm_rust_prefetch_succs;
+extern unsigned int uvm_rust_prefetch_memory;
 
 struct uvm_seam_prefetch;	/* what the worker of a VA space works with */
 
 /* --- called by C ------------------------------------------------------------------ */
-
-/*
- * What the tables of one tenant (a user in a memory cgroup) for one GPU may take together,
- * @limit bytes, in however many VA spaces. Returns NULL if there is no memory. What was made with it may outlive it.
- */
-struct uvm_rust_share *uvm_rust_share_create(__u64 limit);
-void uvm_rust_share_destroy(struct uvm_rust_share *share);
 
 /*
  * What a process's kernels are known to do, from its VA space's uvm_perf_heuristics_load() to its
@@ -67,19 +61,16 @@ struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space);
 _Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *parent);
 
 /*
- * The worker of a VA space, who pays for it is the calling thread's tenant. Returns NULL if there is
- * no memory. It is freed before the VA space, and after it was stopped.
+ * The worker of a VA space, charged to @memcg, which outlives it. Returns NULL if there is no memory.
+ * It is freed before the VA space, and after it was stopped.
  */
-struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space);
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space, struct mem_cgroup *memcg);
 void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
 
 /* Has uvm_rust_prefetch_work() called, once more if it runs. Any context that may take a spinlock. */
 void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call);
 /* Waits until it does not run, and sees to it that it does not again. No lock is held. */
 void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call);
-
-/* What the tenant's tables for this GPU share; it stays as long as @call. NULL if there is no memory. */
-struct uvm_rust_share *uvm_seam_prefetch_share(struct uvm_seam_prefetch *call, __u32 gpu);
 
 __u64 uvm_seam_random(void);
 

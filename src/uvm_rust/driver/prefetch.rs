@@ -17,8 +17,10 @@
 //! walks the tables, and lets go before it asks for a block to be moved. No two of the last three
 //! are held together but `announcing` and one of the others. Counters are relaxed atomics.
 
+use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
 use crate::ffi::prefetch::{random, Home, Parameters, Turning, Worker};
+use crate::ffi::tenant::registry;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
@@ -49,8 +51,9 @@ pub(crate) struct Process {
     worker: Worker,
     /// Set when the VA space ends: the worker begins nothing any more.
     ending: AtomicBool,
+    /// Held by who announces; the tenant of the first who did, which pays for all of this.
     #[pin]
-    announcing: Mutex<()>,
+    announcing: Mutex<Option<Held>>,
     /// Those that kernels were announced on, whether or not they are registered still. One stays
     /// until the VA space is gone.
     #[pin]
@@ -69,7 +72,7 @@ impl Process {
                 home,
                 worker: Worker::new(),
                 ending: AtomicBool::new(false),
-                announcing <- new_mutex!(()),
+                announcing <- new_mutex!(None),
                 gpus <- new_spinlock!(KVec::new()),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -110,11 +113,15 @@ impl Process {
     ///
     /// `ENOMEM`.
     pub(crate) fn announce(&self, gpu: u32, parent: u32, exec_id: u64) -> Result {
-        let announcing = self.announcing.lock();
-        self.worker.make(&self.home)?;
+        let mut announcing = self.announcing.lock();
+        let tenant = match &mut *announcing {
+            Some(tenant) => tenant,
+            none => none.insert(Held::of_this_thread(registry().ok_or(ENOMEM)?)?),
+        };
+        self.worker.make(&self.home, tenant.charged())?;
         let prefetcher = match self.of(gpu) {
             Some(known) => known,
-            None => self.add(gpu, parent)?,
+            None => self.add(tenant, gpu, parent)?,
         };
         prefetcher.announce(exec_id);
         drop(announcing);
@@ -123,9 +130,10 @@ impl Process {
     }
 
     /// Makes what is to be known of a GPU. One thread at a time: `announcing` is held.
-    fn add(&self, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
-        let share = self.worker.share(gpu).ok_or(ENOMEM)?;
-        let added = Prefetcher::new(gpu, parent, share)?;
+    fn add(&self, tenant: &Tenant, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
+        let parameters = Parameters::read();
+        let share = tenant.share(gpu, parameters.memory)?;
+        let added = Prefetcher::new(&parameters, gpu, parent, share)?;
         let mut gpus = KVec::with_capacity(self.gpus.lock().len() + 1, GFP_KERNEL_ACCOUNT)?;
         {
             // There is room, so that nothing is allocated under the lock.
@@ -211,8 +219,7 @@ impl Prefetcher {
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
-        let p = Parameters::read();
+    fn new(p: &Parameters, gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
         let config = Config {
             shape: Shape {
                 rows: p.rows,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d75933d36779cffa.
+// Of headers and options 1a9ab4f316170149.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -268,6 +268,11 @@ pub struct seq_file {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct mem_cgroup {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_space {
     _unused: [u8; 0],
 }
@@ -303,12 +308,17 @@ pub struct uvm_rust_block {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_share {
+pub struct uvm_rust_tenant {
     _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_prefetch {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_owner {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -370,6 +380,21 @@ unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
 unsafe extern "C" {
+    pub fn uvm_rust_tenants_init() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tenants_exit();
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tenant_get() -> *mut uvm_rust_tenant;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tenant_put(tenant: *mut uvm_rust_tenant);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tenant_flash(tenant: *mut uvm_rust_tenant) -> *mut uvm_rust_flash_owner;
+}
+unsafe extern "C" {
     pub fn uvm_rust_gpu_show(gpu_index: __u32, seq: *mut seq_file);
 }
 unsafe extern "C" {
@@ -405,6 +430,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_sees_others() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_tenant_of_this_thread(user: *mut __u32) -> *mut mem_cgroup;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_memcg_put(memcg: *mut mem_cgroup);
 }
 unsafe extern "C" {
     pub fn uvm_seam_tests_enabled() -> bool;
@@ -1188,6 +1219,12 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_flash_owner_new(memcg: *mut mem_cgroup) -> *mut uvm_rust_flash_owner;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_owner_free(owner: *mut uvm_rust_flash_owner);
+}
+unsafe extern "C" {
     pub static mut uvm_rust_announce: bool;
 }
 unsafe extern "C" {
@@ -1208,16 +1245,13 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub static mut uvm_rust_prefetch_succs: ::core::ffi::c_uint;
 }
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_memory: ::core::ffi::c_uint;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_prefetch {
     _unused: [u8; 0],
-}
-unsafe extern "C" {
-    pub fn uvm_rust_share_create(limit: __u64) -> *mut uvm_rust_share;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_share_destroy(share: *mut uvm_rust_share);
 }
 unsafe extern "C" {
     pub fn uvm_rust_prefetch_create(space: *mut uvm_seam_space) -> *mut uvm_rust_prefetch;
@@ -1251,7 +1285,10 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_create(space: *mut uvm_seam_space) -> *mut uvm_seam_prefetch;
+    pub fn uvm_seam_prefetch_create(
+        space: *mut uvm_seam_space,
+        memcg: *mut mem_cgroup,
+    ) -> *mut uvm_seam_prefetch;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
@@ -1261,10 +1298,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_stop(call: *mut uvm_seam_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_share(call: *mut uvm_seam_prefetch, gpu: __u32)
-        -> *mut uvm_rust_share;
 }
 unsafe extern "C" {
     pub fn uvm_seam_random() -> __u64;

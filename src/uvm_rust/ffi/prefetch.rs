@@ -6,6 +6,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::seam::SeqFile;
+use super::tenant::Charged;
 use super::{bindings, gpu};
 use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::RootChunks;
@@ -18,12 +19,9 @@ use core::ffi::c_void;
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
-use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 
 super::check_exports!(
-    uvm_rust_share_create,
-    uvm_rust_share_destroy,
     uvm_rust_prefetch_create,
     uvm_rust_prefetch_destroy,
     uvm_rust_prefetch_end,
@@ -67,15 +65,16 @@ impl Worker {
         self.get().is_some()
     }
 
-    /// Makes it if there is none, for the tenant that this thread belongs to. One thread at a time.
+    /// Makes it if there is none, charged to `charged`, which outlives it. One thread at a time.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn make(&self, home: &Home) -> Result {
+    pub(crate) fn make(&self, home: &Home, charged: &Charged) -> Result {
         if !self.is_made() {
-            // SAFETY: the VA space outlives this.
-            let made = unsafe { bindings::uvm_seam_prefetch_create(home.0.as_ptr()) };
+            let (space, group) = (home.0.as_ptr(), charged.group());
+            // SAFETY: the VA space outlives this, and so does the group.
+            let made = unsafe { bindings::uvm_seam_prefetch_create(space, group) };
             let made = NonNull::new(made).ok_or(ENOMEM)?;
             self.0.store(made.as_ptr(), Release);
         }
@@ -96,17 +95,6 @@ impl Worker {
             // SAFETY: valid by the type's invariant; no lock is held that the worker takes.
             unsafe { bindings::uvm_seam_prefetch_stop(call.as_ptr()) };
         }
-    }
-
-    /// What its tenant's tables for a GPU share; `None` without memory.
-    pub(crate) fn share(&self, gpu: u32) -> Option<Arc<Share>> {
-        // SAFETY: valid by the type's invariant.
-        let share = unsafe { bindings::uvm_seam_prefetch_share(self.get()?.as_ptr(), gpu) };
-        if share.is_null() {
-            return None;
-        }
-        // SAFETY: not null, so from `uvm_rust_share_create`, and kept as long as the worker.
-        Some(unsafe { <Arc<Share> as ForeignOwnable>::borrow(share.cast::<c_void>()) }.into())
     }
 }
 
@@ -140,6 +128,8 @@ pub(crate) struct Parameters {
     pub(crate) assoc: u32,
     /// Successors of a block.
     pub(crate) succs: u32,
+    /// Bytes that a tenant's tables for a GPU may take.
+    pub(crate) memory: usize,
 }
 
 impl Parameters {
@@ -154,6 +144,7 @@ impl Parameters {
                 rows: bindings::uvm_rust_prefetch_rows,
                 assoc: bindings::uvm_rust_prefetch_assoc,
                 succs: bindings::uvm_rust_prefetch_succs,
+                memory: (bindings::uvm_rust_prefetch_memory as usize) << 20,
             }
         }
     }
@@ -441,20 +432,6 @@ pub(super) unsafe fn borrow<'a>(prefetch: *mut bindings::uvm_rust_prefetch) -> &
     // SAFETY: by this function's contract `prefetch` points to a live, boxed
     // `Process`, to which only shared references are made.
     unsafe { &*prefetch.cast::<Process>() }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_share_create(limit: u64) -> *mut bindings::uvm_rust_share {
-    match Arc::new(Share::new(limit as usize), GFP_KERNEL_ACCOUNT) {
-        Ok(share) => share.into_foreign().cast_mut().cast(),
-        Err(_) => null_mut(),
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_share_destroy(share: *mut bindings::uvm_rust_share) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Arc<Share> as ForeignOwnable>::from_foreign(share.cast::<c_void>()) });
 }
 
 #[no_mangle]

@@ -14,6 +14,7 @@ pub mod mask;
 pub mod plan;
 pub mod prefetch;
 pub mod stats;
+pub mod tenants;
 pub mod tree;
 
 #[cfg(test)]

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The registry of tenants (`policy/tenants.rs`), which the prefetcher's tables and the SSD tier's
+//! quotas are limited by.
+//!
+//! Locks: `Registry` is a mutex, inside the VA space's lock, and no lock is taken inside. All
+//! processes share it: what is charged to one of them is allocated before, so that nobody waits
+//! here for another's memory limit. `shares` is one that only the tenant's own descriptors take.
+
+use crate::ffi::tenant::{Charged, FlashOwner};
+use crate::mem::TryVec;
+use crate::policy::prefetch::Share;
+use crate::policy::tenants::{Tenants, Who};
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+/// All tenants that somebody holds.
+pub(crate) type Registry = Mutex<Tenants<Arc<Tenant>>>;
+
+/// None yet.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn new_registry() -> Result<Pin<KBox<Registry>>> {
+    KBox::pin_init(new_mutex!(Tenants::new()), GFP_KERNEL)
+}
+
+/// What there is of a tenant.
+#[pin_data]
+pub(crate) struct Tenant {
+    who: Who,
+    /// To the SSD tier. It goes before the group that pays for it.
+    flash: FlashOwner,
+    /// Whom its memory is charged to.
+    charged: Charged,
+    /// What its prefetch tables may take together, by the number of the GPU.
+    #[pin]
+    shares: Mutex<TryVec<(u32, Arc<Share>)>>,
+}
+
+impl Tenant {
+    fn new(who: Who, charged: Charged) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                who,
+                flash: FlashOwner::none(),
+                charged,
+                shares <- new_mutex!(TryVec::new()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Whom its memory is charged to.
+    pub(crate) fn charged(&self) -> &Charged {
+        &self.charged
+    }
+
+    /// What it is to the SSD tier.
+    pub(crate) fn flash(&self) -> &FlashOwner {
+        &self.flash
+    }
+
+    /// What its tables for a GPU share, `bytes` if nobody said so before.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn share(&self, gpu: u32, bytes: usize) -> Result<Arc<Share>> {
+        let known = |shares: &[(u32, Arc<Share>)]| {
+            let share = shares.iter().find(|(of, _)| *of == gpu);
+            share.map(|(_, share)| share.clone())
+        };
+        if let Some(share) = known(&self.shares.lock()) {
+            return Ok(share);
+        }
+        let made = Arc::new(Share::new(bytes), GFP_KERNEL_ACCOUNT)?;
+        let mut shares = self.shares.lock();
+        if let Some(share) = known(&shares) {
+            return Ok(share);
+        }
+        shares.push((gpu, made.clone())).map_err(|_| ENOMEM)?;
+        Ok(made)
+    }
+}
+
+/// A tenant, as one of its holders.
+pub(crate) struct Held {
+    registry: &'static Registry,
+    tenant: Arc<Tenant>,
+}
+
+impl Held {
+    /// The tenant that this thread belongs to, which has an mm. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn of_this_thread(registry: &'static Registry) -> Result<Self> {
+        let charged = Charged::of_this_thread();
+        let who = charged.who();
+        let held = |tenant| Self { registry, tenant };
+        if let Some(tenant) = registry.lock().hold(who) {
+            return Ok(held(tenant));
+        }
+        // If another thread is first, this is freed at the end, outside the lock.
+        let made = Tenant::new(who, charged)?;
+        let tenant = registry.lock().add(who, &made);
+        Ok(held(tenant.map_err(|_| ENOMEM)?))
+    }
+
+    /// One that was held, and kept elsewhere.
+    pub(crate) fn again(registry: &'static Registry, tenant: Arc<Tenant>) -> Self {
+        Self { registry, tenant }
+    }
+}
+
+impl core::ops::Deref for Held {
+    type Target = Arc<Tenant>;
+
+    fn deref(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let last = self.registry.lock().release(self.tenant.who);
+        // Freed here, outside the lock, if nobody else has it.
+        drop(last);
+    }
+}
