@@ -56,8 +56,12 @@ void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index);
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch,
 			 __u64 instances, __u64 duplicates);
 
-/* The fault service sent @replays in one call. Caller: as above, but no VA space lock. */
+/*
+ * The fault service sent @replays; a call of it ends. Caller: as above, but no VA space lock is
+ * needed.
+ */
 void uvm_rust_note_replays(__u32 gpu_index, __u64 replays);
+void uvm_rust_note_served(__u32 gpu_index);
 
 /*
  * @bytes of a va_block are being copied from @src to @dst; @cause is a

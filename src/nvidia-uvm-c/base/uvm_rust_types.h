@@ -20,7 +20,6 @@ struct uvm_rust_block;	/* what of a va_block is discarded */
 struct uvm_rust_tenant;	/* a user within a memory cgroup: policy/tenants.rs */
 struct uvm_rust_prefetch;	/* what a VA space's kernels do */
 struct uvm_rust_flash_owner;	/* what a tenant is to the SSD tier */
-struct uvm_rust_fault_loop;	/* a GPU's fault loop */
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
  * the CPU is UVM_RUST_CPU. */

@@ -9,16 +9,16 @@
 #include "uvm_gpu_replayable_faults.h"
 #include "uvm_tools.h"
 
+#include "uvm_rust_base_ffi.h"
 #include "uvm_rust_compat.h"
 
 /*
  * Each replay that belongs to a batch is announced to the tools exactly once, in
- * either loop: count it there. Upstream's own count needs debug procfs.
+ * either loop: say so there. Upstream's own count needs debug procfs.
  */
-static void count_replay(uvm_gpu_t *gpu);
 #define uvm_tools_broadcast_replay(gpu, push, batch_id, client_type)			\
 	do {										\
-		count_replay(gpu);							\
+		uvm_rust_note_replays(uvm_id_gpu_index((gpu)->id), 1);			\
 		uvm_tools_broadcast_replay(gpu, push, batch_id, client_type);		\
 	} while (0)
 
@@ -68,15 +68,8 @@ static bool uvm_rust_fault = true;
 module_param(uvm_rust_fault, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)");
 
-/*
- * Of each parent GPU, by its index. @loop is written where no fault can be
- * serviced, by the two functions below; @replays and @busy under the service lock.
- */
-static struct {
-	struct uvm_rust_fault_loop *loop;
-	__u64 replays;
-	bool busy;
-} services[UVM_PARENT_ID_MAX_GPUS];
+/* Whose faults are being serviced: each parent GPU's, by its index, under the service lock. */
+static bool busy[UVM_PARENT_ID_MAX_GPUS];
 
 /* Woken when a GPU's fault service becomes idle. */
 static DECLARE_WAIT_QUEUE_HEAD(service_idle);
@@ -98,11 +91,6 @@ bool uvm_rust_fault_loop(void)
 static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
 {
 	return uvm_parent_id_gpu_index(parent_gpu->id);
-}
-
-static void count_replay(uvm_gpu_t *gpu)
-{
-	services[service_index(gpu->parent)].replays++;
 }
 
 /* Where upstream versions differ. */
@@ -159,23 +147,18 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 			.cancels_by_address = parent_gpu->fault_cancel_va_supported,
 		};
 
-		services[service_index(parent_gpu)].loop = uvm_rust_fault_create(&params);
+		BUILD_BUG_ON(UVM_PARENT_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
+		if (uvm_rust_fault_create(service_index(parent_gpu), &params))
+			return NV_OK;
 	}
-	if (!services[service_index(parent_gpu)].loop) {
-		uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
-		return NV_ERR_NO_MEMORY;
-	}
-	return NV_OK;
+	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
+	return NV_ERR_NO_MEMORY;
 }
 
 void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 {
-	struct uvm_rust_fault_loop **loop = &services[service_index(parent_gpu)].loop;
-
 	/* Also called for a GPU whose set-up failed. */
-	if (*loop)
-		uvm_rust_fault_destroy(*loop);
-	*loop = NULL;
+	uvm_rust_fault_destroy(service_index(parent_gpu));
 	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
 }
 
@@ -194,16 +177,15 @@ void uvm_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 {
 	__u32 index = service_index(gpu->parent);
-	__u64 before = services[index].replays;
 
-	WRITE_ONCE(services[index].busy, true);
-	if (services[index].loop) {
+	WRITE_ONCE(busy[index], true);
+	if (uvm_rust_fault) {
 		struct uvm_seam_fault f = { .gpu = gpu };
 		uvm_tracker_t *tracker = &batch_of(&f)->tracker;
 		NV_STATUS status;
 
 		uvm_tracker_init(tracker);
-		status = uvm_rust_fault_service(services[index].loop, &f);
+		status = uvm_rust_fault_service(index, &f);
 		uvm_tracker_deinit(tracker);
 		/* Programs have lost their GPU contexts by it: say why, in a release build too. */
 		if (status != NV_OK)
@@ -212,8 +194,8 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	} else {
 		uvm_gpu_service_replayable_faults__c(gpu);
 	}
-	uvm_rust_note_replays(uvm_id_gpu_index(gpu->id), services[index].replays - before);
-	WRITE_ONCE(services[index].busy, false);
+	uvm_rust_note_served(uvm_id_gpu_index(gpu->id));
+	WRITE_ONCE(busy[index], false);
 	/* Pairs with the waiter's barrier, between queueing itself and looking. */
 	if (wq_has_sleeper(&service_idle))
 		wake_up_all(&service_idle);
@@ -221,7 +203,7 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 
 bool uvm_seam_fault_busy(__u32 parent)
 {
-	return READ_ONCE(services[parent].busy);
+	return READ_ONCE(busy[parent]);
 }
 
 bool uvm_seam_fault_wait_idle(__u32 parent)

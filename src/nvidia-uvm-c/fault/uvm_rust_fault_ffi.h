@@ -43,18 +43,19 @@ struct uvm_rust_fault_params {
 };
 
 /*
- * The service loop of a parent GPU, made and unmade with its fault buffer, under
- * g_uvm_global.global_lock. Returns NULL if there is no memory.
+ * The service loop of a parent GPU, by its number, made and unmade with its fault buffer, under
+ * g_uvm_global.global_lock, where no fault can be serviced. Returns whether there is memory for
+ * it. What was not made is unmade as well.
  */
-struct uvm_rust_fault_loop *uvm_rust_fault_create(const struct uvm_rust_fault_params *params);
-void uvm_rust_fault_destroy(struct uvm_rust_fault_loop *loop);
+_Bool uvm_rust_fault_create(__u32 parent, const struct uvm_rust_fault_params *params);
+void uvm_rust_fault_destroy(__u32 parent);
 
 /*
  * Services what is in the ring of @fault's GPU; returns an NV_STATUS. Caller: the
  * bottom half, holding the GPU's replayable-fault service lock, so that no two
- * calls for one @loop overlap. May sleep.
+ * calls for one GPU overlap. May sleep.
  */
-__u32 uvm_rust_fault_service(struct uvm_rust_fault_loop *loop, struct uvm_seam_fault *fault);
+__u32 uvm_rust_fault_service(__u32 parent, struct uvm_seam_fault *fault);
 
 /* --- fault service: called by Rust ----------------------------------------- */
 

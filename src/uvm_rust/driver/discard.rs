@@ -22,6 +22,7 @@ pub(crate) mod status {
     pub(crate) const INVALID_ADDRESS: u32 = 0x1e;
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
+    pub(crate) const INVALID_STATE: u32 = 0x40;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;

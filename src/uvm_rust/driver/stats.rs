@@ -33,6 +33,8 @@ pub(crate) struct Gpu {
     /// never contended.
     #[pin]
     served: SpinLock<Served>,
+    /// Replays that this call has sent.
+    replays: AtomicU64,
 }
 
 struct Served {
@@ -74,6 +76,7 @@ impl Gpu {
                     shares: [const { None }; SERVED_MAX],
                     len: 0,
                 }),
+                replays: AtomicU64::new(0),
             }),
             GFP_KERNEL,
         )
@@ -87,8 +90,14 @@ impl Gpu {
         }
     }
 
-    /// A call of the fault service ended, having sent this many replays.
+    /// The running call of the fault service sent this many replays.
     pub(crate) fn note_replays(&self, replays: u64) {
+        self.replays.fetch_add(replays, Relaxed);
+    }
+
+    /// That call ends: its replays count for all whose faults it handled.
+    pub(crate) fn end_service(&self) {
+        let replays = self.replays.swap(0, Relaxed);
         self.counters.replayed(replays);
         loop {
             // One at a time, so that a share is dropped (and perhaps freed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 1a9ab4f316170149.
+// Of headers and options 5075eaebb447ec06.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -322,11 +322,6 @@ pub struct uvm_rust_flash_owner {
     _unused: [u8; 0],
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_fault_loop {
-    _unused: [u8; 0],
-}
-#[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_mask {
     pub words: [__u64; 8usize],
@@ -363,6 +358,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_replays(gpu_index: __u32, replays: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_served(gpu_index: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_copy(
@@ -778,16 +776,13 @@ pub struct uvm_rust_fault_params {
     pub cancels_by_address: __u8,
 }
 unsafe extern "C" {
-    pub fn uvm_rust_fault_create(params: *const uvm_rust_fault_params) -> *mut uvm_rust_fault_loop;
+    pub fn uvm_rust_fault_create(parent: __u32, params: *const uvm_rust_fault_params) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_fault_destroy(loop_: *mut uvm_rust_fault_loop);
+    pub fn uvm_rust_fault_destroy(parent: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_fault_service(
-        loop_: *mut uvm_rust_fault_loop,
-        fault: *mut uvm_seam_fault,
-    ) -> __u32;
+    pub fn uvm_rust_fault_service(parent: __u32, fault: *mut uvm_seam_fault) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

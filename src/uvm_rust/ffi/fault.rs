@@ -15,13 +15,15 @@
 
 use super::bindings;
 use super::status::Status;
+use crate::driver::discard::status;
 use crate::driver::fault::FaultLoop;
 use crate::policy::fault::{
     Flush, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
 };
-use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
@@ -294,32 +296,48 @@ impl Machine for FaultGpu<'_> {
     }
 }
 
+/// The loop of each parent GPU, by its number; null for none. It is boxed, and lives from create to
+/// destroy, between which faults are serviced.
+static LOOPS: [AtomicPtr<FaultLoop>; bindings::UVM_RUST_MAX_GPUS as usize] =
+    [const { AtomicPtr::new(null_mut()) }; bindings::UVM_RUST_MAX_GPUS as usize];
+
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_create(
+    parent: u32,
     params: *const bindings::uvm_rust_fault_params,
-) -> *mut bindings::uvm_rust_fault_loop {
+) -> bool {
     // SAFETY: I-call.
-    match FaultLoop::new(unsafe { &*params }) {
-        Ok(fault_loop) => fault_loop.into_foreign().cast_mut().cast(),
-        Err(_) => core::ptr::null_mut(),
+    let made = FaultLoop::new(unsafe { &*params });
+    let (Some(place), Ok(made)) = (LOOPS.get(parent as usize), made) else {
+        return false;
+    };
+    place.store(made.into_foreign().cast_mut().cast(), Release);
+    true
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_fault_destroy(parent: u32) {
+    let place = LOOPS.get(parent as usize);
+    let fault_loop = place.map_or(null_mut(), |place| place.swap(null_mut(), AcqRel));
+    if !fault_loop.is_null() {
+        // SAFETY: it came from `into_foreign`, and is taken from its place once. I-lock: no fault
+        // can be serviced.
+        drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop.cast()) });
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_destroy(fault_loop: *mut bindings::uvm_rust_fault_loop) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop.cast::<c_void>()) });
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_service(
-    fault_loop: *mut bindings::uvm_rust_fault_loop,
+    parent: u32,
     fault: *mut bindings::uvm_seam_fault,
 ) -> u32 {
-    // SAFETY: I-own for `fault_loop`, a boxed `FaultLoop`; I-lock: the caller holds
-    // the service lock of its one GPU, so there is no other reference to it.
-    // I-call for `fault`.
-    let (fault_loop, mut gpu) =
-        unsafe { (&mut *fault_loop.cast::<FaultLoop>(), FaultGpu::new(fault)) };
-    fault_loop.service(&mut gpu)
+    let place = LOOPS.get(parent as usize);
+    let fault_loop = place.map_or(null_mut(), |place| place.load(Acquire));
+    // SAFETY: null, or from `into_foreign`; I-lock: the caller holds the service lock of its one
+    // GPU, so there is no other reference to it, and it is not destroyed.
+    let Some(fault_loop) = (unsafe { fault_loop.as_mut() }) else {
+        return status::INVALID_STATE;
+    };
+    // SAFETY: I-call, and I-lock as above.
+    fault_loop.service(&mut unsafe { FaultGpu::new(fault) })
 }

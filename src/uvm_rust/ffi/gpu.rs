@@ -32,6 +32,7 @@ super::check_exports!(
     uvm_rust_gpu_is_known,
     uvm_rust_gpu_show,
     uvm_rust_note_replays,
+    uvm_rust_note_served,
     uvm_rust_chunk_leaves,
 );
 
@@ -165,6 +166,14 @@ unsafe extern "C" fn uvm_rust_note_replays(gpu_index: u32, replays: u64) {
     // SAFETY: I-gpu: the caller is the GPU's bottom half.
     if let Some(gpu) = unsafe { stats(gpu_index) } {
         gpu.note_replays(replays);
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_note_served(gpu_index: u32) {
+    // SAFETY: I-gpu: the caller is the GPU's bottom half.
+    if let Some(gpu) = unsafe { stats(gpu_index) } {
+        gpu.end_service();
     }
 }
 
