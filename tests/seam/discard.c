@@ -301,7 +301,7 @@ static void whole_call(struct uvm_seam_discard *call)
 	holds &= uvm_seam_discard_wait(call) == NV_OK;
 }
 
-static void choose(struct uvm_seam_discard *call)
+static struct uvm_rust_block **choose(struct uvm_seam_discard *call)
 {
 	struct uvm_rust_span span;
 
@@ -309,7 +309,7 @@ static void choose(struct uvm_seam_discard *call)
 	uvm_seam_discard_open(call);
 	uvm_seam_discard_range(call, 0x200000, 0x3fffff, &span);
 	uvm_seam_discard_block(call, 0x200000, &span);
-	uvm_seam_discard_lock(call);
+	return uvm_seam_discard_lock(call);
 }
 
 static void memories(struct uvm_seam_discard *call)
@@ -363,17 +363,16 @@ static void drops(struct uvm_seam_discard *call)
 static void facts(struct uvm_seam_discard *call)
 {
 	struct uvm_rust_mask resident;
-	void *nothing = NULL;
+	struct uvm_rust_block **place = choose(call);
 
-	choose(call);
 	states[2].pte_is_2m = true;
 	block.mapped.bits = 1u << 1 | 1;
 	holds = !uvm_seam_discard_facts(call, &resident) && resident.words[0] == 11;
 	block.mapped.bits = 1u << 1 | 1u << 2;
 	holds &= uvm_seam_discard_facts(call, &resident);
-	holds &= uvm_seam_discard_state(call) == nothing;
-	uvm_seam_discard_keep(call, &state);
-	holds &= block.uvm_rust == &state && uvm_seam_discard_state(call) == &state;
+	holds &= !*place;
+	*place = &state;
+	holds &= block.uvm_rust == &state;
 	holds &= !uvm_seam_discard_has_non_faultable(call) && !uvm_seam_dying();
 	failing = "faultable";
 	holds &= uvm_seam_discard_has_non_faultable(call);

@@ -190,9 +190,10 @@ bool uvm_seam_discard_may_migrate(struct uvm_seam_discard *call, __u64 first, __
 	return uvm_range_group_all_migratable(call->va_space, first, last);
 }
 
-void uvm_seam_discard_lock(struct uvm_seam_discard *call)
+struct uvm_rust_block **uvm_seam_discard_lock(struct uvm_seam_discard *call)
 {
 	uvm_mutex_lock(&call->block->lock);
+	return &call->block->uvm_rust;
 }
 
 void uvm_seam_discard_unlock(struct uvm_seam_discard *call)
@@ -210,16 +211,6 @@ bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask 
 			return true;
 	}
 	return false;
-}
-
-struct uvm_rust_block *uvm_seam_discard_state(struct uvm_seam_discard *call)
-{
-	return call->block->uvm_rust;
-}
-
-void uvm_seam_discard_keep(struct uvm_seam_discard *call, struct uvm_rust_block *state)
-{
-	call->block->uvm_rust = state;
 }
 
 /* Whether @block has one chunk on @gpu, which @state is of, that the GPU may reclaim. */

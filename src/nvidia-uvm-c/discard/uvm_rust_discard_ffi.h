@@ -115,16 +115,16 @@ _Bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, __u64 last
 /* @at is in the range that was chosen last. Chooses no block if it returns false. */
 _Bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block);
 _Bool uvm_seam_discard_may_migrate(struct uvm_seam_discard *call, __u64 first, __u64 last);
-void uvm_seam_discard_lock(struct uvm_seam_discard *call);
+/*
+ * Returns where the block has its discard state, which is NULL before its first discard, and changes
+ * only under the lock.
+ */
+struct uvm_rust_block **uvm_seam_discard_lock(struct uvm_seam_discard *call);
 
 /* These between lock and unlock, on the block that was chosen last. */
 void uvm_seam_discard_unlock(struct uvm_seam_discard *call);
 /* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
 _Bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident);
-/* The discard state of the block; NULL before its first discard. It changes only under the lock. */
-struct uvm_rust_block *uvm_seam_discard_state(struct uvm_seam_discard *call);
-/* The block has none. */
-void uvm_seam_discard_keep(struct uvm_seam_discard *call, struct uvm_rust_block *state);
 _Bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held);
 /* Sets @again if the lock was let go on the way, and returns NV_OK then. */
 __u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages, _Bool *again);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 5075eaebb447ec06.
+// Of headers and options 7c11c71eace45b40.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -621,7 +621,7 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard);
+    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard) -> *mut *mut uvm_rust_block;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
@@ -631,12 +631,6 @@ unsafe extern "C" {
         call: *mut uvm_seam_discard,
         resident: *mut uvm_rust_mask,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_state(call: *mut uvm_seam_discard) -> *mut uvm_rust_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_keep(call: *mut uvm_seam_discard, state: *mut uvm_rust_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_held(

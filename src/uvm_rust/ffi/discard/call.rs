@@ -52,8 +52,9 @@ pub(crate) struct DiscardCall<'a> {
     call: *mut bindings::uvm_seam_discard,
     /// Invariant: what was last asked of C says so.
     at: At,
-    /// Invariant: while `Locked`, what C keeps as the state of the chosen block.
-    state: *mut bindings::uvm_rust_block,
+    /// Invariant: while `Locked`, where C keeps the state of the chosen block, which nobody else
+    /// looks at; else null.
+    place: *mut *mut bindings::uvm_rust_block,
     _call: PhantomData<&'a ()>,
 }
 
@@ -66,7 +67,7 @@ impl DiscardCall<'_> {
         Self {
             call,
             at: At::Out,
-            state: null_mut(),
+            place: null_mut(),
             _call: PhantomData,
         }
     }
@@ -88,10 +89,10 @@ impl DiscardCall<'_> {
         open
     }
 
-    /// Reads what C keeps as the state of the block.
-    fn read_state(&mut self) {
-        // SAFETY: only called while `Locked`.
-        self.state = unsafe { bindings::uvm_seam_discard_state(self.call) };
+    /// What C keeps as the state of the locked block; null for none.
+    fn kept(&self) -> *mut bindings::uvm_rust_block {
+        // SAFETY: by the type's invariant.
+        unsafe { self.place.as_ref() }.map_or(null_mut(), |state| *state)
     }
 }
 
@@ -230,15 +231,14 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::InBlock) {
             self.at = At::Locked;
             // SAFETY: a block is chosen, and none is locked.
-            unsafe { bindings::uvm_seam_discard_lock(self.call) };
-            self.read_state();
+            self.place = unsafe { bindings::uvm_seam_discard_lock(self.call) };
         }
     }
 
     fn unlock(&mut self) {
         if self.is_at(At::Locked) {
             self.at = At::InBlock;
-            self.state = null_mut();
+            self.place = null_mut();
             // SAFETY: locked, and unlocked once.
             unsafe { bindings::uvm_seam_discard_unlock(self.call) };
         }
@@ -256,24 +256,24 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn state(&mut self) -> Option<&mut BlockState> {
-        if self.at != At::Locked || self.state.is_null() {
+        let state = self.kept();
+        if state.is_null() {
             return None;
         }
         // SAFETY: by the type's invariant and I-state it came from `into_foreign`. The va_block's
         // lock is held, and the VA space's, so nobody else uses it and it is there. What is
         // returned borrows `self`, so C, which may look into it too, is not called meanwhile.
-        Some(unsafe { super::borrow(self.state) })
+        Some(unsafe { super::borrow(state) })
     }
 
     fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory> {
-        if !self.is_at(At::Locked) || !self.state.is_null() {
+        if !self.is_at(At::Locked) || !self.kept().is_null() {
             self.broken("D-order");
             return Ok(());
         }
         let state = super::into_foreign(state).ok_or(OutOfMemory)?;
-        // SAFETY: locked, and the block has no state.
-        unsafe { bindings::uvm_seam_discard_keep(self.call, state) };
-        self.state = state;
+        // SAFETY: locked, so the place is the block's, which has no state.
+        unsafe { *self.place = state };
         Ok(())
     }
 
@@ -299,12 +299,7 @@ impl Machine for DiscardCall<'_> {
         let status =
             unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages), &mut again) };
         Status::check(status)?;
-        if again {
-            // Another discard may have made it meanwhile.
-            self.read_state();
-            return Ok(Dropped::Again);
-        }
-        Ok(Dropped::All)
+        Ok(if again { Dropped::Again } else { Dropped::All })
     }
 
     fn forget_thrashing(&mut self, pages: &PageMask) {
