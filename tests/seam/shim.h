@@ -24,6 +24,7 @@
 #define READ_ONCE(x)		(explore_point(), *(volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, to)	(explore_point(), *(volatile __typeof__(x) *)&(x) = (to))
 #define swap(a, b)		do { __typeof__(a) tmp = (a); (a) = (b); (b) = tmp; } while (0)
+#define U32_MAX			UINT32_MAX
 #define min(a, b)		((a) < (b) ? (a) : (b))
 #define max(a, b)		((a) > (b) ? (a) : (b))
 struct task_struct { int tgid; };
@@ -190,7 +191,7 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 extern struct dentry *uvm_rust_debug_dir;

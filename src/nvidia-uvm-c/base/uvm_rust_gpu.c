@@ -148,6 +148,6 @@ void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queu
 		else if (list_of(pmm, queue))
 			queued[queue] = list_length(list_of(pmm, queue));
 	}
-	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm);
+	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm, U32_MAX);
 	uvm_spin_unlock(&pmm->list_lock);
 }

@@ -29,8 +29,8 @@ void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
 uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
 
-/* How many root chunks are free. Caller holds pmm->list_lock. */
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
+/* How many root chunks UVM holds free; no more than @most are counted. Caller holds pmm->list_lock. */
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
 
 /* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
@@ -135,9 +135,6 @@ void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq
 
 /* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
 bool uvm_rust_fault_loop(void);
-
-/* Whether UVM holds a free root chunk. Caller holds pmm->list_lock. uvm_rust_pmm_gpu.h. */
-bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 

@@ -69,12 +69,12 @@ void uvm_rust_rm_call_begins(__u32 gpu);
 /* @got: all that it asked for. */
 void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
 
-#define UVM_RUST_EVICTION_GOT		0
-#define UVM_RUST_EVICTION_HELD		1
-#define UVM_RUST_EVICTION_FAILED	2
-
-/* An eviction ended so, UVM_RUST_EVICTION_*, at @now (uvm_seam_now()). Returns whether its thread is to give up. */
-_Bool uvm_rust_eviction_ended(__u32 gpu, __u32 how, __u64 thread, __u64 now);
+/*
+ * An eviction ended with @status, an NV_STATUS: NV_ERR_IN_USE for a chunk that was held, as others may
+ * not be. Returns what the call that evicts is to end with: NV_ERR_NO_MEMORY where that has gone on for
+ * long.
+ */
+__u32 uvm_rust_eviction_ended(__u32 gpu, __u32 status, __u64 thread);
 
 /* @thread is about to try to allocate. Returns what uvm_rust_wait_for_memory() takes. */
 __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);

@@ -45,22 +45,11 @@ void uvm_seam_nap(void)
 	usleep_range(500, 1000);
 }
 
-/*
- * An eviction of a root chunk came to its end with @status. Returns IN_USE for one that was
- * held and others that may not be, and NO_MEMORY when that has gone on for long.
- *
- * Caller holds the PMM's lock.
- */
+/* An eviction of a root chunk came to its end with @status. Caller holds the PMM's lock. */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
-	__u32 how = UVM_RUST_EVICTION_FAILED;
-
 	uvm_assert_mutex_locked(&pmm->lock);
-	if (status == NV_OK)
-		how = UVM_RUST_EVICTION_GOT;
-	else if (status == NV_ERR_IN_USE)
-		how = UVM_RUST_EVICTION_HELD;
-	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), how, this_thread(), uvm_seam_now()) ? NV_ERR_NO_MEMORY : status;
+	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), status, this_thread());
 }
 
 /* Macros, as upstream defines the type of the last argument below. */
@@ -178,20 +167,9 @@ uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 	return list_first_chunk(&pmm->root_chunks.va_block_unused);
 }
 
-bool uvm_rust_has_free_root_chunk(uvm_pmm_gpu_t *pmm)
-{
-	uvm_pmm_list_zero_t zero;
-
-	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
-		if (!list_empty(find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero)))
-			return true;
-	}
-	return false;
-}
-
 #endif
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most)
 {
 	uvm_pmm_list_zero_t zero;
 	uvm_gpu_chunk_t *chunk;
@@ -199,8 +177,11 @@ __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
 
 	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
 		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
-				    list)
+				    list) {
+			if (count == most)
+				return count;
 			count++;
+		}
 	}
 	return count;
 }

@@ -19,6 +19,7 @@ use kernel::prelude::*;
 pub(crate) mod status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const ILLEGAL_ACTION: u32 = 0x16;
+    pub(crate) const IN_USE: u32 = 0x17;
     pub(crate) const INVALID_ADDRESS: u32 = 0x1e;
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 7c11c71eace45b40.
+// Of headers and options cbdf143fb973c141.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -64,9 +64,6 @@ pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
-pub const UVM_RUST_EVICTION_GOT: u32 = 0;
-pub const UVM_RUST_EVICTION_HELD: u32 = 1;
-pub const UVM_RUST_EVICTION_FAILED: u32 = 2;
 pub const UVM_RUST_TRANSLATED: u32 = 0;
 pub const UVM_RUST_STALE: u32 = 1;
 pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
@@ -703,7 +700,7 @@ unsafe extern "C" {
     pub fn uvm_rust_rm_call_ended(gpu: __u32, got: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_eviction_ended(gpu: __u32, how: __u32, thread: __u64, now: __u64) -> bool;
+    pub fn uvm_rust_eviction_ended(gpu: __u32, status: __u32, thread: __u64) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;

@@ -121,14 +121,18 @@ unsafe extern "C" fn uvm_rust_eviction_begins(gpu: u32) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, how: u32, thread: u64, now: u64) -> bool {
-    let how = match how {
-        bindings::UVM_RUST_EVICTION_GOT => Ended::Got,
-        bindings::UVM_RUST_EVICTION_HELD => Ended::Held,
+unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, status: u32, thread: u64) -> u32 {
+    let how = match status {
+        status::OK => Ended::Got,
+        status::IN_USE => Ended::Held,
         _ => Ended::Failed,
     };
     // I-lock: the PMM's lock is held, so that this is called once at a time for a GPU.
-    reclaim_of(gpu).eviction_ended(how, thread, now)
+    if reclaim_of(gpu).eviction_ended(how, thread, now()) {
+        status::NO_MEMORY
+    } else {
+        status
+    }
 }
 
 #[no_mangle]
@@ -139,6 +143,12 @@ unsafe extern "C" fn uvm_rust_rm_call_begins(gpu: u32) {
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
     reclaim_of(gpu).rm_call_ended(got);
+}
+
+/// Milliseconds, from some time on.
+fn now() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_now() }
 }
 
 /// An allocation of C's.
@@ -173,8 +183,7 @@ impl wait::Machine for Alloc {
     }
 
     fn now(&mut self) -> u64 {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_now() }
+        now()
     }
 
     fn dying(&mut self) -> bool {
