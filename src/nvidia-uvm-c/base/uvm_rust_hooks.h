@@ -133,9 +133,6 @@ void uvm_rust_prefetch_unload(uvm_va_space_t *va_space);
 /* What was learnt, as text. Caller keeps the VA space. */
 void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
 
-/* Whether faults are serviced, and counted, by the loop in Rust. uvm_rust_fault.c. */
-bool uvm_rust_fault_loop(void);
-
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
 /* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */

@@ -171,7 +171,7 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
 	if (!va_space->uvm_rust)
 		return NV_ERR_NO_MEMORY;
-	if (!UVM_RUST_HOOKED || !uvm_rust_fault_loop())
+	if (!UVM_RUST_HOOKED || !uvm_rust_fault)
 		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 	if (status != NV_OK)
 		return status;
@@ -205,25 +205,17 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	uvm_perf_heuristics_unload__c(va_space);
 }
 
-static void space_add_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+#if UVM_RUST_UPSTREAM < 550
+NV_STATUS
+#else
+void
+#endif
+uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
 		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id));
-}
-
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
-{
-	space_add_gpu(va_space, gpu);
 	return uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
-#else
-void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
-{
-	space_add_gpu(va_space, gpu);
-	uvm_perf_heuristics_register_gpu__c(va_space, gpu);
-}
-#endif
 
 /* --- eviction ----------------------------------------------------------------- */
 

@@ -64,7 +64,7 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 
-static bool uvm_rust_fault = true;
+bool uvm_rust_fault = true;
 module_param(uvm_rust_fault, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)");
 
@@ -82,11 +82,6 @@ struct uvm_seam_fault {
 	uvm_gpu_va_space_t *gpu_va_space;
 	struct mm_struct *mm;
 };
-
-bool uvm_rust_fault_loop(void)
-{
-	return uvm_rust_fault;
-}
 
 static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
 {

@@ -24,6 +24,9 @@ void uvm_rust_tree_prefetch(const struct uvm_rust_tree *tree, __u16 first, __u16
 			    const struct uvm_rust_mask *faulted, const struct uvm_rust_mask *leaves,
 			    struct uvm_rust_mask *out);
 
+/* Module parameter: whether faults are serviced, and counted, by the loop in Rust. */
+extern _Bool uvm_rust_fault;
+
 /* --- fault service: called by C -------------------------------------------- */
 
 /*

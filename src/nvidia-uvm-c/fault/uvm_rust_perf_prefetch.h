@@ -30,7 +30,7 @@ static inline bool uvm_rust_grow_faults(uvm_perf_prefetch_bitmap_tree_t *tree, N
 {
 	struct uvm_rust_tree shape = uvm_rust_tree_over(tree, max);
 
-	if (!uvm_rust_fault_loop())
+	if (!uvm_rust_fault)
 		return false;
 	uvm_rust_tree_grow(&shape, big.first, big.outer, big_page_size / PAGE_SIZE, uvm_rust_mask(faulted),
 			   uvm_rust_mask(thrashing), uvm_rust_mask_out(&tree->pages));
@@ -43,7 +43,7 @@ static inline bool uvm_rust_prefetch_mask(uvm_va_block_region_t region, uvm_va_b
 {
 	struct uvm_rust_tree shape = uvm_rust_tree_over(tree, max);
 
-	if (!uvm_rust_fault_loop())
+	if (!uvm_rust_fault)
 		return false;
 	uvm_rust_tree_prefetch(&shape, region.first, region.outer, g_uvm_perf_prefetch_threshold,
 			       uvm_rust_mask(faulted), uvm_rust_mask(&tree->pages), uvm_rust_mask_out(out));

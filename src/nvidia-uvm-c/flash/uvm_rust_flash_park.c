@@ -137,7 +137,7 @@ static void fetch_work(struct uvm_rust_flash_fetcher *fetcher)
 
 bool uvm_rust_flash_parks(void)
 {
-	return READ_ONCE(uvm_rust_flash_park_faults) && fetchers && uvm_rust_fault_loop();
+	return READ_ONCE(uvm_rust_flash_park_faults) && fetchers && uvm_rust_fault;
 }
 
 static void fetch_work_entry(struct work_struct *work)

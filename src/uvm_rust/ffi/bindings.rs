@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options cbdf143fb973c141.
+// Of headers and options 76e347da70f30c9e.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -752,6 +752,9 @@ unsafe extern "C" {
         leaves: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     );
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_fault: bool;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
