@@ -303,30 +303,6 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 
 /* --- what NVIDIA's tests ask ------------------------------------------------------ */
 
-__u32 uvm_seam_discard_status(struct uvm_seam_space *space, __u64 address, bool *discarded)
-{
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	uvm_va_block_t *block;
-	NV_STATUS status;
-
-	*discarded = false;
-	uvm_va_space_down_read(va_space);
-	status = uvm_va_block_find(va_space, address, &block);
-	if (status == NV_OK) {
-		uvm_mutex_lock(&block->lock);
-		if (block->uvm_rust)
-			*discarded = uvm_rust_block_status(block->uvm_rust,
-							   uvm_va_block_cpu_page_index(block, address)) !=
-				     UVM_RUST_PAGE_LIVE;
-		uvm_mutex_unlock(&block->lock);
-	}
-	else if (status == NV_ERR_OBJECT_NOT_FOUND) {
-		status = NV_OK;
-	}
-	uvm_va_space_up_read(va_space);
-	return status;
-}
-
 static __u32 queue_of(uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk)
 {
 	uvm_pmm_gpu_t *pmm = &gpu->pmm;
@@ -362,20 +338,23 @@ static NV_STATUS chunk_queue_locked(uvm_va_block_t *block, uvm_gpu_t *gpu, NvU64
 	return *queue == UVM_RUST_QUEUE_ADDRESS ? NV_ERR_INVALID_STATE : NV_OK;
 }
 
-__u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *queue)
+__u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *found)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
+	uvm_gpu_t *gpu = NULL;
 	uvm_va_block_t *block;
-	uvm_gpu_t *gpu;
-	NV_STATUS status = NV_ERR_INVALID_DEVICE;
+	NV_STATUS status;
 
 	uvm_va_space_down_read(va_space);
-	gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
-	if (gpu)
-		status = uvm_va_block_find(va_space, address, &block);
+	if (uuid)
+		gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
+	status = uuid && !gpu ? NV_ERR_INVALID_DEVICE : uvm_va_block_find(va_space, address, &block);
 	if (status == NV_OK) {
 		uvm_mutex_lock(&block->lock);
-		status = chunk_queue_locked(block, gpu, address, queue);
+		if (gpu)
+			status = chunk_queue_locked(block, gpu, address, found);
+		else if (block->uvm_rust)
+			*found = uvm_rust_block_status(block->uvm_rust, uvm_va_block_cpu_page_index(block, address));
 		uvm_mutex_unlock(&block->lock);
 	}
 	uvm_va_space_up_read(va_space);

@@ -70,11 +70,11 @@ extern unsigned int uvm_rust_discard_granule;
 __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, _Bool eager,
 		       struct uvm_seam_discarded *counts);
 
-/* UVM_TEST_VA_BLOCK_DISCARD_STATUS: whether the page at @address is discarded. */
-__u32 uvm_seam_discard_status(struct uvm_seam_space *space, __u64 address, _Bool *discarded);
-
-/* UVM_TEST_PMM_GET_ALLOC_LIST: the UVM_RUST_QUEUE_* of the GPU's root chunk at @address. */
-__u32 uvm_seam_alloc_list(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *queue);
+/*
+ * What NVIDIA's tests ask of the page at @address: what it is, UVM_RUST_PAGE_*, unchanged where it was
+ * never discarded; or, with @uuid, the UVM_RUST_QUEUE_* of that GPU's root chunk there.
+ */
+__u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *found);
 
 /* --- discard: called by Rust, within uvm_rust_discard_range() ---------------------- */
 

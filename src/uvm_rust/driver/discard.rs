@@ -25,6 +25,7 @@ pub(crate) mod status {
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
     pub(crate) const INVALID_STATE: u32 = 0x40;
     pub(crate) const NO_MEMORY: u32 = 0x51;
+    pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }
@@ -87,7 +88,11 @@ fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let address = params.u64(0);
     let mut discarded = false;
     let mut run = || checked(space(file)?.discard_status(address, &mut discarded));
-    let result = run().err().unwrap_or(status::OK);
+    let result = match run() {
+        // Nobody has touched the memory.
+        Ok(()) | Err(status::OBJECT_NOT_FOUND) => status::OK,
+        Err(failed) => failed,
+    };
     params.set_u8(8, discarded.into());
     params.set_u32(12, result);
 }

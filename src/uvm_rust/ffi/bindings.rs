@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 76e347da70f30c9e.
+// Of headers and options 65da3405a8dbd122.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -546,18 +546,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_status(
-        space: *mut uvm_seam_space,
-        address: __u64,
-        discarded: *mut bool,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_list(
+    pub fn uvm_seam_test_look(
         space: *mut uvm_seam_space,
         address: __u64,
         uuid: *const __u8,
-        queue: *mut __u32,
+        found: *mut __u32,
     ) -> __u32;
 }
 #[repr(C)]

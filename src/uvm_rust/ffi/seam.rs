@@ -82,16 +82,22 @@ impl VaSpace<'_> {
 
     /// Whether the page at `address` is discarded. Returns NVIDIA's status code.
     pub(crate) fn discard_status(&self, address: u64, discarded: &mut bool) -> u32 {
-        // SAFETY: valid by the type's invariant; `discarded` is ours for the call.
-        unsafe { bindings::uvm_seam_discard_status(self.space.as_ptr(), address, discarded) }
+        let mut page = bindings::UVM_RUST_PAGE_LIVE;
+        let uuid = core::ptr::null();
+        // SAFETY: valid by the type's invariant; `page` is ours for the call.
+        let result =
+            unsafe { bindings::uvm_seam_test_look(self.space.as_ptr(), address, uuid, &mut page) };
+        *discarded = page != bindings::UVM_RUST_PAGE_LIVE;
+        result
     }
 
     /// The eviction queue of the root chunk behind `address` on a GPU. Returns
     /// NVIDIA's status code.
     pub(crate) fn alloc_list(&self, address: u64, uuid: &[u8; 16], queue: &mut u32) -> u32 {
+        let uuid = uuid.as_ptr();
         // SAFETY: valid by the type's invariant; `uuid` has the 16 bytes that are
         // read and `queue` is ours for the call.
-        unsafe { bindings::uvm_seam_alloc_list(self.space.as_ptr(), address, uuid.as_ptr(), queue) }
+        unsafe { bindings::uvm_seam_test_look(self.space.as_ptr(), address, uuid, queue) }
     }
 }
 
