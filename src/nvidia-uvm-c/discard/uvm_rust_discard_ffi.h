@@ -19,6 +19,10 @@ void uvm_rust_block_destroy(struct uvm_rust_block *block);
 /* These fill @out and return whether it names a page. */
 _Bool uvm_rust_block_stale(struct uvm_rust_block *block, const struct uvm_rust_mask *pages,
 			   const struct uvm_rust_mask *resident_at_destination, struct uvm_rust_mask *out);
+/*
+ * @wanted: of the chunk, pages @first to @outer - 1; NULL is all of them. @resident_there: NULL where
+ * nothing is gained by zeroing more than is wanted.
+ */
 _Bool uvm_rust_block_zeroing(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
 			     const struct uvm_rust_mask *wanted, const struct uvm_rust_mask *resident,
 			     const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
@@ -26,8 +30,11 @@ _Bool uvm_rust_block_needless(struct uvm_rust_block *block, __u32 first, __u32 o
 			      const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
 
 void uvm_rust_block_dropped(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
-void uvm_rust_block_added(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer, const struct uvm_rust_mask *zeroed);
-void uvm_rust_block_released(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *pages);
+/* Upstream has just zeroed what is not @resident anywhere, unless the chunk @was_zero as it came. */
+void uvm_rust_block_added(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
+			  const struct uvm_rust_mask *resident, _Bool was_zero);
+/* What is not @allocated in @memory comes unprepared; upstream zeroes it before it is resident there. */
+void uvm_rust_block_keeps(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *allocated);
 void uvm_rust_block_prepare(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *pages);
 void uvm_rust_block_accessed(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
 

@@ -239,16 +239,15 @@ static NV_STATUS zero_gpu_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_c
 NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
 				     uvm_va_block_region_t region)
 {
-	uvm_page_mask_t wanted __uninitialized, resident __uninitialized, zero __uninitialized;
+	uvm_page_mask_t resident __uninitialized, zero __uninitialized;
 	NV_STATUS status;
 
 	if (skip_preparing(block))
 		return NV_OK;
-	/* As upstream does for a new chunk: all of it at once. */
-	uvm_page_mask_init_from_region(&wanted, region, NULL);
 	uvm_rust_resident_anywhere(block, &resident);
+	/* As upstream does for a new chunk: all of it at once. */
 	if (!uvm_rust_block_zeroing(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
-				    uvm_rust_mask(&wanted), uvm_rust_mask(&resident),
+				    NULL, uvm_rust_mask(&resident),
 				    uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 	status = zero_gpu_pages(block, gpu, chunk, region, &zero);
@@ -260,17 +259,13 @@ NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_
 void uvm_rust_gpu_chunk_added(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk,
 			      uvm_va_block_region_t region)
 {
-	uvm_page_mask_t zeroed __uninitialized;
+	uvm_page_mask_t resident __uninitialized;
 
 	if (likely(!block->uvm_rust))
 		return;
-	/* Upstream has just zeroed what is resident nowhere, unless the chunk was zero as it came. */
-	uvm_rust_resident_anywhere(block, &zeroed);
-	uvm_page_mask_complement(&zeroed, &zeroed);
-	if (chunk->is_zero)
-		uvm_page_mask_region_fill(&zeroed, region);
+	uvm_rust_resident_anywhere(block, &resident);
 	uvm_rust_block_added(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
-			     uvm_rust_mask(&zeroed));
+			     uvm_rust_mask(&resident), chunk->is_zero);
 }
 
 static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
@@ -290,24 +285,19 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 
 NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region)
 {
-	uvm_page_mask_t pages __uninitialized, resident __uninitialized, all __uninitialized, zero __uninitialized;
+	uvm_page_mask_t pages __uninitialized, resident __uninitialized, zero __uninitialized;
 	uvm_page_index_t page;
 	NV_STATUS status;
 
 	if (skip_preparing(block) || uvm_va_block_is_hmm(block))
 		return NV_OK;
 
-	/* What has no memory now comes unprepared; upstream zeroes it before it is resident here. */
-	uvm_page_mask_complement(&pages, &block->cpu.allocated);
-	uvm_rust_block_released(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&pages));
-
+	uvm_rust_block_keeps(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.allocated));
 	uvm_page_mask_init_from_region(&pages, region, mask);
 	uvm_page_mask_and(&pages, &pages, &block->cpu.allocated);
 	uvm_rust_resident_anywhere(block, &resident);
-	/* The CPU gains nothing from zeroing more than it was asked for: say that some is in use. */
-	uvm_page_mask_init_from_region(&all, uvm_va_block_region_from_block(block), NULL);
 	if (!uvm_rust_block_zeroing(block->uvm_rust, UVM_RUST_MEMORY_HOST, region.first, region.outer,
-				    uvm_rust_mask(&pages), uvm_rust_mask(&resident), uvm_rust_mask(&all),
+				    uvm_rust_mask(&pages), uvm_rust_mask(&resident), NULL,
 				    uvm_rust_mask_out(&zero)))
 		return NV_OK;
 

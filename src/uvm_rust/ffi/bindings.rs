@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 65da3405a8dbd122.
+// Of headers and options 63e000458ad61548.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -482,14 +482,15 @@ unsafe extern "C" {
         memory: __u32,
         first: __u32,
         outer: __u32,
-        zeroed: *const uvm_rust_mask,
+        resident: *const uvm_rust_mask,
+        was_zero: bool,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_released(
+    pub fn uvm_rust_block_keeps(
         block: *mut uvm_rust_block,
         memory: __u32,
-        pages: *const uvm_rust_mask,
+        allocated: *const uvm_rust_mask,
     );
 }
 unsafe extern "C" {

@@ -27,7 +27,7 @@ super::check_exports!(
     uvm_rust_block_needless,
     uvm_rust_block_dropped,
     uvm_rust_block_added,
-    uvm_rust_block_released,
+    uvm_rust_block_keeps,
     uvm_rust_block_prepare,
     uvm_rust_block_accessed,
     uvm_rust_block_upper,
@@ -54,6 +54,16 @@ unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState
 pub(super) unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
     // SAFETY: by this function's contract.
     PageMask::from_words(unsafe { *mask }.words)
+}
+
+/// The same; all pages for null.
+///
+/// # Safety
+///
+/// `mask` is null, or valid for reading.
+unsafe fn read_or_all(mask: *const uvm_rust_mask) -> PageMask {
+    // SAFETY: by this function's contract.
+    unsafe { mask.as_ref() }.map_or(PageMask::FULL, |mask| PageMask::from_words(mask.words))
 }
 
 /// # Safety
@@ -121,7 +131,11 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
     unsafe {
-        let (wanted, resident, there) = (read(wanted), read(resident), read(resident_there));
+        let (wanted, resident, there) = (
+            read_or_all(wanted),
+            read(resident),
+            read_or_all(resident_there),
+        );
         let state = &*borrow(block);
         let zeroing = state.zeroing(
             memory(number),
@@ -164,24 +178,30 @@ unsafe extern "C" fn uvm_rust_block_added(
     number: u32,
     first: u32,
     outer: u32,
-    zeroed: *const uvm_rust_mask,
+    resident: *const uvm_rust_mask,
+    was_zero: bool,
 ) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `zeroed`.
-    let (block, zeroed) = unsafe { (borrow(block), read(zeroed)) };
+    // SAFETY: I-own and I-lock for `block`, I-call for `resident`.
+    let (block, resident) = unsafe { (borrow(block), read(resident)) };
+    let zeroed = if was_zero {
+        PageMask::FULL
+    } else {
+        PageMask::FULL - resident
+    };
     // Untracked, all that is handed out there is zeroed first.
     let _ = block.track(memory(number), &PageMask::EMPTY);
     block.added(memory(number), region(first, outer), &zeroed);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_released(
+unsafe extern "C" fn uvm_rust_block_keeps(
     block: *mut bindings::uvm_rust_block,
     number: u32,
-    pages: *const uvm_rust_mask,
+    allocated: *const uvm_rust_mask,
 ) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    let (block, pages) = unsafe { (borrow(block), read(pages)) };
-    for run in pages.runs() {
+    // SAFETY: I-own and I-lock for `block`, I-call for `allocated`.
+    let (block, allocated) = unsafe { (borrow(block), read(allocated)) };
+    for run in (PageMask::FULL - allocated).runs() {
         block.released(memory(number), run);
     }
 }
