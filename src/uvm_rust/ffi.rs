@@ -40,7 +40,7 @@ mod evict;
 #[cfg(not(uvm_native))]
 pub(crate) mod fault;
 #[cfg(not(uvm_native))]
-mod flash;
+pub(crate) mod flash;
 mod gpu;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]

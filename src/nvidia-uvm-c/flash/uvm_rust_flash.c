@@ -2,11 +2,13 @@
 /*
  * The SSD tier: which va_blocks have pages in host memory.
  *
- * With uvm_rust_flash=1 every managed va_block with host memory has a
- * struct uvm_rust_flash_block, made when pages first arrive there, which counts that
- * memory, and which dies with the block (the BLOCK_DESTROY event). Its state, which is
- * Rust's, is made by its first spill.
+ * With uvm_rust_flash=1 something is known of every managed va_block with host memory
+ * (struct uvm_rust_flash_block, which is Rust's). It is made when pages first arrive there,
+ * counts that memory, and dies with the block (the BLOCK_DESTROY event).
  */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_gpu.h"
@@ -20,94 +22,32 @@
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
-struct uvm_rust_flash_tier uvm_rust_tier = {
-	.lock = __SPIN_LOCK_UNLOCKED(uvm_rust_tier.lock),
-	.owners = LIST_HEAD_INIT(uvm_rust_tier.owners),
-	.all = LIST_HEAD_INIT(uvm_rust_tier.all),
-	.copies = LIST_HEAD_INIT(uvm_rust_tier.copies),
-};
-
 /* --- host memory --------------------------------------------------------------------- */
 
-static void count_host_pages(struct uvm_rust_flash_block *f, u32 pages)
+struct uvm_rust_flash_block *uvm_seam_flash_block_alloc(struct uvm_rust_flash_owner *owner, __u64 bytes)
 {
-	s64 now = atomic64_add_return((s64)pages - f->host_pages, &uvm_rust_tier.host_pages);
-	s64 peak = atomic64_read(&uvm_rust_tier.host_peak);
+	struct mem_cgroup *before = set_active_memcg(owner->memcg);
+	struct uvm_rust_flash_block *f = kmalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT);
 
-	atomic64_add((s64)pages - f->host_pages, &f->owner->host_pages);
-	f->host_pages = pages;
-	while (now > peak && !atomic64_try_cmpxchg(&uvm_rust_tier.host_peak, &peak, now))
-		;
+	set_active_memcg(before);
+	return f ? f : kmalloc(bytes, GFP_KERNEL);
 }
 
-static void enqueue(struct uvm_rust_flash_block *f)
+void uvm_seam_flash_block_free(struct uvm_rust_flash_block *f)
 {
-	spin_lock(&uvm_rust_tier.lock);
-	if (list_empty(&f->node)) {
-		uvm_rust_tier.queue_length++;
-		f->owner->queue_length++;
-	}
-	list_move_tail(&f->node, &f->owner->queue);
-	spin_unlock(&uvm_rust_tier.lock);
+	kfree(f);
 }
 
-void uvm_rust_flash_dequeue(struct uvm_rust_flash_block *f)
+bool uvm_seam_va_block_hold(struct uvm_seam_va_block *block)
 {
-	spin_lock(&uvm_rust_tier.lock);
-	if (!list_empty(&f->node)) {
-		uvm_rust_tier.queue_length--;
-		f->owner->queue_length--;
-		/* It was not in vain that it was looked at: there is one less. */
-		if (f->owner->vain)
-			f->owner->vain--;
-	}
-	list_del_init(&f->node);
-	spin_unlock(&uvm_rust_tier.lock);
-}
-
-static void unpublish(struct uvm_rust_flash_block *f)
-{
-	uvm_rust_flash_dequeue(f);
-	spin_lock(&uvm_rust_tier.lock);
-	list_del_init(&f->all);
-	list_del_init(&f->copies);
-	list_del_init(&f->asking);
-	spin_unlock(&uvm_rust_tier.lock);
-}
-
-/*
- * Charged to the tenant as long as its memory cgroup has room, which is not waited for: a block
- * that is not known is neither counted nor spilled, and who could bring that about would be
- * beyond all limits.
- */
-static struct uvm_rust_flash_block *new_block(uvm_va_space_t *va_space, uvm_va_block_t *block)
-{
-	struct mem_cgroup *before;
-	struct uvm_rust_flash_block *f;
-
-	before = uvm_rust_flash_charge(va_space);
-	f = kzalloc(sizeof(*f), GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT);
-	uvm_rust_flash_uncharge(before);
-	if (!f)
-		f = kzalloc(sizeof(*f), GFP_KERNEL);
-	if (f) {
-		f->owner = uvm_rust_flash_owner_of(va_space);
-		INIT_LIST_HEAD(&f->node);
-		INIT_LIST_HEAD(&f->all);
-		INIT_LIST_HEAD(&f->copies);
-		INIT_LIST_HEAD(&f->asking);
-		f->block = block;
-	}
-	return f;
+	return atomic_inc_not_zero(&((uvm_va_block_t *)block)->kref.refcount);
 }
 
 /* It belongs to its block now, whose lock the caller holds. */
-static void publish(struct uvm_rust_flash_block *f)
+static void publish(struct uvm_rust_flash_block *f, uvm_va_block_t *block)
 {
-	f->block->uvm_rust_flash = f;
-	spin_lock(&uvm_rust_tier.lock);
-	list_add_tail(&f->all, &uvm_rust_tier.all);
-	spin_unlock(&uvm_rust_tier.lock);
+	block->uvm_rust_flash = f;
+	uvm_rust_flash_block_publish(f, (struct uvm_seam_va_block *)block);
 }
 
 void uvm_rust_flash_note(uvm_va_block_t *block, bool used)
@@ -122,39 +62,19 @@ void uvm_rust_flash_note(uvm_va_block_t *block, bool used)
 		if (!pages)
 			return;
 		/* Without it the block is neither counted nor spilled. */
-		f = new_block(uvm_va_block_get_va_space(block), block);
+		f = uvm_rust_flash_block_create(uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))->rust);
 		if (!f)
 			return;
-		publish(f);
+		publish(f, block);
 		used = true;
 	}
-	if (f->host_pages != pages)
-		count_host_pages(f, pages);
-	if (used && pages)
-		enqueue(f);
-	uvm_rust_flash_kick();
-}
-
-void uvm_rust_flash_drop_state(struct uvm_rust_flash_block *f)
-{
-	if (f->state)
-		uvm_rust_flash_block_destroy(f->dev->table, f->state);
-	if (f->dev)
-		uvm_rust_flash_put(f->dev);
-	f->state = NULL;
-	f->dev = NULL;
+	uvm_rust_flash_block_counted(f, pages, used);
 }
 
 void uvm_rust_flash_block_gone(uvm_va_block_t *block)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-
-	if (!f)
-		return;
-	unpublish(f);
-	count_host_pages(f, 0);
-	uvm_rust_flash_drop_state(f);
-	kfree(f);
+	if (uvm_rust_flash_of(block))
+		uvm_rust_flash_block_destroy(uvm_rust_flash_of(block));
 	block->uvm_rust_flash = NULL;
 }
 
@@ -162,39 +82,12 @@ void uvm_rust_flash_block_gone(uvm_va_block_t *block)
 
 void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-
-	if (f && f->state)
-		uvm_rust_flash_forget(f->dev->table, f->state, pages);
-}
-
-/*
- * Prepares the split of the block's state at page @at; @upper gets one for the rest. Caller holds its lock.
- * Upstream destroys a range whose split fails, with all that it holds, so that the memory for it is not
- * charged to a memory cgroup, whose limit would make it fail.
- */
-static NV_STATUS cut_state(struct uvm_rust_flash_block *f, u32 at, struct uvm_rust_flash_block **upper)
-{
-	struct uvm_rust_flash_block *rest = new_block(uvm_va_block_get_va_space(f->block), NULL);
-
-	if (rest)
-		rest->state = uvm_rust_flash_block_create(0, false);
-	if (!rest || !rest->state || !uvm_rust_flash_block_cut(f->dev->table, f->state, at)) {
-		if (rest && rest->state)
-			uvm_rust_flash_block_destroy(f->dev->table, rest->state);
-		kfree(rest);
-		return NV_ERR_NO_MEMORY;
-	}
-	kref_get(&f->dev->ref);
-	rest->dev = f->dev;
-	rest->tenant = f->tenant;
-	*upper = rest;
-	return NV_OK;
+	uvm_rust_flash_forget(uvm_rust_flash_of(block), pages);
 }
 
 NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_rust_flash_block **upper)
 {
-	struct uvm_rust_flash_dev *dev = NULL;
+	struct uvm_seam_flash_dev *dev = NULL;
 	struct uvm_rust_flash_block *f;
 	NV_STATUS status;
 
@@ -205,10 +98,12 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 		status = NV_OK;
 		uvm_mutex_lock(&block->lock);
 		f = uvm_rust_flash_of(block);
-		if (f && f->state) {
+		if (uvm_rust_flash_block_is_used(f)) {
 			/* The block's state keeps it: who drains a device needs the VA space's lock. */
-			dev = f->dev;
-			status = cut_state(f, at, upper);
+			dev = uvm_rust_flash_block_dev(f);
+			*upper = uvm_rust_flash_block_cut(f, at);
+			if (!*upper)
+				status = NV_ERR_NO_MEMORY;
 		}
 		uvm_mutex_unlock(&block->lock);
 		/* Without memory for an extent, those that copies have will do. */
@@ -219,29 +114,23 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, u32 at,
 				struct uvm_rust_flash_block *upper)
 {
-	struct uvm_rust_flash_block *f;
-
 	if (!static_branch_unlikely(&uvm_rust_flash_key))
 		return;
 	if (!upper_block) {
-		if (upper) {
-			uvm_rust_flash_drop_state(upper);
-			kfree(upper);
-		}
+		if (upper)
+			uvm_rust_flash_block_destroy(upper);
 		return;
 	}
 	uvm_mutex_lock(&block->lock);
-	f = uvm_rust_flash_of(block);
 	if (upper)
-		uvm_rust_flash_block_split(f->dev->table, f->state, at, upper->state);
+		uvm_rust_flash_block_split(uvm_rust_flash_of(block), at, upper);
 	uvm_rust_flash_note(block, false);
 	uvm_mutex_unlock(&block->lock);
 
 	uvm_mutex_lock(&upper_block->lock);
 	if (upper) {
-		upper->block = upper_block;
-		publish(upper);
-		uvm_rust_flash_note_copies(upper_block);
+		publish(upper, upper_block);
+		uvm_rust_flash_block_note_copies(upper);
 	}
 	uvm_rust_flash_note(upper_block, true);
 	uvm_mutex_unlock(&upper_block->lock);
@@ -250,13 +139,12 @@ void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_blo
 /* A spill of this block comes to nothing. Caller holds its lock. */
 static void cancel_spill(uvm_va_block_t *block)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 	uvm_page_mask_t all;
 
-	if (!f || !f->state)
+	if (!uvm_rust_flash_block_is_used(uvm_rust_flash_of(block)))
 		return;
 	uvm_page_mask_init_from_region(&all, uvm_va_block_region_from_block(block), NULL);
-	uvm_rust_flash_touched(f->state, uvm_rust_mask(&all));
+	uvm_rust_flash_touched(uvm_rust_flash_of(block), uvm_rust_mask(&all));
 }
 
 static void cancel_range(uvm_va_range_t *range)
@@ -347,7 +235,7 @@ static noinline void choose_along(uvm_va_block_t *block, uvm_processor_id_t to, 
 		leave_out(hint, &pages);
 	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages) &&
 	    uvm_page_mask_and(&pages, &pages, &hint->prefetch_pages_mask)) {
-		uvm_rust_flash_ask(block, &pages);
+		uvm_rust_flash_block_ask(uvm_rust_flash_of(block), uvm_rust_mask(&pages));
 		leave_out(hint, &pages);
 	}
 }

@@ -3,7 +3,7 @@
  * The SSD tier: what its C files have in common.
  *
  *   uvm_rust_flash.c        va_blocks: which have host memory
- *   uvm_rust_flash_owner.c  the tenants that they belong to
+ *   uvm_rust_flash_owner.c  the tenants that they belong to: whom memory is charged to
  *   uvm_rust_flash_spill.c  the workers that write them
  *   uvm_rust_flash_room.c   what needs host memory
  *   uvm_rust_flash_park.c   GPU faults that have to wait, which wait outside the service lock
@@ -13,7 +13,7 @@
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
  *
  * Locks, outermost first: an owner's mutex; attach_lock; a VA space's lock; a va_block's lock; the table's
- * mutex, in Rust; uvm_rust_tier.lock, a spinlock. Under a va_block's lock there is no I/O.
+ * mutex, and the tier's lock, a spinlock, both in Rust. Under a va_block's lock there is no I/O.
  */
 #ifndef UVM_RUST_FLASH_H
 #define UVM_RUST_FLASH_H
@@ -50,15 +50,13 @@ DECLARE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 struct crypto_skcipher;
 
 /* An attached device. Fields are fixed while it is, but for the atomic ones. */
-struct uvm_rust_flash_dev {
+struct uvm_seam_flash_dev {
 	/* Held by the tier, by each va_block that has a state, and by each user for a while. */
 	struct kref ref;
 	struct file *file;
 	struct crypto_skcipher *tfm;
 	struct uvm_rust_flash_table *table;
 	bool checksums;
-	/* When spills are worth a try, and waited for; under uvm_rust_tier.lock. */
-	struct uvm_rust_pressure *pressure;
 
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
@@ -92,55 +90,28 @@ struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp);
 void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io);
 
 /* Opens the device and makes a key. Returns it with one reference, or an error. */
-struct uvm_rust_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota);
-void uvm_rust_flash_put(struct uvm_rust_flash_dev *dev);
+struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota);
 /* Lets the device go, of which nothing is needed any more. */
-void uvm_rust_flash_close(struct uvm_rust_flash_dev *dev);
+void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev);
 
 /*
  * Reads io->pieces into io->pages. Pages that arrived are set in @good, those that never
  * will in @failed; what is in neither may be tried again. No lock is held that a fault
  * needs.
  */
-void uvm_rust_flash_read(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 uvm_page_mask_t *good, uvm_page_mask_t *failed);
 /* Encrypts io->pages into io->bounce and writes that; @good gets what the device took. */
-void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good);
+void uvm_rust_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good);
 /* Copies inside the device by way of io->bounce, as it is. */
-bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 const struct uvm_rust_flash_move *move);
 /* Whether it is there, and nothing that it was asked for has failed. */
-bool uvm_rust_flash_is_sound(struct uvm_rust_flash_dev *dev);
+bool uvm_rust_flash_is_sound(struct uvm_seam_flash_dev *dev);
 
 /* --- va_blocks ---------------------------------------------------------------------- */
 
-/* What we know of a va_block: uvm_va_block_t.uvm_rust_flash. Protected by its lock. */
-struct uvm_rust_flash_block {
-	/* In the queue of those that may have pages to spill; under uvm_rust_tier.lock. */
-	struct list_head node;
-	/* Among all; under uvm_rust_tier.lock. */
-	struct list_head all;
-	/* In the list of those that may have copies; under uvm_rust_tier.lock. */
-	struct list_head copies;
-	/* In its owner's list of those that ask for a read; under uvm_rust_tier.lock. */
-	struct list_head asking;
-	/* The detaching that has seen it; that one's. */
-	u32 seen;
-	uvm_va_block_t *block;
-	/* Whose it is. It outlives the block, which its VA space does. */
-	struct uvm_rust_flash_owner *owner;
-	/* Pages that GPU faults wait for, whether somebody fetches them or is going to, and whether that failed. */
-	uvm_page_mask_t asked;
-	bool fetching, failed;
-	/* Pages of host memory that it was last counted with. */
-	u32 host_pages;
-	/* Whose quota its pages count to; 0 until its first spill. */
-	u64 tenant;
-	/* NULL until its first spill, as is state; state is Rust's. */
-	struct uvm_rust_flash_dev *dev;
-	struct uvm_rust_flash_state *state;
-};
-
+/* What is known of it, which is Rust's: NULL until it has host memory. Protected by its lock. */
 static inline struct uvm_rust_flash_block *uvm_rust_flash_of(uvm_va_block_t *block)
 {
 	return block->uvm_rust_flash;
@@ -149,9 +120,7 @@ static inline struct uvm_rust_flash_block *uvm_rust_flash_of(uvm_va_block_t *blo
 /* Pages of @block that @set names (UVM_RUST_FLASH_*); false for none. Caller holds its lock. */
 static inline bool uvm_rust_flash_set(uvm_va_block_t *block, u32 set, uvm_page_mask_t *out)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-
-	return f && f->state && uvm_rust_flash_pages(f->state, set, uvm_rust_mask_out(out));
+	return uvm_rust_flash_pages(uvm_rust_flash_of(block), set, uvm_rust_mask_out(out));
 }
 
 /* Whether @set has page @index. Not inline: the mask is cleared where it is declared, and most calls need none. */
@@ -163,10 +132,7 @@ bool uvm_rust_flash_has(uvm_va_block_t *block, u32 set, uvm_page_index_t index);
  */
 static inline void uvm_rust_flash_may_be_written(uvm_va_block_t *block, const uvm_page_mask_t *pages)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-
-	if (f && f->state)
-		uvm_rust_flash_may_write(f->dev->table, f->state, uvm_rust_mask(pages));
+	uvm_rust_flash_may_write(uvm_rust_flash_of(block), uvm_rust_mask(pages));
 }
 
 /* Its host memory may have changed; @used: pages arrived there. Caller holds its lock. */
@@ -184,17 +150,11 @@ void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_blo
 
 /* --- uvm_rust_flash_owner.c --------------------------------------------------------- */
 
-/* Blocks that are read for GPU faults at the same time, and those of them that are one owner's. */
-#define FLASH_FETCHERS		16
-#define FLASH_FETCHERS_EACH	(FLASH_FETCHERS / 2)
-
 /* Somebody who reads what was asked for of an owner's blocks; in one queue with all others'. */
 struct uvm_rust_flash_fetcher {
 	struct work_struct work;
 	/* Outlives the work. */
 	struct uvm_rust_flash_owner *owner;
-	/* It is queued or at work, and looks at what is asked for before it ends; under uvm_rust_tier.lock. */
-	bool awake;
 };
 
 /*
@@ -202,28 +162,16 @@ struct uvm_rust_flash_fetcher {
  * its last.
  */
 struct uvm_rust_flash_owner {
-	/* The rest, but for what is fixed or atomic, is under uvm_rust_tier.lock. */
-	struct list_head node;
-	/* Whom its memory is charged to; fixed, and its tenant's. */
+	/* What is known of it. */
+	struct uvm_rust_owner *rust;
+	/* Whom its memory is charged to; its tenant's. */
 	struct mem_cgroup *memcg;
-	/* To the table: a number that no other owner ever gets; fixed. */
-	u64 key;
-	/* Blocks that may have something to spill, longest in host memory first. */
-	struct list_head queue;
-	u32 queue_length;
-	/* Looks at its blocks since one of them was spilled. */
-	u32 vain;
-	atomic64_t host_pages;
-	/* Blocks of which something was asked for, the first first, and who reads it. */
-	struct list_head asking;
-	struct uvm_rust_flash_fetcher fetchers[FLASH_FETCHERS_EACH];
+	struct uvm_rust_flash_fetcher fetchers[UVM_RUST_FLASH_FETCHERS_EACH];
 	/*
 	 * Held by a call of UVM_RUST_FLASH_MOVE from its look at what is paid to the note of what it
 	 * wrote, or all threads would look before the first has noted. Outside attach_lock.
 	 */
 	struct mutex moving;
-	/* When UVM_RUST_FLASH_MOVE has paid for what it wrote (ktime, ns). */
-	u64 paid;
 };
 
 static inline struct uvm_rust_flash_owner *uvm_rust_flash_owner_of(uvm_va_space_t *va_space)
@@ -234,71 +182,34 @@ static inline struct uvm_rust_flash_owner *uvm_rust_flash_owner_of(uvm_va_space_
 }
 
 /*
- * Host memory of the owner, and how many owners have any, itself among them. Caller holds
- * uvm_rust_tier.lock.
- */
-u64 uvm_rust_flash_mine(struct uvm_rust_flash_owner *owner, u64 *owners);
-/*
- * The owner whose block is to be spilled next: the one that has most, if it may be spilled; NULL if
- * there is none. Caller holds uvm_rust_tier.lock.
- */
-struct uvm_rust_flash_owner *uvm_rust_flash_next_owner(void);
-/* Looks are no longer in vain: of @owner, or of all if that is NULL. */
-void uvm_rust_flash_hope(struct uvm_rust_flash_owner *owner);
-/*
  * Waits until the owner may write by call again; caller holds its mutex, and the lock of power
  * management in read mode, as each call does. Returns 0, -EINTR, or -EAGAIN when somebody wants that
  * lock to suspend. The other notes what it wrote then.
  */
-int uvm_rust_flash_throttle(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_owner *owner);
+int uvm_rust_flash_throttle(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_owner *owner);
 void uvm_rust_flash_wrote(struct uvm_rust_flash_owner *owner, u64 bytes);
 
 /* Whom memory is charged to that is allocated in between: the tenant of the VA space. */
 struct mem_cgroup *uvm_rust_flash_charge(uvm_va_space_t *va_space);
 void uvm_rust_flash_uncharge(struct mem_cgroup *before);
 
-/* What there is but once. */
-struct uvm_rust_flash_tier {
-	/* Protects all but the atomic ones. */
-	spinlock_t lock;
-	/* All owners. */
-	struct list_head owners;
-	/* Blocks in their queues. */
-	u32 queue_length;
-	/* All blocks, in the queue or not. */
-	struct list_head all;
-	/* Those that may have copies, the oldest first. */
-	struct list_head copies;
-	/* The attached device, or NULL. */
-	struct uvm_rust_flash_dev *dev;
-	atomic64_t host_pages, host_peak;
-};
-
-extern struct uvm_rust_flash_tier uvm_rust_tier;
-
-/* A block leaves the queue. */
-void uvm_rust_flash_dequeue(struct uvm_rust_flash_block *f);
-/* Forgets the block's state, which holds nothing, or is not needed. Caller holds its lock. */
-void uvm_rust_flash_drop_state(struct uvm_rust_flash_block *f);
+/* Who uses the tier; NULL unless there is one. Fixed from the module's init to its exit. */
+extern struct uvm_rust_tier *uvm_rust_tier;
 
 /* --- uvm_rust_flash_copies.c -------------------------------------------------------- */
 
-/* Some of its pages may be on flash as well now. Caller holds its lock. */
-void uvm_rust_flash_note_copies(uvm_va_block_t *block);
 /*
  * Takes those of @pages, which only the host has, out of its memory that flash has a copy of.
  * Changes @pages to what must be written. Caller holds the block's lock, which may be
  * dropped: NV_ERR_MORE_PROCESSING_REQUIRED.
  */
-NV_STATUS uvm_rust_flash_drop_copied(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+NV_STATUS uvm_rust_flash_drop_copied(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 				     uvm_va_block_context_t *context, uvm_page_mask_t *pages);
-/* Gives up the copies of a block, and returns how many pages had one. Caller holds its lock. */
-u32 uvm_rust_flash_give_up_block(uvm_va_block_t *block);
 /*
  * Gives up copies, those of a slot if there are so many, of anybody or, with @of, of its owner.
  * Returns whether there were any. Caller holds no va_block's lock.
  */
-bool uvm_rust_flash_give_up_copies(struct uvm_rust_flash_dev *dev, uvm_va_block_t *of);
+bool uvm_rust_flash_give_up_copies(struct uvm_seam_flash_dev *dev, uvm_va_block_t *of);
 
 /* --- uvm_rust_flash_spill.c --------------------------------------------------------- */
 
@@ -315,23 +226,18 @@ enum uvm_rust_flash_outcome {
  * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
  * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
  */
-enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 						 const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io,
 						 bool locked);
 /* Gathers free space, some at a time. */
-void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io);
-/* The attached device with a reference, or NULL. */
-struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void);
-/* Wakes the workers if there is something for them. */
-void uvm_rust_flash_kick(void);
-/*
- * Whether too much host memory is in use, @owner has its share of it, and waiting may help; then
- * waits, for a while. Who has less than its share does not wait for others.
- */
-bool uvm_rust_flash_must_wait(struct uvm_rust_flash_owner *owner);
+void uvm_rust_flash_relocate(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io);
+/* Waits for room, for a while. */
 void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner);
-/* While a device is attached. Caller is alone in attaching and detaching. */
-int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev);
+/*
+ * Makes what spills to @dev, and says how many are there. Nobody wakes them before the tier has the device, or
+ * when they are to stop. Caller is alone in attaching and detaching.
+ */
+int uvm_rust_flash_start_workers(struct uvm_seam_flash_dev *dev, u32 *count);
 void uvm_rust_flash_stop_workers(void);
 
 /* --- uvm_rust_flash_room.c ---------------------------------------------------------- */
@@ -357,11 +263,6 @@ bool uvm_rust_flash_parks(void);
  */
 __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_service_batch_context_t *batch,
 			  __u32 first);
-/*
- * Has those of @pages, which are on flash, fetched by somebody else, while uvm_rust_flash_parks().
- * Caller holds the block's lock.
- */
-void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages);
 /* An owner's fetchers: none has anything to do at the end, as all its blocks are gone. */
 void uvm_rust_flash_fetchers_init(struct uvm_rust_flash_owner *owner);
 void uvm_rust_flash_fetchers_exit(struct uvm_rust_flash_owner *owner);

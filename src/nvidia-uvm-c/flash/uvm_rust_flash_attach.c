@@ -22,34 +22,33 @@ MODULE_PARM_DESC(uvm_rust_flash, "Offer an SSD tier behind host memory; a device
 
 /* Written to by attaching and detaching; outside all other locks. */
 static DECLARE_RWSEM(attach_lock);
-/* A device that was not let go, as something is still on it; under attach_lock. */
-static struct uvm_rust_flash_dev *leaving_dev;
+/* The attached device, and one that was not let go, as something is still on it; under attach_lock. */
+static struct uvm_seam_flash_dev *attached_dev, *leaving_dev;
+
+struct uvm_rust_tier *uvm_rust_tier;
 
 /* --- attaching ----------------------------------------------------------------------------------- */
 
 static int attach_locked(const struct uvm_rust_flash_attach *attach, const char *path)
 {
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
+	u32 workers = 0;
 	int ret;
 
-	if (uvm_rust_tier.dev || leaving_dev)
+	if (attached_dev || leaving_dev)
 		return -EEXIST;
 	dev = uvm_rust_flash_open(path, attach->flags & UVM_RUST_FLASH_FORCE,
 				  !(attach->flags & UVM_RUST_FLASH_NO_CHECKSUMS), attach->quota_bytes);
 	if (IS_ERR(dev))
 		return PTR_ERR(dev);
 	static_branch_enable(&uvm_rust_flash_used_key);
-	dev->pressure = uvm_rust_pressure_create(attach->host_bytes / PAGE_SIZE);
-	ret = dev->pressure ? uvm_rust_flash_start_workers(dev) : -ENOMEM;
+	ret = uvm_rust_flash_start_workers(dev, &workers);
 	if (ret) {
-		uvm_rust_flash_put(dev);
+		uvm_seam_flash_dev_put(dev);
 		return ret;
 	}
-	atomic64_set(&uvm_rust_tier.host_peak, atomic64_read(&uvm_rust_tier.host_pages));
-	spin_lock(&uvm_rust_tier.lock);
-	uvm_rust_tier.dev = dev;
-	spin_unlock(&uvm_rust_tier.lock);
-	uvm_rust_flash_kick();
+	attached_dev = dev;
+	uvm_rust_tier_attach(uvm_rust_tier, dev, attach->host_bytes / PAGE_SIZE, workers);
 	pr_info("nvidia-uvm: flash: attached %s\n", path);
 	return 0;
 }
@@ -73,27 +72,6 @@ int uvm_seam_flash_attach(const struct uvm_rust_flash_attach *attach)
 
 /* --- detaching ----------------------------------------------------------------------------------- */
 
-/* A block that this detaching has not seen yet, with a reference. */
-static uvm_va_block_t *next_unseen(u32 detaching)
-{
-	struct uvm_rust_flash_block *f;
-	uvm_va_block_t *block = NULL;
-
-	spin_lock(&uvm_rust_tier.lock);
-	/* Those that were seen are at the end. */
-	while (!block) {
-		f = list_first_entry_or_null(&uvm_rust_tier.all, struct uvm_rust_flash_block, all);
-		if (!f || f->seen == detaching)
-			break;
-		f->seen = detaching;
-		list_move_tail(&f->all, &uvm_rust_tier.all);
-		if (atomic_inc_not_zero(&f->block->kref.refcount))
-			block = f->block;
-	}
-	spin_unlock(&uvm_rust_tier.lock);
-	return block;
-}
-
 /* Caller holds the block's lock. */
 static void bring_back(uvm_va_block_t *block)
 {
@@ -110,13 +88,13 @@ static void bring_back(uvm_va_block_t *block)
 		status = uvm_rust_flash_fetch(block, context, &pages, false);
 	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
 	uvm_va_block_context_free(context);
-	uvm_rust_flash_give_up_block(block);
-	if (status == NV_OK && uvm_rust_flash_idle(f->state))
-		uvm_rust_flash_drop_state(f);
+	uvm_rust_flash_give_up(f);
+	if (status == NV_OK)
+		uvm_rust_flash_block_drop_idle(f);
 }
 
 /* Brings what the block has on @dev to host memory. Caller has a reference on it. */
-static void drain_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block)
+static void drain_block(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block)
 {
 	u32 tries;
 
@@ -127,7 +105,7 @@ static void drain_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block)
 
 		uvm_mutex_lock(&block->lock);
 		f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
-		if (!f || f->dev != dev) {
+		if (!uvm_rust_flash_block_is_on(f, dev)) {
 			done = true;
 		}
 		else {
@@ -153,7 +131,7 @@ static void drain_block(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block)
  * Whether nothing is on the device and nobody uses it any more. A fetch goes on after its pages
  * were discarded, which leaves none; the file must not be closed under it.
  */
-static bool is_drained(struct uvm_rust_flash_dev *dev)
+static bool is_drained(struct uvm_seam_flash_dev *dev)
 {
 	struct uvm_rust_flash_usage usage;
 
@@ -162,7 +140,7 @@ static bool is_drained(struct uvm_rust_flash_dev *dev)
 }
 
 /* Waits for reads that nobody needs any more; others can be waited for only if nobody begins anew. */
-static void wait_for_reads(struct uvm_rust_flash_dev *dev)
+static void wait_for_reads(struct uvm_seam_flash_dev *dev)
 {
 	struct uvm_rust_flash_usage usage;
 
@@ -176,19 +154,23 @@ static void wait_for_reads(struct uvm_rust_flash_dev *dev)
 	} while (true);
 }
 
+/* Nobody spills to the attached device any more. */
+static void stop(void)
+{
+	leaving_dev = attached_dev;
+	attached_dev = NULL;
+	uvm_rust_tier_detach(uvm_rust_tier);
+	uvm_rust_flash_stop_workers();
+}
+
 static int detach_locked(void)
 {
 	static u32 detaching;
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 	uvm_va_block_t *block;
 
-	if (uvm_rust_tier.dev) {
-		spin_lock(&uvm_rust_tier.lock);
-		leaving_dev = uvm_rust_tier.dev;
-		WRITE_ONCE(uvm_rust_tier.dev, NULL);
-		spin_unlock(&uvm_rust_tier.lock);
-		uvm_rust_flash_stop_workers();
-	}
+	if (attached_dev)
+		stop();
 	dev = leaving_dev;
 	if (!dev)
 		return -ENODEV;
@@ -196,7 +178,7 @@ static int detach_locked(void)
 	wake_up_all(&dev->wait);
 
 	detaching++;
-	while ((block = next_unseen(detaching))) {
+	while ((block = (uvm_va_block_t *)uvm_rust_tier_unseen(uvm_rust_tier, detaching))) {
 		drain_block(dev, block);
 		uvm_va_block_release(block);
 		if (fatal_signal_pending(current))
@@ -208,7 +190,7 @@ static int detach_locked(void)
 		return -EBUSY;
 	uvm_rust_flash_close(dev);
 	leaving_dev = NULL;
-	uvm_rust_flash_put(dev);
+	uvm_seam_flash_dev_put(dev);
 	pr_info("nvidia-uvm: flash: detached\n");
 	return 0;
 }
@@ -228,7 +210,7 @@ int uvm_seam_flash_detach(void)
 /* --- moving a range --------------------------------------------------------------------------------- */
 
 struct move_request {
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 	struct uvm_rust_flash_io *io;
 	uvm_va_block_context_t *context;
 	bool to_host;
@@ -286,7 +268,7 @@ static NV_STATUS move_locked(struct move_request *request, uvm_va_space_t *va_sp
 	return status;
 }
 
-static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_space, struct uvm_rust_flash_io *io,
+static int move_attached(struct uvm_seam_flash_dev *dev, uvm_va_space_t *va_space, struct uvm_rust_flash_io *io,
 			 NvU64 base, NvU64 length, bool to_host)
 {
 	struct move_request request = { .dev = dev, .io = io, .to_host = to_host };
@@ -323,13 +305,13 @@ static int move_attached(struct uvm_rust_flash_dev *dev, uvm_va_space_t *va_spac
 /* The throttle counts with the device, which may be detached meanwhile. */
 static int wait_to_write(uvm_va_space_t *va_space)
 {
-	struct uvm_rust_flash_dev *dev = uvm_rust_flash_get_dev();
+	struct uvm_seam_flash_dev *dev = uvm_rust_tier_device(uvm_rust_tier);
 	int ret;
 
 	if (!dev)
 		return -ENODEV;
 	ret = uvm_rust_flash_throttle(dev, uvm_rust_flash_owner_of(va_space));
-	uvm_rust_flash_put(dev);
+	uvm_seam_flash_dev_put(dev);
 	return ret;
 }
 
@@ -339,8 +321,8 @@ static int move_part(uvm_va_space_t *va_space, struct uvm_rust_flash_io *io, NvU
 	int ret = -ENODEV;
 
 	down_read(&attach_lock);
-	if (uvm_rust_tier.dev)
-		ret = move_attached(uvm_rust_tier.dev, va_space, io, base, length, !io);
+	if (attached_dev)
+		ret = move_attached(attached_dev, va_space, io, base, length, !io);
 	up_read(&attach_lock);
 	return ret;
 }
@@ -371,8 +353,6 @@ int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, 
 
 	if (uvm_api_range_invalid(base, length))
 		return -ENXIO;
-	if (!READ_ONCE(uvm_rust_tier.dev))
-		return -ENODEV;
 	/* Some at a time: whoever has written much waits in between, with the ioctl's lock only. */
 	while (length && ret == 0) {
 		/* Up to the end of a va_block, which is written as a whole. */
@@ -394,21 +374,20 @@ void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_st
 {
 	struct uvm_rust_flash_owner *owner;
 	struct uvm_rust_flash_usage usage;
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 
 	down_read(&attach_lock);
-	dev = uvm_rust_tier.dev ? uvm_rust_tier.dev : leaving_dev;
+	dev = attached_dev ? attached_dev : leaving_dev;
 	if (dev) {
 		uvm_rust_flash_usage(dev->table, &usage);
-		stats->attached = uvm_rust_tier.dev != NULL;
+		stats->attached = attached_dev != NULL;
 		stats->slots = usage.slots;
 		stats->free_slots = usage.free_slots;
 		stats->extents = usage.extents;
 		stats->pages = usage.pages;
 		owner = space ? uvm_rust_flash_owner_of((uvm_va_space_t *)space) : NULL;
-		stats->pages_mine = owner ? uvm_rust_flash_held(dev->table, owner->key) : 0;
-		stats->host_pages = atomic64_read(&uvm_rust_tier.host_pages);
-		stats->host_peak = atomic64_read(&uvm_rust_tier.host_peak);
+		stats->pages_mine = owner ? uvm_rust_owner_held(owner->rust, dev->table) : 0;
+		uvm_rust_tier_host(uvm_rust_tier, &stats->host_pages, &stats->host_peak);
 		stats->written = atomic64_read(&dev->written);
 		stats->spilled = atomic64_read(&dev->spilled);
 		stats->fetched = atomic64_read(&dev->fetched);
@@ -428,12 +407,14 @@ void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_st
 
 bool uvm_seam_flash_enabled(void)
 {
-	return uvm_rust_flash;
+	return uvm_rust_tier;
 }
 
 void uvm_rust_flash_init(void)
 {
-	if (!uvm_rust_flash)
+	if (uvm_rust_flash)
+		uvm_rust_tier = uvm_rust_tier_create();
+	if (!uvm_rust_tier)
 		return;
 	if (uvm_rust_flash_park_init())
 		pr_warn("nvidia-uvm: flash: no memory: GPU faults wait for the device by themselves\n");
@@ -442,14 +423,14 @@ void uvm_rust_flash_init(void)
 
 void uvm_rust_flash_exit(void)
 {
-	struct uvm_rust_flash_dev *dev = uvm_rust_tier.dev ? uvm_rust_tier.dev : leaving_dev;
-
-	spin_lock(&uvm_rust_tier.lock);
-	WRITE_ONCE(uvm_rust_tier.dev, NULL);
-	spin_unlock(&uvm_rust_tier.lock);
-	leaving_dev = NULL;
-	uvm_rust_flash_stop_workers();
+	if (!uvm_rust_tier)
+		return;
+	if (attached_dev)
+		stop();
 	uvm_rust_flash_park_exit();
-	if (dev)
-		uvm_rust_flash_put(dev);
+	if (leaving_dev)
+		uvm_seam_flash_dev_put(leaving_dev);
+	leaving_dev = NULL;
+	uvm_rust_tier_destroy(uvm_rust_tier);
+	uvm_rust_tier = NULL;
 }

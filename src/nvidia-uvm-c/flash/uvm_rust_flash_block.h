@@ -172,9 +172,9 @@ MODULE_PARM_DESC(uvm_rust_flash_copies,
 		 "Keep what is fetched from flash there as well while it is only read, in read-mostly memory (default 1)");
 
 /* Elsewhere who reads a page gets to write to it, too. */
-static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_rust_flash_dev *dev)
+static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_seam_flash_dev *dev)
 {
-	return uvm_rust_flash_copies && READ_ONCE(uvm_rust_tier.dev) == dev && uvm_rust_flash_is_sound(dev) &&
+	return uvm_rust_flash_copies && uvm_rust_tier_is_attached(uvm_rust_tier, dev) && uvm_rust_flash_is_sound(dev) &&
 	       uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
 					       uvm_va_block_get_va_space(block));
 }
@@ -183,7 +183,7 @@ static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_rust_flash_dev 
 static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_block *f,
 				   struct uvm_rust_flash_io *io)
 {
-	struct uvm_rust_flash_dev *dev = f->dev;
+	struct uvm_seam_flash_dev *dev = uvm_rust_flash_block_dev(f);
 	uvm_page_mask_t good, failed, arrived;
 	NV_STATUS status = NV_ERR_MORE_PROCESSING_REQUIRED;
 	bool held = uvm_rust_flash_hold_pages(block, (const uvm_page_mask_t *)&io->mask, io);
@@ -197,10 +197,10 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 		uvm_mutex_lock(&block->lock);
 		flash_check_pages(block, io, &good);
 	}
-	uvm_rust_flash_end_read(dev->table, f->state, io->read, uvm_rust_mask(&good), uvm_rust_mask(&failed),
+	uvm_rust_flash_end_read(f, io->read, uvm_rust_mask(&good), uvm_rust_mask(&failed),
 				flash_keeps_copies(block, dev), uvm_rust_mask_out(&arrived));
 	flash_arrived(block, &arrived);
-	uvm_rust_flash_note_copies(block);
+	uvm_rust_flash_block_note_copies(f);
 	uvm_rust_flash_release_pages(io);
 	uvm_rust_flash_note(block, true);
 
@@ -223,15 +223,15 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 			       const uvm_page_mask_t *wanted, bool fault)
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 	struct uvm_rust_flash_io *io;
 	uvm_page_mask_t pages;
 	NV_STATUS status;
 	int seen;
 
-	if (!f || !f->state)
+	if (!uvm_rust_flash_block_is_used(f))
 		return NV_OK;
-	dev = f->dev;
+	dev = uvm_rust_flash_block_dev(f);
 	status = flash_populate(block, context, wanted, &pages);
 	if (status != NV_OK)
 		return status;
@@ -241,8 +241,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 		return NV_ERR_NO_MEMORY;
 	io->fault = fault;
 	seen = atomic_read(&dev->progress);
-	switch (uvm_rust_flash_begin_read(dev->table, f->state, uvm_rust_mask(wanted), &io->read, &io->mask,
-					  &io->pieces)) {
+	switch (uvm_rust_flash_begin_read(f, uvm_rust_mask(wanted), &io->read, &io->mask, &io->pieces)) {
 	case UVM_RUST_FLASH_NOTHING:
 		status = NV_OK;
 		break;
@@ -254,7 +253,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 		uvm_mutex_unlock(&block->lock);
 		wait_event_timeout(dev->wait, atomic_read(&dev->progress) != seen, HZ);
 		uvm_mutex_lock(&block->lock);
-		uvm_rust_flash_put(dev);
+		uvm_seam_flash_dev_put(dev);
 		status = NV_ERR_MORE_PROCESSING_REQUIRED;
 		break;
 	case UVM_RUST_FLASH_IS_LOST:
@@ -296,15 +295,15 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 	 * wait for a device that may never answer.
 	 */
 	if (!evicting && !flash_was_parked(context) && !fatal_signal_pending(current) &&
-	    uvm_rust_flash_must_wait(owner) && uvm_rust_flash_needs_host(block, to, &wanted)) {
+	    uvm_rust_owner_must_wait(owner->rust) && uvm_rust_flash_needs_host(block, to, &wanted)) {
 		uvm_mutex_unlock(&block->lock);
 		uvm_rust_flash_wait_room(owner);
 		uvm_mutex_lock(&block->lock);
 		return NV_ERR_MORE_PROCESSING_REQUIRED;
 	}
-	if (!f || !f->state)
+	if (!uvm_rust_flash_block_is_used(f))
 		return NV_OK;
-	uvm_rust_flash_touched(f->state, uvm_rust_mask(&wanted));
+	uvm_rust_flash_touched(f, uvm_rust_mask(&wanted));
 	if (evicting)
 		return NV_OK;
 	/* What was discarded while it is read is in flight only: its memory is not to be used before that ends. */

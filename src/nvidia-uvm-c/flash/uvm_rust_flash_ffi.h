@@ -5,8 +5,8 @@
  * what they mean and in which order they come.
  *
  * A table has a mutex of its own, taken inside each call that has @table and inside
- * all other locks; such a call may sleep. A block's state is protected by the lock
- * of its va_block, which the caller of all that have @block holds.
+ * all other locks; such a call may sleep. What is known of a va_block is protected by its lock,
+ * which the caller of all that have @block holds. The tier has a spinlock, inside all of these.
  */
 #ifndef UVM_RUST_FLASH_FFI_H
 #define UVM_RUST_FLASH_FFI_H
@@ -14,7 +14,12 @@
 #include "uvm_rust_types.h"
 
 struct uvm_rust_flash_table;	/* the slots of a device */
-struct uvm_rust_flash_state;	/* which pages of a va_block are there */
+struct uvm_rust_flash_block;	/* what is known of a va_block: uvm_va_block_t.uvm_rust_flash */
+struct uvm_rust_tier;		/* who uses the tier */
+struct uvm_rust_owner;		/* what is known of a tenant */
+struct uvm_seam_va_block;	/* upstream's uvm_va_block_t */
+struct uvm_seam_flash_dev;	/* an open device, which is counted */
+struct uvm_rust_flash_owner;	/* C's part of a tenant */
 /* What is under way. */
 struct uvm_rust_flash_spill;
 struct uvm_rust_flash_read;
@@ -34,9 +39,6 @@ struct uvm_rust_flash_usage {
 	__u32 busy;
 };
 void uvm_rust_flash_usage(struct uvm_rust_flash_table *table, struct uvm_rust_flash_usage *usage);
-
-/* Pages that the tenant @key holds. */
-__u64 uvm_rust_flash_held(struct uvm_rust_flash_table *table, __u64 key);
 
 /* Neighbouring pages of a va_block that are neighbours on the device. */
 struct uvm_rust_flash_piece {
@@ -61,12 +63,29 @@ struct uvm_rust_flash_pieces {
 _Bool uvm_rust_flash_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
 void uvm_rust_flash_set_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
 
+/* --- a va_block: policy/flash/{block,wants}.rs ------------------------------------ */
+
+/* Of a va_block of this tenant's, known to nobody yet. Returns NULL if there is no memory. */
+struct uvm_rust_flash_block *uvm_rust_flash_block_create(struct uvm_rust_owner *owner);
+/* It is of @of, which keeps it, from now on. */
+void uvm_rust_flash_block_publish(struct uvm_rust_flash_block *block, struct uvm_seam_va_block *of);
+/* Whether or not it was published. */
+void uvm_rust_flash_block_destroy(struct uvm_rust_flash_block *block);
+
 /*
- * A va_block of @pages pages. Returns NULL if there is no memory. @account: it is charged to the
- * memory cgroup of the thread, or to the one that is active.
+ * The pages' state is of one device, and made by the first spill there, of a va_block of @pages pages.
+ * False without memory, or while it is of a device that is gone. It is charged to the memory cgroup
+ * that is active, if that has room.
  */
-struct uvm_rust_flash_state *uvm_rust_flash_block_create(__u32 pages, _Bool account);
-void uvm_rust_flash_block_destroy(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block);
+_Bool uvm_rust_flash_block_use(struct uvm_rust_flash_block *block, struct uvm_seam_flash_dev *dev,
+			       struct uvm_rust_flash_table *table, __u32 pages);
+/* These take NULL for a block of which nothing is known. */
+_Bool uvm_rust_flash_block_is_used(struct uvm_rust_flash_block *block);
+_Bool uvm_rust_flash_block_is_on(struct uvm_rust_flash_block *block, struct uvm_seam_flash_dev *dev);
+/* The device of its state, which keeps it; NULL without. */
+struct uvm_seam_flash_dev *uvm_rust_flash_block_dev(struct uvm_rust_flash_block *block);
+/* Forgets the state if nothing is known of its pages. */
+void uvm_rust_flash_block_drop_idle(struct uvm_rust_flash_block *block);
 
 /* Sets of pages of a block. */
 #define UVM_RUST_FLASH_ON_FLASH		0
@@ -75,26 +94,33 @@ void uvm_rust_flash_block_destroy(struct uvm_rust_flash_table *table, struct uvm
 #define UVM_RUST_FLASH_SPILLING		3
 #define UVM_RUST_FLASH_COPIES		4
 
-/* Fills @out; returns whether it names a page. */
-_Bool uvm_rust_flash_pages(struct uvm_rust_flash_state *block, __u32 set, struct uvm_rust_mask *out);
+/* Fills @out; returns whether it names a page. These take NULL for @block. */
+_Bool uvm_rust_flash_pages(struct uvm_rust_flash_block *block, __u32 set, struct uvm_rust_mask *out);
+void uvm_rust_flash_touched(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_forget(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+/* Gives up all copies, and returns how many there were. */
+__u32 uvm_rust_flash_give_up(struct uvm_rust_flash_block *block);
 
-/* Whether nothing is known of it, so that it may be destroyed and made anew. */
-_Bool uvm_rust_flash_idle(struct uvm_rust_flash_state *block);
-
-void uvm_rust_flash_touched(struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
-void uvm_rust_flash_forget(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
-
-void uvm_rust_flash_may_write(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages);
 /* Fills @moved; returns whether it names a page. */
-_Bool uvm_rust_flash_drop_clean(struct uvm_rust_flash_state *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
+_Bool uvm_rust_flash_drop_clean(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
 
 /*
- * Before a split, while the VA space's lock is held in write mode, and after it: moves
- * the state of the pages from @at on to @upper, which was just created. Without memory
- * the first returns false, and nothing has changed.
+ * Before a split, while the VA space's lock is held in write mode: gives what @upper is to be, which
+ * is not published, or NULL without memory, and then nothing has changed. Upstream destroys a range
+ * whose split fails, with all that it holds, so that no memory cgroup is charged for it, whose limit
+ * would make it fail. After it: moves the state of the pages from @at on there.
  */
-_Bool uvm_rust_flash_block_cut(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u32 at);
-void uvm_rust_flash_block_split(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u32 at, struct uvm_rust_flash_state *upper);
+struct uvm_rust_flash_block *uvm_rust_flash_block_cut(struct uvm_rust_flash_block *block, __u32 at);
+void uvm_rust_flash_block_split(struct uvm_rust_flash_block *block, __u32 at, struct uvm_rust_flash_block *upper);
+
+/* Whether a GPU's faults on @pages have to be put off; then what they wait for is asked for. */
+_Bool uvm_rust_flash_block_parks(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+/* Has @pages, which are on flash, fetched by somebody else (uvm_seam_flash_fetch()). */
+void uvm_rust_flash_block_ask(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+/* What was asked for; and it was tried to fetch it, which may have @failed. */
+void uvm_rust_flash_block_asked(struct uvm_rust_flash_block *block, struct uvm_rust_mask *out);
+void uvm_rust_flash_block_tried(struct uvm_rust_flash_block *block, _Bool failed);
 
 /* How a spill or a read begins. */
 #define UVM_RUST_FLASH_BEGUN	0
@@ -105,17 +131,17 @@ void uvm_rust_flash_block_split(struct uvm_rust_flash_table *table, struct uvm_r
 #define UVM_RUST_FLASH_NO_MEMORY	5
 #define UVM_RUST_FLASH_IS_LOST	6
 
-/* @tenant: a key. BEGUN fills @op, @pages and @pieces, where the pages go until the spill ends. */
-__u32 uvm_rust_flash_begin_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, __u64 tenant, const struct uvm_rust_mask *wanted,
+/* BEGUN fills @op, @pages and @pieces, where the pages go until the spill ends. */
+__u32 uvm_rust_flash_begin_spill(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *wanted,
 				 struct uvm_rust_flash_spill **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @block: NULL if it died. Fills @moved. */
-void uvm_rust_flash_end_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, struct uvm_rust_flash_spill *op, const struct uvm_rust_mask *written,
+void uvm_rust_flash_end_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_block *block, struct uvm_rust_flash_spill *op, const struct uvm_rust_mask *written,
 			      struct uvm_rust_mask *moved);
 
-__u32 uvm_rust_flash_begin_read(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, const struct uvm_rust_mask *wanted,
+__u32 uvm_rust_flash_begin_read(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *wanted,
 				struct uvm_rust_flash_read **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @keep: their copies on flash stay. Fills @arrived. */
-void uvm_rust_flash_end_read(struct uvm_rust_flash_table *table, struct uvm_rust_flash_state *block, struct uvm_rust_flash_read *op, const struct uvm_rust_mask *good,
+void uvm_rust_flash_end_read(struct uvm_rust_flash_block *block, struct uvm_rust_flash_read *op, const struct uvm_rust_mask *good,
 			     const struct uvm_rust_mask *failed, _Bool keep, struct uvm_rust_mask *arrived);
 
 struct uvm_rust_flash_move {
@@ -130,29 +156,30 @@ struct uvm_rust_flash_moving *uvm_rust_flash_begin_move(struct uvm_rust_flash_ta
 /* Returns how many pages are at the new place. */
 __u32 uvm_rust_flash_end_move(struct uvm_rust_flash_table *table, struct uvm_rust_flash_moving *op, _Bool copied);
 
-/* --- too little host memory: policy/flash/pressure.rs ---------------------------- */
+/* --- who uses it: policy/flash/tier.rs --------------------------------------------- */
 
 /*
- * What the workers of a device have met. All calls but these two hold the tier's lock, a spinlock. @limit:
- * pages of host memory above which there is too little. Returns NULL if there is no memory.
+ * All of these take the tier's lock. What gives a va_block gives a reference on it, too, or NULL.
  */
-struct uvm_rust_pressure;
-struct uvm_rust_pressure *uvm_rust_pressure_create(__u64 limit);
-void uvm_rust_pressure_destroy(struct uvm_rust_pressure *pressure);
+struct uvm_rust_tier *uvm_rust_tier_create(void);
+/* All owners are gone, and no device is attached. */
+void uvm_rust_tier_destroy(struct uvm_rust_tier *tier);
 
-/*
- * With @host pages of host memory in use, at @now (uvm_seam_now()): whether a worker tries another
- * va_block, and how many of @workers to wake.
- */
-_Bool uvm_rust_pressure_goes_on(struct uvm_rust_pressure *pressure, __u64 host, __u64 now);
-__u32 uvm_rust_pressure_wakes(struct uvm_rust_pressure *pressure, __u64 host, __u32 workers, __u64 now);
+/* A device is there, for so many workers; with more than @limit pages there is too little host memory. */
+void uvm_rust_tier_attach(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, __u64 limit, __u32 workers);
+/* It is not from now on: no worker is woken any more. The caller keeps it until here. */
+void uvm_rust_tier_detach(struct uvm_rust_tier *tier);
+/* The attached device with a reference, or NULL; and whether @dev is that one. */
+struct uvm_seam_flash_dev *uvm_rust_tier_device(struct uvm_rust_tier *tier);
+_Bool uvm_rust_tier_is_attached(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
+/* Pages of host memory, and the most since the device was attached. */
+void uvm_rust_tier_host(struct uvm_rust_tier *tier, __u64 *pages, __u64 *peak);
 
-/*
- * Of a tenant that has @mine of those pages, as one of @tenants that have any: whether it waits
- * before it makes more, and whether its pages may be spilled.
- */
-_Bool uvm_rust_pressure_must_wait(struct uvm_rust_pressure *pressure, __u64 host, __u64 mine, __u64 tenants);
-_Bool uvm_rust_pressure_may_spill(struct uvm_rust_pressure *pressure, __u64 mine, __u64 tenants);
+/* Wakes the workers if there is something for them (uvm_seam_flash_wake()). */
+void uvm_rust_tier_kick(struct uvm_rust_tier *tier);
+/* Whether there is something to do for @dev's workers, and for which block. */
+_Bool uvm_rust_tier_goes_on(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
+struct uvm_seam_va_block *uvm_rust_tier_victim(struct uvm_rust_tier *tier);
 
 /* How a try ended. */
 #define UVM_RUST_TRIED_MOVED		0
@@ -161,18 +188,53 @@ _Bool uvm_rust_pressure_may_spill(struct uvm_rust_pressure *pressure, __u64 mine
 #define UVM_RUST_TRIED_SUSPENDED	3
 
 /*
- * A worker's try ended so. @candidates: the va_blocks that may have something to spill. Returns
- * whether the worker ends, and those are woken who wait for room. Then *@again is set to when one has to look
- * again, in milliseconds; 0: somebody does.
+ * A worker's try ended so. Returns whether the worker ends, and those are woken who wait for room. Somebody may
+ * have to look again later (uvm_seam_flash_look_again()).
  */
-_Bool uvm_rust_pressure_ended(struct uvm_rust_pressure *pressure, __u32 tried, __u32 candidates, __u32 workers,
-			      __u64 now, __u64 *again);
+_Bool uvm_rust_tier_ended(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, __u32 tried);
+/* The next time, all blocks are looked at. */
+void uvm_rust_tier_hope(struct uvm_rust_tier *tier);
+/* The next block that this detaching has not seen. */
+struct uvm_seam_va_block *uvm_rust_tier_unseen(struct uvm_rust_tier *tier, __u32 detaching);
+/* The block that has had copies longest, of @tenant or, with 0, of anybody. It has none from now on. */
+struct uvm_seam_va_block *uvm_rust_tier_copies(struct uvm_rust_tier *tier, __u64 tenant);
 
-/* policy/flash/pace.rs. How long to rest after a write that @took so long, both in microseconds. */
+/* A tenant, whose C part @of outlives it. Returns NULL if there is no memory. */
+struct uvm_rust_owner *uvm_rust_owner_create(struct uvm_rust_tier *tier, struct uvm_rust_flash_owner *of);
+void uvm_rust_owner_destroy(struct uvm_rust_owner *owner);
+/* Pages that the tenant holds on the device. */
+__u64 uvm_rust_owner_held(struct uvm_rust_owner *owner, struct uvm_rust_flash_table *table);
+/*
+ * Whether too much host memory is in use, the tenant has its share of it, and waiting may help. Who has
+ * less than its share does not wait for others.
+ */
+_Bool uvm_rust_owner_must_wait(struct uvm_rust_owner *owner);
+/* Whether it may write by call again, at @now; and it has written, at @mib MiB a second. In nanoseconds. */
+_Bool uvm_rust_owner_may_write(struct uvm_rust_owner *owner, __u64 now);
+void uvm_rust_owner_wrote(struct uvm_rust_owner *owner, __u64 now, __u64 bytes, __u32 mib);
+
+/* Blocks that are read for GPU faults at the same time, and those of them that are one tenant's. */
+#define UVM_RUST_FLASH_FETCHERS		16
+#define UVM_RUST_FLASH_FETCHERS_EACH	(UVM_RUST_FLASH_FETCHERS / 2)
+
+/* The tenant's block that asked first. And a fetcher has done what it found: whether there is more. */
+struct uvm_seam_va_block *uvm_rust_owner_asking(struct uvm_rust_owner *owner);
+_Bool uvm_rust_owner_fetched(struct uvm_rust_owner *owner, __u32 fetcher);
+
+/* The block has so many pages of host memory; @used: some have just come there. Wakes workers. */
+void uvm_rust_flash_block_counted(struct uvm_rust_flash_block *block, __u32 pages, _Bool used);
+/* It has nothing to spill; a block of its tenant's was spilled. */
+void uvm_rust_flash_block_set_aside(struct uvm_rust_flash_block *block);
+void uvm_rust_flash_block_spilled(struct uvm_rust_flash_block *block);
+/* Some of its pages may be on flash as well now. */
+void uvm_rust_flash_block_note_copies(struct uvm_rust_flash_block *block);
+/* Its tenant: a number that no other ever gets; 0 for NULL. */
+__u64 uvm_rust_flash_block_tenant(struct uvm_rust_flash_block *block);
+
+/* --- how fast: policy/flash/pace.rs ------------------------------------------------- */
+
+/* How long to rest after a write that @took so long, both in microseconds. */
 __u64 uvm_rust_pace_rest(__u64 took, __u32 percent);
-/* Whether who has paid until @paid may write again, and until when it has paid with @bytes more; in nanoseconds. */
-_Bool uvm_rust_pace_may_write(__u64 paid, __u64 now);
-__u64 uvm_rust_pace_paid(__u64 paid, __u64 now, __u64 bytes, __u32 mib);
 
 /* --- called by Rust ------------------------------------------------------------ */
 
@@ -182,6 +244,24 @@ struct uvm_rust_flash_stats;
 
 /* Whether there is an SSD tier (module parameter uvm_rust_flash). */
 _Bool uvm_seam_flash_enabled(void);
+
+/* Under the tier's lock: wakes the first @count workers, or one of them in @ms milliseconds, of the attached device. */
+void uvm_seam_flash_wake(__u32 count);
+void uvm_seam_flash_look_again(__u64 ms);
+/* Wakes a fetcher of the tenant's. */
+void uvm_seam_flash_fetch(struct uvm_rust_flash_owner *owner, __u32 fetcher);
+/* Under the tier's lock: a reference on a va_block, unless its last one is going. */
+_Bool uvm_seam_va_block_hold(struct uvm_seam_va_block *block);
+/* References on a device. The last one may sleep. */
+void uvm_seam_flash_dev_get(struct uvm_seam_flash_dev *dev);
+void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev);
+/*
+ * Memory for what is known of a va_block, or NULL. It is charged to the tenant as long as its memory
+ * cgroup has room, which is not waited for: a block that is not known is neither counted nor spilled,
+ * and who could bring that about would be beyond all limits.
+ */
+struct uvm_rust_flash_block *uvm_seam_flash_block_alloc(struct uvm_rust_flash_owner *owner, __u64 bytes);
+void uvm_seam_flash_block_free(struct uvm_rust_flash_block *block);
 
 /*
  * What the ioctls of these names do, once their structures are found valid; they

@@ -105,7 +105,7 @@ struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
 	return io;
 }
 
-bool uvm_rust_flash_is_sound(struct uvm_rust_flash_dev *dev)
+bool uvm_rust_flash_is_sound(struct uvm_seam_flash_dev *dev)
 {
 	struct inode *inode = dev->file->f_mapping->host;
 
@@ -147,7 +147,7 @@ static u32 page_sum(struct page *page, u64 stamp)
 	return sum;
 }
 
-static bool crypt_begin(struct crypt *crypt, struct uvm_rust_flash_dev *dev)
+static bool crypt_begin(struct crypt *crypt, struct uvm_seam_flash_dev *dev)
 {
 	crypt->req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
 	if (!crypt->req)
@@ -158,7 +158,7 @@ static bool crypt_begin(struct crypt *crypt, struct uvm_rust_flash_dev *dev)
 	return true;
 }
 
-static int make_key(struct uvm_rust_flash_dev *dev)
+static int make_key(struct uvm_seam_flash_dev *dev)
 {
 	u8 key[64];
 	int ret;
@@ -181,7 +181,7 @@ static int make_key(struct uvm_rust_flash_dev *dev)
 
 /* --- pages of a va_block ------------------------------------------------------------------ */
 
-static bool read_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+static bool read_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 		       const struct uvm_rust_flash_piece *piece, int *error)
 {
 	u32 k;
@@ -199,7 +199,7 @@ static bool is_passing(int error)
 	return error == -ENOMEM || error == -EINTR || error == -EAGAIN || error == -ERESTARTSYS;
 }
 
-static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 		       struct crypt *crypt, const struct uvm_rust_flash_piece *piece,
 		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
@@ -220,7 +220,7 @@ static void open_pages(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io 
 	}
 }
 
-void uvm_rust_flash_read(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
 	struct crypt crypt;
@@ -273,7 +273,7 @@ static bool seal_pages(struct uvm_rust_flash_io *io, struct crypt *crypt,
 	return true;
 }
 
-void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
+void uvm_rust_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
 {
 	struct crypt crypt;
 	u32 i;
@@ -301,7 +301,7 @@ void uvm_rust_flash_write(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_
 	skcipher_request_free(crypt.req);
 }
 
-bool uvm_rust_flash_copy(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io,
+bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
 			 const struct uvm_rust_flash_move *move)
 {
 	u32 pass, k;
@@ -351,7 +351,7 @@ static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
 	return transfer(file, true, REQUEST, io->bvec, 1, 0);
 }
 
-static int open_device(struct uvm_rust_flash_dev *dev, const char *path, bool force)
+static int open_device(struct uvm_seam_flash_dev *dev, const char *path, bool force)
 {
 	struct uvm_rust_flash_io *io;
 	struct inode *inode;
@@ -375,7 +375,7 @@ static int open_device(struct uvm_rust_flash_dev *dev, const char *path, bool fo
 	return ret;
 }
 
-void uvm_rust_flash_close(struct uvm_rust_flash_dev *dev)
+void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev)
 {
 	if (dev->file)
 		filp_close(dev->file, NULL);
@@ -384,26 +384,29 @@ void uvm_rust_flash_close(struct uvm_rust_flash_dev *dev)
 
 static void release_dev(struct kref *ref)
 {
-	struct uvm_rust_flash_dev *dev = container_of(ref, struct uvm_rust_flash_dev, ref);
+	struct uvm_seam_flash_dev *dev = container_of(ref, struct uvm_seam_flash_dev, ref);
 
 	if (dev->table)
 		uvm_rust_flash_destroy(dev->table);
-	if (dev->pressure)
-		uvm_rust_pressure_destroy(dev->pressure);
 	if (dev->tfm)
 		crypto_free_skcipher(dev->tfm);
 	uvm_rust_flash_close(dev);
 	kfree(dev);
 }
 
-void uvm_rust_flash_put(struct uvm_rust_flash_dev *dev)
+void uvm_seam_flash_dev_get(struct uvm_seam_flash_dev *dev)
+{
+	kref_get(&dev->ref);
+}
+
+void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev)
 {
 	kref_put(&dev->ref, release_dev);
 }
 
-struct uvm_rust_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota)
+struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota)
 {
-	struct uvm_rust_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	u64 slots;
 	int ret;
 
@@ -423,7 +426,7 @@ struct uvm_rust_flash_dev *uvm_rust_flash_open(const char *path, bool force, boo
 			ret = -ENOMEM;
 	}
 	if (ret) {
-		uvm_rust_flash_put(dev);
+		uvm_seam_flash_dev_put(dev);
 		return ERR_PTR(ret);
 	}
 	return dev;

@@ -33,35 +33,43 @@ MODULE_PARM_DESC(uvm_rust_flash_park,
 /* While the module is loaded with the tier. */
 static struct workqueue_struct *fetchers;
 
-/* Reads until nothing of what is asked for is on flash. Both locks are held; the block's is dropped. */
-static void fetch_asked(uvm_va_space_t *va_space, uvm_va_block_t *block)
+/*
+ * Reads until nothing of what is asked for is on flash; whether that is so. Both locks are held; the block's is
+ * dropped. Whoever wants the pages next finds out by itself what has failed, and says so to the program.
+ */
+static bool fetch_asked(uvm_va_space_t *va_space, uvm_va_block_t *block)
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 	/* Host memory is charged as upstream does in a fault: to that of the process, if it is one's. */
 	struct mm_struct *mm = uvm_va_space_mm_retain(va_space);
 	uvm_va_block_context_t *context = uvm_va_block_context_alloc(mm);
-	struct mem_cgroup *before;
-	uvm_page_mask_t asked;
-	NV_STATUS status;
+	NV_STATUS status = NV_ERR_NO_MEMORY;
 
-	if (!context) {
-		f->failed = true;
-		goto out;
+	if (context) {
+		struct mem_cgroup *before = uvm_rust_flash_charge(va_space);
+		uvm_page_mask_t asked;
+
+		uvm_rust_on_any_node(context);
+		do {
+			uvm_rust_flash_block_asked(f, uvm_rust_mask_out(&asked));
+			status = uvm_rust_flash_fetch(block, context, &asked, true);
+		} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
+		uvm_rust_flash_uncharge(before);
+		uvm_va_block_context_free(context);
 	}
-	uvm_rust_on_any_node(context);
-	before = uvm_rust_flash_charge(va_space);
-	do {
-		uvm_page_mask_copy(&asked, &f->asked);
-		status = uvm_rust_flash_fetch(block, context, &asked, true);
-	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
-	uvm_rust_flash_uncharge(before);
-	uvm_va_block_context_free(context);
-	/* Whoever wants the pages next finds out by itself, and says so to the program. */
-	if (status != NV_OK)
-		f->failed = true;
-out:
 	if (mm)
 		uvm_va_space_mm_release(va_space);
+	return status == NV_OK;
+}
+
+/* Whether what is asked for needs host memory that is not there: read, it would be in host memory. */
+static bool asked_must_wait(uvm_va_space_t *va_space, uvm_va_block_t *block)
+{
+	uvm_page_mask_t asked;
+
+	uvm_rust_flash_block_asked(uvm_rust_flash_of(block), uvm_rust_mask_out(&asked));
+	return uvm_rust_owner_must_wait(uvm_rust_flash_owner_of(va_space)->rust) &&
+	       uvm_rust_flash_needs_host(block, UVM_ID_CPU, &asked);
 }
 
 /* Reads what is asked for of a block, which the caller has a reference on. */
@@ -70,6 +78,7 @@ static void fetch_block(uvm_va_block_t *block)
 	uvm_va_space_t *va_space = NULL;
 	bool awake = uvm_down_read_trylock(&g_uvm_global.pm.lock);
 	struct uvm_rust_flash_block *f;
+	bool failed = false;
 
 	uvm_mutex_lock(&block->lock);
 	f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
@@ -79,16 +88,14 @@ static void fetch_block(uvm_va_block_t *block)
 		if (!uvm_down_read_trylock(&va_space->lock))
 			va_space = NULL;
 	}
-	/* Read, the pages are in host memory: without room there the faults wait for that first. */
-	if (va_space && uvm_rust_flash_must_wait(f->owner) && uvm_rust_flash_needs_host(block, UVM_ID_CPU, &f->asked))
-		uvm_rust_flash_kick();
+	/* Without room the faults wait for that first. */
+	if (va_space && asked_must_wait(va_space, block))
+		uvm_rust_tier_kick(uvm_rust_tier);
 	else if (va_space)
-		fetch_asked(va_space, block);
+		failed = !fetch_asked(va_space, block);
 	/* Without the VA space's lock the block's was never dropped. */
-	if (f) {
-		uvm_page_mask_zero(&f->asked);
-		f->fetching = false;
-	}
+	if (f)
+		uvm_rust_flash_block_tried(f, failed);
 	uvm_mutex_unlock(&block->lock);
 	if (va_space)
 		uvm_up_read(&va_space->lock);
@@ -96,42 +103,17 @@ static void fetch_block(uvm_va_block_t *block)
 		uvm_up_read(&g_uvm_global.pm.lock);
 }
 
-/* The owner's block that asked first, with a reference. */
-static uvm_va_block_t *next_asking(struct uvm_rust_flash_owner *owner)
-{
-	struct uvm_rust_flash_block *f;
-	uvm_va_block_t *block = NULL;
-
-	spin_lock(&uvm_rust_tier.lock);
-	while (!block) {
-		f = list_first_entry_or_null(&owner->asking, struct uvm_rust_flash_block, asking);
-		if (!f)
-			break;
-		/* It leaves the list before it dies, but its last reference may be going now. */
-		list_del_init(&f->asking);
-		if (atomic_inc_not_zero(&f->block->kref.refcount))
-			block = f->block;
-	}
-	spin_unlock(&uvm_rust_tier.lock);
-	return block;
-}
-
 /* One block at a time: then the others' fetchers, which stand in the same queue, have their turn. */
 static void fetch_work(struct uvm_rust_flash_fetcher *fetcher)
 {
-	uvm_va_block_t *block = next_asking(fetcher->owner);
-	bool more;
+	struct uvm_rust_owner *owner = fetcher->owner->rust;
+	uvm_va_block_t *block = (uvm_va_block_t *)uvm_rust_owner_asking(owner);
 
 	if (block) {
 		fetch_block(block);
 		uvm_va_block_release(block);
 	}
-	/* Also those that asked meanwhile. */
-	spin_lock(&uvm_rust_tier.lock);
-	more = !list_empty(&fetcher->owner->asking);
-	fetcher->awake = more;
-	spin_unlock(&uvm_rust_tier.lock);
-	if (more)
+	if (uvm_rust_owner_fetched(owner, fetcher - fetcher->owner->fetchers))
 		queue_work(fetchers, &fetcher->work);
 }
 
@@ -151,8 +133,7 @@ void uvm_rust_flash_fetchers_init(struct uvm_rust_flash_owner *owner)
 {
 	u32 i;
 
-	INIT_LIST_HEAD(&owner->asking);
-	for (i = 0; i < FLASH_FETCHERS_EACH; i++) {
+	for (i = 0; i < UVM_RUST_FLASH_FETCHERS_EACH; i++) {
 		INIT_WORK(&owner->fetchers[i].work, fetch_work_entry);
 		owner->fetchers[i].owner = owner;
 	}
@@ -162,35 +143,13 @@ void uvm_rust_flash_fetchers_exit(struct uvm_rust_flash_owner *owner)
 {
 	u32 i;
 
-	for (i = 0; i < FLASH_FETCHERS_EACH; i++)
+	for (i = 0; i < UVM_RUST_FLASH_FETCHERS_EACH; i++)
 		cancel_work_sync(&owner->fetchers[i].work);
 }
 
-void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+void uvm_seam_flash_fetch(struct uvm_rust_flash_owner *owner, u32 fetcher)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	struct uvm_rust_flash_fetcher *woken = NULL;
-	u32 i;
-
-	uvm_page_mask_or(&f->asked, &f->asked, pages);
-	if (f->fetching)
-		return;
-	f->fetching = true;
-	spin_lock(&uvm_rust_tier.lock);
-	list_add_tail(&f->asking, &f->owner->asking);
-	/*
-	 * Where all are awake, one of them will find it. To queue one that is at work would count as
-	 * one more that is: an owner whose reads do not end would take the turns of others as well.
-	 */
-	for (i = 0; i < FLASH_FETCHERS_EACH && !woken; i++) {
-		if (!f->owner->fetchers[i].awake)
-			woken = &f->owner->fetchers[i];
-	}
-	if (woken)
-		woken->awake = true;
-	spin_unlock(&uvm_rust_tier.lock);
-	if (woken)
-		queue_work(fetchers, &woken->work);
+	queue_work(fetchers, &owner->fetchers[fetcher].work);
 }
 
 /* --- which faults have to wait ------------------------------------------------------------ */
@@ -198,29 +157,14 @@ void uvm_rust_flash_ask(uvm_va_block_t *block, const uvm_page_mask_t *pages)
 /* Whether the faults on @pages have to be put off. Caller holds the block's lock. */
 static bool must_park(uvm_va_block_t *block, uvm_gpu_t *gpu, const uvm_page_mask_t *pages)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	uvm_page_mask_t set, wanted;
-
 	if (uvm_va_block_is_dead(block))
 		return false;
-	if (uvm_rust_flash_must_wait(uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))) &&
+	if (uvm_rust_owner_must_wait(uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))->rust) &&
 	    uvm_rust_flash_fault_needs_host(block, gpu, pages)) {
-		uvm_rust_flash_kick();
+		uvm_rust_tier_kick(uvm_rust_tier);
 		return true;
 	}
-	if (!f || !f->state)
-		return false;
-	/* What cannot be read is for the fault itself to find out. */
-	if (f->failed) {
-		f->failed = false;
-		return false;
-	}
-	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &set) && uvm_page_mask_and(&wanted, &set, pages)) {
-		uvm_rust_flash_ask(block, &wanted);
-		return true;
-	}
-	/* Discarded while it is read. */
-	return uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &set) && uvm_page_mask_and(&wanted, &set, pages);
+	return uvm_rust_flash_block_parks(uvm_rust_flash_of(block), uvm_rust_mask(pages));
 }
 
 /* The faults of a batch from @first on that are of one VA space and between two addresses. */
@@ -271,10 +215,10 @@ static __u32 park_first_touch(struct faults *of, NvU64 address, uvm_gpu_t *gpu)
 	__u32 i = of->first;
 
 	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED ||
-	    !uvm_rust_flash_must_wait(uvm_rust_flash_owner_of(of->va_space)) ||
+	    !uvm_rust_owner_must_wait(uvm_rust_flash_owner_of(of->va_space)->rust) ||
 	    !uvm_rust_flash_first_touch_needs_host(range, gpu))
 		return 0;
-	uvm_rust_flash_kick();
+	uvm_rust_tier_kick(uvm_rust_tier);
 	of->start = max(range->node.start, UVM_VA_BLOCK_ALIGN_DOWN(address));
 	of->end = min(range->node.end, UVM_VA_BLOCK_ALIGN_DOWN(address) + UVM_VA_BLOCK_SIZE - 1);
 	while (is_one(of, i))
@@ -287,7 +231,7 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 {
 	struct faults of = { .va_space = va_space, .batch = batch, .first = first };
 	NvU64 address = batch->ordered_fault_cache[first]->fault_address;
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 	uvm_va_block_t *block;
 	NV_STATUS status;
 	__u32 parked;
@@ -304,10 +248,10 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 	/* The GPU repeats them at once: leave the CPU to those who can help. */
 	if (first == 0)
 		usleep_range(50, 100);
-	dev = uvm_rust_flash_get_dev();
+	dev = uvm_rust_tier_device(uvm_rust_tier);
 	if (dev) {
 		atomic64_add(parked, &dev->parked);
-		uvm_rust_flash_put(dev);
+		uvm_seam_flash_dev_put(dev);
 	}
 	batch->has_throttled_faults = true;
 	return parked;
@@ -315,7 +259,7 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 
 int uvm_rust_flash_park_init(void)
 {
-	fetchers = alloc_workqueue("uvm-rust-fetch", WQ_UNBOUND | WQ_FREEZABLE, FLASH_FETCHERS);
+	fetchers = alloc_workqueue("uvm-rust-fetch", WQ_UNBOUND | WQ_FREEZABLE, UVM_RUST_FLASH_FETCHERS);
 	return fetchers ? 0 : -ENOMEM;
 }
 

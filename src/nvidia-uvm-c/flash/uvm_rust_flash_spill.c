@@ -42,109 +42,57 @@ MODULE_PARM_DESC(uvm_rust_flash_share,
 static struct workqueue_struct *workers;
 struct worker {
 	struct work_struct work;
-	struct uvm_rust_flash_dev *dev;
+	struct uvm_seam_flash_dev *dev;
 	struct uvm_rust_flash_io *io;
 };
 static struct worker *worker_array;
-/* 0 from the moment that the workers are to end, under the tier's lock: nothing is queued from then on. */
 static u32 worker_count;
 
 static void look_again(struct work_struct *work)
 {
-	uvm_rust_flash_kick();
+	uvm_rust_tier_kick(uvm_rust_tier);
 }
 static DECLARE_DELAYED_WORK(again_work, look_again);
 
 /* --- waking, and waiting for, the workers -------------------------------------------- */
 
-struct uvm_rust_flash_dev *uvm_rust_flash_get_dev(void)
+void uvm_seam_flash_wake(u32 count)
 {
-	struct uvm_rust_flash_dev *dev;
-
-	spin_lock(&uvm_rust_tier.lock);
-	dev = uvm_rust_tier.dev;
-	if (dev)
-		kref_get(&dev->ref);
-	spin_unlock(&uvm_rust_tier.lock);
-	return dev;
+	while (count--)
+		queue_work(workers, &worker_array[count].work);
 }
 
-static u64 host_pages(void)
+void uvm_seam_flash_look_again(u64 ms)
 {
-	return max_t(s64, atomic64_read(&uvm_rust_tier.host_pages), 0);
-}
-
-void uvm_rust_flash_kick(void)
-{
-	struct uvm_rust_flash_dev *dev;
-	u32 i, count;
-
-	spin_lock(&uvm_rust_tier.lock);
-	dev = uvm_rust_tier.dev;
-	count = dev ? uvm_rust_pressure_wakes(dev->pressure, host_pages(), worker_count, uvm_seam_now()) : 0;
-	for (i = 0; i < count; i++)
-		queue_work(workers, &worker_array[i].work);
-	spin_unlock(&uvm_rust_tier.lock);
-}
-
-bool uvm_rust_flash_must_wait(struct uvm_rust_flash_owner *owner)
-{
-	struct uvm_rust_flash_dev *dev = READ_ONCE(uvm_rust_tier.dev);
-	bool wait = false;
-
-	if (likely(!dev))
-		return false;
-	spin_lock(&uvm_rust_tier.lock);
-	dev = uvm_rust_tier.dev;
-	if (dev) {
-		u64 owners, mine = uvm_rust_flash_mine(owner, &owners);
-
-		wait = uvm_rust_pressure_must_wait(dev->pressure, host_pages(), mine, owners);
-	}
-	spin_unlock(&uvm_rust_tier.lock);
-	return wait;
+	mod_delayed_work(workers, &again_work, msecs_to_jiffies(ms));
 }
 
 void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner)
 {
-	struct uvm_rust_flash_dev *dev = uvm_rust_flash_get_dev();
+	struct uvm_seam_flash_dev *dev = uvm_rust_tier_device(uvm_rust_tier);
 
 	if (!dev)
 		return;
-	uvm_rust_flash_kick();
-	wait_event_timeout(dev->wait, !uvm_rust_flash_must_wait(owner), HZ / 10);
-	uvm_rust_flash_put(dev);
+	uvm_rust_tier_kick(uvm_rust_tier);
+	wait_event_timeout(dev->wait, !uvm_rust_owner_must_wait(owner->rust), HZ / 10);
+	uvm_seam_flash_dev_put(dev);
 }
 
 /* --- spilling --------------------------------------------------------------------------------- */
 
 /* The block's state for this device, made if need be. Caller holds the block's lock. */
-static bool have_state(struct uvm_rust_flash_block *f, struct uvm_rust_flash_dev *dev)
+static bool have_state(uvm_va_block_t *block, struct uvm_seam_flash_dev *dev)
 {
-	/* Of a device that is gone, for which it holds nothing. */
-	if (f->state && f->dev != dev && uvm_rust_flash_idle(f->state))
-		uvm_rust_flash_drop_state(f);
-	if (!f->state) {
-		uvm_va_space_t *va_space = uvm_va_block_get_va_space(f->block);
-		struct mem_cgroup *before;
+	struct mem_cgroup *before = uvm_rust_flash_charge(uvm_va_block_get_va_space(block));
+	bool has = uvm_rust_flash_block_use(uvm_rust_flash_of(block), dev, dev->table,
+					    uvm_va_block_num_cpu_pages(block));
 
-		before = uvm_rust_flash_charge(va_space);
-		f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block), true);
-		uvm_rust_flash_uncharge(before);
-		/* A tenant whose memory cgroup is full is spilled all the same. */
-		if (!f->state)
-			f->state = uvm_rust_flash_block_create(uvm_va_block_num_cpu_pages(f->block), false);
-		if (!f->state)
-			return false;
-		kref_get(&dev->ref);
-		f->dev = dev;
-		WRITE_ONCE(f->tenant, f->owner->key);
-	}
-	return f->dev == dev;
+	uvm_rust_flash_uncharge(before);
+	return has;
 }
 
 /* Drops what was discarded and is still there. Changes @pages to what is worth a write. */
-static NV_STATUS drop_discarded(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+static NV_STATUS drop_discarded(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 				uvm_va_block_context_t *context, uvm_page_mask_t *pages)
 {
 	uvm_page_mask_t none, stale;
@@ -181,8 +129,7 @@ static void spillable(uvm_va_block_t *block, const uvm_page_mask_t *wanted, uvm_
 /* Host memory of pages that are elsewhere or nowhere, kept for their return; returns whether there was any. */
 static bool free_unused(uvm_va_block_t *block)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	u32 before = f->host_pages;
+	u32 before = uvm_page_mask_weight(&block->cpu.allocated);
 	uvm_page_mask_t none;
 
 	if (uvm_page_mask_subset(&block->cpu.allocated, &block->cpu.resident))
@@ -192,11 +139,11 @@ static bool free_unused(uvm_va_block_t *block)
 		return false;
 	uvm_page_mask_zero(&none);
 	uvm_rust_flash_left_host(block, &none);
-	return f->host_pages < before;
+	return uvm_page_mask_weight(&block->cpu.allocated) < before;
 }
 
 /* With the block's and the VA space's lock held: has io->spill begun if FLASH_MOVED is returned. */
-static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+static enum uvm_rust_flash_outcome spill_begin(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 				uvm_va_block_context_t *context, const uvm_page_mask_t *wanted,
 				struct uvm_rust_flash_io *io)
 {
@@ -214,7 +161,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	uvm_rust_flash_leave_held(block, &pages);
 	if (uvm_page_mask_empty(&pages))
 		return free_unused(block) ? FLASH_MOVED : FLASH_NOTHING;
-	if (!have_state(f, dev))
+	if (!have_state(block, dev))
 		return FLASH_LATER;
 	do {
 		status = drop_discarded(dev, block, context, &pages);
@@ -231,8 +178,7 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	if (uvm_page_mask_empty(&pages))
 		return FLASH_MOVED;
 
-	switch (uvm_rust_flash_begin_spill(dev->table, f->state, f->owner->key, uvm_rust_mask(&pages),
-					   &io->spill, &io->mask, &io->pieces)) {
+	switch (uvm_rust_flash_begin_spill(f, uvm_rust_mask(&pages), &io->spill, &io->mask, &io->pieces)) {
 	case UVM_RUST_FLASH_BEGUN:
 		break;
 	case UVM_RUST_FLASH_NOTHING:
@@ -253,18 +199,18 @@ static enum uvm_rust_flash_outcome spill_begin(struct uvm_rust_flash_dev *dev, u
 	    uvm_rust_flash_hold_pages(block, begun, io))
 		return FLASH_MOVED;
 	uvm_page_mask_zero(&none);
-	uvm_rust_flash_end_spill(dev->table, f->state, io->spill, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
+	uvm_rust_flash_end_spill(dev->table, f, io->spill, uvm_rust_mask(&none), uvm_rust_mask_out(&pages));
 	return FLASH_LATER;
 }
 
 /* With the block's lock held: @written is on the device. */
-static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+static enum uvm_rust_flash_outcome spill_end(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 			      struct uvm_rust_flash_io *io, uvm_page_mask_t *written)
 {
 	struct uvm_rust_flash_block *f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
 	uvm_page_mask_t still, moved;
 
-	if (!f || f->dev != dev) {
+	if (!uvm_rust_flash_block_is_on(f, dev)) {
 		uvm_rust_flash_end_spill(dev->table, NULL, io->spill, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
 		return FLASH_NOTHING;
 	}
@@ -274,7 +220,7 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 		uvm_page_mask_zero(&still);
 	uvm_page_mask_and(written, written, &still);
 	uvm_page_mask_andnot(written, written, &block->maybe_mapped_pages);
-	uvm_rust_flash_end_spill(dev->table, f->state, io->spill, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
+	uvm_rust_flash_end_spill(dev->table, f, io->spill, uvm_rust_mask(written), uvm_rust_mask_out(&moved));
 	if (uvm_page_mask_empty(&moved))
 		return FLASH_LATER;
 	uvm_rust_flash_left_host(block, &moved);
@@ -283,7 +229,7 @@ static enum uvm_rust_flash_outcome spill_end(struct uvm_rust_flash_dev *dev, uvm
 }
 
 /* As uvm_rust_flash_spill(), which see, with the room there is. */
-static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+static enum uvm_rust_flash_outcome spill_once(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 					      const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io,
 					      bool locked)
 {
@@ -341,7 +287,7 @@ static enum uvm_rust_flash_outcome spill_once(struct uvm_rust_flash_dev *dev, uv
  * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
  * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
  */
-enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev, uvm_va_block_t *block,
+enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
 				const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io, bool locked)
 {
 	enum uvm_rust_flash_outcome outcome;
@@ -358,34 +304,12 @@ enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_rust_flash_dev *dev,
 	return outcome;
 }
 
-/* The block that is next, with a reference; moved to the end of its owner's queue. */
-static uvm_va_block_t *next_block(void)
-{
-	struct uvm_rust_flash_owner *owner;
-	struct uvm_rust_flash_block *f = NULL;
-	uvm_va_block_t *block = NULL;
-
-	spin_lock(&uvm_rust_tier.lock);
-	owner = uvm_rust_flash_next_owner();
-	if (owner)
-		f = list_first_entry_or_null(&owner->queue, struct uvm_rust_flash_block, node);
-	if (f) {
-		owner->vain++;
-		list_move_tail(&f->node, &owner->queue);
-		/* It leaves the queue before it dies, but its last reference may be going now. */
-		if (atomic_inc_not_zero(&f->block->kref.refcount))
-			block = f->block;
-	}
-	spin_unlock(&uvm_rust_tier.lock);
-	return block;
-}
-
 /* A block of its owner's was spilled. */
 static void hope(uvm_va_block_t *block)
 {
 	uvm_mutex_lock(&block->lock);
 	if (!uvm_va_block_is_dead(block) && uvm_rust_flash_of(block))
-		uvm_rust_flash_hope(uvm_rust_flash_of(block)->owner);
+		uvm_rust_flash_block_spilled(uvm_rust_flash_of(block));
 	uvm_mutex_unlock(&block->lock);
 }
 
@@ -398,13 +322,13 @@ static void set_aside(uvm_va_block_t *block)
 		/* It may have got some in the meantime. */
 		spillable(block, NULL, &pages);
 		if (uvm_page_mask_empty(&pages))
-			uvm_rust_flash_dequeue(uvm_rust_flash_of(block));
+			uvm_rust_flash_block_set_aside(uvm_rust_flash_of(block));
 	}
 	uvm_mutex_unlock(&block->lock);
 }
 
 /* Gathers free space, some at a time. */
-void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_flash_io *io)
+void uvm_rust_flash_relocate(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io)
 {
 	struct uvm_rust_flash_move move;
 	u32 i;
@@ -424,29 +348,11 @@ void uvm_rust_flash_relocate(struct uvm_rust_flash_dev *dev, struct uvm_rust_fla
 	}
 }
 
-/* Whether there is something to do for @dev's workers. */
-static bool goes_on(struct uvm_rust_flash_dev *dev)
-{
-	bool more;
-
-	spin_lock(&uvm_rust_tier.lock);
-	more = uvm_rust_tier.dev == dev && uvm_rust_pressure_goes_on(dev->pressure, host_pages(), uvm_seam_now());
-	spin_unlock(&uvm_rust_tier.lock);
-	return more && uvm_global_get_status() == NV_OK;
-}
-
 /* A worker's try ended so, UVM_RUST_TRIED_*. Returns whether the worker is to end. */
-static bool ended(struct uvm_rust_flash_dev *dev, u32 tried)
+static bool ended(struct uvm_seam_flash_dev *dev, u32 tried)
 {
-	u64 again = 0;
-	bool stop;
+	bool stop = uvm_rust_tier_ended(uvm_rust_tier, dev, tried);
 
-	spin_lock(&uvm_rust_tier.lock);
-	stop = uvm_rust_pressure_ended(dev->pressure, tried, uvm_rust_tier.queue_length, worker_count, uvm_seam_now(),
-				       &again);
-	if (again && worker_count)
-		mod_delayed_work(workers, &again_work, msecs_to_jiffies(again));
-	spin_unlock(&uvm_rust_tier.lock);
 	if (stop)
 		wake_up_all(&dev->wait);
 	return stop;
@@ -465,7 +371,7 @@ static u32 tried_of(enum uvm_rust_flash_outcome outcome)
 }
 
 /* After a write that began at @start. Others of the device's users have their share then. */
-static void rest_after(struct uvm_rust_flash_dev *dev, ktime_t start)
+static void rest_after(struct uvm_seam_flash_dev *dev, ktime_t start)
 {
 	u64 took = max_t(s64, ktime_us_delta(ktime_get(), start), 0);
 	u64 rest = uvm_rust_pace_rest(took, READ_ONCE(uvm_rust_flash_share));
@@ -480,11 +386,11 @@ static void rest_after(struct uvm_rust_flash_dev *dev, ktime_t start)
 
 static void spill_work(struct worker *w)
 {
-	struct uvm_rust_flash_dev *dev = w->dev;
+	struct uvm_seam_flash_dev *dev = w->dev;
 
-	while (goes_on(dev)) {
+	while (uvm_rust_tier_goes_on(uvm_rust_tier, dev) && uvm_global_get_status() == NV_OK) {
 		enum uvm_rust_flash_outcome outcome = FLASH_NOTHING;
-		uvm_va_block_t *block = next_block();
+		uvm_va_block_t *block = (uvm_va_block_t *)uvm_rust_tier_victim(uvm_rust_tier);
 		ktime_t start = ktime_get();
 
 		if (block) {
@@ -510,7 +416,7 @@ static void spill_work(struct worker *w)
 		cond_resched();
 	}
 	/* The next time, all are looked at. */
-	uvm_rust_flash_hope(NULL);
+	uvm_rust_tier_hope(uvm_rust_tier);
 }
 
 static void spill_work_entry(struct work_struct *work)
@@ -522,23 +428,20 @@ static void spill_work_entry(struct work_struct *work)
 
 void uvm_rust_flash_stop_workers(void)
 {
-	u32 i, count;
+	u32 i;
 
-	spin_lock(&uvm_rust_tier.lock);
-	count = worker_count;
-	worker_count = 0;
-	spin_unlock(&uvm_rust_tier.lock);
 	cancel_delayed_work_sync(&again_work);
 	if (workers)
 		destroy_workqueue(workers);
 	workers = NULL;
-	for (i = 0; i < count; i++)
+	for (i = 0; i < worker_count; i++)
 		uvm_rust_flash_io_free(worker_array[i].io);
+	worker_count = 0;
 	kfree(worker_array);
 	worker_array = NULL;
 }
 
-int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
+int uvm_rust_flash_start_workers(struct uvm_seam_flash_dev *dev, u32 *out)
 {
 	u32 count = clamp(uvm_rust_flash_depth, 1U, 64U);
 	u32 i;
@@ -561,5 +464,6 @@ int uvm_rust_flash_start_workers(struct uvm_rust_flash_dev *dev)
 			return -ENOMEM;
 		}
 	}
+	*out = count;
 	return 0;
 }

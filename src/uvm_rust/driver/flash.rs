@@ -6,10 +6,12 @@
 //! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
 
 use crate::ffi::bindings as uapi;
+use crate::ffi::flash::{BlockHandle, DeviceHandle, OwnerHandle};
 use crate::ffi::{seam, uaccess};
-use crate::policy::flash::{Config, Table};
+use crate::policy::flash::{tier, Config, Table};
+use core::sync::atomic::AtomicBool;
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Mutex};
+use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
 
 /// The table of an attached device. Its mutex is taken inside all other locks, and
 /// nothing but allocations sleeps under it.
@@ -30,6 +32,33 @@ impl Flash {
         KBox::pin_init(
             pin_init!(Self {
                 table <- new_mutex!(table),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+/// Who uses the tier, as long as the module is loaded with it.
+#[pin_data]
+pub(crate) struct Tier {
+    /// Taken inside all other locks.
+    #[pin]
+    pub(crate) state: SpinLock<tier::Tier<BlockHandle, OwnerHandle, DeviceHandle>>,
+    /// Whether `state` has a device, for who asks often, and may find out a moment later.
+    pub(crate) is_attached: AtomicBool,
+}
+
+impl Tier {
+    /// Nobody's.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                state <- new_spinlock!(tier::Tier::default()),
+                is_attached: AtomicBool::new(false),
             }),
             GFP_KERNEL,
         )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 63e000458ad61548.
+// Of headers and options fdf1bc5701b057ae.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -93,6 +93,8 @@ pub const UVM_RUST_TRIED_MOVED: u32 = 0;
 pub const UVM_RUST_TRIED_NOTHING: u32 = 1;
 pub const UVM_RUST_TRIED_FAILED: u32 = 2;
 pub const UVM_RUST_TRIED_SUSPENDED: u32 = 3;
+pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
+pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub const UVM_RUST_STAYS_NO_BLOCK: u32 = 1;
 pub const UVM_RUST_STAYS_PREFERRED: u32 = 2;
@@ -915,7 +917,27 @@ pub struct uvm_rust_flash_table {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_state {
+pub struct uvm_rust_flash_block {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_tier {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_owner {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_va_block {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_flash_dev {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -954,9 +976,6 @@ pub struct uvm_rust_flash_usage {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_usage(table: *mut uvm_rust_flash_table, usage: *mut uvm_rust_flash_usage);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_held(table: *mut uvm_rust_flash_table, key: __u64) -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -999,68 +1018,97 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_create(pages: __u32, account: bool) -> *mut uvm_rust_flash_state;
+    pub fn uvm_rust_flash_block_create(owner: *mut uvm_rust_owner) -> *mut uvm_rust_flash_block;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_destroy(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+    pub fn uvm_rust_flash_block_publish(
+        block: *mut uvm_rust_flash_block,
+        of: *mut uvm_seam_va_block,
     );
 }
 unsafe extern "C" {
+    pub fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_use(
+        block: *mut uvm_rust_flash_block,
+        dev: *mut uvm_seam_flash_dev,
+        table: *mut uvm_rust_flash_table,
+        pages: __u32,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_is_on(
+        block: *mut uvm_rust_flash_block,
+        dev: *mut uvm_seam_flash_dev,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_dev(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_drop_idle(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
     pub fn uvm_rust_flash_pages(
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         set: __u32,
         out: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_idle(block: *mut uvm_rust_flash_state) -> bool;
+    pub fn uvm_rust_flash_touched(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_touched(block: *mut uvm_rust_flash_state, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_forget(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_forget(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
-        pages: *const uvm_rust_mask,
-    );
+    pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_may_write(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
-        pages: *const uvm_rust_mask,
-    );
+    pub fn uvm_rust_flash_give_up(block: *mut uvm_rust_flash_block) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_drop_clean(
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         pages: *const uvm_rust_mask,
         moved: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_cut(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         at: __u32,
-    ) -> bool;
+    ) -> *mut uvm_rust_flash_block;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_split(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         at: __u32,
-        upper: *mut uvm_rust_flash_state,
+        upper: *mut uvm_rust_flash_block,
     );
 }
 unsafe extern "C" {
+    pub fn uvm_rust_flash_block_parks(
+        block: *mut uvm_rust_flash_block,
+        pages: *const uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_ask(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_asked(block: *mut uvm_rust_flash_block, out: *mut uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool);
+}
+unsafe extern "C" {
     pub fn uvm_rust_flash_begin_spill(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
-        tenant: __u64,
+        block: *mut uvm_rust_flash_block,
         wanted: *const uvm_rust_mask,
         op: *mut *mut uvm_rust_flash_spill,
         pages: *mut uvm_rust_mask,
@@ -1070,7 +1118,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_flash_end_spill(
         table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         op: *mut uvm_rust_flash_spill,
         written: *const uvm_rust_mask,
         moved: *mut uvm_rust_mask,
@@ -1078,8 +1126,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_begin_read(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         wanted: *const uvm_rust_mask,
         op: *mut *mut uvm_rust_flash_read,
         pages: *mut uvm_rust_mask,
@@ -1088,8 +1135,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_end_read(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_state,
+        block: *mut uvm_rust_flash_block,
         op: *mut uvm_rust_flash_read,
         good: *const uvm_rust_mask,
         failed: *const uvm_rust_mask,
@@ -1121,68 +1167,140 @@ unsafe extern "C" {
         copied: bool,
     ) -> __u32;
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_pressure {
-    _unused: [u8; 0],
+unsafe extern "C" {
+    pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pressure_create(limit: __u64) -> *mut uvm_rust_pressure;
+    pub fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pressure_destroy(pressure: *mut uvm_rust_pressure);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_pressure_goes_on(
-        pressure: *mut uvm_rust_pressure,
-        host: __u64,
-        now: __u64,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_pressure_wakes(
-        pressure: *mut uvm_rust_pressure,
-        host: __u64,
+    pub fn uvm_rust_tier_attach(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
+        limit: __u64,
         workers: __u32,
-        now: __u64,
-    ) -> __u32;
+    );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pressure_must_wait(
-        pressure: *mut uvm_rust_pressure,
-        host: __u64,
-        mine: __u64,
-        tenants: __u64,
+    pub fn uvm_rust_tier_detach(tier: *mut uvm_rust_tier);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_is_attached(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pressure_may_spill(
-        pressure: *mut uvm_rust_pressure,
-        mine: __u64,
-        tenants: __u64,
-    ) -> bool;
+    pub fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut __u64, peak: *mut __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pressure_ended(
-        pressure: *mut uvm_rust_pressure,
+    pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_goes_on(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_ended(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
         tried: __u32,
-        candidates: __u32,
-        workers: __u32,
-        now: __u64,
-        again: *mut __u64,
     ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_hope(tier: *mut uvm_rust_tier);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_unseen(
+        tier: *mut uvm_rust_tier,
+        detaching: __u32,
+    ) -> *mut uvm_seam_va_block;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_tier_copies(tier: *mut uvm_rust_tier, tenant: __u64) -> *mut uvm_seam_va_block;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_create(
+        tier: *mut uvm_rust_tier,
+        of: *mut uvm_rust_flash_owner,
+    ) -> *mut uvm_rust_owner;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_held(
+        owner: *mut uvm_rust_owner,
+        table: *mut uvm_rust_flash_table,
+    ) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_may_write(owner: *mut uvm_rust_owner, now: __u64) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_wrote(owner: *mut uvm_rust_owner, now: __u64, bytes: __u64, mib: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_seam_va_block;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_counted(block: *mut uvm_rust_flash_block, pages: __u32, used: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_set_aside(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_spilled(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_block_tenant(block: *mut uvm_rust_flash_block) -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_rust_pace_rest(took: __u64, percent: __u32) -> __u64;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_pace_may_write(paid: __u64, now: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_pace_paid(paid: __u64, now: __u64, bytes: __u64, mib: __u32) -> __u64;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_enabled() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_wake(count: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_look_again(ms: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_fetch(owner: *mut uvm_rust_flash_owner, fetcher: __u32);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_hold(block: *mut uvm_seam_va_block) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_dev_get(dev: *mut uvm_seam_flash_dev);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_dev_put(dev: *mut uvm_seam_flash_dev);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_block_alloc(
+        owner: *mut uvm_rust_flash_owner,
+        bytes: __u64,
+    ) -> *mut uvm_rust_flash_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_block_free(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_attach(attach: *const uvm_rust_flash_attach) -> ::core::ffi::c_int;

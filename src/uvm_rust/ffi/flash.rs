@@ -2,8 +2,8 @@
 
 //! What C calls about the SSD tier.
 //!
-//! A block's state is used by one thread at a time, as its va_block's lock is held
-//! (I-lock); the table has a mutex inside.
+//! The table has a mutex inside. What is known of a va_block (block.rs) is used by one thread at a
+//! time, as its lock is held (I-lock); who uses the tier (tier.rs) has a spinlock.
 
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -11,35 +11,26 @@
 use super::bindings::{
     self, uvm_rust_flash_move, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask,
 };
-use super::discard::{read, short, write};
+use super::discard::{read, write};
 use crate::driver::flash::Flash;
-use crate::policy::flash::pressure::Pressure;
-use crate::policy::flash::{BlockPages, Config, Error, Move, Piece, Place, Read, ReadError, Spill};
+use crate::policy::flash::{Config, Error, Move, Piece, Place, Read, ReadError, Spill};
 use crate::policy::mask::PageMask;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
-mod pressure;
+mod block;
+mod tier;
+
+pub(crate) use tier::{BlockHandle, DeviceHandle, OwnerHandle};
 
 super::check_exports!(
     uvm_rust_flash_create,
     uvm_rust_flash_destroy,
     uvm_rust_flash_usage,
-    uvm_rust_flash_held,
     uvm_rust_flash_sums,
     uvm_rust_flash_set_sums,
-    uvm_rust_flash_block_create,
-    uvm_rust_flash_block_destroy,
-    uvm_rust_flash_pages,
-    uvm_rust_flash_idle,
-    uvm_rust_flash_touched,
-    uvm_rust_flash_forget,
-    uvm_rust_flash_may_write,
-    uvm_rust_flash_drop_clean,
-    uvm_rust_flash_block_cut,
-    uvm_rust_flash_block_split,
     uvm_rust_flash_begin_spill,
     uvm_rust_flash_end_spill,
     uvm_rust_flash_begin_read,
@@ -57,24 +48,9 @@ unsafe fn flash<'a>(table: *mut bindings::uvm_rust_flash_table) -> &'a Flash {
     unsafe { &*table.cast::<Flash>() }
 }
 
-/// # Safety
-///
-/// `block` came from [`uvm_rust_flash_block_create`] or [`uvm_rust_flash_block_split`],
-/// is not destroyed during `'a`, and the va_block's lock is held for `'a`; one such
-/// reference exists at a time.
-unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_flash_state) -> &'a mut BlockPages {
-    // SAFETY: by this function's contract it points to a live, boxed `BlockPages` that
-    // nobody else uses.
-    unsafe { &mut *block.cast::<BlockPages>() }
-}
-
 /// A C type that stands for a Rust one, to which C has a pointer.
 trait Handle {
     type Of: 'static;
-}
-
-impl Handle for bindings::uvm_rust_flash_state {
-    type Of = BlockPages;
 }
 
 impl Handle for bindings::uvm_rust_flash_spill {
@@ -87,10 +63,6 @@ impl Handle for bindings::uvm_rust_flash_read {
 
 impl Handle for bindings::uvm_rust_flash_moving {
     type Of = Move;
-}
-
-impl Handle for bindings::uvm_rust_pressure {
-    type Of = Pressure;
 }
 
 /// Takes back what C had a pointer to.
@@ -182,15 +154,6 @@ unsafe extern "C" fn uvm_rust_flash_usage(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_held(
-    table: *mut bindings::uvm_rust_flash_table,
-    key: u64,
-) -> u64 {
-    // SAFETY: I-own.
-    unsafe { flash(table) }.table.lock().held(key)
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_sums(
     table: *mut bindings::uvm_rust_flash_table,
     piece: *const uvm_rust_flash_piece,
@@ -225,141 +188,26 @@ unsafe extern "C" fn uvm_rust_flash_set_sums(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_create(
-    pages: u32,
-    account: bool,
-) -> *mut bindings::uvm_rust_flash_state {
-    // The caller has said whose memory cgroup pays.
-    let flags = if account {
-        GFP_KERNEL_ACCOUNT
-    } else {
-        GFP_KERNEL
-    };
-    KBox::new(BlockPages::new(short(pages)), flags).map_or(null_mut(), boxed)
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_destroy(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-) {
-    // SAFETY: I-own for both; `block` came from `boxed` and this is its one destroy.
-    let (flash, mut block) = unsafe { (flash(table), unboxed(block)) };
-    block.release(&mut flash.table.lock());
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_pages(
-    block: *mut bindings::uvm_rust_flash_state,
-    set: u32,
-    out: *mut uvm_rust_mask,
-) -> bool {
-    // SAFETY: I-own and I-lock.
-    let block = unsafe { borrow(block) };
-    let pages = match set {
-        bindings::UVM_RUST_FLASH_ON_FLASH => block.on_flash(),
-        bindings::UVM_RUST_FLASH_IN_FLIGHT => block.in_flight(),
-        bindings::UVM_RUST_FLASH_LOST => block.lost(),
-        bindings::UVM_RUST_FLASH_SPILLING => block.spilling(),
-        bindings::UVM_RUST_FLASH_COPIES => block.copies(),
-        _ => PageMask::EMPTY,
-    };
-    // SAFETY: I-call.
-    unsafe { write(out, &pages) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_idle(block: *mut bindings::uvm_rust_flash_state) -> bool {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(block) }.is_idle()
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_touched(
-    block: *mut bindings::uvm_rust_flash_state,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).touched(&read(pages)) };
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_forget(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
-    let (flash, block, pages) = unsafe { (flash(table), borrow(block), read(pages)) };
-    block.forget(&mut flash.table.lock(), &pages);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_may_write(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `pages`.
-    let (flash, block, pages) = unsafe { (flash(table), borrow(block), read(pages)) };
-    // Nearly always there is none, and the mutex is not needed.
-    if block.copies().intersects(&pages) {
-        block.may_write(&mut flash.table.lock(), &pages);
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_drop_clean(
-    block: *mut bindings::uvm_rust_flash_state,
-    pages: *const uvm_rust_mask,
-    moved: *mut uvm_rust_mask,
-) -> bool {
-    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe { write(moved, &borrow(block).drop_clean(&read(pages))) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_cut(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-    at: u32,
-) -> bool {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block`.
-    let (flash, block) = unsafe { (flash(table), borrow(block)) };
-    block.cut(&mut flash.table.lock(), short(at)).is_ok()
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_split(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-    at: u32,
-    upper: *mut bindings::uvm_rust_flash_state,
-) {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block` and `upper`, which are not
-    // the same.
-    let (flash, block, upper) = unsafe { (flash(table), borrow(block), borrow(upper)) };
-    *upper = block.split(&mut flash.table.lock(), short(at));
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_begin_spill(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
-    tenant: u64,
+    block: *mut bindings::uvm_rust_flash_block,
     wanted: *const uvm_rust_mask,
     op: *mut *mut bindings::uvm_rust_flash_spill,
     pages: *mut uvm_rust_mask,
     pieces: *mut uvm_rust_flash_pieces,
 ) -> u32 {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `wanted`.
-    let (flash, block, wanted) = unsafe { (flash(table), borrow(block), read(wanted)) };
+    // SAFETY: I-own and I-lock for `block`, I-call for `wanted`.
+    let (owner, state, wanted) =
+        unsafe { (block::known(block).owner(), block::used(block), read(wanted)) };
+    let Some(state) = state else {
+        return bindings::UVM_RUST_FLASH_NOTHING;
+    };
     let Ok(cell) = KBox::new_uninit(GFP_KERNEL) else {
         return bindings::UVM_RUST_FLASH_NO_MEMORY;
     };
+    let (block, flash) = state.split();
     let mut table = flash.table.lock();
     let begun = table
-        .tenant(tenant)
+        .tenant(owner.key())
         .map_err(Error::from)
         .and_then(|tenant| block.begin_spill(&mut table, tenant, &wanted));
     let spill: Spill = match begun {
@@ -392,22 +240,24 @@ unsafe extern "C" fn uvm_rust_flash_begin_spill(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_end_spill(
     table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
+    block: *mut bindings::uvm_rust_flash_block,
     op: *mut bindings::uvm_rust_flash_spill,
     written: *const uvm_rust_mask,
     moved: *mut uvm_rust_mask,
 ) {
     // SAFETY: I-own for `table` and for `op`, which `begin_spill` gave and which ends
-    // here; I-call for `written`.
-    let (flash, spill, written) = unsafe { (flash(table), unboxed(op), read(written)) };
-    let spill = KBox::into_inner(spill);
+    // here; null, or I-own and I-lock, for `block`; I-call for `written`.
+    let (flash, state, spill, written) = unsafe {
+        let spill = KBox::into_inner(unboxed(op));
+        (flash(table), block::used(block), spill, read(written))
+    };
     let mut table = flash.table.lock();
-    let pages = if block.is_null() {
-        spill.abandon(&mut table);
-        PageMask::EMPTY
-    } else {
-        // SAFETY: I-own and I-lock.
-        unsafe { borrow(block) }.end_spill(&mut table, spill, &written)
+    let pages = match state {
+        Some(state) => state.pages.end_spill(&mut table, spill, &written),
+        None => {
+            spill.abandon(&mut table);
+            PageMask::EMPTY
+        }
     };
     // SAFETY: I-call.
     unsafe { write(moved, &pages) };
@@ -415,18 +265,21 @@ unsafe extern "C" fn uvm_rust_flash_end_spill(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_begin_read(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
+    block: *mut bindings::uvm_rust_flash_block,
     wanted: *const uvm_rust_mask,
     op: *mut *mut bindings::uvm_rust_flash_read,
     pages: *mut uvm_rust_mask,
     pieces: *mut uvm_rust_flash_pieces,
 ) -> u32 {
-    // SAFETY: I-own for `table`, I-own and I-lock for `block`, I-call for `wanted`.
-    let (flash, block, wanted) = unsafe { (flash(table), borrow(block), read(wanted)) };
+    // SAFETY: null, or I-own and I-lock, for `block`; I-call for `wanted`.
+    let (state, wanted) = unsafe { (block::used(block), read(wanted)) };
+    let Some(state) = state else {
+        return bindings::UVM_RUST_FLASH_NOTHING;
+    };
     let Ok(cell) = KBox::new_uninit(GFP_KERNEL) else {
         return bindings::UVM_RUST_FLASH_NO_MEMORY;
     };
+    let (block, flash) = state.split();
     let mut table = flash.table.lock();
     let begun: Read = match block.begin_read(&mut table, &wanted) {
         Ok(None) => return bindings::UVM_RUST_FLASH_NOTHING,
@@ -451,23 +304,26 @@ unsafe extern "C" fn uvm_rust_flash_begin_read(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_end_read(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_state,
+    block: *mut bindings::uvm_rust_flash_block,
     op: *mut bindings::uvm_rust_flash_read,
     good: *const uvm_rust_mask,
     failed: *const uvm_rust_mask,
     keep: bool,
     arrived: *mut uvm_rust_mask,
 ) {
-    // SAFETY: I-own for `table` and for `op`, which `begin_read` gave and which ends
-    // here; I-own and I-lock for `block`; I-call for the masks.
-    unsafe {
+    // SAFETY: I-own for `op`, which `begin_read` gave and which ends here; I-own and I-lock for
+    // `block`; I-call for the masks.
+    let (begun, state, good, failed) = unsafe {
         let begun = KBox::into_inner(unboxed(op));
-        let (good, failed) = (read(good), read(failed));
-        let mut table = flash(table).table.lock();
-        let pages = borrow(block).end_read(&mut table, begun, &good, &failed, keep);
-        write(arrived, &pages);
-    }
+        (begun, block::used(block), read(good), read(failed))
+    };
+    // The read keeps the state.
+    let pages = state.map_or(PageMask::EMPTY, |state| {
+        let (block, flash) = state.split();
+        block.end_read(&mut flash.table.lock(), begun, &good, &failed, keep)
+    });
+    // SAFETY: I-call.
+    unsafe { write(arrived, &pages) };
 }
 
 #[no_mangle]

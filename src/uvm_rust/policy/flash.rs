@@ -27,15 +27,19 @@
 //!
 //! [`BlockPages`] is this state of one va_block, [`Table`] the device: slots of 2 MiB
 //! and extents in them. No page has two places that count, and no place two pages.
-//! [`pressure::Pressure`] says when pages are spilled, and who waits for that; `pace.rs` how fast.
+//! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
+//! `pace.rs` how fast. [`wants::Wants`] is what GPU faults wait for.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
 pub mod block;
+pub mod list;
 pub mod pace;
 pub mod pressure;
 pub mod table;
+pub mod tier;
+pub mod wants;
 
 pub use block::{BlockPages, Read, ReadError, Spill};
 pub use table::{Config, Error, Move, Piece, Place, Table};

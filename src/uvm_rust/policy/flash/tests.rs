@@ -7,6 +7,7 @@ use crate::policy::mask::{PageMask, Region};
 
 mod explore;
 mod model;
+mod tier;
 
 fn pages(first: u16, outer: u16) -> PageMask {
     Region::new(first, outer).into()

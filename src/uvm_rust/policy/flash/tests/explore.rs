@@ -28,7 +28,7 @@ mod parked;
 mod threads;
 mod world;
 
-use parked::{discard_lazily, fetcher, gpu_faults};
+use parked::{discard_lazily, fetchers, gpu_faults};
 use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
 use world::{Block, World, ANY};
 
@@ -97,7 +97,7 @@ fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
     }
     for n in 0..2 + dice(3, 2) {
         let read_mostly = dice(3, 10 + n as u64) == 0;
-        w.now().blocks.push(Block::new(n % 2, 512, read_mostly));
+        w.now().add_block(Block::new(n % 2, 512, read_mostly));
     }
     let mut threads = cast(&w, gathering);
     run(&w, &mut threads)?;
@@ -149,10 +149,8 @@ fn cast(w: &World, gathering: bool) -> Vec<Thread<'_>> {
     if draw(3) == 0 {
         threads.push(Box::pin(detach(w)));
     }
-    for owner in 0..w.now().spaces.len() {
-        for _ in 0..1 + draw(2) {
-            threads.push(Box::pin(fetcher(w, owner)));
-        }
+    for _ in 0..1 + draw(4) {
+        threads.push(Box::pin(fetchers(w)));
     }
     // All programs begin with something in memory.
     for b in 0..w.now().blocks.len() {

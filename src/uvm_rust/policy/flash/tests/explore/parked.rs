@@ -3,6 +3,7 @@
 //! GPU faults that are put off, and who reads for them (uvm_rust_flash_park.c); and what is
 //! discarded lazily.
 
+use super::super::super::wants::Park;
 use super::threads::{evict, fetch, fetch_all, use_on_gpu, Fetched};
 use super::world::{World, ANY};
 use super::Lack;
@@ -53,7 +54,8 @@ async fn gpu_fault(w: &World, b: usize) {
         let seen = w.now().progress;
         w.until(|s| {
             let block = &s.blocks[b];
-            (block.dead || !block.fetching || s.progress != seen).then_some(())
+            let asks = !block.wants.asked().is_empty();
+            (block.dead || !asks || s.progress != seen).then_some(())
         })
         .await;
     }
@@ -63,43 +65,57 @@ async fn gpu_fault(w: &World, b: usize) {
 
 /// must_park(), without what is for room in the host.
 fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
-    let (failed, on_flash, in_flight) = {
+    let park = {
         let block = &mut w.now().blocks[b];
-        let failed = core::mem::take(&mut block.failed);
-        (failed, block.state.on_flash(), block.state.in_flight())
+        block.wants.park(&block.state, pages)
     };
-    if failed {
-        return false;
+    if let Park::Ask(wanted) = park {
+        ask(w, b, &wanted);
     }
-    if on_flash.intersects(pages) {
-        ask(w, b, &(on_flash & *pages));
-        return true;
-    }
-    in_flight.intersects(pages)
+    park != Park::No
 }
 
-/// What `uvm_rust_flash_ask()` does: the block wants its pages back, and a worker is told so.
+/// What `uvm_rust_flash_block_ask()` does: the block wants its pages back, and a fetcher is told so.
 fn ask(w: &World, b: usize, pages: &PageMask) {
     let s = &mut *w.now();
-    let block = &mut s.blocks[b];
-    block.asked |= *pages;
-    if !core::mem::replace(&mut block.fetching, true) {
-        s.asking[block.space].push(b);
+    if !s.blocks[b].wants.ask(pages) {
+        return;
+    }
+    let owner = s.blocks[b].space;
+    if let Some(fetcher) = s.with_tier(|tier, live| tier.ask(live, b)) {
+        if s.queued.contains(&(owner, fetcher)) || s.fetching.contains(&(owner, fetcher)) {
+            s.blame("a fetcher was woken that is awake".into());
+        }
+        s.queued.push((owner, fetcher));
     }
 }
 
-/// fetch_work(), for one owner, as long as there are faults.
-pub(super) async fn fetcher(w: &World, owner: usize) {
+/// A thread of the queue of fetchers, with fetch_work(), as long as there are faults.
+pub(super) async fn fetchers(w: &World) {
     loop {
         let next = w.until(|s| {
-            let asks = &mut s.asking[owner];
-            if !asks.is_empty() {
-                return Some(Some(asks.remove(0)));
+            if !s.queued.is_empty() {
+                return Some(Some(s.queued.remove(0)));
             }
             (s.gpu_faults == 0).then_some(None)
         });
-        let Some(b) = next.await else { return };
-        fetch_block(w, b).await;
+        let Some((owner, fetcher)) = next.await else {
+            return;
+        };
+        w.now().fetching.push((owner, fetcher));
+        w.pause().await;
+        let asking = w
+            .now()
+            .with_tier(|tier, live| tier.next_asking(live, owner));
+        if let Some(b) = asking {
+            fetch_block(w, b).await;
+        }
+        w.pause().await;
+        let s = &mut *w.now();
+        s.fetching.retain(|at_work| *at_work != (owner, fetcher));
+        if s.with_tier(|tier, live| tier.fetched(live, owner, fetcher)) {
+            s.queued.push((owner, fetcher));
+        }
     }
 }
 
@@ -112,23 +128,22 @@ async fn fetch_block(w: &World, b: usize) {
         w.read_lock(space).await;
     }
     let locked = waits || !dead && w.try_read_lock(space);
+    let mut failed = false;
     if locked {
         loop {
-            let asked = w.of(b, |block| block.asked);
+            let asked = w.of(b, |block| block.wants.asked());
             match fetch(w, b, asked).await {
                 Fetched::Again => {}
                 Fetched::All => break,
                 Fetched::Lost | Fetched::NoMemory => {
-                    w.now().blocks[b].failed = true;
+                    failed = true;
                     break;
                 }
             }
         }
     }
     if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
-        let block = &mut w.now().blocks[b];
-        block.asked = NONE;
-        block.fetching = false;
+        w.now().blocks[b].wants.tried(failed);
     }
     w.unlock_block(b);
     if locked {

@@ -519,7 +519,7 @@ pub(super) async fn split(w: &World, b: usize) {
         }
         w.unlock_block(b);
         w.until(|_| Some(())).await;
-        w.now().blocks.push(upper);
+        w.now().add_block(upper);
     }
     w.write_unlock(space);
 }
@@ -569,8 +569,7 @@ pub(super) async fn death(w: &World, space: usize) {
         block.on_gpu = NONE;
         block.stale = NONE;
         block.locked = false;
-        // unpublish()
-        s.asking[space].retain(|asks| *asks != b);
+        s.with_tier(|tier, live| tier.remove_block(live, b));
     }
     w.write_unlock(space);
 }

@@ -4,6 +4,8 @@
 //! is asked of all of them.
 
 use super::super::super::table::Part;
+use super::super::super::tier::{self, Records, Tier};
+use super::super::super::wants::Wants;
 use super::super::super::{BlockPages, Config, Piece, Place, Table};
 use super::Lack;
 use crate::policy::mask::PageMask;
@@ -50,11 +52,9 @@ pub(super) struct Block {
     pub(super) value: Box<[u32; 512]>,
     /// What was discarded lazily, and may be dropped where it is: nothing has used it since.
     pub(super) stale: PageMask,
-    /// What GPU faults that were put off wait for, whether somebody fetches it or is going to,
-    /// and whether that failed: struct uvm_rust_flash_block.
-    pub(super) asked: PageMask,
-    pub(super) fetching: bool,
-    pub(super) failed: bool,
+    /// What GPU faults that were put off wait for.
+    pub(super) wants: Wants,
+    record: tier::Block<usize, usize>,
 }
 
 /// The value of a page that was discarded and may still be mapped: whatever is there is right.
@@ -77,9 +77,8 @@ impl Block {
             memory: Box::new([0; 512]),
             value: Box::new([0; 512]),
             stale: PageMask::EMPTY,
-            asked: PageMask::EMPTY,
-            fetching: false,
-            failed: false,
+            wants: Wants::default(),
+            record: tier::Block::new(space),
         }
     }
 
@@ -150,8 +149,12 @@ pub(super) struct State {
     pub(super) attached: bool,
     pub(super) closed: bool,
     pub(super) workers: u32,
-    /// By owner, which is the VA space here: blocks of which something was asked for.
-    pub(super) asking: Vec<Vec<usize>>,
+    tier: Tier<usize, usize, ()>,
+    /// Owners, which are VA spaces here.
+    owners: Vec<tier::Owner<usize, usize>>,
+    /// The queue of fetchers, by owner and number, and those that are at work.
+    pub(super) queued: Vec<(usize, u32)>,
+    pub(super) fetching: Vec<(usize, u32)>,
     /// Who makes GPU faults that may be put off and come back.
     pub(super) gpu_faults: u32,
     /// Pages that a tenant may have on the device.
@@ -160,7 +163,49 @@ pub(super) struct State {
     pub(super) wrong: Option<String>,
 }
 
+/// Finds the records of blocks and owners.
+pub(super) struct Live<'a> {
+    blocks: &'a mut Vec<Block>,
+    owners: &'a mut Vec<tier::Owner<usize, usize>>,
+}
+
+impl Records for Live<'_> {
+    type Block = usize;
+    type Owner = usize;
+
+    fn block(&mut self, of: usize) -> &mut tier::Block<usize, usize> {
+        &mut self.blocks[of].record
+    }
+
+    fn owner(&mut self, of: usize) -> &mut tier::Owner<usize, usize> {
+        &mut self.owners[of]
+    }
+
+    fn hold(&mut self, _of: usize) -> bool {
+        true
+    }
+}
+
 impl State {
+    /// Under the tier's lock.
+    pub(super) fn with_tier<T>(
+        &mut self,
+        f: impl FnOnce(&mut Tier<usize, usize, ()>, &mut Live<'_>) -> T,
+    ) -> T {
+        let mut live = Live {
+            blocks: &mut self.blocks,
+            owners: &mut self.owners,
+        };
+        f(&mut self.tier, &mut live)
+    }
+
+    /// A block is there, and published.
+    pub(super) fn add_block(&mut self, block: Block) {
+        self.blocks.push(block);
+        let b = self.blocks.len() - 1;
+        self.with_tier(|tier, live| tier.add_block(live, b));
+    }
+
     pub(super) fn blame(&mut self, what: String) {
         if self.wrong.is_none() {
             self.wrong = Some(what);
@@ -369,11 +414,18 @@ impl World {
             attached: true,
             closed: false,
             workers: 0,
-            asking: vec![Vec::new(); spaces],
+            tier: Tier::default(),
+            owners: (1..=spaces as u64).map(tier::Owner::new).collect(),
+            queued: Vec::new(),
+            fetching: Vec::new(),
             gpu_faults: 0,
             quota,
             wrong: None,
         };
+        let mut state = state;
+        for owner in 0..spaces {
+            state.with_tier(|tier, live| tier.add_owner(live, owner));
+        }
         Self {
             shared: Exploration::new(state, seed),
             lack,

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What C calls about who uses the tier. All of it takes the tier's lock.
+//!
+//! Invariants besides those of `ffi.rs`:
+//!
+//! - **I-owner**: a tenant outlives its va_blocks, and the tier its tenants. What is C's of a tenant
+//!   outlives what is Rust's.
+//! - **I-record**: the handles in the tier's state are of blocks and owners that are there, as their
+//!   `destroy` takes them out first. Their records are looked at under the tier's lock only.
+
+// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::block::{handle, known, Block};
+use super::{bindings, flash};
+use crate::driver::flash::Tier;
+use crate::policy::flash::pace;
+use crate::policy::flash::pressure::Tried;
+use crate::policy::flash::tier as policy;
+use crate::policy::flash::tier::Records;
+use bindings::{
+    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_flash_table, uvm_rust_owner,
+    uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_va_block,
+};
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr::{null_mut, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use kernel::prelude::*;
+use kernel::types::ForeignOwnable;
+
+crate::ffi::check_exports!(
+    uvm_rust_tier_create,
+    uvm_rust_tier_destroy,
+    uvm_rust_tier_attach,
+    uvm_rust_tier_detach,
+    uvm_rust_tier_device,
+    uvm_rust_tier_is_attached,
+    uvm_rust_tier_host,
+    uvm_rust_tier_kick,
+    uvm_rust_tier_goes_on,
+    uvm_rust_tier_victim,
+    uvm_rust_tier_ended,
+    uvm_rust_tier_hope,
+    uvm_rust_tier_unseen,
+    uvm_rust_tier_copies,
+    uvm_rust_owner_create,
+    uvm_rust_owner_destroy,
+    uvm_rust_owner_held,
+    uvm_rust_owner_must_wait,
+    uvm_rust_owner_may_write,
+    uvm_rust_owner_wrote,
+    uvm_rust_owner_asking,
+    uvm_rust_owner_fetched,
+    uvm_rust_flash_block_counted,
+    uvm_rust_flash_block_set_aside,
+    uvm_rust_flash_block_spilled,
+    uvm_rust_flash_block_note_copies,
+    uvm_rust_pace_rest,
+);
+
+const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
+
+pub(super) type Record = policy::Block<BlockHandle, OwnerHandle>;
+type State = policy::Tier<BlockHandle, OwnerHandle, DeviceHandle>;
+
+/// Names what is known of a va_block.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockHandle(pub(super) NonNull<Block>);
+
+/// Names what is known of a tenant.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct OwnerHandle(NonNull<Owner>);
+
+/// Names an open device. The tier does not look into it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct DeviceHandle(*mut uvm_seam_flash_dev);
+
+// SAFETY: what it names is used by whoever has the lock that protects it, on any CPU.
+unsafe impl Send for BlockHandle {}
+// SAFETY: as above.
+unsafe impl Send for OwnerHandle {}
+// SAFETY: as above.
+unsafe impl Send for DeviceHandle {}
+
+/// What is known of a tenant.
+pub(super) struct Owner {
+    tier: *mut uvm_rust_tier,
+    seam: *mut uvm_rust_flash_owner,
+    /// To the table: a number that no other tenant ever gets.
+    key: u64,
+    /// Looked at under the tier's lock only.
+    record: UnsafeCell<policy::Owner<BlockHandle, OwnerHandle>>,
+}
+
+impl OwnerHandle {
+    /// # Safety
+    ///
+    /// I-own: `owner` came from [`uvm_rust_owner_create`].
+    pub(super) unsafe fn new(owner: *mut uvm_rust_owner) -> Self {
+        // SAFETY: by this function's contract it is not null.
+        Self(unsafe { NonNull::new_unchecked(owner.cast()) })
+    }
+
+    pub(super) fn as_ptr(self) -> *mut uvm_rust_owner {
+        self.0.as_ptr().cast()
+    }
+
+    /// What is C's of it.
+    pub(super) fn seam(self) -> *mut uvm_rust_flash_owner {
+        // SAFETY: handles are made of owners that are there, and kept no longer (I-owner).
+        unsafe { self.0.as_ref() }.seam
+    }
+
+    pub(super) fn key(self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.key
+    }
+
+    /// Works on the tier's state, under its lock.
+    ///
+    /// # Safety
+    ///
+    /// The owner is there; what is given to `f` gets no handle but of what is there.
+    pub(super) unsafe fn with<T>(self, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
+        // SAFETY: by this function's contract, and I-owner.
+        unsafe { with(self.0.as_ref().tier, f) }
+    }
+}
+
+/// Finds the records, while the tier's lock is held.
+pub(super) struct Live(());
+
+impl Records for Live {
+    type Block = BlockHandle;
+    type Owner = OwnerHandle;
+
+    fn block(&mut self, of: BlockHandle) -> &mut Record {
+        // SAFETY: I-record; the lock is held as long as `self` is there, which is borrowed.
+        unsafe { &mut *of.0.as_ref().record() }
+    }
+
+    fn owner(&mut self, of: OwnerHandle) -> &mut policy::Owner<BlockHandle, OwnerHandle> {
+        // SAFETY: I-record; the lock is held as long as `self` is there, which is borrowed.
+        unsafe { &mut *of.0.as_ref().record.get() }
+    }
+
+    fn hold(&mut self, of: BlockHandle) -> bool {
+        // SAFETY: I-record: it is published, and its va_block is there, which destroys it before
+        // it goes.
+        unsafe { bindings::uvm_seam_va_block_hold(of.0.as_ref().of()) }
+    }
+}
+
+/// # Safety
+///
+/// `tier` came from [`uvm_rust_tier_create`] and is not destroyed during `'a`.
+unsafe fn of<'a>(tier: *mut uvm_rust_tier) -> &'a Tier {
+    // SAFETY: by this function's contract; only shared references are made to it.
+    unsafe { &*tier.cast::<Tier>() }
+}
+
+/// Works on the tier's state, under its lock.
+///
+/// # Safety
+///
+/// As [`of`]; what is given to `f` gets no handle but of what is there.
+unsafe fn with<T>(tier: *mut uvm_rust_tier, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
+    // SAFETY: by this function's contract.
+    let mut state = unsafe { of(tier) }.state.lock();
+    f(&mut state, &mut Live(()))
+}
+
+/// As [`with`]; gives the va_block of what `f` gives, with the reference that it took. It is looked up
+/// under the lock: what is known of a va_block dies before its last reference goes.
+///
+/// # Safety
+///
+/// As [`with`].
+unsafe fn take(
+    tier: *mut uvm_rust_tier,
+    f: impl FnOnce(&mut State, &mut Live) -> Option<BlockHandle>,
+) -> *mut uvm_seam_va_block {
+    // SAFETY: by this function's contract; I-record, and what the tier knows of is published.
+    let of = |block: BlockHandle| unsafe { block.0.as_ref().of() };
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, live| f(state, live).map_or(null_mut(), of)) }
+}
+
+fn now() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_now() }
+}
+
+/// Wakes those for whom there is something to do.
+fn kick(state: &State) {
+    if state.device().is_none() {
+        return;
+    }
+    let count = state.wakes(now());
+    if count > 0 {
+        // SAFETY: the tier's lock is held, and that many workers are there as long as the device is
+        // attached.
+        unsafe { bindings::uvm_seam_flash_wake(count) };
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_create() -> *mut uvm_rust_tier {
+    Tier::new().map_or(null_mut(), |tier| tier.into_foreign().cast_mut().cast())
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier) {
+    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
+    drop(unsafe { <Pin<KBox<Tier>> as ForeignOwnable>::from_foreign(tier.cast::<c_void>()) });
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_attach(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    limit: u64,
+    workers: u32,
+) {
+    // SAFETY: I-own.
+    unsafe {
+        with(tier, |state, _| state.attach(DeviceHandle(dev), limit, workers));
+        of(tier).is_attached.store(true, Relaxed);
+    }
+    // SAFETY: I-own.
+    unsafe { with(tier, |state, _| kick(state)) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_detach(tier: *mut uvm_rust_tier) {
+    // SAFETY: I-own.
+    unsafe {
+        of(tier).is_attached.store(false, Relaxed);
+        with(tier, |state, _| state.detach());
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
+    let get = |state: &mut State, _: &mut Live| {
+        let DeviceHandle(dev) = state.device()?;
+        // SAFETY: the caller of `attach` keeps it until it has been detached, for which the lock is
+        // needed that is held.
+        unsafe { bindings::uvm_seam_flash_dev_get(dev) };
+        Some(dev)
+    };
+    // SAFETY: I-own.
+    unsafe { with(tier, get) }.unwrap_or(null_mut())
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_is_attached(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+) -> bool {
+    // SAFETY: I-own.
+    unsafe { with(tier, |state, _| state.device() == Some(DeviceHandle(dev))) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut u64, peak: *mut u64) {
+    // SAFETY: I-own for `tier`; I-call for the rest.
+    unsafe { (*pages, *peak) = with(tier, |state, _| state.host()) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier) {
+    // SAFETY: I-own.
+    unsafe { with(tier, |state, _| kick(state)) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_goes_on(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+) -> bool {
+    // SAFETY: I-own.
+    unsafe { with(tier, |state, _| state.goes_on(DeviceHandle(dev), now())) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block {
+    // SAFETY: I-own.
+    unsafe { take(tier, State::victim) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_ended(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    tried: u32,
+) -> bool {
+    let tried = match tried {
+        bindings::UVM_RUST_TRIED_MOVED => Tried::Moved,
+        bindings::UVM_RUST_TRIED_FAILED => Tried::Failed,
+        bindings::UVM_RUST_TRIED_SUSPENDED => Tried::Suspended,
+        _ => Tried::Nothing,
+    };
+    let end = |state: &mut State, _: &mut Live| {
+        let ended = state.ended(DeviceHandle(dev), tried, now());
+        if let Some(ms) = ended.again {
+            // SAFETY: the tier's lock is held, and the device attached.
+            unsafe { bindings::uvm_seam_flash_look_again(ms) };
+        }
+        ended.stops
+    };
+    // SAFETY: I-own.
+    unsafe { with(tier, end) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_hope(tier: *mut uvm_rust_tier) {
+    // SAFETY: I-own.
+    unsafe { with(tier, State::hope_for_all) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_unseen(
+    tier: *mut uvm_rust_tier,
+    detaching: u32,
+) -> *mut uvm_seam_va_block {
+    // SAFETY: I-own.
+    unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_copies(
+    tier: *mut uvm_rust_tier,
+    tenant: u64,
+) -> *mut uvm_seam_va_block {
+    let of = (tenant != 0).then_some(tenant);
+    // SAFETY: I-own.
+    unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_create(
+    tier: *mut uvm_rust_tier,
+    seam: *mut uvm_rust_flash_owner,
+) -> *mut uvm_rust_owner {
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+    let key = KEYS.fetch_add(1, Relaxed) + 1;
+    let owner = Owner {
+        tier,
+        seam,
+        key,
+        record: UnsafeCell::new(policy::Owner::new(key)),
+    };
+    let Ok(owner) = KBox::new(owner, GFP_KERNEL_ACCOUNT) else {
+        return null_mut();
+    };
+    let owner = owner.into_foreign().cast_mut().cast::<uvm_rust_owner>();
+    // SAFETY: it is there from now on; I-own for `tier`.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        owner.with(|state, live| state.add_owner(live, owner));
+    }
+    owner
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner) {
+    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy, after which the tier
+    // knows nothing of it.
+    unsafe {
+        let handle = OwnerHandle::new(owner);
+        handle.with(|state, live| state.remove_owner(live, handle));
+        drop(<KBox<Owner> as ForeignOwnable>::from_foreign(owner.cast::<c_void>()));
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_held(
+    owner: *mut uvm_rust_owner,
+    table: *mut uvm_rust_flash_table,
+) -> u64 {
+    // SAFETY: I-own for both.
+    let (owner, flash) = unsafe { (OwnerHandle::new(owner), flash(table)) };
+    flash.table.lock().held(owner.key())
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool {
+    // SAFETY: I-own, and I-owner for the tier.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        of(owner.0.as_ref().tier).is_attached.load(Relaxed)
+            && owner.with(|state, live| state.must_wait(live, owner))
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_may_write(owner: *mut uvm_rust_owner, now: u64) -> bool {
+    // SAFETY: I-own.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        owner.with(|state, live| state.may_write(live, owner, now))
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_wrote(
+    owner: *mut uvm_rust_owner,
+    now: u64,
+    bytes: u64,
+    mib: u32,
+) {
+    // SAFETY: I-own.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        owner.with(|state, live| state.wrote(live, owner, now, bytes, mib));
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_seam_va_block {
+    // SAFETY: I-own.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        take(owner.0.as_ref().tier, |state, live| state.next_asking(live, owner))
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: u32) -> bool {
+    // SAFETY: I-own.
+    unsafe {
+        let owner = OwnerHandle::new(owner);
+        owner.with(|state, live| state.fetched(live, owner, fetcher))
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_counted(
+    block: *mut uvm_rust_flash_block,
+    pages: u32,
+    used: bool,
+) {
+    // SAFETY: I-own.
+    unsafe {
+        let block = known(block);
+        block.owner().with(|state, live| {
+            state.note(live, handle(block), pages, used);
+            kick(state);
+        });
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_set_aside(block: *mut uvm_rust_flash_block) {
+    // SAFETY: I-own.
+    unsafe {
+        let block = known(block);
+        block.owner().with(|state, live| state.dequeue(live, handle(block)));
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_spilled(block: *mut uvm_rust_flash_block) {
+    // SAFETY: I-own.
+    unsafe {
+        let block = known(block);
+        block.owner().with(|state, live| state.hope(live, handle(block)));
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block) {
+    // SAFETY: I-own and I-lock.
+    if unsafe { super::block::used(block) }.is_none_or(|s| s.pages.copies().is_empty()) {
+        return;
+    }
+    // SAFETY: I-own.
+    unsafe {
+        let block = known(block);
+        block.owner().with(|state, live| state.note_copies(live, handle(block)));
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_pace_rest(took: u64, percent: u32) -> u64 {
+    pace::rest_us(took, percent)
+}

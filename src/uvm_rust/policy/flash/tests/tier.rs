@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The tier against a slow and obvious one, and one test for each sentence about whose turn it is.
+
+use super::super::pressure::{Pressure, Tried, AGAIN_MS};
+use super::super::tier::{Block, Ended, Owner, Records, Tier, FETCHERS_EACH};
+use super::super::wants::{Park, Wants};
+use super::{fetch, pages, spill, table};
+use crate::policy::flash::BlockPages;
+use crate::policy::mask::PageMask;
+use crate::testing::{setting, steps, Dice};
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+#[derive(Default)]
+struct Live {
+    blocks: Vec<Block<usize, usize>>,
+    owners: Vec<Owner<usize, usize>>,
+    /// Whose last reference is going.
+    going: Vec<bool>,
+    held: Vec<usize>,
+}
+
+impl Records for Live {
+    type Block = usize;
+    type Owner = usize;
+
+    fn block(&mut self, of: usize) -> &mut Block<usize, usize> {
+        &mut self.blocks[of]
+    }
+
+    fn owner(&mut self, of: usize) -> &mut Owner<usize, usize> {
+        &mut self.owners[of]
+    }
+
+    fn hold(&mut self, of: usize) -> bool {
+        if !self.going[of] {
+            self.held.push(of);
+        }
+        !self.going[of]
+    }
+}
+
+/// The tier, with its records.
+#[derive(Default)]
+struct Rig {
+    tier: Tier<usize, usize, u32>,
+    live: Live,
+}
+
+impl Rig {
+    fn owner(&mut self) -> usize {
+        let o = self.live.owners.len();
+        self.live.owners.push(Owner::new(o as u64 + 1));
+        self.tier.add_owner(&mut self.live, o);
+        o
+    }
+
+    fn block(&mut self, owner: usize) -> usize {
+        let b = self.live.blocks.len();
+        self.live.blocks.push(Block::new(owner));
+        self.live.going.push(false);
+        self.tier.add_block(&mut self.live, b);
+        b
+    }
+
+    fn note(&mut self, b: usize, pages: u32) {
+        self.tier.note(&mut self.live, b, pages, true);
+    }
+
+    /// An owner with blocks of so many pages.
+    fn with(&mut self, pages: &[u32]) -> (usize, Vec<usize>) {
+        let owner = self.owner();
+        let blocks = pages.iter().map(|pages| {
+            let b = self.block(owner);
+            self.note(b, *pages);
+            b
+        });
+        (owner, blocks.collect())
+    }
+
+    fn victim(&mut self) -> Option<usize> {
+        self.tier.victim(&mut self.live)
+    }
+
+    fn must_wait(&mut self, owner: usize) -> bool {
+        self.tier.must_wait(&mut self.live, owner)
+    }
+
+    fn copies(&mut self, of: Option<u64>) -> Option<usize> {
+        self.tier.oldest_copies(&mut self.live, of)
+    }
+
+    fn asking(&mut self, owner: usize) -> Option<usize> {
+        self.tier.next_asking(&mut self.live, owner)
+    }
+}
+
+#[test]
+fn who_has_most_is_spilled_longest_in_memory_first() {
+    let mut r = Rig::default();
+    let (_, few) = r.with(&[100]);
+    let (_, many) = r.with(&[60, 60, 60]);
+    r.tier.attach(1, 100, 2);
+    assert_eq!(r.victim(), Some(many[0]));
+    assert_eq!(r.victim(), Some(many[1]));
+    // What is used again is the last.
+    r.note(many[2], 60);
+    r.tier.hope(&mut r.live, many[0]);
+    assert_eq!(r.victim(), Some(many[0]));
+    // It was spilled, and the next owner has most.
+    r.tier.note(&mut r.live, many[0], 0, false);
+    r.tier.note(&mut r.live, many[1], 0, false);
+    assert_eq!(r.victim(), Some(few[0]));
+    assert_eq!(r.live.held.len(), 4);
+}
+
+#[test]
+fn an_owner_that_was_looked_at_in_vain_lets_others_be_spilled_until_there_is_hope() {
+    let mut r = Rig::default();
+    let (_, few) = r.with(&[100]);
+    let (_, many) = r.with(&[60, 60]);
+    r.tier.attach(1, 100, 2);
+    // Each once, and one more.
+    let looks: Vec<_> = (0..3).map(|_| r.victim()).collect();
+    assert_eq!(looks, [Some(many[0]), Some(many[1]), Some(many[0])]);
+    assert_eq!(r.victim(), Some(few[0]));
+    r.tier.hope(&mut r.live, many[1]);
+    assert_eq!(r.victim(), Some(many[1]));
+    for _ in 0..9 {
+        let _ = r.victim();
+    }
+    assert_eq!(r.victim(), None);
+    r.tier.hope_for_all(&mut r.live);
+    assert!(r.victim().is_some());
+    // One that has nothing to spill is one less to look at.
+    r.tier.dequeue(&mut r.live, many[0]);
+    r.tier.dequeue(&mut r.live, many[0]);
+    let looks: Vec<_> = (0..2).map(|_| r.victim()).collect();
+    assert_eq!(looks, [Some(many[1]), Some(many[1])]);
+    assert_eq!(r.victim(), Some(few[0]));
+}
+
+#[test]
+fn who_has_less_than_its_share_neither_waits_nor_is_spilled() {
+    let mut r = Rig::default();
+    let (poor, _) = r.with(&[10]);
+    let (rich, blocks) = r.with(&[95]);
+    let empty = r.owner();
+    r.tier.attach(1, 100, 1);
+    // Of two that have any, with it three.
+    assert!(r.must_wait(rich) && !r.must_wait(poor) && !r.must_wait(empty));
+    r.tier.dequeue(&mut r.live, blocks[0]);
+    assert_eq!(r.victim(), None, "of the one that has less");
+    r.tier.detach();
+    assert!(!r.must_wait(rich));
+}
+
+#[test]
+fn nobody_is_woken_or_waits_without_a_device_and_its_workers_end() {
+    let mut r = Rig::default();
+    let (owner, _) = r.with(&[300]);
+    assert_eq!((r.tier.wakes(0), r.tier.device()), (0, None));
+    assert!(r.victim().is_none() && !r.must_wait(owner));
+    r.tier.attach(7, 100, 3);
+    assert_eq!((r.tier.wakes(0), r.tier.device()), (3, Some(7)));
+    assert!(r.tier.goes_on(7, 0) && !r.tier.goes_on(6, 0));
+    let on = Ended {
+        stops: false,
+        again: None,
+    };
+    assert_eq!(r.tier.ended(7, Tried::Moved, 0), on);
+    let ends = Ended { stops: true, ..on };
+    assert_eq!(r.tier.ended(6, Tried::Moved, 0), ends);
+    let again = Some(AGAIN_MS);
+    assert_eq!(
+        r.tier.ended(7, Tried::Suspended, 0),
+        Ended { again, ..ends }
+    );
+    r.tier.detach();
+    assert_eq!(r.tier.ended(7, Tried::Suspended, 0), ends);
+    assert!(!r.tier.goes_on(7, 0) && r.tier.wakes(0) == 0);
+}
+
+#[test]
+fn the_peak_begins_with_the_device() {
+    let mut r = Rig::default();
+    let (_, blocks) = r.with(&[300, 5]);
+    r.tier.note(&mut r.live, blocks[0], 10, false);
+    assert_eq!(r.tier.host(), (15, 305));
+    r.tier.attach(1, 100, 1);
+    assert_eq!(r.tier.host(), (15, 15));
+    r.note(blocks[1], 20);
+    r.tier.remove_block(&mut r.live, blocks[1]);
+    assert_eq!(r.tier.host(), (10, 30));
+}
+
+#[test]
+fn each_detaching_sees_each_block_once_and_passes_over_those_that_go() {
+    let mut r = Rig::default();
+    let (_, blocks) = r.with(&[1, 0, 1]);
+    r.live.going[blocks[1]] = true;
+    for detaching in 1..3 {
+        let seen: Vec<_> = core::iter::from_fn(|| r.tier.unseen(&mut r.live, detaching)).collect();
+        assert_eq!(seen, [blocks[0], blocks[2]]);
+    }
+    // Those that come meanwhile are seen as well, as the others are at the end.
+    assert_eq!(r.tier.unseen(&mut r.live, 3), Some(blocks[0]));
+    r.tier.remove_block(&mut r.live, blocks[2]);
+    let b = r.block(0);
+    assert_eq!(
+        r.tier.unseen(&mut r.live, 3),
+        None,
+        "{b} is behind one that was seen"
+    );
+}
+
+#[test]
+fn the_oldest_copies_are_given_up_first_of_anybody_or_of_one() {
+    let mut r = Rig::default();
+    let (_, a) = r.with(&[1, 1]);
+    let (_, b) = r.with(&[1, 1]);
+    for block in [b[0], a[0], a[0], b[1], a[1], b[0]] {
+        r.tier.note_copies(&mut r.live, block);
+    }
+    assert_eq!(r.copies(Some(1)), Some(a[0]));
+    assert_eq!(r.copies(None), Some(b[0]));
+    // One that is given up and has copies again is the last.
+    r.tier.note_copies(&mut r.live, b[0]);
+    r.live.going[b[1]] = true;
+    assert_eq!(r.copies(None), Some(a[1]));
+    assert_eq!((r.copies(Some(1)), r.copies(Some(3))), (None, None));
+    assert_eq!((r.copies(None), r.copies(None)), (Some(b[0]), None));
+}
+
+/// A tenant's reads take no more turns than it has fetchers, and none is asked for in vain.
+#[test]
+fn a_fetcher_stays_awake_while_something_is_asked_for() {
+    let mut r = Rig::default();
+    let (owner, blocks) = r.with(&[1; 10]);
+    let woken: Vec<_> = blocks.iter().map(|b| r.tier.ask(&mut r.live, *b)).collect();
+    let all = (0..10).map(|n| (n < FETCHERS_EACH).then_some(n));
+    assert_eq!(woken, all.collect::<Vec<_>>());
+    r.tier.remove_block(&mut r.live, blocks[1]);
+    r.live.going[blocks[2]] = true;
+    assert_eq!(r.asking(owner), Some(blocks[0]));
+    assert_eq!(r.asking(owner), Some(blocks[3]));
+    assert!(r.tier.fetched(&mut r.live, owner, 5));
+    while r.asking(owner).is_some() {}
+    assert!(!r.tier.fetched(&mut r.live, owner, 5));
+    assert_eq!(r.tier.ask(&mut r.live, blocks[0]), Some(5));
+    // The others are still awake.
+    assert_eq!(r.tier.ask(&mut r.live, blocks[3]), None);
+    assert_eq!(r.asking(owner), Some(blocks[0]));
+}
+
+#[test]
+fn what_is_written_by_call_is_paid_for_by_each_alone() {
+    let mut r = Rig::default();
+    let (a, b) = (r.owner(), r.owner());
+    r.tier.wrote(&mut r.live, a, 0, 3 << 20, 1);
+    assert!(!r.tier.may_write(&mut r.live, a, 0));
+    assert!(r.tier.may_write(&mut r.live, b, 0));
+    assert!(r.tier.may_write(&mut r.live, a, 2_000_000_000));
+}
+
+#[test]
+fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let mut state = BlockPages::new(512);
+    spill(&mut t, &mut state, pages(0, 100));
+    assert_eq!(wants.park(&state, &pages(100, 200)), Park::No);
+    assert_eq!(
+        wants.park(&state, &pages(90, 200)),
+        Park::Ask(pages(90, 100))
+    );
+    assert!(wants.ask(&pages(90, 100)), "somebody is told");
+    assert!(!wants.ask(&pages(10, 20)), "once");
+    assert_eq!(wants.asked(), pages(90, 100) | pages(10, 20));
+    wants.tried(true);
+    assert!(wants.asked().is_empty());
+    // One fault finds out; the next is put off again.
+    assert_eq!(wants.park(&state, &pages(0, 1)), Park::No);
+    assert_eq!(wants.park(&state, &pages(0, 1)), Park::Ask(pages(0, 1)));
+    assert!(wants.ask(&pages(0, 1)));
+    wants.tried(false);
+    // What is discarded while it is read, and what is read.
+    let read = state.begin_read(&mut t, &pages(0, 50)).unwrap().unwrap();
+    state.forget(&mut t, &pages(0, 10));
+    assert_eq!(wants.park(&state, &pages(0, 5)), Park::Wait);
+    assert_eq!(wants.park(&state, &pages(5, 20)), Park::Ask(pages(10, 20)));
+    let _ = state.end_read(&mut t, read, &PageMask::FULL, &PageMask::EMPTY, false);
+    assert_eq!(wants.park(&state, &pages(0, 50)), Park::No);
+    fetch(&mut t, &mut state, PageMask::FULL);
+}
+
+/// The same, slowly: what each operation is to find.
+#[derive(Default)]
+struct Model {
+    owners: Vec<Tenant>,
+    blocks: Vec<Seen>,
+    all: VecDeque<usize>,
+    copies: Vec<usize>,
+    pressure: Option<Pressure>,
+    peak: u64,
+}
+
+#[derive(Default)]
+struct Tenant {
+    is_there: bool,
+    queue: VecDeque<usize>,
+    vain: u32,
+    asking: VecDeque<usize>,
+    awake: [bool; FETCHERS_EACH as usize],
+}
+
+#[derive(Default)]
+struct Seen {
+    owner: usize,
+    is_there: bool,
+    pages: u32,
+    seen: u32,
+}
+
+impl Model {
+    fn pages(&self, owner: usize) -> u64 {
+        let of = self.blocks.iter().filter(|b| b.owner == owner);
+        of.map(|b| u64::from(b.pages)).sum()
+    }
+
+    fn host(&self) -> u64 {
+        (0..self.owners.len()).map(|o| self.pages(o)).sum()
+    }
+
+    fn mine(&self, owner: usize) -> (u64, u64) {
+        let has = |o: &usize| self.owners[*o].is_there && (*o == owner || self.pages(*o) > 0);
+        let owners = (0..self.owners.len()).filter(has).count();
+        (self.pages(owner), owners as u64)
+    }
+
+    fn victim(&mut self) -> Option<usize> {
+        let may = |o: &usize| {
+            let t = &self.owners[*o];
+            t.is_there && !t.queue.is_empty() && t.vain as usize <= t.queue.len()
+        };
+        // The first of those that have most.
+        let owners = (0..self.owners.len()).filter(may).rev();
+        let owner = owners.max_by_key(|o| self.pages(*o))?;
+        let (mine, owners) = self.mine(owner);
+        if !self.pressure.as_ref()?.may_spill(mine, owners) {
+            return None;
+        }
+        let tenant = &mut self.owners[owner];
+        tenant.vain += 1;
+        let first = tenant.queue.pop_front()?;
+        tenant.queue.push_back(first);
+        Some(first)
+    }
+
+    fn dequeue(&mut self, b: usize) {
+        let tenant = &mut self.owners[self.blocks[b].owner];
+        let before = tenant.queue.len();
+        tenant.queue.retain(|q| *q != b);
+        if tenant.queue.len() < before {
+            tenant.vain = tenant.vain.saturating_sub(1);
+        }
+    }
+
+    fn note(&mut self, b: usize, pages: u32, used: bool) {
+        self.blocks[b].pages = pages;
+        self.peak = self.peak.max(self.host());
+        if used && pages > 0 {
+            let queue = &mut self.owners[self.blocks[b].owner].queue;
+            queue.retain(|q| *q != b);
+            queue.push_back(b);
+        }
+    }
+
+    fn remove(&mut self, b: usize) {
+        self.dequeue(b);
+        self.note(b, 0, false);
+        self.blocks[b].is_there = false;
+        self.all.retain(|x| *x != b);
+        self.copies.retain(|x| *x != b);
+        let owner = self.blocks[b].owner;
+        self.owners[owner].asking.retain(|x| *x != b);
+    }
+
+    fn queued(&self) -> u32 {
+        self.owners.iter().map(|t| t.queue.len() as u32).sum()
+    }
+}
+
+/// One thing that happens, to both.
+fn step(r: &mut Rig, m: &mut Model, d: &mut Dice, now: &mut u64) {
+    *now += d.below(200) as u64;
+    let there: Vec<_> = (0..m.blocks.len())
+        .filter(|b| m.blocks[*b].is_there)
+        .collect();
+    let owners: Vec<_> = (0..m.owners.len())
+        .filter(|o| m.owners[*o].is_there)
+        .collect();
+    let kind = d.below(20);
+    if owners.is_empty() || kind == 0 && owners.len() < 5 {
+        let o = r.owner();
+        assert_eq!(o, m.owners.len());
+        m.owners.push(Tenant {
+            is_there: true,
+            ..Tenant::default()
+        });
+        return;
+    }
+    let owner = owners[d.below(owners.len())];
+    if there.is_empty() || kind == 1 && there.len() < 12 {
+        let b = r.block(owner);
+        m.blocks.push(Seen {
+            owner,
+            is_there: true,
+            ..Seen::default()
+        });
+        m.all.push_back(b);
+        return;
+    }
+    let b = there[d.below(there.len())];
+    let of = m.blocks[b].owner;
+    match kind {
+        2 => {
+            r.tier.remove_block(&mut r.live, b);
+            m.remove(b);
+        }
+        3 if !m.blocks.iter().any(|b| b.is_there && b.owner == owner) => {
+            r.tier.remove_owner(&mut r.live, owner);
+            m.owners[owner].is_there = false;
+        }
+        4 => {
+            r.tier.dequeue(&mut r.live, b);
+            m.dequeue(b);
+        }
+        5 => {
+            r.tier.hope(&mut r.live, b);
+            m.owners[of].vain = 0;
+        }
+        6 if d.one_in(4) => {
+            r.tier.hope_for_all(&mut r.live);
+            m.owners.iter_mut().for_each(|t| t.vain = 0);
+        }
+        7 if d.one_in(4) => {
+            let limit = d.below(3000) as u64;
+            r.tier.attach(1, limit, 2);
+            (m.pressure, m.peak) = (Some(Pressure::new(limit)), m.host());
+        }
+        8 if d.one_in(8) => {
+            r.tier.detach();
+            m.pressure = None;
+        }
+        9 => {
+            let tried = [Tried::Moved, Tried::Nothing, Tried::Failed][d.below(3)];
+            let queued = m.queued();
+            let next = m.pressure.as_mut().map(|p| p.ended(tried, queued, 2, *now));
+            let stops = !matches!(next, Some(super::super::pressure::Next::GoOn));
+            assert_eq!(r.tier.ended(1, tried, *now).stops, stops);
+        }
+        10 => {
+            r.tier.note_copies(&mut r.live, b);
+            if !m.copies.contains(&b) {
+                m.copies.push(b);
+            }
+        }
+        11 => {
+            let key = d.one_in(2).then_some(owner);
+            let meant = |b: &usize| key.is_none_or(|o| m.blocks[*b].owner == o);
+            let oldest = m.copies.iter().position(meant);
+            let oldest = oldest.map(|i| m.copies.remove(i));
+            assert_eq!(r.copies(key.map(|o| o as u64 + 1)), oldest);
+        }
+        12 => {
+            let detaching = 1 + d.below(3) as u32;
+            let first = m
+                .all
+                .front()
+                .copied()
+                .filter(|b| m.blocks[*b].seen != detaching);
+            assert_eq!(r.tier.unseen(&mut r.live, detaching), first);
+            if let Some(b) = first {
+                m.blocks[b].seen = detaching;
+                m.all.rotate_left(1);
+            }
+        }
+        13 if !m.owners[of].asking.contains(&b) => {
+            let tenant = &mut m.owners[of];
+            tenant.asking.push_back(b);
+            let woken = tenant.awake.iter().position(|awake| !awake);
+            if let Some(i) = woken {
+                tenant.awake[i] = true;
+            }
+            assert_eq!(r.tier.ask(&mut r.live, b), woken.map(|i| i as u32));
+        }
+        14 => {
+            let first = m.owners[owner].asking.pop_front();
+            assert_eq!(r.asking(owner), first);
+        }
+        15 => {
+            let i = d.below(FETCHERS_EACH as usize);
+            let more = !m.owners[owner].asking.is_empty();
+            if m.owners[owner].awake[i] {
+                m.owners[owner].awake[i] = more;
+                assert_eq!(r.tier.fetched(&mut r.live, owner, i as u32), more);
+            }
+        }
+        16 => assert_eq!(r.victim(), m.victim()),
+        _ => {
+            let (pages, used) = (d.below(513) as u32, d.one_in(2));
+            r.tier.note(&mut r.live, b, pages, used);
+            m.note(b, pages, used);
+        }
+    }
+}
+
+#[test]
+fn it_is_what_a_slow_and_obvious_one_is() {
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed}");
+    for seed in (0..64).map(|n| seed.wrapping_add(n)) {
+        let (mut r, mut m) = (Rig::default(), Model::default());
+        let (mut d, mut now) = (Dice::new(seed), 0);
+        for _ in 0..steps(2000) {
+            step(&mut r, &mut m, &mut d, &mut now);
+            assert_eq!(r.tier.host(), (m.host(), m.peak), "T-count");
+            for owner in (0..m.owners.len()).filter(|o| m.owners[*o].is_there) {
+                let (mine, owners) = m.mine(owner);
+                let pressure = m.pressure.as_ref();
+                let waits = pressure.is_some_and(|p| p.must_wait(m.host(), mine, owners));
+                assert_eq!(r.must_wait(owner), waits);
+            }
+            let wakes = m.pressure.as_ref().map_or(0, |p| p.wakes(m.host(), 2, now));
+            assert_eq!(r.tier.wakes(now), wakes);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What GPU faults that were put off wait for: pages of one va_block that somebody else reads, so that
+//! the faults of all processes do not wait for the device.
+
+use super::super::mask::PageMask;
+use super::block::BlockPages;
+
+/// Whether a GPU's faults have to be put off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Park {
+    /// They can be serviced; what cannot be read, they find out themselves.
+    No,
+    /// Until a read ends that is under way.
+    Wait,
+    /// Until these pages are here, which are to be asked for.
+    Ask(PageMask),
+}
+
+/// What is wanted of one va_block. Protected by its lock, as the state of its pages is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wants {
+    asked: PageMask,
+    /// Somebody fetches them, or is going to.
+    is_fetching: bool,
+    /// Some of what was asked for could not be fetched.
+    failed: bool,
+}
+
+impl Wants {
+    /// Asks for `pages`. Returns whether somebody has to be told, as nobody has been.
+    #[must_use]
+    pub fn ask(&mut self, pages: &PageMask) -> bool {
+        self.asked |= *pages;
+        !core::mem::replace(&mut self.is_fetching, true)
+    }
+
+    /// What was asked for and has not come.
+    pub fn asked(&self) -> PageMask {
+        self.asked
+    }
+
+    /// It was tried to fetch what was asked for. If that has `failed`, the next fault finds out why.
+    pub fn tried(&mut self, failed: bool) {
+        self.asked = PageMask::EMPTY;
+        self.is_fetching = false;
+        self.failed |= failed;
+    }
+
+    /// Whether faults on `pages` of a block with this `state` have to be put off.
+    #[must_use]
+    pub fn park(&mut self, state: &BlockPages, pages: &PageMask) -> Park {
+        if core::mem::take(&mut self.failed) {
+            return Park::No;
+        }
+        let wanted = state.on_flash() & *pages;
+        if !wanted.is_empty() {
+            Park::Ask(wanted)
+        } else if state.in_flight().intersects(pages) {
+            // It was discarded while it is read.
+            Park::Wait
+        } else {
+            Park::No
+        }
+    }
+}
