@@ -132,6 +132,14 @@ static __u64 list_length(const struct list_head *list)
 	return length;
 }
 
+/* What there is, upstream's lists know as well as the queues; not in which order, or how it is used. */
+static void compare(uvm_pmm_gpu_t *pmm, const __u64 *queued)
+{
+	UVM_ASSERT(queued[UVM_RUST_QUEUE_FREE] == uvm_rust_free_list_length(pmm));
+	UVM_ASSERT(queued[UVM_RUST_QUEUE_UNUSED] + queued[UVM_RUST_QUEUE_DISCARDED] + queued[UVM_RUST_QUEUE_USED] ==
+		   list_length(list_of(pmm, UVM_RUST_QUEUE_USED)));
+}
+
 void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
 {
 	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
@@ -142,12 +150,15 @@ void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queu
 		return;
 	pmm = &gpu->pmm;
 	uvm_spin_lock(&pmm->list_lock);
-	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
+	for (queue = UVM_RUST_QUEUE_FREE; queue <= UVM_RUST_QUEUE_USED; queue++) {
 		if (UVM_RUST_HOOKED && uvm_rust_evict)
 			queued[queue] = uvm_rust_queues_length(uvm_rust_gpu_index(pmm), queue);
+		else if (queue == UVM_RUST_QUEUE_FREE)
+			queued[queue] = uvm_rust_free_list_length(pmm);
 		else if (list_of(pmm, queue))
 			queued[queue] = list_length(list_of(pmm, queue));
 	}
-	queued[UVM_RUST_QUEUE_FREE] = uvm_rust_free_root_chunks(pmm, U32_MAX);
+	if (UVM_RUST_HOOKED && uvm_rust_evict)
+		compare(pmm, queued);
 	uvm_spin_unlock(&pmm->list_lock);
 }

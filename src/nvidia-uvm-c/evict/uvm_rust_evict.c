@@ -21,6 +21,13 @@ UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_used);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_unused);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_chunk_evicted);
 
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
+{
+	if (!uvm_rust_evict)
+		return uvm_rust_free_list_length(pmm);
+	return uvm_rust_queues_length(uvm_rust_gpu_index(pmm), UVM_RUST_QUEUE_FREE);
+}
+
 static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue, uvm_va_space_t *holder)
 {
 	uvm_spin_lock(&pmm->list_lock);
@@ -37,14 +44,18 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 	 */
 	uvm_va_block_t *block = chunk->va_block;
 
-	uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
-	set_queue(pmm, chunk, UVM_RUST_QUEUE_USED, block ? uvm_va_block_get_va_space_maybe_dead(block) : NULL);
+	if (uvm_rust_evict)
+		set_queue(pmm, chunk, UVM_RUST_QUEUE_USED, block ? uvm_va_block_get_va_space_maybe_dead(block) : NULL);
+	else
+		uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
 }
 
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	uvm_pmm_gpu_mark_root_chunk_unused__c(pmm, chunk);
-	set_queue(pmm, chunk, UVM_RUST_QUEUE_UNUSED, NULL);
+	if (uvm_rust_evict)
+		set_queue(pmm, chunk, UVM_RUST_QUEUE_UNUSED, NULL);
+	else
+		uvm_pmm_gpu_mark_root_chunk_unused__c(pmm, chunk);
 }
 
 void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)

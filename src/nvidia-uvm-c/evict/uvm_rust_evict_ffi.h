@@ -30,9 +30,10 @@ void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 #define UVM_RUST_CHUNK_PINNED	1
 #define UVM_RUST_CHUNK_SPLIT	2
 #define UVM_RUST_CHUNK_WHOLE	3
+#define UVM_RUST_CHUNK_FREE_ZEROED	4
 
 /*
- * @chunk changes its place in the PMM's lists; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
+ * What @chunk has become; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
  * as above: while it was pinned, nobody could tell.
  */
 void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
@@ -46,11 +47,11 @@ __u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_seam_pmm *pmm);
 /* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
 __u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk);
 
-/* How many chunks are on a queue. */
+/* How many chunks are on a queue, of the free ones too. */
 __u32 uvm_rust_queues_length(__u32 gpu, __u32 queue);
 
 /*
- * Whether the lists of @pmm say that root chunk @chunk may be evicted; warns if not. Called
+ * Whether root chunk @chunk of @pmm says of itself that it may be evicted; warns if not. Called
  * within uvm_rust_queues_choose(), which holds the PMM's list_lock.
  */
 _Bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 chunk);

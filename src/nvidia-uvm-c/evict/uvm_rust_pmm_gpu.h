@@ -4,9 +4,13 @@
  * uvm_pmm_gpu.c. Kbuild includes this file in front of that one (see
  * uvm_rust_va_block.h).
  *
- * Upstream's lists say which root chunks may be evicted; Rust's queues say in
- * which order. With the module parameter uvm_rust_evict=0 there are no queues and
- * the lists say both.
+ * Rust's queues have the root chunks that are free or may be evicted, and the next is chosen from
+ * them. With the module parameter uvm_rust_evict=0 there are no queues, and upstream's lists are
+ * what it is chosen from.
+ *
+ * Allocations take free chunks of all sizes from upstream's free lists, which stay. The list of
+ * used root chunks stays too, as upstream's asserts ask whether a chunk is on a list: with queues
+ * its order means nothing, and nobody takes from it. uvm_seam_queued() compares.
  */
 #include "uvm_linux.h"
 #include "uvm_common.h"
@@ -23,7 +27,8 @@ static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_t
 
 static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-static uvm_gpu_chunk_t *list_first_chunk(struct list_head *list);
+static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict__c(uvm_pmm_gpu_t *pmm);
 
 #include "uvm_rust_pmm_fixes.h"
 
@@ -135,7 +140,7 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 	if (!uvm_rust_evict || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
 		return;
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		change = UVM_RUST_CHUNK_FREE;
+		change = chunk->is_zero ? UVM_RUST_CHUNK_FREE_ZEROED : UVM_RUST_CHUNK_FREE;
 	else if (chunk_is_root_chunk_pinned(pmm, chunk))
 		change = UVM_RUST_CHUNK_PINNED;
 	else if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
@@ -154,22 +159,29 @@ bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
 	uvm_pmm_gpu_t *of = (uvm_pmm_gpu_t *)pmm;
 	uvm_gpu_chunk_t *chunk = &of->root_chunks.array[index].chunk;
 
-	return !WARN_ON_ONCE(list_empty(&chunk->list) || !chunk_is_evictable(of, chunk));
+	return !WARN_ON_ONCE(!chunk_is_evictable(of, chunk));
 }
 
-/* Caller found no free root chunk, and falls back to the head of the used list. */
-uvm_gpu_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
-	__u32 index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
+	uvm_gpu_root_chunk_t *root_chunk = NULL;
+	__u32 index;
 
-	if (index != UVM_RUST_NO_CHUNK)
-		return &pmm->root_chunks.array[index].chunk;
-	return list_first_chunk(&pmm->root_chunks.va_block_unused);
+	if (!uvm_rust_evict)
+		return pick_root_chunk_to_evict__c(pmm);
+	uvm_spin_lock(&pmm->list_lock);
+	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
+	if (index != UVM_RUST_NO_CHUNK) {
+		root_chunk = &pmm->root_chunks.array[index];
+		chunk_start_eviction(pmm, &root_chunk->chunk);
+	}
+	uvm_spin_unlock(&pmm->list_lock);
+	return root_chunk;
 }
 
 #endif
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most)
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm)
 {
 	uvm_pmm_list_zero_t zero;
 	uvm_gpu_chunk_t *chunk;
@@ -177,11 +189,8 @@ __u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most)
 
 	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
 		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
-				    list) {
-			if (count == most)
-				return count;
+				    list)
 			count++;
-		}
 	}
 	return count;
 }

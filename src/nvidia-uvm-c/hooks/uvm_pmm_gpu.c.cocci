@@ -30,21 +30,25 @@ list_del_init(&root->chunk.list);
 ...
 }
 
-// With no root chunk free, ask us first. (An expression, as some spatch put braces
-// around a statement that is replaced.)
+// A free root chunk leaves its list for PMA, by itself.
 @@
-identifier pmm;
-expression E;
+identifier pmm, result;
 @@
-pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+free_next_available_root_chunk(uvm_pmm_gpu_t *pmm, ...)
 {
 <...
-  E =
-- list_first_chunk(&pmm->root_chunks.va_block_unused)
-+ uvm_rust_root_chunk_to_evict(pmm)
-  ;
+  chunk_pin(pmm, result);
++ uvm_rust_root_chunk_update(pmm, root_chunk_from_chunk(pmm, result));
 ...>
 }
+
+// Which root chunk goes next, a free one or one to evict, is for ours to say; upstream's body is what
+// it comes to without queues.
+@@
+@@
+- pick_root_chunk_to_evict
++ pick_root_chunk_to_evict__c
+  (...) { ... }
 
 // Nothing to evict, and nothing free: perhaps only for a moment.
 @@

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options fdf1bc5701b057ae.
+// Of headers and options 606dbf07bed07c79.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -64,6 +64,7 @@ pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
+pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_TRANSLATED: u32 = 0;
 pub const UVM_RUST_STALE: u32 = 1;
 pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;

@@ -31,8 +31,8 @@ super::check_exports!(
     uvm_rust_wait_for_memory,
 );
 
-// A chunk number that is out of range would be C's mistake, which costs no more than
-// the order of one chunk: the lists in C stay the truth.
+// A chunk number that is out of range would be C's mistake. Such a chunk is on no queue, and is
+// not chosen.
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_set(gpu: u32, chunk: u32, queue: u32, holder: u64) {
@@ -51,7 +51,8 @@ unsafe extern "C" fn uvm_rust_queues_set(gpu: u32, chunk: u32, queue: u32, holde
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, holder: u64) {
     let change = match change {
-        bindings::UVM_RUST_CHUNK_FREE => Change::Free,
+        bindings::UVM_RUST_CHUNK_FREE => Change::Free { zeroed: false },
+        bindings::UVM_RUST_CHUNK_FREE_ZEROED => Change::Free { zeroed: true },
         bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
         bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
         _ => Change::Pinned,

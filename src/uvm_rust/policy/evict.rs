@@ -22,9 +22,9 @@
 //! `pmm->list_lock`, a spinlock. No call but [`Queues::new`] allocates, and each
 //! takes constant time ([`Queues::pick`]: `patience` steps at most).
 //!
-//! In the driver the C lists stay the truth about membership and these queues
-//! keep the order (`chunk_update_lists_locked`, `root_chunk_update_eviction_list`,
-//! `chunk_start_eviction` and `pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`).
+//! In the driver these queues are what chunks are chosen from, and no list of upstream's is asked
+//! (`pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`). They follow what upstream makes of a chunk
+//! (`chunk_update_lists_locked`, `chunk_start_eviction`, the marks used, unused and evicted).
 
 mod holders;
 mod lists;
@@ -189,6 +189,27 @@ impl Queues {
             last.next = i as u32;
         }
         Ok(was)
+    }
+
+    /// Moves `chunk` to the head of the queue that it is on.
+    pub fn make_oldest(&mut self, chunk: Chunk) {
+        let Some(queue) = self.queue_of(chunk) else {
+            return;
+        };
+        let (i, before) = (node_of(chunk), queue as usize);
+        let links = &mut *self.links;
+        if i >= links.len() || before >= links.len() {
+            return;
+        }
+        unlink(links, links[i]);
+        let after = core::mem::replace(&mut links[before].next, i as u32);
+        links[i] = Link {
+            prev: before as u32,
+            next: after,
+        };
+        if let Some(second) = links.get_mut(after as usize) {
+            second.prev = i as u32;
+        }
     }
 
     /// Takes `chunk` off its queue, if it is on one. Returns that queue.

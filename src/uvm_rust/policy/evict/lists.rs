@@ -3,17 +3,19 @@
 //! What becomes of a root chunk in the physical memory manager (PMM), and what that means for
 //! the queues.
 //!
-//! The PMM's own lists stay the truth about which chunks may be evicted. It tells of each change
-//! as it makes it, all under its `list_lock`; should the queues have come apart from the lists
-//! all the same, the lists win ([`RootChunks::choose`]), at the cost of the order of one chunk.
+//! The PMM tells of each change of a chunk as it makes it, all under its `list_lock`, so that the queues have
+//! the chunks that may be evicted and those that are free. Its own lists are not asked. What a chunk says of
+//! itself is, when it has been chosen: should the queues have missed a change, the chunk is right
+//! ([`RootChunks::choose`]), and the order of one chunk is lost.
 
 use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 
-/// What has become of a root chunk whose place in the PMM's lists changes.
+/// What has become of a root chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is free, and nobody's.
-    Free,
+    /// It is free, and nobody's. One that is zeroed is worth more to whoever allocates it, and is
+    /// taken after those that are not.
+    Free { zeroed: bool },
     /// It may not be evicted: somebody works on it.
     Pinned,
     /// It may be evicted, and backs one va_block of this holder's.
@@ -23,15 +25,15 @@ pub enum Change {
     Split,
 }
 
-/// What the PMM's lists say.
+/// What the PMM's chunks say of themselves.
 pub trait Lists {
-    /// Whether `chunk`, which the queues would have evicted, may be. False should not come.
+    /// Whether `chunk`, which the queues would have evicted, may be: it is the PMM's, nobody has pinned
+    /// it, and it is not being evicted. False should not come.
     fn evictable(&mut self, chunk: Chunk) -> bool;
 }
 
 /// `chunk` is about to be reclaimed, and is on no queue from now on. Returns where it was: on the
-/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`, which in any
-/// case says whether it is free.
+/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`.
 pub fn reclaimed_from(
     queues: Option<&mut RootChunks>,
     chunk: Chunk,
@@ -40,16 +42,19 @@ pub fn reclaimed_from(
     match queues {
         None => list,
         Some(queues) => queues
-            .begin_eviction(chunk, list == stats::Queue::Free)
+            .begin_eviction(chunk)
             .map_or(stats::Queue::Address, Into::into),
     }
 }
 
 impl RootChunks {
-    /// Follows a change of `chunk` in the PMM's lists.
+    /// Follows a change of `chunk`.
     pub fn change(&mut self, chunk: Chunk, change: Change) -> Result<(), NoSuchChunk> {
         match change {
-            Change::Free => self.free(chunk),
+            Change::Free { zeroed } => {
+                self.free(chunk);
+                self.queue_free(chunk, zeroed)?;
+            }
             Change::Pinned => _ = self.remove(chunk),
             Change::Whole(holder) => self.insert(chunk, holder)?,
             Change::Split => {
@@ -60,8 +65,8 @@ impl RootChunks {
         Ok(())
     }
 
-    /// The chunk to evict next, which stays where it is. One that `lists` contradict is on
-    /// no queue from then on, until it changes.
+    /// The chunk to evict next, a free one if there is one; it stays where it is. One that contradicts
+    /// is on no queue from then on, until it changes.
     pub fn choose(&mut self, lists: &mut impl Lists) -> Option<Chunk> {
         while let Some(chunk) = self.pick() {
             if lists.evictable(chunk) {
@@ -73,16 +78,12 @@ impl RootChunks {
     }
 
     /// The eviction of `chunk` begins. Returns the queue that it was chosen from; `None` for a
-    /// chunk that was not chosen here but asked for by its address. One that is `free` has nothing
-    /// to evict.
-    pub fn begin_eviction(&mut self, chunk: Chunk, free: bool) -> Option<Queue> {
+    /// chunk that was not chosen here but asked for by its address, unless it is free: then there is
+    /// nothing to evict, whoever asks.
+    pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
         let chosen = self.pick() == Some(chunk);
         let queue = self.remove(chunk);
-        if free {
-            Some(Queue::Free)
-        } else {
-            queue.filter(|_| chosen)
-        }
+        queue.filter(|&queue| chosen || queue == Queue::Free)
     }
 
     /// All that `chunk` held is gone: its next owner starts afresh, and nobody expects what it
@@ -97,6 +98,7 @@ impl RootChunks {
 mod tests {
     use super::*;
     use crate::evict::Owner;
+    use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
 
@@ -127,8 +129,17 @@ mod tests {
     #[test]
     fn what_is_free_is_nobodys() {
         let (mut roots, _) = chunks(1);
-        roots.change(0, Change::Free).unwrap();
-        assert_eq!((roots.queue_of(0), roots.needed_in(0)), (None, None));
+        roots.change(0, Change::Free { zeroed: false }).unwrap();
+        assert_eq!(
+            (roots.queue_of(0), roots.needed_in(0)),
+            (Some(Queue::Free), None)
+        );
+        // What its last owner says of it comes late.
+        roots.set(0, Queue::Discarded).unwrap();
+        roots.used_by(0, HOLDER).unwrap();
+        assert_eq!(roots.queue_of(0), Some(Queue::Free));
+        assert_eq!(roots.pick_early(HOLDER), None);
+        roots.change(0, Change::Free { zeroed: false }).unwrap();
         roots.change(0, Change::Whole(0)).unwrap();
         assert_eq!(roots.pick_early(HOLDER), None);
     }
@@ -157,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_are_the_truth() {
+    fn a_chunk_knows_best() {
         for contradicted in 0..4 {
             let (mut roots, _) = chunks(3);
             let mut lists = Asked(contradicted, vec![]);
@@ -180,15 +191,15 @@ mod tests {
             let (mut roots, _) = chunks(3);
             roots.set(1, queue).unwrap();
             let chosen = roots.choose(&mut Asked(0, vec![])).unwrap();
-            assert_eq!(roots.begin_eviction(chosen, false), Some(queue));
+            assert_eq!(roots.begin_eviction(chosen), Some(queue));
             assert_eq!(roots.queue_of(chosen), None);
         }
         // PMA asks by address for any of them.
         let (mut roots, _) = chunks(3);
-        assert_eq!(roots.begin_eviction(2, false), None);
+        assert_eq!(roots.begin_eviction(2), None);
         assert_eq!(roots.queue_of(2), None);
-        roots.change(1, Change::Free).unwrap();
-        assert_eq!(roots.begin_eviction(1, true), Some(Queue::Free));
+        roots.change(1, Change::Free { zeroed: false }).unwrap();
+        assert_eq!(roots.begin_eviction(1), Some(Queue::Free));
     }
 
     #[test]
@@ -204,15 +215,15 @@ mod tests {
         assert_eq!(reclaimed_from(Some(&mut roots), chosen, Used), Discarded);
         assert_eq!(roots.queue_of(chosen), None);
         assert_eq!(reclaimed_from(Some(&mut roots), 2, Used), Address);
-        roots.change(1, Change::Free).unwrap();
-        assert_eq!(reclaimed_from(Some(&mut roots), 1, Free), Free);
+        roots.change(1, Change::Free { zeroed: false }).unwrap();
+        assert_eq!(reclaimed_from(Some(&mut roots), 1, Address), Free);
     }
 
     #[test]
     fn what_was_evicted_starts_afresh() {
         let (mut roots, _) = chunks(1);
         roots.set(0, Queue::Discarded).unwrap();
-        roots.begin_eviction(0, false);
+        roots.begin_eviction(0);
         roots.evicted(0).unwrap();
         assert_eq!(roots.needed_in(0), None);
         roots.change(0, Change::Whole(0)).unwrap();
@@ -223,11 +234,165 @@ mod tests {
     #[test]
     fn a_chunk_out_of_range_is_refused() {
         let (mut roots, _) = chunks(1);
-        for change in [Change::Whole(HOLDER), Change::Split] {
+        for change in [
+            Change::Whole(HOLDER),
+            Change::Split,
+            Change::Free { zeroed: true },
+        ] {
             assert_eq!(roots.change(1, change), Err(NoSuchChunk));
         }
         assert_eq!(roots.change(1, Change::Pinned), Ok(()));
         assert_eq!(roots.evicted(1), Err(NoSuchChunk));
-        assert_eq!(roots.begin_eviction(1, false), None);
+        assert_eq!(roots.begin_eviction(1), None);
+    }
+
+    /// What a root chunk is to the PMM.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum State {
+        /// Physical memory that is not UVM's.
+        Pma,
+        Free,
+        Pinned,
+        Owned(Holder),
+        InEviction,
+    }
+
+    /// The PMM in short: what it does to its chunks, and which chunk upstream's rules would take next.
+    struct Pmm {
+        roots: RootChunks,
+        states: Vec<State>,
+        /// Of each chunk, what it holds.
+        holds: Vec<Queue>,
+        /// Chunks that are free or may be evicted, in the order in which they came to be, or were marked.
+        order: Vec<Chunk>,
+    }
+
+    /// A chunk says the truth of itself, and is never asked about one that it would contradict.
+    struct Truthful<'a>(&'a [State]);
+
+    impl Lists for Truthful<'_> {
+        fn evictable(&mut self, chunk: Chunk) -> bool {
+            let state = self.0[chunk as usize];
+            assert!(
+                matches!(state, State::Free | State::Owned(_)),
+                "{chunk} was chosen, and is {state:?}"
+            );
+            true
+        }
+    }
+
+    impl Pmm {
+        fn new(chunks: u32) -> Self {
+            Self {
+                roots: RootChunks::new(chunks).unwrap(),
+                states: vec![State::Pma; chunks as usize],
+                holds: vec![Queue::Used; chunks as usize],
+                order: vec![],
+            }
+        }
+
+        fn queue(&self, chunk: Chunk) -> Option<Queue> {
+            match self.states[chunk as usize] {
+                State::Free => Some(Queue::Free),
+                State::Owned(_) => Some(self.holds[chunk as usize]),
+                _ => None,
+            }
+        }
+
+        /// The next of the first queue that has one.
+        fn next(&self) -> Option<Chunk> {
+            self.order.iter().copied().min_by_key(|&c| self.queue(c))
+        }
+
+        fn becomes(&mut self, chunk: Chunk, state: State) {
+            self.states[chunk as usize] = state;
+            self.order.retain(|&c| c != chunk);
+            let change = match state {
+                // Pinned chunks are given back to PMA, and evictions have an event of their own.
+                State::Pma | State::InEviction => return,
+                State::Pinned => Change::Pinned,
+                State::Free => {
+                    self.holds[chunk as usize] = Queue::Used;
+                    // Zeroed or not by its number: half of them are.
+                    let zeroed = chunk % 2 == 0;
+                    self.roots.change(chunk, Change::Free { zeroed }).unwrap();
+                    self.order
+                        .insert(if zeroed { self.order.len() } else { 0 }, chunk);
+                    return;
+                }
+                State::Owned(holder) => Change::Whole(holder),
+            };
+            if change != Change::Pinned {
+                self.order.push(chunk);
+            }
+            self.roots.change(chunk, change).unwrap();
+        }
+
+        fn mark(&mut self, chunk: Chunk, queue: Queue) {
+            self.holds[chunk as usize] = queue;
+            self.roots.set(chunk, queue).unwrap();
+            if self.order.contains(&chunk) {
+                self.order.retain(|&c| c != chunk);
+                self.order.push(chunk);
+            }
+        }
+
+        fn evict(&mut self, chunk: Chunk) {
+            let from = self.queue(chunk);
+            let first = self.next() == Some(chunk);
+            let expected = from.filter(|&queue| first || queue == Queue::Free);
+            assert_eq!(self.roots.begin_eviction(chunk), expected);
+            self.becomes(chunk, State::InEviction);
+        }
+
+        /// One step at `chunk`; which one, its state and `what` say.
+        fn step(&mut self, chunk: Chunk, what: u8) {
+            let holder = HOLDER + Holder::from(what % 2);
+            match (self.states[chunk as usize], what) {
+                // An allocation takes a chunk from PMA, or a free one.
+                (State::Pma | State::Free, 0..=3) => self.becomes(chunk, State::Pinned),
+                (State::Pma, _) => {}
+                (State::Pinned, 0) => self.becomes(chunk, State::Pma),
+                (State::Pinned, 1) => self.becomes(chunk, State::Free),
+                (State::Pinned, 2..=4) => self.becomes(chunk, State::Owned(holder)),
+                (State::Owned(_), 0) => self.becomes(chunk, State::Pinned),
+                (State::Owned(_), 1) => self.becomes(chunk, State::Free),
+                (State::Pinned | State::Owned(_), 5) => self.mark(chunk, Queue::Unused),
+                (State::Pinned | State::Owned(_), 6) => self.mark(chunk, Queue::Discarded),
+                (State::Pinned | State::Owned(_), 7) => self.mark(chunk, Queue::Used),
+                // Somebody asks for it by its address.
+                (State::Owned(_) | State::Free, _) => self.evict(chunk),
+                (State::Pinned, _) => {}
+                (State::InEviction, 0..=3) => {
+                    self.roots.evicted(chunk).unwrap();
+                    self.holds[chunk as usize] = Queue::Used;
+                    self.becomes(chunk, State::Pinned);
+                }
+                // It was held, and stays what it was.
+                (State::InEviction, _) => self.becomes(chunk, State::Owned(holder)),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::testing::model(512))]
+
+        /// The queues have what is free or may be evicted, and nothing else, and choose by the rules.
+        #[test]
+        fn the_queues_are_the_truth(steps in proptest::collection::vec((0..6u32, 0..10u8), 1..crate::testing::steps(200))) {
+            let mut pmm = Pmm::new(6);
+            for (chunk, what) in steps {
+                pmm.step(chunk, what);
+                let next = pmm.next();
+                prop_assert_eq!(pmm.roots.choose(&mut Truthful(&pmm.states)), next);
+                for chunk in 0..6 {
+                    prop_assert_eq!(pmm.roots.queue_of(chunk), pmm.queue(chunk));
+                }
+                // Half of the time the next is evicted.
+                if let Some(next) = next.filter(|_| what % 2 == 0) {
+                    pmm.evict(next);
+                }
+            }
+        }
     }
 }

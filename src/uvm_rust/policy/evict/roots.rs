@@ -7,8 +7,8 @@
 //! besides the queue it is on, the queue it belongs to. For the same reason a
 //! chunk whose eviction failed returns to where it came from.
 //!
-//! Free chunks stay on the PMM's own free lists, where parts of chunks are
-//! merged; they are on none of these queues.
+//! A free chunk is on the free queue too ([`RootChunks::change`]), and on the PMM's own free list, from which
+//! allocations take it; a chunk that is split, and its free parts, are the PMM's alone.
 //!
 //! A used chunk is somebody's: pre-eviction takes the oldest of one process, not of all
 //! (`holders.rs`). A used chunk may be expected (DeepUM §5.1): one of several owners, a process that
@@ -73,10 +73,11 @@ impl RootChunks {
     /// What `chunk` holds changed: it belongs to `queue` now, at its tail.
     pub fn set(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         *self.belongs.get_mut(chunk as usize).ok_or(NoSuchChunk)? = queue;
-        if self.queues.queue_of(chunk).is_some() {
-            self.enqueue(chunk, queue)?;
+        match self.queues.queue_of(chunk) {
+            // It holds nothing, whatever it came to hold last.
+            None | Some(Queue::Free) => Ok(()),
+            Some(_) => self.enqueue(chunk, queue),
         }
-        Ok(())
     }
 
     /// `chunk` may be evicted from now on, and is `holder`'s. What a chunk came to hold while
@@ -94,13 +95,22 @@ impl RootChunks {
         self.enqueue(chunk, queue)
     }
 
-    /// Its holder's list has the order of the used queue.
-    fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
+    /// `chunk` goes to the tail of `queue`. Its holder's list has the order of the used queue.
+    pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         self.queues.enqueue(chunk, queue)?;
         if queue == Queue::Used {
             self.holders.append(chunk);
         } else {
             self.holders.unlink(chunk);
+        }
+        Ok(())
+    }
+
+    /// `chunk` is free, after others that are if it is `zeroed`, before them if it is not.
+    pub(super) fn queue_free(&mut self, chunk: Chunk, zeroed: bool) -> Result<(), NoSuchChunk> {
+        self.enqueue(chunk, Queue::Free)?;
+        if !zeroed {
+            self.queues.make_oldest(chunk);
         }
         Ok(())
     }
@@ -142,6 +152,9 @@ impl RootChunks {
     pub fn free(&mut self, chunk: Chunk) {
         self.remove(chunk);
         self.holders.give(chunk, 0);
+        if let Some(queue) = self.belongs.get_mut(chunk as usize) {
+            *queue = Queue::Used;
+        }
         self.unexpect(chunk);
     }
 
@@ -476,7 +489,7 @@ mod tests {
                     7 => {
                         roots.free(chunk);
                         prop_assert_eq!(roots.needed_in(chunk), None);
-                        one.1 = 0;
+                        (one.0, one.1) = (Queue::Used, 0);
                         on.retain(|&c| c != chunk);
                     }
                     _ => {

@@ -145,6 +145,7 @@ impl Model {
 enum Op {
     Enqueue(Chunk, usize),
     Remove(Chunk),
+    MakeOldest(Chunk),
     Take {
         patience: u32,
         expected: u64,
@@ -156,6 +157,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0..34u32, 0..4usize).prop_map(|(c, q)| Op::Enqueue(c, q)),
         1 => (0..34u32).prop_map(Op::Remove),
+        1 => (0..34u32).prop_map(Op::MakeOldest),
         2 => (0..9u32, any::<u64>(), any::<bool>())
             .prop_map(|(patience, expected, fails)| Op::Take { patience, expected, fails }),
     ]
@@ -184,6 +186,12 @@ proptest! {
                 Op::Remove(c) => {
                     let was = (c < CHUNKS).then(|| m.remove(c)).ok_or(NoSuchChunk);
                     prop_assert_eq!(q.remove(c), was);
+                }
+                Op::MakeOldest(c) => {
+                    if let Some(queue) = m.remove(c) {
+                        m.0[queue as usize].push_front(c);
+                    }
+                    q.make_oldest(c);
                 }
                 Op::Take { patience, expected, fails } => {
                     let soon = |c: Chunk| (expected >> c & 1 != 0).then_some(c * 7 % 5);
