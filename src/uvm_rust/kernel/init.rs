@@ -48,13 +48,60 @@
 //! let _ = KBox::pin_init(pin_init!(Early { a: return Ok(()) }), GFP_KERNEL);
 //! ```
 //!
+//! Not even in the words of the macro, which has another of this name for itself:
+//!
+//! ```compile_fail,E0308
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, pin_data, pin_init};
+//! #[pin_data]
+//! struct Early { a: Box<u32> }
+//! let _ = KBox::pin_init(pin_init!(Early { a: return Ok(__Done) }), GFP_KERNEL);
+//! ```
+//!
 //! What must not move is only made in a field that does not:
 //!
-//! ```compile_fail,E0599
+//! ```compile_fail,E0308
 //! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex, pin_data, pin_init, sync::Mutex};
 //! #[pin_data]
 //! struct Loose { a: Mutex<u32> }
 //! let _ = KBox::pin_init(pin_init!(Loose { a <- new_mutex!(1) }), GFP_KERNEL);
+//! ```
+//!
+//! Nor does somebody's trait for all types stand in for what makes it, and make nothing:
+//!
+//! ```compile_fail,E0308
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, pin_data, pin_init};
+//! trait Evil<T, I>: Sized { fn a(self, _: *mut T, _: I) {} }
+//! impl<X, T, I> Evil<T, I> for X {}
+//! #[pin_data]
+//! struct Unmade { a: Box<u32> }
+//! let _ = KBox::pin_init(pin_init!(Unmade { a <- () }), GFP_KERNEL);
+//! ```
+//!
+//! Fields are where a reference may point to, as they are made by way of pointers:
+//!
+//! ```compile_fail,E0793
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, pin_data, pin_init};
+//! #[pin_data]
+//! #[repr(packed)]
+//! struct Packed { a: u8, b: u32 }
+//! let _ = KBox::pin_init(pin_init!(Packed { a: 1, b: 2 }), GFP_KERNEL);
+//! ```
+//!
+//! ```compile_fail,E0793
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, pin_data, pin_init};
+//! #[pin_data]
+//! #[repr(packed)]
+//! struct Named { a: u8, b: u32 }
+//! let b = 2;
+//! let _ = KBox::pin_init(pin_init!(Named { a: 1, b }), GFP_KERNEL);
+//! ```
+//!
+//! ```compile_fail,E0793
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex, pin_data, pin_init, sync::Mutex};
+//! #[pin_data]
+//! #[repr(packed)]
+//! struct Locked { a: u8, #[pin] b: Mutex<u32> }
+//! let _ = KBox::pin_init(pin_init!(Locked { a: 1, b <- new_mutex!(2) }), GFP_KERNEL);
 //! ```
 //!
 //! What is pinned has no `Drop` of its own, which could move its fields out:
@@ -113,7 +160,8 @@ pub unsafe fn from_closure<T, E>(f: impl FnOnce(*mut T) -> Result<(), E>) -> imp
 /// Only the macro implements it.
 #[doc(hidden)]
 pub unsafe trait HasPinData {
-    /// Has a function for each pinned field, of the field's name.
+    /// Has a function for each field, of the field's name; for one that is not pinned, such as
+    /// cannot be called.
     type PinData: Copy;
 
     fn __pin_data() -> Self::PinData;
@@ -161,6 +209,9 @@ macro_rules! __pin_init_once {
 }
 
 /// Makes one field after the other.
+///
+/// Beside each stands a closure that is never run: a reference to the field, which the compiler
+/// refuses where the structure is packed, so that the field may lie across its alignment.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __pin_init_fields {
@@ -172,17 +223,20 @@ macro_rules! __pin_init_fields {
             <$type as $crate::init::HasPinData>::__pin_data()
                 .$field(::core::ptr::addr_of_mut!((*$slot).$field), init)
         };
+        let _ = |made: &$type| _ = &made.$field;
         $crate::__pin_init_fields!($type, $slot; $($($rest)*)?);
     };
     ($type:ident, $slot:ident; $field:ident : $value:expr $(, $($rest:tt)*)?) => {
         let value = $value;
         // SAFETY: The slot is a `$type`'s, so its field is one's, and holds nothing yet.
         unsafe { ::core::ptr::addr_of_mut!((*$slot).$field).write(value) };
+        let _ = |made: &$type| _ = &made.$field;
         $crate::__pin_init_fields!($type, $slot; $($($rest)*)?);
     };
     ($type:ident, $slot:ident; $field:ident $(, $($rest:tt)*)?) => {
         // SAFETY: As above.
         unsafe { ::core::ptr::addr_of_mut!((*$slot).$field).write($field) };
+        let _ = |made: &$type| _ = &made.$field;
         $crate::__pin_init_fields!($type, $slot; $($($rest)*)?);
     };
 }

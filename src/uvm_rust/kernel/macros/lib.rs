@@ -6,7 +6,7 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// For a structure of which some fields, marked `#[pin]`, must not move once they are made.
 ///
-/// Gives it what `pin_init!` needs: a function for each such field that makes it in
+/// Gives it what `pin_init!` needs: a function for each field, which makes such a one in
 /// place. And sees to what makes pinning sound: the structure is `Unpin` only if those
 /// fields are, and has no `Drop`, which could move them.
 ///
@@ -120,22 +120,41 @@ fn fields_of(body: TokenStream) -> Result<(Vec<Field>, TokenStream), &'static st
     Ok((fields, stripped))
 }
 
+/// A function for a field, by which `pin_init!` makes it in place.
+///
+/// One that is not pinned has it too, and nobody can call that: were there none, the field's
+/// name would find the method of some trait that all types have, which makes nothing.
+fn maker(
+    Field {
+        pinned,
+        visibility,
+        name,
+        type_,
+    }: &Field,
+) -> String {
+    if !pinned {
+        return format!(
+            "/// # Safety\n///\n/// There is no such call.\n\
+             {visibility} unsafe fn {name}<T>(self, _: *mut T, never: ::core::convert::Infallible) \
+                 {{ match never {{}} }}\n"
+        );
+    }
+    format!(
+        "/// # Safety\n///\n/// As for `PinInit::__pinned_init`.\n\
+         {visibility} unsafe fn {name}(self, slot: *mut {type_}, \
+             init: impl ::kernel::init::PinInit<{type_}, ::core::convert::Infallible>) {{\n\
+             // SAFETY: The contract is the same.\n\
+             match unsafe {{ init.__pinned_init(slot) }} {{ Ok(()) => {{}}, Err(never) => match never {{}} }}\n\
+         }}\n"
+    )
+}
+
 /// What goes with the structure.
 fn support(name: &str, fields: &[Field]) -> String {
-    let pinned = || fields.iter().filter(|f| f.pinned);
-    let makers: String = pinned()
-        .map(|Field { visibility, name, type_, .. }| {
-            format!(
-                "/// # Safety\n///\n/// As for `PinInit::__pinned_init`.\n\
-                 {visibility} unsafe fn {name}(self, slot: *mut {type_}, \
-                     init: impl ::kernel::init::PinInit<{type_}, ::core::convert::Infallible>) {{\n\
-                     // SAFETY: The contract is the same.\n\
-                     match unsafe {{ init.__pinned_init(slot) }} {{ Ok(()) => {{}}, Err(never) => match never {{}} }}\n\
-                 }}\n"
-            )
-        })
-        .collect();
-    let kept: String = pinned()
+    let makers: String = fields.iter().map(maker).collect();
+    let kept: String = fields
+        .iter()
+        .filter(|f| f.pinned)
         .map(|f| format!("{}: {},\n", f.name, f.type_))
         .collect();
     format!(
