@@ -32,6 +32,7 @@ std::thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
     static UNTIL_FAILURE: Cell<Option<u32>> = const { Cell::new(None) };
     static WARNINGS: Cell<u32> = const { Cell::new(0) };
+    static SIGNAL: Cell<bool> = const { Cell::new(false) };
     static LAST_LINE: RefCell<(c_int, String)> = const { RefCell::new((0, String::new())) };
     static USER: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     static LAST_CLASS: RefCell<(usize, String)> = const { RefCell::new((0, String::new())) };
@@ -197,7 +198,9 @@ pub(crate) unsafe fn uvm_rust_k_queue_wait(
     m: *mut CMutex,
     jiffies: c_long,
 ) -> c_long {
-    let until = Instant::now() + JIFFY * jiffies.clamp(0, 10_000) as u32;
+    // The kernel's `schedule_timeout()` complains of one, and does not wait.
+    assert!(jiffies >= 0, "a wait of {jiffies} jiffies");
+    let until = Instant::now() + JIFFY * jiffies.min(10_000) as u32;
     // SAFETY: It was made by `init`.
     let word = unsafe { word(q) };
     let woken = word.load(Ordering::Acquire);
@@ -205,7 +208,7 @@ pub(crate) unsafe fn uvm_rust_k_queue_wait(
     unsafe { unlock(m) };
     let left = loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || word.load(Ordering::Acquire) != woken {
+        if left.is_zero() || SIGNAL.get() || word.load(Ordering::Acquire) != woken {
             break left;
         }
         thread::yield_now();
@@ -216,7 +219,7 @@ pub(crate) unsafe fn uvm_rust_k_queue_wait(
 }
 
 pub(crate) unsafe fn uvm_rust_k_signal_pending() -> c_int {
-    0
+    SIGNAL.get().into()
 }
 
 /// How many of `n` bytes at `address` are not mapped.
@@ -289,6 +292,11 @@ pub mod testing {
     /// How often a count of references was found broken, by this thread.
     pub fn refcount_warnings() -> u32 {
         WARNINGS.get()
+    }
+
+    /// From now on this thread has a signal to see to, or none any more.
+    pub fn signal(pending: bool) {
+        SIGNAL.set(pending);
     }
 
     /// The level and the text of the line that this thread printed last.

@@ -1,6 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A value with several owners.
+//! A value with several owners, in as many threads:
+//!
+//! ```
+//! # use kernel::{alloc::flags::GFP_KERNEL, sync::Arc};
+//! # use std::{sync::atomic::{AtomicU32, Ordering}, thread};
+//! let a = Arc::new(AtomicU32::new(1), GFP_KERNEL).unwrap();
+//! let b = a.clone();
+//! thread::spawn(move || b.store(2, Ordering::Relaxed)).join().unwrap();
+//! assert_eq!(a.load(Ordering::Relaxed), 2);
+//! ```
+//!
+//! So it must be one that can be shared, since others keep a reference to what is sent:
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::flags::GFP_KERNEL, sync::Arc};
+//! # use std::{cell::Cell, thread};
+//! let a = Arc::new(Cell::new(1), GFP_KERNEL).unwrap();
+//! thread::spawn(move || a.set(2));
+//! ```
+//!
+//! And one that can be sent, since whoever is last drops it; that holds for what is borrowed, too:
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex, sync::{Arc, MutexGuard}};
+//! # use std::thread;
+//! let m = KBox::pin_init(new_mutex!(1), GFP_KERNEL).unwrap();
+//! let a: Arc<MutexGuard<'_, u32>> = Arc::new(m.lock(), GFP_KERNEL).unwrap();
+//! thread::scope(|s| { s.spawn(move || drop(a)); });
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex, sync::{Arc, MutexGuard}};
+//! # use std::thread;
+//! let m = KBox::pin_init(new_mutex!(1), GFP_KERNEL).unwrap();
+//! let a: Arc<MutexGuard<'_, u32>> = Arc::new(m.lock(), GFP_KERNEL).unwrap();
+//! let b = a.as_arc_borrow();
+//! thread::scope(|s| { s.spawn(move || drop(Arc::from(b))); });
+//! ```
 
 use super::refcount::Refcount;
 use crate::alloc::{AllocError, Flags, KBox};

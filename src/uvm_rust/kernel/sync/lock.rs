@@ -1,6 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! A value behind one of the kernel's locks.
+//!
+//! A lock makes of a value that can be sent one that can be shared:
+//!
+//! ```
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex};
+//! # use std::{cell::Cell, thread};
+//! let m = KBox::pin_init(new_mutex!(Cell::new(1)), GFP_KERNEL).unwrap();
+//! thread::scope(|s| { s.spawn(|| m.lock().set(2)); });
+//! assert_eq!(m.lock().get(), 2);
+//! ```
+//!
+//! Not of one that belongs to its thread:
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex};
+//! # use std::{rc::Rc, thread};
+//! let m = KBox::pin_init(new_mutex!(Rc::new(1)), GFP_KERNEL).unwrap();
+//! let m = &*m;
+//! thread::scope(|s| { s.spawn(move || drop(m.lock().clone())); });
+//! ```
+//!
+//! Who took a lock gives it back:
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex};
+//! # use std::thread;
+//! let m = KBox::pin_init(new_mutex!(1), GFP_KERNEL).unwrap();
+//! let guard = m.lock();
+//! thread::scope(|s| { s.spawn(move || drop(guard)); });
+//! ```
+//!
+//! And a guard shows other threads no more than its value may:
+//!
+//! ```compile_fail,E0277
+//! # use kernel::{alloc::{flags::GFP_KERNEL, KBox}, new_mutex};
+//! # use std::{cell::Cell, thread};
+//! let m = KBox::pin_init(new_mutex!(Cell::new(1)), GFP_KERNEL).unwrap();
+//! let guard = m.lock();
+//! thread::scope(|s| { s.spawn(|| guard.set(2)); });
+//! ```
 
 use super::LockClassKey;
 use crate::helpers;

@@ -11,6 +11,7 @@ use kernel::sync::{
     SpinLock,
 };
 use kernel::testing;
+use kernel::time::Jiffies;
 use kernel::types::ForeignOwnable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -177,20 +178,26 @@ fn one_at_a_time_has_what_is_behind_a_lock() {
     assert_eq!((*mutex.lock(), *spin.lock()), (4 * n, 4 * n));
 }
 
-#[test]
-fn who_waits_is_woken_or_times_out() {
-    #[pin_data]
-    struct Gate {
-        #[pin]
-        open: Mutex<bool>,
-        #[pin]
-        changed: CondVar,
-    }
-    let gate = Arc::pin_init(
+/// What somebody waits for.
+#[pin_data]
+struct Gate {
+    #[pin]
+    open: Mutex<bool>,
+    #[pin]
+    changed: CondVar,
+}
+
+fn gate() -> Arc<Gate> {
+    Arc::pin_init(
         pin_init!(Gate { open <- new_mutex!(false), changed <- new_condvar!() }),
         GFP_KERNEL,
     )
-    .unwrap();
+    .unwrap()
+}
+
+#[test]
+fn who_waits_is_woken_or_times_out() {
+    let gate = gate();
     let mut open = gate.open.lock();
     let end = gate.changed.wait_interruptible_timeout(&mut open, 1);
     assert_eq!(end, CondVarTimeoutResult::Timeout);
@@ -211,6 +218,27 @@ fn who_waits_is_woken_or_times_out() {
     }
     drop(open);
     opener.join().unwrap();
+}
+
+#[test]
+fn a_signal_ends_a_wait() {
+    let gate = gate();
+    let mut open = gate.open.lock();
+    testing::signal(true);
+    // However long that was to be: C's timeouts have a sign, and these have none.
+    for jiffies in [2_500, Jiffies::MAX] {
+        let end = gate.changed.wait_interruptible_timeout(&mut open, jiffies);
+        assert!(
+            matches!(end, CondVarTimeoutResult::Signal { jiffies } if jiffies > 0),
+            "{end:?}"
+        );
+    }
+    // And if its time is over as well.
+    let end = gate.changed.wait_interruptible_timeout(&mut open, 0);
+    assert_eq!(end, CondVarTimeoutResult::Signal { jiffies: 0 });
+    testing::signal(false);
+    let end = gate.changed.wait_interruptible_timeout(&mut open, 0);
+    assert_eq!(end, CondVarTimeoutResult::Timeout);
 }
 
 #[test]
@@ -236,6 +264,32 @@ fn the_last_reference_drops_the_value() {
     // SAFETY: It is from `into_raw`, and taken once.
     drop(unsafe { Arc::from_raw(raw) });
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_was_made_in_place_has_as_many_owners_as_references() {
+    let before = testing::held();
+    let first = table(1);
+    let second = first.clone();
+    drop(first);
+    assert_eq!((second.name, testing::held()), (1, before + 1));
+    drop(second);
+    assert_eq!((testing::held(), testing::refcount_warnings()), (before, 0));
+}
+
+/// Under Miri a count with weaker orderings is a data race: the last to drop frees what the
+/// others have read, and nothing but the count says that they have.
+#[test]
+fn whoever_drops_last_does_so_after_the_others_have_read() {
+    let value = Arc::new([1_u64, 2], GFP_KERNEL).unwrap();
+    thread::scope(|s| {
+        for _ in 0..2 {
+            let value = value.clone();
+            s.spawn(move || assert_eq!(value[0] + value[1], 3));
+        }
+        assert_eq!(value[1], 2);
+        drop(value);
+    });
 }
 
 #[test]
