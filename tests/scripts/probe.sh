@@ -47,27 +47,54 @@ expect() {
 kernel 6.12.0-stock
 probe; expect "a kernel without Rust gets ours" own "without CONFIG_RUST"
 UVM_RUST_KERNEL=linux probe; expect "and cannot be made to lend its own" "" "without CONFIG_RUST"
-kernel 7.2.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.90.0 (test)"'
+kernel 6.12.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.90.0 (test)"'
 probe; expect "one whose headers have no metadata gets ours" own "without Rust's metadata"
 touch "$work/k/rust/libkernel.rmeta"
 probe; expect "one that has it lends its own" linux "built with Rust"
 UVM_RUST_KERNEL=own probe; expect "but ours can be forced" own "UVM_RUST_KERNEL=own"
-kernel 7.2.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.89.0 (test)"'
+for release in 6.1.0 6.6.30-x 6.13.0 7.2.0-stock 7.12.1 16.12.0; do
+	kernel $release RUST=y 'RUSTC_VERSION_TEXT="rustc 1.90.0 (test)"'
+	touch "$work/k/rust/libkernel.rmeta"
+	probe; expect "what $release would lend does not fit our code" own "not 6.12's"
+	UVM_RUST_KERNEL=linux probe; expect "even if $release is asked for it" "" "not 6.12's"
+done
+for release in 6.12 6.12-rc3 6.12.117+deb13; do
+	kernel $release RUST=y 'RUSTC_VERSION_TEXT="rustc 1.90.0 (test)"'
+	touch "$work/k/rust/libkernel.rmeta"
+	probe; expect "what $release lends does" linux "built with Rust"
+done
+kernel 6.12.0-stock RUST=y 'RUSTC_VERSION_TEXT=""'
+touch "$work/k/rust/libkernel.rmeta"
+probe; expect "a kernel that does not say by which compiler is taken at its word" linux "built with Rust"
+kernel 6.12.0-stock RUST=y
+touch "$work/k/rust/libkernel.rmeta"
+probe; expect "and so is one that says nothing of it" linux "built with Rust"
+kernel 6.12.0-stock RUST=y 'RUSTC_VERSION_TEXT="rustc 1.89.0 (test)"'
 touch "$work/k/rust/libkernel.rmeta"
 probe; expect "metadata of another compiler is of no use" own "1.89.0"
 UVM_RUST_KERNEL=linux probe; expect "even if it is asked for" "" "1.89.0"
 UVM_RUST_KERNEL=mine probe; expect "there are two crates" "" "own or linux"
 
-for option in CFI_CLANG CFI LTO_CLANG KMSAN; do
+for option in CFI_CLANG CFI LTO_CLANG KMSAN KASAN; do
 	kernel 6.12.0-x "$option=y"
-	probe; expect "a kernel with $option is refused" "" "$option\|$option"
+	probe; expect "a kernel with $option is refused" "" "$option"
 done
+kernel 6.12.0-x LTO_CLANG=y
+probe; expect "nobody has tried LTO" "" "not been tried"
+kernel 6.12.0-x KASAN=y CC_IS_GCC=y
+probe; expect "KASAN of gcc's is none of Rust's" "" "KASAN.*of gcc's"
+kernel 6.12.0-x KASAN=y CC_IS_CLANG=y
+probe; expect "clang's is" own "without CONFIG_RUST"
 kernel 6.0.19; probe; expect "one before 6.1 is refused" "" "older than 6.1"
 kernel 5.14.0-570.el9.x86_64; probe; expect "and one of another distribution" "" "older than 6.1"
 kernel 6.1.0-47-amd64; probe; expect "6.1 is not" own "without CONFIG_RUST"
 kernel 10.0.0; probe; expect "nor is 10.0" own "without CONFIG_RUST"
 kernel 6.12.0; sed -i 's/X86_64=y/ARM64=y/' "$work/k/include/config/auto.conf"
 probe; expect "another machine is refused" "" "x86-64"
+kernel 6.12.0; rm "$work/k/include/config/kernel.release"
+probe; expect "so is a tree that is not prepared" "" "not prepared"
+kernel ''
+probe; expect "or whose release is not known" "" "not prepared"
 rm -r "$work/k"; probe; expect "so is what is no kernel" "" "has no .config"
 
 # is NAME COMMAND...: does it succeed?
@@ -93,8 +120,11 @@ is "clang's flag is as good" eval 'target "-mretpoline-external-thunk" && has re
 is "it is not one that the compiler has built in" eval '! has is-builtin'
 
 # As make sets it for a command that it does not take for a make: the server's files are not there.
-silent() { MAKEFLAGS=' -j2 --jobserver-auth=3,4' sh "$build/target.sh" rustc "" 3<&- 4<&- 2>&1 >/dev/null | cmp -s - /dev/null; }
-is "under make with several jobs the compiler has nothing to say" silent
+# rustc looks in each of these, as long as it has not found any.
+silent() { env "$1= -j2 --jobserver-auth=3,4" sh "$build/target.sh" rustc "" 3<&- 4<&- 2>&1 >/dev/null | cmp -s - /dev/null; }
+for variable in MAKEFLAGS MFLAGS CARGO_MAKEFLAGS; do
+	is "under make with several jobs, by $variable, the compiler has nothing to say" silent $variable
+done
 is "its calls go straight to what they call" eval '! has plt-by-default'
 
 printf '#!/bin/sh\necho "rustc 1.84.1 (test)"\n' >"$work/old"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Which `kernel` crate can be linked into modules of this kernel? Prints
 #
-#   linux    the kernel's own: built with Rust, by this rustc, and its metadata is there
+#   linux    the kernel's own: 6.12's, built with Rust, by this rustc, and its metadata is there
 #   own      ours (src/uvm_rust/kernel): no Rust is needed of the kernel
 #
 # and on standard error why. Fails, with one line, for a kernel that neither fits.
@@ -26,10 +26,18 @@ release=$(cat "$kdir/include/config/kernel.release" 2>/dev/null || :)
 [ -n "$release" ] || refuse "$kdir is not prepared: it has no include/config/kernel.release"
 is X86_64 || refuse "Linux $release is not for x86-64, and nothing here has been built for another machine"
 
-# The kernel's own crate, or why not.
+version=${release%%[!0-9.]*}
+major=${version%%.*}
+minor=${version#*.}
+minor=${minor%%.*}
+
+# The kernel's own crate, or why not. Its interface is another in each version, and our code is
+# written for one.
 why=
 if ! is RUST; then
 	why='built without CONFIG_RUST'
+elif [ "$major.$minor" != 6.12 ]; then
+	why="its crate is not 6.12's"
 elif [ ! -r "$kdir/rust/libkernel.rmeta" ]; then
 	why="its headers come without Rust's metadata"
 else
@@ -46,12 +54,12 @@ if [ -z "$why" ] && [ "$forced" != own ]; then found linux "Linux $release was b
 for option in CFI_CLANG CFI; do
 	! is $option || refuse "Linux $release checks the types of indirect calls (CONFIG_$option, kCFI), which Rust of another compiler than its C's does not pass"
 done
-! is LTO_CLANG || refuse "Linux $release links with clang's LTO (CONFIG_LTO_CLANG): its modules are bitcode, which an object of Rust's cannot be linked into"
+! is LTO_CLANG || refuse "Linux $release links with clang's LTO (CONFIG_LTO_CLANG), so that its modules are bitcode until then: to link an object of Rust's into them has not been tried"
 ! is KMSAN || refuse "Linux $release has KMSAN, which takes all that Rust writes for uninitialised"
-version=${release%%[!0-9.]*}
-major=${version%%.*}
-minor=${version#*.}
-minor=${minor%%.*}
+# As the kernel itself does for Rust.
+if is KASAN && ! is CC_IS_CLANG; then
+	refuse "Linux $release has KASAN (CONFIG_KASAN) of gcc's, and Rust would bring LLVM's: build that kernel with clang"
+fi
 [ "$major" -gt 6 ] || { [ "$major" = 6 ] && [ "$minor" -ge 1 ]; } ||
 	refuse "Linux $release is older than 6.1, the oldest that our kernel crate has been built for"
 found own "${why:-UVM_RUST_KERNEL=own}"

@@ -8,7 +8,7 @@
 set -eu
 rustc=$1 cflags=" $2 "
 # make's jobs are not this script's to hand out, and rustc warns of a server that it does not reach.
-unset MAKEFLAGS
+unset MAKEFLAGS MFLAGS CARGO_MAKEFLAGS
 refuse() { printf 'error: %s\n' "$*" >&2; exit 1; }
 version=$("$rustc" --version 2>/dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
 [ -n "$version" ] || refuse "there is no $rustc: install Rust 1.85 or newer, with its library's source (Debian: rustc, rust-src)"
