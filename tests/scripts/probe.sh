@@ -135,6 +135,40 @@ is "a compiler that is too old is refused" refused "$work/old" "1.84.1, and 1.85
 is "one without its library's source is" refused "$work/bare" "no library source"
 is "and one that is not there" refused "$work/none" "install Rust 1.85"
 
+# flags MINOR VARIABLE...: with rustc 1.MINOR, and make's variables as kbuild sets them, Rust is compiled so.
+flags() {
+	printf '#!/bin/sh\n[ "$1" != --version ] || echo "rustc 1.%s.0 (test)"\n' "$1" >"$work/flagged"
+	shift
+	chmod +x "$work/flagged"
+	printf '%s\n' "src := $build/../.." "obj := $work/flags" 'uvm_rust_kernel := kernel' 'uvm_rust_out := own' \
+		"include $build/rust.mk" 'print: ; @printf "%s\n" $(uvm_rust_flags)' >"$work/flags.mk"
+	env -u MAKEFLAGS make -s -f "$work/flags.mk" RUSTC="$work/flagged" "$@" print >"$work/flags.said"
+}
+# gives FLAG MINOR VARIABLE...: is that flag among them?
+gives() {
+	local flag=$1
+	shift
+	flags "$@" || return
+	cat "$work/flags.said"
+	grep -qx -e "$flag" "$work/flags.said"
+}
+# lacks FLAG MINOR VARIABLE...: or is it not, though there are others?
+lacks() { ! gives "$@" && grep -q . "$work/flags.said"; }
+is "returns go by the kernel's thunk where C's do" gives -Zfunction-return=thunk-extern 85 KBUILD_CFLAGS=-mfunction-return=thunk-extern
+is "functions that are called by address are marked" gives -Zcf-protection=branch 85 KBUILD_CFLAGS="-m64 -fcf-protection=branch"
+is "there are no tables of jumps" gives -Zno-jump-tables 92 KBUILD_CFLAGS=-fno-jump-tables
+is "by their name of later" gives -Cjump-tables=n 93 KBUILD_CFLAGS=-fno-jump-tables
+is "functions have room in front" gives -Zpatchable-function-entry=16,16 85 KBUILD_CFLAGS="-fpatchable-function-entry=16,16 -O2"
+is "and none of that where C has none" lacks '-Z\(function-return\|cf-protection\|patchable\|no-jump\).*' 85 KBUILD_CFLAGS=-O2
+is "there are frame pointers" gives -Cforce-frame-pointers=y 85 CONFIG_FRAME_POINTER=y
+is "or none" gives -Cforce-frame-pointers=n 85
+module_flag=-Zllvm_module_flag=frame-pointer:u32:2:max
+is "LLVM's own functions have them, too" gives $module_flag 97 CONFIG_FRAME_POINTER=y
+is "which 1.98 sees to by itself" lacks $module_flag 98 CONFIG_FRAME_POINTER=y
+is "or have none" lacks $module_flag 97
+is "KASAN looks at Rust" gives -Zsanitizer=kernel-address 85 CONFIG_KASAN_GENERIC=y
+is "and does not" lacks '.*sanitizer.*' 85
+
 layout() { printf '%s\n' "$@" | awk -f "$build/layout.awk" >"$work/layout.rs"; }
 wrote() { grep -qx -e "$1" "$work/layout.rs"; }
 # As gcc writes them, and as clang does.

@@ -39,12 +39,15 @@ uvm_rust_rustc = UVM_RUST_RUSTC='$(uvm_rust_version)' $(RUSTC)
 # The flag of C's, if the kernel is built with it.
 uvm_rust_c = $(filter $(1),$(KBUILD_CFLAGS))
 
+# Before 1.98 rustc does not tell LLVM of frame pointers for the functions that LLVM itself adds,
+# such as KASAN's for a module's globals.
 uvm_rust_flags := --target=$(uvm_rust_obj)/target.json -Zunstable-options --sysroot=/dev/null \
 	-Cpanic=abort -Copt-level=2 -Ccodegen-units=1 -Cembed-bitcode=y -Csymbol-mangling-version=v0 \
 	-Crelocation-model=static -Ccode-model=kernel -Cno-redzone=y -Cforce-unwind-tables=n \
 	-Zfunction-sections=n -Ztune-cpu=generic -Cdebug-assertions=n -Coverflow-checks=y \
 	-Cdebuginfo=$(UVM_RUST_DEBUGINFO) -Cstrip=none \
 	-Cforce-frame-pointers=$(if $(CONFIG_FRAME_POINTER),y,n) \
+	$(if $(CONFIG_FRAME_POINTER),$(if $(call uvm_rust_at_least,98),,-Zllvm_module_flag=frame-pointer:u32:2:max)) \
 	--remap-path-prefix=$(uvm_rust_library)/= --remap-path-prefix=$(abspath $(src))/=
 # What the kernel's C is compiled with against speculation and hijacked control flow, and
 # what tracing wants in front of functions.
