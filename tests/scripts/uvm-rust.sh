@@ -11,11 +11,14 @@ export UVM_RUST_ROOT=$work/root FAKE=$work/fake
 root=$UVM_RUST_ROOT k=6.12.94-test
 mkdir -p "$work/bin" "$FAKE"
 
-# A module is a file that holds its version. dkms puts ours where DKMS does, or takes it
+# A module is a file that holds its version, and its source's. dkms puts ours where DKMS does, or takes it
 # away, and runs the hook.
 cat >"$work/bin/modinfo" <<'END'
 #!/bin/bash
-[ "$1 $2" = "-F version" ] && cat "$3"
+case "$1 $2" in
+"-F version") cut -d' ' -f1 "$3" ;;
+"-F srcversion") cut -d' ' -f2 -s "$3" ;;
+esac
 END
 cat >"$work/bin/dkms" <<'END'
 #!/bin/bash
@@ -33,10 +36,37 @@ else
 fi
 "$UVM_RUST" sync "$k"
 END
-for name in depmod modprobe; do
-	printf '#!/bin/bash\necho "%s $*" >>"$FAKE/calls"\n[ ! -e "$FAKE/no-%s" ]\n' $name $name >"$work/bin/$name"
-done
-printf '#!/bin/bash\necho "rmmod $*" >>"$FAKE/calls"\nrm -rf "$UVM_RUST_ROOT/sys/module/$1"\n' >"$work/bin/rmmod"
+# depmod's index is a list of files; modprobe reads nothing else, and loads what it finds there
+# unless it is told to fail. The configuration in $FAKE/install is that of Debian's package.
+cat >"$work/bin/depmod" <<'END'
+#!/bin/bash
+echo "depmod $*" >>"$FAKE/calls"
+[ ! -e "$FAKE/no-depmod" ] || exit 1
+cd "$UVM_RUST_ROOT/lib/modules/$1" && find . -name '*.ko*' | sed 's|^./||; s|$|:|' | sort >modules.dep.new
+mv modules.dep.new modules.dep
+touch modules.dep.bin
+END
+cat >"$work/bin/modprobe" <<'END'
+#!/bin/bash
+line="modprobe $*" root=$UVM_RUST_ROOT k=$(uname -r)
+[ "$1" != -d ] || { root=$2; shift 2; }
+[ "$1" != -S ] || { k=$2; shift 2; }
+[ "$1" = --show-depends ] && { show=1; shift; } || echo "$line" >>"$FAKE/calls"
+if [ "$1" = nvidia-uvm ] && [ -e "$FAKE/install" ]; then
+	[ -z "$show" ] || { cat "$FAKE/install"; exit; }
+	set -- -i "$(sed 's/.*-i \([^ ]*\).*/\1/' "$FAKE/install")"
+fi
+name=${!#}
+cd "$root/lib/modules/$k" || exit
+file=$({ grep "^updates/uvm-rust/$name\.ko" modules.dep; grep "/$name\.ko" modules.dep; } | head -n 1 | sed 's/:$//')
+[ -n "$file" ] || exit
+[ -z "$show" ] || { echo "insmod $root/lib/modules/$k/$file "; exit; }
+case $file in updates/uvm-rust/*) who=ours ;; *) who=theirs ;; esac
+[ ! -e "$FAKE/no-modprobe" ] && [ ! -e "$FAKE/no-$who" ] && [ -e "$file" ] || exit
+"$FAKE/load" $who
+END
+printf '#!/bin/bash\necho "rmmod $*" >>"$FAKE/calls"\n[ ! -e "$FAKE/no-rmmod" ] && rm -rf "$UVM_RUST_ROOT/sys/module/$1"\n' >"$work/bin/rmmod"
+printf '#!/bin/bash\necho "insmod $*" >>"$FAKE/calls"\n[ -e "$1" ] && [ ! -e "$FAKE/no-insmod" ] && "$FAKE/load" ours\n' >"$work/bin/insmod"
 printf '#!/bin/bash\necho %s\n' $k >"$work/bin/uname"
 printf '#!/bin/bash\necho "rustc 1.85.1 (test)"\n' >"$work/bin/rustc"
 printf '#!/bin/bash\ncat "$FAKE/mok"\nexit 1\n' >"$work/bin/mokutil"
@@ -47,6 +77,8 @@ export PATH=$work/bin:$PATH UVM_RUST=$top/packaging/uvm-rust
 machine() {
 	rm -rf "$root" "$FAKE" && mkdir -p "$FAKE"
 	echo 550.163.01 >"$FAKE/driver"
+	echo 'install modprobe nvidia ; modprobe -i nvidia-current-open-uvm $CMDLINE_OPTS ' >"$FAKE/install"
+	printf '#!/bin/bash\n%s\nloaded "$1"\n' "$(declare -f loaded)" >"$FAKE/load" && chmod +x "$FAKE/load"
 	: >"$FAKE/mok"
 	mkdir -p "$root/lib/modules/$k/updates/dkms" "$root/var/lib/dkms/uvm-rust/0.1.0/source" "$root/proc/1/fd" "$root/sys/module"
 	echo 550.163.01 >"$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
@@ -54,20 +86,34 @@ machine() {
 	# --check: could be built; --tried: not yet.
 	printf '#!/bin/bash\n[ "$1" = --check ] && echo "a module"\n' >"$FAKE/build"
 	chmod +x "$root/var/lib/dkms/uvm-rust/0.1.0/source/build.sh" "$FAKE/build"
+	echo "550.163.01 AAAA" >"$root/lib/modules/$k/updates/dkms/nvidia-current-open.ko.xz"
+	depmod $k
 	installed
 	: >"$FAKE/calls"
 }
 installed() { dkms install -m uvm-rust -v 0.1.0 -k $k; }
 # loaded ours|theirs
 loaded() {
-	mkdir -p "$root/sys/module/nvidia_uvm/parameters"
-	echo 0 >"$root/sys/module/nvidia_uvm/refcnt"
-	if [ "$1" = ours ]; then echo 1 >"$root/sys/module/nvidia_uvm/parameters/uvm_rust_stats"; fi
+	local m=$UVM_RUST_ROOT/sys/module
+	mkdir -p "$m/nvidia_uvm/parameters" "$m/nvidia"
+	echo 0 >"$m/nvidia_uvm/refcnt"
+	[ -e "$m/nvidia/version" ] || echo 550.163.01 >"$m/nvidia/version"
+	[ -e "$m/nvidia/srcversion" ] || echo AAAA >"$m/nvidia/srcversion"
+	if [ "$1" = ours ]; then echo 1 >"$m/nvidia_uvm/parameters/uvm_rust_stats"; fi
+}
+is_loaded() {
+	local m=$root/sys/module/nvidia_uvm
+	case $1 in
+	none) [ ! -e "$m" ] ;;
+	theirs) [ -d "$m" ] && [ ! -e "$m/parameters/uvm_rust_stats" ] ;;
+	ours) [ -e "$m/parameters/uvm_rust_stats" ] ;;
+	esac
 }
 uvm() { "$UVM_RUST" "$@" >"$work/said" 2>&1; }
 link=lib/modules/$k/updates/uvm-rust/nvidia-current-open-uvm.ko.xz
 ours_wins() { [ "$(readlink -f "$root/$link")" = "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" ]; }
 theirs_wins() { [ ! -e "$root/lib/modules/$k/updates/uvm-rust" ]; }
+enabled() { [ ! -e "$root/var/lib/uvm-rust/disabled" ]; }
 theirs_untouched() { [ -f "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" ]; }
 called() { grep -qx -e "$1" "$FAKE/calls"; }
 said() { grep -q -e "$1" "$work/said"; }
@@ -155,9 +201,62 @@ check "disable swaps it for NVIDIA's"
 machine
 uvm disable --later
 loaded theirs
-touch "$FAKE/no-modprobe"
-! uvm enable && theirs_wins && said "NVIDIA's is in force again"
+touch "$FAKE/no-ours"
+! uvm enable && theirs_wins && said "NVIDIA's is in force again" && is_loaded theirs
 check "if ours does not load, NVIDIA's is in force again"
+machine
+loaded theirs
+touch "$FAKE/no-modprobe"
+! uvm enable && theirs_wins && ! said "in force again" && said 'NO nvidia-uvm IS LOADED' && said 'loaded now: none'
+check "if NVIDIA's does not load either, that is said"
+machine
+loaded ours
+touch "$FAKE/no-theirs"
+! uvm disable && theirs_wins && said "NVIDIA's module could not be loaded" && is_loaded ours
+check "if NVIDIA's does not load, ours stays until the next boot"
+machine
+loaded ours
+touch "$FAKE/no-theirs" "$FAKE/no-insmod"
+! uvm disable && said 'NO nvidia-uvm IS LOADED' && is_loaded none
+check "and if ours does not come back, that is said"
+machine
+loaded theirs
+touch "$FAKE/no-rmmod"
+! uvm enable && ours_wins && is_loaded theirs && said 'could not be unloaded' && ! called 'modprobe.*'
+check "what cannot be unloaded stays, and ours is taken at the next boot"
+
+# NVIDIA's packages were upgraded, and the machine was not rebooted.
+machine
+loaded theirs
+echo 535.1 >"$root/sys/module/nvidia/version"
+! uvm enable && ours_wins && enabled && is_loaded theirs && ! called 'rmmod.*' && said 'nvidia.ko that is loaded is 535.1' && said 'Reboot'
+check "beside an older nvidia.ko nothing is swapped, and ours stays enabled"
+machine
+loaded ours
+echo BBBB >"$root/sys/module/nvidia/srcversion"
+! uvm disable && theirs_wins && is_loaded ours && ! called 'rmmod.*' && said 'not the build of it that is installed'
+check "nor beside another build of it"
+machine
+loaded ours
+rm "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
+! uvm disable && is_loaded ours && ! called 'rmmod.*' && said 'no nvidia-uvm for'
+check "nor if NVIDIA's was not built for this kernel"
+machine
+loaded ours
+echo 'install /bin/true ' >"$FAKE/install"
+! uvm disable && is_loaded ours && ! called 'rmmod.*'
+check "nor if the administrator has modprobe load none"
+
+# Debian's proprietary driver beside the open one: the former has the higher priority.
+machine
+echo 550.163.01 >"$root/lib/modules/$k/updates/dkms/nvidia-current-uvm.ko.xz"
+depmod $k
+echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >"$FAKE/install"
+loaded theirs
+uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
+check "what is loaded next is what modprobe takes, whatever it is called"
+! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*update-alternatives --config nvidia'
+check "and doctor says how to choose the open driver"
 
 machine
 uvm rollback && theirs_wins && theirs_untouched && [ ! -e "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" ] &&
@@ -169,6 +268,7 @@ check "and enable builds it again"
 # The name that NVIDIA's own packages use.
 machine
 mv "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" "$root/lib/modules/$k/updates/dkms/nvidia-uvm.ko.xz"
+rm "$FAKE/install"
 uvm sync && [ ! -e "$root/$link" ] && [ -e "$root/lib/modules/$k/updates/uvm-rust/nvidia-uvm.ko.xz" ]
 check "NVIDIA's own packages call it nvidia-uvm"
 
