@@ -149,6 +149,63 @@ uvm sync && theirs_wins
 check "with our module gone the link goes"
 
 machine
+: >"$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz"
+: >"$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
+uvm sync && theirs_wins
+check "two modules of no version are not of the same"
+
+# takes ours|theirs: by the index, which is what modprobe reads.
+takes() {
+	case $(modprobe -S $k --show-depends -i nvidia-current-open-uvm) in
+	*/updates/uvm-rust/*) [ "$1" = ours ] ;;
+	*) [ "$1" = theirs ] ;;
+	esac
+}
+machine
+sed -i /uvm-rust.nvidia/d "$root/lib/modules/$k/modules.dep"
+takes theirs && uvm sync && takes ours && called "depmod $k"
+check "a link without its line in the index (a power cut before depmod) gets it"
+machine
+rm -r "$root/lib/modules/$k/updates/uvm-rust"
+mkdir -p "$root/var/lib/uvm-rust" && touch "$root/var/lib/uvm-rust/disabled"
+uvm sync && takes theirs && called "depmod $k"
+check "and a line without its link goes"
+machine
+touch -d '1 hour ago' "$root/lib/modules/$k/modules.dep.bin"
+uvm sync && called "depmod $k" && : >"$FAKE/calls" && uvm sync && ! called "depmod.*"
+check "so it is if depmod came to write one of its two files only"
+machine
+touch "$FAKE/no-depmod"
+! uvm disable && said "depmod failed for $k" && takes ours && ours_wins
+check "if depmod fails, what the old index names is there, or nothing could be loaded"
+rm "$FAKE/no-depmod"
+uvm sync && takes theirs && theirs_wins
+check "and the next sync does what was to be done"
+
+# kernel NAME: one more that has NVIDIA's module and ours.
+kernel() {
+	mkdir -p "$root/lib/modules/$1/updates/dkms"
+	cp "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" "$root/lib/modules/$1/updates/dkms/"
+	depmod "$1"
+	dkms install -m uvm-rust -v 0.1.0 -k "$1"
+}
+machine
+kernel 6.1.0-old
+: >"$FAKE/calls"
+printf '#!/bin/bash\necho "depmod $*" >>"$FAKE/calls"\n[ $1 != 6.1.0-old ] && exec "%s" "$@"\n' "$work/bin/depmod.whole" >"$work/bin/depmod.one"
+mv "$work/bin/depmod" "$work/bin/depmod.whole" && cp "$work/bin/depmod.one" "$work/bin/depmod" && chmod +x "$work/bin/depmod"
+! uvm disable --later && theirs_wins && called "depmod 6.1.0-old" && takes theirs
+check "if depmod fails for one kernel, the next is done all the same, and the command fails"
+mv "$work/bin/depmod.whole" "$work/bin/depmod"
+
+machine
+kernel 6.13.0-headers
+rm "$root/lib/modules/6.13.0-headers"/modules.dep*
+: >"$FAKE/calls"
+uvm disable && ! called "depmod 6.13.0-headers" && called "depmod $k" && [ ! -e "$root/lib/modules/6.13.0-headers/modules.dep" ]
+check "a kernel without an index gets none"
+
+machine
 rm -rf "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" "$root/var/lib/dkms/uvm-rust/0.1.0/$k"
 touch "$FAKE/broken"
 mkdir -p "$root/var/lib/uvm-rust/failed"
