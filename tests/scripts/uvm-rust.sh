@@ -11,8 +11,8 @@ export UVM_RUST_ROOT=$work/root FAKE=$work/fake
 root=$UVM_RUST_ROOT k=6.12.94-test
 mkdir -p "$work/bin" "$FAKE"
 
-# A module is a file that holds its version, and its source's. dkms puts ours where DKMS does, or takes it
-# away, and runs the hook.
+# A module is a file that holds its version, and its source's. dkms puts ours where DKMS does,
+# or takes it away, and runs the hook; a tree without its source is broken, as DKMS says.
 cat >"$work/bin/modinfo" <<'END'
 #!/bin/bash
 case "$1 $2" in
@@ -23,16 +23,30 @@ END
 cat >"$work/bin/dkms" <<'END'
 #!/bin/bash
 echo "dkms $*" >>"$FAKE/calls"
+do=$1 k=
 while [ $# -gt 0 ]; do
-	case $1 in install | unbuild) do=$1 ;; -v) v=$2 ;; -k) k=$2 ;; esac
+	case $1 in -v) v=$2 ;; -k) k=$2 ;; esac
 	shift
 done
-built=$UVM_RUST_ROOT/var/lib/dkms/uvm-rust/$v/$k file=$UVM_RUST_ROOT/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz
+tree=$UVM_RUST_ROOT/var/lib/dkms/uvm-rust
+if [ "$do" = add ]; then
+	mkdir -p "$tree/$v" && ln -s "$UVM_RUST_ROOT/usr/src/uvm-rust-$v" "$tree/$v/source"
+	exit
+fi
+[ -e "$tree/$v/source" ] || exit 4
+if [ "$do" = remove ]; then
+	for d in "$tree/$v"/*/module; do
+		[ ! -e "$d" ] || dkms unbuild -v "$v" -k "$(basename "$(dirname "$d")")"
+	done
+	rm -rf "${tree:?}/$v"
+	exit
+fi
+built=$tree/$v/$k link=$tree/kernel-$k-x86_64 file=$UVM_RUST_ROOT/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz
 if [ "$do" = install ]; then
 	[ ! -e "$FAKE/broken" ] || exit 77
-	mkdir -p "$built" && cp "$FAKE/driver" "$file"
+	mkdir -p "$built/module" && cp "$FAKE/driver" "$file" && ln -sfn "$v/$k" "$link"
 else
-	rm -rf "$built" "$file"
+	rm -rf "$built" "$file" "$link"
 fi
 "$UVM_RUST" sync "$k"
 END
@@ -111,6 +125,7 @@ is_loaded() {
 }
 uvm() { "$UVM_RUST" "$@" >"$work/said" 2>&1; }
 link=lib/modules/$k/updates/uvm-rust/nvidia-current-open-uvm.ko.xz
+our_ko=$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz
 ours_wins() { [ "$(readlink -f "$root/$link")" = "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" ]; }
 theirs_wins() { [ ! -e "$root/lib/modules/$k/updates/uvm-rust" ]; }
 enabled() { [ ! -e "$root/var/lib/uvm-rust/disabled" ]; }
@@ -315,12 +330,92 @@ check "what is loaded next is what modprobe takes, whatever it is called"
 ! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*update-alternatives --config nvidia'
 check "and doctor says how to choose the open driver"
 
+ours_gone() { theirs_wins && takes theirs && theirs_untouched && [ ! -e "$our_ko" ]; }
 machine
 uvm rollback && theirs_wins && theirs_untouched && [ ! -e "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" ] &&
 	called "dkms unbuild -m uvm-rust -v 0.1.0 -k $k"
 check "rollback takes ours off the kernels"
 uvm enable && ours_wins
 check "and enable builds it again"
+machine
+rm -r "$root/var/lib/dkms/uvm-rust/0.1.0/source"
+uvm rollback && ours_gone
+check "rollback does so though DKMS' tree is broken"
+
+# A power cut in the middle of `dkms install`, when the module is there and DKMS does not call it installed.
+machine
+rm "$root/var/lib/dkms/uvm-rust/kernel-$k-x86_64"
+uvm sync && theirs_wins && takes theirs
+check "a module that DKMS does not call installed is not taken"
+uvm refresh && ours_wins && called "dkms install .*"
+check "and is built anew"
+printf '#!/bin/bash\n[ "$1 $2" != "install -m" ] || [ ! -e "%s" ] || touch "$FAKE/archived"\nexec "%s" "$@"\n' "$our_ko" "$work/bin/dkms.whole" >"$work/bin/dkms.one"
+mv "$work/bin/dkms" "$work/bin/dkms.whole" && cp "$work/bin/dkms.one" "$work/bin/dkms" && chmod +x "$work/bin/dkms"
+rm "$root/var/lib/dkms/uvm-rust/kernel-$k-x86_64"
+uvm refresh && ours_wins && [ ! -e "$FAKE/archived" ]
+check "DKMS finds no module that it could take for the original one"
+mv "$work/bin/dkms.whole" "$work/bin/dkms"
+
+machine
+uvm remove && ours_gone && [ ! -e "$root/var/lib/dkms/uvm-rust" ] && called "dkms remove -m uvm-rust -v 0.1.0 --all"
+check "remove leaves nothing of ours"
+machine
+rm "$root/var/lib/dkms/uvm-rust/kernel-$k-x86_64"
+uvm remove && ours_gone && [ ! -e "$root/var/lib/dkms/uvm-rust" ]
+check "nor does it after that power cut"
+machine
+rm -r "$root/var/lib/dkms/uvm-rust/0.1.0/source"
+uvm remove && ours_gone && [ ! -e "$root/var/lib/dkms/uvm-rust" ]
+check "nor with a broken tree, which apt would stumble over for good"
+machine
+touch "$FAKE/no-depmod"
+! uvm remove && takes ours && ours_wins
+check "if depmod fails, what the index names stays, and remove fails"
+for place in updates extra; do
+	machine
+	mkdir -p "$root/lib/modules/$k/$place"
+	mv "$our_ko" "$root/lib/modules/$k/$place/"
+	uvm sync && [ "$(readlink "$root/$link")" = "../../$place/uvm-rust-nvidia-uvm.ko.xz" ] && uvm rollback && [ ! -e "$root/lib/modules/$k/$place/uvm-rust-nvidia-uvm.ko.xz" ]
+	check "distributions that keep it in $place"
+done
+
+# What DKMS was not told of: dpkg's abort-upgrade, an administrator's no-autoinstall.
+machine
+rm -rf "$our_ko" "$root/var/lib/dkms/uvm-rust" && mkdir -p "$root/usr/src/uvm-rust-0.1.0" "$root/etc/dkms"
+cp "$FAKE/build" "$root/usr/src/uvm-rust-0.1.0/build.sh"
+touch "$root/etc/dkms/no-autoinstall"
+uvm refresh --new && theirs_wins && ! called "dkms.*" && said 'no-autoinstall'
+check "nothing is built by itself where the administrator wants nothing built"
+uvm refresh && ours_wins && called "dkms add -m uvm-rust -v 0.1.0"
+check "but it is by hand, and DKMS is told of us"
+mv "$root/var/lib/dkms/uvm-rust/0.1.0/source" "$root/gone" && rm "$root/etc/dkms/no-autoinstall" && ln -s /nowhere "$root/var/lib/dkms/uvm-rust/0.1.0/source"
+echo 560.1 | tee "$FAKE/driver" >"$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
+uvm refresh --new && ours_wins
+check "and so it is if its tree is broken"
+machine
+rm -rf "$root/var/lib/dkms/uvm-rust"
+uvm refresh && said 'nothing is built: uvm-rust-dkms is not installed'
+check "without the package that is said"
+machine
+uvm disable && rm "$our_ko" && : >"$FAKE/calls"
+uvm refresh && ! called "dkms.*" && said 'nothing is built, as ours is disabled'
+check "and so it is if ours is disabled"
+mkdir -p "$root/var/lib/uvm-rust/failed" && touch "$root/var/lib/uvm-rust/failed/$k"
+uvm rollback && [ ! -e "$root/var/lib/uvm-rust/failed" ]
+check "rollback forgets what has failed"
+
+# Two at a time: the second waits, and has its turn.
+machine
+exec 8>"$root/run/uvm-rust.lock"
+flock 8
+("$UVM_RUST" disable --later >"$work/said" 2>&1; touch "$work/ended") 8>&- &
+for _ in 1 2 3 4 5 6 7 8 9 10; do said waiting && break; sleep 0.3; done
+said 'waiting for another uvm-rust' && [ ! -e "$work/ended" ] && ours_wins
+check "while one is at work, another waits"
+exec 8>&-
+wait
+[ -e "$work/ended" ] && theirs_wins
+check "and then does what it was to do"
 
 # The name that NVIDIA's own packages use.
 machine
