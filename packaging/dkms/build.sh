@@ -6,7 +6,7 @@
 #   build.sh KERNEL           in DKMS' build folder, a copy of this one: makes ./nvidia-uvm.ko
 #   build.sh --check KERNEL   could it be built? Says what would be, or why not
 #   build.sh --tried KERNEL   has it failed already, with the same compiler and driver?
-#   build.sh --nvidia         the name under which DKMS knows NVIDIA's driver
+#   build.sh --conf KERNEL    what dkms.conf takes from that of NVIDIA's driver
 #   build.sh --sync KERNEL    make what is loaded there follow from what is built
 #
 # Exit status of a build: 0, or 77 if there is none, which DKMS takes for "leave it out".
@@ -45,6 +45,26 @@ find_nvidia() {
 		[ -z "$name" ] || return 0
 	done
 	die "no source of NVIDIA's open driver is known to DKMS: apt install nvidia-open-kernel-dkms"
+}
+
+# conf KERNEL: NVIDIA's modules come first, as ours needs the versions of their symbols; and for a
+# kernel that NVIDIA's are not built for, ours are left out as well, or DKMS would fail for
+# want of them, and with it the installation of that kernel. Lines for a shell.
+conf() {
+	local file var
+	find_nvidia
+	printf 'BUILD_DEPENDS[0]=%q\n' "$name"
+	(
+		set +eu
+		# What a dkms.conf may use.
+		export kernelver=$1 arch=x86_64
+		for file in "$source/dkms.conf" "$root/etc/dkms/$name"{.conf,"-$version.conf","-$version-$1.conf","-$version-$1-$arch.conf","--$1.conf","--$1-$arch.conf"}; do
+			# shellcheck source=/dev/null
+			if [ -e "$file" ]; then . "$file" >/dev/null; fi
+		done
+		BUILD_EXCLUSIVE_KERNEL_MAX=${BUILD_EXCLUSIVE_KERNEL_MAX:-$OBSOLETE_BY}
+		for var in AUTOINSTALL BUILD_EXCLUSIVE_{KERNEL,KERNEL_MIN,KERNEL_MAX,CONFIG}; do printf '%s=%q\n' "$var" "${!var}"; done
+	)
 }
 
 # find_symvers KERNEL: the versions of what NVIDIA's modules export, as built for it.
@@ -155,7 +175,7 @@ try() {
 }
 
 case ${1:-} in
---nvidia) find_nvidia && echo "$name" ;;
+--conf) conf "$2" ;;
 --check) check "$2" && echo "$say" ;;
 --tried) [ -e "$state/failed/$2" ] && [ "$(attempt "$2" | sed 's/^/tried: /')" = "$(grep '^tried: ' "$state/failed/$2")" ] ;;
 --sync)

@@ -59,6 +59,14 @@ machine() {
 	echo 'NV_CONFTEST_TYPE_COMPILE_TESTS += a_type' >"$nv/nvidia/nvidia.Kbuild"
 	touch "$nv/conftest.sh" "$nv/nvidia-uvm/uvm.c"
 	printf 'one\ntwo\nthree\n' >"$nv/nvidia-uvm/uvm_hooked.c"
+	cat >"$nv/dkms.conf" <<-'END'
+		PACKAGE_NAME="nvidia-current-open"
+		BUILD_EXCLUSIVE_KERNEL="^(3\.[1-9][0-9]|[4-9]\.)"
+		BUILD_EXCLUSIVE_CONFIG="!CONFIG_PREEMPT_RT !CONFIG_PREEMPT_RT_FULL"
+		AUTOINSTALL=yes
+		MAKE[0]="make ${parallel_jobs+-j$parallel_jobs} modules"
+		DEST_MODULE_NAME[0]="$PACKAGE_NAME"
+	END
 	d=$root/var/lib/dkms/nvidia-current-open/550.163.01
 	mkdir -p "$d/$k/x86_64/module"
 	ln -s "$nv" "$d/source"
@@ -70,7 +78,7 @@ machine() {
 	mkdir -p "$pkg/uvm-rust/kernel" "$pkg/uvm-rust/nvidia-uvm-c" "$pkg/hooks/550.163.01"
 	cp -r "$top/src/uvm_rust/kernel/build" "$pkg/uvm-rust/kernel/"
 	cp "$top/packaging/dkms/build.sh" "$top/packaging/dkms/hooks.awk" "$pkg/"
-	sed 's/@VERSION@/0.1.0/' "$top/packaging/dkms/dkms.conf.in" >"$pkg/dkms.conf"
+	sed "s|@VERSION@|0.1.0|; s|/usr/src|$root&|" "$top/packaging/dkms/dkms.conf.in" >"$pkg/dkms.conf"
 	printf 'one\nours\nthree\n' >"$work/after"
 	diff -n "$nv/nvidia-uvm/uvm_hooked.c" "$work/after" >"$pkg/hooks/550.163.01/uvm_hooked.c.hooks"
 	echo "$(sum "$nv/nvidia-uvm/uvm_hooked.c") $(sum "$work/after") nvidia-uvm/uvm_hooked.c" >"$pkg/hooks/550.163.01/SHA256"
@@ -110,8 +118,18 @@ check "in a copy: what is installed is as it was"
 build
 grep -q "KBUILD_EXTRA_SYMBOLS=$root/var/lib/dkms/nvidia-current-open/550.163.01/$k/x86_64/module/Module.symvers" "$work/said"
 check "it is linked against the symbols of NVIDIA's module for that kernel"
-[ "$("$pkg/build.sh" --nvidia)" = nvidia-current-open ]
+# conf: our dkms.conf, as DKMS reads it.
+conf() { bash -c 'kernelver=$1; . "$2"; for v in BUILD_DEPENDS AUTOINSTALL ${!BUILD_EXCLUSIVE*}; do echo "$v=${!v}"; done' - $k "$pkg/dkms.conf" >"$work/said" 2>&1; }
+conf_has() { grep -qxF -e "$1" "$work/said"; }
+conf && conf_has BUILD_DEPENDS=nvidia-current-open && conf_has AUTOINSTALL=yes && conf_has 'BUILD_EXCLUSIVE_ARCH=^x86_64$'
 check "DKMS is told to build NVIDIA's first"
+conf_has 'BUILD_EXCLUSIVE_CONFIG=!CONFIG_PREEMPT_RT !CONFIG_PREEMPT_RT_FULL' && conf_has 'BUILD_EXCLUSIVE_KERNEL=^(3\.[1-9][0-9]|[4-9]\.)'
+check "and to leave ours out where NVIDIA's is: otherwise such a kernel's installation would fail"
+mkdir -p "$root/etc/dkms"
+echo 'BUILD_EXCLUSIVE_KERNEL="^$kernelver$"; AUTOINSTALL=; OBSOLETE_BY=7.0' >"$root/etc/dkms/nvidia-current-open.conf"
+conf && conf_has "BUILD_EXCLUSIVE_KERNEL=^$k\$" && conf_has AUTOINSTALL= && conf_has BUILD_EXCLUSIVE_KERNEL_MAX=7.0
+check "as the administrator says too"
+rm -r "$root/etc/dkms"
 could && grep -q "nvidia-uvm.ko of NVIDIA's 550.163.01 with Rust, by rustc 1.85.1, for Linux $k" "$work/said"
 check "--check says what would be built"
 
@@ -137,8 +155,10 @@ check "NVIDIA's module was not built for that kernel"
 
 machine
 rm -r "$root/var/lib/dkms/nvidia-current-open"
-fails 'apt install nvidia-open-kernel-dkms' && ! "$pkg/build.sh" --nvidia >"$work/said" 2>&1
+fails 'apt install nvidia-open-kernel-dkms'
 check "no driver: what to install"
+conf && conf_has BUILD_DEPENDS= && conf_has AUTOINSTALL=yes && conf_has 'BUILD_EXCLUSIVE_ARCH=^x86_64$' && ! grep -q error "$work/said"
+check "and dkms.conf is whole without one"
 
 machine
 rm -r "$root/lib/modules/$k/build"
