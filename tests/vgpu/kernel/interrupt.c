@@ -16,9 +16,9 @@
 /* The index in GET; above it are bits that UVM writes to clear something. */
 #define FAULT_GET_INDEX 0xfffffU
 
-/* Guards ops: held while UVM's top half runs, so that UVM can not go meanwhile. */
+/* Guards uvm: held while UVM's top half runs, so that UVM can not go meanwhile. */
 static DEFINE_MUTEX(ops_lock);
-static struct UvmOpsUvmEvents *ops;
+static struct vgpu_uvm uvm;
 
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
@@ -34,19 +34,19 @@ static void isr_work(struct irq_work *work)
 	struct vgpu *g = container_of(work, struct vgpu, isr_work);
 
 	/* The thread that queued this holds ops_lock. */
-	ops->isrTopHalf(&g->uuid);
+	uvm.top_half(&g->uuid);
 }
 
 static void top_half(struct vgpu *g)
 {
 	mutex_lock(&ops_lock);
-	if (ops && ops->isrTopHalf) {
+	if (uvm.top_half) {
 		vgpu_rs_count_interrupt(g->rs);
 		if (g->isr_work.func) {
 			irq_work_queue(&g->isr_work);
 			irq_work_sync(&g->isr_work);
 		} else {
-			ops->isrTopHalf(&g->uuid);
+			uvm.top_half(&g->uuid);
 		}
 	}
 	mutex_unlock(&ops_lock);
@@ -117,15 +117,15 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 	int err = -EAGAIN;
 
 	mutex_lock(&ops_lock);
-	if (ops && ops->suspend && ops->resume) {
+	if (uvm.suspend && uvm.resume) {
 		preempt(true);
 		/* Resuming takes locks out of order, while nobody else can have one. */
 		lockdep_off();
-		*status = ops->suspend();
+		*status = uvm.suspend();
 		if (*status == NV_OK) {
 			msleep(ms);
 			forget_written_bits();
-			*status = ops->resume();
+			*status = uvm.resume();
 		}
 		lockdep_on();
 		preempt(false);
@@ -135,19 +135,17 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 	return err;
 }
 
-NV_STATUS nvUvmInterfaceRegisterUvmCallbacks(struct UvmOpsUvmEvents *importedUvmOps)
+NV_STATUS vgpu_register_uvm(const struct vgpu_uvm *who)
 {
 	mutex_lock(&ops_lock);
-	ops = importedUvmOps;
+	uvm = *who;
 	mutex_unlock(&ops_lock);
 	return NV_OK;
 }
-EXPORT_SYMBOL(nvUvmInterfaceRegisterUvmCallbacks);
 
-void nvUvmInterfaceDeRegisterUvmOps(void)
+void vgpu_deregister_uvm(void)
 {
 	mutex_lock(&ops_lock);
-	ops = NULL;
+	memset(&uvm, 0, sizeof(uvm));
 	mutex_unlock(&ops_lock);
 }
-EXPORT_SYMBOL(nvUvmInterfaceDeRegisterUvmOps);

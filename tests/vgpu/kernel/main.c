@@ -56,6 +56,10 @@ bool vgpu_is_simulated;
 module_param_named(is_simulated, vgpu_is_simulated, bool, 0444);
 MODULE_PARM_DESC(is_simulated, "report the GPU as simulated, which changes UVM's defaults");
 
+static char *facts = VGPU_FACTS;
+module_param(facts, charp, 0444);
+MODULE_PARM_DESC(facts, "of the driver that this is built for, for programs to read; not to be set");
+
 struct vgpu *vgpu_gpus[VGPU_MAX_GPUS];
 unsigned int vgpu_count;
 unsigned int vgpu_personality;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * What UVM asks of RM, nvidia.ko's resource manager: the interface of
- * nv_uvm_interface.h, in flat calls of the emulator (vgpu_rs.h).
+ * nv_uvm_interface.h, in flat calls of the emulator (vgpu_rs.h). bases.c has what is
+ * not the same in all drivers.
  */
 #define pr_fmt(fmt) "vgpu: " fmt
 
@@ -124,6 +125,7 @@ NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid,
 	pGpuInfo->maxTpcPerGpcCount = 4;
 	pGpuInfo->sysmemLink = UVM_LINK_TYPE_PCIE;
 	pGpuInfo->sysmemLinkRateMBps = 15754;	/* PCIe 3 x16 */
+	vgpu_base_gpu_info(pGpuInfo);
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetGpuInfo);
@@ -268,14 +270,12 @@ void nvUvmInterfaceAddressSpaceDestroy(uvmGpuAddressSpaceHandle vaSpace)
 }
 EXPORT_SYMBOL(nvUvmInterfaceAddressSpaceDestroy);
 
-NV_STATUS nvUvmInterfaceSetPageDirectory(uvmGpuAddressSpaceHandle vaSpace, NvU64 physAddress,
-					 unsigned numEntries, NvBool bVidMemAperture, NvU32 pasid)
+NV_STATUS vgpu_set_page_directory(uvmGpuAddressSpaceHandle vaSpace, u64 at, bool in_vidmem)
 {
 	struct object *o = (void *)vaSpace;
 
-	return vgpu_to_nv(vgpu_rs_space_set_pdb(o->g->rs, o->id, physAddress, bVidMemAperture));
+	return vgpu_to_nv(vgpu_rs_space_set_pdb(o->g->rs, o->id, at, in_vidmem));
 }
-EXPORT_SYMBOL(nvUvmInterfaceSetPageDirectory);
 
 NV_STATUS nvUvmInterfaceUnsetPageDirectory(uvmGpuAddressSpaceHandle vaSpace)
 {
@@ -454,9 +454,7 @@ NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle
 	channelInstanceInfo->chId = instance >> 12;
 	channelInstanceInfo->channelEngineType = UVM_GPU_CHANNEL_ENGINE_TYPE_GR;
 	channelInstanceInfo->clearFaultedToken = channelInstanceInfo->chId;
-	/* Ampere clears faulted channels by registers; SMs' faults need none of it. */
-	channelInstanceInfo->pChramChannelRegister = vgpu_register(g, VGPU_REG_SINK);
-	channelInstanceInfo->pRunlistPRIBaseRegister = vgpu_register(g, VGPU_REG_SINK);
+	vgpu_base_channel(g, channelInstanceInfo);
 	*retainedChannel = o;
 	return NV_OK;
 }
@@ -585,20 +583,12 @@ NV_STATUS nvUvmInterfaceDestroyAccessCntrInfo(uvmGpuDeviceHandle device,
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyAccessCntrInfo);
 
-NV_STATUS nvUvmInterfaceEnableAccessCntr(uvmGpuDeviceHandle device,
-					 UvmGpuAccessCntrInfo *pAccessCntrInfo,
-					 UvmGpuAccessCntrConfig *pAccessCntrConfig)
+void vgpu_counters_enable(uvmGpuDeviceHandle device, u32 granularity, u32 threshold)
 {
 	struct vgpu *g = (void *)device;
 
-	/* The configuration is UVM's wish, despite its header. Only GPU accesses to
-	 * system memory (MIMC) are counted.
-	 */
-	vgpu_rs_counters_enable(g->rs, pAccessCntrConfig->mimcGranularity,
-				pAccessCntrConfig->threshold);
-	return NV_OK;
+	vgpu_rs_counters_enable(g->rs, granularity, threshold);
 }
-EXPORT_SYMBOL(nvUvmInterfaceEnableAccessCntr);
 
 NV_STATUS nvUvmInterfaceDisableAccessCntr(uvmGpuDeviceHandle device,
 					  UvmGpuAccessCntrInfo *pAccessCntrInfo)

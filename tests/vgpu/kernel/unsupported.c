@@ -44,6 +44,21 @@ UNSUPPORTED(nvUvmInterfaceGetExternalAllocPtes, uvmGpuAddressSpaceHandle vaSpace
 UNSUPPORTED(nvUvmInterfaceGetChannelResourcePtes, uvmGpuAddressSpaceHandle vaSpace,
 	    NvP64 resourceDescriptor, NvU64 offset, NvU64 size, UvmGpuExternalMappingInfo *info);
 
+#ifdef VGPU_FACT_phys_addrs
+UNSUPPORTED(nvUvmInterfaceGetExternalAllocPhysAddrs, uvmGpuAddressSpaceHandle vaSpace,
+	    NvHandle hMemory, NvU64 offset, NvU64 size, UvmGpuExternalPhysAddrInfo *info);
+#endif
+
+#ifdef VGPU_FACT_access_bits
+/* GPUs that keep bits of which memory was accessed: some of Blackwell. */
+UNSUPPORTED(nvUvmInterfaceAccessBitsBufAlloc, uvmGpuDeviceHandle device,
+	    UvmGpuAccessBitsBufferAlloc *info);
+UNSUPPORTED(nvUvmInterfaceAccessBitsBufFree, uvmGpuDeviceHandle device,
+	    UvmGpuAccessBitsBufferAlloc *info);
+UNSUPPORTED(nvUvmInterfaceAccessBitsDump, uvmGpuDeviceHandle device,
+	    UvmGpuAccessBitsBufferAlloc *info, UVM_ACCESS_BITS_DUMP_MODE mode);
+#endif
+
 /* GPUs whose fault buffer belongs to firmware. */
 UNSUPPORTED(nvUvmInterfaceFlushReplayableFaultBuffer, UvmGpuFaultInfo *info, NvBool copy);
 UNSUPPORTED(nvUvmInterfaceTogglePrefetchFaults, UvmGpuFaultInfo *info, NvBool enable);
@@ -63,18 +78,30 @@ UNSUPPORTED(nvUvmInterfacePagingChannelPushStream, UvmGpuPagingChannelHandle cha
 /* Confidential computing. */
 UNSUPPORTED(nvUvmInterfaceCslInitContext, UvmCslContext *context, uvmGpuChannelHandle channel);
 UNSUPPORTED_VOID(nvUvmInterfaceDeinitCslContext, UvmCslContext *context);
+#ifdef VGPU_FACT_csl_rotate_key
 UNSUPPORTED(nvUvmInterfaceCslRotateKey, UvmCslContext *list[], NvU32 count);
+#endif
+#ifdef VGPU_FACT_csl_update_context
+UNSUPPORTED(nvUvmInterfaceCslUpdateContext, UvmCslContext *list[], NvU32 count);
+#endif
 UNSUPPORTED(nvUvmInterfaceCslRotateIv, UvmCslContext *context, UvmCslOperation operation);
 UNSUPPORTED(nvUvmInterfaceCslEncrypt, UvmCslContext *context, NvU32 size, NvU8 const *input,
 	    UvmCslIv *iv, NvU8 *output, NvU8 *tag);
+#ifdef VGPU_FACT_csl_key_id
 UNSUPPORTED(nvUvmInterfaceCslDecrypt, UvmCslContext *context, NvU32 size, NvU8 const *input,
 	    UvmCslIv const *iv, NvU32 key, NvU8 *output, NvU8 const *extra, NvU32 extraSize,
 	    NvU8 const *tag);
+#else
+UNSUPPORTED(nvUvmInterfaceCslDecrypt, UvmCslContext *context, NvU32 size, NvU8 const *input,
+	    UvmCslIv const *iv, NvU8 *output, NvU8 const *extra, NvU32 extraSize, NvU8 const *tag);
+#endif
 UNSUPPORTED(nvUvmInterfaceCslSign, UvmCslContext *context, NvU32 size, NvU8 const *input,
 	    NvU8 *tag);
 UNSUPPORTED(nvUvmInterfaceCslQueryMessagePool, UvmCslContext *context, UvmCslOperation operation,
 	    NvU64 *number);
 UNSUPPORTED(nvUvmInterfaceCslIncrementIv, UvmCslContext *context, UvmCslOperation operation,
 	    NvU64 increment, UvmCslIv *iv);
+#ifdef VGPU_FACT_csl_log_encryption
 UNSUPPORTED(nvUvmInterfaceCslLogEncryption, UvmCslContext *context, UvmCslOperation operation,
 	    NvU32 size);
+#endif

@@ -70,10 +70,32 @@ static inline u32 *vgpu_register(struct vgpu *g, u32 offset)
 NV_STATUS vgpu_to_nv(int err);
 void vgpu_expect_ok(struct vgpu *g, const char *what, int err);
 
+/* rm.c, for bases.c */
+NV_STATUS vgpu_set_page_directory(uvmGpuAddressSpaceHandle vaSpace, u64 at, bool in_vidmem);
+void vgpu_counters_enable(uvmGpuDeviceHandle device, u32 granularity, u32 threshold);
+
+/* bases.c: what only some drivers have of these. */
+void vgpu_base_gpu_info(UvmGpuInfo *info);
+void vgpu_base_channel(struct vgpu *g, UvmGpuChannelInstanceInfo *info);
+
 /* pma.c */
 void vgpu_update_pma_stats(struct vgpu *g);
 
+/**
+ * struct vgpu_uvm - what UVM has RM call; all NULL while it is not there
+ * @top_half: looks at the buffers of a GPU, and says whether there was something
+ * @suspend:  ends what UVM does, before the system sleeps
+ * @resume:   lets it go on
+ */
+struct vgpu_uvm {
+	uvmEventIsrTopHalf_t top_half;
+	uvmEventSuspend_t suspend;
+	uvmEventResume_t resume;
+};
+
 /* interrupt.c */
+NV_STATUS vgpu_register_uvm(const struct vgpu_uvm *who);
+void vgpu_deregister_uvm(void);
 int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
