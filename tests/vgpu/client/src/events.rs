@@ -2,9 +2,11 @@
 //! UVM's tools events: what moved, where and why, on any nvidia-uvm.ko.
 
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::facts::{Fact, Facts};
 use crate::ffi::{self, Mapping};
 use crate::gpu::check;
 use crate::layout::read;
@@ -84,7 +86,7 @@ const FATAL_FAULT: u8 = 6;
 const THRASHING: u8 = 10;
 const MAP_REMOTE: u8 = 13;
 
-/// Words of the shared control page, `UvmToolsEventControlData_V2`.
+/// Words of the shared control page, `UvmToolsEventControlData`.
 const GET_AHEAD: usize = 0;
 const GET_BEHIND: usize = 1;
 const PUT_BEHIND: usize = 3;
@@ -131,21 +133,7 @@ impl EventQueue {
         };
         let entries = map(capacity as usize * uvm::EVENT_SIZE)?;
         let control = map(size_of::<uvm::EventControl>())?;
-        let mut start = uvm::InitEventTracker {
-            queue_buffer: entries.address() as u64,
-            queue_buffer_size: u64::from(capacity),
-            control_buffer: control.address() as u64,
-            uvm_fd: process.uvm_fd().as_raw_fd() as u32,
-            requested_version: 2,
-            ..Default::default()
-        };
-        ffi::uvm_ioctl(
-            tools.as_fd(),
-            uvm::InitEventTracker::LAYOUT.number.1,
-            &mut start,
-        )
-        .map_err(|e| Error::os("UVM_TOOLS_INIT_EVENT_TRACKER", e))?;
-        check("UVM_TOOLS_INIT_EVENT_TRACKER", NvStatus(start.rm_status))?;
+        start(&tools, process, &entries, capacity, &control)?;
 
         let flags = kinds.iter().fold(0, |flags, kind| flags | (1u64 << kind));
         let mut enable = uvm::EnableEvents {
@@ -187,7 +175,12 @@ impl EventQueue {
         self.end(GET_AHEAD).store(get, Ordering::Relaxed);
         self.end(GET_BEHIND).store(get, Ordering::Release);
 
-        let lost: u64 = (self.control.words()[3..67].iter())
+        let dropped = if tools_v2() {
+            offset_of!(uvm::PlainEventControl, dropped)
+        } else {
+            offset_of!(uvm::EventControl, dropped)
+        } / 8;
+        let lost: u64 = (self.control.words()[dropped..][..64].iter())
             .map(|n| n.load(Ordering::Relaxed))
             .sum();
         if lost > 0 {
@@ -203,6 +196,52 @@ impl EventQueue {
     pub fn tools_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.tools.as_fd()
     }
+}
+
+/// Are queues of the second version a call of their own?
+fn tools_v2() -> bool {
+    Facts::loaded().has(Fact::ToolsV2)
+}
+
+/// Starts a queue of the second version: `entries` and `control` are UVM's to write to for as
+/// long as `tools` is open.
+fn start(
+    tools: &File,
+    process: &Process,
+    entries: &Mapping,
+    capacity: u32,
+    control: &Mapping,
+) -> Result<()> {
+    let queue_buffer = entries.address() as u64;
+    let queue_buffer_size = u64::from(capacity);
+    let control_buffer = control.address() as u64;
+    let uvm_fd = process.uvm_fd().as_raw_fd() as u32;
+    let (name, made, status) = if tools_v2() {
+        let mut params = uvm::InitEventTrackerV2 {
+            queue_buffer,
+            queue_buffer_size,
+            control_buffer,
+            uvm_fd,
+            ..Default::default()
+        };
+        let (name, number) = uvm::InitEventTrackerV2::LAYOUT.number;
+        let made = ffi::uvm_ioctl(tools.as_fd(), number, &mut params);
+        (name, made, params.rm_status)
+    } else {
+        let mut params = uvm::InitEventTracker {
+            queue_buffer,
+            queue_buffer_size,
+            control_buffer,
+            uvm_fd,
+            requested_version: 2,
+            ..Default::default()
+        };
+        let (name, number) = uvm::InitEventTracker::LAYOUT.number;
+        let made = ffi::uvm_ioctl(tools.as_fd(), number, &mut params);
+        (name, made, params.rm_status)
+    };
+    made.map_err(|e| Error::os(name, e))?;
+    check(name, NvStatus(status))
 }
 
 /// What is still to be told is told before the queue goes: upstream's work item

@@ -60,7 +60,7 @@ pub struct Residency {
     pub resident: Vec<Uuid>,
     /// Processors that map it, with the kind of mapping (1 read, 2 write, 3
     /// atomic) and the size of the mapping in bytes.
-    pub mapped: Vec<(Uuid, u32, u32)>,
+    pub mapped: Vec<(Uuid, u32, u64)>,
     /// The CPU's node that has it, -1 if none.
     pub node: i32,
 }
@@ -115,7 +115,9 @@ impl Process {
 
     /// Makes one of UVM's calls.
     pub fn call<P: Params>(&self, params: &mut P) -> Result<()> {
-        ffi::uvm_ioctl(self.uvm_fd(), P::NUMBER, params).map_err(|e| Error::os(P::NAME, e))?;
+        params
+            .make(self.uvm_fd())
+            .map_err(|e| Error::os(P::NAME, e))?;
         check(P::NAME, params.status())
     }
 

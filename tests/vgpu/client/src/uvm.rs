@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The calls of /dev/nvidia-uvm that this crate and the tests make, 550.163.01.
+//! The calls of /dev/nvidia-uvm that this crate and the tests make, as 550.163.01 has them; where
+//! later drivers differ, by the facts of the one that runs ([`Facts`]).
 //!
 //! Fields are named as in `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_test_ioctl.h`
 //! and `uvm_types.h`, in our spelling; those headers say what they mean. Numbers
 //! are raw, without _IOC encoding; NVIDIA's tests start at 200.
 #![allow(missing_docs)]
 
+mod forms;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::facts::{Fact, Facts};
 use crate::layout::{c_struct, Layout};
-use crate::NvStatus;
+use crate::{ffi, NvStatus};
+
+pub use forms::{
+    GetCpuChunkAllocSizes, PmaAllocFree, ReconfigureAccessCounters, ResetAccessCounters,
+    UnregisterChannel, VaBlockInjectError, VaResidencyInfo, VaSpaceInjectError,
+};
 
 /// Most processors UVM knows: 32 GPUs of up to 8 instances, and the CPU.
 pub const MAX_PROCESSORS: usize = 257;
@@ -49,6 +61,11 @@ pub trait Params: bytemuck::AnyBitPattern + sealed::Sealed {
     const NAME: &'static str;
     /// Its rmStatus.
     fn status(&self) -> NvStatus;
+    /// Makes the call, in the form that the driver has.
+    #[doc(hidden)]
+    fn make(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        ffi::uvm_ioctl(fd, Self::NUMBER, self)
+    }
 }
 
 macro_rules! calls {
@@ -68,22 +85,45 @@ macro_rules! calls {
     };
 }
 
-/// Every layout of this module, with the C types' names filled in.
-pub fn layouts() -> Vec<Layout> {
+/// Does the driver have the test of this name? Some have been taken out.
+pub fn is_there(name: &str, facts: Facts) -> bool {
+    let gone = match name {
+        "UVM_TEST_PMM_SYSMEM" => Fact::NoPmmSysmem,
+        "UVM_TEST_PMM_REVERSE_MAP" => Fact::NoPmmReverseMap,
+        "UVM_TEST_PMM_INDIRECT_PEERS" => Fact::NoPmmIndirectPeers,
+        _ => return true,
+    };
+    !facts.has(gone)
+}
+
+/// Every layout of this module as a driver with these facts has it, with the C types' names
+/// filled in.
+pub fn layouts(facts: Facts) -> Vec<Layout> {
+    let v2 = facts.has(Fact::ToolsV2);
+    let (tracker, others) = match v2 {
+        true => (
+            InitEventTrackerV2::LAYOUT,
+            [PlainEventControl::LAYOUT, GpuFaultEventToolsV2::LAYOUT],
+        ),
+        false => (
+            InitEventTracker::LAYOUT,
+            [EventControl::LAYOUT, GpuFaultEvent::LAYOUT],
+        ),
+    };
     let calls = CALLS
         .iter()
-        .chain([&InitEventTracker::LAYOUT])
+        .copied()
+        .chain(forms::layouts(facts))
+        .chain([tracker])
+        .filter(|layout| is_there(layout.number.0, facts))
         .map(|layout| {
             // A call's structure is its name and this.
             let c_type: &'static str = format!("{}_PARAMS", layout.number.0).leak();
-            Layout { c_type, ..*layout }
+            Layout { c_type, ..layout }
         });
     calls
-        .chain([
-            EventControl::LAYOUT,
-            MigrationEvent::LAYOUT,
-            GpuFaultEvent::LAYOUT,
-        ])
+        .chain([MigrationEvent::LAYOUT])
+        .chain(others)
         .collect()
 }
 
@@ -103,6 +143,19 @@ c_struct!(
 );
 
 c_struct!(
+    /// The same where it is a call of its own.
+    InitEventTrackerV2, "UVM_TOOLS_INIT_EVENT_TRACKER_V2", "UVM_TOOLS_INIT_EVENT_TRACKER_V2" = 76, 56, {
+        queue_buffer "queueBuffer": u64,
+        queue_buffer_size "queueBufferSize": u64,
+        control_buffer "controlBuffer": u64,
+        processor "processor": Uuid,
+        all_processors "allProcessors": u32,
+        uvm_fd "uvmFd": u32,
+        rm_status "rmStatus": u32,
+    }
+);
+
+c_struct!(
     /// Where an event queue's ends are.
     EventControl, "UvmToolsEventControlData_V2", "" = 0, 536, {
         get_ahead "get_ahead": u32,
@@ -111,6 +164,17 @@ c_struct!(
         put_behind "put_behind": u32,
         version "version": u32,
         padding "padding32Bits": u32,
+        dropped "dropped": [u64; 64],
+    }
+);
+
+c_struct!(
+    /// The same where queues of the second version are a call of their own.
+    PlainEventControl, "UvmToolsEventControlData", "" = 0, 528, {
+        get_ahead "get_ahead": u32,
+        get_behind "get_behind": u32,
+        put_ahead "put_ahead": u32,
+        put_behind "put_behind": u32,
         dropped "dropped": [u64; 64],
     }
 );
@@ -153,6 +217,31 @@ c_struct!(
         gpu "gpuIndex": u16,
     }
 );
+
+c_struct!(
+    /// The same where queues of the second version are a call of their own.
+    GpuFaultEventToolsV2, "UvmEventGpuFaultInfo_V2", "" = 0, 40, {
+        event_type "eventType": u8,
+        fault_type "faultType": u8,
+        gpu "gpuIndex": u16,
+        gpc "gpcId": u16,
+        client "clientId": u16,
+        address "address": u64,
+        time "timeStamp": u64,
+        time_gpu "timeStampGpu": u64,
+        batch "batchId": u32,
+        client_type "clientType": u8,
+        access_type "accessType": u8,
+        padding "padding16bits": u16,
+    }
+);
+
+// What is read of it lies in the same place.
+const _: () = {
+    use std::mem::offset_of as at;
+    assert!(at!(GpuFaultEvent, address) == at!(GpuFaultEventToolsV2, address));
+    assert!(at!(GpuFaultEvent, batch) == at!(GpuFaultEventToolsV2, batch));
+};
 
 /// Size of an entry of an event queue, version 2.
 pub const EVENT_SIZE: usize = 72;
@@ -197,12 +286,6 @@ calls! {
         h_channel "hChannel": u32,
         base "base": u64,
         length "length": u64,
-        rm_status "rmStatus": u32,
-    }
-    UnregisterChannel "UVM_UNREGISTER_CHANNEL" = 28, 28, {
-        gpu "gpuUuid": Uuid,
-        h_client "hClient": u32,
-        h_channel "hChannel": u32,
         rm_status "rmStatus": u32,
     }
     Migrate "UVM_MIGRATE" = 51, 80, {
@@ -382,38 +465,9 @@ calls! {
         iterations "iterations": u64,
         rm_status "rmStatus": u32,
     }
-    VaBlockInjectError "UVM_TEST_VA_BLOCK_INJECT_ERROR" = 233, 40, {
-        lookup_address "lookup_address": u64,
-        page_table_retries "page_table_allocation_retry_force_count": u32,
-        user_pages_retries "user_pages_allocation_retry_force_count": u32,
-        cpu_chunk_size_mask "cpu_chunk_allocation_size_mask": u32,
-        cpu_chunk_target_id "cpu_chunk_allocation_target_id": i32,
-        cpu_chunk_actual_id "cpu_chunk_allocation_actual_id": i32,
-        cpu_pages_errors "cpu_pages_allocation_error_count": u32,
-        eviction_error "eviction_error": u8,
-        populate_error "populate_error": u8,
-        rm_status "rmStatus": u32,
-    }
     PeerIdentityMappings "UVM_TEST_PEER_IDENTITY_MAPPINGS" = 234, 36, {
         a "gpuA": Uuid,
         b "gpuB": Uuid,
-        rm_status "rmStatus": u32,
-    }
-    VaResidencyInfo "UVM_TEST_VA_RESIDENCY_INFO" = 235, 19568, {
-        lookup_address "lookup_address": u64,
-        is_async "is_async": u8,
-        resident_on "resident_on": [Uuid; MAX_PROCESSORS],
-        resident_on_count "resident_on_count": u32,
-        resident_nid "resident_nid": i32,
-        resident_physical_size "resident_physical_size": [u32; MAX_PROCESSORS],
-        resident_physical_address "resident_physical_address": [u64; MAX_PROCESSORS],
-        mapped_on "mapped_on": [Uuid; MAX_PROCESSORS],
-        mapping_type "mapping_type": [u32; MAX_PROCESSORS],
-        mapping_physical_address "mapping_physical_address": [u64; MAX_PROCESSORS],
-        mapped_on_count "mapped_on_count": u32,
-        page_size "page_size": [u32; MAX_PROCESSORS],
-        populated_on "populated_on": [Uuid; MAX_PROCESSORS],
-        populated_on_count "populated_on_count": u32,
         rm_status "rmStatus": u32,
     }
     PmmAsyncAlloc "UVM_TEST_PMM_ASYNC_ALLOC" = 236, 28, {
@@ -465,16 +519,6 @@ calls! {
         addr "addr": u64,
         rm_status "rmStatus": u32,
     }
-    PmaAllocFree "UVM_TEST_PMA_ALLOC_FREE" = 253, 56, {
-        gpu "gpu_uuid": Uuid,
-        page_size "page_size": u32,
-        contiguous "contiguous": u8,
-        num_pages "num_pages": u64,
-        phys_begin "phys_begin": u64,
-        phys_end "phys_end": u64,
-        nap_us_before_free "nap_us_before_free": u32,
-        rm_status "rmStatus": u32,
-    }
     PmmAllocFreeRoot "UVM_TEST_PMM_ALLOC_FREE_ROOT" = 254, 24, {
         gpu "gpu_uuid": Uuid,
         nap_us_before_free "nap_us_before_free": u32,
@@ -483,25 +527,6 @@ calls! {
     PmmInjectPmaEvictError "UVM_TEST_PMM_INJECT_PMA_EVICT_ERROR" = 255, 24, {
         gpu "gpu_uuid": Uuid,
         error_after_num_chunks "error_after_num_chunks": u32,
-        rm_status "rmStatus": u32,
-    }
-    ReconfigureAccessCounters "UVM_TEST_RECONFIGURE_ACCESS_COUNTERS" = 256, 44, {
-        gpu "gpu_uuid": Uuid,
-        mimc_granularity "mimc_granularity": u32,
-        momc_granularity "momc_granularity": u32,
-        mimc_use_limit "mimc_use_limit": u32,
-        momc_use_limit "momc_use_limit": u32,
-        threshold "threshold": u32,
-        enable_mimc_migrations "enable_mimc_migrations": u8,
-        enable_momc_migrations "enable_momc_migrations": u8,
-        rm_status "rmStatus": u32,
-    }
-    ResetAccessCounters "UVM_TEST_RESET_ACCESS_COUNTERS" = 257, 36, {
-        gpu "gpu_uuid": Uuid,
-        mode "mode": u32,
-        counter_type "counter_type": u32,
-        bank "bank": u32,
-        tag "tag": u32,
         rm_status "rmStatus": u32,
     }
     SetIgnoreAccessCounters "UVM_TEST_SET_IGNORE_ACCESS_COUNTERS" = 258, 24, {
@@ -560,11 +585,6 @@ calls! {
         enabled "enabled": u8,
         rm_status "rmStatus": u32,
     }
-    VaSpaceInjectError "UVM_TEST_VA_SPACE_INJECT_ERROR" = 272, 12, {
-        migrate_vma_fail_nth "migrate_vma_allocation_fail_nth": u32,
-        va_block_fail_nth "va_block_allocation_fail_nth": u32,
-        rm_status "rmStatus": u32,
-    }
     PmmReleaseFreeRootChunks "UVM_TEST_PMM_RELEASE_FREE_ROOT_CHUNKS" = 273, 20, {
         gpu "gpu_uuid": Uuid,
         rm_status "rmStatus": u32,
@@ -604,10 +624,6 @@ calls! {
     }
     GetUserSpaceEndAddress "UVM_TEST_GET_USER_SPACE_END_ADDRESS" = 290, 16, {
         end "user_space_end_address": u64,
-        rm_status "rmStatus": u32,
-    }
-    GetCpuChunkAllocSizes "UVM_TEST_GET_CPU_CHUNK_ALLOC_SIZES" = 291, 8, {
-        size_mask "alloc_size_mask": u32,
         rm_status "rmStatus": u32,
     }
     VaRangeInjectAddGpuVaSpaceError "UVM_TEST_VA_RANGE_INJECT_ADD_GPU_VA_SPACE_ERROR" = 293, 16, {

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use skip::skipped;
-use vgpu_client::{c_check_program, driver, uvm, vgpu, Layout};
+use vgpu_client::{c_check_program, driver, uvm, vgpu, Facts, Layout};
 
 type Checked = std::io::Result<()>;
 
@@ -51,11 +51,25 @@ fn uapi() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include/uapi")
 }
 
-/// NVIDIA's headers of 550, for which the client is written, as `make driver` keeps
-/// them, or `UVM_HEADERS`.
-fn upstream() -> Option<PathBuf> {
-    if let Some(path) = env::var_os("UVM_HEADERS") {
-        return Some(path.into());
+/// The folders of NVIDIA's headers in `tree`: an unpacked release, its kernel-open, or a package's.
+fn headers_of(tree: &Path) -> Option<PathBuf> {
+    let below = ["modules/nvidia-open-kernel", "kernel-open", ""];
+    (below.iter())
+        .map(|tail| tree.join(tail).join("nvidia-uvm"))
+        .find(|path| path.join("uvm_ioctl.h").exists())
+}
+
+/// NVIDIA's headers of 550 as `make driver` keeps them, and of each tree in `UVM_SRC`, which
+/// has spaces or colons between them; or those in `UVM_HEADERS` alone.
+fn upstream() -> Vec<PathBuf> {
+    let list = |name| {
+        let value = env::var(name).unwrap_or_default();
+        let paths = value.split([' ', ':']).filter(|path| !path.is_empty());
+        paths.map(PathBuf::from).collect::<Vec<_>>()
+    };
+    let named = list("UVM_HEADERS");
+    if !named.is_empty() {
+        return named;
     }
     let cache = env::var_os("UVM_RUST_CACHE")
         .map(PathBuf::from)
@@ -64,24 +78,29 @@ fn upstream() -> Option<PathBuf> {
                 .map(PathBuf::from)
                 .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
             Some(base.join("uvm-rust"))
-        })?;
-    let trees = fs::read_dir(cache).ok()?.flatten();
-    trees
+        });
+    let kept = cache.and_then(|cache| fs::read_dir(cache).ok());
+    let of_550 = (kept.into_iter().flatten().flatten())
         .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("upstream-550.")
+            let name = entry.file_name();
+            name.to_string_lossy().starts_with("upstream-550.")
         })
-        .flat_map(|entry| {
-            [
-                "modules/nvidia-open-kernel/nvidia-uvm",
-                "kernel-open/nvidia-uvm",
-                "nvidia-uvm",
-            ]
-            .map(|tail| entry.path().join(tail))
-        })
-        .find(|path| path.join("uvm_ioctl.h").exists())
+        .find_map(|entry| headers_of(&entry.path()));
+    let given = list("UVM_SRC").into_iter().map(|tree| {
+        headers_of(&tree).unwrap_or_else(|| panic!("no NVIDIA driver in {}", tree.display()))
+    });
+    of_550.into_iter().chain(given).collect()
+}
+
+/// What `facts.sh` says of the driver with these headers.
+fn facts_of(headers: &Path) -> std::io::Result<Facts> {
+    let output = Command::new("sh")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../facts.sh"))
+        .arg(headers.join(".."))
+        .output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    Ok(Facts::from_words(&String::from_utf8_lossy(&output.stdout)))
 }
 
 #[test]
@@ -108,16 +127,23 @@ fn uvm_rust_ioctl_h() -> Checked {
 
 #[test]
 fn nvidia_headers() -> Checked {
-    let Some(path) = upstream() else {
-        skipped("NVIDIA's headers are not here; run `make driver` or set UVM_HEADERS");
-        return Ok(());
-    };
-    let include = [path.clone(), path.join("../common/inc")];
+    let trees = upstream();
+    if trees.is_empty() {
+        skipped("NVIDIA's headers are not here; run `make driver`, or set UVM_HEADERS or UVM_SRC");
+    }
+    trees.iter().try_for_each(|headers| check_calls(headers))
+}
+
+/// The calls that the client makes of a driver with these facts are what its headers say.
+fn check_calls(path: &Path) -> Checked {
+    let facts = facts_of(path)?;
+    let include = [path.to_owned(), path.join("../common/inc")];
     let headers = ["uvm_linux_ioctl.h", "nv_uvm_types.h", "uvm_test_ioctl.h"];
-    let numbers: String = (uvm::BareTest::ALL.iter())
+    let there = |t: &&uvm::BareTest| uvm::is_there(t.name, facts);
+    let numbers: String = (uvm::BareTest::ALL.iter().filter(there))
         .map(|t| format!("_Static_assert({0} == {1}, \"{0}\");\n", t.name, t.number))
         .collect();
-    let bare: String = (uvm::BareTest::ALL.iter())
+    let bare: String = (uvm::BareTest::ALL.iter().filter(there))
         .map(|t| {
             format!(
                 "_Static_assert(sizeof({0}_PARAMS) == 4, \"{0}\");\n",
@@ -133,7 +159,7 @@ fn nvidia_headers() -> Checked {
         "uvm",
         &headers,
         &include,
-        &uvm::layouts(),
+        &uvm::layouts(facts),
         &(numbers + &bare + &entry),
     )
 }
