@@ -208,21 +208,21 @@ fn no_host_pages(how: Discard) -> Outcome {
 fn granularity(how: Discard) -> Outcome {
     let rig = Rig::new()?;
     let buffer = written(&rig, 2)?;
-    let size = |page: usize| -> Result<u32, uvm_suite::Failure> {
+    let size = |page: usize| -> Result<u64, uvm_suite::Failure> {
         let at = rig
             .process
             .residency(buffer.address_of(page * PAGE_WORDS))?;
         Ok(at.mapped.first().map_or(0, |m| m.2))
     };
     ensure!(
-        size(0)? == BLOCK as u32,
+        size(0)? == BLOCK,
         "the block is mapped by pages of {}",
         size(0)?
     );
     // Half of a block.
     rig.process.discard(buffer.address(), BLOCK / 2, how)?;
     ensure!(
-        size(0)? == BLOCK as u32,
+        size(0)? == BLOCK,
         "a partial discard split the mapping: {}",
         size(0)?
     );
@@ -248,7 +248,7 @@ fn granularity(how: Discard) -> Outcome {
     )?;
     rig.prefetch(&buffer, rig.gpu.uuid())?;
     ensure!(
-        size(0)? == BLOCK as u32,
+        size(0)? == BLOCK,
         "used again it is mapped by pages of {}",
         size(0)?
     );

@@ -26,12 +26,12 @@ pub(crate) fn run(suite: &mut Suite) {
 fn counters_config(gpu: &Gpu) -> uvm::ReconfigureAccessCounters {
     uvm::ReconfigureAccessCounters {
         gpu: gpu.uuid(),
-        mimc_granularity: 3,
+        granularity: 3,
         momc_granularity: 3,
-        mimc_use_limit: 4,
+        use_limit: 4,
         momc_use_limit: 4,
         threshold: 8,
-        enable_mimc_migrations: 1,
+        enable_migrations: 1,
         ..Default::default()
     }
 }

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{chunks_before, ensure, no_leak, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{chunks_before, ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest, Params, Uuid};
 use vgpu_client::vgpu::PERSONALITY_VOLTA;
-use vgpu_client::{Buffer, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
+use vgpu_client::{Buffer, Facts, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
 
 use crate::{CHANNEL, NONE, SEMAPHORE};
 
@@ -278,7 +278,7 @@ fn pmm(suite: &mut Suite, full: bool) {
             let on = Registered::new()?;
             match on.process.run(BareTest::PMM_CHUNK_WITH_ELEVATED_PAGE) {
                 Err(e) if e.status() == Some(NvStatus::NOTHING_TO_DO) => {
-                    uvm_suite::skip!("only for GPU memory that is a NUMA node (docs/vgpu.md)")
+                    skip!("only for GPU memory that is a NUMA node (docs/vgpu.md)")
                 }
                 other => Ok(other.map(|()| Pass::Ok)?),
             }
@@ -297,6 +297,9 @@ fn blocks(suite: &mut Suite) {
     bare(suite, 11, BareTest::VA_BLOCK, NONE);
     bare(suite, 11, BareTest::CPU_CHUNK_API, NONE);
     suite.test("step 11: UVM_TEST_PMM_REVERSE_MAP", NONE, || {
+        if !uvm::is_there(uvm::PmmReverseMap::NAME, Facts::loaded()) {
+            skip!("this driver has no such test");
+        }
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
         let ranges = [
@@ -321,9 +324,12 @@ fn blocks(suite: &mut Suite) {
 
 /// Wants a va_block of 2 MiB, and a 2 MiB area of four va_blocks.
 fn pmm_sysmem() -> Outcome {
+    if !uvm::is_there(uvm::PmmSysmem::NAME, Facts::loaded()) {
+        skip!("this driver has no such test");
+    }
     let on = Registered::new()?;
     if on.personality != PERSONALITY_VOLTA {
-        uvm_suite::skip!("only Volta counts accesses by physical address (docs/vgpu.md)");
+        skip!("only Volta counts accesses by physical address (docs/vgpu.md)");
     }
     let [whole, parts] =
         [(); 2].map(|()| Buffer::<u64>::managed(&on.process, (BLOCK / 8) as usize));

@@ -3,7 +3,7 @@
 
 use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest};
-use vgpu_client::{Buffer, Gpu, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
+use vgpu_client::{Buffer, Facts, Gpu, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
 
 use crate::{NONE, SEMAPHORE};
 
@@ -40,6 +40,9 @@ pub(crate) fn run(suite: &mut Suite) {
             || {
                 if !two {
                     skip!("one GPU; run with GPUS=2");
+                }
+                if !uvm::is_there(test.name, Facts::loaded()) {
+                    skip!("this driver has no such test");
                 }
                 let process = Process::new()?;
                 let _gpus = [process.gpu(0)?, process.gpu(1)?];
