@@ -84,9 +84,7 @@ mk() {
 # symbols have versions, a module that does not know them is not loaded.
 interface=()
 versions_of_vgpu() {
-	config MODVERSIONS || return 0
-	# vgpu has the interface of these only; for others KBUILD_EXTRA_SYMBOLS names a module's.
-	[ "${version%%.*}" -lt 580 ] || return 0
+	config MODVERSIONS && vgpu_fits || return 0
 	[ -n "${built_vgpu:-}" ] || built_vgpu=$(build_vgpu)
 	interface=(KBUILD_EXTRA_SYMBOLS="$built_vgpu/Module.symvers")
 }
@@ -181,9 +179,13 @@ build_rust() {
 	echo "$dir"
 }
 
-# vgpu_fits: does the software GPU have RM's interface to UVM of this version?
-vgpu_fits() { case ${version%%.*} in 535 | 550 | 555) ;; *) false ;; esac; }
-no_vgpu="the software GPU has the interface of NVIDIA's 550, and nvidia-uvm.ko $version asks for another: no vgpu.ko for it"
+# vgpu_fits: has the software GPU RM's interface to UVM of this version? It goes by facts of the
+# driver's headers (tests/vgpu/facts.sh); these it has been built for.
+vgpu_fits() { case ${version%%.*} in 550 | 555 | 570 | 575 | 5[89]?) ;; *) false ;; esac; }
+no_vgpu="the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko $version asks for another: no vgpu.ko for it"
+
+# seam_fits: can our Rust be built into this version?
+seam_fits() { no_seam=$("$TOP/scripts/seam.sh" --knows "$tree" 2>&1) || { no_seam=${no_seam#error: }; false; }; }
 
 # stage_crate DIR: our `kernel` crate, beside a module's sources.
 stage_crate() {
@@ -237,11 +239,14 @@ build_clippy() {
 		build_vgpu >/dev/null
 		lint "$own/vgpu" kernel/vgpu_rs.o mk "$own/vgpu" UPSTREAM="$tree"
 	fi
+	seam_fits || return 0
 	build_rust >/dev/null
 	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust"
 }
 
 locked "driver-$(basename "$base")-$checkout"
+# What cannot be built is said before anything is.
+if [[ " ${variants[*]} " == *" rust "* ]] && [ -z "$all" ] && ! seam_fits; then die "$no_seam"; fi
 # The module that panics needs nothing of RM.
 [ "${variants[*]}" = panic ] || versions_of_vgpu
 for v in "${variants[@]}"; do
@@ -250,7 +255,9 @@ for v in "${variants[@]}"; do
 		build_upstream
 		baseline_is_new=1
 		;;
-	rust) build_rust ;;
+	rust)
+		if seam_fits; then build_rust; else say "$no_seam"; fi
+		;;
 	clippy) build_clippy ;;
 	panic) build_panic ;;
 	vgpu)

@@ -4,6 +4,7 @@
 # upstream (see driver.sh).
 #
 #   seam.sh TREE DIR     TREE: upstream's source; DIR: the build folder
+#   seam.sh --knows TREE does the seam know that version of upstream? Says so if not
 #   seam.sh --patched    list the files that hooks change, relative to DIR
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -12,8 +13,23 @@
 hooks=$TOP/src/nvidia-uvm-c/hooks
 patched() { for h in "$TOP"/src/nvidia-uvm-c/hooks/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
 
-if [ "${1:-}" = --patched ]; then patched; exit; fi
+# knows TREE: has the seam hooks and headers for it?
+knows() {
+	local v
+	v=$(driver_version "$1")
+	case ${v%%.*} in
+	535 | 550 | 555) ;;
+	5[89]?) ;; # native discard: see Kbuild
+	*) die "no Rust for nvidia-uvm.ko $v: the seam knows 535, 550, 555, and 580 to 595" ;;
+	esac
+}
+
+case ${1:-} in
+--patched) patched; exit ;;
+--knows) knows "$2"; exit ;;
+esac
 tree=$1 dir=$2
+knows "$tree"
 
 # install_new FROM TO: only if it differs, so that make sees no change.
 install_new() { cmp -s "$1" "$2" || { mkdir -p "$(dirname "$2")" && cp "$1" "$2"; }; }

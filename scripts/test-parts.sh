@@ -46,6 +46,7 @@ host_parts() {
 	part host/hook-table tests/scripts/hook-table.sh
 	part host/upstream-bugs tests/scripts/upstream-bugs.sh
 	part host/driver-sh tests/scripts/driver.sh
+	part host/facts tests/scripts/facts.sh
 	part host/lines tests/scripts/lines.sh
 	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
@@ -61,7 +62,7 @@ host_parts() {
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/test-sh scripts/test-count-test.sh
 	if have shellcheck; then
-		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh packaging/uvm-rust packaging/*/*.sh
+		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh tests/vgpu/*.sh packaging/uvm-rust packaging/*/*.sh
 	else
 		skip host/shellcheck "shellcheck is not installed"
 	fi
@@ -360,8 +361,9 @@ version_of() {
 	driver_version "$tree"
 }
 
-# Every upstream version that the seam knows is hooked and built, and each tree in UVM_SRC. The
-# baseline is not built for them. Whether the hooks fit is seen first: nothing is compiled for that.
+# Every upstream version that the seam knows is hooked and built, and each tree in UVM_SRC. Whether
+# the hooks fit is seen first: nothing is compiled for that. Of the trees the unmodified driver is
+# built and run, too, on a software GPU with that version's interface.
 versions_parts() {
 	local v trees
 	part versions/hooks tests/scripts/hooks.sh 535 550 555
@@ -370,8 +372,34 @@ versions_parts() {
 		part versions/$v env -u UVM_SRC UVM_VERSION=$v scripts/driver.sh rust
 	done
 	mapfile -t trees < <(given_trees)
-	for v in "${trees[@]}"; do
-		part "versions/$(version_of "$v")" env UVM_SRC="$v" scripts/driver.sh rust
-	done
-	[ ${#trees[@]} -gt 0 ] || skip versions/given "no UVM_SRC: point it to open-gpu-kernel-modules trees"
+	for v in "${trees[@]}"; do ours_on "$v"; done
+	if [ ${#trees[@]} = 0 ]; then
+		skip versions/given "no UVM_SRC: point it to open-gpu-kernel-modules trees"
+		return
+	fi
+	part versions/calls cargo test --quiet -p vgpu-client --test layout
+	part build/programs build_programs
+	for v in "${trees[@]}"; do base_parts "$v"; done
+}
+
+# ours_on TREE: it is built with our Rust, where the seam knows it.
+ours_on() {
+	local tree name why
+	name=versions/$(version_of "$1")
+	if tree=$(UVM_SRC=$1 scripts/upstream.sh 2>/dev/null) && ! why=$(scripts/seam.sh --knows "$tree" 2>&1); then
+		skip "$name" "${why#error: }"
+	else
+		part "$name" env UVM_SRC="$1" scripts/driver.sh rust
+	fi
+}
+
+# base_parts TREE: the unmodified driver on the software GPU: NVIDIA's tests say whether that has
+# the interface which this version asks for.
+base_parts() {
+	local name
+	name=versions/$(version_of "$1")
+	part "$name/modules" env UVM_SRC="$1" scripts/driver.sh upstream vgpu
+	lane "$name/ladder" vm UVM_SRC="$1" DRIVER=upstream VM_TIMEOUT=1500 -- $suite/ladder
+	lane "$name/ladder-two-gpus" vm UVM_SRC="$1" DRIVER=upstream GPUS=2 VM_MEM=3G VM_CPUS=2 "$two_nodes" VM_TIMEOUT=900 -- \
+		"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
 }

@@ -33,15 +33,15 @@ driver_folder() {
 	return 1
 }
 
-# check_version DIR: prints it; fails if the seam does not know it.
+# check_version DIR: prints it; fails if nothing here is for it. Which of what is built there is
+# for it, driver.sh and seam.sh know.
 check_version() {
 	local v
 	v=$(driver_version "$1")
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
 	case ${v%%.*} in
-	535 | 550 | 555) ;;
-	5[89]? ) ;; # native discard: see Kbuild
-	*) die "UVM_SRC is driver $v; the seam knows 535, 550, 555, and 580 to 595" ;;
+	535 | 550 | 555 | 570 | 575 | 5[89]?) ;;
+	*) die "UVM_SRC is driver $v; what is known are 535, 550, 555, 570, 575, and 580 to 595" ;;
 	esac
 	echo "$v"
 }

@@ -52,27 +52,39 @@ driver() {
 	"$top/scripts/driver.sh" "$@" >"$work/said" 2>&1
 }
 
-# says_550: one line, an error, names the version that the software GPU is for; nothing was called.
-says_550() {
-	[ "$(grep -c '\<550\>' "$work/said")" = 1 ] && [ "$(grep -c '^error: ' "$work/said")" = 1 ] &&
-		grep -q "^error: the software GPU has the interface of NVIDIA's 550, and nvidia-uvm.ko $1" "$work/said" &&
-		[ ! -e "$work/calls" ]
+# refuses REASON: one line, an error, that begins like this; nothing was called.
+refuses() {
+	[ "$(grep -c '^error: ' "$work/said")" = 1 ] && [ "$(wc -l <"$work/said")" -le 2 ] &&
+		grep -q "^error: $1" "$work/said" && [ ! -e "$work/calls" ]
 }
 
-for version in 580.142 590.48.01 595.45.04; do
+tree 535.261.03
+kernel
+! driver vgpu && refuses "the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko 535.261.03"
+check "no software GPU for 535: one line, and no compiler"
+kernel MODVERSIONS
+! driver vgpu && refuses "the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko 535.261.03"
+check "nor where symbols have versions"
+
+for version in 570.211.01 575.64.05; do
 	tree $version
 	kernel
-	! driver vgpu && says_550 $version
-	check "no software GPU for $version: one line, and no compiler"
+	! driver rust && refuses "no Rust for nvidia-uvm.ko $version: the seam knows 535, 550, 555, and 580 to 595"
+	check "no Rust for $version: one line, and no compiler"
 	kernel MODVERSIONS
-	! driver vgpu && says_550 $version
-	check "nor where symbols have versions"
+	! driver upstream rust && refuses "no Rust for nvidia-uvm.ko $version"
+	check "nor where symbols have versions, nor after something else"
+done
+
+for version in 550.163.01 570.211.01 580.142 590.48.01 595.45.04; do
+	tree $version
+	kernel
+	! driver vgpu && ! grep -q 'software GPU' "$work/said" && grep -q '^make .*modules' "$work/calls"
+	check "for $version there is a software GPU: make is called (which fails here)"
 done
 
 tree 550.163.01
 kernel
-! driver vgpu && ! grep -q 'software GPU' "$work/said" && grep -q '^make .*modules' "$work/calls"
-check "for 550 there is one: make is called (which fails here)"
 
 # module NAME...: make gives a vgpu.ko that has these global symbols.
 real_cc=$(command -v gcc || command -v cc)
@@ -118,21 +130,23 @@ check "where it has looked and said nothing, the next is looked at"
 cp "$work/make.fails" "$work/cache/tools/bin/make"
 
 tree 560.35.03
-! driver vgpu && [ "$(grep -c '^error: UVM_SRC is driver 560.35.03; the seam knows 535, 550, 555' "$work/said")" = 1 ] &&
-	[ ! -e "$work/calls" ]
-check "a version that the seam does not know is refused before that"
+! driver vgpu && refuses 'UVM_SRC is driver 560.35.03; what is known are 535, 550, 555, 570'
+check "a version that nothing here is for is refused before that"
 
-# versions UVM_SRC: the parts that `make test-versions` would have for it, and their trees.
+# versions UVM_SRC: the parts of ours that `make test-versions` would have for it, and their trees.
 versions() {
 	# shellcheck disable=SC2016
 	UVM_SRC=$1 bash -c '
 		cd "$0"
 		. scripts/test-parts.sh
 		part() { printf "%s %s\n" "$1" "$(sed -n "s/^.* UVM_SRC=\(.*\) scripts.*/\1/p" <<<"$*")"; }
+		lane() { printf "%s %s\n" "$1" "$(sed -n "s/^.* UVM_SRC=\(.*\) DRIVER=upstream .*/\1/p" <<<"$*")"; }
 		skip() { echo "skip $1"; }
 		versions_parts' "$top" >"$work/said" 2>&1
-	sed -n '/^versions\/555/,$p' "$work/said" | tail -n +2
+	sed -n '/^versions\/555/,/^versions\/calls/p' "$work/said" | tail -n +2 | sed '/^versions\/calls/d'
 }
+# bases: and of the unmodified driver.
+bases() { sed -n '/^build\/programs/,$p' "$work/said" | tail -n +2; }
 
 tree 580.142
 mv "$UVM_SRC" "$work/one"
@@ -143,6 +157,14 @@ two="versions/580.142 $work/one
 versions/595.45.04 $work/two"
 [ "$(versions "$work/one $work/two")" = "$two" ]
 check "make test-versions builds each tree of several, under its version"
+
+[ "$(bases)" = "versions/580.142/modules $work/one
+versions/580.142/ladder $work/one
+versions/580.142/ladder-two-gpus $work/one
+versions/595.45.04/modules $work/two
+versions/595.45.04/ladder $work/two
+versions/595.45.04/ladder-two-gpus $work/two" ]
+check "and runs NVIDIA's own on the software GPU"
 
 [ "$(versions "$work/one:$work/two")" = "$two" ]
 check "with colons, too"

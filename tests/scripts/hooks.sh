@@ -33,7 +33,12 @@ done
 mapfile -t trees < <(given_trees)
 for given in "${trees[@]}"; do
 	version=$(version_of "$given")
-	tree=$(UVM_SRC=$given "$TOP/scripts/upstream.sh" 2>"$work/said") && fits "$tree"
+	if tree=$(UVM_SRC=$given "$TOP/scripts/upstream.sh" 2>"$work/said") &&
+		! why=$("$TOP/scripts/seam.sh" --knows "$tree" 2>&1); then
+		skipped 1 "${why#error: }"
+		continue
+	fi
+	[ -n "$tree" ] && fits "$tree"
 	check "the hooks fit $version"
 done
 [ "$n" -gt 0 ] || { echo "1..0 # SKIP no version is named, and no UVM_SRC"; exit; }
