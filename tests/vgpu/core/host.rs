@@ -230,6 +230,10 @@ impl Channel {
                 } else {
                     hw.stats.tlb_invalidates_all += 1;
                 }
+                // Drivers from 570 on ask for it here, where others push one more operation.
+                if bit32(a, 11) {
+                    hw.stats.membars += 1;
+                }
                 let all_spaces = bit32(c, 0);
                 let pages = 1u64.checked_shl(field32(a, 5, 0)).unwrap_or(u64::MAX);
                 let start = va & !pages.saturating_mul(4096).wrapping_sub(1);

@@ -243,6 +243,11 @@ fn memory_operations_are_counted() {
     assert_eq!((s.membars, s.access_clears), (1, 1));
     assert_eq!((s.tlb_invalidates_all, s.tlb_invalidates_targeted), (2, 2));
     assert_eq!((s.replays_start, s.replays_ack), (1, 1));
+    // One that comes with an invalidate, by its bit of the first word.
+    for (a, membars) in [(1 << 11, 2), (1 << 12 | 3, 2)] {
+        b.run(&increasing(0, 0x28, &[a, 0, 0, 0xa << 27]));
+        assert_eq!(b.gpu.stats().membars, membars);
+    }
     b.run(&[op(4 << 2, 9), op(5 << 2, 0xa)].concat());
     let s = b.gpu.stats();
     assert_eq!((s.cancels_global, s.cancels_va), (1, 1));
