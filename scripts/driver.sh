@@ -181,7 +181,7 @@ build_rust() {
 
 # vgpu_fits: has the software GPU RM's interface to UVM of this version? It goes by facts of the
 # driver's headers (tests/vgpu/facts.sh); these it has been built for.
-vgpu_fits() { case ${version%%.*} in 550 | 555 | 570 | 575 | 5[89]?) ;; *) false ;; esac; }
+vgpu_fits() { case ${version%%.*} in 550 | 555 | 565 | 570 | 575 | 5[89]?) ;; *) false ;; esac; }
 no_vgpu="the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko $version asks for another: no vgpu.ko for it"
 
 # seam_fits: can our Rust be built into this version?

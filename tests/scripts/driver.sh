@@ -130,7 +130,7 @@ check "where it has looked and said nothing, the next is looked at"
 cp "$work/make.fails" "$work/cache/tools/bin/make"
 
 tree 560.35.03
-! driver vgpu && refuses 'UVM_SRC is driver 560.35.03; what is known are 535, 550, 555, 570'
+! driver vgpu && refuses 'UVM_SRC is driver 560.35.03; what is known are 535, 550, 555, 565'
 check "a version that nothing here is for is refused before that"
 
 # versions UVM_SRC: the parts of ours that `make test-versions` would have for it, and their trees.

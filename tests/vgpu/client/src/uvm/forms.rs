@@ -196,6 +196,23 @@ forms! {
             populated_on_count "populated_on_count": u32,
             rm_status "rmStatus": u32,
         }
+        VaResidencyInfoWide [WideSizes] 20600 {
+            lookup_address "lookup_address": u64,
+            is_async "is_async": u8,
+            resident_on "resident_on": [Uuid; MAX_PROCESSORS],
+            resident_on_count "resident_on_count": u32,
+            resident_nid "resident_nid": i32,
+            resident_physical_size "resident_physical_size": [u32; MAX_PROCESSORS],
+            resident_physical_address "resident_physical_address": [u64; MAX_PROCESSORS],
+            mapped_on "mapped_on": [Uuid; MAX_PROCESSORS],
+            mapping_type "mapping_type": [u32; MAX_PROCESSORS],
+            mapping_physical_address "mapping_physical_address": [u64; MAX_PROCESSORS],
+            mapped_on_count "mapped_on_count": u32,
+            page_size "page_size": [u64; MAX_PROCESSORS],
+            populated_on "populated_on": [Uuid; MAX_PROCESSORS],
+            populated_on_count "populated_on_count": u32,
+            rm_status "rmStatus": u32,
+        }
         VaResidencyInfoNarrow [] 19568 {
             lookup_address "lookup_address": u64,
             is_async "is_async": u8,
