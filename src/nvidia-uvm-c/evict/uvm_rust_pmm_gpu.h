@@ -28,7 +28,6 @@ static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_t
 static bool chunk_is_root_chunk_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static bool chunk_is_evictable(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict__c(uvm_pmm_gpu_t *pmm);
 
 #include "uvm_rust_pmm_fixes.h"
 
@@ -162,13 +161,12 @@ bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
 	return !WARN_ON_ONCE(!chunk_is_evictable(of, chunk));
 }
 
-static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+/* In pick_root_chunk_to_evict(): the root chunk whose eviction begins, or NULL. */
+static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 	uvm_gpu_root_chunk_t *root_chunk = NULL;
 	__u32 index;
 
-	if (!uvm_rust_evict)
-		return pick_root_chunk_to_evict__c(pmm);
 	uvm_spin_lock(&pmm->list_lock);
 	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
 	if (index != UVM_RUST_NO_CHUNK) {

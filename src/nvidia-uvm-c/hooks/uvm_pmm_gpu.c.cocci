@@ -42,13 +42,19 @@ free_next_available_root_chunk(uvm_pmm_gpu_t *pmm, ...)
 ...>
 }
 
-// Which root chunk goes next, a free one or one to evict, is for ours to say; upstream's body is what
-// it comes to without queues.
+// Which root chunk goes next, a free one or one to evict, is for ours to say; the rest is what it comes
+// to without queues.
 @@
+identifier pmm;
 @@
-- pick_root_chunk_to_evict
-+ pick_root_chunk_to_evict__c
-  (...) { ... }
+pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+{
+...
++ if (uvm_rust_evict)
++   return uvm_rust_root_chunk_to_evict(pmm);
+uvm_spin_lock(&pmm->list_lock);
+...
+}
 
 // Nothing to evict, and nothing free: perhaps only for a moment.
 @@

@@ -196,8 +196,13 @@ unsafe extern "C" fn uvm_rust_flash_begin_spill(
     pieces: *mut uvm_rust_flash_pieces,
 ) -> u32 {
     // SAFETY: I-own and I-lock for `block`, I-call for `wanted`.
-    let (owner, state, wanted) =
-        unsafe { (block::known(block).owner(), block::used(block), read(wanted)) };
+    let (owner, state, wanted) = unsafe {
+        (
+            block::known(block).owner(),
+            block::used(block),
+            read(wanted),
+        )
+    };
     let Some(state) = state else {
         return bindings::UVM_RUST_FLASH_NOTHING;
     };

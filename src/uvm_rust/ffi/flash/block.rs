@@ -217,7 +217,9 @@ unsafe extern "C" fn uvm_rust_flash_block_publish(
     unsafe {
         let block = known(block);
         *block.of.get() = of;
-        block.owner.with(|tier, live| tier.add_block(live, handle(block)));
+        block
+            .owner
+            .with(|tier, live| tier.add_block(live, handle(block)));
     }
 }
 
@@ -226,7 +228,9 @@ unsafe extern "C" fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_blo
     // SAFETY: I-own: this is its one destroy, after which the tier knows nothing of it.
     unsafe {
         let known = known(block);
-        known.owner.with(|tier, live| tier.remove_block(live, handle(known)));
+        known
+            .owner
+            .with(|tier, live| tier.remove_block(live, handle(known)));
         free(NonNull::from(known));
     }
 }

@@ -226,7 +226,9 @@ unsafe extern "C" fn uvm_rust_tier_attach(
 ) {
     // SAFETY: I-own.
     unsafe {
-        with(tier, |state, _| state.attach(DeviceHandle(dev), limit, workers));
+        with(tier, |state, _| {
+            state.attach(DeviceHandle(dev), limit, workers)
+        });
         of(tier).is_attached.store(true, Relaxed);
     }
     // SAFETY: I-own.
@@ -372,7 +374,9 @@ unsafe extern "C" fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner) {
     unsafe {
         let handle = OwnerHandle::new(owner);
         handle.with(|state, live| state.remove_owner(live, handle));
-        drop(<KBox<Owner> as ForeignOwnable>::from_foreign(owner.cast::<c_void>()));
+        drop(<KBox<Owner> as ForeignOwnable>::from_foreign(
+            owner.cast::<c_void>(),
+        ));
     }
 }
 
@@ -424,7 +428,9 @@ unsafe extern "C" fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut u
     // SAFETY: I-own.
     unsafe {
         let owner = OwnerHandle::new(owner);
-        take(owner.0.as_ref().tier, |state, live| state.next_asking(live, owner))
+        take(owner.0.as_ref().tier, |state, live| {
+            state.next_asking(live, owner)
+        })
     }
 }
 
@@ -458,7 +464,9 @@ unsafe extern "C" fn uvm_rust_flash_block_set_aside(block: *mut uvm_rust_flash_b
     // SAFETY: I-own.
     unsafe {
         let block = known(block);
-        block.owner().with(|state, live| state.dequeue(live, handle(block)));
+        block
+            .owner()
+            .with(|state, live| state.dequeue(live, handle(block)));
     }
 }
 
@@ -467,7 +475,9 @@ unsafe extern "C" fn uvm_rust_flash_block_spilled(block: *mut uvm_rust_flash_blo
     // SAFETY: I-own.
     unsafe {
         let block = known(block);
-        block.owner().with(|state, live| state.hope(live, handle(block)));
+        block
+            .owner()
+            .with(|state, live| state.hope(live, handle(block)));
     }
 }
 
@@ -480,7 +490,9 @@ unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash
     // SAFETY: I-own.
     unsafe {
         let block = known(block);
-        block.owner().with(|state, live| state.note_copies(live, handle(block)));
+        block
+            .owner()
+            .with(|state, live| state.note_copies(live, handle(block)));
     }
 }
 

@@ -15,7 +15,10 @@ use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 pub enum Change {
     /// It is free, and nobody's. One that is zeroed is worth more to whoever allocates it, and is
     /// taken after those that are not.
-    Free { zeroed: bool },
+    Free {
+        /// All of its memory is zeros.
+        zeroed: bool,
+    },
     /// It may not be evicted: somebody works on it.
     Pinned,
     /// It may be evicted, and backs one va_block of this holder's.
