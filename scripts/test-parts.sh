@@ -114,7 +114,7 @@ channel_sanity() {
 }
 
 # how_much short|long: of what one could do for ever. `make test` is to end within 40 minutes on
-# two cores, and takes 50; `make test-extra` does it at length.
+# two cores, and takes 37; `make test-extra` does it at length.
 how_much() {
 	# shellcheck disable=SC2034  # test-count.sh asks for it
 	LENGTH=$1
