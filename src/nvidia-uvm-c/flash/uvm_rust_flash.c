@@ -107,7 +107,7 @@ NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_
 		}
 		uvm_mutex_unlock(&block->lock);
 		/* Without memory for an extent, those that copies have will do. */
-	} while (status != NV_OK && uvm_rust_flash_give_up_copies(dev, NULL));
+	} while (status != NV_OK && uvm_rust_flash_give_up_copies(uvm_rust_tier, dev));
 	return status;
 }
 

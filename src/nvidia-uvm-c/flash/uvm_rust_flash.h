@@ -4,10 +4,9 @@
  *
  *   uvm_rust_flash.c        va_blocks: which have host memory
  *   uvm_rust_flash_owner.c  the tenants that they belong to: whom memory is charged to
- *   uvm_rust_flash_spill.c  the workers that write them
+ *   uvm_rust_flash_spill.c  what the workers that write them ask of upstream
  *   uvm_rust_flash_room.c   what needs host memory
  *   uvm_rust_flash_park.c   GPU faults that have to wait, which wait outside the service lock
- *   uvm_rust_flash_copies.c pages that are on flash as well
  *   uvm_rust_flash_attach.c attaching, detaching, moving, statistics
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
@@ -61,15 +60,10 @@ struct uvm_seam_flash_dev {
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
 	wait_queue_head_t wait;
-
-	atomic64_t written, spilled, fetched, relocated, dropped, unwritten;
-	atomic64_t write_errors, read_errors, lost_pages, refused, parked, throttled, rested_us;
 };
 
 /* A read or a write of pages of one va_block. */
-struct uvm_rust_flash_io {
-	/* What it is: one of these. */
-	struct uvm_rust_flash_spill *spill;
+struct uvm_seam_flash_io {
 	struct uvm_rust_flash_read *read;
 	/* A read that somebody waits for in a fault. */
 	bool fault;
@@ -86,8 +80,8 @@ struct uvm_rust_flash_io {
 };
 
 /* With @bounce also what a write or a copy needs, which are 2 MiB. */
-struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp);
-void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io);
+struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp);
+void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io);
 
 /* Opens the device and makes a key. Returns it with one reference, or an error. */
 struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota);
@@ -99,15 +93,10 @@ void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev);
  * will in @failed; what is in neither may be tried again. No lock is held that a fault
  * needs.
  */
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
+void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
 			 uvm_page_mask_t *good, uvm_page_mask_t *failed);
-/* Encrypts io->pages into io->bounce and writes that; @good gets what the device took. */
-void uvm_rust_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good);
-/* Copies inside the device by way of io->bounce, as it is. */
-bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
-			 const struct uvm_rust_flash_move *move);
-/* Whether it is there, and nothing that it was asked for has failed. */
-bool uvm_rust_flash_is_sound(struct uvm_seam_flash_dev *dev);
+/* Gives back what io->pages holds. */
+void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io);
 
 /* --- va_blocks ---------------------------------------------------------------------- */
 
@@ -196,41 +185,11 @@ void uvm_rust_flash_uncharge(struct mem_cgroup *before);
 /* Who uses the tier; NULL unless there is one. Fixed from the module's init to its exit. */
 extern struct uvm_rust_tier *uvm_rust_tier;
 
-/* --- uvm_rust_flash_copies.c -------------------------------------------------------- */
-
-/*
- * Takes those of @pages, which only the host has, out of its memory that flash has a copy of.
- * Changes @pages to what must be written. Caller holds the block's lock, which may be
- * dropped: NV_ERR_MORE_PROCESSING_REQUIRED.
- */
-NV_STATUS uvm_rust_flash_drop_copied(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
-				     uvm_va_block_context_t *context, uvm_page_mask_t *pages);
-/*
- * Gives up copies, those of a slot if there are so many, of anybody or, with @of, of its owner.
- * Returns whether there were any. Caller holds no va_block's lock.
- */
-bool uvm_rust_flash_give_up_copies(struct uvm_seam_flash_dev *dev, uvm_va_block_t *of);
-
 /* --- uvm_rust_flash_spill.c --------------------------------------------------------- */
 
-enum uvm_rust_flash_outcome {
-	FLASH_MOVED,		/* some pages left host memory */
-	FLASH_NOTHING,	/* there is nothing to move now; a later arrival queues it again */
-	FLASH_LATER,		/* something is in the way */
-	FLASH_NO_ROOM,	/* the device has none */
-	FLASH_NO_QUOTA,	/* the tenant may have no more */
-	FLASH_FAILED,		/* the device took nothing of what it was given */
-};
-
-/*
- * Writes what of @wanted (NULL: all) the block has in host memory. Caller holds a
- * reference on the block and no lock; or, with @locked, the VA space's lock in read mode.
- */
-enum uvm_rust_flash_outcome uvm_rust_flash_spill(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block,
-						 const uvm_page_mask_t *wanted, struct uvm_rust_flash_io *io,
-						 bool locked);
-/* Gathers free space, some at a time. */
-void uvm_rust_flash_relocate(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io);
+/* Writes what of @pages the block has in host memory. Caller holds the VA space's lock in read mode, and attach_lock. */
+void uvm_rust_flash_move_block(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block, const uvm_page_mask_t *pages,
+			       struct uvm_seam_flash_io *io);
 /* Waits for room, for a while. */
 void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner);
 /*
@@ -283,26 +242,5 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 /* Unmaps pages from all processors; as uvm_rust_block_drop_pages(). */
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
 				     const uvm_page_mask_t *pages);
-/*
- * Unmaps pages and waits for the GPUs' work on the block, one of which may have been writing
- * until then; as uvm_rust_block_drop_pages().
- */
-NV_STATUS uvm_rust_flash_unmap(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *pages);
-/*
- * Takes residency of pages that are mapped nowhere, frees the host memory of which nothing
- * is resident, and counts what is left. Caller has waited for the block's tracker.
- */
-void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages);
-
-/*
- * Takes those out of @pages that somebody holds without a mapping, such as direct I/O; returns
- * whether there were any. Caller holds the block's lock.
- */
-bool uvm_rust_flash_leave_held(uvm_va_block_t *block, uvm_page_mask_t *pages);
-
-/* Holds the host memory of @mask in io->pages. False if some page has none. */
-bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_rust_flash_io *io);
-void uvm_rust_flash_release_pages(struct uvm_rust_flash_io *io);
 
 #endif

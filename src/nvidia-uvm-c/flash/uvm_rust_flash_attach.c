@@ -211,7 +211,7 @@ int uvm_seam_flash_detach(void)
 
 struct move_request {
 	struct uvm_seam_flash_dev *dev;
-	struct uvm_rust_flash_io *io;
+	struct uvm_seam_flash_io *io;
 	uvm_va_block_context_t *context;
 	bool to_host;
 };
@@ -223,8 +223,7 @@ static NV_STATUS move_block(struct move_request *request, uvm_va_block_t *block,
 	uvm_page_mask_init_from_region(&pages, uvm_va_block_region_from_start_end(block, from, to), NULL);
 	if (request->to_host)
 		return UVM_VA_BLOCK_LOCK_RETRY(block, NULL, uvm_rust_flash_fetch(block, request->context, &pages, false));
-	if (uvm_rust_flash_spill(request->dev, block, &pages, request->io, true) == FLASH_NO_ROOM)
-		uvm_rust_flash_relocate(request->dev, request->io);
+	uvm_rust_flash_move_block(request->dev, block, &pages, request->io);
 	return NV_OK;
 }
 
@@ -268,7 +267,7 @@ static NV_STATUS move_locked(struct move_request *request, uvm_va_space_t *va_sp
 	return status;
 }
 
-static int move_attached(struct uvm_seam_flash_dev *dev, uvm_va_space_t *va_space, struct uvm_rust_flash_io *io,
+static int move_attached(struct uvm_seam_flash_dev *dev, uvm_va_space_t *va_space, struct uvm_seam_flash_io *io,
 			 NvU64 base, NvU64 length, bool to_host)
 {
 	struct move_request request = { .dev = dev, .io = io, .to_host = to_host };
@@ -316,7 +315,7 @@ static int wait_to_write(uvm_va_space_t *va_space)
 }
 
 /* Moves a part. @io: NULL for those to the host. */
-static int move_part(uvm_va_space_t *va_space, struct uvm_rust_flash_io *io, NvU64 base, NvU64 length)
+static int move_part(uvm_va_space_t *va_space, struct uvm_seam_flash_io *io, NvU64 base, NvU64 length)
 {
 	int ret = -ENODEV;
 
@@ -331,7 +330,7 @@ static int move_part(uvm_va_space_t *va_space, struct uvm_rust_flash_io *io, NvU
 static int write_part(uvm_va_space_t *va_space, NvU64 base, NvU64 length)
 {
 	struct uvm_rust_flash_owner *owner = uvm_rust_flash_owner_of(va_space);
-	struct uvm_rust_flash_io *io;
+	struct uvm_seam_flash_io *io;
 	int ret;
 
 	if (mutex_lock_interruptible(&owner->moving))
@@ -373,34 +372,16 @@ int uvm_seam_flash_move(struct uvm_seam_space *space, __u64 base, __u64 length, 
 void uvm_seam_flash_stats(struct uvm_seam_space *space, struct uvm_rust_flash_stats *stats)
 {
 	struct uvm_rust_flash_owner *owner;
-	struct uvm_rust_flash_usage usage;
 	struct uvm_seam_flash_dev *dev;
 
 	down_read(&attach_lock);
 	dev = attached_dev ? attached_dev : leaving_dev;
 	if (dev) {
-		uvm_rust_flash_usage(dev->table, &usage);
+		uvm_rust_flash_stats(dev->table, stats);
 		stats->attached = attached_dev != NULL;
-		stats->slots = usage.slots;
-		stats->free_slots = usage.free_slots;
-		stats->extents = usage.extents;
-		stats->pages = usage.pages;
 		owner = space ? uvm_rust_flash_owner_of((uvm_va_space_t *)space) : NULL;
 		stats->pages_mine = owner ? uvm_rust_owner_held(owner->rust, dev->table) : 0;
 		uvm_rust_tier_host(uvm_rust_tier, &stats->host_pages, &stats->host_peak);
-		stats->written = atomic64_read(&dev->written);
-		stats->spilled = atomic64_read(&dev->spilled);
-		stats->fetched = atomic64_read(&dev->fetched);
-		stats->relocated = atomic64_read(&dev->relocated);
-		stats->dropped = atomic64_read(&dev->dropped);
-		stats->write_errors = atomic64_read(&dev->write_errors);
-		stats->read_errors = atomic64_read(&dev->read_errors);
-		stats->lost_pages = atomic64_read(&dev->lost_pages);
-		stats->refused = atomic64_read(&dev->refused);
-		stats->unwritten = atomic64_read(&dev->unwritten);
-		stats->parked = atomic64_read(&dev->parked);
-		stats->throttled = atomic64_read(&dev->throttled);
-		stats->rested_us = atomic64_read(&dev->rested_us);
 	}
 	up_read(&attach_lock);
 }

@@ -42,18 +42,8 @@ static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t inde
 	return NULL;
 }
 
-void uvm_rust_flash_release_pages(struct uvm_rust_flash_io *io)
-{
-	u32 i;
-
-	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
-		if (io->pages[i])
-			put_page(io->pages[i]);
-		io->pages[i] = NULL;
-	}
-}
-
-bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_rust_flash_io *io)
+/* Holds the host memory of @mask in io->pages. False if some page has none. */
+static bool flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_seam_flash_io *io)
 {
 	uvm_page_index_t index;
 	int nid;
@@ -69,9 +59,14 @@ bool uvm_rust_flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mas
 	return true;
 }
 
+bool uvm_seam_flash_hold(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io)
+{
+	return flash_hold_pages((uvm_va_block_t *)block, (const uvm_page_mask_t *)pages, io);
+}
+
 /*
  * Takes those out of @pages that somebody else than UVM and the page tables of processes
- * has a reference of; returns whether there were any. Caller holds the block's lock, under
+ * has a reference of. Caller holds the block's lock, under
  * which pages get their mappings. One that goes at this moment (munmap()) is uncounted before
  * its reference, and the page stays.
  *
@@ -90,23 +85,21 @@ static bool flash_is_held(struct page *page)
 	return folio_ref_count(folio) > 1 + folio_mapcount(folio);
 }
 
-bool uvm_rust_flash_leave_held(uvm_va_block_t *block, uvm_page_mask_t *pages)
+void uvm_seam_flash_leave_held(struct uvm_seam_va_block *of, struct uvm_rust_mask *pages)
 {
+	uvm_va_block_t *block = (uvm_va_block_t *)of;
+	uvm_page_mask_t *mask = (uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
-	bool any = false;
 	int nid;
 
 	/* Pairs with the reference that is taken before the entry is looked at again. */
 	smp_mb();
-	for_each_va_block_page_in_mask(index, pages, block) {
+	for_each_va_block_page_in_mask(index, mask, block) {
 		struct page *page = flash_host_page(block, index, &nid);
 
-		if (page && !flash_is_held(page))
-			continue;
-		uvm_page_mask_clear(pages, index);
-		any = true;
+		if (!page || flash_is_held(page))
+			uvm_page_mask_clear(mask, index);
 	}
-	return any;
 }
 
 /* The pages of a read are here and hold what was written: host memory has them now. */
@@ -129,7 +122,7 @@ static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
 }
 
 /* What the host had for a page when the read began must be what it has now. */
-static void flash_check_pages(uvm_va_block_t *block, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
+static void flash_check_pages(uvm_va_block_t *block, struct uvm_seam_flash_io *io, uvm_page_mask_t *good)
 {
 	uvm_page_index_t index;
 	int nid;
@@ -174,19 +167,19 @@ MODULE_PARM_DESC(uvm_rust_flash_copies,
 /* Elsewhere who reads a page gets to write to it, too. */
 static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_seam_flash_dev *dev)
 {
-	return uvm_rust_flash_copies && uvm_rust_tier_is_attached(uvm_rust_tier, dev) && uvm_rust_flash_is_sound(dev) &&
+	return uvm_rust_flash_copies && uvm_rust_tier_is_attached(uvm_rust_tier, dev) && uvm_seam_flash_is_sound(dev) &&
 	       uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
 					       uvm_va_block_get_va_space(block));
 }
 
 /* As uvm_rust_flash_fetch(), with a buffer, for pages of which at least one is on flash. */
 static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_block *f,
-				   struct uvm_rust_flash_io *io)
+				   struct uvm_seam_flash_io *io)
 {
 	struct uvm_seam_flash_dev *dev = uvm_rust_flash_block_dev(f);
 	uvm_page_mask_t good, failed, arrived;
 	NV_STATUS status = NV_ERR_MORE_PROCESSING_REQUIRED;
-	bool held = uvm_rust_flash_hold_pages(block, (const uvm_page_mask_t *)&io->mask, io);
+	bool held = flash_hold_pages(block, (const uvm_page_mask_t *)&io->mask, io);
 
 	uvm_page_mask_zero(&good);
 	uvm_page_mask_zero(&failed);
@@ -204,9 +197,9 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 	uvm_rust_flash_release_pages(io);
 	uvm_rust_flash_note(block, true);
 
-	atomic64_add((u64)uvm_page_mask_weight(&arrived) * PAGE_SIZE, &dev->fetched);
+	uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_FETCHED, (u64)uvm_page_mask_weight(&arrived) * PAGE_SIZE);
 	if (!uvm_page_mask_empty(&failed)) {
-		atomic64_add(uvm_page_mask_weight(&failed), &dev->lost_pages);
+		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_LOST_PAGES, uvm_page_mask_weight(&failed));
 		pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
 				   "it will get SIGBUS or a GPU fault\n",
 				   uvm_page_mask_weight(&failed), block->start, block->end + 1, current->tgid);
@@ -224,7 +217,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 {
 	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
 	struct uvm_seam_flash_dev *dev;
-	struct uvm_rust_flash_io *io;
+	struct uvm_seam_flash_io *io;
 	uvm_page_mask_t pages;
 	NV_STATUS status;
 	int seen;
@@ -371,15 +364,28 @@ static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region,
 	       uvm_page_mask_region_empty(in_flight, region);
 }
 
-NV_STATUS uvm_rust_flash_unmap(uvm_va_block_t *block, uvm_va_block_context_t *context, const uvm_page_mask_t *pages)
+__u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *of, struct uvm_seam_context *context,
+			   const struct uvm_rust_mask *pages, bool *again)
 {
-	NV_STATUS status = uvm_rust_block_unmap_pages(block, context, pages);
+	uvm_va_block_t *block = (uvm_va_block_t *)of;
+	NV_STATUS status = uvm_rust_block_unmap_pages(block, (uvm_va_block_context_t *)context,
+						      (const uvm_page_mask_t *)pages);
 
+	*again = status == NV_ERR_MORE_PROCESSING_REQUIRED;
+	if (*again)
+		return NV_OK;
 	return status == NV_OK ? uvm_tracker_wait(&block->tracker) : status;
 }
 
-void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+/*
+ * Takes residency of pages that are mapped nowhere, frees the host memory of which nothing
+ * is resident, and counts what is left. The block's tracker was waited for.
+ */
+bool uvm_seam_flash_left_host(struct uvm_seam_va_block *of, const struct uvm_rust_mask *mask)
 {
+	uvm_va_block_t *block = (uvm_va_block_t *)of;
+	const uvm_page_mask_t *pages = (const uvm_page_mask_t *)mask;
+	u32 before = uvm_page_mask_weight(&block->cpu.allocated);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
 	uvm_page_mask_t in_flight;
 	uvm_page_index_t index;
@@ -404,4 +410,5 @@ void uvm_rust_flash_left_host(uvm_va_block_t *block, const uvm_page_mask_t *page
 		index = find_next_bit(block->cpu.allocated.bitmap, whole.outer, region.outer);
 	}
 	uvm_rust_flash_note(block, false);
+	return uvm_page_mask_weight(&block->cpu.allocated) < before;
 }

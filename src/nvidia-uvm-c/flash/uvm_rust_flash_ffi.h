@@ -19,11 +19,13 @@ struct uvm_rust_tier;		/* who uses the tier */
 struct uvm_rust_owner;		/* what is known of a tenant */
 struct uvm_seam_va_block;	/* upstream's uvm_va_block_t */
 struct uvm_seam_flash_dev;	/* an open device, which is counted */
+struct uvm_seam_flash_io;	/* a buffer for a read, a write or a copy */
+struct uvm_seam_context;	/* upstream's uvm_va_block_context_t */
+struct uvm_seam_space;
+struct uvm_rust_flash_stats;
 struct uvm_rust_flash_owner;	/* C's part of a tenant */
-/* What is under way. */
-struct uvm_rust_flash_spill;
+/* A read under way. */
 struct uvm_rust_flash_read;
-struct uvm_rust_flash_moving;
 
 /* The slots of a device. Returns NULL if there is no memory. */
 struct uvm_rust_flash_table *uvm_rust_flash_create(__u32 slots, _Bool checksums, __u64 quota_pages);
@@ -39,6 +41,20 @@ struct uvm_rust_flash_usage {
 	__u32 busy;
 };
 void uvm_rust_flash_usage(struct uvm_rust_flash_table *table, struct uvm_rust_flash_usage *usage);
+
+/* What C counts, by the names of struct uvm_rust_flash_stats. Adds @n, and returns what is there then. */
+#define UVM_RUST_FLASH_WRITTEN		0
+#define UVM_RUST_FLASH_FETCHED		1
+#define UVM_RUST_FLASH_WRITE_ERRORS	2
+#define UVM_RUST_FLASH_READ_ERRORS	3
+#define UVM_RUST_FLASH_LOST_PAGES	4
+#define UVM_RUST_FLASH_PARKED		5
+#define UVM_RUST_FLASH_THROTTLED	6
+__u64 uvm_rust_flash_count(struct uvm_rust_flash_table *table, __u32 what, __u64 n);
+/* Whether the device has failed anything. */
+_Bool uvm_rust_flash_has_failed(struct uvm_rust_flash_table *table);
+/* Fills in what is known of the device. */
+void uvm_rust_flash_stats(struct uvm_rust_flash_table *table, struct uvm_rust_flash_stats *stats);
 
 /* Neighbouring pages of a va_block that are neighbours on the device. */
 struct uvm_rust_flash_piece {
@@ -102,9 +118,6 @@ void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct u
 /* Gives up all copies, and returns how many there were. */
 __u32 uvm_rust_flash_give_up(struct uvm_rust_flash_block *block);
 
-/* Fills @moved; returns whether it names a page. */
-_Bool uvm_rust_flash_drop_clean(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *moved);
-
 /*
  * Before a split, while the VA space's lock is held in write mode: gives what @upper is to be, which
  * is not published, or NULL without memory, and then nothing has changed. Upstream destroys a range
@@ -122,27 +135,37 @@ void uvm_rust_flash_block_ask(struct uvm_rust_flash_block *block, const struct u
 void uvm_rust_flash_block_asked(struct uvm_rust_flash_block *block, struct uvm_rust_mask *out);
 void uvm_rust_flash_block_tried(struct uvm_rust_flash_block *block, _Bool failed);
 
-/* How a spill or a read begins. */
+/* How a read begins. */
 #define UVM_RUST_FLASH_BEGUN	0
 #define UVM_RUST_FLASH_NOTHING	1	/* no such page */
 #define UVM_RUST_FLASH_BUSY	2	/* ask again when what is under way has ended */
-#define UVM_RUST_FLASH_FULL	3	/* the device is, or has too many extents */
-#define UVM_RUST_FLASH_QUOTA	4
-#define UVM_RUST_FLASH_NO_MEMORY	5
-#define UVM_RUST_FLASH_IS_LOST	6
+#define UVM_RUST_FLASH_NO_MEMORY	3
+#define UVM_RUST_FLASH_IS_LOST	4
 
-/* BEGUN fills @op, @pages and @pieces, where the pages go until the spill ends. */
-__u32 uvm_rust_flash_begin_spill(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *wanted,
-				 struct uvm_rust_flash_spill **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
-/* @block: NULL if it died. Fills @moved. */
-void uvm_rust_flash_end_spill(struct uvm_rust_flash_table *table, struct uvm_rust_flash_block *block, struct uvm_rust_flash_spill *op, const struct uvm_rust_mask *written,
-			      struct uvm_rust_mask *moved);
-
+/* BEGUN fills @op, @pages and @pieces, where they are until the read ends. */
 __u32 uvm_rust_flash_begin_read(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *wanted,
 				struct uvm_rust_flash_read **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
 /* @keep: their copies on flash stay. Fills @arrived. */
 void uvm_rust_flash_end_read(struct uvm_rust_flash_block *block, struct uvm_rust_flash_read *op, const struct uvm_rust_mask *good,
 			     const struct uvm_rust_mask *failed, _Bool keep, struct uvm_rust_mask *arrived);
+
+/* --- spilling: policy/flash/spill.rs -------------------------------------------------- */
+
+/*
+ * What a worker of @dev does when it is woken, one of @workers: spills what is to be spilled by way of
+ * @io, and gathers free space. Sleeps.
+ */
+void uvm_rust_flash_work(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_table *table,
+			 struct uvm_seam_flash_io *io, __u32 workers);
+/*
+ * Writes what of @pages the block has in host memory, by call. Caller holds the VA space's lock in read mode,
+ * and keeps the device attached.
+ */
+void uvm_rust_flash_move_out(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_table *table,
+			     struct uvm_seam_flash_io *io, __u32 workers, struct uvm_seam_va_block *block,
+			     const struct uvm_rust_mask *pages);
+/* Gives up copies on @dev, a slot's if there are so many; whether there were any. No va_block is locked. */
+_Bool uvm_rust_flash_give_up_copies(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
 
 struct uvm_rust_flash_move {
 	__u32 from_slot, to_slot;
@@ -150,11 +173,6 @@ struct uvm_rust_flash_move {
 	__u16 pages;
 	__u16 reserved;
 };
-
-/* The next copy that gathers dead space, if @reserve slots or fewer are free; NULL if there is none. */
-struct uvm_rust_flash_moving *uvm_rust_flash_begin_move(struct uvm_rust_flash_table *table, __u32 reserve, struct uvm_rust_flash_move *move);
-/* Returns how many pages are at the new place. */
-__u32 uvm_rust_flash_end_move(struct uvm_rust_flash_table *table, struct uvm_rust_flash_moving *op, _Bool copied);
 
 /* --- who uses it: policy/flash/tier.rs --------------------------------------------- */
 
@@ -177,28 +195,8 @@ void uvm_rust_tier_host(struct uvm_rust_tier *tier, __u64 *pages, __u64 *peak);
 
 /* Wakes the workers if there is something for them (uvm_seam_flash_wake()). */
 void uvm_rust_tier_kick(struct uvm_rust_tier *tier);
-/* Whether there is something to do for @dev's workers, and for which block. */
-_Bool uvm_rust_tier_goes_on(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
-struct uvm_seam_va_block *uvm_rust_tier_victim(struct uvm_rust_tier *tier);
-
-/* How a try ended. */
-#define UVM_RUST_TRIED_MOVED		0
-#define UVM_RUST_TRIED_NOTHING		1
-#define UVM_RUST_TRIED_FAILED		2
-#define UVM_RUST_TRIED_SUSPENDED	3
-
-/*
- * A worker's try ended so. Returns whether the worker ends, and those are woken who wait for room. Somebody may
- * have to look again later (uvm_seam_flash_look_again()).
- */
-_Bool uvm_rust_tier_ended(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, __u32 tried);
-/* The next time, all blocks are looked at. */
-void uvm_rust_tier_hope(struct uvm_rust_tier *tier);
 /* The next block that this detaching has not seen. */
 struct uvm_seam_va_block *uvm_rust_tier_unseen(struct uvm_rust_tier *tier, __u32 detaching);
-/* The block that has had copies longest, of @tenant or, with 0, of anybody. It has none from now on. */
-struct uvm_seam_va_block *uvm_rust_tier_copies(struct uvm_rust_tier *tier, __u64 tenant);
-
 /* A tenant, whose C part @of outlives it. Returns NULL if there is no memory. */
 struct uvm_rust_owner *uvm_rust_owner_create(struct uvm_rust_tier *tier, struct uvm_rust_flash_owner *of);
 void uvm_rust_owner_destroy(struct uvm_rust_owner *owner);
@@ -223,24 +221,11 @@ _Bool uvm_rust_owner_fetched(struct uvm_rust_owner *owner, __u32 fetcher);
 
 /* The block has so many pages of host memory; @used: some have just come there. Wakes workers. */
 void uvm_rust_flash_block_counted(struct uvm_rust_flash_block *block, __u32 pages, _Bool used);
-/* It has nothing to spill; a block of its tenant's was spilled. */
-void uvm_rust_flash_block_set_aside(struct uvm_rust_flash_block *block);
-void uvm_rust_flash_block_spilled(struct uvm_rust_flash_block *block);
 /* Some of its pages may be on flash as well now. */
 void uvm_rust_flash_block_note_copies(struct uvm_rust_flash_block *block);
-/* Its tenant: a number that no other ever gets; 0 for NULL. */
-__u64 uvm_rust_flash_block_tenant(struct uvm_rust_flash_block *block);
-
-/* --- how fast: policy/flash/pace.rs ------------------------------------------------- */
-
-/* How long to rest after a write that @took so long, both in microseconds. */
-__u64 uvm_rust_pace_rest(__u64 took, __u32 percent);
-
 /* --- called by Rust ------------------------------------------------------------ */
 
-struct uvm_seam_space;
 struct uvm_rust_flash_attach;
-struct uvm_rust_flash_stats;
 
 /* Whether there is an SSD tier (module parameter uvm_rust_flash). */
 _Bool uvm_seam_flash_enabled(void);
@@ -262,6 +247,62 @@ void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev);
  */
 struct uvm_rust_flash_block *uvm_seam_flash_block_alloc(struct uvm_rust_flash_owner *owner, __u64 bytes);
 void uvm_seam_flash_block_free(struct uvm_rust_flash_block *block);
+
+/*
+ * A spill: `Machine` of policy/flash/spill.rs has what each is for. The caller has a reference on @block.
+ * From _try_space() on its lock is held, and from _may_spill() on it is alive.
+ */
+void uvm_seam_va_block_put(struct uvm_seam_va_block *block);
+void uvm_seam_va_block_lock(struct uvm_seam_va_block *block);
+void uvm_seam_va_block_unlock(struct uvm_seam_va_block *block);
+/* What is known of it, with its lock held; NULL if it is dead. */
+struct uvm_rust_flash_block *uvm_seam_va_block_flash(struct uvm_seam_va_block *block);
+/* Its VA space, whose lock is held in read mode then; NULL if that cannot be had at once. */
+struct uvm_seam_space *uvm_seam_va_block_try_space(struct uvm_seam_va_block *block);
+void uvm_seam_flash_leave_space(struct uvm_seam_space *space);
+/* NULL without memory. */
+struct uvm_seam_context *uvm_seam_context_new(void);
+void uvm_seam_context_free(struct uvm_seam_context *context);
+
+struct uvm_seam_flash_facts {
+	struct uvm_rust_mask only_host, mapped;
+	_Bool has_unused;
+};
+/* The first with the VA space's lock held, too. */
+_Bool uvm_seam_flash_may_spill(struct uvm_seam_va_block *block);
+void uvm_seam_flash_look(struct uvm_seam_va_block *block, struct uvm_seam_flash_facts *facts);
+/* Gives it a state on the device (uvm_rust_flash_block_use()). */
+_Bool uvm_seam_flash_use(struct uvm_seam_va_block *block, struct uvm_seam_flash_dev *dev);
+/* Takes those out of @pages that somebody holds without a mapping. */
+void uvm_seam_flash_leave_held(struct uvm_seam_va_block *block, struct uvm_rust_mask *pages);
+/* Returns an NV_STATUS; with *@again the lock was let go. The VA space's lock is held, too. */
+__u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *block, struct uvm_seam_context *context,
+			   const struct uvm_rust_mask *pages, _Bool *again);
+_Bool uvm_seam_flash_wait_gpus(struct uvm_seam_va_block *block);
+/* Fills @out with those of @pages that were discarded, which are dropped then. */
+void uvm_seam_flash_stale(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *out);
+void uvm_seam_flash_dropped(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages);
+/* Whether host memory was freed. */
+_Bool uvm_seam_flash_left_host(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages);
+/* Keeps the host memory of @pages in @io; false if some page has none. */
+_Bool uvm_seam_flash_hold(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io);
+
+/* The device. No lock is held. What was held in @io, at its pieces, is written, and let go; @good: what was taken. */
+struct uvm_rust_flash_pieces *uvm_seam_flash_pieces(struct uvm_seam_flash_io *io);
+void uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, struct uvm_rust_mask *good);
+_Bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, const struct uvm_rust_flash_move *move);
+/* Whether it is there, and has failed nothing. Any lock. */
+_Bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev);
+/* Wakes those who wait for room and, if one has @ended, for reads and writes. */
+void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev, _Bool ended);
+
+/* The worker. The lock of power management in read mode, if that can be had at once. */
+_Bool uvm_seam_flash_enter(void);
+void uvm_seam_flash_leave(void);
+/* Microseconds from some time on; sleeps so many; percent of the time that a worker writes in. */
+__u64 uvm_seam_flash_now_us(void);
+void uvm_seam_flash_sleep(__u64 us);
+__u32 uvm_seam_flash_share(void);
 
 /*
  * What the ioctls of these names do, once their structures are found valid; they

@@ -77,7 +77,7 @@ static int transfer(struct file *file, bool write, enum urgency urgency, struct 
 
 /* --- buffers -------------------------------------------------------------------------- */
 
-void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io)
+void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
 {
 	u32 i;
 
@@ -90,9 +90,9 @@ void uvm_rust_flash_io_free(struct uvm_rust_flash_io *io)
 	kvfree(io);
 }
 
-struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
+struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
 {
-	struct uvm_rust_flash_io *io = kvzalloc(sizeof(*io), gfp);
+	struct uvm_seam_flash_io *io = kvzalloc(sizeof(*io), gfp);
 	u32 i;
 
 	for (i = 0; io && bounce && i < FLASH_SLOT_PAGES; i++) {
@@ -105,11 +105,11 @@ struct uvm_rust_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
 	return io;
 }
 
-bool uvm_rust_flash_is_sound(struct uvm_seam_flash_dev *dev)
+bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev)
 {
 	struct inode *inode = dev->file->f_mapping->host;
 
-	if (atomic64_read(&dev->write_errors) || atomic64_read(&dev->read_errors))
+	if (uvm_rust_flash_has_failed(dev->table))
 		return false;
 	return !S_ISBLK(inode->i_mode) || !test_bit(GD_DEAD, &I_BDEV(inode)->bd_disk->state);
 }
@@ -181,7 +181,7 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 
 /* --- pages of a va_block ------------------------------------------------------------------ */
 
-static bool read_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
+static bool read_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
 		       const struct uvm_rust_flash_piece *piece, int *error)
 {
 	u32 k;
@@ -199,7 +199,7 @@ static bool is_passing(int error)
 	return error == -ENOMEM || error == -EINTR || error == -EAGAIN || error == -ERESTARTSYS;
 }
 
-static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
+static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
 		       struct crypt *crypt, const struct uvm_rust_flash_piece *piece,
 		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
@@ -211,7 +211,7 @@ static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io 
 		u64 stamp = piece->stamp + k;
 
 		if (checked && page_sum(page, stamp) != io->sums[k]) {
-			atomic64_inc(&dev->read_errors);
+			uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
 			uvm_page_mask_set(failed, piece->first + k);
 		}
 		else if (crypt_page(crypt, false, page, page, stamp) == 0) {
@@ -220,7 +220,7 @@ static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io 
 	}
 }
 
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
+void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
 			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
 {
 	struct crypt crypt;
@@ -238,7 +238,7 @@ void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_i
 			open_pages(dev, io, &crypt, piece, good, failed);
 			continue;
 		}
-		atomic64_inc(&dev->read_errors);
+		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
 		/* One bad sector is not to cost 2 MiB: page by page, then. */
 		for (k = 0; k < piece->pages; k++) {
 			struct uvm_rust_flash_piece one = *piece;
@@ -256,7 +256,7 @@ void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_i
 	skcipher_request_free(crypt.req);
 }
 
-static bool seal_pages(struct uvm_rust_flash_io *io, struct crypt *crypt,
+static bool seal_pages(struct uvm_seam_flash_io *io, struct crypt *crypt,
 		       const struct uvm_rust_flash_piece *piece)
 {
 	u32 k;
@@ -273,7 +273,7 @@ static bool seal_pages(struct uvm_rust_flash_io *io, struct crypt *crypt,
 	return true;
 }
 
-void uvm_rust_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io, uvm_page_mask_t *good)
+static void write_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, uvm_page_mask_t *good)
 {
 	struct crypt crypt;
 	u32 i;
@@ -290,18 +290,40 @@ void uvm_rust_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_
 		io->wrote += (u64)piece->pages * PAGE_SIZE;
 		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
 			     position(piece->slot, piece->offset))) {
-			if (atomic64_inc_return(&dev->write_errors) == 1)
+			if (uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITE_ERRORS, 1) == 1)
 				pr_warn("nvidia-uvm: flash: a write failed; the pages stay in host memory\n");
 			continue;
 		}
 		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
 		uvm_page_mask_region_fill(good, uvm_va_block_region(piece->first, piece->first + piece->pages));
-		atomic64_add((u64)piece->pages * PAGE_SIZE, &dev->written);
+		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITTEN, (u64)piece->pages * PAGE_SIZE);
 	}
 	skcipher_request_free(crypt.req);
 }
 
-bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_io *io,
+void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io)
+{
+	u32 i;
+
+	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
+		if (io->pages[i])
+			put_page(io->pages[i]);
+		io->pages[i] = NULL;
+	}
+}
+
+struct uvm_rust_flash_pieces *uvm_seam_flash_pieces(struct uvm_seam_flash_io *io)
+{
+	return &io->pieces;
+}
+
+void uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, struct uvm_rust_mask *good)
+{
+	write_pages(dev, io, (uvm_page_mask_t *)good);
+	uvm_rust_flash_release_pages(io);
+}
+
+bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
 			 const struct uvm_rust_flash_move *move)
 {
 	u32 pass, k;
@@ -315,7 +337,7 @@ bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_i
 		if (pass)
 			io->wrote += (u64)move->pages * PAGE_SIZE;
 		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
-			atomic64_inc(pass ? &dev->write_errors : &dev->read_errors);
+			uvm_rust_flash_count(dev->table, pass ? UVM_RUST_FLASH_WRITE_ERRORS : UVM_RUST_FLASH_READ_ERRORS, 1);
 			return false;
 		}
 	}
@@ -325,7 +347,7 @@ bool uvm_rust_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_i
 /* --- opening --------------------------------------------------------------------------------- */
 
 /* 0 if the device begins with zeros or our mark; then, and by force, puts the mark there. */
-static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
+static int probe(struct file *file, struct uvm_seam_flash_io *io, bool force)
 {
 	u32 k;
 	int ret;
@@ -353,7 +375,7 @@ static int probe(struct file *file, struct uvm_rust_flash_io *io, bool force)
 
 static int open_device(struct uvm_seam_flash_dev *dev, const char *path, bool force)
 {
-	struct uvm_rust_flash_io *io;
+	struct uvm_seam_flash_io *io;
 	struct inode *inode;
 	struct file *file;
 	int ret = -ENOMEM;

@@ -75,7 +75,7 @@ int uvm_rust_flash_throttle(struct uvm_seam_flash_dev *dev, struct uvm_rust_flas
 		if (rwsem_is_contended(&g_uvm_global.pm.lock.sem))
 			return -EAGAIN;
 		if (!waited)
-			atomic64_inc(&dev->throttled);
+			uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_THROTTLED, 1);
 		waited = true;
 		/* In short sleeps: the parameter may change, and the process be killed. */
 		if (msleep_interruptible(10) && signal_pending(current))

@@ -250,7 +250,7 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 		usleep_range(50, 100);
 	dev = uvm_rust_tier_device(uvm_rust_tier);
 	if (dev) {
-		atomic64_add(parked, &dev->parked);
+		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_PARKED, parked);
 		uvm_seam_flash_dev_put(dev);
 	}
 	batch->has_throttled_faults = true;

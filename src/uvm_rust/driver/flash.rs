@@ -9,7 +9,7 @@ use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{BlockHandle, DeviceHandle, OwnerHandle};
 use crate::ffi::{seam, uaccess};
 use crate::policy::flash::{tier, Config, Table};
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
 
@@ -19,9 +19,69 @@ use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
 pub(crate) struct Flash {
     #[pin]
     pub(crate) table: Mutex<Table>,
+    pub(crate) counters: Counters,
+}
+
+/// What is counted of a device; `uvm_rust_flash_stats` says what each means.
+#[derive(Clone, Copy)]
+pub(crate) enum Counter {
+    Written,
+    Spilled,
+    Fetched,
+    Relocated,
+    Dropped,
+    Unwritten,
+    WriteErrors,
+    ReadErrors,
+    LostPages,
+    Refused,
+    Parked,
+    Throttled,
+    /// The last one.
+    RestedUs,
+}
+
+/// A number for each [`Counter`]. No lock.
+#[derive(Default)]
+pub(crate) struct Counters([AtomicU64; Counter::RestedUs as usize + 1]);
+
+impl Counters {
+    /// Adds `n`, and returns what is there then.
+    pub(crate) fn add(&self, counter: Counter, n: u64) -> u64 {
+        let of = self.0.get(counter as usize);
+        of.map_or(0, |of| of.fetch_add(n, Relaxed).wrapping_add(n))
+    }
+
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        let of = self.0.get(counter as usize);
+        of.map_or(0, |of| of.load(Relaxed))
+    }
 }
 
 impl Flash {
+    /// Fills in what is known of the device.
+    pub(crate) fn fill(&self, stats: &mut uapi::uvm_rust_flash_stats) {
+        let usage = self.table.lock().usage();
+        let get = |counter| self.counters.get(counter);
+        stats.slots = usage.slots;
+        stats.free_slots = usage.free_slots;
+        stats.extents = usage.extents;
+        stats.pages = usage.pages;
+        stats.written = get(Counter::Written);
+        stats.spilled = get(Counter::Spilled);
+        stats.fetched = get(Counter::Fetched);
+        stats.relocated = get(Counter::Relocated);
+        stats.dropped = get(Counter::Dropped);
+        stats.unwritten = get(Counter::Unwritten);
+        stats.write_errors = get(Counter::WriteErrors);
+        stats.read_errors = get(Counter::ReadErrors);
+        stats.lost_pages = get(Counter::LostPages);
+        stats.refused = get(Counter::Refused);
+        stats.parked = get(Counter::Parked);
+        stats.throttled = get(Counter::Throttled);
+        stats.rested_us = get(Counter::RestedUs);
+    }
+
     /// An empty device.
     ///
     /// # Errors
@@ -32,6 +92,7 @@ impl Flash {
         KBox::pin_init(
             pin_init!(Self {
                 table <- new_mutex!(table),
+                counters: Counters::default(),
             }),
             GFP_KERNEL,
         )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 606dbf07bed07c79.
+// Of headers and options 80436784cffab7e3.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -77,6 +77,13 @@ pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
+pub const UVM_RUST_FLASH_WRITTEN: u32 = 0;
+pub const UVM_RUST_FLASH_FETCHED: u32 = 1;
+pub const UVM_RUST_FLASH_WRITE_ERRORS: u32 = 2;
+pub const UVM_RUST_FLASH_READ_ERRORS: u32 = 3;
+pub const UVM_RUST_FLASH_LOST_PAGES: u32 = 4;
+pub const UVM_RUST_FLASH_PARKED: u32 = 5;
+pub const UVM_RUST_FLASH_THROTTLED: u32 = 6;
 pub const UVM_RUST_FLASH_PIECES: u32 = 260;
 pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
 pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
@@ -86,14 +93,8 @@ pub const UVM_RUST_FLASH_COPIES: u32 = 4;
 pub const UVM_RUST_FLASH_BEGUN: u32 = 0;
 pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
 pub const UVM_RUST_FLASH_BUSY: u32 = 2;
-pub const UVM_RUST_FLASH_FULL: u32 = 3;
-pub const UVM_RUST_FLASH_QUOTA: u32 = 4;
-pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 5;
-pub const UVM_RUST_FLASH_IS_LOST: u32 = 6;
-pub const UVM_RUST_TRIED_MOVED: u32 = 0;
-pub const UVM_RUST_TRIED_NOTHING: u32 = 1;
-pub const UVM_RUST_TRIED_FAILED: u32 = 2;
-pub const UVM_RUST_TRIED_SUSPENDED: u32 = 3;
+pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 3;
+pub const UVM_RUST_FLASH_IS_LOST: u32 = 4;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
@@ -943,17 +944,17 @@ pub struct uvm_seam_flash_dev {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_spill {
+pub struct uvm_seam_flash_io {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_context {
     _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_flash_read {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_moving {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
@@ -977,6 +978,15 @@ pub struct uvm_rust_flash_usage {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_usage(table: *mut uvm_rust_flash_table, usage: *mut uvm_rust_flash_usage);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_count(table: *mut uvm_rust_flash_table, what: __u32, n: __u64) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_has_failed(table: *mut uvm_rust_flash_table) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_stats(table: *mut uvm_rust_flash_table, stats: *mut uvm_rust_flash_stats);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1073,13 +1083,6 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_give_up(block: *mut uvm_rust_flash_block) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_drop_clean(
-        block: *mut uvm_rust_flash_block,
-        pages: *const uvm_rust_mask,
-        moved: *mut uvm_rust_mask,
-    ) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_block_cut(
         block: *mut uvm_rust_flash_block,
         at: __u32,
@@ -1108,24 +1111,6 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_begin_spill(
-        block: *mut uvm_rust_flash_block,
-        wanted: *const uvm_rust_mask,
-        op: *mut *mut uvm_rust_flash_spill,
-        pages: *mut uvm_rust_mask,
-        pieces: *mut uvm_rust_flash_pieces,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_end_spill(
-        table: *mut uvm_rust_flash_table,
-        block: *mut uvm_rust_flash_block,
-        op: *mut uvm_rust_flash_spill,
-        written: *const uvm_rust_mask,
-        moved: *mut uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_begin_read(
         block: *mut uvm_rust_flash_block,
         wanted: *const uvm_rust_mask,
@@ -1144,6 +1129,32 @@ unsafe extern "C" {
         arrived: *mut uvm_rust_mask,
     );
 }
+unsafe extern "C" {
+    pub fn uvm_rust_flash_work(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
+        table: *mut uvm_rust_flash_table,
+        io: *mut uvm_seam_flash_io,
+        workers: __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_move_out(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
+        table: *mut uvm_rust_flash_table,
+        io: *mut uvm_seam_flash_io,
+        workers: __u32,
+        block: *mut uvm_seam_va_block,
+        pages: *const uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_give_up_copies(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
+    ) -> bool;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_move {
@@ -1153,20 +1164,6 @@ pub struct uvm_rust_flash_move {
     pub to_offset: __u16,
     pub pages: __u16,
     pub reserved: __u16,
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_begin_move(
-        table: *mut uvm_rust_flash_table,
-        reserve: __u32,
-        move_: *mut uvm_rust_flash_move,
-    ) -> *mut uvm_rust_flash_moving;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_end_move(
-        table: *mut uvm_rust_flash_table,
-        op: *mut uvm_rust_flash_moving,
-        copied: bool,
-    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
@@ -1201,29 +1198,10 @@ unsafe extern "C" {
     pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tier_goes_on(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_ended(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        tried: __u32,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_hope(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
     pub fn uvm_rust_tier_unseen(
         tier: *mut uvm_rust_tier,
         detaching: __u32,
     ) -> *mut uvm_seam_va_block;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_copies(tier: *mut uvm_rust_tier, tenant: __u64) -> *mut uvm_seam_va_block;
 }
 unsafe extern "C" {
     pub fn uvm_rust_owner_create(
@@ -1259,19 +1237,7 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_counted(block: *mut uvm_rust_flash_block, pages: __u32, used: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_set_aside(block: *mut uvm_rust_flash_block);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_spilled(block: *mut uvm_rust_flash_block);
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_tenant(block: *mut uvm_rust_flash_block) -> __u64;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_pace_rest(took: __u64, percent: __u32) -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_enabled() -> bool;
@@ -1302,6 +1268,121 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_block_free(block: *mut uvm_rust_flash_block);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_put(block: *mut uvm_seam_va_block);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_lock(block: *mut uvm_seam_va_block);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_unlock(block: *mut uvm_seam_va_block);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_flash(block: *mut uvm_seam_va_block) -> *mut uvm_rust_flash_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_try_space(block: *mut uvm_seam_va_block) -> *mut uvm_seam_space;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_leave_space(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_context_new() -> *mut uvm_seam_context;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_seam_flash_facts {
+    pub only_host: uvm_rust_mask,
+    pub mapped: uvm_rust_mask,
+    pub has_unused: bool,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_may_spill(block: *mut uvm_seam_va_block) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_look(block: *mut uvm_seam_va_block, facts: *mut uvm_seam_flash_facts);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_use(block: *mut uvm_seam_va_block, dev: *mut uvm_seam_flash_dev) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_leave_held(block: *mut uvm_seam_va_block, pages: *mut uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_unmap(
+        block: *mut uvm_seam_va_block,
+        context: *mut uvm_seam_context,
+        pages: *const uvm_rust_mask,
+        again: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_seam_va_block) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_stale(
+        block: *mut uvm_seam_va_block,
+        pages: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_dropped(block: *mut uvm_seam_va_block, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_left_host(
+        block: *mut uvm_seam_va_block,
+        pages: *const uvm_rust_mask,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_hold(
+        block: *mut uvm_seam_va_block,
+        pages: *const uvm_rust_mask,
+        io: *mut uvm_seam_flash_io,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_pieces(io: *mut uvm_seam_flash_io) -> *mut uvm_rust_flash_pieces;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_write(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        good: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_copy(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        move_: *const uvm_rust_flash_move,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_sound(dev: *mut uvm_seam_flash_dev) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev, ended: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_enter() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_leave();
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_now_us() -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_sleep(us: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_share() -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_attach(attach: *const uvm_rust_flash_attach) -> ::core::ffi::c_int;

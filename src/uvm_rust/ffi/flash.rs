@@ -9,11 +9,11 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{
-    self, uvm_rust_flash_move, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask,
+    self, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask,
 };
 use super::discard::{read, write};
-use crate::driver::flash::Flash;
-use crate::policy::flash::{Config, Error, Move, Piece, Place, Read, ReadError, Spill};
+use crate::driver::flash::{Counter, Flash};
+use crate::policy::flash::{Config, Piece, Place, Read, ReadError};
 use crate::policy::mask::PageMask;
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -21,6 +21,7 @@ use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
 mod block;
+mod spill;
 mod tier;
 
 pub(crate) use tier::{BlockHandle, DeviceHandle, OwnerHandle};
@@ -29,14 +30,13 @@ super::check_exports!(
     uvm_rust_flash_create,
     uvm_rust_flash_destroy,
     uvm_rust_flash_usage,
+    uvm_rust_flash_count,
+    uvm_rust_flash_has_failed,
+    uvm_rust_flash_stats,
     uvm_rust_flash_sums,
     uvm_rust_flash_set_sums,
-    uvm_rust_flash_begin_spill,
-    uvm_rust_flash_end_spill,
     uvm_rust_flash_begin_read,
     uvm_rust_flash_end_read,
-    uvm_rust_flash_begin_move,
-    uvm_rust_flash_end_move,
 );
 
 /// # Safety
@@ -53,16 +53,8 @@ trait Handle {
     type Of: 'static;
 }
 
-impl Handle for bindings::uvm_rust_flash_spill {
-    type Of = Spill;
-}
-
 impl Handle for bindings::uvm_rust_flash_read {
     type Of = Read;
-}
-
-impl Handle for bindings::uvm_rust_flash_moving {
-    type Of = Move;
 }
 
 /// Takes back what C had a pointer to.
@@ -154,6 +146,43 @@ unsafe extern "C" fn uvm_rust_flash_usage(
 }
 
 #[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_count(
+    table: *mut bindings::uvm_rust_flash_table,
+    what: u32,
+    n: u64,
+) -> u64 {
+    let counter = match what {
+        bindings::UVM_RUST_FLASH_WRITTEN => Counter::Written,
+        bindings::UVM_RUST_FLASH_FETCHED => Counter::Fetched,
+        bindings::UVM_RUST_FLASH_WRITE_ERRORS => Counter::WriteErrors,
+        bindings::UVM_RUST_FLASH_READ_ERRORS => Counter::ReadErrors,
+        bindings::UVM_RUST_FLASH_LOST_PAGES => Counter::LostPages,
+        bindings::UVM_RUST_FLASH_PARKED => Counter::Parked,
+        bindings::UVM_RUST_FLASH_THROTTLED => Counter::Throttled,
+        _ => return 0,
+    };
+    // SAFETY: I-own.
+    unsafe { flash(table) }.counters.add(counter, n)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_has_failed(table: *mut bindings::uvm_rust_flash_table) -> bool {
+    // SAFETY: I-own.
+    let counters = &unsafe { flash(table) }.counters;
+    counters.get(Counter::WriteErrors) > 0 || counters.get(Counter::ReadErrors) > 0
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_stats(
+    table: *mut bindings::uvm_rust_flash_table,
+    stats: *mut bindings::uvm_rust_flash_stats,
+) {
+    // SAFETY: I-own for `table`; I-call for `stats`.
+    let (flash, stats) = unsafe { (flash(table), &mut *stats) };
+    flash.fill(stats);
+}
+
+#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_sums(
     table: *mut bindings::uvm_rust_flash_table,
     piece: *const uvm_rust_flash_piece,
@@ -185,87 +214,6 @@ unsafe extern "C" fn uvm_rust_flash_set_sums(
         // SAFETY: I-call: `sums` has one for each page of `piece`.
         table.set_sum(place(piece, k), unsafe { *sums.add(usize::from(k)) });
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_begin_spill(
-    block: *mut bindings::uvm_rust_flash_block,
-    wanted: *const uvm_rust_mask,
-    op: *mut *mut bindings::uvm_rust_flash_spill,
-    pages: *mut uvm_rust_mask,
-    pieces: *mut uvm_rust_flash_pieces,
-) -> u32 {
-    // SAFETY: I-own and I-lock for `block`, I-call for `wanted`.
-    let (owner, state, wanted) = unsafe {
-        (
-            block::known(block).owner(),
-            block::used(block),
-            read(wanted),
-        )
-    };
-    let Some(state) = state else {
-        return bindings::UVM_RUST_FLASH_NOTHING;
-    };
-    let Ok(cell) = KBox::new_uninit(GFP_KERNEL) else {
-        return bindings::UVM_RUST_FLASH_NO_MEMORY;
-    };
-    let (block, flash) = state.split();
-    let mut table = flash.table.lock();
-    let begun = table
-        .tenant(owner.key())
-        .map_err(Error::from)
-        .and_then(|tenant| block.begin_spill(&mut table, tenant, &wanted));
-    let spill: Spill = match begun {
-        Ok(spill) => spill,
-        Err(Error::Full) => return bindings::UVM_RUST_FLASH_FULL,
-        // What it has of both is its own, so that only its own copies have to go.
-        Err(Error::Quota | Error::Fragmented) => return bindings::UVM_RUST_FLASH_QUOTA,
-        Err(Error::OutOfMemory) => return bindings::UVM_RUST_FLASH_NO_MEMORY,
-        Err(Error::Busy) => return bindings::UVM_RUST_FLASH_BUSY,
-    };
-    let mask = spill.pages;
-    // SAFETY: I-call for `pieces`.
-    let fits = unsafe { write_pieces(pieces, spill.pieces()) };
-    if !fits || mask.is_empty() {
-        let _ = block.end_spill(&mut table, spill, &PageMask::EMPTY);
-        return if fits {
-            bindings::UVM_RUST_FLASH_NOTHING
-        } else {
-            bindings::UVM_RUST_FLASH_NO_MEMORY
-        };
-    }
-    // SAFETY: I-call.
-    unsafe {
-        write(pages, &mask);
-        *op = boxed(KBox::write(cell, spill));
-    }
-    bindings::UVM_RUST_FLASH_BEGUN
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_end_spill(
-    table: *mut bindings::uvm_rust_flash_table,
-    block: *mut bindings::uvm_rust_flash_block,
-    op: *mut bindings::uvm_rust_flash_spill,
-    written: *const uvm_rust_mask,
-    moved: *mut uvm_rust_mask,
-) {
-    // SAFETY: I-own for `table` and for `op`, which `begin_spill` gave and which ends
-    // here; null, or I-own and I-lock, for `block`; I-call for `written`.
-    let (flash, state, spill, written) = unsafe {
-        let spill = KBox::into_inner(unboxed(op));
-        (flash(table), block::used(block), spill, read(written))
-    };
-    let mut table = flash.table.lock();
-    let pages = match state {
-        Some(state) => state.pages.end_spill(&mut table, spill, &written),
-        None => {
-            spill.abandon(&mut table);
-            PageMask::EMPTY
-        }
-    };
-    // SAFETY: I-call.
-    unsafe { write(moved, &pages) };
 }
 
 #[no_mangle]
@@ -331,44 +279,3 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
     unsafe { write(arrived, &pages) };
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_begin_move(
-    table: *mut bindings::uvm_rust_flash_table,
-    reserve: u32,
-    out: *mut uvm_rust_flash_move,
-) -> *mut bindings::uvm_rust_flash_moving {
-    let Ok(cell) = KBox::<Move>::new_uninit(GFP_KERNEL) else {
-        return null_mut();
-    };
-    // SAFETY: I-own.
-    let mut table = unsafe { flash(table) }.table.lock();
-    if !table.is_low(reserve) {
-        return null_mut();
-    }
-    let Some(begun) = table.relocate_begin() else {
-        return null_mut();
-    };
-    // SAFETY: I-call.
-    unsafe {
-        *out = uvm_rust_flash_move {
-            from_slot: begun.from.slot,
-            to_slot: begun.to.slot,
-            from_offset: begun.from.offset,
-            to_offset: begun.to.offset,
-            pages: begun.pages,
-            reserved: 0,
-        }
-    };
-    boxed(KBox::write(cell, begun))
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_end_move(
-    table: *mut bindings::uvm_rust_flash_table,
-    op: *mut bindings::uvm_rust_flash_moving,
-    copied: bool,
-) -> u32 {
-    // SAFETY: I-own for `table` and for `op`, which `begin_move` gave and which ends here.
-    let (flash, begun) = unsafe { (flash(table), KBox::into_inner(unboxed(op))) };
-    flash.table.lock().relocate_end(begun, copied).into()
-}

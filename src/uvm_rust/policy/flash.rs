@@ -37,6 +37,7 @@ pub mod block;
 pub mod list;
 pub mod pace;
 pub mod pressure;
+pub mod spill;
 pub mod table;
 pub mod tier;
 pub mod wants;

@@ -31,13 +31,11 @@ crate::ffi::check_exports!(
     uvm_rust_flash_block_is_on,
     uvm_rust_flash_block_dev,
     uvm_rust_flash_block_drop_idle,
-    uvm_rust_flash_block_tenant,
     uvm_rust_flash_pages,
     uvm_rust_flash_touched,
     uvm_rust_flash_forget,
     uvm_rust_flash_may_write,
     uvm_rust_flash_give_up,
-    uvm_rust_flash_drop_clean,
     uvm_rust_flash_block_cut,
     uvm_rust_flash_block_split,
     uvm_rust_flash_block_parks,
@@ -91,6 +89,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether it is of this device.
+    pub(super) fn is_on(&self, dev: *mut uvm_seam_flash_dev) -> bool {
+        self.device.dev.as_ptr() == dev
+    }
+
     pub(super) fn split(&mut self) -> (&mut BlockPages, &Flash) {
         (&mut self.pages, self.device.table())
     }
@@ -275,7 +278,7 @@ unsafe extern "C" fn uvm_rust_flash_block_is_on(
     dev: *mut uvm_seam_flash_dev,
 ) -> bool {
     // SAFETY: null, or I-own and I-lock.
-    unsafe { used(block) }.is_some_and(|s| s.device.dev.as_ptr() == dev)
+    unsafe { used(block) }.is_some_and(|s| s.is_on(dev))
 }
 
 #[no_mangle]
@@ -290,15 +293,6 @@ unsafe extern "C" fn uvm_rust_flash_block_dev(
 unsafe extern "C" fn uvm_rust_flash_block_drop_idle(block: *mut uvm_rust_flash_block) {
     // SAFETY: I-own and I-lock.
     drop(unsafe { own(block) }.state.take_if(|s| s.pages.is_idle()));
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_tenant(block: *mut uvm_rust_flash_block) -> u64 {
-    if block.is_null() {
-        return 0;
-    }
-    // SAFETY: I-own.
-    unsafe { known(block) }.owner.key()
 }
 
 #[no_mangle]
@@ -349,7 +343,7 @@ unsafe extern "C" fn uvm_rust_flash_forget(
 }
 
 /// Gives up the copies of `pages`, and returns how many there were.
-fn give_up(state: &mut State, pages: &PageMask) -> u32 {
+pub(super) fn give_up(state: &mut State, pages: &PageMask) -> u32 {
     let (block, flash) = state.split();
     let copies = block.copies() & *pages;
     // Nearly always there is none, and the mutex is not needed.
@@ -375,19 +369,6 @@ unsafe extern "C" fn uvm_rust_flash_may_write(
 unsafe extern "C" fn uvm_rust_flash_give_up(block: *mut uvm_rust_flash_block) -> u32 {
     // SAFETY: null, or I-own and I-lock.
     unsafe { used(block) }.map_or(0, |state| give_up(state, &PageMask::FULL))
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_drop_clean(
-    block: *mut uvm_rust_flash_block,
-    pages: *const uvm_rust_mask,
-    moved: *mut uvm_rust_mask,
-) -> bool {
-    // SAFETY: null, or I-own and I-lock, for `block`; I-call for the masks.
-    unsafe {
-        let pages = read(pages);
-        used(block).is_some_and(|state| write(moved, &state.pages.drop_clean(&pages)))
-    }
 }
 
 #[no_mangle]

@@ -15,7 +15,6 @@
 use super::block::{handle, known, Block};
 use super::{bindings, flash};
 use crate::driver::flash::Tier;
-use crate::policy::flash::pace;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
@@ -39,12 +38,7 @@ crate::ffi::check_exports!(
     uvm_rust_tier_is_attached,
     uvm_rust_tier_host,
     uvm_rust_tier_kick,
-    uvm_rust_tier_goes_on,
-    uvm_rust_tier_victim,
-    uvm_rust_tier_ended,
-    uvm_rust_tier_hope,
     uvm_rust_tier_unseen,
-    uvm_rust_tier_copies,
     uvm_rust_owner_create,
     uvm_rust_owner_destroy,
     uvm_rust_owner_held,
@@ -54,10 +48,7 @@ crate::ffi::check_exports!(
     uvm_rust_owner_asking,
     uvm_rust_owner_fetched,
     uvm_rust_flash_block_counted,
-    uvm_rust_flash_block_set_aside,
-    uvm_rust_flash_block_spilled,
     uvm_rust_flash_block_note_copies,
-    uvm_rust_pace_rest,
 );
 
 const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
@@ -101,10 +92,6 @@ impl OwnerHandle {
     pub(super) unsafe fn new(owner: *mut uvm_rust_owner) -> Self {
         // SAFETY: by this function's contract it is not null.
         Self(unsafe { NonNull::new_unchecked(owner.cast()) })
-    }
-
-    pub(super) fn as_ptr(self) -> *mut uvm_rust_owner {
-        self.0.as_ptr().cast()
     }
 
     /// What is C's of it.
@@ -206,6 +193,70 @@ fn kick(state: &State) {
     }
 }
 
+/// Whether there is something to do for `dev`'s workers.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn goes_on_for(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.goes_on(DeviceHandle(dev), now())) }
+}
+
+/// The va_block to be spilled next, with a reference, or null.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block {
+    // SAFETY: by this function's contract.
+    unsafe { take(tier, State::victim) }
+}
+
+/// A try of one of `dev`'s workers ended so. Returns whether the worker ends.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn ended(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    tried: Tried,
+) -> bool {
+    let end = |state: &mut State, _: &mut Live| {
+        let ended = state.ended(DeviceHandle(dev), tried, now());
+        if let Some(ms) = ended.again {
+            // SAFETY: the tier's lock is held, and the device attached.
+            unsafe { bindings::uvm_seam_flash_look_again(ms) };
+        }
+        ended.stops
+    };
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, end) }
+}
+
+/// The next time, all blocks are looked at.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn hope_for_all(tier: *mut uvm_rust_tier) {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, State::hope_for_all) };
+}
+
+/// The va_block that has had copies longest, of this tenant or, with 0, of anybody, with a reference; or
+/// null. It has none from now on.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn oldest_copies(tier: *mut uvm_rust_tier, tenant: u64) -> *mut uvm_seam_va_block {
+    let of = (tenant != 0).then_some(tenant);
+    // SAFETY: by this function's contract.
+    unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
+}
+
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_tier_create() -> *mut uvm_rust_tier {
     Tier::new().map_or(null_mut(), |tier| tier.into_foreign().cast_mut().cast())
@@ -279,67 +330,12 @@ unsafe extern "C" fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_goes_on(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-) -> bool {
-    // SAFETY: I-own.
-    unsafe { with(tier, |state, _| state.goes_on(DeviceHandle(dev), now())) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block {
-    // SAFETY: I-own.
-    unsafe { take(tier, State::victim) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_ended(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    tried: u32,
-) -> bool {
-    let tried = match tried {
-        bindings::UVM_RUST_TRIED_MOVED => Tried::Moved,
-        bindings::UVM_RUST_TRIED_FAILED => Tried::Failed,
-        bindings::UVM_RUST_TRIED_SUSPENDED => Tried::Suspended,
-        _ => Tried::Nothing,
-    };
-    let end = |state: &mut State, _: &mut Live| {
-        let ended = state.ended(DeviceHandle(dev), tried, now());
-        if let Some(ms) = ended.again {
-            // SAFETY: the tier's lock is held, and the device attached.
-            unsafe { bindings::uvm_seam_flash_look_again(ms) };
-        }
-        ended.stops
-    };
-    // SAFETY: I-own.
-    unsafe { with(tier, end) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_hope(tier: *mut uvm_rust_tier) {
-    // SAFETY: I-own.
-    unsafe { with(tier, State::hope_for_all) };
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_tier_unseen(
     tier: *mut uvm_rust_tier,
     detaching: u32,
 ) -> *mut uvm_seam_va_block {
     // SAFETY: I-own.
     unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_copies(
-    tier: *mut uvm_rust_tier,
-    tenant: u64,
-) -> *mut uvm_seam_va_block {
-    let of = (tenant != 0).then_some(tenant);
-    // SAFETY: I-own.
-    unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
 }
 
 #[no_mangle]
@@ -460,28 +456,6 @@ unsafe extern "C" fn uvm_rust_flash_block_counted(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_set_aside(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own.
-    unsafe {
-        let block = known(block);
-        block
-            .owner()
-            .with(|state, live| state.dequeue(live, handle(block)));
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_spilled(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own.
-    unsafe {
-        let block = known(block);
-        block
-            .owner()
-            .with(|state, live| state.hope(live, handle(block)));
-    }
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block) {
     // SAFETY: I-own and I-lock.
     if unsafe { super::block::used(block) }.is_none_or(|s| s.pages.copies().is_empty()) {
@@ -496,7 +470,3 @@ unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_pace_rest(took: u64, percent: u32) -> u64 {
-    pace::rest_us(took, percent)
-}

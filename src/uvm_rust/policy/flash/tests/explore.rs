@@ -25,10 +25,13 @@ use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
 
 mod parked;
+mod spill;
 mod threads;
 mod world;
 
+use super::super::spill::work;
 use parked::{discard_lazily, fetchers, gpu_faults};
+use spill::Real;
 use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
 use world::{Block, World, ANY};
 
@@ -69,8 +72,9 @@ const TOO_LONG: u32 = 200_000;
 /// What is slow goes on once in so many turns.
 const SLOW: usize = 64;
 
-/// One interleaving.
-fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
+/// One interleaving; `with_spill`: one of those who spill is the spill as it is. Returns how much
+/// that spilled.
+fn explore(seed: u64, lack: Option<Lack>, with_spill: bool) -> Result<u64, String> {
     let dice = |n: usize, salt: u64| Dice::new(seed ^ (salt << 40)).below(n);
     // A few workers on a small device of which much is dead: relocation has most to do.
     let gathering = dice(4, 4) == 0;
@@ -100,9 +104,36 @@ fn explore(seed: u64, lack: Option<Lack>) -> Result<(), String> {
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
     }
     let mut threads = cast(&w, gathering);
+    let spilled = if with_spill {
+        spill_as_it_is(&w, &mut threads)?
+    } else {
+        0
+    };
     run(&w, &mut threads)?;
     drop(threads);
-    finish(&w)
+    finish(&w)?;
+    Ok(spilled)
+}
+
+/// A worker, or calls, of the driver's own code, while all others go on.
+fn spill_as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>) -> Result<u64, String> {
+    let looks = 1 + w.below(8) as u32;
+    w.now().workers += 1;
+    let mut real = Real::new(w, threads, looks);
+    if w.chance(3) {
+        for _ in 0..looks {
+            real.move_out();
+        }
+    } else {
+        work(&mut real);
+    }
+    real.check();
+    let spilled = real.spilled;
+    w.now().workers -= 1;
+    match w.now().wrong.take() {
+        Some(wrong) => Err(wrong),
+        None => Ok(spilled),
+    }
 }
 
 /// Who runs.
@@ -314,11 +345,16 @@ fn no_interleaving_loses_a_page() {
     let count = setting("UVM_EXPLORE", 5_000);
     let seed = setting("UVM_TEST_SEED", 1);
     std::eprintln!("UVM_TEST_SEED={seed} UVM_EXPLORE={count}");
+    let mut spilled = 0;
     for seed in (0..count).map(|n| seed.wrapping_add(n)) {
-        if let Err(wrong) = explore(seed, None) {
-            panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1");
+        match explore(seed, None, seed % 2 == 0) {
+            Ok(more) => spilled += more,
+            Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
         }
     }
+    // It is of no use if the spill as it is does nothing.
+    std::eprintln!("{} MiB were spilled by it", spilled >> 20);
+    assert!(count < 1000 || spilled >> 20 > count / 20);
 }
 
 /// Each part that keeps pages from being lost is needed, and the explorer notices within
@@ -354,20 +390,31 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::SpillOnlyTries,
         Lack::FetchOnlyTries,
     ];
+    // What the spill as it is has, too.
+    let of_spill = [
+        Part::WritePins.into(),
+        Part::SpillLooks.into(),
+        Part::CopiesGivenUp.into(),
+        Lack::SpillSeesMappings,
+        Lack::DropLooksAgain,
+        Lack::SpillOnlyTries,
+    ];
+    let all = parts.map(Lack::from).into_iter().chain(lacks);
+    let all = all.map(|lack| (lack, false));
     let mut unnoticed = Vec::new();
-    for lack in parts.map(Lack::from).into_iter().chain(lacks) {
+    for (lack, with_spill) in all.chain(of_spill.map(|lack| (lack, true))) {
         let found = (1..=10_000).find_map(|seed| {
             // What is broken may panic, too.
-            let explored = std::panic::catch_unwind(|| explore(seed, Some(lack)));
+            let explored = std::panic::catch_unwind(|| explore(seed, Some(lack), with_spill));
             match explored {
-                Ok(Ok(())) => None,
+                Ok(Ok(_)) => None,
                 Ok(Err(wrong)) => Some((seed, wrong)),
                 Err(_) => Some((seed, "panicked".to_string())),
             }
         });
         std::eprintln!("{lack:?}: {found:?}");
         if found.is_none() {
-            unnoticed.push(lack);
+            unnoticed.push((lack, with_spill));
         }
     }
     assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");

@@ -227,7 +227,7 @@ async fn give_up_copies(w: &World, of: Option<usize>) -> bool {
 }
 
 /// uvm_rust_flash_give_up_block(), with the block's lock held.
-fn give_up_block(w: &World, b: usize) -> bool {
+pub(super) fn give_up_block(w: &World, b: usize) -> bool {
     let s = &mut *w.now();
     let block = &mut s.blocks[b];
     let copies = block.state.copies();

@@ -213,7 +213,13 @@ impl State {
     }
 
     /// An I/O is handed to the device, in two parts that it does when it likes.
-    fn submit(&mut self, at: Place, data: Vec<Bytes>, to: Option<To>, slow: bool) -> u64 {
+    pub(super) fn submit(
+        &mut self,
+        at: Place,
+        data: Vec<Bytes>,
+        to: Option<To>,
+        slow: bool,
+    ) -> u64 {
         self.ids += 1;
         let (id, pages) = (self.ids, data.len() as u16);
         let half = pages / 2;
@@ -269,7 +275,7 @@ impl State {
         }
     }
 
-    fn take_if_done(&mut self, id: u64) -> Option<Vec<Bytes>> {
+    pub(super) fn take_if_done(&mut self, id: u64) -> Option<Vec<Bytes>> {
         if self.pending.iter().any(|p| p.id == id) {
             return None;
         }
@@ -437,6 +443,11 @@ impl World {
 
     pub(super) fn lacks(&self, what: Lack) -> bool {
         self.lack == Some(what)
+    }
+
+    pub(super) fn try_lock_block(&self, b: usize) -> bool {
+        let block = &mut self.now().blocks[b];
+        !core::mem::replace(&mut block.locked, true)
     }
 
     pub(super) async fn lock_block(&self, b: usize) {

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
+
+// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::block::{handle, known, used, State};
+use super::tier::{ended, hope_for_all, goes_on_for, oldest_copies, victim};
+use super::{bindings, flash, write_pieces};
+use crate::driver::flash::Counter;
+use crate::ffi::discard::read;
+use crate::ffi::status::Status;
+use crate::policy::flash::pressure::Tried;
+use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
+use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
+use crate::policy::mask::PageMask;
+use bindings::{
+    uvm_rust_flash_block, uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_context,
+    uvm_seam_flash_dev, uvm_seam_flash_io, uvm_seam_space, uvm_seam_va_block,
+};
+use core::ptr::null_mut;
+use kernel::prelude::*;
+
+crate::ffi::check_exports!(
+    uvm_rust_flash_work,
+    uvm_rust_flash_move_out,
+    uvm_rust_flash_give_up_copies,
+);
+
+/// The device that is spilled to, for the length of a call.
+///
+/// Invariant: the tier and the device are there; whoever called keeps them.
+#[derive(Clone, Copy)]
+struct To {
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+}
+
+impl To {
+    /// As [`Copies::give_up_oldest`]; `tenant`: a key, or 0 for anybody.
+    ///
+    /// # Safety
+    ///
+    /// No va_block is locked.
+    unsafe fn give_up_oldest(self, tenant: u64) -> Option<u32> {
+        // SAFETY: by the type's invariant.
+        let block = unsafe { oldest_copies(self.tier, tenant) };
+        if block.is_null() {
+            return None;
+        }
+        // SAFETY: it came with a reference, which is given back last; it is locked, and what is known
+        // of it is there meanwhile.
+        unsafe {
+            bindings::uvm_seam_va_block_lock(block);
+            let state = used(bindings::uvm_seam_va_block_flash(block));
+            let state = state.filter(|state| state.is_on(self.dev));
+            let pages = state.map_or(0, |state| super::block::give_up(state, &PageMask::FULL));
+            bindings::uvm_seam_va_block_unlock(block);
+            bindings::uvm_seam_va_block_put(block);
+            Some(pages)
+        }
+    }
+}
+
+impl Copies for To {
+    fn give_up_oldest(&mut self, _of_own: bool) -> Option<u32> {
+        // SAFETY: it is only made where no va_block is locked.
+        unsafe { To::give_up_oldest(*self, 0) }
+    }
+}
+
+/// A worker, or a call.
+struct Spilling {
+    to: To,
+    /// Invariant: the device's, which keeps it.
+    table: *mut uvm_rust_flash_table,
+    /// Invariant: a buffer that is used by nobody else.
+    io: *mut uvm_seam_flash_io,
+    workers: u32,
+    /// The chosen block, or null. Invariant: a reference is held.
+    block: *mut uvm_seam_va_block,
+    /// Whether it is locked by us.
+    is_locked: bool,
+    /// Its VA space, if that is locked by us; or null.
+    space: *mut uvm_seam_space,
+    /// Between `open` and `close`; or null.
+    context: *mut uvm_seam_context,
+}
+
+fn as_c(mask: &PageMask) -> uvm_rust_mask {
+    uvm_rust_mask {
+        words: *mask.words(),
+    }
+}
+
+impl Spilling {
+    fn new(
+        to: To,
+        table: *mut uvm_rust_flash_table,
+        io: *mut uvm_seam_flash_io,
+        workers: u32,
+    ) -> Self {
+        Self {
+            to,
+            table,
+            io,
+            workers,
+            block: null_mut(),
+            is_locked: false,
+            space: null_mut(),
+            context: null_mut(),
+        }
+    }
+
+    /// Whether the block is locked; if not, somebody broke S-lock.
+    fn has_lock(&self) -> bool {
+        if !self.is_locked {
+            pr_err!("flash: S-lock does not hold\n");
+        }
+        self.is_locked
+    }
+
+    /// What is known of the block; null if it is dead or unknown.
+    fn known(&self) -> *mut uvm_rust_flash_block {
+        if !self.has_lock() {
+            return null_mut();
+        }
+        // SAFETY: it is locked.
+        unsafe { bindings::uvm_seam_va_block_flash(self.block) }
+    }
+
+    /// Its state on this device.
+    ///
+    /// # Safety
+    ///
+    /// One such reference exists at a time, and ends before the lock is let go.
+    unsafe fn state<'a>(&self) -> Option<&'a mut State> {
+        // SAFETY: by this function's contract; it is null, or the block is locked.
+        let state = unsafe { used(self.known()) };
+        state.filter(|state| state.is_on(self.to.dev))
+    }
+
+    fn counts(&self, counter: Counter, n: u64) {
+        // SAFETY: by the type's invariant.
+        unsafe { flash(self.table) }.counters.add(counter, n);
+    }
+}
+
+impl Copies for Spilling {
+    fn give_up_oldest(&mut self, of_own: bool) -> Option<u32> {
+        let mut tenant = 0;
+        if of_own {
+            self.lock();
+            let block = self.known();
+            if !block.is_null() {
+                // SAFETY: it is locked, and known.
+                tenant = unsafe { known(block) }.owner().key();
+            }
+            self.unlock();
+            if tenant == 0 {
+                return None;
+            }
+        }
+        // SAFETY: the policy calls this with no block locked.
+        unsafe { self.to.give_up_oldest(tenant) }
+    }
+}
+
+// In all blocks below the pointers of `self.to` and `self.io` are valid by the types' invariants, and a
+// block is chosen where the policy asks about one; what else a call needs is in each comment.
+impl Machine for Spilling {
+    fn goes_on(&mut self) -> bool {
+        // SAFETY: no preconditions.
+        let status = unsafe { bindings::uvm_seam_global_status() };
+        // SAFETY: see above.
+        status == 0 && unsafe { goes_on_for(self.to.tier, self.to.dev) }
+    }
+
+    fn choose(&mut self) -> bool {
+        // SAFETY: see above; the reference is ours until `release`.
+        self.block = unsafe { victim(self.to.tier) };
+        !self.block.is_null()
+    }
+
+    fn release(&mut self) {
+        // SAFETY: the reference is ours, and the block not used any more.
+        unsafe { bindings::uvm_seam_va_block_put(self.block) };
+        self.block = null_mut();
+    }
+
+    fn enter(&mut self) -> bool {
+        // SAFETY: no lock is held.
+        unsafe { bindings::uvm_seam_flash_enter() }
+    }
+
+    fn leave(&mut self) {
+        // SAFETY: entered.
+        unsafe { bindings::uvm_seam_flash_leave() };
+    }
+
+    fn ended(&mut self, tried: Tried) -> bool {
+        // SAFETY: see above.
+        let stops = unsafe { ended(self.to.tier, self.to.dev, tried) };
+        if stops {
+            self.tell(false);
+        }
+        stops
+    }
+
+    fn hope_for_all(&mut self) {
+        // SAFETY: see above.
+        unsafe { hope_for_all(self.to.tier) };
+    }
+
+    fn now_us(&mut self) -> u64 {
+        // SAFETY: no preconditions.
+        unsafe { bindings::uvm_seam_flash_now_us() }
+    }
+
+    fn rest(&mut self, began: Option<u64>) {
+        let now = self.now_us();
+        let took = now.saturating_sub(began.unwrap_or(now));
+        // SAFETY: no preconditions.
+        let us = pace::rest_us(took, unsafe { bindings::uvm_seam_flash_share() });
+        if us > 0 {
+            // SAFETY: no lock is held.
+            unsafe { bindings::uvm_seam_flash_sleep(us) };
+            // What it was, not what it was to be.
+            let slept = self.now_us().saturating_sub(now);
+            self.counts(Counter::RestedUs, slept);
+        }
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_rest() };
+    }
+
+    fn workers(&mut self) -> u32 {
+        self.workers
+    }
+
+    fn open(&mut self) -> bool {
+        // SAFETY: no preconditions.
+        self.context = unsafe { bindings::uvm_seam_context_new() };
+        !self.context.is_null()
+    }
+
+    fn close(&mut self) {
+        // SAFETY: `open` got it, and it is not used any more.
+        unsafe { bindings::uvm_seam_context_free(self.context) };
+        self.context = null_mut();
+    }
+
+    fn lock(&mut self) {
+        if !self.is_locked && !self.block.is_null() {
+            // SAFETY: it is chosen, and not locked by us.
+            unsafe { bindings::uvm_seam_va_block_lock(self.block) };
+            self.is_locked = true;
+        }
+    }
+
+    fn unlock(&mut self) {
+        if core::mem::take(&mut self.is_locked) {
+            // SAFETY: it is locked by us.
+            unsafe { bindings::uvm_seam_va_block_unlock(self.block) };
+        }
+    }
+
+    fn try_space(&mut self) -> bool {
+        if self.known().is_null() {
+            return false;
+        }
+        // SAFETY: the block is locked and alive.
+        self.space = unsafe { bindings::uvm_seam_va_block_try_space(self.block) };
+        !self.space.is_null()
+    }
+
+    fn leave_space(&mut self) {
+        // SAFETY: `try_space` took it.
+        unsafe { bindings::uvm_seam_flash_leave_space(self.space) };
+        self.space = null_mut();
+    }
+
+    fn is_known(&mut self) -> bool {
+        !self.known().is_null()
+    }
+
+    fn may_spill(&mut self) -> bool {
+        // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
+        !self.known().is_null() && unsafe { bindings::uvm_seam_flash_may_spill(self.block) }
+    }
+
+    fn facts(&mut self) -> Facts {
+        let mut facts = bindings::uvm_seam_flash_facts::default();
+        if !self.known().is_null() {
+            // SAFETY: the block is locked and alive.
+            unsafe { bindings::uvm_seam_flash_look(self.block, &mut facts) };
+        }
+        Facts {
+            only_host: PageMask::from_words(facts.only_host.words),
+            mapped: PageMask::from_words(facts.mapped.words),
+            has_unused: facts.has_unused,
+        }
+    }
+
+    fn not_held(&mut self, pages: &PageMask) -> PageMask {
+        let mut mask = as_c(pages);
+        if !self.has_lock() {
+            return PageMask::EMPTY;
+        }
+        // SAFETY: the block is locked; `mask` is read and written.
+        unsafe {
+            bindings::uvm_seam_flash_leave_held(self.block, &mut mask);
+            read(&mask)
+        }
+    }
+
+    fn use_device(&mut self) -> bool {
+        let block = self.known();
+        // SAFETY: null, or the block is locked and alive.
+        !block.is_null() && unsafe { bindings::uvm_seam_flash_use(self.block, self.to.dev) }
+    }
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T> {
+        let block = self.known();
+        // SAFETY: the reference ends with this function.
+        let state = unsafe { self.state() }?;
+        // SAFETY: not null, as it has a state.
+        let tenant = unsafe { known(block) }.owner().key();
+        let (pages, flash) = state.split();
+        let mut table = flash.table.lock();
+        Some(f(pages, &mut table, tenant))
+    }
+
+    fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
+        // SAFETY: see above.
+        f(&mut unsafe { flash(self.table) }.table.lock())
+    }
+
+    fn unmap(&mut self, pages: &PageMask) -> Unmapped {
+        if !self.has_lock() || self.context.is_null() {
+            return Unmapped::Failed;
+        }
+        let mut again = false;
+        // SAFETY: the block and its VA space are locked, and the context is open; the mask is read, and
+        // `again` written once.
+        let status = unsafe {
+            bindings::uvm_seam_flash_unmap(self.block, self.context, &as_c(pages), &mut again)
+        };
+        match Status::check(status) {
+            Ok(()) if again => Unmapped::Again,
+            Ok(()) => Unmapped::All,
+            Err(_) => Unmapped::Failed,
+        }
+    }
+
+    fn wait_gpus(&mut self) -> bool {
+        // SAFETY: the block is locked.
+        self.has_lock() && unsafe { bindings::uvm_seam_flash_wait_gpus(self.block) }
+    }
+
+    fn discarded(&mut self, pages: &PageMask) -> PageMask {
+        let mut stale = uvm_rust_mask::default();
+        if self.has_lock() {
+            // SAFETY: the block is locked; the masks are read and written.
+            unsafe { bindings::uvm_seam_flash_stale(self.block, &as_c(pages), &mut stale) };
+        }
+        PageMask::from_words(stale.words)
+    }
+
+    fn dropped(&mut self, pages: &PageMask) {
+        if self.has_lock() {
+            // SAFETY: the block is locked, and `discarded` gave `pages`; the mask is read.
+            unsafe { bindings::uvm_seam_flash_dropped(self.block, &as_c(pages)) };
+        }
+    }
+
+    fn left_host(&mut self, pages: &PageMask) -> bool {
+        // SAFETY: the block is locked, and the GPUs were waited for; the mask is read.
+        self.has_lock() && unsafe { bindings::uvm_seam_flash_left_host(self.block, &as_c(pages)) }
+    }
+
+    fn hold(&mut self, spill: &Spill) -> bool {
+        if !self.has_lock() {
+            return false;
+        }
+        // SAFETY: the block is locked, and the buffer holds nothing; the pieces in it are ours to write.
+        unsafe {
+            write_pieces(bindings::uvm_seam_flash_pieces(self.io), spill.pieces())
+                && bindings::uvm_seam_flash_hold(self.block, &as_c(&spill.pages), self.io)
+        }
+    }
+
+    fn set_aside(&mut self) {
+        let block = self.known();
+        if !block.is_null() {
+            // SAFETY: it is known.
+            let block = unsafe { known(block) };
+            // SAFETY: the owner outlives its blocks (I-owner).
+            unsafe { block.owner().with(|tier, live| tier.dequeue(live, handle(block))) };
+        }
+    }
+
+    fn hope(&mut self) {
+        let block = self.known();
+        if !block.is_null() {
+            // SAFETY: it is known.
+            let block = unsafe { known(block) };
+            // SAFETY: the owner outlives its blocks (I-owner).
+            unsafe { block.owner().with(|tier, live| tier.hope(live, handle(block))) };
+        }
+    }
+
+    fn write(&mut self, _spill: &Spill) -> PageMask {
+        let mut good = uvm_rust_mask::default();
+        // SAFETY: no lock is held; what is to be written was held, with its pieces, by `hold`.
+        unsafe {
+            bindings::uvm_seam_flash_write(self.to.dev, self.io, &mut good);
+            read(&good)
+        }
+    }
+
+    fn copy(&mut self, to_move: &Move) -> bool {
+        let to_move = bindings::uvm_rust_flash_move {
+            from_slot: to_move.from.slot,
+            to_slot: to_move.to.slot,
+            from_offset: to_move.from.offset,
+            to_offset: to_move.to.offset,
+            pages: to_move.pages,
+            reserved: 0,
+        };
+        // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
+        unsafe { bindings::uvm_seam_flash_copy(self.to.dev, self.io, &to_move) }
+    }
+
+    fn is_sound(&mut self) -> bool {
+        // SAFETY: see above.
+        unsafe { bindings::uvm_seam_flash_is_sound(self.to.dev) }
+    }
+
+    fn tell(&mut self, ended: bool) {
+        // SAFETY: see above.
+        unsafe { bindings::uvm_seam_flash_tell(self.to.dev, ended) };
+    }
+
+    fn count(&mut self, what: Count, n: u64) {
+        let counter = match what {
+            Count::Spilled => Counter::Spilled,
+            Count::Dropped => Counter::Dropped,
+            Count::Unwritten => Counter::Unwritten,
+            Count::Relocated => Counter::Relocated,
+            Count::Refused => Counter::Refused,
+        };
+        self.counts(counter, n);
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_work(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    table: *mut uvm_rust_flash_table,
+    io: *mut uvm_seam_flash_io,
+    workers: u32,
+) {
+    // I-own and I-call: the caller keeps all of them.
+    spill::work(&mut Spilling::new(To { tier, dev }, table, io, workers));
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_move_out(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    table: *mut uvm_rust_flash_table,
+    io: *mut uvm_seam_flash_io,
+    workers: u32,
+    block: *mut uvm_seam_va_block,
+    pages: *const uvm_rust_mask,
+) {
+    // I-own and I-call: the caller keeps all of them.
+    let mut spilling = Spilling::new(To { tier, dev }, table, io, workers);
+    spilling.block = block;
+    // SAFETY: I-call.
+    spill::move_out(&mut spilling, &unsafe { read(pages) });
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_give_up_copies(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+) -> bool {
+    // I-own, and I-lock: no va_block is locked.
+    spill::give_up_copies(&mut To { tier, dev }, false)
+}

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The spill as it is (policy/flash/spill.rs), on the machine of the explorer: between any two of its
+//! calls the other threads go on, which spill, too, as [`super::threads`] has it.
+
+use super::super::super::pressure::Tried;
+use super::super::super::spill::{Copies, Count, Facts, Machine, Unmapped};
+use super::super::super::{BlockPages, Move, Spill, Table};
+use super::threads::give_up_block;
+use super::world::{sum_of, Bytes, To, World};
+use super::{Lack, Thread};
+use crate::policy::mask::PageMask;
+use std::string::ToString;
+use std::task::{Context, Poll, Waker};
+use std::vec::Vec;
+
+/// Steps of others after which somebody who waits does so for ever.
+const FOR_EVER: u32 = 30_000;
+
+/// A worker, or one who writes by call, with all others.
+pub(super) struct Real<'a, 'w> {
+    w: &'w World,
+    others: &'a mut Vec<Thread<'w>>,
+    /// How many blocks it still looks at.
+    looks: u32,
+    chosen: Option<usize>,
+    entered: bool,
+    locked: bool,
+    in_space: Option<usize>,
+    /// What somebody holds of the block without a mapping, who got it while there was one.
+    held: PageMask,
+    /// Whether the caller has the VA space's lock.
+    by_call: bool,
+    open: bool,
+    /// What left the host, to see that the explorer gets there.
+    pub(super) spilled: u64,
+}
+
+impl<'a, 'w> Real<'a, 'w> {
+    pub(super) fn new(w: &'w World, others: &'a mut Vec<Thread<'w>>, looks: u32) -> Self {
+        Self {
+            w,
+            others,
+            looks,
+            chosen: None,
+            entered: false,
+            locked: false,
+            in_space: None,
+            held: PageMask::EMPTY,
+            by_call: false,
+            open: false,
+            spilled: 0,
+        }
+    }
+
+    /// One of the others, or the device, goes on.
+    fn other(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        let parts = self.w.now().io_parts();
+        if self.others.is_empty() && parts == 0 {
+            return;
+        }
+        let choice = self.w.below(self.others.len() + parts);
+        if choice >= self.others.len() {
+            self.w.now().perform(choice - self.others.len());
+        } else if self.others[choice].future.as_mut().poll(&mut context) == Poll::Ready(()) {
+            drop(self.others.swap_remove(choice));
+        }
+    }
+
+    /// A point at which others may run.
+    pub(super) fn pause(&mut self) {
+        for _ in 0..self.w.below(12) {
+            self.other();
+        }
+    }
+
+    /// Waits until `ready` gives something.
+    pub(super) fn until<T>(&mut self, ready: impl Fn(&World) -> Option<T>) -> Option<T> {
+        self.pause();
+        for _ in 0..FOR_EVER {
+            if let Some(value) = ready(self.w) {
+                return Some(value);
+            }
+            self.other();
+        }
+        self.broken("it waits for ever");
+        None
+    }
+
+    fn broken(&mut self, what: &str) {
+        self.w.now().blame(what.to_string());
+    }
+
+    /// Chooses a block.
+    fn look_at(&mut self, b: usize) {
+        self.chosen = Some(b);
+        self.held = if self.w.chance(8) {
+            self.w.some_pages(b)
+        } else {
+            PageMask::EMPTY
+        };
+    }
+
+    /// The chosen block, which has to be locked.
+    fn b(&mut self) -> usize {
+        if !self.locked {
+            self.broken("S-lock: not locked");
+        }
+        self.chosen.unwrap_or_default()
+    }
+
+    fn needs_space(&mut self) {
+        if self.in_space.is_none() && !self.by_call {
+            self.broken("S-lock: the VA space is not locked");
+        }
+    }
+
+    /// The block's lock is let go, and taken again.
+    fn yield_lock(&mut self) {
+        self.unlock();
+        self.pause();
+        self.lock();
+    }
+
+    /// I/O of one part of a slot.
+    fn transfer(&mut self, id: u64) -> Vec<Bytes> {
+        if self.locked {
+            self.broken("S-io: I/O with the block's lock");
+        }
+        let done = self.until(|w| w.now().take_if_done(id));
+        done.unwrap_or_default()
+    }
+
+    /// What must be when it is done.
+    pub(super) fn check(&mut self) {
+        let held = self.locked || self.open || self.entered;
+        if held || self.in_space.is_some() || self.chosen.is_some() {
+            self.broken("S-lock: something is left");
+        }
+    }
+}
+
+impl Copies for Real<'_, '_> {
+    fn give_up_oldest(&mut self, of_own: bool) -> Option<u32> {
+        if self.locked {
+            self.broken("S-lock: two blocks locked");
+        }
+        let own = self.chosen.map(|b| self.w.of(b, |block| block.space));
+        let blocks = self.w.now().blocks.len();
+        for b in 0..blocks {
+            let space = self.w.of(b, |block| block.space);
+            if of_own && own != Some(space) {
+                continue;
+            }
+            self.until(|w| w.try_lock_block(b).then_some(()))?;
+            let pages = self.w.of(b, |block| block.state.copies().count());
+            let any = give_up_block(self.w, b);
+            self.w.unlock_block(b);
+            if any {
+                return Some(pages.into());
+            }
+        }
+        None
+    }
+}
+
+impl Machine for Real<'_, '_> {
+    fn goes_on(&mut self) -> bool {
+        self.pause();
+        let on = self.looks > 0 && self.w.now().attached;
+        self.looks = self.looks.saturating_sub(1);
+        on
+    }
+
+    fn choose(&mut self) -> bool {
+        let blocks = self.w.now().blocks.len();
+        self.look_at(self.w.below(blocks));
+        true
+    }
+
+    fn release(&mut self) {
+        self.chosen = None;
+    }
+
+    fn enter(&mut self) -> bool {
+        self.entered = !self.w.chance(32);
+        self.entered
+    }
+
+    fn leave(&mut self) {
+        self.entered = false;
+    }
+
+    fn ended(&mut self, tried: Tried) -> bool {
+        tried == Tried::Suspended
+    }
+
+    fn hope_for_all(&mut self) {}
+
+    fn now_us(&mut self) -> u64 {
+        0
+    }
+
+    fn rest(&mut self, _began: Option<u64>) {
+        self.pause();
+    }
+
+    fn workers(&mut self) -> u32 {
+        // Relocation as often as there is something to gain.
+        u32::MAX
+    }
+
+    fn open(&mut self) -> bool {
+        self.open = !self.w.chance(64);
+        self.open
+    }
+
+    fn close(&mut self) {
+        self.open = false;
+    }
+
+    fn lock(&mut self) {
+        let Some(b) = self.chosen.filter(|_| !self.locked) else {
+            return self.broken("S-lock: locked twice");
+        };
+        self.locked = self.until(|w| w.try_lock_block(b).then_some(())).is_some();
+    }
+
+    fn unlock(&mut self) {
+        let b = self.b();
+        self.w.unlock_block(b);
+        self.locked = false;
+        self.pause();
+    }
+
+    fn try_space(&mut self) -> bool {
+        let b = self.b();
+        let space = self.w.of(b, |block| block.space);
+        let got = if self.w.lacks(Lack::SpillOnlyTries) {
+            self.until(|w| w.try_read_lock(space).then_some(()))
+                .is_some()
+        } else {
+            self.w.try_read_lock(space)
+        };
+        self.in_space = got.then_some(space);
+        got
+    }
+
+    fn leave_space(&mut self) {
+        if let Some(space) = self.in_space.take() {
+            self.w.read_unlock(space);
+        }
+    }
+
+    fn is_known(&mut self) -> bool {
+        let b = self.b();
+        !self.w.of(b, |block| block.dead)
+    }
+
+    fn may_spill(&mut self) -> bool {
+        self.b();
+        self.needs_space();
+        !self.w.chance(64)
+    }
+
+    fn facts(&mut self) -> Facts {
+        let b = self.b();
+        let blind = self.w.lacks(Lack::SpillSeesMappings);
+        self.w.of(b, |block| Facts {
+            only_host: block.resident,
+            mapped: if blind { PageMask::EMPTY } else { block.mapped },
+            has_unused: block.resident.is_empty(),
+        })
+    }
+
+    fn not_held(&mut self, pages: &PageMask) -> PageMask {
+        self.b();
+        *pages - self.held
+    }
+
+    fn use_device(&mut self) -> bool {
+        self.b();
+        !self.w.chance(64)
+    }
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T> {
+        let b = self.b();
+        let s = &mut *self.w.now();
+        let block = &mut s.blocks[b];
+        (!block.dead).then(|| f(&mut block.state, &mut s.table, block.space as u64))
+    }
+
+    fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
+        self.pause_unlocked();
+        f(&mut self.w.now().table)
+    }
+
+    fn unmap(&mut self, pages: &PageMask) -> Unmapped {
+        let b = self.b();
+        self.needs_space();
+        if !self.open {
+            self.broken("S-lock: not open");
+        }
+        // Page tables may have to be allocated.
+        if self.w.chance(3) {
+            self.yield_lock();
+            if !self.w.lacks(Lack::DropLooksAgain) {
+                return Unmapped::Again;
+            }
+        }
+        if self.w.chance(64) {
+            return Unmapped::Failed;
+        }
+        // As long as it is mapped somebody may take hold of it.
+        if self.w.chance(8) {
+            self.held |= self.w.some_pages(b);
+        }
+        self.w.now().blocks[b].unmap(pages);
+        Unmapped::All
+    }
+
+    fn wait_gpus(&mut self) -> bool {
+        self.b();
+        !self.w.chance(64)
+    }
+
+    fn discarded(&mut self, pages: &PageMask) -> PageMask {
+        let b = self.b();
+        self.w.of(b, |block| block.stale & block.resident & *pages)
+    }
+
+    fn dropped(&mut self, pages: &PageMask) {
+        let b = self.b();
+        self.w.now().blocks[b].stale -= *pages;
+    }
+
+    fn left_host(&mut self, pages: &PageMask) -> bool {
+        let b = self.b();
+        if self.held.intersects(pages) {
+            self.broken("what is held leaves the host");
+        }
+        let mapped = self.w.of(b, |block| block.mapped);
+        if mapped.intersects(pages) {
+            self.broken("what is mapped leaves the host");
+        }
+        self.w.now().blocks[b].left_host(pages);
+        self.w.chance(2)
+    }
+
+    fn hold(&mut self, spill: &Spill) -> bool {
+        let b = self.b();
+        let here = self.w.of(b, |block| spill.pages.is_subset(&block.resident));
+        here && !self.w.chance(64)
+    }
+
+    fn set_aside(&mut self) {
+        self.b();
+    }
+
+    fn hope(&mut self) {
+        self.b();
+    }
+
+    fn write(&mut self, spill: &Spill) -> PageMask {
+        let b = self.chosen.unwrap_or_default();
+        let mut good = PageMask::EMPTY;
+        for piece in spill.pieces() {
+            self.pause();
+            let memory = |k: u16| {
+                let page = usize::from(piece.pages.first() + k);
+                self.w.of(b, |block| block.memory[page])
+            };
+            let data: Vec<Bytes> = (0..piece.pages.pages())
+                .map(|k| Bytes {
+                    stamp: piece.stamp + u64::from(k),
+                    value: memory(k),
+                })
+                .collect();
+            let id = self.w.now().submit(piece.place, data.clone(), None, false);
+            self.transfer(id);
+            if self.w.chance(self.w.fails.get()) {
+                continue;
+            }
+            let s = &mut *self.w.now();
+            for (k, bytes) in data.iter().enumerate() {
+                let mut place = piece.place;
+                place.offset += k as u16;
+                s.table.set_sum(place, sum_of(bytes));
+            }
+            good |= PageMask::from(piece.pages);
+        }
+        good
+    }
+
+    fn copy(&mut self, to_move: &Move) -> bool {
+        let nothing = (0..to_move.pages).map(|_| Bytes::default()).collect();
+        let bounce = Some(To::Bounce);
+        let id = self.w.now().submit(to_move.from, nothing, bounce, false);
+        let data = self.transfer(id);
+        let id = self.w.now().submit(to_move.to, data, None, false);
+        self.transfer(id);
+        !self.w.chance(self.w.fails.get()) && !self.w.is_bad(to_move.from, to_move.pages)
+    }
+
+    fn is_sound(&mut self) -> bool {
+        !self.w.chance(16)
+    }
+
+    fn tell(&mut self, ended: bool) {
+        self.w.now().progress += u32::from(ended);
+    }
+
+    fn count(&mut self, what: Count, n: u64) {
+        if what == Count::Spilled {
+            self.spilled += n;
+        }
+    }
+}
+
+impl Real<'_, '_> {
+    /// The table's mutex may have to be waited for, with any lock.
+    fn pause_unlocked(&mut self) {
+        if !self.locked {
+            self.pause();
+        }
+    }
+
+    /// A call that writes some pages of a block: the caller has the VA space's lock in read mode.
+    pub(super) fn move_out(&mut self) {
+        let blocks = self.w.now().blocks.len();
+        let b = self.w.below(blocks);
+        let space = self.w.of(b, |block| block.space);
+        let got = self.until(|w| w.try_read_lock(space).then_some(()));
+        if got.is_none() {
+            return;
+        }
+        let attached = self.w.now().attached;
+        if attached && !self.w.of(b, |block| block.dead) {
+            let pages = self.w.some_pages(b);
+            self.look_at(b);
+            self.by_call = true;
+            super::super::super::spill::move_out(self, &pages);
+            (self.chosen, self.by_call) = (None, false);
+        }
+        self.w.read_unlock(space);
+    }
+}
