@@ -72,86 +72,26 @@ int uvm_seam_flash_attach(const struct uvm_rust_flash_attach *attach)
 
 /* --- detaching ----------------------------------------------------------------------------------- */
 
-/* Caller holds the block's lock. */
-static void bring_back(uvm_va_block_t *block)
+__u32 uvm_seam_flash_fetch_back(struct uvm_seam_va_block *block, struct uvm_seam_context *of,
+				const struct uvm_rust_mask *pages, bool *again)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
-	uvm_page_mask_t pages;
+	uvm_va_block_context_t *context = (uvm_va_block_context_t *)of;
 	NV_STATUS status;
 
-	if (!context)
-		return;
 	uvm_rust_on_any_node(context);
-	do {
-		uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages);
-		status = uvm_rust_flash_fetch(block, context, &pages, false);
-	} while (status == NV_ERR_MORE_PROCESSING_REQUIRED && !fatal_signal_pending(current));
-	uvm_va_block_context_free(context);
-	uvm_rust_flash_give_up(f);
-	if (status == NV_OK)
-		uvm_rust_flash_block_drop_idle(f);
+	status = uvm_rust_flash_fetch((uvm_va_block_t *)block, context, (const uvm_page_mask_t *)pages, false);
+	*again = status == NV_ERR_MORE_PROCESSING_REQUIRED;
+	return *again ? NV_OK : status;
 }
 
-/* Brings what the block has on @dev to host memory. Caller has a reference on it. */
-static void drain_block(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block)
+u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev)
 {
-	u32 tries;
-
-	for (tries = 0; tries < 1000; tries++) {
-		struct uvm_rust_flash_block *f;
-		uvm_va_space_t *va_space = NULL;
-		bool done = false;
-
-		uvm_mutex_lock(&block->lock);
-		f = uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
-		if (!uvm_rust_flash_block_is_on(f, dev)) {
-			done = true;
-		}
-		else {
-			va_space = uvm_va_block_get_va_space(block);
-			if (!uvm_down_read_trylock(&va_space->lock))
-				va_space = NULL;
-		}
-		if (va_space) {
-			bring_back(block);
-			done = true;
-		}
-		uvm_mutex_unlock(&block->lock);
-		if (va_space)
-			uvm_up_read(&va_space->lock);
-		if (done || fatal_signal_pending(current))
-			return;
-		/* Somebody writes to the VA space. */
-		usleep_range(100, 1000);
-	}
+	return atomic_read(&dev->progress);
 }
 
-/*
- * Whether nothing is on the device and nobody uses it any more. A fetch goes on after its pages
- * were discarded, which leaves none; the file must not be closed under it.
- */
-static bool is_drained(struct uvm_seam_flash_dev *dev)
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, u32 progress)
 {
-	struct uvm_rust_flash_usage usage;
-
-	uvm_rust_flash_usage(dev->table, &usage);
-	return !usage.pages && !usage.busy;
-}
-
-/* Waits for reads that nobody needs any more; others can be waited for only if nobody begins anew. */
-static void wait_for_reads(struct uvm_seam_flash_dev *dev)
-{
-	struct uvm_rust_flash_usage usage;
-
-	do {
-		int seen = atomic_read(&dev->progress);
-
-		uvm_rust_flash_usage(dev->table, &usage);
-		if (usage.pages || !usage.busy || fatal_signal_pending(current))
-			return;
-		wait_event_timeout(dev->wait, atomic_read(&dev->progress) != seen, HZ);
-	} while (true);
+	wait_event_timeout(dev->wait, atomic_read(&dev->progress) != progress, HZ);
 }
 
 /* Nobody spills to the attached device any more. */
@@ -165,9 +105,7 @@ static void stop(void)
 
 static int detach_locked(void)
 {
-	static u32 detaching;
 	struct uvm_seam_flash_dev *dev;
-	uvm_va_block_t *block;
 
 	if (attached_dev)
 		stop();
@@ -176,18 +114,14 @@ static int detach_locked(void)
 		return -ENODEV;
 	/* Nobody has to wait for room any more. */
 	wake_up_all(&dev->wait);
-
-	detaching++;
-	while ((block = (uvm_va_block_t *)uvm_rust_tier_unseen(uvm_rust_tier, detaching))) {
-		drain_block(dev, block);
-		uvm_va_block_release(block);
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		cond_resched();
-	}
-	wait_for_reads(dev);
-	if (!is_drained(dev))
+	switch (uvm_rust_flash_drain(uvm_rust_tier, dev, dev->table)) {
+	case UVM_RUST_FLASH_DRAINED:
+		break;
+	case UVM_RUST_FLASH_INTERRUPTED:
+		return -EINTR;
+	default:
 		return -EBUSY;
+	}
 	uvm_rust_flash_close(dev);
 	leaving_dev = NULL;
 	uvm_seam_flash_dev_put(dev);

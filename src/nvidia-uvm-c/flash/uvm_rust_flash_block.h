@@ -207,8 +207,7 @@ static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_
 	else if (uvm_page_mask_empty(&good)) {
 		status = NV_ERR_NO_MEMORY;
 	}
-	atomic_inc(&dev->progress);
-	wake_up_all(&dev->wait);
+	uvm_seam_flash_tell(dev, true);
 	return status;
 }
 
@@ -220,7 +219,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	struct uvm_seam_flash_io *io;
 	uvm_page_mask_t pages;
 	NV_STATUS status;
-	int seen;
+	u32 seen;
 
 	if (!uvm_rust_flash_block_is_used(f))
 		return NV_OK;
@@ -233,7 +232,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	if (!io)
 		return NV_ERR_NO_MEMORY;
 	io->fault = fault;
-	seen = atomic_read(&dev->progress);
+	seen = uvm_seam_flash_progress(dev);
 	switch (uvm_rust_flash_begin_read(f, uvm_rust_mask(wanted), &io->read, &io->mask, &io->pieces)) {
 	case UVM_RUST_FLASH_NOTHING:
 		status = NV_OK;
@@ -244,7 +243,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	case UVM_RUST_FLASH_BUSY:
 		kref_get(&dev->ref);
 		uvm_mutex_unlock(&block->lock);
-		wait_event_timeout(dev->wait, atomic_read(&dev->progress) != seen, HZ);
+		uvm_seam_flash_wait(dev, seen);
 		uvm_mutex_lock(&block->lock);
 		uvm_seam_flash_dev_put(dev);
 		status = NV_ERR_MORE_PROCESSING_REQUIRED;

@@ -32,16 +32,6 @@ struct uvm_rust_flash_table *uvm_rust_flash_create(__u32 slots, _Bool checksums,
 /* All blocks, reads, writes and moves of it have ended. */
 void uvm_rust_flash_destroy(struct uvm_rust_flash_table *table);
 
-struct uvm_rust_flash_usage {
-	__u64 pages;
-	__u32 slots;
-	__u32 free_slots;
-	__u32 extents;
-	/* Reads, writes or moves are under way, maybe of pages that nobody needs any more. */
-	__u32 busy;
-};
-void uvm_rust_flash_usage(struct uvm_rust_flash_table *table, struct uvm_rust_flash_usage *usage);
-
 /* What C counts, by the names of struct uvm_rust_flash_stats. Adds @n, and returns what is there then. */
 #define UVM_RUST_FLASH_WRITTEN		0
 #define UVM_RUST_FLASH_FETCHED		1
@@ -97,12 +87,8 @@ _Bool uvm_rust_flash_block_use(struct uvm_rust_flash_block *block, struct uvm_se
 			       struct uvm_rust_flash_table *table, __u32 pages);
 /* These take NULL for a block of which nothing is known. */
 _Bool uvm_rust_flash_block_is_used(struct uvm_rust_flash_block *block);
-_Bool uvm_rust_flash_block_is_on(struct uvm_rust_flash_block *block, struct uvm_seam_flash_dev *dev);
 /* The device of its state, which keeps it; NULL without. */
 struct uvm_seam_flash_dev *uvm_rust_flash_block_dev(struct uvm_rust_flash_block *block);
-/* Forgets the state if nothing is known of its pages. */
-void uvm_rust_flash_block_drop_idle(struct uvm_rust_flash_block *block);
-
 /* Sets of pages of a block. */
 #define UVM_RUST_FLASH_ON_FLASH		0
 #define UVM_RUST_FLASH_IN_FLIGHT	1
@@ -115,9 +101,6 @@ _Bool uvm_rust_flash_pages(struct uvm_rust_flash_block *block, __u32 set, struct
 void uvm_rust_flash_touched(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
 void uvm_rust_flash_forget(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
 void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
-/* Gives up all copies, and returns how many there were. */
-__u32 uvm_rust_flash_give_up(struct uvm_rust_flash_block *block);
-
 /*
  * Before a split, while the VA space's lock is held in write mode: gives what @upper is to be, which
  * is not published, or NULL without memory, and then nothing has changed. Upstream destroys a range
@@ -167,6 +150,15 @@ void uvm_rust_flash_move_out(struct uvm_rust_tier *tier, struct uvm_seam_flash_d
 /* Gives up copies on @dev, a slot's if there are so many; whether there were any. No va_block is locked. */
 _Bool uvm_rust_flash_give_up_copies(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
 
+/*
+ * Brings all that is on @dev to host memory, which the tier has not any more. If something stays, the device is to
+ * be kept, and this called again. Sleeps, with no lock but that of attaching.
+ */
+#define UVM_RUST_FLASH_DRAINED		0
+#define UVM_RUST_FLASH_INTERRUPTED	1
+#define UVM_RUST_FLASH_STAYS		2
+__u32 uvm_rust_flash_drain(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_table *table);
+
 struct uvm_rust_flash_move {
 	__u32 from_slot, to_slot;
 	__u16 from_offset, to_offset;
@@ -195,8 +187,6 @@ void uvm_rust_tier_host(struct uvm_rust_tier *tier, __u64 *pages, __u64 *peak);
 
 /* Wakes the workers if there is something for them (uvm_seam_flash_wake()). */
 void uvm_rust_tier_kick(struct uvm_rust_tier *tier);
-/* The next block that this detaching has not seen. */
-struct uvm_seam_va_block *uvm_rust_tier_unseen(struct uvm_rust_tier *tier, __u32 detaching);
 /* A tenant, whose C part @of outlives it. Returns NULL if there is no memory. */
 struct uvm_rust_owner *uvm_rust_owner_create(struct uvm_rust_tier *tier, struct uvm_rust_flash_owner *of);
 void uvm_rust_owner_destroy(struct uvm_rust_owner *owner);
@@ -295,6 +285,16 @@ _Bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_
 _Bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev);
 /* Wakes those who wait for room and, if one has @ended, for reads and writes. */
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev, _Bool ended);
+
+/*
+ * Detaching. Brings those of @pages that are on flash to host memory: an NV_STATUS; with *@again the lock was let
+ * go, and there may be more. The VA space's lock is held, too.
+ */
+__u32 uvm_seam_flash_fetch_back(struct uvm_seam_va_block *block, struct uvm_seam_context *context,
+				const struct uvm_rust_mask *pages, _Bool *again);
+/* Changes whenever a read or a write ends; waits until it is not @progress, or a second. */
+__u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev);
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress);
 
 /* The worker. The lock of power management in read mode, if that can be had at once. */
 _Bool uvm_seam_flash_enter(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 80436784cffab7e3.
+// Of headers and options edfc3a425f3ac872.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -95,6 +95,9 @@ pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
 pub const UVM_RUST_FLASH_BUSY: u32 = 2;
 pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 3;
 pub const UVM_RUST_FLASH_IS_LOST: u32 = 4;
+pub const UVM_RUST_FLASH_DRAINED: u32 = 0;
+pub const UVM_RUST_FLASH_INTERRUPTED: u32 = 1;
+pub const UVM_RUST_FLASH_STAYS: u32 = 2;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
@@ -967,18 +970,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_flash_usage {
-    pub pages: __u64,
-    pub slots: __u32,
-    pub free_slots: __u32,
-    pub extents: __u32,
-    pub busy: __u32,
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_usage(table: *mut uvm_rust_flash_table, usage: *mut uvm_rust_flash_usage);
-}
 unsafe extern "C" {
     pub fn uvm_rust_flash_count(table: *mut uvm_rust_flash_table, what: __u32, n: __u64) -> __u64;
 }
@@ -1052,16 +1043,7 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_is_on(
-        block: *mut uvm_rust_flash_block,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_block_dev(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_drop_idle(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_pages(
@@ -1078,9 +1060,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_give_up(block: *mut uvm_rust_flash_block) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_cut(
@@ -1155,6 +1134,13 @@ unsafe extern "C" {
         dev: *mut uvm_seam_flash_dev,
     ) -> bool;
 }
+unsafe extern "C" {
+    pub fn uvm_rust_flash_drain(
+        tier: *mut uvm_rust_tier,
+        dev: *mut uvm_seam_flash_dev,
+        table: *mut uvm_rust_flash_table,
+    ) -> __u32;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_move {
@@ -1196,12 +1182,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_unseen(
-        tier: *mut uvm_rust_tier,
-        detaching: __u32,
-    ) -> *mut uvm_seam_va_block;
 }
 unsafe extern "C" {
     pub fn uvm_rust_owner_create(
@@ -1368,6 +1348,20 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev, ended: bool);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_fetch_back(
+        block: *mut uvm_seam_va_block,
+        context: *mut uvm_seam_context,
+        pages: *const uvm_rust_mask,
+        again: *mut bool,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_progress(dev: *mut uvm_seam_flash_dev) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_wait(dev: *mut uvm_seam_flash_dev, progress: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_enter() -> bool;

@@ -8,9 +8,7 @@
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings::{
-    self, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask,
-};
+use super::bindings::{self, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask};
 use super::discard::{read, write};
 use crate::driver::flash::{Counter, Flash};
 use crate::policy::flash::{Config, Piece, Place, Read, ReadError};
@@ -21,6 +19,8 @@ use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
 mod block;
+mod chosen;
+mod drain;
 mod spill;
 mod tier;
 
@@ -29,7 +29,6 @@ pub(crate) use tier::{BlockHandle, DeviceHandle, OwnerHandle};
 super::check_exports!(
     uvm_rust_flash_create,
     uvm_rust_flash_destroy,
-    uvm_rust_flash_usage,
     uvm_rust_flash_count,
     uvm_rust_flash_has_failed,
     uvm_rust_flash_stats,
@@ -123,26 +122,6 @@ unsafe extern "C" fn uvm_rust_flash_create(
 unsafe extern "C" fn uvm_rust_flash_destroy(table: *mut bindings::uvm_rust_flash_table) {
     // SAFETY: I-own: `table` came from `into_foreign` and this is its one destroy.
     drop(unsafe { <Pin<KBox<Flash>> as ForeignOwnable>::from_foreign(table.cast::<c_void>()) });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_usage(
-    table: *mut bindings::uvm_rust_flash_table,
-    out: *mut bindings::uvm_rust_flash_usage,
-) {
-    // SAFETY: I-own for `table`.
-    let table = unsafe { flash(table) }.table.lock();
-    let usage = table.usage();
-    // SAFETY: I-call for `out`.
-    unsafe {
-        *out = bindings::uvm_rust_flash_usage {
-            pages: usage.pages,
-            slots: usage.slots,
-            free_slots: usage.free_slots,
-            extents: usage.extents,
-            busy: table.is_busy().into(),
-        }
-    };
 }
 
 #[no_mangle]
@@ -278,4 +257,3 @@ unsafe extern "C" fn uvm_rust_flash_end_read(
     // SAFETY: I-call.
     unsafe { write(arrived, &pages) };
 }
-

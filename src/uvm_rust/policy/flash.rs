@@ -34,6 +34,7 @@
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
 pub mod block;
+pub mod drain;
 pub mod list;
 pub mod pace;
 pub mod pressure;

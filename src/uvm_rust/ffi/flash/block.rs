@@ -28,14 +28,11 @@ crate::ffi::check_exports!(
     uvm_rust_flash_block_destroy,
     uvm_rust_flash_block_use,
     uvm_rust_flash_block_is_used,
-    uvm_rust_flash_block_is_on,
     uvm_rust_flash_block_dev,
-    uvm_rust_flash_block_drop_idle,
     uvm_rust_flash_pages,
     uvm_rust_flash_touched,
     uvm_rust_flash_forget,
     uvm_rust_flash_may_write,
-    uvm_rust_flash_give_up,
     uvm_rust_flash_block_cut,
     uvm_rust_flash_block_split,
     uvm_rust_flash_block_parks,
@@ -273,15 +270,6 @@ unsafe extern "C" fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_blo
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_is_on(
-    block: *mut uvm_rust_flash_block,
-    dev: *mut uvm_seam_flash_dev,
-) -> bool {
-    // SAFETY: null, or I-own and I-lock.
-    unsafe { used(block) }.is_some_and(|s| s.is_on(dev))
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_block_dev(
     block: *mut uvm_rust_flash_block,
 ) -> *mut uvm_seam_flash_dev {
@@ -289,10 +277,16 @@ unsafe extern "C" fn uvm_rust_flash_block_dev(
     unsafe { used(block) }.map_or(null_mut(), |s| s.device.dev.as_ptr())
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_drop_idle(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own and I-lock.
-    drop(unsafe { own(block) }.state.take_if(|s| s.pages.is_idle()));
+/// Forgets the state if nothing is known of the pages.
+///
+/// # Safety
+///
+/// As [`used`].
+pub(super) unsafe fn drop_idle(block: *mut uvm_rust_flash_block) {
+    if !block.is_null() {
+        // SAFETY: by this function's contract.
+        drop(unsafe { own(block) }.state.take_if(|s| s.pages.is_idle()));
+    }
 }
 
 #[no_mangle]
@@ -363,12 +357,6 @@ unsafe extern "C" fn uvm_rust_flash_may_write(
     if let Some(state) = state {
         give_up(state, &pages);
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_give_up(block: *mut uvm_rust_flash_block) -> u32 {
-    // SAFETY: null, or I-own and I-lock.
-    unsafe { used(block) }.map_or(0, |state| give_up(state, &PageMask::FULL))
 }
 
 #[no_mangle]

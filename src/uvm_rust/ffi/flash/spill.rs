@@ -5,8 +5,9 @@
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::block::{handle, known, used, State};
-use super::tier::{ended, hope_for_all, goes_on_for, oldest_copies, victim};
+use super::block::{handle, known, used};
+use super::chosen::{as_c, Chosen};
+use super::tier::{ended, goes_on_for, hope_for_all, oldest_copies, victim};
 use super::{bindings, flash, write_pieces};
 use crate::driver::flash::Counter;
 use crate::ffi::discard::read;
@@ -16,11 +17,9 @@ use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped}
 use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
 use crate::policy::mask::PageMask;
 use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_context,
-    uvm_seam_flash_dev, uvm_seam_flash_io, uvm_seam_space, uvm_seam_va_block,
+    uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_flash_io,
+    uvm_seam_va_block,
 };
-use core::ptr::null_mut;
-use kernel::prelude::*;
 
 crate::ffi::check_exports!(
     uvm_rust_flash_work,
@@ -78,20 +77,7 @@ struct Spilling {
     /// Invariant: a buffer that is used by nobody else.
     io: *mut uvm_seam_flash_io,
     workers: u32,
-    /// The chosen block, or null. Invariant: a reference is held.
-    block: *mut uvm_seam_va_block,
-    /// Whether it is locked by us.
-    is_locked: bool,
-    /// Its VA space, if that is locked by us; or null.
-    space: *mut uvm_seam_space,
-    /// Between `open` and `close`; or null.
-    context: *mut uvm_seam_context,
-}
-
-fn as_c(mask: &PageMask) -> uvm_rust_mask {
-    uvm_rust_mask {
-        words: *mask.words(),
-    }
+    at: Chosen,
 }
 
 impl Spilling {
@@ -106,39 +92,8 @@ impl Spilling {
             table,
             io,
             workers,
-            block: null_mut(),
-            is_locked: false,
-            space: null_mut(),
-            context: null_mut(),
+            at: Chosen::none(),
         }
-    }
-
-    /// Whether the block is locked; if not, somebody broke S-lock.
-    fn has_lock(&self) -> bool {
-        if !self.is_locked {
-            pr_err!("flash: S-lock does not hold\n");
-        }
-        self.is_locked
-    }
-
-    /// What is known of the block; null if it is dead or unknown.
-    fn known(&self) -> *mut uvm_rust_flash_block {
-        if !self.has_lock() {
-            return null_mut();
-        }
-        // SAFETY: it is locked.
-        unsafe { bindings::uvm_seam_va_block_flash(self.block) }
-    }
-
-    /// Its state on this device.
-    ///
-    /// # Safety
-    ///
-    /// One such reference exists at a time, and ends before the lock is let go.
-    unsafe fn state<'a>(&self) -> Option<&'a mut State> {
-        // SAFETY: by this function's contract; it is null, or the block is locked.
-        let state = unsafe { used(self.known()) };
-        state.filter(|state| state.is_on(self.to.dev))
     }
 
     fn counts(&self, counter: Counter, n: u64) {
@@ -152,7 +107,7 @@ impl Copies for Spilling {
         let mut tenant = 0;
         if of_own {
             self.lock();
-            let block = self.known();
+            let block = self.at.known();
             if !block.is_null() {
                 // SAFETY: it is locked, and known.
                 tenant = unsafe { known(block) }.owner().key();
@@ -179,14 +134,12 @@ impl Machine for Spilling {
 
     fn choose(&mut self) -> bool {
         // SAFETY: see above; the reference is ours until `release`.
-        self.block = unsafe { victim(self.to.tier) };
-        !self.block.is_null()
+        unsafe { self.at.choose(victim(self.to.tier)) }
     }
 
     fn release(&mut self) {
-        // SAFETY: the reference is ours, and the block not used any more.
-        unsafe { bindings::uvm_seam_va_block_put(self.block) };
-        self.block = null_mut();
+        // SAFETY: `choose` took the reference.
+        unsafe { self.at.release() };
     }
 
     fn enter(&mut self) -> bool {
@@ -239,61 +192,44 @@ impl Machine for Spilling {
     }
 
     fn open(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        self.context = unsafe { bindings::uvm_seam_context_new() };
-        !self.context.is_null()
+        self.at.open()
     }
 
     fn close(&mut self) {
-        // SAFETY: `open` got it, and it is not used any more.
-        unsafe { bindings::uvm_seam_context_free(self.context) };
-        self.context = null_mut();
+        self.at.close();
     }
 
     fn lock(&mut self) {
-        if !self.is_locked && !self.block.is_null() {
-            // SAFETY: it is chosen, and not locked by us.
-            unsafe { bindings::uvm_seam_va_block_lock(self.block) };
-            self.is_locked = true;
-        }
+        self.at.lock();
     }
 
     fn unlock(&mut self) {
-        if core::mem::take(&mut self.is_locked) {
-            // SAFETY: it is locked by us.
-            unsafe { bindings::uvm_seam_va_block_unlock(self.block) };
-        }
+        self.at.unlock();
     }
 
     fn try_space(&mut self) -> bool {
-        if self.known().is_null() {
-            return false;
-        }
-        // SAFETY: the block is locked and alive.
-        self.space = unsafe { bindings::uvm_seam_va_block_try_space(self.block) };
-        !self.space.is_null()
+        self.at.try_space()
     }
 
     fn leave_space(&mut self) {
-        // SAFETY: `try_space` took it.
-        unsafe { bindings::uvm_seam_flash_leave_space(self.space) };
-        self.space = null_mut();
+        self.at.leave_space();
     }
 
     fn is_known(&mut self) -> bool {
-        !self.known().is_null()
+        self.at.alive().is_some()
     }
 
     fn may_spill(&mut self) -> bool {
         // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
-        !self.known().is_null() && unsafe { bindings::uvm_seam_flash_may_spill(self.block) }
+        let may_spill = |block| unsafe { bindings::uvm_seam_flash_may_spill(block) };
+        self.at.alive().is_some_and(may_spill)
     }
 
     fn facts(&mut self) -> Facts {
         let mut facts = bindings::uvm_seam_flash_facts::default();
-        if !self.known().is_null() {
+        if let Some(block) = self.at.alive() {
             // SAFETY: the block is locked and alive.
-            unsafe { bindings::uvm_seam_flash_look(self.block, &mut facts) };
+            unsafe { bindings::uvm_seam_flash_look(block, &mut facts) };
         }
         Facts {
             only_host: PageMask::from_words(facts.only_host.words),
@@ -304,26 +240,26 @@ impl Machine for Spilling {
 
     fn not_held(&mut self, pages: &PageMask) -> PageMask {
         let mut mask = as_c(pages);
-        if !self.has_lock() {
+        let Some(block) = self.at.locked() else {
             return PageMask::EMPTY;
-        }
+        };
         // SAFETY: the block is locked; `mask` is read and written.
         unsafe {
-            bindings::uvm_seam_flash_leave_held(self.block, &mut mask);
+            bindings::uvm_seam_flash_leave_held(block, &mut mask);
             read(&mask)
         }
     }
 
     fn use_device(&mut self) -> bool {
-        let block = self.known();
-        // SAFETY: null, or the block is locked and alive.
-        !block.is_null() && unsafe { bindings::uvm_seam_flash_use(self.block, self.to.dev) }
+        // SAFETY: the block is locked and alive.
+        let make = |block| unsafe { bindings::uvm_seam_flash_use(block, self.to.dev) };
+        self.at.alive().is_some_and(make)
     }
 
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T> {
-        let block = self.known();
+        let block = self.at.known();
         // SAFETY: the reference ends with this function.
-        let state = unsafe { self.state() }?;
+        let state = unsafe { self.at.state(self.to.dev) }?;
         // SAFETY: not null, as it has a state.
         let tenant = unsafe { known(block) }.owner().key();
         let (pages, flash) = state.split();
@@ -337,15 +273,14 @@ impl Machine for Spilling {
     }
 
     fn unmap(&mut self, pages: &PageMask) -> Unmapped {
-        if !self.has_lock() || self.context.is_null() {
+        let Some((block, context)) = self.at.opened() else {
             return Unmapped::Failed;
-        }
+        };
         let mut again = false;
         // SAFETY: the block and its VA space are locked, and the context is open; the mask is read, and
         // `again` written once.
-        let status = unsafe {
-            bindings::uvm_seam_flash_unmap(self.block, self.context, &as_c(pages), &mut again)
-        };
+        let status =
+            unsafe { bindings::uvm_seam_flash_unmap(block, context, &as_c(pages), &mut again) };
         match Status::check(status) {
             Ok(()) if again => Unmapped::Again,
             Ok(()) => Unmapped::All,
@@ -355,58 +290,68 @@ impl Machine for Spilling {
 
     fn wait_gpus(&mut self) -> bool {
         // SAFETY: the block is locked.
-        self.has_lock() && unsafe { bindings::uvm_seam_flash_wait_gpus(self.block) }
+        let wait = |block| unsafe { bindings::uvm_seam_flash_wait_gpus(block) };
+        self.at.locked().is_some_and(wait)
     }
 
     fn discarded(&mut self, pages: &PageMask) -> PageMask {
         let mut stale = uvm_rust_mask::default();
-        if self.has_lock() {
+        if let Some(block) = self.at.locked() {
             // SAFETY: the block is locked; the masks are read and written.
-            unsafe { bindings::uvm_seam_flash_stale(self.block, &as_c(pages), &mut stale) };
+            unsafe { bindings::uvm_seam_flash_stale(block, &as_c(pages), &mut stale) };
         }
         PageMask::from_words(stale.words)
     }
 
     fn dropped(&mut self, pages: &PageMask) {
-        if self.has_lock() {
+        if let Some(block) = self.at.locked() {
             // SAFETY: the block is locked, and `discarded` gave `pages`; the mask is read.
-            unsafe { bindings::uvm_seam_flash_dropped(self.block, &as_c(pages)) };
+            unsafe { bindings::uvm_seam_flash_dropped(block, &as_c(pages)) };
         }
     }
 
     fn left_host(&mut self, pages: &PageMask) -> bool {
         // SAFETY: the block is locked, and the GPUs were waited for; the mask is read.
-        self.has_lock() && unsafe { bindings::uvm_seam_flash_left_host(self.block, &as_c(pages)) }
+        let left = |block| unsafe { bindings::uvm_seam_flash_left_host(block, &as_c(pages)) };
+        self.at.locked().is_some_and(left)
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
-        if !self.has_lock() {
+        let Some(block) = self.at.locked() else {
             return false;
-        }
+        };
         // SAFETY: the block is locked, and the buffer holds nothing; the pieces in it are ours to write.
         unsafe {
             write_pieces(bindings::uvm_seam_flash_pieces(self.io), spill.pieces())
-                && bindings::uvm_seam_flash_hold(self.block, &as_c(&spill.pages), self.io)
+                && bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io)
         }
     }
 
     fn set_aside(&mut self) {
-        let block = self.known();
+        let block = self.at.known();
         if !block.is_null() {
             // SAFETY: it is known.
             let block = unsafe { known(block) };
             // SAFETY: the owner outlives its blocks (I-owner).
-            unsafe { block.owner().with(|tier, live| tier.dequeue(live, handle(block))) };
+            unsafe {
+                block
+                    .owner()
+                    .with(|tier, live| tier.dequeue(live, handle(block)))
+            };
         }
     }
 
     fn hope(&mut self) {
-        let block = self.known();
+        let block = self.at.known();
         if !block.is_null() {
             // SAFETY: it is known.
             let block = unsafe { known(block) };
             // SAFETY: the owner outlives its blocks (I-owner).
-            unsafe { block.owner().with(|tier, live| tier.hope(live, handle(block))) };
+            unsafe {
+                block
+                    .owner()
+                    .with(|tier, live| tier.hope(live, handle(block)))
+            };
         }
     }
 
@@ -478,7 +423,8 @@ unsafe extern "C" fn uvm_rust_flash_move_out(
 ) {
     // I-own and I-call: the caller keeps all of them.
     let mut spilling = Spilling::new(To { tier, dev }, table, io, workers);
-    spilling.block = block;
+    // SAFETY: I-call: the caller has a reference.
+    unsafe { spilling.at.choose(block) };
     // SAFETY: I-call.
     spill::move_out(&mut spilling, &unsafe { read(pages) });
 }

@@ -38,7 +38,6 @@ crate::ffi::check_exports!(
     uvm_rust_tier_is_attached,
     uvm_rust_tier_host,
     uvm_rust_tier_kick,
-    uvm_rust_tier_unseen,
     uvm_rust_owner_create,
     uvm_rust_owner_destroy,
     uvm_rust_owner_held,
@@ -251,10 +250,33 @@ pub(super) unsafe fn hope_for_all(tier: *mut uvm_rust_tier) {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn oldest_copies(tier: *mut uvm_rust_tier, tenant: u64) -> *mut uvm_seam_va_block {
+pub(super) unsafe fn oldest_copies(
+    tier: *mut uvm_rust_tier,
+    tenant: u64,
+) -> *mut uvm_seam_va_block {
     let of = (tenant != 0).then_some(tenant);
     // SAFETY: by this function's contract.
     unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
+}
+
+/// A detaching begins; its number.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn detaching(tier: *mut uvm_rust_tier) -> u32 {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.detaching()) }
+}
+
+/// The next va_block that this detaching has not seen, with a reference; or null.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn unseen(tier: *mut uvm_rust_tier, detaching: u32) -> *mut uvm_seam_va_block {
+    // SAFETY: by this function's contract.
+    unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
 }
 
 #[no_mangle]
@@ -327,15 +349,6 @@ unsafe extern "C" fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut u6
 unsafe extern "C" fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier) {
     // SAFETY: I-own.
     unsafe { with(tier, |state, _| kick(state)) };
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_unseen(
-    tier: *mut uvm_rust_tier,
-    detaching: u32,
-) -> *mut uvm_seam_va_block {
-    // SAFETY: I-own.
-    unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
 }
 
 #[no_mangle]
@@ -469,4 +482,3 @@ unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash
             .with(|state, live| state.note_copies(live, handle(block)));
     }
 }
-

@@ -149,6 +149,7 @@ pub struct Tier<B, O, D> {
     host_pages: u64,
     host_peak: u64,
     copies_noted: u64,
+    detachings: u32,
     attached: Option<Attached<D>>,
 }
 
@@ -161,6 +162,7 @@ impl<B, O, D> Default for Tier<B, O, D> {
             host_pages: 0,
             host_peak: 0,
             copies_noted: 0,
+            detachings: 0,
             attached: None,
         }
     }
@@ -393,6 +395,12 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
             },
         };
         Ended { stops, again }
+    }
+
+    /// A detaching begins; its number.
+    pub fn detaching(&mut self) -> u32 {
+        self.detachings = self.detachings.wrapping_add(1);
+        self.detachings
     }
 
     /// A block that the `detaching` with this number has not seen yet, kept for the caller. Those that

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One va_block at a time, and its locks, for those who go from one to the next.
+
+use super::bindings;
+use super::block::{used, State};
+use crate::policy::mask::PageMask;
+use bindings::{
+    uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev, uvm_seam_space,
+    uvm_seam_va_block,
+};
+use core::ptr::null_mut;
+use kernel::prelude::*;
+
+/// The va_block that was chosen, if one was.
+pub(super) struct Chosen {
+    /// Null for none. Invariant: a reference is held, here or by who called.
+    block: *mut uvm_seam_va_block,
+    /// Whether it is locked by us.
+    is_locked: bool,
+    /// Its VA space, if that is locked by us; or null.
+    space: *mut uvm_seam_space,
+    /// What upstream works with, between `open` and `close`; or null.
+    context: *mut uvm_seam_context,
+}
+
+pub(super) fn as_c(mask: &PageMask) -> uvm_rust_mask {
+    uvm_rust_mask {
+        words: *mask.words(),
+    }
+}
+
+impl Chosen {
+    pub(super) fn none() -> Self {
+        Self {
+            block: null_mut(),
+            is_locked: false,
+            space: null_mut(),
+            context: null_mut(),
+        }
+    }
+
+    /// Chooses this block, or none if it is null; whether it is one.
+    ///
+    /// # Safety
+    ///
+    /// A reference on it is held until it is released, or another chosen. None is chosen.
+    pub(super) unsafe fn choose(&mut self, block: *mut uvm_seam_va_block) -> bool {
+        self.block = block;
+        !block.is_null()
+    }
+
+    /// Gives the reference back.
+    ///
+    /// # Safety
+    ///
+    /// It is ours.
+    pub(super) unsafe fn release(&mut self) {
+        let block = core::mem::replace(&mut self.block, null_mut());
+        if !block.is_null() {
+            // SAFETY: by this function's contract; the block is not used any more.
+            unsafe { bindings::uvm_seam_va_block_put(block) };
+        }
+    }
+
+    pub(super) fn lock(&mut self) {
+        if !self.is_locked && !self.block.is_null() {
+            // SAFETY: it is chosen, and not locked by us.
+            unsafe { bindings::uvm_seam_va_block_lock(self.block) };
+            self.is_locked = true;
+        }
+    }
+
+    pub(super) fn unlock(&mut self) {
+        if core::mem::take(&mut self.is_locked) {
+            // SAFETY: it is locked by us.
+            unsafe { bindings::uvm_seam_va_block_unlock(self.block) };
+        }
+    }
+
+    /// The block, if it is locked; if not, somebody broke S-lock.
+    pub(super) fn locked(&self) -> Option<*mut uvm_seam_va_block> {
+        if !self.is_locked {
+            pr_err!("flash: S-lock does not hold\n");
+        }
+        self.is_locked.then_some(self.block)
+    }
+
+    /// What is known of the locked block; null if it is dead or unknown.
+    pub(super) fn known(&self) -> *mut uvm_rust_flash_block {
+        // SAFETY: it is locked.
+        let known = |block| unsafe { bindings::uvm_seam_va_block_flash(block) };
+        self.locked().map_or(null_mut(), known)
+    }
+
+    /// The block, if it is locked and alive.
+    pub(super) fn alive(&self) -> Option<*mut uvm_seam_va_block> {
+        self.locked().filter(|_| !self.known().is_null())
+    }
+
+    /// Its state on this device.
+    ///
+    /// # Safety
+    ///
+    /// One such reference exists at a time, and ends before the lock is let go.
+    pub(super) unsafe fn state<'a>(&self, dev: *mut uvm_seam_flash_dev) -> Option<&'a mut State> {
+        // SAFETY: by this function's contract; it is null, or the block is locked.
+        let state = unsafe { used(self.known()) };
+        state.filter(|state| state.is_on(dev))
+    }
+
+    pub(super) fn try_space(&mut self) -> bool {
+        let Some(block) = self.alive() else {
+            return false;
+        };
+        // SAFETY: the block is locked and alive.
+        self.space = unsafe { bindings::uvm_seam_va_block_try_space(block) };
+        !self.space.is_null()
+    }
+
+    pub(super) fn leave_space(&mut self) {
+        let space = core::mem::replace(&mut self.space, null_mut());
+        if !space.is_null() {
+            // SAFETY: `try_space` took it.
+            unsafe { bindings::uvm_seam_flash_leave_space(space) };
+        }
+    }
+
+    pub(super) fn open(&mut self) -> bool {
+        // SAFETY: no preconditions.
+        self.context = unsafe { bindings::uvm_seam_context_new() };
+        !self.context.is_null()
+    }
+
+    pub(super) fn close(&mut self) {
+        let context = core::mem::replace(&mut self.context, null_mut());
+        if !context.is_null() {
+            // SAFETY: `open` got it, and it is not used any more.
+            unsafe { bindings::uvm_seam_context_free(context) };
+        }
+    }
+
+    /// The block and what `open` got, if it is locked.
+    pub(super) fn opened(&self) -> Option<(*mut uvm_seam_va_block, *mut uvm_seam_context)> {
+        let block = self.locked()?;
+        (!self.context.is_null()).then_some((block, self.context))
+    }
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Detaching: all that is on the device is brought to host memory, block by block, and reads that
+//! nobody needs any more are waited for.
+//!
+//! Nobody spills to the device any more. Processes go on: what they want from it they fetch, too, and
+//! what they discard, or die with, need not be brought back.
+//!
+//! # Invariants
+//!
+//! - **N-lock**: as S-lock of `spill.rs`; the VA space's lock is only tried with the block's held.
+//! - **N-file**: the device is let go only where nothing is on it and nobody uses it: a fetch goes on
+//!   after its pages were discarded, which leaves none there.
+//! - **N-end**: a thread that is to die ends, at the next block, try or wait.
+
+/// How often a block's VA space is tried to be had.
+pub const TRIES: u32 = 1000;
+
+/// Why the device is not let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// The thread is to die.
+    Interrupted,
+    /// Something is still there, or somebody uses it.
+    Busy,
+}
+
+/// What a fetch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// None of it is on the device.
+    All,
+    /// The block's lock was let go.
+    Again,
+    /// Something cannot be brought back.
+    Failed,
+}
+
+/// What is still on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Left {
+    /// Pages.
+    pub pages: u64,
+    /// Whether reads, writes or moves are under way, maybe of pages that nobody needs any more.
+    pub is_busy: bool,
+    /// Changes whenever one ends.
+    pub progress: u32,
+}
+
+/// What detaching works on: one va_block at a time, which [`Machine::choose`] chooses.
+pub trait Machine {
+    /// Chooses a block that this detaching has not seen, and keeps it; false if there is none.
+    fn choose(&mut self) -> bool;
+
+    /// Lets the chosen block go.
+    fn release(&mut self);
+
+    /// Takes the block's lock.
+    fn lock(&mut self);
+
+    /// Lets the block's lock go.
+    fn unlock(&mut self);
+
+    /// Takes the lock of the block's VA space in read mode, if that is possible at once.
+    fn try_space(&mut self) -> bool;
+
+    /// Lets the lock of the VA space go.
+    fn leave_space(&mut self);
+
+    /// Whether the locked block is alive, and has a state on the device.
+    fn is_on_device(&mut self) -> bool;
+
+    /// Gets what a fetch needs; false without memory.
+    fn open(&mut self) -> bool;
+
+    /// Gives back what `open` got.
+    fn close(&mut self);
+
+    /// Brings what the locked block has on the device to host memory, and drops its lock for that.
+    fn fetch(&mut self) -> Fetched;
+
+    /// Gives up the copies that flash has of its pages.
+    fn give_up(&mut self);
+
+    /// Forgets its state if nothing is known of its pages.
+    fn drop_idle(&mut self);
+
+    /// Whether the thread is to die.
+    fn dying(&mut self) -> bool;
+
+    /// Sleeps for a moment: somebody writes to the VA space.
+    fn nap(&mut self);
+
+    /// Lets other threads run.
+    fn rest(&mut self);
+
+    /// What is still on the device.
+    fn left(&mut self) -> Left;
+
+    /// Waits until something ends, for a while; since `progress` was that.
+    fn wait(&mut self, progress: u32);
+}
+
+/// Brings all back. Afterwards the device may be let go.
+///
+/// # Errors
+///
+/// What was brought back stays so. The device is to be kept, and this to be called again.
+pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
+    while m.choose() {
+        block(m);
+        m.release();
+        if m.dying() {
+            return Err(Stays::Interrupted);
+        }
+        m.rest();
+    }
+    // Others can be waited for only if nobody begins anew, as is the case without pages.
+    loop {
+        let left = m.left();
+        if left.pages == 0 && left.is_busy && !m.dying() {
+            m.wait(left.progress);
+        } else if left.pages > 0 || left.is_busy {
+            return Err(Stays::Busy);
+        } else {
+            return Ok(());
+        }
+    }
+}
+
+/// Brings what the chosen block has there back.
+fn block<M: Machine>(m: &mut M) {
+    for _ in 0..TRIES {
+        m.lock();
+        let is_on = m.is_on_device();
+        let entered = is_on && m.try_space();
+        if entered {
+            bring_back(m);
+        }
+        m.unlock();
+        if entered {
+            m.leave_space();
+        }
+        if entered || !is_on || m.dying() {
+            return;
+        }
+        m.nap();
+    }
+}
+
+/// With both locks.
+fn bring_back<M: Machine>(m: &mut M) {
+    if !m.open() {
+        return;
+    }
+    let mut fetched = m.fetch();
+    while fetched == Fetched::Again && !m.dying() {
+        fetched = m.fetch();
+    }
+    m.close();
+    m.give_up();
+    if fetched == Fetched::All {
+        m.drop_idle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// What a block does when it is fetched, and how often its VA space is written to before that.
+    #[derive(Clone, Default)]
+    struct Block {
+        fetches: Vec<Fetched>,
+        writers: u32,
+        is_gone: bool,
+    }
+
+    #[derive(Default)]
+    struct Script {
+        blocks: Vec<Block>,
+        chosen: Option<Block>,
+        locked: bool,
+        entered: bool,
+        open: bool,
+        said: Vec<&'static str>,
+        /// When it is to die: after so many looks.
+        dies: Option<u32>,
+        left: Vec<(u64, bool)>,
+    }
+
+    impl Script {
+        fn of(blocks: Vec<Block>) -> Self {
+            Self {
+                blocks,
+                ..Self::default()
+            }
+        }
+
+        fn chosen(&mut self) -> &mut Block {
+            self.chosen.as_mut().unwrap()
+        }
+
+        fn count(&self, what: &str) -> usize {
+            self.said.iter().filter(|said| **said == what).count()
+        }
+
+        fn is_over(&self) -> bool {
+            self.chosen.is_none() && !self.locked && !self.entered && !self.open
+        }
+    }
+
+    impl Machine for Script {
+        fn choose(&mut self) -> bool {
+            assert!(self.is_over(), "N-lock");
+            self.chosen = self.blocks.pop();
+            self.chosen.is_some()
+        }
+
+        fn release(&mut self) {
+            assert!(!self.locked && !self.entered, "N-lock");
+            self.chosen = None;
+        }
+
+        fn lock(&mut self) {
+            assert!(!core::mem::replace(&mut self.locked, true), "N-lock");
+        }
+
+        fn unlock(&mut self) {
+            assert!(core::mem::replace(&mut self.locked, false), "N-lock");
+        }
+
+        fn try_space(&mut self) -> bool {
+            assert!(self.locked && !self.entered, "N-lock");
+            let writers = self.chosen().writers;
+            self.chosen().writers = writers.saturating_sub(1);
+            self.entered = writers == 0;
+            self.entered
+        }
+
+        fn leave_space(&mut self) {
+            assert!(!self.locked && self.entered, "N-lock");
+            self.entered = false;
+        }
+
+        fn is_on_device(&mut self) -> bool {
+            assert!(self.locked, "N-lock");
+            !self.chosen().is_gone
+        }
+
+        fn open(&mut self) -> bool {
+            self.said.push("open");
+            self.open = true;
+            true
+        }
+
+        fn close(&mut self) {
+            assert!(core::mem::replace(&mut self.open, false), "N-lock");
+        }
+
+        fn fetch(&mut self) -> Fetched {
+            assert!(self.locked && self.entered && self.open, "N-lock");
+            self.said.push("fetch");
+            self.chosen().fetches.pop().unwrap_or(Fetched::All)
+        }
+
+        fn give_up(&mut self) {
+            assert!(self.locked && self.entered, "N-lock");
+            self.said.push("give up");
+        }
+
+        fn drop_idle(&mut self) {
+            assert!(self.locked && self.entered, "N-lock");
+            self.said.push("drop");
+        }
+
+        fn dying(&mut self) -> bool {
+            self.dies = self.dies.map(|looks| looks.saturating_sub(1));
+            self.dies == Some(0)
+        }
+
+        fn nap(&mut self) {
+            assert!(!self.locked, "N-lock");
+            self.said.push("nap");
+        }
+
+        fn rest(&mut self) {}
+
+        fn left(&mut self) -> Left {
+            let (pages, is_busy) = self.left.pop().unwrap_or((0, false));
+            Left {
+                pages,
+                is_busy,
+                progress: 7,
+            }
+        }
+
+        fn wait(&mut self, progress: u32) {
+            assert_eq!(progress, 7);
+            self.said.push("wait");
+        }
+    }
+
+    #[test]
+    fn each_block_is_fetched_until_nothing_is_there_and_its_state_dropped() {
+        let again = Block {
+            fetches: [Fetched::Again; 3].into(),
+            ..Block::default()
+        };
+        let mut m = Script::of([again, Block::default()].into());
+        assert_eq!(drain(&mut m), Ok(()));
+        assert_eq!(
+            (m.count("fetch"), m.count("give up"), m.count("drop")),
+            (5, 2, 2)
+        );
+        assert_eq!(m.count("nap"), 0);
+        assert!(m.is_over());
+    }
+
+    #[test]
+    fn what_cannot_be_brought_back_keeps_its_state_and_the_device() {
+        let failed = Block {
+            fetches: [Fetched::Failed].into(),
+            ..Block::default()
+        };
+        let mut m = Script::of([failed].into());
+        m.left = [(3, false)].into();
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!((m.count("give up"), m.count("drop")), (1, 0));
+    }
+
+    #[test]
+    fn who_writes_to_the_va_space_comes_first_but_not_for_ever() {
+        let written = Block {
+            writers: 5,
+            ..Block::default()
+        };
+        let mut m = Script::of([written].into());
+        assert_eq!(drain(&mut m), Ok(()));
+        assert_eq!((m.count("nap"), m.count("drop")), (5, 1));
+        let written = Block {
+            writers: u32::MAX,
+            ..Block::default()
+        };
+        let mut m = Script::of([written].into());
+        m.left = [(1, false)].into();
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!((m.count("nap"), m.count("fetch")), (TRIES as usize, 0));
+    }
+
+    #[test]
+    fn a_block_that_is_dead_or_has_nothing_there_is_left_alone() {
+        let gone = Block {
+            is_gone: true,
+            ..Block::default()
+        };
+        let mut m = Script::of([gone].into());
+        assert_eq!(drain(&mut m), Ok(()));
+        assert!(m.said.is_empty());
+    }
+
+    #[test]
+    fn reads_that_nobody_needs_any_more_are_waited_for() {
+        let mut m = Script::of(Vec::new());
+        m.left = [(0, false), (0, true), (0, true)].into();
+        assert_eq!(drain(&mut m), Ok(()));
+        assert_eq!(m.count("wait"), 2);
+        // One that came from a page that is there is not.
+        m.left = [(1, true)].into();
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!(m.count("wait"), 2);
+    }
+
+    #[test]
+    fn who_is_to_die_ends() {
+        let written = Block {
+            writers: u32::MAX,
+            ..Block::default()
+        };
+        let mut m = Script::of([Block::default(), written].into());
+        m.dies = Some(3);
+        assert_eq!(drain(&mut m), Err(Stays::Interrupted));
+        assert_eq!((m.count("nap"), m.count("fetch")), (2, 0));
+        let mut m = Script::of(Vec::new());
+        (m.dies, m.left) = (Some(2), [(0, true); 9].into());
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!(m.count("wait"), 1);
+        // A fetch that never ends.
+        let endless = Block {
+            fetches: [Fetched::Again; 99].into(),
+            ..Block::default()
+        };
+        let mut m = Script::of([endless].into());
+        m.dies = Some(4);
+        assert_eq!(drain(&mut m), Err(Stays::Interrupted));
+        assert_eq!((m.count("fetch"), m.count("drop")), (4, 0));
+    }
+}
