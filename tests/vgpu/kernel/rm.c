@@ -184,7 +184,11 @@ NV_STATUS nvUvmInterfaceGetFbInfo(uvmGpuDeviceHandle device, UvmGpuFbInfo *fbInf
 	memset(fbInfo, 0, sizeof(*fbInfo));
 	fbInfo->maxAllocatableAddress = g->vidmem_bytes - 1;
 	fbInfo->heapSize = (g->vidmem_bytes - VGPU_RESERVED_BYTES) >> 10;
-	fbInfo->reservedHeapSize = VGPU_RESERVED_BYTES >> 10;
+	/*
+	 * UVM 570 and later look at the pages from the first to the one after the heap, which must
+	 * not be beyond the memory (uvm_hmm_unregister_gpu, uvm_pmm_gpu_check_orphan_pages).
+	 */
+	fbInfo->reservedHeapSize = (VGPU_RESERVED_BYTES - PAGE_SIZE) >> 10;
 	fbInfo->maxVidmemPageSize = UVM_PAGE_SIZE_2M;
 	return NV_OK;
 }
