@@ -39,7 +39,7 @@ mod rm;
 #[pin_data]
 pub(crate) struct Device {
     #[pin]
-    gpu: Mutex<Gpu<KernelMachine>>,
+    gpu: Mutex<KBox<Gpu<KernelMachine>>>,
     /// Some kernel ended.
     #[pin]
     finished: CondVar,
@@ -163,25 +163,39 @@ unsafe fn call(
     to_c(unsafe { with(device, f) }.map_err(errno))
 }
 
-fn create(config: &RsConfig) -> Result<*const Device> {
+/// A GPU, for [`make`]. Within that its parts would lie on the stack beside the whole, and that
+/// beside each copy of the result.
+#[inline(never)]
+fn new(machine: KernelMachine, config: Config) -> Result<Gpu<KernelMachine>, emu::Error> {
+    Gpu::new(machine, config)
+}
+
+/// The GPU, on the heap: it is large for a kernel's stack. In a function of its own, whose frame
+/// is gone before the rest of the device is made.
+#[inline(never)]
+fn make(config: &RsConfig) -> Result<KBox<Gpu<KernelMachine>>> {
     let vidmem = NonNull::new(config.vidmem.cast::<u8>()).ok_or(EINVAL)?;
     let chip = Personality::from_uapi(config.personality).ok_or(EINVAL)?;
     // SAFETY: vgpu_rs.h: vidmem is so long and lives as long as the GPU.
     let machine = unsafe { KernelMachine::new(vidmem, config.vidmem_bytes) };
-    let gpu = Gpu::new(
-        machine,
-        Config {
-            index: config.index,
-            chip,
-            vidmem_bytes: config.vidmem_bytes,
-            fault_entries: config.fault_entries,
-            tlb: config.tlb != 0,
-            drop_invalidates: config.drop_invalidates != 0,
-            poison: config.poison != 0,
-            zero: config.zero != 0,
-        },
-    )
-    .map_err(errno)?;
+    let config = Config {
+        index: config.index,
+        chip,
+        vidmem_bytes: config.vidmem_bytes,
+        fault_entries: config.fault_entries,
+        tlb: config.tlb != 0,
+        drop_invalidates: config.drop_invalidates != 0,
+        poison: config.poison != 0,
+        zero: config.zero != 0,
+    };
+    match new(machine, config) {
+        Ok(gpu) => Ok(KBox::new(gpu, GFP_KERNEL)?),
+        Err(e) => Err(errno(e)),
+    }
+}
+
+fn create(config: &RsConfig) -> Result<*const Device> {
+    let gpu = make(config)?;
     let device = Arc::pin_init(
         pin_init!(Device {
             gpu <- new_mutex!(gpu, "vgpu"),
