@@ -75,6 +75,9 @@ base=$CACHE/driver-$version-$type-$key
 own=$base/$checkout
 mkdir -p "$own"
 
+# shellcheck source=driver-checks.sh
+. "$TOP/scripts/driver-checks.sh"
+
 mk() {
 	make -C "$kernel" M="$1" "${compiler[@]}" ARCH=x86_64 -j"$JOBS" --no-print-directory \
 		IGNORE_CC_MISMATCH=1 KBUILD_MODPOST_WARN=1 UVM_RUST_KERNEL="$crate" "${more[@]}" "${@:2}"
@@ -121,30 +124,6 @@ stage() {
 	fi
 }
 
-# check_symbols MODULE: nothing may be missing but RM's interface.
-check_symbols() {
-	local missing
-	missing=$(nm -u "$1" | awk '{ print $2 }' | sort -u |
-		comm -23 - <(awk '{ print $2 }' "$kernel/Module.symvers" | sort -u) |
-		grep -v '^nvUvmInterface' || :)
-	[ -z "$missing" ] || die "$1 needs symbols that nothing provides: $missing"
-	! readelf -rW "$1" | grep -q GOTPCREL || die "$1 has calls through a table of addresses, which the kernel does not load"
-}
-
-# globals MODULE: the names by which other modules, and a stack trace, know what is in it; without
-# what each module has.
-globals() {
-	nm -g --defined-only "$1" | awk '{ print $3 }' | sed -E 's/^__(pfx|ksymtab|crc|kstrtab|kstrtabns)_//' |
-		grep -vE '^(init_module|cleanup_module|__(this_module|mod_|start_|stop_).*)$' | sort -u
-}
-
-# check_names MODULE OURS [BASELINE]: is what is global in it, and not in the baseline, called ours?
-check_names() {
-	local foreign
-	foreign=$(comm -13 <([ -z "${3:-}" ] || globals "$3") <(globals "$1") | grep -vE "$2" || :)
-	[ -z "$foreign" ] || die "$1 has global symbols whose names are not ours: $foreign"
-}
-
 # The baseline is all checkouts'; what else there is is this one's.
 build_upstream() (
 	local dir=$base/upstream
@@ -154,27 +133,32 @@ build_upstream() (
 	# A pinned package and a kernel of ours do not change under their names.
 	if [ -z "${UVM_SRC:-}${KDIR:-}" ] && [ -e "$dir/.complete" ]; then echo "$dir"; exit; fi
 	locked "driver-$(basename "$base")"
+	rm -f "$dir/.complete"
 	stage "$dir"
 	TOTAL=1000 progress "nvidia-uvm.ko $version, unmodified, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm" modules
 	check_symbols "$dir/nvidia-uvm.ko"
 	strip_module "$dir/nvidia-uvm.ko"
-	touch "$dir/.complete"
+	# Of this time, and of those before: it looks at an object once.
+	grep 'objtool: ' "$dir.log" >>"$dir.objtool" || :
+	tree_key >"$dir/.complete"
 	echo "$dir"
 )
 
 build_rust() {
-	local dir=$own/rust donor
+	local dir=$own/rust donor before
 	donor=$(find "$base" -maxdepth 1 -name 'upstream*' -type d | head -n 1)
 	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
 	# The conftests' answers are the same for both: take the baseline's, if it is built.
 	if [ ! -d "$dir/conftest" ] && [ -n "$donor" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
+	before=$(baseline)
+	check_objtool "$dir" "$before"
 	check_symbols "$dir/nvidia-uvm.ko"
-	# A baseline from before may be of a tree that has changed since.
-	if [ -n "${baseline_is_new:-}" ]; then
-		check_names "$dir/nvidia-uvm.ko" '^(uvm_rust_|uvm_seam_)|^(uvm|nv)[A-Za-z0-9_]*__c$|^_R[A-Za-z0-9_]*8uvm_rust' "$donor/nvidia-uvm.ko"
+	if [ -n "$before" ]; then
+		check_names "$dir/nvidia-uvm.ko" '^(uvm_rust_|uvm_seam_)|^(uvm|nv)[A-Za-z0-9_]*__c$|^_R[A-Za-z0-9_]*8uvm_rust' "$before/nvidia-uvm.ko"
 	fi
+	check_object "$dir/uvm-rust/uvm_rust/uvm_rust.o" "$dir/uvm-rust/nvidia-uvm-c/base/uvm_rust_seam.o"
 	strip_module "$dir/nvidia-uvm.ko"
 	echo "$dir"
 }
@@ -202,8 +186,10 @@ build_vgpu() {
 	stage_crate "$dir"
 	rsync -a "$TOP/include/uapi/" "$dir/include/uapi/"
 	TOTAL=20 progress "vgpu.ko" "$dir.log" mk "$dir" UPSTREAM="$tree" modules
+	check_objtool "$dir"
 	check_symbols "$dir/vgpu.ko"
 	check_names "$dir/vgpu.ko" '^(vgpu_|nvUvmInterface|uvm_rust_k_)|^_R[A-Za-z0-9_]*7vgpu_rs'
+	check_object "$dir/kernel/vgpu_rs.o" "$dir/kernel/main.o"
 	strip_module "$dir/vgpu.ko"
 	echo "$dir"
 }
@@ -214,7 +200,9 @@ build_panic() {
 	cp -pt "$dir" "$TOP"/tests/panic/{Kbuild,main.c,panic.rs}
 	stage_crate "$dir"
 	TOTAL=20 progress "uvm_rust_panic.ko" "$dir.log" mk "$dir" modules
+	check_objtool "$dir"
 	check_symbols "$dir/uvm_rust_panic.ko"
+	check_object "$dir/panic.o" "$dir/main.o"
 	echo "$dir"
 }
 
@@ -251,10 +239,7 @@ if [[ " ${variants[*]} " == *" rust "* ]] && [ -z "$all" ] && ! seam_fits; then 
 [ "${variants[*]}" = panic ] || versions_of_vgpu
 for v in "${variants[@]}"; do
 	case $v in
-	upstream)
-		build_upstream
-		baseline_is_new=1
-		;;
+	upstream) build_upstream ;;
 	rust)
 		if seam_fits; then build_rust; else say "$no_seam"; fi
 		;;

@@ -86,16 +86,23 @@ done
 tree 550.163.01
 kernel
 
-# module NAME...: make gives a vgpu.ko that has these global symbols.
 real_cc=$(command -v gcc || command -v cc)
+# shellcheck source-path=SCRIPTDIR source=driver-checks.sh
+. "$(dirname "$0")/driver-checks.sh"
+
+# module NAME...: make gives a vgpu.ko that has these global symbols.
 cp "$work/cache/tools/bin/make" "$work/make.fails"
 module() {
 	printf '.globl %s\n' "$@" >"$work/module.s"
 	printf '.text\n' >>"$work/module.s"
 	printf '%s: .byte 0\n' "$@" >>"$work/module.s"
 	"$real_cc" -c "$work/module.s" -o "$work/module.o"
+	assemble "$room" "$good"
+	hardened "$all_flags"
+	: >"$work/objtool"
 	# shellcheck disable=SC2016
-	printf '#!/bin/sh\nfor a; do case $a in M=*) cp "$FAKE/module.o" "${a#M=}/vgpu.ko" ;; esac; done\n' >"$work/cache/tools/bin/make"
+	printf '%s\n' '#!/bin/sh' 'for a; do case $a in M=*) m=${a#M=} ;; esac; done' 'mkdir -p "$m/kernel"' 'cp "$FAKE/module.o" "$m/vgpu.ko"' \
+		'cp "$FAKE/object.o" "$m/kernel/vgpu_rs.o"' 'cp "$FAKE/.main.o.cmd" "$m/kernel/"' 'cat "$FAKE/objtool"' >"$work/cache/tools/bin/make"
 }
 module vgpu_count nvUvmInterfaceRegisterGpu uvm_rust_k_kfree _RNvXs2_NtCshjr8n2IPHLo_7vgpu_rs7machine init_module __this_module __mod_pci__ids
 driver vgpu && grep -q '/vgpu$' "$work/said"
@@ -104,6 +111,13 @@ module vgpu_count to_nv __pfx_to_nv _RNvNtCshjr8n2IPHLo_4core3fmt
 ! driver vgpu && [ "$(grep -A 1 '^error: .*vgpu.ko has global symbols whose names are not ours: ' "$work/said" | sed 's/.*: //' | paste -sd' ')" = \
 	"_RNvNtCshjr8n2IPHLo_4core3fmt to_nv" ]
 check "one that has others is refused, and they are named, each once"
+
+module vgpu_count && assemble "$room" 'nop; jmp __x86_return_thunk'
+! driver vgpu && grep -q '^vgpu_rs.o: outer: it does not begin' "$work/said" && grep -q '^error: .*/vgpu_rs.o is not what' "$work/said"
+check "one whose Rust is not hardened as its C is refused"
+module vgpu_count && echo 'vgpu.o: warning: objtool: vgpu_x+0x1: unreachable instruction' >"$work/objtool"
+! driver vgpu && grep -q '^vgpu_x+0x1: unreachable' "$work/said" && grep -q '^error: objtool has something to say' "$work/said"
+check "and one of which objtool has something to say"
 
 # clippy_of LINE...: what `driver.sh clippy` says when that is what make prints, once the module is
 # built. The driver itself, which comes after the software GPU, has no sources here.
