@@ -36,7 +36,7 @@ hooks_of() {
 
 # dkms DIR: what DKMS builds from.
 dkms() {
-	local dir=$1 work tree v of
+	local dir=$1 work tree v of sum
 	work=$(mktemp -d)
 	rm -rf "$dir" && mkdir -p "$dir"
 	# A tree that is given is the only one.
@@ -53,6 +53,9 @@ dkms() {
 	install -m 755 "$TOP/packaging/dkms/build.sh" "$dir/"
 	install -m 644 "$TOP/packaging/dkms/hooks.awk" "$dir/"
 	sed "s/@VERSION@/$version/g" "$TOP/packaging/dkms/dkms.conf.in" >"$dir/dkms.conf"
+	# Two packages of one version may differ, and what has failed with the one may work with the other.
+	sum=$(cd "$dir" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+	echo "${sum%% *}" >"$dir/package.sum"
 	rm -rf "$work"
 }
 

@@ -9,7 +9,7 @@
 #   build.sh --conf KERNEL    what dkms.conf takes from that of NVIDIA's driver
 #   build.sh --sync KERNEL    make what is loaded there follow from what is built
 #
-# Exit status of a build: 0, or 77 if there is none, which DKMS takes for "leave it out".
+# Exit status of a build: 0, and /var/lib/uvm-rust/built/KERNEL says against what; or 77 if there is none, which DKMS takes for "leave it out".
 # Why is then in /var/lib/uvm-rust/failed/KERNEL, and nowhere else; NVIDIA's module stays.
 #
 # UVM_RUST_ROOT is put in front of every path outside this folder (the tests' root);
@@ -101,12 +101,22 @@ check() {
 	say="nvidia-uvm.ko of NVIDIA's $version with Rust, by $("$RUSTC" --version | cut -d' ' -f1,2), for Linux $1"
 }
 
-# attempt KERNEL: what a build depends on besides this package.
+# against KERNEL: what of NVIDIA's a module is built against, as sha256sum checks it: a driver
+# that is built anew may have the same version, and other symbols or sources.
+against() {
+	find_nvidia
+	find_symvers "$1"
+	find "$source/nvidia-uvm" "$source/common" -type f -exec sha256sum {} +
+	sha256sum "$symvers"
+}
+
+# attempt KERNEL: what a build depends on.
 attempt() {
 	(find_nvidia && echo "NVIDIA's $version") 2>/dev/null || echo "no NVIDIA driver"
 	"$RUSTC" --version 2>&1 | head -n 1
 	grep '^PACKAGE_VERSION' "$here/dkms.conf"
-	(find_nvidia && find_symvers "$1" && sha256sum <"$symvers") 2>/dev/null || echo "no symbols"
+	cat "$here/package.sum" 2>/dev/null || echo "a package without its sum"
+	(against "$1" | sha256sum) 2>/dev/null || :
 }
 
 # stage: what upstream builds nvidia-uvm.ko from, here beside our sources. Common headers
@@ -155,16 +165,20 @@ why() {
 
 # try KERNEL: build, and keep the reason if it fails.
 try() {
-	local log failed=$state/failed/$1
-	mkdir -p "$state/failed"
-	rm -f "$failed"
+	local log failed=$state/failed/$1 built=$state/built/$1
+	mkdir -p "$state/failed" "$state/built"
+	rm -f "$failed" "$built"
 	log=$(mktemp)
+	# From before the build: if it changes meanwhile, the module is not of it.
+	(against "$1") >"$built.new" 2>/dev/null || :
 	# In a shell of its own, as errexit does not reach a function that is a condition.
 	if bash "$here/build.sh" --build "$1" >"$log" 2>&1; then
 		cat "$log"
 		rm -f "$log"
+		mv "$built.new" "$built"
 		return 0
 	fi
+	rm -f "$built.new"
 	{ why "$log"; attempt "$1" | sed 's/^/tried: /'; cat "$log"; } >"$failed"
 	chmod 644 "$failed"
 	cat "$log"

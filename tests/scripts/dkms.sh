@@ -110,6 +110,18 @@ could() { "$pkg/build.sh" --check $k >"$work/said" 2>&1; }
 machine
 build && [ -e "$work/build/nvidia-uvm.ko" ] && [ ! -e "$failed_file" ]
 check "where all is there it builds"
+built_against() { sha256sum --check --status "$root/var/lib/uvm-rust/built/$k" 2>/dev/null; }
+built_against && ls "$root/var/lib/uvm-rust/built" >"$work/said" && [ "$(cat "$work/said")" = $k ]
+check "and keeps the sums of what of NVIDIA's it was built against"
+echo "0x2	nvUvmInterfaceOther	nvidia	EXPORT_SYMBOL	" >>"$root/var/lib/dkms/nvidia-current-open/550.163.01/$k/x86_64/module/Module.symvers"
+! built_against
+check "which other symbols of a driver of the same version are not"
+machine
+build && echo "a patch" >>"$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm.c"
+! built_against
+check "nor are other sources of it"
+machine
+build
 cmp "$work/build/nvidia-uvm/uvm_hooked.c" "$work/after" >"$work/said"
 check "NVIDIA's source has our hooks"
 grep -q "^one$" "$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm_hooked.c" &&
@@ -181,6 +193,7 @@ fails 'kCFI'
 check "a kernel that cannot work is refused with the probe's line"
 
 machine
+build
 printf '#!/bin/bash\necho "  RUSTLIB"\necho "error[E0308]: mismatched types"\necho "make: *** [x] Error 1"\nexit 2\n' >"$work/bin/make"
 fails 'error\[E0308\]: mismatched types' && grep -q 'make: \*\*\*' "$failed_file"
 check "of a build that fails, the first error is the reason, and the rest is kept"
@@ -189,6 +202,14 @@ check "it counts as tried"
 rustc_is 1.90.0
 ! "$pkg/build.sh" --tried $k
 check "but not with another compiler"
+rustc_is 1.85.1
+"$pkg/build.sh" --tried $k && echo "the sum of another" >"$pkg/package.sum" && ! "$pkg/build.sh" --tried $k
+check "nor with another package of the same version"
+rm "$pkg/package.sum"
+"$pkg/build.sh" --tried $k && echo "a patch" >>"$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm.c" && ! "$pkg/build.sh" --tried $k
+check "nor with another source of NVIDIA's"
+[ ! -e "$root/var/lib/uvm-rust/built/$k" ] && [ ! -e "$root/var/lib/uvm-rust/built/$k.new" ]
+check "and no sums are kept of a build that failed"
 machine
 mkdir -p "${failed_file%/*}" && echo "an older reason" >"$failed_file"
 build && [ ! -e "$failed_file" ]

@@ -45,6 +45,7 @@ built=$tree/$v/$k link=$tree/kernel-$k-x86_64 file=$UVM_RUST_ROOT/lib/modules/$k
 if [ "$do" = install ]; then
 	[ ! -e "$FAKE/broken" ] || exit 77
 	mkdir -p "$built/module" && cp "$FAKE/driver" "$file" && ln -sfn "$v/$k" "$link"
+	mkdir -p "$UVM_RUST_ROOT/var/lib/uvm-rust/built" && sha256sum "$FAKE/symvers" >"$UVM_RUST_ROOT/var/lib/uvm-rust/built/$k"
 else
 	rm -rf "$built" "$file" "$link"
 fi
@@ -91,6 +92,7 @@ export PATH=$work/bin:$PATH UVM_RUST=$top/packaging/uvm-rust
 machine() {
 	rm -rf "$root" "$FAKE" && mkdir -p "$FAKE"
 	echo 550.163.01 >"$FAKE/driver"
+	echo "symbols of nvidia.ko" >"$FAKE/symvers"
 	echo 'install modprobe nvidia ; modprobe -i nvidia-current-open-uvm $CMDLINE_OPTS ' >"$FAKE/install"
 	printf '#!/bin/bash\n%s\nloaded "$1"\n' "$(declare -f loaded)" >"$FAKE/load" && chmod +x "$FAKE/load"
 	: >"$FAKE/mok"
@@ -157,6 +159,20 @@ check "a module for another driver than the one there is not linked"
 echo 560.1 >"$FAKE/driver"
 uvm refresh && ours_wins && called "dkms unbuild .*" && called "dkms install .*-k $k"
 check "refresh builds it for the driver there is"
+
+# 550.163.01-2 to -3: the version is the same, and its symbols may have others.
+machine
+echo "symbols of another build" >"$FAKE/symvers"
+uvm sync && theirs_wins
+check "a module for another build of the same driver is not linked"
+! uvm doctor && said '-> .*another build of NVIDIA.s driver.*: uvm-rust refresh'
+check "and doctor says so"
+uvm refresh --new && ours_wins
+check "refresh builds it for that"
+machine
+: >"$root/var/lib/uvm-rust/built/$k"
+uvm sync && theirs_wins
+check "a power cut that emptied the sums leaves NVIDIA's"
 
 machine
 rm "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz"
@@ -401,7 +417,7 @@ uvm disable && rm "$our_ko" && : >"$FAKE/calls"
 uvm refresh && ! called "dkms.*" && said 'nothing is built, as ours is disabled'
 check "and so it is if ours is disabled"
 mkdir -p "$root/var/lib/uvm-rust/failed" && touch "$root/var/lib/uvm-rust/failed/$k"
-uvm rollback && [ ! -e "$root/var/lib/uvm-rust/failed" ]
+uvm rollback && [ ! -e "$root/var/lib/uvm-rust/failed" ] && [ ! -e "$root/var/lib/uvm-rust/built" ]
 check "rollback forgets what has failed"
 
 # Two at a time: the second waits, and has its turn.
