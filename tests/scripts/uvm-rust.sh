@@ -420,6 +420,57 @@ mkdir -p "$root/var/lib/uvm-rust/failed" && touch "$root/var/lib/uvm-rust/failed
 uvm rollback && [ ! -e "$root/var/lib/uvm-rust/failed" ] && [ ! -e "$root/var/lib/uvm-rust/built" ]
 check "rollback forgets what has failed"
 
+# The packages' scripts, by what they call. Debian's: DKMS' own script, which knows no made-up root,
+# has found nothing to do.
+ln -s "$UVM_RUST" "$work/bin/uvm-rust"
+debian() {
+	sed 's|/usr/lib/dkms/common.postinst|false|; s|#VERSION#|0.1.0|; /^#DEBHELPER#/d; s|/var/lib/uvm-rust|$UVM_RUST_ROOT&|' "$top/packaging/debian/uvm-rust-dkms.$1" >"$work/script"
+	sh "$work/script" "${@:2}" >"$work/said" 2>&1
+}
+packaged() {
+	machine
+	mkdir -p "$root/usr/src/uvm-rust-0.1.0" && cp "$FAKE/build" "$root/usr/src/uvm-rust-0.1.0/build.sh"
+}
+for what in remove upgrade deconfigure; do
+	packaged
+	debian prerm $what 0.1.0 && ours_gone && debian postinst configure 0.1.0 && ours_wins
+	check "prerm $what takes ours away, and postinst configure builds it"
+done
+for what in upgrade remove deconfigure; do
+	packaged
+	debian prerm $what 0.1.0 && debian postinst abort-$what && ours_wins
+	check "and so does postinst abort-$what"
+done
+packaged
+debian prerm failed-upgrade 0.0.9 && ours_wins && [ ! -s "$FAKE/calls" ] && debian postrm remove
+check "prerm failed-upgrade and postrm remove do nothing"
+echo "symbols of another build" >"$FAKE/symvers"
+debian postinst triggered /usr/src && ours_wins && called 'dkms install .*'
+check "after another driver the trigger builds ours anew"
+packaged
+touch "$FAKE/no-depmod"
+! debian prerm remove && ours_wins && takes ours
+check "prerm fails if ours cannot go, and it is all there"
+packaged
+touch "$FAKE/broken"
+debian prerm upgrade 0.1.0 && debian postinst configure 0.1.0 && ours_gone
+check "a build that fails does not stop apt"
+
+# RPM's order: the new package's files and %post, the old one's %preun, its files go, %posttrans.
+rpm_script() {
+	sed -n "/^%$1 -n dkms-uvm-rust/,/^\(%\|\$\)/p" "$top/packaging/rpm/uvm-rust.spec" | grep -v '^%' | sed 's/%{version}/0.1.0/' >"$work/script"
+	sh "$work/script" "$2" >"$work/said" 2>&1
+}
+packaged
+rpm_script post 2 && rpm_script preun 1 && ours_wins && rpm_script posttrans 2 && ours_wins && called 'dkms install .*'
+check "an upgrade of the RPM ends with ours"
+packaged
+mv "$root/var/lib/dkms/uvm-rust/0.1.0" "$root/var/lib/dkms/uvm-rust/0.0.9" && rm -r "$root/var/lib/dkms/uvm-rust/0.0.9/source"
+rpm_script posttrans 2 && ours_wins && [ ! -e "$root/var/lib/dkms/uvm-rust/0.0.9" ]
+check "from another version too, whose source is gone"
+rpm_script preun 0 && ours_gone
+check "and the last one takes ours away"
+
 # Two at a time: the second waits, and has its turn.
 machine
 exec 8>"$root/run/uvm-rust.lock"
