@@ -43,7 +43,8 @@ if [ "$do" = remove ]; then
 fi
 built=$tree/$v/$k link=$tree/kernel-$k-x86_64 file=$UVM_RUST_ROOT/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz
 if [ "$do" = install ]; then
-	[ ! -e "$FAKE/broken" ] || exit 77
+	[ ! -e "$FAKE/refused" ] || exit 13
+	[ ! -e "$FAKE/broken" ] || { mkdir -p "$UVM_RUST_ROOT/var/lib/uvm-rust/failed"; cat "$FAKE/broken" >"$UVM_RUST_ROOT/var/lib/uvm-rust/failed/$k"; exit 77; }
 	mkdir -p "$built/module" && cp "$FAKE/driver" "$file" && ln -sfn "$v/$k" "$link"
 	mkdir -p "$UVM_RUST_ROOT/var/lib/uvm-rust/built" && sha256sum "$FAKE/symvers" >"$UVM_RUST_ROOT/var/lib/uvm-rust/built/$k"
 else
@@ -238,9 +239,7 @@ check "a kernel without an index gets none"
 
 machine
 rm -rf "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" "$root/var/lib/dkms/uvm-rust/0.1.0/$k"
-touch "$FAKE/broken"
-mkdir -p "$root/var/lib/uvm-rust/failed"
-echo "error: the compiler is broken" >"$root/var/lib/uvm-rust/failed/$k"
+echo "error: the compiler is broken" >"$FAKE/broken"
 uvm refresh && theirs_wins && theirs_untouched && said "not built for $k: error: the compiler is broken"
 check "a build that fails leaves NVIDIA's, and its reason is said"
 printf '#!/bin/bash\n[ "$1" = --tried ]\n' >"$FAKE/build"
@@ -253,6 +252,9 @@ check "but by hand: a compiler may be mended without another version"
 check "doctor knows the reason"
 uvm log && said 'the compiler is broken'
 check "and log has all of it"
+touch "$FAKE/refused"
+uvm refresh && said "not built for $k: DKMS said no" && ! said 'compiler'
+check "of what DKMS itself refuses no older reason is told"
 
 machine
 loaded theirs
@@ -484,6 +486,17 @@ wait
 [ -e "$work/ended" ] && theirs_wins
 check "and then does what it was to do"
 
+# An initramfs that was made with nvidia-uvm in it.
+printf '#!/bin/bash\n[ "$1" != "%s" ] || cat "$FAKE/initramfs"\n' "$root/boot/initrd.img-$k" >"$work/bin/lsinitramfs" && chmod +x "$work/bin/lsinitramfs"
+machine
+mkdir -p "$root/boot" && touch "$root/boot/initrd.img-$k"
+echo "usr/lib/modules/$k/kernel/fs/ext4/ext4.ko.xz" >"$FAKE/initramfs"
+uvm disable && ! said initramfs
+check "an initramfs without nvidia-uvm is no concern"
+echo "usr/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" >>"$FAKE/initramfs"
+uvm enable && said "update-initramfs -u -k $k"
+check "of one that holds it, how it is made anew"
+
 # The name that NVIDIA's own packages use.
 machine
 mv "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" "$root/lib/modules/$k/updates/dkms/nvidia-uvm.ko.xz"
@@ -503,6 +516,25 @@ check "with Secure Boot, and DKMS' key unknown to it, mokutil's line"
 echo "mok.pub is already enrolled" >"$FAKE/mok"
 uvm doctor
 check "and none once it is enrolled"
+echo "mok.pub is already in the enrollment request" >"$FAKE/mok"
+! uvm doctor && said "-> DKMS. key waits to be enrolled: reboot" && ! said import
+check "a key that waits to be enrolled is not imported again"
+mkdir -p "$root/etc/dkms/framework.conf.d" "$root/etc/keys"
+echo 'mok_certificate="/etc/keys/our.der"' >"$root/etc/dkms/framework.conf.d/keys.conf"
+touch "$root/etc/keys/our.der"
+echo "is not enrolled" >"$FAKE/mok"
+! uvm doctor && said 'mokutil --import /etc/keys/our.der'
+check "an administrator's key is the one that is asked about"
+mv "$work/bin/mokutil" "$work/mokutil"
+if command -v mokutil >/dev/null; then
+	skipped 1 "this machine has mokutil"
+else
+	! uvm doctor && said 'apt install mokutil'
+	check "without mokutil that is what to install"
+fi
+mv "$work/mokutil" "$work/bin/"
+rm -r "$root/etc/dkms"
+echo "mok.pub is already enrolled" >"$FAKE/mok"
 rm "$work/bin/rustc"
 printf '#!/bin/bash\nexit 1\n' >"$work/bin/rustc" && chmod +x "$work/bin/rustc"
 ! uvm doctor && said 'apt install rustc rust-src'
