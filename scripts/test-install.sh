@@ -140,8 +140,13 @@ no_new_problem() { [ "$(inside dpkg --audit)" = "" ]; }
 snapshot() {
 	(cd "$root" && find boot etc lib/modules opt usr var -xdev \( -path var/cache -o -path var/log -o -path var/lib/apt -o \
 		-path var/lib/dpkg -o -path var/tmp \) -prune -o -printf '%p %y %m %l\n' -type f -exec sha256sum {} +) |
-		grep -vF -e "${second:-no other kernel}" -e "${second_common:-no other kernel}" |
+		if [ "$first" = "$second" ]; then cat; else grep -vF -e "$second" -e "$second_common"; fi |
 		grep -v -e ' boot/initrd' -e '^boot/initrd' -e ' etc/ld.so.cache' -e '^usr/src d' -e __pycache__ | sort >"$1"
+}
+# What the kernel that came meanwhile has of ours, which the snapshots leave out.
+nothing_of_ours() {
+	! find "$root"/lib/modules/ "$root"/var/lib/dkms/ -name '*uvm-rust*' | grep . &&
+		! grep -l uvm-rust "$root"/lib/modules/*/modules.dep && [ ! -e "$root/var/lib/uvm-rust" ]
 }
 same_as_before() { snapshot "$out/after"; diff "$out/before" "$out/after"; }
 
@@ -279,6 +284,15 @@ step_broken() {
 	check "the reason is in one place" grep -q 'this compiler is broken' "$root/var/lib/uvm-rust/failed/$first"
 	inside uvm-rust log "$first" 2>&1 | head -n 1 | sed 's/^/# reason: /'
 	check "dpkg has nothing to complain of" no_new_problem
+	check "a kernel's installation does not fail over it: DKMS leaves ours out" inside dkms autoinstall -k "$first"
+	inside /var/lib/dpkg/info/uvm-rust-dkms.prerm upgrade 0.1.0 >/dev/null 2>&1
+	mend_compiler
+	check "with the compiler mended, what dpkg does on an aborted upgrade builds it" \
+		inside /var/lib/dpkg/info/uvm-rust-dkms.postinst abort-upgrade 0.1.0
+	check "and it wins" ours_wins "$first"
+	break_compiler
+	inside uvm-rust rollback --later >/dev/null 2>&1
+	inside uvm-rust enable --later >/dev/null 2>&1
 	mend_compiler
 	check "with the compiler mended, refresh builds it" inside uvm-rust refresh
 	check "and it wins again" ours_wins "$first"
@@ -288,7 +302,8 @@ step_purge() {
 	rm -f "$root"/root/{vgpu,uvm_rust_fake_gpu}.ko
 	check "apt purges the packages" inside apt-get -y -q purge uvm-rust-dkms uvm-rust-tools libuvmrust libuvmrust-dev
 	check "NVIDIA's is in force on $first" theirs_wins "$first"
-	[ -z "${second:-}" ] || [ ! -e "$root$(their_file "$second")" ] || check "and on $second" theirs_wins "$second"
+	[ ! -e "$root$(their_file "$second")" ] || check "and on $second" theirs_wins "$second"
+	check "nothing of ours is left on any kernel" nothing_of_ours
 	check "every file is as before, byte for byte" same_as_before
 	check "dpkg finds the files of its packages whole" inside dpkg --verify
 }
