@@ -53,9 +53,10 @@ OVERWRITING = ("zero_", "fill_", "copy_", "bernoulli_", "uniform_", "normal_", "
 class Kernel:
     """An operator that would launch a kernel."""
 
-    def __init__(self, name, phase, reads, writes, flops, moved, product):
+    def __init__(self, name, phase, part, reads, writes, flops, moved, product):
         self.name = name
         self.phase = phase
+        self.part = part
         self.reads = reads
         self.writes = writes
         self.flops = flops
@@ -70,6 +71,10 @@ class Capture(TorchDispatchMode):
         super().__init__()
         self.recording = False
         self.phase = "forward"
+        # The part of the forward pass that is being run, and how many have begun.
+        self.part = None
+        self.parts = 0
+        self.depth = 0
         self.kernels = []
         # Storages by identity; kept alive so that no identity is used twice.
         self.kept = {}
@@ -112,7 +117,26 @@ class Capture(TorchDispatchMode):
         sizes = sum(t.numel() * t.element_size() for t in given + made)
         name = func.__name__.split(".")[0]
         flops, product = operations(name, args, result)
-        self.kernels.append(Kernel(name, self.phase, reads, writes, flops, sizes, product))
+        part = self.part if self.phase == "forward" else None
+        self.kernels.append(Kernel(name, self.phase, part, reads, writes, flops, sizes, product))
+
+    def follow(self, model):
+        """Counts as parts what checkpointing would run again as a whole: the blocks of a list."""
+        blocks = [b for m in model.modules() if isinstance(m, torch.nn.ModuleList) for b in m]
+        for block in blocks:
+            block.register_forward_pre_hook(self.begin)
+            block.register_forward_hook(self.end)
+
+    def begin(self, *_):
+        if self.part is None:
+            self.part = self.parts
+            self.parts += 1
+        self.depth += 1
+
+    def end(self, *_):
+        self.depth -= 1
+        if self.depth == 0:
+            self.part = None
 
 
 def on_meta(value):
@@ -217,8 +241,10 @@ def capture(model, inputs, loss, optimizer="adam"):
     inputs = tuple(t.to("meta") if isinstance(t, torch.Tensor) else t for t in inputs)
     opt = make_optimizer(optimizer, [p for p in model.parameters() if p.requires_grad])
     mode = Capture()
+    mode.follow(model)
     with mode:
         for recording in (False, True):
+            mode.parts = 0
             opt.zero_grad(set_to_none=True)
             mode.recording = recording
             mode.phase = "forward"
@@ -277,6 +303,7 @@ def trace_text(kernels, tensor_list, name, batch, times):
         lines.append(
             f"kernel {i} {ns} {k.name} {listed(k.reads)} {listed(k.writes)} - "
             f"flops={k.flops} bytes={k.moved} phase={k.phase}"
+            + ("" if k.part is None else f" checkpoint={k.part}")
         )
     return "\n".join(lines) + "\n"
 

@@ -51,7 +51,8 @@ pub struct Args {
     model: run::Model,
     #[command(flatten)]
     machine: machine::Choice,
-    /// The policies, comma-separated [default: all].
+    /// The policies, comma-separated [default: all but checkpoint and best-recompute, under
+    /// which kernels run again].
     #[arg(long, value_delimiter = ',')]
     policies: Vec<String>,
     /// Write a report with plots.
@@ -133,14 +134,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     } else {
         args.policies.clone()
     };
-    if let Some(unknown) = names
-        .iter()
-        .find(|n| !policies::NAMES.contains(&n.as_str()))
-    {
-        let all = policies::NAMES.join(", ");
-        return Err(Failure::usage(format!(
-            "no policy is called `{unknown}`; there are {all}"
-        )));
+    for name in &names {
+        run::check_policy(name)?;
     }
     let machine = args.machine.machine("a100")?;
     if args.zoo {
@@ -203,7 +198,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             "-",
             &format!(
                 "{text}{:<17} {bound_s:>9.3}  {} can be faster\n",
-                "(bound)",
+                format!("({})", uvmsim_report::BOUND),
                 uvmsim_report::BOUND_WHOM
             ),
         )?;

@@ -17,6 +17,7 @@ use uvmsim_physical::plan::most;
 use uvmsim_physical::plan::Op;
 use uvmsim_physical::plan::Profile;
 use uvmsim_physical::Tier;
+use uvmsim_report::BOUND;
 use uvmsim_report::BOUND_WHOM as WHOM;
 use uvmsim_trace::Trace;
 
@@ -347,7 +348,7 @@ pub fn compare(
         let bound = bound::seconds(trace, &machine);
         let line = format!(
             "{:<12} {bound:>10.3}  {WHOM} and to the GPU's size can be faster\n",
-            "(bound)"
+            format!("({BOUND})")
         );
         crate::write_file("-", &line)?;
     }

@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::policies;
 
 use crate::machine;
 use crate::progress;
+use crate::run;
 use crate::Failure;
 
 /// `uvmsim plan`.
@@ -53,16 +55,32 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
-    let plan = progress::during(&format!("{}: planning", args.policy), || {
-        policies::plan(&args.policy, &machine, &workload, &layout)
-            .map_err(|e| Failure::run(format!("{}: {e}", args.policy)))
+    let made = progress::during(&format!("{}: planning", args.policy), || {
+        let made = match run::recomputing(&args.policy) {
+            Some(name) => policies::recompute(name, &machine, &workload),
+            None => policies::plan(&args.policy, &machine, &workload, &layout).map(|plan| Made {
+                workload,
+                layout,
+                plan,
+            }),
+        };
+        made.map_err(|e| Failure::run(format!("{}: {e}", args.policy)))
     })?;
+    let Made {
+        workload,
+        layout,
+        plan,
+    } = made;
     let (seconds, evictions) = (began.elapsed().as_secs_f64(), plan.evictions());
     let text = plan.text(&workload, &layout);
     if !args.json {
         // Not in the plan: the same trace gives the same file.
+        let again = match plan.again.len() {
+            0 => String::new(),
+            n => format!(" {n} kernels run again,"),
+        };
         eprintln!(
-            "{}: {evictions} evictions a step, plan_s {seconds:.3}",
+            "{}:{again} {evictions} evictions a step, plan_s {seconds:.3}",
             args.policy
         );
         return crate::write_file(&args.output, &text);
@@ -74,6 +92,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         "span": layout.span,
         "plan_s": seconds,
         "evictions": evictions,
+        "again": plan.again.len(),
         "requests": requests(&text),
     });
     if args.output == "-" {

@@ -5,12 +5,14 @@
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
 use uvmsim_physical::Policy;
+use uvmsim_physical::RunError;
 use uvmsim_physical::Tier;
 use uvmsim_physical::Workload;
 
@@ -103,17 +105,72 @@ pub fn policy(
     layout: &Layout,
     limits: Limits,
 ) -> Result<Outcome, String> {
-    let mut policy = policies::make(name, machine, workload, layout).map_err(|e| e.to_string())?;
-    uvmsim_physical::run(machine, workload, layout, policy.as_mut(), limits)
-        .map_err(|e| e.to_string())
+    let run = || {
+        if let Some(name) = recomputing(name) {
+            let made = policies::recompute(name, machine, workload)?;
+            let mut policy = policies::Planned::new(name, made.plan, Tier::Host);
+            let (workload, layout) = (&made.workload, &made.layout);
+            return uvmsim_physical::run(machine, workload, layout, &mut policy, limits);
+        }
+        let mut policy = policies::make(name, machine, workload, layout)?;
+        uvmsim_physical::run(machine, workload, layout, policy.as_mut(), limits)
+    };
+    run().map_err(|e| e.to_string())
 }
 
-/// The plan in `path`, as a policy.
-fn replay(path: &str, workload: &Workload, layout: &Layout) -> Result<policies::Planned, Failure> {
+/// Refuses what is no policy's name.
+pub fn check_policy(name: &str) -> Result<(), Failure> {
+    let all = [policies::NAMES, policies::RECOMPUTING].concat();
+    if all.contains(&name) {
+        return Ok(());
+    }
+    let all = all.join(", ");
+    Err(Failure::usage(format!(
+        "no policy is called `{name}`; there are {all}"
+    )))
+}
+
+/// The policy `name`, if kernels run again under it.
+pub fn recomputing(name: &str) -> Option<&'static str> {
+    let mut all = policies::RECOMPUTING.iter().copied();
+    all.find(|n| *n == name)
+}
+
+/// The step and the plan in `path`.
+fn read_plan(path: &str, workload: &Workload) -> Result<Made, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    let plan =
-        Plan::parse(&text, workload, layout).map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    Ok(policies::Planned::new("plan", plan, Tier::Host))
+    Plan::read(&text, workload).map_err(|e| Failure::usage(format!("{path}: {e}")))
+}
+
+/// What is run: the step, in which kernels may run again, where it lies, and the policy.
+type Planned = (Workload, Layout, Box<dyn Policy>);
+
+fn planned(
+    args: &Args,
+    machine: &Machine,
+    workload: Workload,
+    layout: Layout,
+) -> Result<Planned, Failure> {
+    let replayed = |made: Made, name| {
+        let policy = policies::Planned::new(name, made.plan, Tier::Host);
+        (made.workload, made.layout, Box::new(policy) as _)
+    };
+    if let Some(path) = &args.plan {
+        return Ok(replayed(read_plan(path, &workload)?, "plan"));
+    }
+    let Some(policy) = &args.policy else {
+        return Err(Failure::usage("give --policy or --plan"));
+    };
+    let made = progress::during(&format!("{policy}: planning"), || {
+        Ok(match recomputing(policy) {
+            Some(name) => replayed(policies::recompute(name, machine, &workload)?, name),
+            None => {
+                let policy = policies::make(policy, machine, &workload, &layout)?;
+                (workload, layout, policy)
+            }
+        })
+    });
+    made.map_err(|e: RunError| Failure::run(format!("{policy}: {e}")))
 }
 
 /// Runs `uvmsim run`.
@@ -126,12 +183,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         return crate::g10::run(&trace, policy, &args.machine, args.json);
     }
     if let Some(policy) = &args.policy {
-        if !policies::NAMES.contains(&policy.as_str()) {
-            let names = policies::NAMES.join(", ");
-            return Err(Failure::usage(format!(
-                "no policy is called `{policy}`; there are {names}"
-            )));
-        }
+        check_policy(policy)?;
     }
     if !(0.0..1.0).contains(&args.noise) {
         return Err(Failure::usage("--noise must be at least 0 and less than 1"));
@@ -139,15 +191,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
     crate::check_fits(&trace, &machine, args.large_kernels)?;
-    let (mut workload, layout) = crate::workload(&trace)?;
-    let mut policy: Box<dyn Policy> = match (&args.plan, &args.policy) {
-        (Some(path), _) => Box::new(replay(path, &workload, &layout)?),
-        (None, Some(policy)) => progress::during(&format!("{policy}: planning"), || {
-            policies::make(policy, &machine, &workload, &layout)
-                .map_err(|e| Failure::run(format!("{policy}: {e}")))
-        })?,
-        (None, None) => return Err(Failure::usage("give --policy or --plan")),
-    };
+    let (workload, layout) = crate::workload(&trace)?;
+    let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
+    let (mut workload, layout, mut policy) = planned(args, &machine, workload, layout)?;
     let name = policy.name().to_string();
     workload.add_noise(args.noise, args.seed);
     let outcome = progress::during(&format!("{name}: running"), || {
@@ -155,7 +201,6 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         uvmsim_physical::run(&machine, &workload, &layout, policy.as_mut(), limits)
             .map_err(|e| Failure::run(format!("{name}: {e}")))
     })?;
-    let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let text = if args.json {
         format!("{:#}\n", object(&outcome, Some(bound_s)))
     } else {

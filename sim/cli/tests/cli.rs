@@ -294,7 +294,7 @@ fn the_bound_says_what_it_bounds() {
         let args = format!("compare --trace - --gpu-mem 48MiB --policies base-uvm --model {model}");
         let done = uvmsim(&args, STEP);
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let line = said.lines().find(|l| l.starts_with("(bound)")).unwrap();
+        let line = said.lines().find(|l| l.starts_with("(bound of moves)")).unwrap();
         assert!(line.contains(WHOM), "{line}");
     }
     let page = folder("bounds").join("r.html");
@@ -304,6 +304,51 @@ fn the_bound_says_what_it_bounds() {
         .success());
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(WHOM));
+}
+
+/// Recomputation is nobody's unless it is asked for; it is below the bound of those that move;
+/// and its plan, which says what runs again, is replayed.
+#[test]
+fn recomputation_is_asked_for_by_name() {
+    let folder = folder("recompute");
+    let (trace, plan) = (folder.join("a.uvmtrace"), folder.join("a.uvmplan"));
+    let args = "zoo bert-base --batch 8 --tokens 128 -o";
+    assert!(uvmsim(&format!("{args} {}", trace.display()), "").status.success());
+    let text = std::fs::read_to_string(&trace).unwrap();
+    assert!(text.contains(" checkpoint=11\n"), "a layer is a part");
+    let (trace, plan) = (trace.display(), plan.display());
+    let machine = "--gpu-mem 2200MiB";
+    let all = json(&format!("compare --trace {trace} {machine} --json"), "");
+    let named = |name: &str, all: &Value| {
+        let list = all["policies"].as_array().unwrap();
+        let found = list.iter().find(|p| p["policy"] == name);
+        found.map(|p| p["step_s"].as_f64().unwrap())
+    };
+    assert!(named("best-recompute", &all).is_none() && named("checkpoint", &all).is_none());
+    let best = named("best", &all).unwrap();
+    let bound = all["bound_s"].as_f64().unwrap();
+    let names = "--policies checkpoint,best-recompute";
+    let all = json(&format!("compare --trace {trace} {machine} {names} --json"), "");
+    let [checkpoint, ours] = ["checkpoint", "best-recompute"].map(|n| named(n, &all).unwrap());
+    assert!(ours <= checkpoint && ours < bound && bound <= best, "{ours} {checkpoint} {bound} {best}");
+    for policy in ["checkpoint", "best-recompute"] {
+        let made = json(&format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"), "");
+        let text = std::fs::read_to_string(plan.to_string()).unwrap();
+        let again = text.lines().filter(|l| l.starts_with("again ")).count();
+        assert!(text.starts_with("uvmplan 2\n") && again > 0);
+        assert_eq!(made["again"], again as u64);
+        let replayed = json(&format!("run --trace {trace} --plan {plan} {machine} --json"), "");
+        let run = json(&format!("run --trace {trace} --policy {policy} {machine} --json"), "");
+        assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
+        assert_eq!(replayed["ideal_s"], run["ideal_s"], "{policy}");
+    }
+    // What cannot run again, or not then, is told with its line.
+    let text = std::fs::read_to_string(plan.to_string()).unwrap();
+    let line = text.lines().position(|l| l.starts_with("again ")).unwrap() + 1;
+    let wrong = text.replacen("again ", "again 999999 0\nagain ", 1);
+    std::fs::write(plan.to_string(), wrong).unwrap();
+    let (code, said) = fails(&format!("run --trace {trace} --plan {plan} {machine}"), "");
+    assert!(code == 2 && said.contains(&format!("line {line}:")), "{said}");
 }
 
 #[test]

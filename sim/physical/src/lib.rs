@@ -19,6 +19,7 @@ pub mod plan;
 pub mod policies;
 pub mod policy;
 mod record;
+pub mod rerun;
 mod result;
 mod run;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use policy::Policy;
 pub use policy::Tier;
 pub use record::Bin;
 pub use record::Timeline;
+pub use rerun::Rerun;
 pub use result::Bytes;
 pub use result::Outcome;
 pub use result::Stalls;

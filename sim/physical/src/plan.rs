@@ -15,6 +15,7 @@ pub mod most;
 pub mod ours;
 mod profile;
 pub mod queued;
+pub mod recompute;
 pub mod text;
 
 pub use profile::Budget;
@@ -23,6 +24,7 @@ pub use profile::Profile;
 pub use profile::SLOTS;
 
 use crate::policy::Tier;
+use crate::rerun::Rerun;
 
 /// A request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub struct Plan {
     pub allocate_ahead: Option<u32>,
     /// Whether tensors are released when they die, without a request.
     pub releases: bool,
+    /// Kernels of the step that run again, in order; they are kernels of their own in `before`.
+    pub again: Vec<Rerun>,
 }
 
 impl Plan {
@@ -61,6 +65,7 @@ impl Plan {
             before: vec![Vec::new(); kernels],
             allocate_ahead: Some(ahead),
             releases: true,
+            again: Vec::new(),
         }
     }
 

@@ -26,6 +26,8 @@ use crate::plan::best;
 use crate::plan::flashneuron;
 use crate::plan::g10;
 use crate::plan::most;
+use crate::plan::recompute;
+use crate::plan::recompute::Made;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policy::Tier;
@@ -62,6 +64,9 @@ pub const PLANNERS: &[&str] = &[
     "autovm-late",
     "flashneuron",
 ];
+
+/// Policies under which kernels run again; nobody's unless asked for.
+pub const RECOMPUTING: &[&str] = &["checkpoint", "best-recompute"];
 
 /// Share of GPU memory that the papers' planners fill.
 const FILL: f64 = 0.97;
@@ -105,6 +110,18 @@ pub fn plan(
         "best" => best::plan(machine, workload, layout)?,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
     })
+}
+
+/// The step and the plan that policy `name` makes of `workload`, where kernels may run again.
+///
+/// # Errors
+/// There is no such policy, or it cannot run this workload.
+pub fn recompute(name: &str, machine: &Machine, workload: &Workload) -> Result<Made, RunError> {
+    match name {
+        "checkpoint" => recompute::checkpoint(machine, workload),
+        "best-recompute" => recompute::plan(machine, workload),
+        _ => Err(RunError::Infeasible(format!("{name} recomputes nothing"))),
+    }
 }
 
 /// The policy called `name`, with its plan for `workload` if it is one that

@@ -150,11 +150,7 @@ pub fn run(
     }
     let mut out = std::mem::take(&mut s.out);
     out.policy = policy.name().into();
-    out.ideal_ns = workload
-        .kernels
-        .iter()
-        .map(|k| k.ns / machine.gpus.max(1))
-        .sum();
+    out.ideal_ns = ideal_ns(machine, workload);
     out.step_ns = s.now - start;
     out.timeline = s
         .recorder
@@ -163,13 +159,16 @@ pub fn run(
     Ok(out)
 }
 
+/// The step's time with everything in GPU memory, and nothing computed again.
+fn ideal_ns(machine: &Machine, workload: &Workload) -> u64 {
+    let gpus = machine.gpus.max(1);
+    let all: u64 = workload.kernels.iter().map(|k| k.ns / gpus).sum();
+    all.saturating_sub(workload.again_ns / gpus)
+}
+
 /// The outcome with everything in GPU memory.
 fn ideal(machine: &Machine, workload: &Workload, policy: &dyn Policy) -> Outcome {
-    let ns = workload
-        .kernels
-        .iter()
-        .map(|k| k.ns / machine.gpus.max(1))
-        .sum();
+    let ns = ideal_ns(machine, workload);
     Outcome {
         policy: policy.name().into(),
         ideal_ns: ns,

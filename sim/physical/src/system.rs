@@ -783,9 +783,13 @@ impl<'a> System<'a> {
         Some(at)
     }
 
+    /// Bytes of GPU memory in root chunks that something holds.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        (self.chunks - self.free_chunks - self.pending.len() as u64) * uvmsim_machine::BLOCK
+    }
+
     fn note_gpu_peak(&mut self) {
-        let used = self.chunks - self.free_chunks - self.pending.len() as u64;
-        self.out.gpu_peak = self.out.gpu_peak.max(used * uvmsim_machine::BLOCK);
+        self.out.gpu_peak = self.out.gpu_peak.max(self.used_bytes());
     }
 
     // Queues.

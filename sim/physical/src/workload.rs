@@ -75,6 +75,11 @@ pub struct Workload {
     /// The first kernel of the backward pass: the trace says so; one that says nothing
     /// of phases begins it with the first kernel that writes a gradient.
     pub backward: Option<u32>,
+    /// What kernels take of the step that run a second time, in nanoseconds.
+    pub again_ns: u64,
+    /// The part of the forward pass that each kernel is in, and that checkpointing runs again
+    /// as a whole, where the trace says so; empty if it does not.
+    pub parts: Vec<Option<u32>>,
 }
 
 impl Workload {
@@ -120,6 +125,8 @@ impl Workload {
             tensors,
             kernels,
             backward,
+            again_ns: 0,
+            parts: Vec::new(),
         }
     }
 
@@ -153,6 +160,9 @@ impl Workload {
             })
             .collect();
         let mut workload = Self::new(trace.meta("name"), tensors, kernels);
+        if trace.kernels.iter().any(|k| k.checkpoint.is_some()) {
+            workload.parts = trace.kernels.iter().map(|k| k.checkpoint).collect();
+        }
         if trace.kernels.iter().any(|k| k.phase.is_some()) {
             let is_backward = |k: &uvmsim_trace::Kernel| k.phase == Some(Phase::Backward);
             let first = trace.kernels.iter().position(is_backward);

@@ -45,3 +45,22 @@ def tied(batch):
     target = torch.zeros(batch * 8, dtype=torch.long, device="meta")
     ids = torch.zeros(batch, 8, dtype=torch.long)
     return Tied(), (ids,), lambda y: F.cross_entropy(y.reshape(-1, 100), target)
+
+
+class Stack(nn.Module):
+    """Blocks in a list, as a transformer has its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.ReLU()) for _ in range(3))
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def stack(batch):
+    target = torch.zeros(batch, dtype=torch.long, device="meta")
+    return Stack(), (torch.zeros(batch, 32),), lambda y: F.cross_entropy(y, target)

@@ -72,6 +72,17 @@ class Importer(unittest.TestCase):
         tables = [t for t in tensors if t[1] == "weight" and t[2] == 4 * 100 * 32]
         self.assertEqual(len(tables), 1)
 
+    def test_blocks_of_a_list_are_parts(self):
+        kernels, _ = uvmsim_torch.capture(*models.stack(4), "sgd")
+        parts = [k.part for k in kernels]
+        self.assertEqual(sorted(set(parts) - {None}), [0, 1, 2])
+        named = [k.part for k in kernels if k.part is not None]
+        self.assertEqual(named, sorted(named), "in order")
+        self.assertEqual({k.phase for k in kernels if k.part is not None}, {"forward"})
+        self.assertIn(None, parts[: len(named) + 1], "the head is in none")
+        text = uvmsim_torch.trace_text(*uvmsim_torch.capture(*models.stack(4), "sgd"), "stack", 4, [1] * len(kernels))
+        self.assertEqual(text.count(" checkpoint="), len(named))
+
     def test_masks_are_no_input(self):
         _, tensors = uvmsim_torch.capture(*models.vgg16(8), "sgd")
         self.assertEqual(by_kind(tensors)["input"], 8 * 3 * 224 * 224 * 4 + 8 * 8)

@@ -13,6 +13,7 @@ use svg::Life;
 use svg::Series;
 use uvmsim_machine::Machine;
 use uvmsim_machine::CONSTANTS;
+use uvmsim_physical::policies::RECOMPUTING;
 use uvmsim_physical::Outcome;
 use uvmsim_physical::Timeline;
 use uvmsim_physical::Workload;
@@ -44,6 +45,9 @@ pub struct Figure {
     /// The SVG.
     pub svg: String,
 }
+
+/// What a bound is called, after what it bounds.
+pub const BOUND: &str = "bound of moves";
 
 /// Who cannot be faster than a bound: what is thrown away and computed again needs no
 /// copy, so that such a policy may be.
@@ -182,7 +186,7 @@ impl Report<'_> {
                 }
             })
             .collect();
-        let marks: Vec<_> = self.bound_s.map(|b| (b, "bound")).into_iter().collect();
+        let marks: Vec<_> = self.bound_s.map(|b| (b, BOUND)).into_iter().collect();
         let title = "Step time by policy";
         Figure {
             name: "times".into(),
@@ -391,7 +395,7 @@ impl Report<'_> {
                 format!("{:.2} GB", self.trace.bytes_of(Kind::Weight) as f64 / GB),
             ),
             (
-                "bound",
+                BOUND,
                 self.bound_s
                     .map_or("not computed".into(), |b| format!("{b:.3} s")),
             ),
@@ -405,7 +409,7 @@ impl Report<'_> {
 
     fn outcome_table(&self, out: &mut String) {
         out.push_str(
-            "<table><thead><tr><th>policy<th>step s<th>of ideal<th>of bound<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
+            "<table><thead><tr><th>policy<th>step s<th>of ideal<th>of bound of moves<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
         );
         for (name, outcome) in self.outcomes {
             let name = svg::escape(name);
@@ -417,8 +421,9 @@ impl Report<'_> {
                     } else {
                         name
                     };
-                    // What has no limit to its memory is no policy.
-                    let bound = self.bound_s.filter(|_| o.policy != "ideal");
+                    // It bounds neither what has no limit to its memory nor what recomputes.
+                    let moves = o.policy != "ideal" && !RECOMPUTING.contains(&o.policy.as_str());
+                    let bound = self.bound_s.filter(|_| moves);
                     let of_bound = bound.map_or("-".into(), |bound| {
                         format!("{:.3}", bound / seconds(o.step_ns.max(1)))
                     });
@@ -444,7 +449,7 @@ impl Report<'_> {
                 }
             }
         }
-        out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound: the same for the bound: ");
+        out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound of moves: the same for the bound: ");
         out.push_str(BOUND_WHOM);
         out.push_str(" can be faster.</p>");
     }

@@ -28,7 +28,8 @@
 //! Kernel options, `key=value`: `flops` (floating-point operations), `bytes` (memory
 //! traffic), `out_fault_ns` (duration when outputs page-fault and inputs are
 //! resident), `all_fault_ns` (duration when inputs and outputs page-fault),
-//! `phase` (`forward`, `backward` or `optimizer`).
+//! `phase` (`forward`, `backward` or `optimizer`), `checkpoint` (a number for each part of
+//! the forward pass that checkpointing would run again as a whole).
 //!
 //! Tensors come before the kernels that use them. A tensor may be read and
 //! written by one kernel (an update in place). [`Kind`] says what exists before
@@ -189,6 +190,9 @@ pub struct Kernel {
     pub all_fault_ns: Option<u64>,
     /// Its part of the step, where known.
     pub phase: Option<Phase>,
+    /// The part of the forward pass that checkpointing runs again as a whole, and that this
+    /// kernel is in.
+    pub checkpoint: Option<u32>,
     /// The line of the file that defines it; 0 if it was not read from a file.
     pub line: u32,
 }
@@ -308,6 +312,9 @@ impl fmt::Display for Trace {
             }
             if let Some(p) = k.phase {
                 write!(f, " phase={}", p.as_str())?;
+            }
+            if let Some(part) = k.checkpoint {
+                write!(f, " checkpoint={part}")?;
             }
             writeln!(f)?;
         }

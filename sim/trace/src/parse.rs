@@ -181,9 +181,10 @@ fn kernel(trace: &mut Trace, fields: &[&str], line: u32) -> Result<(), String> {
             "out_fault_ns" => k.out_fault_ns = Some(number(value, key)?),
             "all_fault_ns" => k.all_fault_ns = Some(number(value, key)?),
             "phase" => k.phase = Some(phase(value)?),
+            "checkpoint" => k.checkpoint = Some(part(value)?),
             _ => {
                 return Err(format!(
-                "option '{key}' is unknown; one of flops, bytes, out_fault_ns, all_fault_ns, phase"
+                "option '{key}' is unknown; one of flops, bytes, out_fault_ns, all_fault_ns, phase, checkpoint"
             ))
             }
         }
@@ -204,6 +205,16 @@ fn list(s: &str) -> Result<Vec<TensorId>, String> {
                 .map_err(|_| format!("there is no tensor {n}"))
         })
         .collect()
+}
+
+/// The most parts that a forward pass may have.
+const MOST_PARTS: u64 = 1 << 20;
+
+fn part(s: &str) -> Result<u32, String> {
+    match number(s, "checkpoint")? {
+        n if n < MOST_PARTS => Ok(n as u32),
+        n => Err(format!("checkpoint {n} is not below {MOST_PARTS}")),
+    }
 }
 
 fn phase(s: &str) -> Result<Phase, String> {

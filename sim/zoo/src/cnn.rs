@@ -96,7 +96,7 @@ pub fn resnet(n: &mut Net, blocks: [u64; 4]) -> Val {
         let width = 64 << stage;
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            x = n.scope(&format!("layer{}.{i}", stage + 1), |n| {
+            x = n.part(&format!("layer{}.{i}", stage + 1), |n| {
                 bottleneck(n, x, width, stride)
             });
         }
@@ -156,7 +156,7 @@ pub fn darknet53(n: &mut Net) -> Val {
         x = n.scope(&format!("stage{}", stage + 1), |n| {
             let mut x = leaky(n, "down", x, Conv::new(width, 3).stride(2));
             for i in 0..count {
-                x = n.scope(&format!("{i}"), |n| {
+                x = n.part(&format!("{i}"), |n| {
                     let y = leaky(n, "1", x, Conv::new(width / 2, 1));
                     let y = leaky(n, "2", y, Conv::new(width, 3));
                     n.add("add", x, y)
@@ -213,7 +213,7 @@ pub fn inception_v3(n: &mut Net) -> Val {
     let x = c(n, "4a", x, Conv::new(192, 3).pad(0));
     let mut x = n.max_pool("pool2", x, 3, 2, 0, false);
     for (name, pool) in [("5b", 32), ("5c", 64), ("5d", 64)] {
-        x = n.scope(name, |n| inception_a(n, x, pool));
+        x = n.part(name, |n| inception_a(n, x, pool));
     }
     x = n.scope("6a", |n| {
         let a = c(n, "3x3", x, Conv::new(384, 3).stride(2).pad(0));
@@ -224,7 +224,7 @@ pub fn inception_v3(n: &mut Net) -> Val {
         n.concat("cat", &[a, b, p])
     });
     for (name, width) in [("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)] {
-        x = n.scope(name, |n| inception_c(n, x, width));
+        x = n.part(name, |n| inception_c(n, x, width));
     }
     x = n.scope("7a", |n| {
         let a = c(n, "3x3_1", x, Conv::new(192, 1));
@@ -237,7 +237,7 @@ pub fn inception_v3(n: &mut Net) -> Val {
         n.concat("cat", &[a, b, p])
     });
     for name in ["7b", "7c"] {
-        x = n.scope(name, |n| inception_e(n, x));
+        x = n.part(name, |n| inception_e(n, x));
     }
     x = n.avg_pool_to("avgpool", x, 1);
     x = n.dropout("dropout", x);
@@ -301,7 +301,7 @@ pub fn senet154(n: &mut Net) -> Val {
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
             let width = 64 << stage;
-            x = n.scope(&format!("layer{}.{i}", stage + 1), |n| {
+            x = n.part(&format!("layer{}.{i}", stage + 1), |n| {
                 se_bottleneck(n, x, width, stride)
             });
         }

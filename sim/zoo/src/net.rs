@@ -45,6 +45,8 @@ pub struct Kernel {
     pub workspace: Option<TensorId>,
     /// What it costs.
     pub cost: Cost,
+    /// The part of the forward pass that it is in, if it is in one (see [`Net::part`]).
+    pub part: Option<u32>,
 }
 
 /// One training step: forward, backward, optimizer.
@@ -93,6 +95,7 @@ impl Step {
             kernel.workspace = ids(k.workspace.as_slice());
             kernel.flops = Some(k.cost.flops);
             kernel.bytes = Some(k.cost.bytes);
+            kernel.checkpoint = k.part;
             kernel.phase = Some(match i {
                 i if i < self.phases[0] => Phase::Forward,
                 i if i < self.phases[1] => Phase::Backward,
@@ -261,6 +264,9 @@ pub struct Net {
     /// How often each tensor name was given.
     names: HashMap<String, u32>,
     scope: Vec<String>,
+    /// The part of the forward pass that is being built, and how many have begun.
+    part: Option<u32>,
+    parts: u32,
     elem: u64,
     /// For each value, whether it needs a gradient.
     needs_grad: Vec<bool>,
@@ -280,6 +286,8 @@ impl Net {
             param_grads: Vec::new(),
             names: HashMap::new(),
             scope: Vec::new(),
+            part: None,
+            parts: 0,
             elem: precision.bytes(),
             needs_grad: Vec::new(),
         }
@@ -300,6 +308,15 @@ impl Net {
         self.scope.push(name.into());
         let r = f(self);
         self.scope.pop();
+        r
+    }
+
+    /// The same for a block that checkpointing would run again as a whole.
+    pub fn part<R>(&mut self, name: &str, f: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = self.part.replace(self.parts);
+        self.parts += 1;
+        let r = self.scope(name, f);
+        self.part = outer;
         r
     }
 
@@ -434,6 +451,7 @@ impl Net {
             writes,
             workspace,
             cost,
+            part: self.part,
         });
         self.nodes.push(Node {
             name: path,
@@ -542,6 +560,7 @@ impl Net {
             writes,
             workspace: None,
             cost,
+            part: None,
         });
     }
 }
@@ -665,6 +684,7 @@ impl Tape<'_> {
             writes: writes.clone(),
             workspace,
             cost,
+            part: None,
         });
         for (target, tensor) in wanted.into_iter().zip(writes) {
             match target {
@@ -754,6 +774,7 @@ impl Tape<'_> {
             writes: vec![sum],
             workspace: None,
             cost,
+            part: None,
         });
     }
 }

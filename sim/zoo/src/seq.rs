@@ -31,7 +31,7 @@ impl Transformer {
     /// All blocks, on `[batch · tokens, hidden]`.
     fn blocks(&self, n: &mut Net, mut x: Val) -> Val {
         for i in 0..self.layers {
-            x = n.scope(&format!("layer{i}"), |n| self.block(n, x));
+            x = n.part(&format!("layer{i}"), |n| self.block(n, x));
         }
         x
     }

@@ -62,14 +62,40 @@ const LONG: usize = 8;
 /// # Errors
 /// No plan could be run; the error is that of the last.
 pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<Plan, RunError> {
-    let mut search = Search {
-        machine,
-        workload,
-        layout,
-        bound: bound_ns(machine, workload),
-        best: None,
-        error: RunError::TooLong,
-    };
+    measured(machine, workload, layout).map(|(_, plan)| plan)
+}
+
+/// What the planner's first plan comes to by its own reckoning.
+pub(super) fn reckon(machine: &Machine, workload: &Workload, layout: &Layout) -> Option<u64> {
+    let step = ours::Step::new(workload, layout, 0);
+    let made = step.plan(machine, FILL, Tuning::default()).ok()?;
+    Some(made.step_ns)
+}
+
+/// The planner's first plan, and how it ran.
+///
+/// # Errors
+/// See [`plan`].
+pub(super) fn first(
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+) -> Result<(Outcome, Plan), RunError> {
+    let mut search = Search::new(machine, workload, layout);
+    search.walk();
+    search.best.ok_or(search.error)
+}
+
+/// The plan that ran fastest, and how it ran.
+///
+/// # Errors
+/// See [`plan`].
+pub(super) fn measured(
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+) -> Result<(Outcome, Plan), RunError> {
+    let mut search = Search::new(machine, workload, layout);
     search.walk();
     if !search.is_within(NEAR) {
         search.tune();
@@ -91,7 +117,7 @@ pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<P
     if !search.is_within(FAIR) {
         search.early();
     }
-    search.best.map(|(_, plan)| plan).ok_or(search.error)
+    search.best.ok_or(search.error)
 }
 
 /// Tunings to try: kernels that memory is asked for ahead, share of memory to fill,
@@ -133,7 +159,18 @@ struct Search<'a> {
     error: RunError,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(machine: &'a Machine, workload: &'a Workload, layout: &'a Layout) -> Self {
+        Self {
+            machine,
+            workload,
+            layout,
+            bound: bound_ns(machine, workload),
+            best: None,
+            error: RunError::TooLong,
+        }
+    }
+
     fn is_within(&self, share: u64) -> bool {
         self.best_ns() <= self.bound.saturating_add(self.bound / 1000 * share)
     }

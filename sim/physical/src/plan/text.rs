@@ -3,7 +3,7 @@
 //! Plans as text, for people, for `uvmsim run --plan` and for a runtime that
 //! carries them out through the driver.
 //!
-//! # The format, version 1
+//! # The format, versions 1 and 2
 //!
 //! One record a line, fields separated by blanks; `#` starts a comment line.
 //!
@@ -24,6 +24,7 @@
 //! | `meta` | key, value |
 //! | `kernels` | kernels of the step that the plan is for |
 //! | `span` | bytes of the virtual range that the offsets are in |
+//! | `again` | in version 2 only: kernel of the trace before which another runs again, and which |
 //! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
 //!
 //! Requests: `prefetch` and `evict` (G10's g10_prefetch and g10_pre_evict; MOST's
@@ -31,15 +32,24 @@
 //! (UvmDiscardLazy). Those of one kernel are made in the order of the lines;
 //! kernels are numbered from 0 in the order of execution, and the step repeats.
 //! Offsets are whole pages; a range is a tensor's.
+//!
+//! A plan with kernels that run again has version 2, as a runtime that cannot run them must
+//! not take it for another. Its `again` records come before its requests, in the order in
+//! which those kernels run. In `kernels` and `at` they are kernels of their own, and what
+//! they write are tensors of their own, numbered on from the trace's in the order of writing
+//! ([`crate::rerun`]).
 
 use std::fmt;
 use std::fmt::Write;
 
 use uvmsim_machine::PAGE;
 
+use crate::plan::recompute::Made;
 use crate::plan::Op;
 use crate::plan::Plan;
 use crate::policy::Tier;
+use crate::rerun::Rerun;
+use crate::rerun::SAME;
 use crate::workload::Layout;
 use crate::workload::Workload;
 
@@ -68,6 +78,7 @@ impl Plan {
             before: vec![Vec::new(); kernels],
             allocate_ahead: None,
             releases: false,
+            again: self.again.clone(),
         };
         for (k, ops) in self.before.iter().enumerate() {
             let dead = (k + kernels - 1) % kernels;
@@ -85,14 +96,18 @@ impl Plan {
         plan
     }
 
-    /// The plan as text.
+    /// The plan as text; the step is that with what runs again.
     pub fn text(&self, workload: &Workload, layout: &Layout) -> String {
         let mut out = format!(
-            "uvmplan 1\nmeta trace {}\nkernels {}\nspan {}\n",
+            "uvmplan {}\nmeta trace {}\nkernels {}\nspan {}\n",
+            if self.again.is_empty() { 1 } else { 2 },
             workload.name,
             workload.kernels.len(),
             layout.span
         );
+        for Rerun { before, kernel } in &self.again {
+            let _ = writeln!(out, "again {before} {kernel}");
+        }
         for (k, ops) in self.explicit(layout).before.iter().enumerate() {
             for op in ops {
                 let (word, t, tier) = match *op {
@@ -112,7 +127,40 @@ impl Plan {
         out
     }
 
-    /// Reads a plan for `workload`.
+    /// Reads a plan for `workload`, and the step as the plan has it.
+    ///
+    /// # Errors
+    /// See [`Self::parse`]; or a kernel cannot run again as the plan says.
+    pub fn read(text: &str, workload: &Workload) -> Result<Made, Error> {
+        let mut again = Vec::new();
+        let mut at = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            match fields.as_slice() {
+                ["again", rest @ ..] => {
+                    let rerun = rerun(rest).map_err(|what| Error { line: i + 1, what })?;
+                    again.push(rerun);
+                    at.push(i + 1);
+                }
+                ["at", ..] => break,
+                _ => {}
+            }
+        }
+        let refused = |e: crate::rerun::Refused| Error {
+            line: at.get(e.rerun).copied().unwrap_or(1),
+            what: e.what,
+        };
+        let workload = workload.with_reruns(&again, SAME).map_err(refused)?;
+        let layout = Layout::new(&workload);
+        let plan = Self::parse(text, &workload, &layout)?;
+        Ok(Made {
+            workload,
+            layout,
+            plan,
+        })
+    }
+
+    /// Reads a plan for `workload`, which has all kernels that run again.
     ///
     /// # Errors
     /// It is not a plan of this version, or not one for this workload: another
@@ -123,19 +171,20 @@ impl Plan {
             before: vec![Vec::new(); workload.kernels.len()],
             allocate_ahead: None,
             releases: false,
+            again: Vec::new(),
         };
         let mut lines = text.lines().enumerate();
         let error = |line: usize, what: String| Error {
             line: line + 1,
             what,
         };
-        match lines
-            .next()
-            .map(|(_, l)| l.split_whitespace().collect::<Vec<_>>())
-        {
-            Some(f) if f == ["uvmplan", "1"] => {}
-            _ => return Err(error(0, "want `uvmplan 1`".into())),
-        }
+        let first = lines.next().map_or("", |(_, line)| line);
+        let reruns = match first.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["uvmplan", "1"] => false,
+            ["uvmplan", "2"] => true,
+            _ => return Err(error(0, "want `uvmplan 1` or `uvmplan 2`".into())),
+        };
+        let mut requests = false;
         for (i, line) in lines {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let done = match fields.as_slice() {
@@ -143,7 +192,11 @@ impl Plan {
                 [first, ..] if first.starts_with('#') => Ok(()),
                 ["kernels", n] => same("kernels", n, workload.kernels.len() as u64),
                 ["span", n] => same("bytes of span", n, layout.span),
+                ["again", rest @ ..] if reruns && !requests => {
+                    rerun(rest).map(|rerun| plan.again.push(rerun))
+                }
                 ["at", rest @ ..] => {
+                    requests = true;
                     request(rest, workload, layout).map(|(k, op)| plan.before[k].push(op))
                 }
                 [other, ..] => Err(format!("`{other}` is no record of a plan")),
@@ -175,6 +228,20 @@ fn same(what: &str, text: &str, have: u64) -> Result<(), String> {
             "the plan is for {want} {what}, the trace has {have}"
         ))
     }
+}
+
+fn rerun(fields: &[&str]) -> Result<Rerun, String> {
+    let [before, kernel] = fields else {
+        return Err("want `again BEFORE KERNEL`".into());
+    };
+    let kernel_of = |text| {
+        let n = number(text, "kernel")?;
+        u32::try_from(n).map_err(|_| format!("there is no kernel {n}"))
+    };
+    Ok(Rerun {
+        before: kernel_of(before)?,
+        kernel: kernel_of(kernel)?,
+    })
 }
 
 fn request(fields: &[&str], workload: &Workload, layout: &Layout) -> Result<(usize, Op), String> {
