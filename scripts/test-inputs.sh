@@ -15,7 +15,7 @@ lane_files() {
 	local said="$*" f of=(Kbuild include src tests/vgpu tests/kselftest scripts)
 	if [ "$(type -t "$1")" = function ]; then said+=" $(declare -f "$1")"; fi
 	of+=(tests/suite)
-	case $said in *library* | *kselftest* | *workloads*) of+=(userlib) ;; esac
+	case $said in *library* | *kselftest* | *workloads*) of+=(userlib sim/plan) ;; esac
 	case $said in *workloads*) of+=(tests/workloads sim) ;; esac
 	case $said in *tests/panic*) of+=(tests/panic) ;; esac
 	case $said in *uvm-dnn* | *plans*) of+=(tests/dnn sim) ;; esac

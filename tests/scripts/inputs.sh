@@ -15,7 +15,7 @@ files=(
 	src/nvidia-uvm-c/base/uvm_rust_seam.c src/uvm_rust/policy/evict.rs src/uvm_rust/policy/evict/tests.rs
 	tests/vgpu/core/gpu.rs tests/vgpu/core/host/tests.rs tests/kselftest/uvm_basic.c
 	tests/suite/src/rig.rs tests/suite/src/bin/ladder/main.rs tests/suite/src/bin/loops.rs tests/suite/tests/this.rs
-	tests/dnn/src/main.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs
+	tests/dnn/src/main.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs sim/plan/src/lib.rs
 	userlib/uvmrust/tests/fork.rs userlib/uvmrust/src/backend/tests.rs sim/cli/tests/cli.rs
 )
 for f in "${files[@]}"; do
@@ -55,6 +55,7 @@ for f in scripts/test.sh scripts/modules.sh src/uvm_rust/policy/evict/tests.rs t
 	again NO $f vm -- target/release/ladder
 done
 again YES userlib/uvmrust/src/lib.rs vm -- target/release/library
+again YES sim/plan/src/lib.rs vm -- target/release/library
 for f in userlib/uvmrust/tests/fork.rs userlib/uvmrust/src/backend/tests.rs; do again NO $f vm -- target/release/library; done
 again NO sim/cli/tests/cli.rs vm -- target/release/uvm-dnn run deepum
 again YES userlib/uvmrust/src/lib.rs vm -- make -C tests/kselftest run

@@ -38,12 +38,11 @@ pub struct Args {
 }
 
 /// How often each request occurs, by its word in the text.
-fn requests(text: &str) -> BTreeMap<&str, u64> {
+fn requests(text: &str) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
-    for line in text.lines().filter(|l| l.starts_with("at ")) {
-        if let Some(word) = line.split_whitespace().nth(2) {
-            *counts.entry(word).or_insert(0) += 1;
-        }
+    let plan = text.parse::<uvmsim_plan::Plan>();
+    for request in plan.iter().flat_map(|p| &p.requests) {
+        *counts.entry(request.what.word()).or_insert(0) += 1;
     }
     counts
 }

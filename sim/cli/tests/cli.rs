@@ -294,7 +294,10 @@ fn the_bound_says_what_it_bounds() {
         let args = format!("compare --trace - --gpu-mem 48MiB --policies base-uvm --model {model}");
         let done = uvmsim(&args, STEP);
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let line = said.lines().find(|l| l.starts_with("(bound of moves)")).unwrap();
+        let line = said
+            .lines()
+            .find(|l| l.starts_with("(bound of moves)"))
+            .unwrap();
         assert!(line.contains(WHOM), "{line}");
     }
     let page = folder("bounds").join("r.html");
@@ -313,7 +316,9 @@ fn recomputation_is_asked_for_by_name() {
     let folder = folder("recompute");
     let (trace, plan) = (folder.join("a.uvmtrace"), folder.join("a.uvmplan"));
     let args = "zoo bert-base --batch 8 --tokens 128 -o";
-    assert!(uvmsim(&format!("{args} {}", trace.display()), "").status.success());
+    assert!(uvmsim(&format!("{args} {}", trace.display()), "")
+        .status
+        .success());
     let text = std::fs::read_to_string(&trace).unwrap();
     assert!(text.contains(" checkpoint=11\n"), "a layer is a part");
     let (trace, plan) = (trace.display(), plan.display());
@@ -328,17 +333,32 @@ fn recomputation_is_asked_for_by_name() {
     let best = named("best", &all).unwrap();
     let bound = all["bound_s"].as_f64().unwrap();
     let names = "--policies checkpoint,best-recompute";
-    let all = json(&format!("compare --trace {trace} {machine} {names} --json"), "");
+    let all = json(
+        &format!("compare --trace {trace} {machine} {names} --json"),
+        "",
+    );
     let [checkpoint, ours] = ["checkpoint", "best-recompute"].map(|n| named(n, &all).unwrap());
-    assert!(ours <= checkpoint && ours < bound && bound <= best, "{ours} {checkpoint} {bound} {best}");
+    assert!(
+        ours <= checkpoint && ours < bound && bound <= best,
+        "{ours} {checkpoint} {bound} {best}"
+    );
     for policy in ["checkpoint", "best-recompute"] {
-        let made = json(&format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"), "");
+        let made = json(
+            &format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"),
+            "",
+        );
         let text = std::fs::read_to_string(plan.to_string()).unwrap();
         let again = text.lines().filter(|l| l.starts_with("again ")).count();
         assert!(text.starts_with("uvmplan 2\n") && again > 0);
         assert_eq!(made["again"], again as u64);
-        let replayed = json(&format!("run --trace {trace} --plan {plan} {machine} --json"), "");
-        let run = json(&format!("run --trace {trace} --policy {policy} {machine} --json"), "");
+        let replayed = json(
+            &format!("run --trace {trace} --plan {plan} {machine} --json"),
+            "",
+        );
+        let run = json(
+            &format!("run --trace {trace} --policy {policy} {machine} --json"),
+            "",
+        );
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
         assert_eq!(replayed["ideal_s"], run["ideal_s"], "{policy}");
     }
@@ -348,7 +368,10 @@ fn recomputation_is_asked_for_by_name() {
     let wrong = text.replacen("again ", "again 999999 0\nagain ", 1);
     std::fs::write(plan.to_string(), wrong).unwrap();
     let (code, said) = fails(&format!("run --trace {trace} --plan {plan} {machine}"), "");
-    assert!(code == 2 && said.contains(&format!("line {line}:")), "{said}");
+    assert!(
+        code == 2 && said.contains(&format!("line {line}:")),
+        "{said}"
+    );
 }
 
 #[test]
@@ -440,7 +463,7 @@ fn a_plan_is_written_and_replayed() {
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
     }
     // A plan of another trace is refused, with its line.
-    std::fs::write(plan.to_string(), "uvmplan 1\nkernels 5\n").unwrap();
+    std::fs::write(plan.to_string(), "uvmplan 1\nkernels 5\nspan 4096\n").unwrap();
     let (code, said) = fails(&format!("run --trace {trace} --plan {plan}"), "");
     assert!(
         code == 2 && said.contains("line 2: the plan is for 5 kernels"),

@@ -596,9 +596,11 @@ proptest! {
 
     /// No text makes the parser panic, and what it takes can be run.
     #[test]
-    fn hostile_plans_are_refused_or_harmless(text in "(uvmplan 1\n)?(at [0-9]{1,2} (evict|free|prefetch|allocate|discard) [0-9]{1,2} [0-9]{1,9} [0-9]{1,9}( host| ssd)?\n|kernels [0-9]{0,20}\n|.{0,20}\n){0,6}") {
+    fn hostile_plans_are_refused_or_harmless(framed in any::<bool>(), text in "(uvmplan 1\n)?(at [0-9]{1,2} (evict|free|prefetch|allocate|discard) [0-9]{1,2} [0-9]{1,9} [0-9]{1,9}( host| ssd)?\n|kernels [0-9]{0,20}\n|.{0,20}\n){0,6}") {
         let m = machine(64);
         let (w, l) = zoo("dcgan", 1, &m);
+        let head = format!("uvmplan 1\nkernels {}\nspan {}\n", w.kernels.len(), l.span);
+        let text = if framed { head + &text } else { text };
         if let Ok(plan) = Plan::parse(&text, &w, &l) {
             let _ = run(&m, &w, &l, &mut Planned::new("p", plan, Tier::Host), Limits { warm_up: 0, ..Limits::default() });
         }
@@ -611,14 +613,20 @@ fn errors_in_plans_name_line_and_tensor() {
     let (w, l) = zoo("vgg16", 32, &m);
     let text = policies::plan("g10", &m, &w, &l).unwrap().text(&w, &l);
     let error = |text: &str| Plan::parse(text, &w, &l).unwrap_err().to_string();
-    assert_eq!(error("uvmplan 2\n"), "line 1: want `uvmplan 1`");
+    assert!(error("uvmplan 3\n").starts_with("line 1: this is no plan"));
     assert!(error(&text.replace("kernels 1", "kernels 9")).contains("line 3"));
-    assert!(error("uvmplan 1\nat 0 evict 999999 0 0 host").contains("tensor 999999"));
-    assert!(error("uvmplan 1\nat 0 prefetch 0 7 8").contains("line 2: tensor 0 (images) is at"));
+    let head: String = text.lines().take(4).flat_map(|l| [l, "\n"]).collect();
+    let said = |line: &str| error(&format!("{head}{line}"));
+    assert!(said("at 0 evict 999999 0 1 host").contains("tensor 999999"));
+    assert!(said("at 0 prefetch 0 7 8").contains("line 5: tensor 0 (images) is at"));
     let line = text.lines().find(|l| l.contains(" free ")).unwrap();
     let mut fields: Vec<_> = line.split(' ').collect();
     fields[1] = "70";
-    assert!(error(&format!("uvmplan 1\n{}", fields.join(" "))).contains("lives in kernels"));
+    assert!(said(&fields.join(" ")).contains("lives in kernels"));
+    let again = text
+        .replace("uvmplan 1", "uvmplan 2")
+        .replacen("at ", "again 1 0\nat ", 1);
+    assert_eq!(error(&again), "line 5: kernels run again in this plan");
 }
 
 /// Kernel times that are up to 20 % off cost less than 1 %, against a plan made

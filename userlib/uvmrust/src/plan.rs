@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Carrying out a plan of uvmsim's (`uvmplan 1`, docs/simulator-formats.md): before each
+//! Carrying out a plan of uvmsim's (docs/simulator-formats.md): before each
 //! kernel of a step, what is to come to the GPU, what is to leave it, and what nobody will
 //! read (G10 §4.4).
 //!
@@ -8,7 +8,7 @@
 //! says. What moves is queued and not waited for, as advice (see [`Moves`]);
 //! what is freed is discarded at once, before the kernel may write there again.
 
-use std::fmt;
+use uvmsim_plan::What;
 
 use crate::{Backend, Error, Mode, Move, Moves, Range, Result, Sys, Tier, Uvm};
 
@@ -26,6 +26,19 @@ pub enum Ask {
     Drop,
     /// `copy`: written out, and kept. The driver keeps no second copy, so that nothing is done.
     Copy,
+}
+
+impl From<What> for Ask {
+    fn from(what: What) -> Self {
+        match what {
+            What::Prefetch | What::Allocate => Self::Bring,
+            What::Evict(to) => Self::Evict {
+                ssd: to == uvmsim_plan::Tier::Ssd,
+            },
+            What::Copy(_) => Self::Copy,
+            What::Free | What::Discard => Self::Drop,
+        }
+    }
 }
 
 /// A request of a plan.
@@ -49,74 +62,34 @@ pub struct Plan {
     begins: Vec<usize>,
 }
 
-/// What is wrong with a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl std::error::Error for PlanError {}
-
-/// Most kernels of a step; a larger number is a mistake.
-const MAX_KERNELS: u64 = 1 << 26;
-
 impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// It is not one of version 1: the line and what is wrong. `kernels` and `span` come
-    /// before the first request.
-    pub fn parse(text: &str) -> std::result::Result<Self, PlanError> {
-        let mut lines = text.lines().enumerate();
-        if lines
-            .next()
-            .is_none_or(|(_, line)| fields(line) != ["uvmplan", "1"])
-        {
-            let what = "this is no plan of version 1: want `uvmplan 1`".to_owned();
-            return Err(PlanError { line: 1, what });
+    /// It is none, or kernels run again in it: the line and what is wrong.
+    pub fn parse(text: &str) -> std::result::Result<Self, uvmsim_plan::Error> {
+        let read: uvmsim_plan::Plan = text.parse()?;
+        if let Some(again) = read.again.first() {
+            let what = "kernels run again in this plan, which only the program itself can do";
+            return Err(uvmsim_plan::Error {
+                line: again.line,
+                what: what.to_owned(),
+            });
         }
-        let (mut kernels, mut span) = (None, None);
-        let mut asked = Vec::new();
-        let mut end = 1;
-        for (i, line) in lines {
-            end = i + 1;
-            let done = match fields(line).as_slice() {
-                [] | ["meta", ..] => Ok(()),
-                [first, ..] if first.starts_with('#') => Ok(()),
-                ["kernels", n] => once(&mut kernels, n, MAX_KERNELS),
-                ["span", n] => once(&mut span, n, 1 << 56),
-                ["at", rest @ ..] => match (kernels, span) {
-                    (Some(kernels), Some(span)) => {
-                        request(rest, kernels, span).map(|request| asked.push(request))
-                    }
-                    _ => Err("a request before `kernels` and `span`".to_owned()),
-                },
-                [other, ..] => Err(format!("`{other}` is no record of a plan")),
-            };
-            done.map_err(|what| PlanError { line: end, what })?;
-        }
-        let (Some(kernels), Some(span)) = (kernels, span) else {
-            let what = "it has no `kernels` or no `span`".to_owned();
-            return Err(PlanError { line: end, what });
-        };
+        let mut asked = read.requests;
         // Stable: those of one kernel stay in order.
-        asked.sort_by_key(|&(kernel, _)| kernel);
-        let begins = (0..=kernels)
-            .map(|k| asked.partition_point(|&(kernel, _)| kernel < k))
+        asked.sort_by_key(|r| r.kernel);
+        let begins = (0..=read.kernels.value)
+            .map(|k| asked.partition_point(|r| r.kernel < k))
             .collect();
-        let requests = asked.into_iter().map(|(_, request)| request).collect();
+        let request = |r: uvmsim_plan::Request| Request {
+            ask: Ask::from(r.what),
+            offset: r.offset,
+            length: r.bytes,
+        };
         Ok(Self {
-            span,
-            requests,
+            span: read.span.value,
+            requests: asked.into_iter().map(request).collect(),
             begins,
         })
     }
@@ -137,65 +110,6 @@ impl Plan {
         let kernel = (n % self.kernels()) as usize;
         &self.requests[self.begins[kernel]..self.begins[kernel + 1]]
     }
-}
-
-fn fields(line: &str) -> Vec<&str> {
-    line.split_whitespace().collect()
-}
-
-fn number(text: &str) -> std::result::Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("`{text}` is not a number"))
-}
-
-fn once(value: &mut Option<u64>, text: &str, most: u64) -> std::result::Result<(), String> {
-    match number(text)? {
-        n if n == 0 || n > most => Err(format!("{n} is not between 1 and {most}")),
-        _ if value.is_some() => Err("a second time".to_owned()),
-        n => {
-            *value = Some(n);
-            Ok(())
-        }
-    }
-}
-
-/// Kernel and request of an `at`.
-fn request(
-    fields: &[&str],
-    kernels: u64,
-    span: u64,
-) -> std::result::Result<(u64, Request), String> {
-    let [kernel, word, _tensor, offset, length, tier @ ..] = fields else {
-        return Err("want `at KERNEL REQUEST TENSOR FIRST-BYTE BYTES [TIER]`".to_owned());
-    };
-    let kernel = number(kernel)?;
-    if kernel >= kernels {
-        return Err(format!(
-            "there is no kernel {kernel}: the step has {kernels}"
-        ));
-    }
-    let (offset, length) = (number(offset)?, number(length)?);
-    if length == 0 || offset.checked_add(length).is_none_or(|end| end > span) {
-        return Err(format!(
-            "{length} bytes at {offset} are not in the span of {span}"
-        ));
-    }
-    let ask = match (*word, tier) {
-        ("prefetch" | "allocate", []) => Ask::Bring,
-        ("evict", ["host"]) => Ask::Evict { ssd: false },
-        ("evict", ["ssd"]) => Ask::Evict { ssd: true },
-        ("copy", ["host" | "ssd"]) => Ask::Copy,
-        ("free" | "discard", []) => Ask::Drop,
-        _ => return Err(format!("`{word} {}` is no request", tier.join(" "))),
-    };
-    Ok((
-        kernel,
-        Request {
-            ask,
-            offset,
-            length,
-        },
-    ))
 }
 
 impl<S: Sys> Uvm<S> {
@@ -276,40 +190,10 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_line() {
         let said = |text: &str| Plan::parse(text).unwrap_err().to_string();
-        assert!(said("").starts_with("line 1:"));
-        assert!(said("uvmplan 2\n").starts_with("line 1:"));
-        assert!(said("uvmplan 1\nkernels 3\n").contains("no `kernels` or no `span`"));
-        for (line, text) in [
-            ("kernels 3\nkernels 3", "line 3: a second time"),
-            ("kernels 0", "line 2: 0 is not between"),
-            ("kernels x", "line 2: `x` is not a number"),
-            ("at 0 free 1 0 4096", "line 2: a request before"),
-            ("what", "line 2: `what` is no record"),
-            (
-                "kernels 3\nspan 4096\nat 3 free 1 0 4096",
-                "line 4: there is no kernel 3",
-            ),
-            (
-                "kernels 3\nspan 4096\nat 0 free 1 0 8192",
-                "line 4: 8192 bytes at 0",
-            ),
-            (
-                "kernels 3\nspan 4096\nat 0 free 1 18446744073709551615 2",
-                "line 4: 2 bytes",
-            ),
-            ("kernels 3\nspan 4096\nat 0 free 1 0 0", "line 4: 0 bytes"),
-            (
-                "kernels 3\nspan 4096\nat 0 evict 1 0 4096",
-                "line 4: `evict ` is no request",
-            ),
-            (
-                "kernels 3\nspan 4096\nat 0 free 1 0 4096 ssd",
-                "line 4: `free ssd`",
-            ),
-            ("kernels 3\nspan 4096\nat 0 free", "line 4: want `at"),
-        ] {
-            let said = said(&format!("uvmplan 1\n{line}\n"));
-            assert!(said.starts_with(text), "{line}: {said}");
-        }
+        assert!(said("uvmplan 1\nkernels 3\nkernels 3\n").starts_with("line 3: a second time"));
+        let again = GOOD
+            .replace("uvmplan 1", "uvmplan 2")
+            .replace("span 16384", "span 16384\nagain 1 0");
+        assert!(said(&again).starts_with("line 6: kernels run again"));
     }
 }

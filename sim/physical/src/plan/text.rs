@@ -1,48 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Plans as text, for people, for `uvmsim run --plan` and for a runtime that
-//! carries them out through the driver.
-//!
-//! # The format, versions 1 and 2
-//!
-//! One record a line, fields separated by blanks; `#` starts a comment line.
-//!
-//! ```text
-//! uvmplan 1
-//! meta trace bert-large
-//! kernels 1671
-//! span 34980495360
-//! at 0 allocate 17 34359738368 100663296
-//! at 12 evict 31 8589934592 67108864 host
-//! at 12 free 30 4294967296 4096
-//! at 900 prefetch 31 8589934592 67108864
-//! ```
-//!
-//! | record | fields |
-//! |---|---|
-//! | `uvmplan` | version; the first line |
-//! | `meta` | key, value |
-//! | `kernels` | kernels of the step that the plan is for |
-//! | `span` | bytes of the virtual range that the offsets are in |
-//! | `again` | in version 2 only: kernel of the trace before which another runs again, and which |
-//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
-//!
-//! Requests: `prefetch` and `evict` (G10's g10_prefetch and g10_pre_evict; MOST's
-//! calls), `copy` (as evict, but the memory stays), `allocate` and `free` (G10's g10_alloc and g10_free), `discard`
-//! (UvmDiscardLazy). Those of one kernel are made in the order of the lines;
-//! kernels are numbered from 0 in the order of execution, and the step repeats.
-//! Offsets are whole pages; a range is a tensor's.
-//!
-//! A plan with kernels that run again has version 2, as a runtime that cannot run them must
-//! not take it for another. Its `again` records come before its requests, in the order in
-//! which those kernels run. In `kernels` and `at` they are kernels of their own, and what
-//! they write are tensors of their own, numbered on from the trace's in the order of writing
-//! ([`crate::rerun`]).
-
-use std::fmt;
-use std::fmt::Write;
+//! Plans to and from text (`uvmsim_plan` has the format), held to the step that they are for.
 
 use uvmsim_machine::PAGE;
+use uvmsim_plan as text;
+use uvmsim_plan::Error;
+use uvmsim_plan::What;
 
 use crate::plan::recompute::Made;
 use crate::plan::Op;
@@ -53,33 +16,30 @@ use crate::rerun::SAME;
 use crate::workload::Layout;
 use crate::workload::Workload;
 
-/// What is wrong with a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
+impl From<Tier> for text::Tier {
+    fn from(tier: Tier) -> Self {
+        match tier {
+            Tier::Host => Self::Host,
+            Tier::Ssd => Self::Ssd,
+        }
     }
 }
 
-impl std::error::Error for Error {}
+impl From<text::Tier> for Tier {
+    fn from(tier: text::Tier) -> Self {
+        match tier {
+            text::Tier::Host => Self::Host,
+            text::Tier::Ssd => Self::Ssd,
+        }
+    }
+}
 
 impl Plan {
     /// The same plan with each allocation and release as a request of its own.
     pub fn explicit(&self, layout: &Layout) -> Self {
         let kernels = self.before.len();
-        let mut plan = Plan {
-            before: vec![Vec::new(); kernels],
-            allocate_ahead: None,
-            releases: false,
-            again: self.again.clone(),
-        };
+        let mut plan = Self::asking_nothing(kernels);
+        plan.again.clone_from(&self.again);
         for (k, ops) in self.before.iter().enumerate() {
             let dead = (k + kernels - 1) % kernels;
             if self.releases {
@@ -96,63 +56,76 @@ impl Plan {
         plan
     }
 
+    /// A plan for so many kernels under which all that is done is asked for.
+    fn asking_nothing(kernels: usize) -> Self {
+        Self {
+            allocate_ahead: None,
+            releases: false,
+            ..Self::new(kernels, 0)
+        }
+    }
+
     /// The plan as text; the step is that with what runs again.
     pub fn text(&self, workload: &Workload, layout: &Layout) -> String {
-        let mut out = format!(
-            "uvmplan {}\nmeta trace {}\nkernels {}\nspan {}\n",
-            if self.again.is_empty() { 1 } else { 2 },
-            workload.name,
-            workload.kernels.len(),
-            layout.span
-        );
-        for Rerun { before, kernel } in &self.again {
-            let _ = writeln!(out, "again {before} {kernel}");
-        }
-        for (k, ops) in self.explicit(layout).before.iter().enumerate() {
-            for op in ops {
-                let (word, t, tier) = match *op {
-                    Op::Prefetch(t) => ("prefetch", t, ""),
-                    Op::Evict(t, Tier::Host) => ("evict", t, " host"),
-                    Op::Evict(t, Tier::Ssd) => ("evict", t, " ssd"),
-                    Op::Copy(t, Tier::Host) => ("copy", t, " host"),
-                    Op::Copy(t, Tier::Ssd) => ("copy", t, " ssd"),
-                    Op::Allocate(t) => ("allocate", t, ""),
-                    Op::Free(t) => ("free", t, ""),
-                    Op::Discard(t) => ("discard", t, ""),
-                };
-                let (at, bytes) = range(workload, layout, t);
-                let _ = writeln!(out, "at {k} {word} {t} {at} {bytes}{tier}");
+        let number = |value| text::Number { value, line: 0 };
+        let explicit = self.explicit(layout);
+        let by_kernel = explicit.before.iter().enumerate();
+        let requests = by_kernel.flat_map(|(k, ops)| ops.iter().map(move |&op| (k, op)));
+        let request = |(k, op)| {
+            let (what, t) = match op {
+                Op::Prefetch(t) => (What::Prefetch, t),
+                Op::Evict(t, to) => (What::Evict(to.into()), t),
+                Op::Copy(t, to) => (What::Copy(to.into()), t),
+                Op::Allocate(t) => (What::Allocate, t),
+                Op::Free(t) => (What::Free, t),
+                Op::Discard(t) => (What::Discard, t),
+            };
+            let (offset, bytes) = range(workload, layout, t);
+            text::Request {
+                kernel: k as u64,
+                what,
+                tensor: t.into(),
+                offset,
+                bytes,
+                line: 0,
             }
+        };
+        let again = self.again.iter().map(|a| text::Again {
+            before: a.before,
+            kernel: a.kernel,
+            line: 0,
+        });
+        text::Plan {
+            trace: workload.name.clone(),
+            kernels: number(workload.kernels.len() as u64),
+            span: number(layout.span),
+            again: again.collect(),
+            requests: requests.map(request).collect(),
         }
-        out
+        .to_string()
     }
 
     /// Reads a plan for `workload`, and the step as the plan has it.
     ///
     /// # Errors
-    /// See [`Self::parse`]; or a kernel cannot run again as the plan says.
+    /// It is no plan, or not one for this workload: a kernel cannot run again as it says,
+    /// another number of kernels, an unknown tensor, a range that is not the tensor's, a
+    /// request for a tensor that is not alive then.
     pub fn read(text: &str, workload: &Workload) -> Result<Made, Error> {
-        let mut again = Vec::new();
-        let mut at = Vec::new();
-        for (i, line) in text.lines().enumerate() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            match fields.as_slice() {
-                ["again", rest @ ..] => {
-                    let rerun = rerun(rest).map_err(|what| Error { line: i + 1, what })?;
-                    again.push(rerun);
-                    at.push(i + 1);
-                }
-                ["at", ..] => break,
-                _ => {}
-            }
-        }
+        let read: text::Plan = text.parse()?;
+        let rerun = |a: &text::Again| Rerun {
+            before: a.before,
+            kernel: a.kernel,
+        };
+        let again: Vec<Rerun> = read.again.iter().map(rerun).collect();
         let refused = |e: crate::rerun::Refused| Error {
-            line: at.get(e.rerun).copied().unwrap_or(1),
+            line: read.again.get(e.rerun).map_or(1, |a| a.line),
             what: e.what,
         };
         let workload = workload.with_reruns(&again, SAME).map_err(refused)?;
         let layout = Layout::new(&workload);
-        let plan = Self::parse(text, &workload, &layout)?;
+        let mut plan = Self::of(&read, &workload, &layout)?;
+        plan.again = again;
         Ok(Made {
             workload,
             layout,
@@ -160,48 +133,41 @@ impl Plan {
         })
     }
 
-    /// Reads a plan for `workload`, which has all kernels that run again.
+    /// Reads a plan for `workload` as it is, laid out as `layout` has it: nothing runs again.
     ///
     /// # Errors
-    /// It is not a plan of this version, or not one for this workload: another
-    /// number of kernels, an unknown tensor, a range that is not the tensor's, a
-    /// request for a tensor that is not alive then.
+    /// See [`Self::read`].
     pub fn parse(text: &str, workload: &Workload, layout: &Layout) -> Result<Self, Error> {
-        let mut plan = Plan {
-            before: vec![Vec::new(); workload.kernels.len()],
-            allocate_ahead: None,
-            releases: false,
-            again: Vec::new(),
-        };
-        let mut lines = text.lines().enumerate();
-        let error = |line: usize, what: String| Error {
-            line: line + 1,
-            what,
-        };
-        let first = lines.next().map_or("", |(_, line)| line);
-        let reruns = match first.split_whitespace().collect::<Vec<_>>().as_slice() {
-            ["uvmplan", "1"] => false,
-            ["uvmplan", "2"] => true,
-            _ => return Err(error(0, "want `uvmplan 1` or `uvmplan 2`".into())),
-        };
-        let mut requests = false;
-        for (i, line) in lines {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let done = match fields.as_slice() {
-                [] | ["meta", ..] => Ok(()),
-                [first, ..] if first.starts_with('#') => Ok(()),
-                ["kernels", n] => same("kernels", n, workload.kernels.len() as u64),
-                ["span", n] => same("bytes of span", n, layout.span),
-                ["again", rest @ ..] if reruns && !requests => {
-                    rerun(rest).map(|rerun| plan.again.push(rerun))
-                }
-                ["at", rest @ ..] => {
-                    requests = true;
-                    request(rest, workload, layout).map(|(k, op)| plan.before[k].push(op))
-                }
-                [other, ..] => Err(format!("`{other}` is no record of a plan")),
-            };
-            done.map_err(|what| error(i, what))?;
+        let read: text::Plan = text.parse()?;
+        match read.again.first() {
+            Some(again) => Err(Error {
+                line: again.line,
+                what: "kernels run again in this plan".to_owned(),
+            }),
+            None => Self::of(&read, workload, layout),
+        }
+    }
+
+    fn of(read: &text::Plan, workload: &Workload, layout: &Layout) -> Result<Self, Error> {
+        let counts = [
+            (read.kernels, "kernels", workload.kernels.len() as u64),
+            (read.span, "bytes of span", layout.span),
+        ];
+        for (want, what, have) in counts {
+            if want.value != have {
+                return Err(Error {
+                    line: want.line,
+                    what: format!(
+                        "the plan is for {} {what}, the trace has {have}",
+                        want.value
+                    ),
+                });
+            }
+        }
+        let mut plan = Self::asking_nothing(workload.kernels.len());
+        for r in &read.requests {
+            let op = op(r, workload, layout).map_err(|what| Error { line: r.line, what })?;
+            plan.before[r.kernel as usize].push(op);
         }
         Ok(plan)
     }
@@ -214,73 +180,31 @@ fn range(workload: &Workload, layout: &Layout, t: u32) -> (u64, u64) {
     )
 }
 
-fn number(text: &str, what: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("{what} `{text}` is not a number"))
-}
-
-fn same(what: &str, text: &str, have: u64) -> Result<(), String> {
-    let want = number(text, what)?;
-    if want == have {
-        Ok(())
-    } else {
-        Err(format!(
-            "the plan is for {want} {what}, the trace has {have}"
-        ))
-    }
-}
-
-fn rerun(fields: &[&str]) -> Result<Rerun, String> {
-    let [before, kernel] = fields else {
-        return Err("want `again BEFORE KERNEL`".into());
-    };
-    let kernel_of = |text| {
-        let n = number(text, "kernel")?;
-        u32::try_from(n).map_err(|_| format!("there is no kernel {n}"))
-    };
-    Ok(Rerun {
-        before: kernel_of(before)?,
-        kernel: kernel_of(kernel)?,
-    })
-}
-
-fn request(fields: &[&str], workload: &Workload, layout: &Layout) -> Result<(usize, Op), String> {
-    let [k, word, t, at, bytes, tier @ ..] = fields else {
-        return Err("want `at KERNEL REQUEST TENSOR FIRST-BYTE BYTES [TIER]`".into());
-    };
-    let kernel = number(k, "kernel")?;
-    if kernel >= workload.kernels.len() as u64 {
-        return Err(format!("there is no kernel {kernel}"));
-    }
-    let number_of = number(t, "tensor")?;
-    let tensor = workload
-        .tensors
-        .get(usize::try_from(number_of).unwrap_or(usize::MAX));
+/// The request, if it is of a tensor of the step, for its range, while it lives.
+fn op(r: &text::Request, workload: &Workload, layout: &Layout) -> Result<Op, String> {
+    let tensor = usize::try_from(r.tensor).ok();
+    let tensor = tensor.and_then(|t| workload.tensors.get(t));
     let tensor = tensor
         .filter(|t| !t.uses.is_empty())
-        .ok_or(format!("no kernel uses tensor {number_of}"))?;
-    let t = number_of as u32;
+        .ok_or(format!("no kernel uses tensor {}", r.tensor))?;
+    let t = r.tensor as u32;
     let want = range(workload, layout, t);
-    let have = (number(at, "first byte")?, number(bytes, "bytes")?);
-    if want != have {
+    if want != (r.offset, r.bytes) {
         return Err(format!(
             "tensor {t} ({}) is at {} and has {} bytes, not at {} with {}",
-            tensor.name, want.0, want.1, have.0, have.1
+            tensor.name, want.0, want.1, r.offset, r.bytes
         ));
     }
-    let op = match (*word, tier) {
-        ("prefetch", []) => Op::Prefetch(t),
-        ("evict", ["host"]) => Op::Evict(t, Tier::Host),
-        ("evict", ["ssd"]) => Op::Evict(t, Tier::Ssd),
-        ("copy", ["host"]) => Op::Copy(t, Tier::Host),
-        ("copy", ["ssd"]) => Op::Copy(t, Tier::Ssd),
-        ("allocate", []) => Op::Allocate(t),
-        ("free", []) => Op::Free(t),
-        ("discard", []) => Op::Discard(t),
-        _ => return Err(format!("`{word} {}` is no request", tier.join(" "))),
+    let op = match r.what {
+        What::Prefetch => Op::Prefetch(t),
+        What::Evict(to) => Op::Evict(t, to.into()),
+        What::Copy(to) => Op::Copy(t, to.into()),
+        What::Allocate => Op::Allocate(t),
+        What::Free => Op::Free(t),
+        What::Discard => Op::Discard(t),
     };
-    check_alive(workload, kernel as u32, t, op)?;
-    Ok((kernel as usize, op))
+    check_alive(workload, r.kernel as u32, t, op)?;
+    Ok(op)
 }
 
 /// Refuses a request that would harm: dropping what is needed, or touching memory

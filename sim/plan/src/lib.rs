@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Plans as text: for people, for `uvmsim run --plan`, and for a runtime that carries them out
+//! through the driver. Whoever reads or writes one does so here.
+//!
+//! # The format, versions 1 and 2
+//!
+//! One record a line, fields separated by blanks; `#` starts a comment line.
+//!
+//! ```text
+//! uvmplan 1
+//! meta trace bert-large
+//! kernels 1671
+//! span 34980495360
+//! at 0 allocate 17 34359738368 100663296
+//! at 12 evict 31 8589934592 67108864 host
+//! at 12 free 30 4294967296 4096
+//! at 900 prefetch 31 8589934592 67108864
+//! ```
+//!
+//! | record | fields |
+//! |---|---|
+//! | `uvmplan` | version; the first line |
+//! | `meta` | key, value |
+//! | `kernels` | kernels of the step that the plan is for |
+//! | `span` | bytes of the virtual range that the offsets are in |
+//! | `again` | in version 2 only: kernel of the trace before which another runs again, and which |
+//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
+//!
+//! Requests: `prefetch` and `evict` (G10's g10_prefetch and g10_pre_evict; MOST's calls),
+//! `copy` (as evict, but the memory stays), `allocate` and `free` (G10's g10_alloc and
+//! g10_free), `discard` (UvmDiscardLazy). Those of one kernel are made in the order of the
+//! lines; kernels are numbered from 0 in the order of execution, and the step repeats. Offsets
+//! are whole pages; a range is a tensor's. `kernels` and `span` come before all requests.
+//!
+//! A plan with kernels that run again has version 2, as a runtime that cannot run them must not
+//! take it for another. Its `again` records come before its requests, in the order in which
+//! those kernels run. In `kernels` and `at` they are kernels of their own, and what they write
+//! are tensors of their own, numbered on from the trace's in the order of writing.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A place outside GPU memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Host memory.
+    Host,
+    /// The SSD.
+    Ssd,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Bring it to GPU memory.
+    Prefetch,
+    /// Take it out of GPU memory.
+    Evict(Tier),
+    /// Write it out and keep it.
+    Copy(Tier),
+    /// Give the range memory.
+    Allocate,
+    /// Take it back with its contents.
+    Free,
+    /// The contents are not needed.
+    Discard,
+}
+
+/// Every request, with its words.
+const WORDS: [(What, &str, &str); 8] = [
+    (What::Prefetch, "prefetch", ""),
+    (What::Evict(Tier::Host), "evict", "host"),
+    (What::Evict(Tier::Ssd), "evict", "ssd"),
+    (What::Copy(Tier::Host), "copy", "host"),
+    (What::Copy(Tier::Ssd), "copy", "ssd"),
+    (What::Allocate, "allocate", ""),
+    (What::Free, "free", ""),
+    (What::Discard, "discard", ""),
+];
+
+impl What {
+    /// The word that stands for it; evictions and copies have their tier after the range.
+    pub fn word(self) -> &'static str {
+        self.words().0
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        let found = WORDS.iter().find(|w| w.0 == self);
+        found.map_or(("", ""), |w| (w.1, w.2))
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The kernel before whose start it is made.
+    pub kernel: u64,
+    /// What to do.
+    pub what: What,
+    /// The tensor's number in the trace.
+    pub tensor: u64,
+    /// First byte, from the start of the plan's range.
+    pub offset: u64,
+    /// Bytes, at least one; within the plan's range.
+    pub bytes: u64,
+    /// The line that it is from.
+    pub line: usize,
+}
+
+/// A kernel that runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The kernel of the trace before which it does.
+    pub before: u32,
+    /// Which kernel of the trace it is.
+    pub kernel: u32,
+    /// The line that it is from.
+    pub line: usize,
+}
+
+/// A number, and the line that it is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// The number.
+    pub value: u64,
+    /// The line.
+    pub line: usize,
+}
+
+/// A plan for a step that repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What the trace is called.
+    pub trace: String,
+    /// Kernels of the step, at least one; those that run again among them.
+    pub kernels: Number,
+    /// Bytes of the virtual range that the offsets are in, at least one.
+    pub span: Number,
+    /// Kernels that run again, in order.
+    pub again: Vec<Again>,
+    /// The requests, in the order of the lines.
+    pub requests: Vec<Request>,
+}
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Most kernels of a step; a larger number is a mistake.
+const MAX_KERNELS: u64 = 1 << 26;
+/// Most bytes of a range, likewise.
+const MAX_SPAN: u64 = 1 << 56;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = if self.again.is_empty() { 1 } else { 2 };
+        let (kernels, span) = (self.kernels.value, self.span.value);
+        writeln!(f, "uvmplan {version}\nmeta trace {}", self.trace)?;
+        writeln!(f, "kernels {kernels}\nspan {span}")?;
+        for a in &self.again {
+            writeln!(f, "again {} {}", a.before, a.kernel)?;
+        }
+        for r in &self.requests {
+            let (word, tier) = r.what.words();
+            let blank = if tier.is_empty() { "" } else { " " };
+            let (kernel, tensor, offset, bytes) = (r.kernel, r.tensor, r.offset, r.bytes);
+            writeln!(
+                f,
+                "at {kernel} {word} {tensor} {offset} {bytes}{blank}{tier}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Plan {
+    type Err = Error;
+
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: it is no plan of a version that is known, a record is
+    /// none, lacks or repeats something, or a request is for no kernel of the step or no range
+    /// of the span.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut lines = text.lines().zip(1..);
+        let first = lines.next().map_or("", |(line, _)| line);
+        let reruns = match fields(first).as_slice() {
+            ["uvmplan", "1"] => false,
+            ["uvmplan", "2"] => true,
+            _ => {
+                let what = "this is no plan: want `uvmplan 1` or `uvmplan 2`".to_owned();
+                return Err(Error { line: 1, what });
+            }
+        };
+        let mut trace = String::new();
+        let (mut kernels, mut span) = (None, None);
+        let (mut again, mut requests) = (Vec::new(), Vec::new());
+        let mut end = 1;
+        for (text, line) in lines {
+            end = line;
+            let done = match fields(text).as_slice() {
+                [] => Ok(()),
+                ["meta", rest @ ..] => {
+                    if let ["trace", name @ ..] = rest {
+                        trace = name.join(" ");
+                    }
+                    Ok(())
+                }
+                [first, ..] if first.starts_with('#') => Ok(()),
+                ["kernels", n] => once(&mut kernels, n, MAX_KERNELS, line),
+                ["span", n] => once(&mut span, n, MAX_SPAN, line),
+                ["again", rest @ ..] if reruns && requests.is_empty() => {
+                    rerun(rest, line).map(|a| again.push(a))
+                }
+                ["at", rest @ ..] => match (kernels, span) {
+                    (Some(kernels), Some(span)) => {
+                        request(rest, kernels, span, line).map(|r| requests.push(r))
+                    }
+                    _ => Err("a request before `kernels` and `span`".to_owned()),
+                },
+                [other, ..] => Err(format!("`{other}` is no record of a plan, or not here")),
+            };
+            done.map_err(|what| Error { line, what })?;
+        }
+        let (Some(kernels), Some(span)) = (kernels, span) else {
+            let what = "it has no `kernels` or no `span`".to_owned();
+            return Err(Error { line: end, what });
+        };
+        Ok(Self {
+            trace,
+            kernels,
+            span,
+            again,
+            requests,
+        })
+    }
+}
+
+fn fields(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn number(text: &str, what: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("{what} `{text}` is not a number"))
+}
+
+fn once(value: &mut Option<Number>, text: &str, most: u64, line: usize) -> Result<(), String> {
+    match number(text, "the number")? {
+        n if n == 0 || n > most => Err(format!("{n} is not between 1 and {most}")),
+        _ if value.is_some() => Err("a second time".to_owned()),
+        n => {
+            *value = Some(Number { value: n, line });
+            Ok(())
+        }
+    }
+}
+
+fn rerun(fields: &[&str], line: usize) -> Result<Again, String> {
+    let [before, kernel] = fields else {
+        return Err("want `again BEFORE KERNEL`".to_owned());
+    };
+    let kernel_of = |text| {
+        let n = number(text, "kernel")?;
+        u32::try_from(n).map_err(|_| format!("there is no kernel {n}"))
+    };
+    Ok(Again {
+        before: kernel_of(before)?,
+        kernel: kernel_of(kernel)?,
+        line,
+    })
+}
+
+fn request(fields: &[&str], kernels: Number, span: Number, line: usize) -> Result<Request, String> {
+    let [kernel, word, tensor, offset, bytes, tier @ ..] = fields else {
+        return Err("want `at KERNEL REQUEST TENSOR FIRST-BYTE BYTES [TIER]`".to_owned());
+    };
+    let kernel = number(kernel, "kernel")?;
+    let (kernels, span) = (kernels.value, span.value);
+    if kernel >= kernels {
+        return Err(format!(
+            "there is no kernel {kernel}: the step has {kernels}"
+        ));
+    }
+    let tensor = number(tensor, "tensor")?;
+    let (offset, bytes) = (number(offset, "first byte")?, number(bytes, "bytes")?);
+    if bytes == 0 || offset.checked_add(bytes).is_none_or(|end| end > span) {
+        return Err(format!(
+            "{bytes} bytes at {offset} are not in the span of {span}"
+        ));
+    }
+    let tier = tier.join(" ");
+    let known = WORDS.iter().find(|w| w.1 == *word && w.2 == tier);
+    let Some(&(what, ..)) = known else {
+        return Err(format!("`{word} {tier}` is no request"));
+    };
+    Ok(Request {
+        kernel,
+        what,
+        tensor,
+        offset,
+        bytes,
+        line,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const GOOD: &str = "uvmplan 1\n# a comment\nmeta trace a b\nkernels 3\nspan 16384\n\
+        at 2 prefetch 7 4096 4096\nat 0 evict 1 0 4096 host\nat 2 evict 1 0 4096 ssd\n\
+        at 2 discard 3 8192 8192\nat 0 copy 2 4096 4096 ssd\n";
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let plan: Plan = GOOD.parse().unwrap();
+        assert_eq!(plan.trace, "a b");
+        assert_eq!((plan.kernels.value, plan.kernels.line), (3, 4));
+        assert_eq!((plan.requests.len(), plan.requests[1].line), (5, 7));
+        let same = GOOD.replace("# a comment\n", "");
+        assert_eq!(plan.to_string(), same);
+        let again = same
+            .replace("uvmplan 1", "uvmplan 2")
+            .replace("at 2 prefetch", "again 1 0\nagain 2 0\nat 2 prefetch");
+        let plan: Plan = again.parse().unwrap();
+        assert_eq!((plan.again[1].before, plan.again[1].kernel), (2, 0));
+        assert_eq!(plan.to_string(), again);
+    }
+
+    #[test]
+    fn every_request_has_its_words() {
+        for (what, word, tier) in WORDS {
+            let line = format!("at 0 {word} 1 0 1 {tier}");
+            let text = format!(
+                "uvmplan 1\nmeta trace t\nkernels 1\nspan 1\n{}\n",
+                line.trim()
+            );
+            let plan: Plan = text.parse().unwrap();
+            assert_eq!((plan.requests[0].what, what.word()), (what, word));
+            assert_eq!(plan.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        let said = |text: &str| text.parse::<Plan>().unwrap_err().to_string();
+        assert!(said("").starts_with("line 1:"));
+        assert!(said("uvmplan 3\n").starts_with("line 1:"));
+        assert!(said("uvmplan 1\nkernels 3\n").contains("no `kernels` or no `span`"));
+        let both = "kernels 3\nspan 4096";
+        for (lines, what) in [
+            ("kernels 3\nkernels 3".to_owned(), "line 3: a second time"),
+            ("kernels 0".to_owned(), "line 2: 0 is not between"),
+            (
+                "kernels x".to_owned(),
+                "line 2: the number `x` is not a number",
+            ),
+            ("at 0 free 1 0 4096".to_owned(), "line 2: a request before"),
+            ("what".to_owned(), "line 2: `what` is no record"),
+            ("again 1 0".to_owned(), "line 2: `again` is no record"),
+            (
+                format!("{both}\nat 3 free 1 0 4096"),
+                "line 4: there is no kernel 3",
+            ),
+            (format!("{both}\nat 0 free x 0 4096"), "line 4: tensor `x`"),
+            (
+                format!("{both}\nat 0 free 1 0 8192"),
+                "line 4: 8192 bytes at 0",
+            ),
+            (
+                format!("{both}\nat 0 free 1 18446744073709551615 2"),
+                "line 4: 2 bytes",
+            ),
+            (format!("{both}\nat 0 free 1 0 0"), "line 4: 0 bytes"),
+            (
+                format!("{both}\nat 0 evict 1 0 4096"),
+                "line 4: `evict ` is no request",
+            ),
+            (
+                format!("{both}\nat 0 free 1 0 4096 ssd"),
+                "line 4: `free ssd`",
+            ),
+            (format!("{both}\nat 0 free"), "line 4: want `at"),
+        ] {
+            let said = said(&format!("uvmplan 1\n{lines}\n"));
+            assert!(said.starts_with(what), "{lines}: {said}");
+        }
+        // Kernels that run again come first.
+        let late = format!("uvmplan 2\n{both}\nat 0 free 1 0 1\nagain 1 0\n");
+        assert!(said(&late).starts_with("line 5: `again` is no record"));
+        assert!(said("uvmplan 2\nagain 1\n").starts_with("line 2: want `again"));
+        assert!(said("uvmplan 2\nagain 4294967296 0\n").starts_with("line 2: there is no kernel"));
+    }
+}
