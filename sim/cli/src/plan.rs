@@ -3,8 +3,11 @@
 //! `uvmsim plan`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::json;
+use uvmsim_physical::plan::best;
+use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::policies;
 
@@ -24,6 +27,11 @@ pub struct Args {
     policy: String,
     #[command(flatten)]
     machine: machine::Choice,
+    /// Look for a better plan for so many seconds at most, of the policies `best` and those
+    /// that recompute: the plan then depends on how fast this machine is [default: until
+    /// there is nothing left to try].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    budget: Option<Duration>,
     /// File to write the plan to; - is standard output.
     #[arg(short, long, default_value = "-")]
     output: String,
@@ -35,6 +43,12 @@ pub struct Args {
     /// written to a file.
     #[arg(long)]
     json: bool,
+}
+
+/// A time in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
 }
 
 /// How often each request occurs, by its word in the text.
@@ -54,14 +68,21 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
+    let until = args.budget.map_or(Until::NEVER, Until::after);
     let made = progress::during(&format!("{}: planning", args.policy), || {
         let made = match run::recomputing(&args.policy) {
-            Some(name) => policies::recompute(name, &machine, &workload),
-            None => policies::plan(&args.policy, &machine, &workload, &layout).map(|plan| Made {
-                workload,
-                layout,
-                plan,
-            }),
+            Some(name) => policies::recompute(name, &machine, &workload, until),
+            None => {
+                let plan = match args.policy.as_str() {
+                    "best" => best::plan_within(&machine, &workload, &layout, until),
+                    name => policies::plan(name, &machine, &workload, &layout),
+                };
+                plan.map(|plan| Made {
+                    workload,
+                    layout,
+                    plan,
+                })
+            }
         };
         made.map_err(|e| Failure::run(format!("{}: {e}", args.policy)))
     })?;

@@ -5,6 +5,7 @@
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies;
@@ -107,7 +108,7 @@ pub fn policy(
 ) -> Result<Outcome, String> {
     let run = || {
         if let Some(name) = recomputing(name) {
-            let made = policies::recompute(name, machine, workload)?;
+            let made = policies::recompute(name, machine, workload, Until::NEVER)?;
             let mut policy = policies::Planned::new(name, made.plan, Tier::Host);
             let (workload, layout) = (&made.workload, &made.layout);
             return uvmsim_physical::run(machine, workload, layout, &mut policy, limits);
@@ -163,7 +164,10 @@ fn planned(
     };
     let made = progress::during(&format!("{policy}: planning"), || {
         Ok(match recomputing(policy) {
-            Some(name) => replayed(policies::recompute(name, machine, &workload)?, name),
+            Some(name) => replayed(
+                policies::recompute(name, machine, &workload, Until::NEVER)?,
+                name,
+            ),
             None => {
                 let policy = policies::make(policy, machine, &workload, &layout)?;
                 (workload, layout, policy)

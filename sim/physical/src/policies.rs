@@ -23,6 +23,7 @@ use uvmsim_machine::Machine;
 
 use crate::plan::autovm;
 use crate::plan::best;
+use crate::plan::best::Until;
 use crate::plan::flashneuron;
 use crate::plan::g10;
 use crate::plan::most;
@@ -116,10 +117,15 @@ pub fn plan(
 ///
 /// # Errors
 /// There is no such policy, or it cannot run this workload.
-pub fn recompute(name: &str, machine: &Machine, workload: &Workload) -> Result<Made, RunError> {
+pub fn recompute(
+    name: &str,
+    machine: &Machine,
+    workload: &Workload,
+    until: Until,
+) -> Result<Made, RunError> {
     match name {
-        "checkpoint" => recompute::checkpoint(machine, workload),
-        "best-recompute" => recompute::plan(machine, workload),
+        "checkpoint" => recompute::checkpoint(machine, workload, until),
+        "best-recompute" => recompute::plan(machine, workload, until),
         _ => Err(RunError::Infeasible(format!("{name} recomputes nothing"))),
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use uvmsim_machine::presets;
@@ -9,6 +10,7 @@ use uvmsim_machine::MIB;
 use uvmsim_trace::Kind;
 
 use crate::bound_ns;
+use crate::plan::best;
 use crate::plan::Plan;
 use crate::policies;
 use crate::policies::Planned;
@@ -448,6 +450,67 @@ const OTHERS: [&str; 7] = [
     "most",
 ];
 
+/// What the plan of planner `name` comes to; none if it may refuse to make one, and does.
+fn planned_ns(name: &'static str, m: &Machine, w: &Workload, l: &Layout) -> Option<u64> {
+    let Ok(plan) = policies::plan(name, m, w, l) else {
+        assert!(may_refuse(name), "{name} makes no plan");
+        return None;
+    };
+    let mut policy = Planned::new(name, plan, Tier::Host);
+    let o = run(m, w, l, &mut policy, Limits::default()).unwrap();
+    Some(o.step_ns)
+}
+
+/// Ours is behind no plan of the others on any network of the zoo, with memory for two thirds of
+/// its peak, but for those three that take minutes (`uvmsim compare --zoo` has them): they are
+/// what the others are, only larger.
+#[test]
+fn best_is_behind_no_planner_over_the_zoo() {
+    const LARGEST: u64 = 8 << 30;
+    let mut left_out = Vec::new();
+    for net in uvmsim_zoo::NETS {
+        let mut m = machine(1 << 20);
+        let (w, l) = zoo(net.name, (net.batch / 32).max(1), &m);
+        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        if peak > LARGEST {
+            left_out.push(net.name);
+            continue;
+        }
+        m.gpu_mem = peak / 3 * 2;
+        let best = outcome("best", &m, &w, &l).unwrap().step_ns;
+        assert!(best >= bound_ns(&m, &w));
+        for name in OTHERS {
+            if let Some(ns) = planned_ns(name, &m, &w, &l) {
+                assert!(best <= ns, "{}: {name} {ns} best {best}", net.name);
+            }
+        }
+    }
+    assert_eq!(left_out, ["gpt2-l", "gpt2-xl", "opt-1.3b"]);
+}
+
+/// However little time there is, there is a plan; and with enough of it, it is behind none.
+#[test]
+fn a_budget_gives_a_plan_at_any_time() {
+    let mut m = machine(1 << 20);
+    let (w, l) = zoo("vgg16", 32, &m);
+    m.gpu_mem = w.live_bytes().into_iter().max().unwrap_or(0) / 3 * 2;
+    let ns = |budget: Duration| {
+        let plan = best::plan_within(&m, &w, &l, best::Until::after(budget)).unwrap();
+        let mut policy = Planned::ours(plan);
+        run(&m, &w, &l, &mut policy, Limits::default())
+            .unwrap()
+            .step_ns
+    };
+    let none = ns(Duration::ZERO);
+    let enough = ns(Duration::from_secs(3600));
+    assert!(enough <= none, "{enough} {none}");
+    for name in OTHERS {
+        if let Some(theirs) = planned_ns(name, &m, &w, &l) {
+            assert!(enough <= theirs, "{name}: {theirs} {enough}");
+        }
+    }
+}
+
 /// Whatever makes a plan is in both lists, but for `best` itself.
 #[test]
 fn best_tries_every_planner() {
@@ -572,25 +635,17 @@ proptest! {
         }
     }
 
-    /// Ours is behind no plan of the others, wherever the bound leaves room: it tries
-    /// them all, unless it is within a hundredth of the bound.
+    /// Ours is behind no plan of the others: it tries them all.
     #[test]
     fn best_is_behind_no_planner(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 4096])) {
         let l = Layout::new(&w);
         let mut m = machine(gpu);
         m.host_mem = host * MIB;
         let best = outcome("best", &m, &w, &l).unwrap().step_ns;
-        if best <= bound_ns(&m, &w) / 100 * 101 {
-            return Ok(());
-        }
         for name in OTHERS {
-            let Ok(plan) = policies::plan(name, &m, &w, &l) else {
-                prop_assert!(may_refuse(name));
-                continue;
-            };
-            let mut policy = Planned::new(name, plan, Tier::Host);
-            let o = run(&m, &w, &l, &mut policy, Limits::default()).unwrap();
-            prop_assert!(best <= o.step_ns, "{name}: {} best {best}", o.step_ns);
+            if let Some(ns) = planned_ns(name, &m, &w, &l) {
+                prop_assert!(best <= ns, "{name}: {ns} best {best}");
+            }
         }
     }
 

@@ -7,7 +7,8 @@
 //! with the profile's times. If it is not near the ideal, so are the best of the others
 //! by the planner's own reckoning, and the fastest is taken. G10's way is then tried
 //! too, refined
-//! ([`Variant::Refined`]), and at last every other policy as it is, so that none is ahead.
+//! ([`Variant::Refined`]), and at last every other policy as it is, however near the ideal
+//! ours is, so that none is ahead.
 //! Memory is allocated at the first kernel that uses it and
 //! freed after the last: the artifact's machine does not charge that as a fault.
 
@@ -35,8 +36,7 @@ const RUNS: usize = 2;
 const FILL: f64 = 0.995;
 
 /// The fastest plan that was found, how the machine treats it, and what it came to on
-/// the profile's times. `others`: plans made elsewhere, asked for if the rest is not near
-/// the ideal.
+/// the profile's times. `others`: plans made elsewhere, asked for unless ours is the ideal.
 ///
 /// # Errors
 /// No plan can be run; the first's error.
@@ -80,7 +80,7 @@ pub(super) fn search(
             search.consider(plan.hints);
         }
     }
-    if !search.is_near() {
+    if !search.is_within(0) {
         search.consider(super::plan::g10(view, &machine, Variant::Uvm)?.hints);
         search.consider(Vec::new());
         let ahead = super::plan::look_ahead(view, machine.prefetch_degree);
@@ -123,8 +123,12 @@ impl Search<'_> {
     }
 
     fn is_near(&self) -> bool {
+        self.is_within(NEAR)
+    }
+
+    fn is_within(&self, share: u64) -> bool {
         self.best.as_ref().is_some_and(|(.., o)| {
-            o.step_cycles <= o.ideal_cycles.saturating_add(o.ideal_cycles / 1000 * NEAR)
+            o.step_cycles <= o.ideal_cycles.saturating_add(o.ideal_cycles / 1000 * share)
         })
     }
 }

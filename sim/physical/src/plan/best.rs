@@ -10,7 +10,12 @@
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
 //! are refined; and what is best by then is tried with everything asked for earlier.
-//! How much is tried depends on the step and the machine alone, never on a clock.
+//! At last the papers' own plans are run, however near the bound ours is, so that ours is
+//! behind none. How much is tried depends on the step and the machine alone, unless a budget
+//! of time is given ([`plan_within`]): then the papers' plans come right after our first.
+
+use std::time::Duration;
+use std::time::Instant;
 
 use uvm_policy::plan::Reading;
 use uvm_policy::plan::Tuning;
@@ -62,7 +67,39 @@ const LONG: usize = 8;
 /// # Errors
 /// No plan could be run; the error is that of the last.
 pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<Plan, RunError> {
-    measured(machine, workload, layout).map(|(_, plan)| plan)
+    measured(machine, workload, layout, Until::NEVER).map(|(_, plan)| plan)
+}
+
+/// The plan that ran fastest of those that were tried before time was over; at least one is.
+///
+/// # Errors
+/// See [`plan`].
+pub fn plan_within(
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+    until: Until,
+) -> Result<Plan, RunError> {
+    measured(machine, workload, layout, until).map(|(_, plan)| plan)
+}
+
+/// When to look for no better plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Until(Option<Instant>);
+
+impl Until {
+    /// Once there is nothing left to try.
+    pub const NEVER: Self = Self(None);
+
+    /// At the latest when so much time has passed from now on.
+    pub fn after(budget: Duration) -> Self {
+        Self(Instant::now().checked_add(budget))
+    }
+
+    /// Whether that is now.
+    pub fn is_over(self) -> bool {
+        self.0.is_some_and(|at| Instant::now() >= at)
+    }
 }
 
 /// What the planner's first plan comes to by its own reckoning.
@@ -80,8 +117,9 @@ pub(super) fn first(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
+    until: Until,
 ) -> Result<(Outcome, Plan), RunError> {
-    let mut search = Search::new(machine, workload, layout);
+    let mut search = Search::new(machine, workload, layout, until);
     search.walk();
     search.best.ok_or(search.error)
 }
@@ -94,9 +132,13 @@ pub(super) fn measured(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
+    until: Until,
 ) -> Result<(Outcome, Plan), RunError> {
-    let mut search = Search::new(machine, workload, layout);
+    let mut search = Search::new(machine, workload, layout, until);
     search.walk();
+    if until.0.is_some() {
+        search.papers();
+    }
     if !search.is_within(NEAR) {
         search.tune();
     }
@@ -104,8 +146,12 @@ pub(super) fn measured(
         search.again();
     }
     let own = search.best_ns();
-    if !search.is_within(NEAR) {
+    let near = search.is_within(NEAR);
+    if until.0.is_none() && !search.is_within(0) {
         search.papers();
+    }
+    if near {
+        return search.best.ok_or(search.error);
     }
     if !search.is_within(FAIR) {
         search.queue();
@@ -155,24 +201,32 @@ struct Search<'a> {
     workload: &'a Workload,
     layout: &'a Layout,
     bound: u64,
+    until: Until,
     best: Option<(Outcome, Plan)>,
     error: RunError,
 }
 
 impl<'a> Search<'a> {
-    fn new(machine: &'a Machine, workload: &'a Workload, layout: &'a Layout) -> Self {
+    fn new(machine: &'a Machine, workload: &'a Workload, layout: &'a Layout, until: Until) -> Self {
         Self {
             machine,
             workload,
             layout,
             bound: bound_ns(machine, workload),
+            until,
             best: None,
             error: RunError::TooLong,
         }
     }
 
+    /// Whether the best plan is within this share of the bound, or time is over.
     fn is_within(&self, share: u64) -> bool {
-        self.best_ns() <= self.bound.saturating_add(self.bound / 1000 * share)
+        self.is_over() || self.best_ns() <= self.bound.saturating_add(self.bound / 1000 * share)
+    }
+
+    /// Whether there is a plan, and no time for a better one.
+    fn is_over(&self) -> bool {
+        self.best.is_some() && self.until.is_over()
     }
 
     /// The planner as it is.
@@ -212,6 +266,9 @@ impl<'a> Search<'a> {
         let mut plans: Vec<(Reading, u64, Plan)> = tunings()
             .into_iter()
             .filter_map(|(ahead, fill, tuning)| {
+                if self.is_over() {
+                    return None;
+                }
                 let (ns, plan) = self.ours(&steps[ahead as usize], ahead, fill, tuning)?;
                 Some((tuning.reads, ns, plan))
             })
@@ -259,6 +316,9 @@ impl<'a> Search<'a> {
     /// The papers' planners as they are, so that ours is behind none of them.
     fn papers(&mut self) {
         for name in policies::PLANNERS {
+            if self.is_over() {
+                return;
+            }
             let Ok(plan) = policies::plan(name, self.machine, self.workload, self.layout) else {
                 continue;
             };
@@ -355,6 +415,9 @@ impl<'a> Search<'a> {
 
     /// Runs `plan` and keeps it if it is the fastest.
     fn consider(&mut self, plan: Plan) {
+        if self.is_over() {
+            return;
+        }
         let limits = Limits {
             longest_step: self.best_ns(),
             ..Limits::default()

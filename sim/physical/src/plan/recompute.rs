@@ -20,6 +20,7 @@ use uvmsim_trace::Kind;
 
 use crate::bound::bound_ns;
 use crate::plan::best;
+use crate::plan::best::Until;
 use crate::plan::Plan;
 use crate::rerun::Rerun;
 use crate::rerun::SAME;
@@ -50,7 +51,7 @@ pub struct Made {
 }
 
 /// A way to plan the moves of a step.
-type How = fn(&Machine, &Workload, &Layout) -> Result<(Outcome, Plan), RunError>;
+type How = fn(&Machine, &Workload, &Layout, Until) -> Result<(Outcome, Plan), RunError>;
 
 /// What is dropped, and what of that comes back together.
 struct Choice {
@@ -63,18 +64,24 @@ struct Choice {
 ///
 /// # Errors
 /// No plan could be run; the error is that of the last.
-pub fn plan(machine: &Machine, workload: &Workload) -> Result<Made, RunError> {
-    plan_at(machine, workload, SAME)
+pub fn plan(machine: &Machine, workload: &Workload, until: Until) -> Result<Made, RunError> {
+    plan_at(machine, workload, SAME, until)
 }
 
 /// The same where a kernel that runs again takes `cost` thousandths of its time.
-pub(crate) fn plan_at(machine: &Machine, workload: &Workload, cost: u64) -> Result<Made, RunError> {
+pub(crate) fn plan_at(
+    machine: &Machine,
+    workload: &Workload,
+    cost: u64,
+    until: Until,
+) -> Result<Made, RunError> {
     let layout = Layout::new(workload);
-    let first = best::first(machine, workload, &layout);
+    let first = best::first(machine, workload, &layout, until);
     let mut search = Search {
         machine,
         workload,
         cost,
+        until,
         limit: first.map_or(u64::MAX, |(out, _)| out.step_ns),
         made: None,
     };
@@ -83,7 +90,7 @@ pub(crate) fn plan_at(machine: &Machine, workload: &Workload, cost: u64) -> Resu
     }
     // A plan of moves alone, unless the bound says that it would be no faster.
     if search.made.is_none() || bound_ns(machine, workload) < search.limit {
-        match best::measured(machine, workload, &layout) {
+        match best::measured(machine, workload, &layout, until) {
             Ok((out, plan)) if search.made.is_none() || out.step_ns <= search.limit => {
                 return Ok(Made::new(workload.clone(), layout, plan, Vec::new()));
             }
@@ -99,7 +106,7 @@ pub(crate) fn plan_at(machine: &Machine, workload: &Workload, cost: u64) -> Resu
 ///
 /// # Errors
 /// See [`plan`]; or the step has no backward pass.
-pub fn checkpoint(machine: &Machine, workload: &Workload) -> Result<Made, RunError> {
+pub fn checkpoint(machine: &Machine, workload: &Workload, until: Until) -> Result<Made, RunError> {
     let reruns = schedule(workload);
     if reruns.is_empty() {
         let what =
@@ -107,7 +114,7 @@ pub fn checkpoint(machine: &Machine, workload: &Workload) -> Result<Made, RunErr
         return Err(RunError::Infeasible(what.into()));
     }
     let (workload, layout) = with(workload, &reruns, SAME)?;
-    let (_, plan) = best::measured(machine, &workload, &layout)?;
+    let (_, plan) = best::measured(machine, &workload, &layout, until)?;
     Ok(Made::new(workload, layout, plan, reruns))
 }
 
@@ -134,6 +141,7 @@ struct Search<'a> {
     machine: &'a Machine,
     workload: &'a Workload,
     cost: u64,
+    until: Until,
     /// The time of the best so far.
     limit: u64,
     made: Option<Made>,
@@ -190,7 +198,7 @@ impl Search<'_> {
         if bound_ns(self.machine, &workload) >= self.limit {
             return false;
         }
-        let found = how(self.machine, &workload, &layout).ok();
+        let found = how(self.machine, &workload, &layout, self.until).ok();
         let Some((out, plan)) = found.filter(|(out, _)| out.step_ns < self.limit) else {
             return false;
         };

@@ -11,6 +11,7 @@ use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
 
 use super::*;
+use crate::plan::best::Until;
 use crate::plan::recompute;
 use crate::plan::recompute::Made;
 use crate::plan::Plan;
@@ -294,14 +295,14 @@ proptest! {
     fn plans_that_recompute_are_sound_and_ahead(w in random_step(), gpu in 40u64..160) {
         let l = Layout::new(&w);
         let m = machine(gpu);
-        let made = recompute::plan(&m, &w).unwrap();
+        let made = recompute::plan(&m, &w, Until::NEVER).unwrap();
         let ns = checked_ns(&m, &made);
         prop_assert_eq!(values_read(&made.workload), values_read(&w));
         let text = made.plan.text(&made.workload, &made.layout);
         let read = Plan::read(&text, &w).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(&read.plan.again, &made.plan.again);
         prop_assert_eq!(checked_ns(&m, &read), ns);
-        if let Ok(checkpoint) = recompute::checkpoint(&m, &w) {
+        if let Ok(checkpoint) = recompute::checkpoint(&m, &w, Until::NEVER) {
             let theirs = checked_ns(&m, &checkpoint);
             prop_assert_eq!(values_read(&checkpoint.workload), values_read(&w));
             prop_assert!(ns <= theirs, "{ns} {theirs}");
@@ -316,7 +317,7 @@ proptest! {
     fn without_recomputation_the_plan_is_as_before(w in random_step(), gpu in 40u64..160) {
         let l = Layout::new(&w);
         let m = machine(gpu);
-        let made = recompute::plan_at(&m, &w, u64::MAX).unwrap();
+        let made = recompute::plan_at(&m, &w, u64::MAX, Until::NEVER).unwrap();
         let before = policies::plan("best", &m, &w, &l).unwrap();
         prop_assert_eq!(made.plan.text(&made.workload, &made.layout), before.text(&w, &l));
     }
