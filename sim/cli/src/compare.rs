@@ -6,9 +6,6 @@
 mod sweep;
 
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Mutex;
 
 use serde_json::json;
 use serde_json::Value;
@@ -21,6 +18,7 @@ use uvmsim_physical::Workload;
 use uvmsim_report::Report;
 
 use crate::machine;
+use crate::pool;
 use crate::progress;
 use crate::run;
 use crate::zoo;
@@ -85,30 +83,14 @@ fn run_all(
     threads: usize,
 ) -> Outcomes {
     let bar = progress::of_policies(names.len());
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Result<Outcome, String>>> = names
-        .iter()
-        .map(|_| Mutex::new(Err("not run".into())))
-        .collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, names.len().max(1)) {
-            scope.spawn(|| loop {
-                let i = next.fetch_add(1, Relaxed);
-                let Some(name) = names.get(i) else { break };
-                bar.set_message(name.clone());
-                let outcome = run::policy(name, machine, w, l, limits);
-                if let Ok(mut slot) = results[i].lock() {
-                    *slot = outcome;
-                }
-                bar.inc(1);
-            });
-        }
+    let outcomes = pool::map(names, threads, |name| {
+        bar.set_message(name.clone());
+        let outcome = run::policy(name, machine, w, l, limits);
+        bar.inc(1);
+        (name.clone(), outcome)
     });
     bar.finish_and_clear();
-    let results = results
-        .into_iter()
-        .map(|m| m.into_inner().unwrap_or_else(|e| e.into_inner()));
-    names.iter().cloned().zip(results).collect()
+    outcomes
 }
 
 /// Runs `uvmsim compare`.

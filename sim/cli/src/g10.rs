@@ -2,10 +2,6 @@
 
 //! `--model g10`: the artifact's machine behind `run` and `compare`.
 
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Mutex;
-
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_engine::g10;
@@ -23,6 +19,7 @@ use uvmsim_trace::Trace;
 
 use crate::bound;
 use crate::machine::Choice;
+use crate::pool;
 use crate::progress;
 use crate::Failure;
 
@@ -307,30 +304,13 @@ pub fn compare(
         names.iter().map(|n| runner(n)).collect::<Result<_, _>>()?
     };
     let bar = progress::of_policies(policies.len());
-    let next = AtomicUsize::new(0);
-    let rows: Vec<Mutex<Option<Row>>> = policies.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, policies.len()) {
-            scope.spawn(|| {
-                while let Some((slot, &p)) = {
-                    let i = next.fetch_add(1, Relaxed);
-                    rows.get(i).zip(policies.get(i))
-                } {
-                    bar.set_message(p.as_str());
-                    let outcome = p.run(trace, &machine, choice);
-                    if let Ok(mut slot) = slot.lock() {
-                        *slot = Some((p, outcome));
-                    }
-                    bar.inc(1);
-                }
-            });
-        }
+    let rows: Vec<Row> = pool::map(&policies, threads, |&p| {
+        bar.set_message(p.as_str());
+        let outcome = p.run(trace, &machine, choice);
+        bar.inc(1);
+        (p, outcome)
     });
     bar.finish_and_clear();
-    let rows: Vec<Row> = rows
-        .into_iter()
-        .filter_map(|m| m.into_inner().ok().flatten())
-        .collect();
     let text = if json {
         let list: Vec<Value> = rows
             .iter()

@@ -9,6 +9,7 @@ mod g10;
 mod import;
 mod machine;
 mod plan;
+mod pool;
 mod progress;
 mod run;
 #[cfg(test)]

@@ -4,8 +4,6 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -371,31 +369,17 @@ impl Desk {
     pub fn run(&mut self, threads: usize, limit: Option<Duration>, done: impl Fn(&str) + Sync) {
         let began = Instant::now();
         let asked = std::mem::take(&mut self.asked);
-        let next = AtomicUsize::new(0);
-        let answers: Vec<Mutex<Answer>> = asked
-            .iter()
-            .map(|_| Mutex::new(Err(Why::Pending)))
-            .collect();
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, asked.len().max(1)) {
-                scope.spawn(|| loop {
-                    let i = next.fetch_add(1, Relaxed);
-                    let Some((key, work)) = asked.get(i) else {
-                        break;
-                    };
-                    let answer = if limit.is_some_and(|l| began.elapsed() >= l) {
-                        Err(Why::Missing("not run within --limit".into()))
-                    } else {
-                        work(&self.sources)
-                    };
-                    *answers[i].lock().unwrap_or_else(|e| e.into_inner()) = answer;
-                    done(key);
-                });
-            }
+        let answers = crate::pool::map(&asked, threads, |(key, work)| {
+            let answer = if limit.is_some_and(|l| began.elapsed() >= l) {
+                Err(Why::Missing("not run within --limit".into()))
+            } else {
+                work(&self.sources)
+            };
+            done(key);
+            answer
         });
         for ((key, _), answer) in asked.into_iter().zip(answers) {
-            self.answers
-                .insert(key, answer.into_inner().unwrap_or_else(|e| e.into_inner()));
+            self.answers.insert(key, answer);
         }
     }
 }

@@ -192,7 +192,7 @@ struct Checked {
 
 impl Checked {
     fn check(&self, s: &System<'_>) {
-        let over = s.used_bytes() > s.machine.gpu_mem;
+        let over = s.chunks.used_bytes() > s.machine.gpu_mem;
         let result = s.check().and(if over {
             Err(RunError::Accounts { what: "GPU memory" })
         } else {

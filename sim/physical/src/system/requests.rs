@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What policies may say and request.
+
+use super::queues::Evict;
+use super::System;
+use super::HOLDER;
+use crate::policy::Tier;
+
+impl System<'_> {
+    /// The policy's time is `now`, in steps of its own, from now on.
+    pub fn set_clock(&mut self, now: u32) {
+        self.clock = now;
+        self.roots.set_now(self.owner, now);
+    }
+
+    /// `block` should not be reclaimed while others can be, until the policy's time is
+    /// over that is `ahead` from now.
+    pub fn expect(&mut self, block: u32, ahead: u32) {
+        let until = self.clock.wrapping_add(ahead);
+        self.roots.expect(block, self.owner, until);
+    }
+
+    /// The same for all blocks that kernel `k` uses, if there is such a kernel.
+    pub fn expect_all(&mut self, k: usize, ahead: u32) {
+        let layout = self.layout;
+        for t in layout.touches.get(k).map_or(&[][..], Vec::as_slice) {
+            self.expect(t.block, ahead);
+        }
+    }
+
+    /// Copies the block out that was migrated least recently, of those that are not
+    /// expected and not leaving already (pre-eviction). Returns whether there is one.
+    pub fn push_out(&mut self) -> bool {
+        let Some(b) = self.roots.pick_early(HOLDER) else {
+            return false;
+        };
+        self.roots.pass_over(b, HOLDER);
+        self.evict_block(b, Tier::Host);
+        true
+    }
+
+    /// Brings tensor `t` into GPU memory; pages without contents are zeroed.
+    pub fn prefetch(&mut self, t: u32) {
+        self.cpu(self.machine.prefetch_call);
+        for (b, pages) in self.parts(t) {
+            let block = &mut self.blocks[b as usize];
+            // What has not left yet stays.
+            block.leaving -= pages;
+            if (pages - block.mapped()).is_empty() && block.queued == 0 {
+                self.cpu(self.machine.prefetch_resident);
+                self.touch_lru(b);
+            } else {
+                self.cpu(self.machine.prefetch_block);
+                self.enqueue(b, pages);
+            }
+        }
+    }
+
+    /// Brings a block's pages into GPU memory, those that it ever had there.
+    pub fn prefetch_block(&mut self, block: u32) {
+        let b = &self.blocks[block as usize];
+        let pages = (b.seen | b.live) - b.gpu;
+        if !pages.is_empty() && b.queued == 0 {
+            self.cpu(self.machine.prefetch_block);
+            self.enqueue(block, pages);
+        }
+    }
+
+    /// Copies tensor `t` out of GPU memory and frees what it held there.
+    pub fn evict(&mut self, t: u32, to: Tier) {
+        self.cpu(self.machine.prefetch_call);
+        for (b, pages) in self.parts(t) {
+            let pages = pages & self.blocks[b as usize].gpu;
+            if !pages.is_empty() {
+                self.cpu(self.machine.prefetch_block);
+                let issue = self.cpu_free;
+                let block = &self.blocks[b as usize];
+                if ((pages & block.live) - (block.host | block.ssd)).is_empty() {
+                    // Nothing to copy, so nothing to wait for.
+                    self.copy_out(b, pages, issue, to, false);
+                    self.pump_next = self.pump_next.min(issue);
+                    continue;
+                }
+                self.queue_eviction(Evict {
+                    block: b,
+                    pages,
+                    issue,
+                    to,
+                });
+            }
+        }
+    }
+
+    /// Copies tensor `t` out of GPU memory and keeps it there, so that it can be
+    /// dropped later without a copy.
+    pub fn copy(&mut self, t: u32, to: Tier) {
+        self.cpu(self.machine.prefetch_call);
+        for (block, pages) in self.parts(t) {
+            self.cpu(self.machine.prefetch_block);
+            let issue = self.cpu_free;
+            self.copies.push_back(Evict {
+                block,
+                pages,
+                issue,
+                to,
+            });
+            self.pump_next = self.pump_next.min(issue);
+        }
+    }
+
+    /// Copies a block out of GPU memory.
+    pub fn evict_block(&mut self, block: u32, to: Tier) {
+        self.cpu(self.machine.prefetch_block);
+        let pages = self.blocks[block as usize].gpu;
+        let issue = self.cpu_free;
+        self.queue_eviction(Evict {
+            block,
+            pages,
+            issue,
+            to,
+        });
+    }
+
+    /// Discards tensor `t`: its contents no longer matter. Eager unmaps its pages
+    /// at once (UvmDiscard section 5.1), lazy does not (5.2).
+    pub fn discard(&mut self, t: u32, eager: bool) {
+        if eager {
+            self.cpu(self.machine.discard_call);
+        }
+        let cost = if eager {
+            self.machine.discard_block
+        } else {
+            self.machine.discard_lazy_block
+        };
+        for (b, pages) in self.parts(t) {
+            self.cpu(cost);
+            if eager {
+                let block = &mut self.blocks[b as usize];
+                block.unmapped |= pages & block.gpu;
+            }
+            self.forget(b, pages);
+        }
+    }
+
+    /// As a lazy discard, by an allocator that needs no call for it.
+    pub fn release(&mut self, t: u32) {
+        for (b, pages) in self.parts(t) {
+            self.forget(b, pages);
+        }
+    }
+
+    /// The next kernel waits until the driver has processed all requests made so
+    /// far: they are in its stream.
+    pub fn in_stream(&mut self) {
+        self.gate = self.cpu_free;
+    }
+}
