@@ -281,6 +281,22 @@ EXPORT CUresult cuLaunchCooperativeKernel(struct kernel *k, unsigned int gx, uns
 	return launch(k, stream, params);
 }
 
+/* By a kernel: "Sets the memory range of N 32-bit values to the specified value ui." */
+EXPORT CUresult cuMemsetD32Async(uint64_t base, unsigned int value, size_t n, void *handle)
+{
+	struct work work = { KERNEL, .name = "put", .base = base, .length = 4 * n };
+	struct stream *stream;
+	CUresult code = enter(true);
+
+	work.value = (uint64_t)value << 32 | value;
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code)
+		code = enqueue(stream, work);
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
 EXPORT CUresult cuModuleUnload(void *module)
 {
 	note("unload");

@@ -241,6 +241,8 @@ bool discard(uint64_t base, uint64_t length, bool eager)
 	note("discard %s %lu", eager ? "eager" : "lazy", (unsigned long)length);
 	if (!is_managed(base, length))
 		return false;
+	if (getenv("STUB_BROKEN"))
+		length += 0x1000;
 	end_lazy(base, length, false);
 	if (eager)
 		drop(base, length);
@@ -582,6 +584,9 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 			p->status = NV_INVALID_DEVICE;
 		else
 			p->status = prefetch(p->base, p->length) ? 0 : INVALID_ADDRESS;
+		if (getenv("STUB_WHERE"))
+			note("migrate %lu %lu %s", (unsigned long)p->base,
+			     (unsigned long)p->length, p->uuid[0] == 0x60 ? "gpu" : "host");
 		return 0;
 	}
 	return strcmp(driver, "ours") ? EINVAL : ours_ioctl(nr, arg);

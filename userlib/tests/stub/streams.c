@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Streams and events.
+ * Streams.
  *
  * Each stream does its work in a thread of its own, one item after the other. An item
  * starts when the items of other streams are done that it comes behind (`after`). When
@@ -22,14 +22,6 @@ struct item {
 	struct work work;
 	size_t count;
 	struct point after[];
-};
-
-struct event {
-	struct context *context;
-	/* What was captured in it: a point of a stream, or nodes of a capture. */
-	struct point point;
-	struct capture *capture;
-	struct nodes nodes;
 };
 
 struct stream *streams[256];
@@ -80,7 +72,7 @@ uint64_t random_number(void)
 
 /* Threads */
 
-static bool is_done(struct point point)
+bool is_done(struct point point)
 {
 	return !point.stream || point.stream->done >= point.at;
 }
@@ -144,6 +136,23 @@ void do_work(struct work *work)
 	}
 }
 
+/*
+ * The time by which a stream has done an item, on a clock of its own: only kernels take any,
+ * 1 us and 1 ns for each KiB that they use.
+ */
+static void tick(struct stream *stream, const struct work *work)
+{
+	if (stream->done >= stream->room) {
+		stream->room = stream->room ? 2 * stream->room : 64;
+		stream->times = realloc(stream->times, stream->room * sizeof(*stream->times));
+		if (!stream->times)
+			abort();
+	}
+	if (work->what == KERNEL || work->what == GRAPH)
+		stream->clock += 1000 + work->length / 1024;
+	stream->times[stream->done] = stream->clock;
+}
+
 /* With the lock held. A launch of a graph takes several of these. */
 static void do_first(struct stream *stream)
 {
@@ -155,6 +164,7 @@ static void do_first(struct stream *stream)
 	} else {
 		do_work(&item->work);
 	}
+	tick(stream, &item->work);
 	stream->first = item->next;
 	if (!stream->first)
 		stream->last = NULL;
@@ -470,88 +480,6 @@ EXPORT CUresult cuCtxSynchronize(void)
 	for (size_t i = 0; i < stream_count && !code; i++)
 		if (streams[i]->context == context)
 			wait_for(now(streams[i]));
-	pthread_mutex_unlock(&lock);
-	return code;
-}
-
-/* Events */
-
-EXPORT CUresult cuEventCreate(void **out, unsigned int flags)
-{
-	CUresult code = enter(true);
-
-	if (!code) {
-		struct event *event = calloc(1, sizeof(*event));
-
-		event->context = current();
-		*out = event;
-	}
-	pthread_mutex_unlock(&lock);
-	return code;
-}
-
-/*
- * "An event may be destroyed before it is complete ... the call does not block on
- * completion of the event" (Driver API, cuEventDestroy). What waits for it has a copy.
- */
-EXPORT CUresult cuEventDestroy_v2(void *event)
-{
-	free(event);
-	return SUCCESS;
-}
-
-/*
- * "Captures in hEvent the contents of hStream at the time of this call. hEvent and
- * hStream must be from the same context otherwise CUDA_ERROR_INVALID_HANDLE is
- * returned." (Driver API, cuEventRecord). In the legacy stream it is an action like
- * others ("uses standard default stream semantics", there).
- */
-EXPORT CUresult cuEventRecord(struct event *event, void *handle)
-{
-	struct stream *stream;
-	CUresult code = enter(true);
-
-	if (!code)
-		code = find_stream(handle, &stream);
-	if (!code && event->context != stream->context)
-		code = INVALID_HANDLE;
-	if (!code && stream->capture) {
-		event->capture = stream->capture;
-		event->nodes = stream->frontier;
-		event->point.stream = NULL;
-	} else if (!code) {
-		code = enqueue(stream, (struct work){ MARK });
-		event->capture = NULL;
-		event->point = now(stream);
-	}
-	pthread_mutex_unlock(&lock);
-	return code;
-}
-
-CUresult join_capture(struct stream *stream, struct capture *capture, const struct nodes *nodes);
-
-/*
- * "Makes all future work submitted to hStream wait for all work captured in hEvent.
- * ... hEvent may be from a different context or device than hStream." (Driver API,
- * cuStreamWaitEvent). "cuStreamWaitEvent() use[s] the most recently captured state at
- * the time of the API call" (cuEventRecord); "Before the first call to cuEventRecord(),
- * an event represents an empty set of work" (there).
- */
-EXPORT CUresult cuStreamWaitEvent(void *handle, struct event *event, unsigned int flags)
-{
-	struct stream *stream;
-	CUresult code = enter(true);
-
-	if (!code)
-		code = find_stream(handle, &stream);
-	if (!code && (event->capture || stream->capture)) {
-		if (stream->kind == LEGACY)
-			code = may_use_legacy(stream->context, true);
-		if (!code)
-			code = join_capture(stream, event->capture, &event->nodes);
-	} else if (!code) {
-		code = enqueue_after(stream, (struct work){ MARK }, event->point);
-	}
 	pthread_mutex_unlock(&lock);
 	return code;
 }

@@ -11,6 +11,8 @@
  *   STUB_FREE=1          each stream runs in its thread as fast as it can
  *   STUB_MEMORY=n        MiB of a GPU, which only tell how much is free (memory.c)
  *   STUB_SPARSE=1        kernels and discards touch only some words (memory.c)
+ *   STUB_WHERE=1         the log says where from and whereto UVM_MIGRATE moves
+ *   STUB_BROKEN=1        a discard drops a page too many
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
  *   STUB_NO_DISCARD, at compile time: a CUDA before 13
@@ -43,6 +45,7 @@ enum {
 	INVALID_HANDLE = 400,
 	ILLEGAL_STATE = 401,
 	NOT_FOUND = 500,
+	NOT_READY = 600,
 	NOT_PERMITTED = 800,
 	NOT_SUPPORTED = 801,
 	CAPTURE_UNSUPPORTED = 900,
@@ -99,6 +102,9 @@ CUresult enter_function(const char *name, bool needs_context);
 
 enum operation { HOST, KERNEL, DISCARD, PREFETCH, MARK, GRAPH };
 
+/* CU_EVENT_DISABLE_TIMING */
+#define DISABLE_TIMING 2
+
 /* Something that a stream or a graph does. */
 struct work {
 	enum operation what;
@@ -130,6 +136,9 @@ struct stream {
 	struct item *first, *last;
 	/* Items ever queued, and done. */
 	uint64_t queued, done;
+	/* The stream's own clock, in ns, and when each item was done (streams.c). */
+	uint64_t clock, *times;
+	size_t room;
 	/* What the thread of the stream is told, and by what. */
 	bool granted, gone;
 	pthread_cond_t wake, idle;
@@ -149,6 +158,7 @@ CUresult enqueue_after(struct stream *stream, struct work work, struct point aft
 struct point now(struct stream *stream);
 /* Waits, with the lock held (and given up meanwhile). */
 void wait_for(struct point point);
+bool is_done(struct point point);
 void run_all(void);
 void do_work(struct work *work);
 void some_time_passes(void);
@@ -161,6 +171,7 @@ extern _Thread_local bool in_host_function;
 CUresult capture_work(struct stream *stream, struct work work);
 CUresult may_use_legacy(struct context *context, bool invalidate);
 CUresult safe_in_capture(void);
+CUresult join_capture(struct stream *stream, struct capture *capture, const struct nodes *nodes);
 void invalidate(struct capture *capture);
 /* Does one node of a launch; true when none is left. */
 bool graph_step(struct launch *launch);
