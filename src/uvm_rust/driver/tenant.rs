@@ -89,6 +89,8 @@ impl Tenant {
 pub(crate) struct Held {
     registry: &'static Registry,
     tenant: Arc<Tenant>,
+    /// Somebody else holds it instead, and will give it back.
+    kept: bool,
 }
 
 impl Held {
@@ -100,7 +102,7 @@ impl Held {
     pub(crate) fn of_this_thread(registry: &'static Registry) -> Result<Self> {
         let charged = Charged::of_this_thread();
         let who = charged.who();
-        let held = |tenant| Self { registry, tenant };
+        let held = |tenant| Self::again(registry, tenant);
         if let Some(tenant) = registry.lock().hold(who) {
             return Ok(held(tenant));
         }
@@ -112,7 +114,17 @@ impl Held {
 
     /// One that was held, and kept elsewhere.
     pub(crate) fn again(registry: &'static Registry, tenant: Arc<Tenant>) -> Self {
-        Self { registry, tenant }
+        Self {
+            registry,
+            tenant,
+            kept: false,
+        }
+    }
+
+    /// The tenant, for who keeps it elsewhere, and gives it back by way of [`Held::again`].
+    pub(crate) fn keep(mut self) -> Arc<Tenant> {
+        self.kept = true;
+        self.tenant.clone()
     }
 }
 
@@ -126,6 +138,9 @@ impl core::ops::Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
         let last = self.registry.lock().release(self.tenant.who);
         // Freed here, outside the lock, if nobody else has it.
         drop(last);

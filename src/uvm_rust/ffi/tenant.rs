@@ -9,7 +9,6 @@ use super::bindings;
 use crate::driver::tenant::{new_registry, Held, Registry, Tenant};
 use crate::policy::tenants::Who;
 use core::ffi::c_void;
-use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
@@ -142,10 +141,7 @@ unsafe extern "C" fn uvm_rust_tenant_get() -> *mut bindings::uvm_rust_tenant {
     });
     match held {
         // What C holds, it puts.
-        Ok(held) => {
-            let tenant = Arc::clone(&ManuallyDrop::new(held));
-            tenant.into_foreign().cast_mut().cast()
-        }
+        Ok(held) => held.keep().into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
 }

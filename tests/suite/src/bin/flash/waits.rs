@@ -24,6 +24,7 @@ pub(crate) fn run(suite: &mut Suite) {
         charged,
     );
     suite.test("a tenant whose cgroup is full is spilled", NONE, full_group);
+    suite.test("a tenant that is gone holds no cgroup", NONE, gone);
     suite.test("room, and who wants the VA space's lock", NONE, writers);
 }
 
@@ -120,6 +121,18 @@ impl Group {
         Ok(Some(group))
     }
 
+    /// How many cgroups were removed and are kept by somebody; nothing where there are none.
+    fn dying() -> Result<Option<usize>, Failure> {
+        let Some(_mounted) = Self::new()? else {
+            return Ok(None);
+        };
+        let text = fs::read_to_string(format!("{}/cgroup.stat", Self::ROOT))?;
+        let count = text
+            .lines()
+            .find_map(|l| l.strip_prefix("nr_dying_descendants "));
+        Ok(count.and_then(|n| n.trim().parse().ok()))
+    }
+
     fn limit(&self, bytes: &str) -> Done {
         Ok(fs::write(self.0.join("memory.max"), bytes)?)
     }
@@ -192,6 +205,39 @@ fn charged() -> Outcome {
     );
     drop((buffer, tenant));
     drop(group);
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// The kernel frees a memory cgroup that was removed only when nobody refers to it, as a tenant does.
+fn gone() -> Outcome {
+    const TENANTS: usize = 8;
+    let rig = Rig::new(64)?;
+    let Some(before) = Group::dying()? else {
+        skip!("there are no cgroups");
+    };
+    for _ in 0..TENANTS {
+        let Some(group) = Group::new()? else {
+            skip!("there are no cgroups any more");
+        };
+        let tenant = group.process()?;
+        let buffer = Buffer::<u64>::managed(&tenant, WORDS)?;
+        write(&buffer, 107);
+        drop((buffer, tenant));
+        drop(group);
+    }
+    let start = Instant::now();
+    let mut after = None;
+    while start.elapsed() < PATIENCE && after.is_none_or(|n| n >= before + TENANTS / 2) {
+        // What the files that were read in the cgroup have in the page cache refers to it, too.
+        fs::write("/proc/sys/vm/drop_caches", "3")?;
+        std::thread::sleep(Duration::from_millis(500));
+        after = Group::dying()?;
+    }
+    ensure!(
+        after.is_some_and(|n| n < before + TENANTS / 2),
+        "{after:?} removed cgroups are kept after {TENANTS} tenants, and {before} were before them"
+    );
     no_leak(&rig)?;
     Ok(Pass::Ok)
 }
