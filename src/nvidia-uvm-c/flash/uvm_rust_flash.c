@@ -129,6 +129,11 @@ void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_blo
 
 	uvm_mutex_lock(&upper_block->lock);
 	if (upper) {
+		/*
+		 * An eviction from the new block, which was nobody's but upstream's until now, may have been
+		 * first to find it. What that has made has no state yet: that takes the VA space's lock.
+		 */
+		uvm_rust_flash_block_gone(upper_block);
 		publish(upper, upper_block);
 		uvm_rust_flash_block_note_copies(upper);
 	}

@@ -227,11 +227,14 @@ unsafe extern "C" fn uvm_rust_flash_block_publish(
 unsafe extern "C" fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_block) {
     // SAFETY: I-own: this is its one destroy, after which the tier knows nothing of it.
     unsafe {
-        let known = known(block);
-        known
-            .owner
-            .with(|tier, live| tier.remove_block(live, handle(known)));
-        free(NonNull::from(known));
+        {
+            let known = known(block);
+            known
+                .owner
+                .with(|tier, live| tier.remove_block(live, handle(known)));
+        }
+        // No reference is left, so that the pointer is the only way to it.
+        free(NonNull::new_unchecked(block.cast::<Block>()));
     }
 }
 
