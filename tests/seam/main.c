@@ -123,7 +123,7 @@ void uvm_pmm_gpu_mark_root_chunk_used__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *ch
 void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
 void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm) { return 0; }
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most) { return 0; }
 struct dentry *uvm_rust_debug_dir;
 
 static struct dentry file;

@@ -224,7 +224,7 @@ static uvm_gpu_t gpu;
 static __u32 left;
 
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return &gpu; }
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm) { return 7; }
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most) { return 7; }
 void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, __u32 list) { left = list; }
 
 static void chain(struct list_head *list, uvm_gpu_chunk_t *chunks, int length)

@@ -191,8 +191,8 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm);
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most);
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 extern struct dentry *uvm_rust_debug_dir;

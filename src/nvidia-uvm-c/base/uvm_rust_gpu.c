@@ -135,7 +135,7 @@ static __u64 list_length(const struct list_head *list)
 /* What there is, upstream's lists know as well as the queues; not in which order, or how it is used. */
 static void compare(uvm_pmm_gpu_t *pmm, const __u64 *queued)
 {
-	UVM_ASSERT(queued[UVM_RUST_QUEUE_FREE] == uvm_rust_free_list_length(pmm));
+	UVM_ASSERT(queued[UVM_RUST_QUEUE_FREE] == uvm_rust_free_list_length(pmm, U32_MAX));
 	UVM_ASSERT(queued[UVM_RUST_QUEUE_UNUSED] + queued[UVM_RUST_QUEUE_DISCARDED] + queued[UVM_RUST_QUEUE_USED] ==
 		   list_length(list_of(pmm, UVM_RUST_QUEUE_USED)));
 }
@@ -154,7 +154,7 @@ void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queu
 		if (UVM_RUST_HOOKED && uvm_rust_evict)
 			queued[queue] = uvm_rust_queues_length(uvm_rust_gpu_index(pmm), queue);
 		else if (queue == UVM_RUST_QUEUE_FREE)
-			queued[queue] = uvm_rust_free_list_length(pmm);
+			queued[queue] = uvm_rust_free_list_length(pmm, U32_MAX);
 		else if (list_of(pmm, queue))
 			queued[queue] = list_length(list_of(pmm, queue));
 	}

@@ -28,9 +28,12 @@
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
 
-/* How many root chunks are free; the second counts those on upstream's lists. Caller holds pmm->list_lock. */
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm);
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm);
+/*
+ * How many root chunks are free. The second counts those on upstream's lists, and so does the first
+ * without queues, but no more than @most. Caller holds pmm->list_lock.
+ */
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most);
 
 /* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
 NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);

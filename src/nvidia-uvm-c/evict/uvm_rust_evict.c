@@ -21,10 +21,10 @@ UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_used);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_unused);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_chunk_evicted);
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm)
+__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most)
 {
 	if (!uvm_rust_evict)
-		return uvm_rust_free_list_length(pmm);
+		return uvm_rust_free_list_length(pmm, most);
 	return uvm_rust_queues_length(uvm_rust_gpu_index(pmm), UVM_RUST_QUEUE_FREE);
 }
 

@@ -161,25 +161,44 @@ bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
 	return !WARN_ON_ONCE(!chunk_is_evictable(of, chunk));
 }
 
-/* In pick_root_chunk_to_evict(): the root chunk whose eviction begins, or NULL. */
+/*
+ * In pick_root_chunk_to_evict(): the root chunk whose eviction begins; NULL if there is none. An error
+ * for a GPU that has no queues: without the parameter none has, and one that goes loses them before
+ * its last free chunks go to PMA, which may ask for them meanwhile.
+ */
 static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 	uvm_gpu_root_chunk_t *root_chunk = NULL;
 	__u32 index;
 
+	if (!uvm_rust_evict)
+		return ERR_PTR(-ENOENT);
 	uvm_spin_lock(&pmm->list_lock);
 	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
 	if (index != UVM_RUST_NO_CHUNK) {
 		root_chunk = &pmm->root_chunks.array[index];
 		chunk_start_eviction(pmm, &root_chunk->chunk);
 	}
+	else if (!uvm_rust_gpu_is_known(uvm_rust_gpu_index(pmm))) {
+		root_chunk = ERR_PTR(-ENOENT);
+	}
 	uvm_spin_unlock(&pmm->list_lock);
 	return root_chunk;
 }
 
+/*
+ * In split_gpu_chunk(), which splits chunks of a va_block, or pinned ones: upstream marks what such a
+ * block uses no more. Caller holds the list lock. A chunk that is pinned or being evicted stays on no queue.
+ */
+static void uvm_rust_root_chunk_split(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+	if (uvm_rust_evict && !chunk->parent && uvm_pmm_gpu_memory_type_is_user(chunk->type))
+		uvm_rust_queues_set(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), UVM_RUST_QUEUE_USED, 0);
+}
+
 #endif
 
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm)
+__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most)
 {
 	uvm_pmm_list_zero_t zero;
 	uvm_gpu_chunk_t *chunk;
@@ -187,8 +206,11 @@ __u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm)
 
 	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
 		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
-				    list)
+				    list) {
+			if (count == most)
+				return count;
 			count++;
+		}
 	}
 	return count;
 }

@@ -29,7 +29,7 @@ static bool evicts_to_host(uvm_gpu_t *gpu)
 	if (uvm_rust_pma_free_2m(pmm))
 		return false;
 	uvm_spin_lock(&pmm->list_lock);
-	evicts = !uvm_rust_free_root_chunks(pmm);
+	evicts = !uvm_rust_free_root_chunks(pmm, 1);
 	if (evicts && uvm_rust_evict)
 		evicts = !uvm_rust_queues_length(index, UVM_RUST_QUEUE_UNUSED) &&
 			 !uvm_rust_queues_length(index, UVM_RUST_QUEUE_DISCARDED);

@@ -50,10 +50,23 @@ identifier pmm;
 pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 ...
-+ if (uvm_rust_evict)
-+   return uvm_rust_root_chunk_to_evict(pmm);
++ uvm_gpu_root_chunk_t *ours = uvm_rust_root_chunk_to_evict(pmm);
++ if (!IS_ERR(ours))
++   return ours;
 uvm_spin_lock(&pmm->list_lock);
 ...
+}
+
+// A root chunk is split where it is: its parts may hold what is used.
+@@
+identifier pmm, chunk;
+@@
+split_gpu_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+{
+<...
+  chunk->state = UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT;
++ uvm_rust_root_chunk_split(pmm, chunk);
+...>
 }
 
 // Nothing to evict, and nothing free: perhaps only for a moment.

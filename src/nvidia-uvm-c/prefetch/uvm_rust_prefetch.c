@@ -281,7 +281,7 @@ __u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough
 
 	if (count < enough) {
 		uvm_spin_lock(&pmm->list_lock);
-		count += uvm_rust_free_root_chunks(pmm);
+		count += uvm_rust_free_root_chunks(pmm, enough);
 		uvm_spin_unlock(&pmm->list_lock);
 	}
 	return min_t(NvU64, count, enough);

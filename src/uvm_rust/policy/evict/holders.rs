@@ -35,7 +35,8 @@ struct Node {
 /// The lists of one GPU.
 pub(super) struct Holders {
     nodes: TryVec<Node>,
-    ends: [Ends; LISTS],
+    /// [`LISTS`] of them, not in here, as this is made on a kernel thread's small stack.
+    ends: TryVec<Ends>,
 }
 
 impl Holders {
@@ -54,7 +55,7 @@ impl Holders {
         };
         Ok(Self {
             nodes: TryVec::filled(chunks as usize, unlinked)?,
-            ends: [empty; LISTS],
+            ends: TryVec::filled(LISTS, empty)?,
         })
     }
 

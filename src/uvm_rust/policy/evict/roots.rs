@@ -53,7 +53,7 @@ pub struct RootChunks {
     holders: Holders,
     marks: TryVec<Mark>,
     /// By owner modulo [`OWNERS`].
-    present: [Present; OWNERS as usize],
+    present: TryVec<Present>,
     last_owner: Owner,
 }
 
@@ -65,7 +65,7 @@ impl RootChunks {
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
-            present: [Present::default(); OWNERS as usize],
+            present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
         })
     }
