@@ -26,6 +26,9 @@
 //! | `span` | bytes of the virtual range that the offsets are in |
 //! | `again` | in version 2 only: kernel of the trace before which another runs again, and which |
 //! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
+//! | `start` | launches of the program before its first step |
+//! | `launch` | kernel, its name |
+//! | `tensor` | tensor, its name: which allocation of the program it is |
 //!
 //! Requests: `prefetch` and `evict` (G10's g10_prefetch and g10_pre_evict; MOST's calls),
 //! `copy` (as evict, but the memory stays), `allocate` and `free` (G10's g10_alloc and
@@ -37,9 +40,17 @@
 //! take it for another. Its `again` records come before its requests, in the order in which
 //! those kernels run. In `kernels` and `at` they are kernels of their own, and what they write
 //! are tensors of their own, numbered on from the trace's in the order of writing.
+//!
+//! `start`, `launch` and `tensor` are in the plans of programs that were recorded ([`Program`]):
+//! `launch` for each kernel, in order. They are in version 1 only: whatever may know a program
+//! by its launches cannot make it run some again.
+
+mod program;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use program::{Key, Name, NoKey, Program};
 
 /// A place outside GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +152,8 @@ pub struct Plan {
     pub again: Vec<Again>,
     /// The requests, in the order of the lines.
     pub requests: Vec<Request>,
+    /// How to know the program that the step is of; `None`: it was not recorded of one.
+    pub program: Option<Program>,
 }
 
 /// What is wrong with a plan.
@@ -183,7 +196,7 @@ impl fmt::Display for Plan {
                 "at {kernel} {word} {tensor} {offset} {bytes}{blank}{tier}"
             )?;
         }
-        Ok(())
+        self.program.iter().try_for_each(|p| write!(f, "{p}"))
     }
 }
 
@@ -194,22 +207,16 @@ impl FromStr for Plan {
     ///
     /// # Errors
     /// The first thing that is wrong: it is no plan of a version that is known, a record is
-    /// none, lacks or repeats something, or a request is for no kernel of the step or no range
-    /// of the span.
+    /// none, lacks or repeats something, a request is for no kernel of the step or no range
+    /// of the span, or the program is not named whole.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut lines = text.lines().zip(1..);
         let first = lines.next().map_or("", |(line, _)| line);
-        let reruns = match fields(first).as_slice() {
-            ["uvmplan", "1"] => false,
-            ["uvmplan", "2"] => true,
-            _ => {
-                let what = "this is no plan: want `uvmplan 1` or `uvmplan 2`".to_owned();
-                return Err(Error { line: 1, what });
-            }
-        };
+        let reruns = has_reruns(first).map_err(|what| Error { line: 1, what })?;
         let mut trace = String::new();
         let (mut kernels, mut span) = (None, None);
         let (mut again, mut requests) = (Vec::new(), Vec::new());
+        let mut program = program::Records::default();
         let mut end = 1;
         for (text, line) in lines {
             end = line;
@@ -233,6 +240,9 @@ impl FromStr for Plan {
                     }
                     _ => Err("a request before `kernels` and `span`".to_owned()),
                 },
+                [record @ ("start" | "launch" | "tensor"), rest @ ..] if !reruns => {
+                    program.add(record, rest, line)
+                }
                 [other, ..] => Err(format!("`{other}` is no record of a plan, or not here")),
             };
             done.map_err(|what| Error { line, what })?;
@@ -241,13 +251,24 @@ impl FromStr for Plan {
             let what = "it has no `kernels` or no `span`".to_owned();
             return Err(Error { line: end, what });
         };
+        let told = |what| Error { line: end, what };
         Ok(Self {
             trace,
             kernels,
             span,
             again,
             requests,
+            program: program.finish(kernels).map_err(told)?,
         })
+    }
+}
+
+/// Whether this is the first line of a plan in which kernels may run again.
+fn has_reruns(first: &str) -> Result<bool, String> {
+    match fields(first).as_slice() {
+        ["uvmplan", "1"] => Ok(false),
+        ["uvmplan", "2"] => Ok(true),
+        _ => Err("this is no plan: want `uvmplan 1` or `uvmplan 2`".to_owned()),
     }
 }
 
@@ -346,6 +367,51 @@ mod tests {
     }
 
     #[test]
+    fn a_recorded_program_is_written_and_read_again() {
+        assert_eq!(GOOD.parse::<Plan>().unwrap().program, None);
+        let text = GOOD.replace("# a comment\n", "")
+            + "start 0\nlaunch 0 a\nlaunch 1 ?\nlaunch 2 a\n\
+               tensor 1 alloc12\ntensor 7 other.0\ntensor 3 kernel2.1\n";
+        let plan: Plan = text.parse().unwrap();
+        assert_eq!(plan.to_string(), text);
+        assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+        let program = plan.program.unwrap();
+        assert_eq!((program.start, program.launches[2].line), (0, 13));
+        assert_eq!(program.names().collect::<Vec<_>>(), ["a", "?", "a"]);
+        assert_eq!((program.name(1), program.name(3)), (Some("?"), None));
+        // Of no allocation that could be known again is `other.0`.
+        let keys: Vec<_> = program.keys().collect();
+        let step = Key::Step { kernel: 2, nth: 1 };
+        assert_eq!(keys, [(1, Key::Program(12)), (3, step)]);
+        assert_eq!((program.tensors[1].of, program.tensors[1].line), (7, 15));
+        // Where the records are does not matter.
+        let (head, rest) = text.split_at(text.find("start").unwrap());
+        let (first, head) = head.split_at("uvmplan 1\n".len());
+        let other: Plan = format!("{first}{rest}{head}").parse().unwrap();
+        assert_eq!(other.to_string(), text);
+    }
+
+    #[test]
+    fn keys_are_written_and_read_again() {
+        for text in ["alloc0", "alloc18446744073709551615", "kernel5.0"] {
+            let key: Key = text.parse().unwrap();
+            assert_eq!(key.to_string(), text);
+        }
+        for text in [
+            "",
+            "alloc",
+            "alloc-1",
+            "kernel",
+            "kernel5",
+            "kernel5.",
+            "kernelx.0",
+            "x",
+        ] {
+            assert_eq!(text.parse::<Key>(), Err(NoKey), "{text}");
+        }
+    }
+
+    #[test]
     fn every_request_has_its_words() {
         for (what, word, tier) in WORDS {
             let line = format!("at 0 {word} 1 0 1 {tier}");
@@ -399,6 +465,33 @@ mod tests {
                 "line 4: `free ssd`",
             ),
             (format!("{both}\nat 0 free"), "line 4: want `at"),
+            (
+                format!("{both}\nlaunch 1 a"),
+                "line 4: kernel 1 is named where 0",
+            ),
+            (format!("{both}\nlaunch x a"), "line 4: kernel `x` is not"),
+            (format!("{both}\nlaunch 0"), "line 4: want `launch"),
+            (format!("{both}\ntensor 0"), "line 4: want `tensor"),
+            (format!("{both}\ntensor x a"), "line 4: tensor `x` is not"),
+            (
+                format!("{both}\ntensor 0 a\ntensor 0 b"),
+                "line 5: tensor 0 is named a second time",
+            ),
+            (format!("{both}\nstart"), "line 4: want `start"),
+            (format!("{both}\nstart x"), "line 4: start `x` is not"),
+            (format!("{both}\nstart 0\nstart 0"), "line 5: a second time"),
+            (
+                format!("{both}\nstart 0\nlaunch 0 a"),
+                "line 5: it names 1 of 3",
+            ),
+            (
+                "kernels 1\nspan 4096\nlaunch 0 a".to_owned(),
+                "line 4: it names kernels, and no `start`",
+            ),
+            (
+                "kernels 1\nspan 4096\ntensor 0 alloc0".to_owned(),
+                "line 4: it names 0 of 1",
+            ),
         ] {
             let said = said(&format!("uvmplan 1\n{lines}\n"));
             assert!(said.starts_with(what), "{lines}: {said}");
@@ -406,6 +499,9 @@ mod tests {
         // Kernels that run again come first.
         let late = format!("uvmplan 2\n{both}\nat 0 free 1 0 1\nagain 1 0\n");
         assert!(said(&late).starts_with("line 5: `again` is no record"));
+        // A program cannot be made to run some again.
+        let named = "uvmplan 2\nkernels 1\nspan 1\nstart 0\n";
+        assert!(said(named).starts_with("line 4: `start` is no record"));
         assert!(said("uvmplan 2\nagain 1\n").starts_with("line 2: want `again"));
         assert!(said("uvmplan 2\nagain 4294967296 0\n").starts_with("line 2: there is no kernel"));
     }

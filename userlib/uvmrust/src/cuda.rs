@@ -161,6 +161,10 @@ functions! {
     event_record = c"cuEventRecord": fn(Event, Stream);
     /// cuEventDestroy(event).
     event_destroy = c"cuEventDestroy_v2": fn(Event);
+    /// cuEventQuery(event): 0 if it is complete.
+    event_query = c"cuEventQuery": fn(Event);
+    /// cuEventElapsedTime(out milliseconds, start, end), its first version.
+    event_elapsed = c"cuEventElapsedTime": fn(*mut f32, Event, Event);
     /// cuDeviceGetCount(out count).
     device_count = c"cuDeviceGetCount": fn(*mut c_int);
     /// cuDeviceGet(out device, ordinal).

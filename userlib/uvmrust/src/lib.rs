@@ -14,7 +14,8 @@
 //! [`Managed`] once and then use the safe [`discard`] and [`discard_lazy`].
 //!
 //! [`Moves`] brings memory to a GPU ahead of need and takes it to the host or an SSD,
-//! without waiting; [`plan`] does so as a plan of uvmsim's says.
+//! without waiting; [`plan`] does so as a plan of uvmsim's says, and [`follow`] knows by its
+//! launches and allocations where in its plan a program is.
 //!
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
@@ -23,6 +24,7 @@ mod broken;
 pub mod cuda;
 mod error;
 mod fd;
+pub mod follow;
 mod groups;
 mod instance;
 mod jobs;

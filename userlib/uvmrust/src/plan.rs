@@ -7,8 +7,12 @@
 //! Offsets of a plan are in one range, in which the program has each tensor where the plan
 //! says. What moves is queued and not waited for, as advice (see [`Moves`]);
 //! what is freed is discarded at once, before the kernel may write there again.
+//!
+//! The plan of a program that was recorded says besides by which allocations and which
+//! launches to know its tensors and kernels ([`Program`]); [`crate::follow`] does.
 
 use uvmsim_plan::What;
+pub use uvmsim_plan::{Key, Program};
 
 use crate::{Backend, Error, Mode, Move, Moves, Range, Result, Sys, Tier, Uvm};
 
@@ -46,6 +50,8 @@ impl From<What> for Ask {
 pub struct Request {
     /// What to do.
     pub ask: Ask,
+    /// With which tensor.
+    pub tensor: u64,
     /// First byte, from the start of the plan's range.
     pub offset: u64,
     /// Bytes.
@@ -60,6 +66,7 @@ pub struct Plan {
     requests: Vec<Request>,
     /// Where each kernel's begin, and the end.
     begins: Vec<usize>,
+    program: Option<Program>,
 }
 
 impl Plan {
@@ -84,6 +91,7 @@ impl Plan {
             .collect();
         let request = |r: uvmsim_plan::Request| Request {
             ask: Ask::from(r.what),
+            tensor: r.tensor,
             offset: r.offset,
             length: r.bytes,
         };
@@ -91,7 +99,13 @@ impl Plan {
             span: read.span.value,
             requests: asked.into_iter().map(request).collect(),
             begins,
+            program: read.program,
         })
+    }
+
+    /// How to know the program that this plan was made for; `None`: it was not made of a record.
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
     }
 
     /// Kernels of the step; at least 1.
@@ -188,9 +202,29 @@ mod tests {
     }
 
     #[test]
+    fn the_plan_of_a_record_says_how_to_know_the_program() {
+        assert_eq!(Plan::parse(GOOD).unwrap().program(), None);
+        let text = format!(
+            "{GOOD}start 4\nlaunch 0 a\nlaunch 1 b\nlaunch 2 a\n\
+             tensor 1 alloc12\ntensor 3 kernel2.1\ntensor 7 other.0\n"
+        );
+        let plan = Plan::parse(&text).unwrap();
+        let program = plan.program().unwrap();
+        assert_eq!(program.start, 4);
+        assert_eq!(program.names().collect::<Vec<_>>(), ["a", "b", "a"]);
+        let keys: Vec<_> = program.keys().collect();
+        // The last is of no allocation that could be known again.
+        let step = Key::Step { kernel: 2, nth: 1 };
+        assert_eq!(keys, [(1, Key::Program(12)), (3, step)]);
+        assert_eq!(plan.before(0)[0].tensor, 1);
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line() {
         let said = |text: &str| Plan::parse(text).unwrap_err().to_string();
         assert!(said("uvmplan 1\nkernels 3\nkernels 3\n").starts_with("line 3: a second time"));
+        let named = format!("{GOOD}start 4\nlaunch 1 a\n");
+        assert!(said(&named).starts_with("line 12: kernel 1 is named where 0 is next"));
         let again = GOOD
             .replace("uvmplan 1", "uvmplan 2")
             .replace("span 16384", "span 16384\nagain 1 0");

@@ -101,6 +101,7 @@ impl Plan {
             span: number(layout.span),
             again: again.collect(),
             requests: requests.map(request).collect(),
+            program: None,
         }
         .to_string()
     }

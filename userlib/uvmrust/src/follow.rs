@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Following the plan of a program that was recorded ([`crate::plan::Program`]): where in the
+//! step it is, and which memory is meant.
+//!
+//! The program is on its plan while each launch is of the kernel that the plan has next. After
+//! one that is not it is off, and back on it when its last launches (as many as
+//! [`WINDOW`], or a whole step) are a part of the step that occurs there once.
+//!
+//! Only moves are taken from such a plan. What it frees the program frees by itself, and what
+//! it discards may be read after all by a copy, which is no launch: so whatever is wrong in a
+//! plan, or about the program, costs time, and no byte.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::plan::{Ask, Key, Plan, Program, Request};
+use crate::{Range, Tier};
+
+/// The name of a kernel that is not known: it may be any.
+pub const ANY: &str = "?";
+
+/// Launches in a row by which a place in the step is known again.
+pub const WINDOW: usize = 32;
+
+/// An allocation of managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Which of the program's, from 0.
+    pub number: u64,
+    /// Its memory.
+    pub range: Range,
+}
+
+/// The allocations that are not freed, and how many there have been.
+#[derive(Debug, Default)]
+pub struct Allocations {
+    live: BTreeMap<u64, Allocation>,
+    made: u64,
+}
+
+impl Allocations {
+    /// Adds one. What was there before is gone, whether that was told or not.
+    pub fn add(&mut self, base: u64, length: u64) -> Allocation {
+        let end = base.saturating_add(length);
+        while let Some((&at, old)) = self.live.range(..end).next_back() {
+            if at < base && at.saturating_add(old.range.length) <= base {
+                break;
+            }
+            self.live.remove(&at);
+        }
+        let allocation = Allocation {
+            number: self.made,
+            range: Range { base, length },
+        };
+        self.made += 1;
+        self.live.insert(base, allocation);
+        allocation
+    }
+
+    /// Takes out the one that begins here, if there is one.
+    pub fn remove(&mut self, base: u64) -> Option<Allocation> {
+        self.live.remove(&base)
+    }
+
+    /// Takes out all of them.
+    pub fn clear(&mut self) {
+        self.live.clear();
+    }
+
+    /// Those that there are, by address.
+    pub fn all(&self) -> impl Iterator<Item = Allocation> + '_ {
+        self.live.values().copied()
+    }
+
+    /// The one that has this address in it.
+    pub fn at(&self, address: u64) -> Option<Allocation> {
+        let (_, &found) = self.live.range(..=address).next_back()?;
+        (address - found.range.base < found.range.length).then_some(found)
+    }
+
+    /// Whether this one is not freed.
+    pub fn is_live(&self, allocation: Allocation) -> bool {
+        self.live.get(&allocation.range.base) == Some(&allocation)
+    }
+}
+
+/// What is to be done before a launch.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Before {
+    /// What the plan says.
+    Plan(Vec<(Allocation, Whereto)>),
+    /// The program is off the plan; if with this launch, which kernel the plan has here.
+    Off(Option<u32>),
+}
+
+/// Where memory is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereto {
+    /// To the GPU that the launch is for.
+    Gpu,
+    /// To the host.
+    Host,
+    /// To the SSD.
+    Ssd,
+}
+
+impl Whereto {
+    /// The same, with the GPU's UUID.
+    pub fn tier(self, gpu: [u8; 16]) -> Tier {
+        match self {
+            Self::Gpu => Tier::Gpu(gpu),
+            Self::Host => Tier::Host,
+            Self::Ssd => Tier::Ssd,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Before the first step.
+    Start,
+    /// The next launch is to be of this kernel.
+    On(usize),
+    Off,
+}
+
+/// A program on its way through its plan. Calls nothing, and knows no clock.
+#[derive(Debug)]
+pub struct Follower<'p> {
+    plan: &'p Plan,
+    program: &'p Program,
+    /// Tensors by what their allocation is known by.
+    tensors: HashMap<Key, u64>,
+    /// What each tensor is now, or was.
+    bound: HashMap<u64, Allocation>,
+    allocations: Allocations,
+    launches: u64,
+    /// Allocations since the last launch, without those that are the program's.
+    nth: u32,
+    at: At,
+    /// Memory that the plan brings before the program has it.
+    owed: Vec<Request>,
+    /// Hashes of the names of the last launches, and of each window of the step the kernel
+    /// that is its last; `None` if that is not one.
+    recent: VecDeque<u64>,
+    windows: HashMap<u64, Option<usize>>,
+}
+
+impl<'p> Follower<'p> {
+    /// At the start of a program; `None`: the plan was not made of a record.
+    pub fn new(plan: &'p Plan) -> Option<Self> {
+        let program = plan.program()?;
+        let names: Vec<u64> = program.names().map(hash).collect();
+        let kernels = names.len();
+        let mut windows = HashMap::new();
+        for last in 0..kernels {
+            let window = (0..kernels.min(WINDOW)).rev();
+            let window = window.map(|back| names[(last + kernels - back) % kernels]);
+            let place = windows.entry(hash(window.collect::<Vec<_>>()));
+            place.and_modify(|p| *p = None).or_insert(Some(last));
+        }
+        Some(Self {
+            plan,
+            program,
+            tensors: program.keys().map(|(tensor, key)| (key, tensor)).collect(),
+            bound: HashMap::new(),
+            allocations: Allocations::default(),
+            launches: 0,
+            nth: 0,
+            at: At::Start,
+            owed: Vec::new(),
+            recent: VecDeque::new(),
+            windows,
+        })
+    }
+
+    /// The program's allocations.
+    pub fn allocations(&self) -> &Allocations {
+        &self.allocations
+    }
+
+    /// Says that there is a new allocation.
+    pub fn allocated(&mut self, base: u64, length: u64) {
+        let new = self.allocations.add(base, length);
+        let program = self.tensors.get(&Key::Program(new.number));
+        let step = || {
+            let kernel = match self.at {
+                At::On(kernel) => kernel,
+                At::Start if self.launches == self.program.start => 0,
+                At::Start | At::Off => return None,
+            };
+            let (kernel, nth) = (kernel as u32, self.nth);
+            self.tensors.get(&Key::Step { kernel, nth })
+        };
+        if let Some(&tensor) = program.or_else(step) {
+            self.bound.insert(tensor, new);
+        }
+        // In its first step a program may make what later ones find made.
+        self.nth += u32::from(program.is_none());
+    }
+
+    /// Says that an allocation is about to be freed.
+    pub fn freed(&mut self, base: u64) {
+        self.allocations.remove(base);
+    }
+
+    /// Says that all are about to be freed.
+    pub fn freed_all(&mut self) {
+        self.allocations.clear();
+    }
+
+    /// Says that a kernel of this name is about to be launched.
+    pub fn launch(&mut self, name: &str) -> Before {
+        let launches = self.launches;
+        self.launches += 1;
+        self.nth = 0;
+        if self.recent.len() == self.program.names().len().min(WINDOW) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(hash(name));
+        let kernel = match self.at {
+            At::Start if launches < self.program.start => return Before::Plan(Vec::new()),
+            At::Start => 0,
+            At::On(kernel) => kernel,
+            At::Off => match self.place() {
+                Some(kernel) => kernel,
+                None => return Before::Off(None),
+            },
+        };
+        if !self.is(kernel, name) {
+            self.at = At::Off;
+            self.owed.clear();
+            return Before::Off(Some(kernel as u32));
+        }
+        self.at = At::On((kernel + 1) % self.program.names().len());
+        if kernel == 0 {
+            self.owed.clear();
+        }
+        Before::Plan(self.moves(kernel as u64))
+    }
+
+    fn is(&self, kernel: usize, name: &str) -> bool {
+        let wanted = self.program.name(kernel);
+        wanted == Some(name) || wanted == Some(ANY) || name == ANY
+    }
+
+    /// The kernel of the last launch, if it can be told by those before.
+    fn place(&self) -> Option<usize> {
+        let recent: Vec<_> = self.recent.iter().copied().collect();
+        *self.windows.get(&hash(recent))?
+    }
+
+    /// What the plan moves before a kernel, and what it would have moved if it had been there.
+    fn moves(&mut self, kernel: u64) -> Vec<(Allocation, Whereto)> {
+        let mut moves = Vec::new();
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.retain(|request| match self.memory(request) {
+            Some(memory) => {
+                moves.push((memory, Whereto::Gpu));
+                false
+            }
+            None => true,
+        });
+        let plan = self.plan;
+        for request in plan.before(kernel) {
+            let to = match request.ask {
+                Ask::Bring => Whereto::Gpu,
+                Ask::Evict { ssd: true } => Whereto::Ssd,
+                Ask::Evict { ssd: false } => Whereto::Host,
+                Ask::Copy | Ask::Drop => continue,
+            };
+            match self.memory(request) {
+                Some(memory) => moves.push((memory, to)),
+                None if to == Whereto::Gpu => owed.push(*request),
+                None => {}
+            }
+        }
+        self.owed = owed;
+        moves
+    }
+
+    fn memory(&self, request: &Request) -> Option<Allocation> {
+        let memory = *self.bound.get(&request.tensor)?;
+        self.allocations.is_live(memory).then_some(memory)
+    }
+}
+
+fn hash(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;
