@@ -10,6 +10,10 @@ use uvmsim_physical::plan::best;
 use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::policies;
+use uvmsim_plan::Name;
+use uvmsim_plan::Plan;
+use uvmsim_plan::Program;
+use uvmsim_trace::Trace;
 
 use crate::machine;
 use crate::progress;
@@ -52,19 +56,44 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// How often each request occurs, by its word in the text.
-fn requests(text: &str) -> BTreeMap<&'static str, u64> {
+fn requests(plan: &Plan) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
-    let plan = text.parse::<uvmsim_plan::Plan>();
-    for request in plan.iter().flat_map(|p| &p.requests) {
+    for request in &plan.requests {
         *counts.entry(request.what.word()).or_insert(0) += 1;
     }
     counts
+}
+
+/// By what `uvmrun --plan` knows the program again that the trace was recorded of: how many
+/// launches come before the step, the names of its kernels, and which allocations its tensors
+/// are. `None` for any other trace.
+fn program(trace: &Trace) -> Result<Option<Program>, Failure> {
+    if trace.meta("source") != "uvmrun" {
+        return Ok(None);
+    }
+    let start = trace.meta("start").parse().map_err(|_| {
+        Failure::usage("`meta start` of a trace of uvmrun's is a number; record it anew")
+    })?;
+    let name = |(number, name): (usize, &str)| Name {
+        of: number as u64,
+        name: name.into(),
+        line: 0,
+    };
+    let launches = trace.kernels.iter().map(|kernel| kernel.name.as_str());
+    let tensors = trace.tensors.iter().map(|tensor| tensor.name.as_str());
+    let named = tensors.enumerate().filter(|(_, name)| !name.is_empty());
+    Ok(Some(Program {
+        start,
+        launches: launches.enumerate().map(name).collect(),
+        tensors: named.map(name).collect(),
+    }))
 }
 
 /// Runs `uvmsim plan`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;
+    let program = program(&trace)?;
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let began = std::time::Instant::now();
@@ -92,7 +121,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         plan,
     } = made;
     let (seconds, evictions) = (began.elapsed().as_secs_f64(), plan.evictions());
-    let text = plan.text(&workload, &layout);
+    let mut records = plan.records(&workload, &layout);
+    // No program that is known by its launches can be made to run some again.
+    records.program = program.filter(|_| records.again.is_empty());
+    let text = records.to_string();
     if !args.json {
         // Not in the plan: the same trace gives the same file.
         let again = match plan.again.len() {
@@ -113,7 +145,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         "plan_s": seconds,
         "evictions": evictions,
         "again": plan.again.len(),
-        "requests": requests(&text),
+        "requests": requests(&records),
     });
     if args.output == "-" {
         object["plan"] = json!(text);

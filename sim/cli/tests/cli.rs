@@ -362,6 +362,18 @@ fn recomputation_is_asked_for_by_name() {
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
         assert_eq!(replayed["ideal_s"], run["ideal_s"], "{policy}");
     }
+    // A program that was recorded is not named there: nobody could make it run kernels again.
+    let recorded = folder.join("recorded.uvmtrace");
+    let source = text
+        .lines()
+        .find(|l| l.starts_with("meta source "))
+        .unwrap();
+    let as_recorded = text.replacen(source, "meta source uvmrun\nmeta start 7", 1);
+    std::fs::write(&recorded, as_recorded).unwrap();
+    let recorded = recorded.display();
+    let args = format!("plan --trace {recorded} --policy checkpoint {machine} --json");
+    let named: uvmsim_plan::Plan = json(&args, "")["plan"].as_str().unwrap().parse().unwrap();
+    assert!(named.program.is_none() && !named.again.is_empty());
     // What cannot run again, or not then, is told with its line.
     let text = std::fs::read_to_string(plan.to_string()).unwrap();
     let line = text.lines().position(|l| l.starts_with("again ")).unwrap() + 1;
@@ -497,6 +509,52 @@ fn reports_are_written() {
             "{name}"
         );
     }
+}
+
+/// A trace of `uvmrun --record`: its plan says how to know the program again.
+#[test]
+fn the_plan_of_a_recorded_program_names_it() {
+    let folder = folder("recorded");
+    let (trace, plan) = (folder.join("a.uvmtrace"), folder.join("a.uvmplan"));
+    let (trace, plan) = (trace.display(), plan.display());
+    let made = |text: &str| {
+        std::fs::write(trace.to_string(), text).unwrap();
+        let line = format!("plan --trace {trace} --policy most --gpu-mem 48MiB -o {plan}");
+        let done = uvmsim(&line, "");
+        (
+            done.status.code(),
+            std::fs::read_to_string(plan.to_string()),
+        )
+    };
+    assert!(!made(STEP).1.unwrap().contains("launch"));
+    let recorded = STEP.replace("meta batch 4\n", "meta source uvmrun\nmeta start 7\n");
+    let text = made(&recorded).1.unwrap();
+    let program = "start 7\nlaunch 0 first\nlaunch 1 second\nlaunch 2 makeLoss\n\
+                   launch 3 update\ntensor 0 x\n";
+    assert!(text.contains(program), "{text}");
+    assert!(text.ends_with("tensor 5 s\n"), "{text}");
+    // What reads it reads all of it, for uvmrun as well.
+    let read: uvmsim_plan::Plan = text.parse().unwrap();
+    assert_eq!(read.to_string(), text);
+    let runtime = uvmrust::plan::Plan::parse(&text).unwrap();
+    assert_eq!(runtime.program(), read.program.as_ref());
+    let names: Vec<_> = runtime.program().unwrap().names().collect();
+    assert_eq!(names, ["first", "second", "makeLoss", "update"]);
+    // It is replayed, but not on a trace of another program.
+    let run = format!("run --trace {trace} --gpu-mem 48MiB --plan {plan}");
+    assert!(uvmsim(&run, "").status.success());
+    for (old, new) in [("second", "other"), (" x\n", " y\n")] {
+        std::fs::write(trace.to_string(), recorded.replace(old, new)).unwrap();
+        let (code, said) = fails(&run, "");
+        let (old, new) = (old.trim(), new.trim());
+        assert_eq!(code, 2, "{said}");
+        assert!(
+            said.contains(&format!("is {old}, the trace's {new}")),
+            "{said}"
+        );
+    }
+    // Where it starts, a record says.
+    assert_eq!(made(&recorded.replace("meta start 7\n", "")).0, Some(2));
 }
 
 #[test]

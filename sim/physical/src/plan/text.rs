@@ -67,6 +67,11 @@ impl Plan {
 
     /// The plan as text; the step is that with what runs again.
     pub fn text(&self, workload: &Workload, layout: &Layout) -> String {
+        self.records(workload, layout).to_string()
+    }
+
+    /// What is written of the plan, which says nothing of a program.
+    pub fn records(&self, workload: &Workload, layout: &Layout) -> text::Plan {
         let number = |value| text::Number { value, line: 0 };
         let explicit = self.explicit(layout);
         let by_kernel = explicit.before.iter().enumerate();
@@ -103,7 +108,6 @@ impl Plan {
             requests: requests.map(request).collect(),
             program: None,
         }
-        .to_string()
     }
 
     /// Reads a plan for `workload`, and the step as the plan has it.
@@ -111,7 +115,7 @@ impl Plan {
     /// # Errors
     /// It is no plan, or not one for this workload: a kernel cannot run again as it says,
     /// another number of kernels, an unknown tensor, a range that is not the tensor's, a
-    /// request for a tensor that is not alive then.
+    /// request for a tensor that is not alive then, a kernel or tensor by another name.
     pub fn read(text: &str, workload: &Workload) -> Result<Made, Error> {
         let read: text::Plan = text.parse()?;
         let rerun = |a: &text::Again| Rerun {
@@ -170,8 +174,34 @@ impl Plan {
             let op = op(r, workload, layout).map_err(|what| Error { line: r.line, what })?;
             plan.before[r.kernel as usize].push(op);
         }
+        if let Some(program) = &read.program {
+            let kernels = |k: usize| workload.kernels.get(k).map(|k| k.name.as_str());
+            let tensors = |t: usize| workload.tensors.get(t).map(|t| t.name.as_str());
+            same_names("kernel", &program.launches, kernels)?;
+            same_names("tensor", &program.tensors, tensors)?;
+        }
         Ok(plan)
     }
+}
+
+/// Refuses other names than the trace's.
+fn same_names<'a>(
+    what: &str,
+    names: &[text::Name],
+    have: impl Fn(usize) -> Option<&'a str>,
+) -> Result<(), Error> {
+    for text::Name { of, name, line } in names {
+        let wrong = match usize::try_from(*of).ok().and_then(&have) {
+            Some(have) if *have == **name => continue,
+            Some(have) => format!("the plan's {what} {of} is {name}, the trace's {have}"),
+            None => format!("there is no {what} {of}"),
+        };
+        return Err(Error {
+            line: *line,
+            what: wrong,
+        });
+    }
+    Ok(())
 }
 
 fn range(workload: &Workload, layout: &Layout, t: u32) -> (u64, u64) {
