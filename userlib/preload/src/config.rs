@@ -9,7 +9,8 @@
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
-//! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`) | none |
+//! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
+//! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -25,6 +26,8 @@ pub(crate) struct Config {
     pub hash_args: bool,
     /// The plan's file.
     pub plan: Option<PathBuf>,
+    /// The folder in which each process records itself.
+    pub record: Option<PathBuf>,
 }
 
 impl Config {
@@ -42,7 +45,7 @@ impl Config {
     /// Whether there is anything to do.
     #[cfg_attr(test, allow(dead_code))]
     pub fn active(&self) -> bool {
-        self.managed_min.is_some() || self.announce || self.plan.is_some()
+        self.managed_min.is_some() || self.announce || self.plan.is_some() || self.record.is_some()
     }
 
     fn from_vars(var: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Self {
@@ -57,13 +60,16 @@ impl Config {
             }),
         };
         let all = on("UVMRUST_PRELOAD");
+        let path = |name| {
+            let given = var(name).filter(|path| all && !path.is_empty());
+            given.map(PathBuf::from)
+        };
         Self {
             managed_min: (all && on("UVMRUST_MANAGED")).then_some(min),
             announce: all && on("UVMRUST_ANNOUNCE"),
             hash_args: on("UVMRUST_ARGS"),
-            plan: var("UVMRUST_PLAN")
-                .filter(|path| all && !path.is_empty())
-                .map(PathBuf::from),
+            plan: path("UVMRUST_PLAN"),
+            record: path("UVMRUST_RECORD"),
         }
     }
 }
@@ -125,6 +131,7 @@ mod tests {
             announce: true,
             hash_args: true,
             plan: None,
+            record: None,
         };
         assert_eq!(with(&[]), all);
         assert_eq!(with(&[("UVMRUST_MANAGED_MIN", "what")]), all);
@@ -132,6 +139,8 @@ mod tests {
         assert_eq!((off.managed_min, off.announce), (None, false));
         let plan = with(&[("UVMRUST_PLAN", "a.uvmplan")]).plan;
         assert_eq!(plan, Some("a.uvmplan".into()));
+        let record = with(&[("UVMRUST_RECORD", "/tmp/a")]).record;
+        assert_eq!(record, Some("/tmp/a".into()));
         let off = with(&[("UVMRUST_PRELOAD", "0"), ("UVMRUST_PLAN", "a.uvmplan")]);
         assert!(!off.active());
         assert_eq!(with(&[("UVMRUST_MANAGED", "0")]).managed_min, None);

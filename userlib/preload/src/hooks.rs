@@ -10,10 +10,10 @@ use uvmrust::cuda::{Stream, STREAM_PER_THREAD};
 
 use crate::announce;
 use crate::config::Config;
-use crate::kernels::{graph_id, Shape, KERNELS};
-use crate::memory;
-use crate::planned;
+use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
+use crate::record::Begun;
+use crate::{followed, memory, planned, record};
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -22,31 +22,32 @@ fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     }
 }
 
-/// Announces a launch, after what the plan asks for before it.
+/// Announces a launch, after what the plan asks for before it, and begins to record it.
 ///
 /// # Safety
-/// The arguments are those of a launch.
-unsafe fn announce_launch(
+/// The arguments are those of a launch, which follows.
+unsafe fn before_launch(
     real: &Real,
-    function: *mut c_void,
-    shape: Shape,
     stream: Stream,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) {
-    // SAFETY: by our contract.
-    unsafe { planned::before_launch(&real.cuda, stream) };
-    if !announce::enabled() || function.is_null() {
-        return;
-    }
-    let (params, extra) = match Config::get().hash_args {
-        true => (params, extra),
-        false => (core::ptr::null_mut(), core::ptr::null_mut()),
-    };
+    shape: Shape,
+    launch: Launch,
+) -> Option<Begun> {
     // SAFETY: by our contract.
     unsafe {
-        let id = KERNELS.get().id(&real.cuda, function, shape, params, extra);
-        announce::announce(&real.cuda, stream, id);
+        planned::before_launch(&real.cuda, stream);
+        followed::before_launch(&real.cuda, stream, Some(launch));
+        if announce::enabled() && !launch.function.is_null() {
+            let none = core::ptr::null_mut();
+            let (params, extra) = match Config::get().hash_args {
+                true => (launch.params, launch.extra),
+                false => (none, none),
+            };
+            let kernels = KERNELS.get();
+            let id = kernels.id(&real.cuda, launch.function, shape, params, extra);
+            announce::announce(&real.cuda, stream, id);
+        }
+        // The last: its time begins behind the host functions of the others.
+        record::begin(&real.cuda, stream, Some(launch))
     }
 }
 
@@ -94,19 +95,20 @@ pub(crate) unsafe extern "C" fn launch<const PTSZ: bool>(
 ) -> Code {
     let (real, call) = real!(PTSZ, launch, launch_ptsz);
     let shape = [gx, gy, gz, bx, by, bz, shared];
+    let launch = Launch {
+        function,
+        params,
+        extra,
+    };
+    let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        announce_launch(
-            real,
-            function,
-            shape,
-            stream_for::<PTSZ>(stream),
-            params,
-            extra,
-        );
-        call(
+        let begun = before_launch(real, own, shape, launch);
+        let code = call(
             function, gx, gy, gz, bx, by, bz, shared, stream, params, extra,
-        )
+        );
+        record::end(&real.cuda, own, begun, code == SUCCESS);
+        code
     }
 }
 
@@ -127,18 +129,18 @@ pub(crate) unsafe extern "C" fn launch_cooperative<const PTSZ: bool>(
 ) -> Code {
     let (real, call) = real!(PTSZ, launch_cooperative, launch_cooperative_ptsz);
     let shape = [gx, gy, gz, bx, by, bz, shared];
-    let none = core::ptr::null_mut();
+    let launch = Launch {
+        function,
+        params,
+        extra: core::ptr::null_mut(),
+    };
+    let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        announce_launch(
-            real,
-            function,
-            shape,
-            stream_for::<PTSZ>(stream),
-            params,
-            none,
-        );
-        call(function, gx, gy, gz, bx, by, bz, shared, stream, params)
+        let begun = before_launch(real, own, shape, launch);
+        let code = call(function, gx, gy, gz, bx, by, bz, shared, stream, params);
+        record::end(&real.cuda, own, begun, code == SUCCESS);
+        code
     }
 }
 
@@ -153,13 +155,21 @@ pub(crate) unsafe extern "C" fn launch_ex<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, launch_ex, launch_ex_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        if let Some(config) = config.as_ref() {
-            let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
-            let shape = [gx, gy, gz, bx, by, bz, config.shared_bytes];
-            let stream = stream_for::<PTSZ>(config.stream);
-            announce_launch(real, function, shape, stream, params, extra);
-        }
-        call(config, function, params, extra)
+        let Some(given) = config.as_ref() else {
+            return call(config, function, params, extra);
+        };
+        let ([gx, gy, gz], [bx, by, bz]) = (given.grid, given.block);
+        let shape = [gx, gy, gz, bx, by, bz, given.shared_bytes];
+        let launch = Launch {
+            function,
+            params,
+            extra,
+        };
+        let own = stream_for::<PTSZ>(given.stream);
+        let begun = before_launch(real, own, shape, launch);
+        let code = call(config, function, params, extra);
+        record::end(&real.cuda, own, begun, code == SUCCESS);
+        code
     }
 }
 
@@ -170,13 +180,18 @@ pub(crate) unsafe extern "C" fn graph_launch<const PTSZ: bool>(
     stream: Stream,
 ) -> Code {
     let (real, call) = real!(PTSZ, graph_launch, graph_launch_ptsz);
+    let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        planned::before_launch(&real.cuda, stream_for::<PTSZ>(stream));
+        planned::before_launch(&real.cuda, own);
+        followed::before_launch(&real.cuda, own, None);
         if announce::enabled() {
-            announce::announce(&real.cuda, stream_for::<PTSZ>(stream), graph_id(graph));
+            announce::announce(&real.cuda, own, graph_id(graph));
         }
-        call(graph, stream)
+        let begun = record::begin(&real.cuda, own, None);
+        let code = call(graph, stream);
+        record::end(&real.cuda, own, begun, code == SUCCESS);
+        code
     }
 }
 
@@ -201,7 +216,7 @@ pub(crate) unsafe extern "C" fn alloc_managed(out: *mut u64, size: usize, flags:
     unsafe {
         let code = call(out, size, flags);
         if code == SUCCESS && !out.is_null() {
-            planned::allocated(*out, size);
+            memory::appeared(*out, size);
         }
         code
     }
@@ -282,8 +297,8 @@ macro_rules! unloading {
 unloading! {
     module_unload(*mut c_void) = "cuModuleUnload";
     library_unload(*mut c_void) = "cuLibraryUnload";
-    ctx_destroy(*mut c_void) = "cuCtxDestroy", planned::freed_all;
-    primary_reset(c_int) = "cuDevicePrimaryCtxReset", planned::freed_all;
+    ctx_destroy(*mut c_void) = "cuCtxDestroy", memory::all_disappear;
+    primary_reset(c_int) = "cuDevicePrimaryCtxReset", memory::all_disappear;
 }
 
 /// # Safety
@@ -300,7 +315,7 @@ pub(crate) unsafe extern "C" fn primary_release(device: c_int) -> Code {
         (real.cuda.primary_state).map(|state| unsafe { state(device, &mut 0, &mut active) });
     // Others may hold it still.
     if asked != Some(SUCCESS) || active == 0 {
-        planned::freed_all();
+        memory::all_disappear();
     }
     code
 }

@@ -6,6 +6,9 @@
 //!
 //! What CUDA says of a kernel is asked once and kept, until any code is unloaded:
 //! then the same handle may come to name another kernel.
+//!
+//! Who records a program or follows a plan asks for more: the name, and what among the
+//! arguments may be an address.
 
 use core::ffi::{c_char, c_void, CStr};
 use core::hash::Hasher;
@@ -19,6 +22,8 @@ use uvmrust::PerProcess;
 /// What is known of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Kernel {
+    /// Without blanks; [`UNKNOWN`] where CUDA does not tell.
+    name: Box<str>,
     name_hash: u64,
     /// Bytes of each parameter.
     params: Vec<usize>,
@@ -36,6 +41,20 @@ pub(crate) static KERNELS: PerProcess<Kernels> = PerProcess::new(Kernels::new);
 
 /// The shape of a launch: grid, block, bytes of shared memory.
 pub(crate) type Shape = [u32; 7];
+
+/// The name of a kernel of which CUDA tells none.
+pub(crate) const UNKNOWN: &str = uvmrust::follow::ANY;
+
+/// A kernel and its arguments, as CUDA is given them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    /// A CUfunction or a CUkernel.
+    pub function: *mut c_void,
+    /// A pointer to each argument, or null.
+    pub params: *mut *mut c_void,
+    /// The arguments in one buffer, or null.
+    pub extra: *mut *mut c_void,
+}
 
 impl Kernels {
     /// None known.
@@ -56,18 +75,46 @@ impl Kernels {
         params: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) -> u64 {
+        // SAFETY: by our contract.
+        unsafe { self.with(cuda, function, |kernel| hash(kernel, shape, params, extra)) }
+    }
+
+    /// Does something with the name of a launch's kernel, and with what among its arguments
+    /// may be an address.
+    ///
+    /// # Safety
+    /// The arguments are those of a call of cuLaunchKernel.
+    pub unsafe fn look<T>(
+        &self,
+        cuda: &Cuda,
+        launch: Launch,
+        work: impl FnOnce(&str, &mut dyn Iterator<Item = u64>) -> T,
+    ) -> T {
+        // SAFETY: by our contract.
+        unsafe {
+            self.with(cuda, launch.function, |kernel| {
+                work(&kernel.name, &mut words(kernel, launch))
+            })
+        }
+    }
+
+    /// # Safety
+    /// `function` is a kernel.
+    unsafe fn with<T>(
+        &self,
+        cuda: &Cuda,
+        function: *mut c_void,
+        work: impl FnOnce(&Kernel) -> T,
+    ) -> T {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = known.get(&(function as usize)) {
-            // SAFETY: by our contract.
-            return unsafe { hash(kernel, shape, params, extra) };
+            return work(kernel);
         }
         drop(known);
-        // SAFETY: by our contract, `function` is a kernel.
+        // SAFETY: by our contract.
         let kernel = unsafe { ask(cuda, function) };
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let kernel = known.entry(function as usize).or_insert(kernel);
-        // SAFETY: by our contract.
-        unsafe { hash(kernel, shape, params, extra) }
+        work(known.entry(function as usize).or_insert(kernel))
     }
 
     /// Forgets all. To be called before and after code is unloaded.
@@ -112,6 +159,34 @@ unsafe fn hash(
     hasher.finish().max(1)
 }
 
+/// Each word of 8 bytes at a multiple of 8 in an argument: pointers lie so, also those in a
+/// structure that is given by value. Empty before CUDA 12.4, which does not tell how long
+/// arguments are, if they are not in one buffer.
+///
+/// # Safety
+/// As for [`hash`].
+unsafe fn words(kernel: &Kernel, launch: Launch) -> impl Iterator<Item = u64> + '_ {
+    let count = match launch.params.is_null() {
+        true => 1,
+        false => kernel.params.len(),
+    };
+    (0..count).flat_map(move |i| {
+        // SAFETY: by our contract.
+        let argument: &[u8] = unsafe {
+            match (launch.params.is_null(), launch.extra.is_null()) {
+                (false, _) => {
+                    let at = (*launch.params.add(i)).cast();
+                    core::slice::from_raw_parts(at, kernel.params[i])
+                }
+                (true, false) => packed(launch.extra),
+                (true, true) => &[],
+            }
+        };
+        let words = argument.chunks_exact(8);
+        words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
+    })
+}
+
 /// The arguments given as one buffer: pairs of a key and its value, up to key 0.
 ///
 /// # Safety
@@ -154,10 +229,19 @@ unsafe fn ask(cuda: &Cuda, function: *mut c_void) -> Kernel {
         name = core::ptr::null();
     }
     let mut hasher = FxHasher::default();
+    let mut word = String::new();
     match name.is_null() {
         true => hasher.write_usize(function as usize),
-        // SAFETY: CUDA gives a C string that lives as long as the kernel.
-        false => hasher.write(unsafe { CStr::from_ptr(name) }.to_bytes()),
+        false => {
+            // SAFETY: CUDA gives a C string that lives as long as the kernel.
+            let name = unsafe { CStr::from_ptr(name) };
+            hasher.write(name.to_bytes());
+            let words = name.to_string_lossy();
+            word = words.split_whitespace().collect::<Vec<_>>().join("_");
+        }
+    }
+    if word.is_empty() {
+        word.push_str(UNKNOWN);
     }
     let mut params = Vec::new();
     for call in [cuda.func_param_info, cuda.kernel_param_info]
@@ -177,6 +261,7 @@ unsafe fn ask(cuda: &Cuda, function: *mut c_void) -> Kernel {
         }
     }
     Kernel {
+        name: word.into(),
         name_hash: hasher.finish(),
         params,
     }
@@ -263,6 +348,45 @@ mod tests {
             })
             .collect();
         assert_eq!(ids.len(), 100_000);
+    }
+
+    #[test]
+    fn what_may_be_an_address_is_found_among_the_arguments() {
+        let kernels = Kernels::new();
+        let (mut a, mut b) = (0x7f00_0000_1000u64, 7u32);
+        let mut params = [(&raw mut a).cast(), (&raw mut b).cast::<c_void>()];
+        let mut structure = [1u64, 0x7f00_0000_2000, 3];
+        let (base, mut size) = (structure.as_mut_ptr().cast(), size_of_val(&structure));
+        let mut extra = [
+            core::ptr::without_provenance_mut(1),
+            base,
+            core::ptr::without_provenance_mut(2),
+            (&raw mut size).cast(),
+            core::ptr::null_mut(),
+        ];
+        let mut launch = Launch {
+            function: c"a b".as_ptr().cast_mut().cast(),
+            params: params.as_mut_ptr(),
+            extra: core::ptr::null_mut(),
+        };
+        let look = |cuda: &Cuda, launch| {
+            // SAFETY: two parameters of 8 and 4 bytes, or a list as CUDA describes it.
+            unsafe {
+                kernels.look(cuda, launch, |name, words| {
+                    (name.to_owned(), words.collect::<Vec<_>>())
+                })
+            }
+        };
+        assert_eq!(
+            look(&cuda(), launch),
+            ("a_b".into(), vec![0x7f00_0000_1000])
+        );
+        launch.params = core::ptr::null_mut();
+        assert_eq!(look(&cuda(), launch).1, []);
+        launch.extra = extra.as_mut_ptr();
+        assert_eq!(look(&cuda(), launch).1, [1, 0x7f00_0000_2000, 3]);
+        kernels.forget();
+        assert_eq!(look(&Cuda::default(), launch).0, UNKNOWN);
     }
 
     #[test]

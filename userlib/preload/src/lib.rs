@@ -8,7 +8,9 @@
 //! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
 //!   execution ID, which the driver is told in the order of the stream, just before
 //!   the kernel (`announce.rs`);
-//! - if there is a plan, what it asks for before each kernel is done (`planned.rs`).
+//! - if there is a plan, what it asks for before each kernel is done (`planned.rs`, and
+//!   `followed.rs` if it was made of a record of the program);
+//! - if it is to be recorded, its allocations and launches are (`record.rs`).
 //!
 //! It works on the driver API: CUDA's runtime, cuBLAS and cuDNN, linked statically
 //! or not, get its functions with dlsym and cuGetProcAddress, and `interpose.rs`
@@ -20,6 +22,8 @@
 mod announce;
 mod config;
 #[cfg_attr(test, allow(dead_code))]
+mod followed;
+#[cfg_attr(test, allow(dead_code))]
 mod hooks;
 #[cfg(not(test))]
 mod interpose;
@@ -30,3 +34,5 @@ mod memory;
 mod planned;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
+#[cfg_attr(test, allow(dead_code))]
+mod record;

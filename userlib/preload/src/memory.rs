@@ -14,8 +14,8 @@ use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::PerProcess;
 
 use crate::config::Config;
-use crate::planned;
 use crate::real::{Code, Real, SUCCESS};
+use crate::{followed, planned, record};
 
 /// `CU_MEM_ATTACH_GLOBAL`
 const ATTACH_GLOBAL: u32 = 1;
@@ -54,7 +54,7 @@ pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Co
         return None;
     }
     with(|managed| managed.insert(base));
-    planned::allocated(base, size);
+    appeared(base, size);
     // SAFETY: by our contract.
     unsafe { out.write(base) };
     Some(SUCCESS)
@@ -82,9 +82,29 @@ pub(crate) unsafe fn alloc_pitch(
     Some(done)
 }
 
+/// Says that there is new managed memory, made so by us or by the program.
+pub(crate) fn appeared(base: u64, size: usize) {
+    planned::allocated(base, size);
+    followed::allocated(base, size);
+    record::allocated(base, size);
+}
+
+fn disappears(base: u64) {
+    planned::freed(base);
+    followed::freed(base);
+    record::freed(base);
+}
+
+/// Says that a context is about to be destroyed, and the memory that was allocated in it.
+pub(crate) fn all_disappear() {
+    planned::freed_all();
+    followed::freed_all();
+    record::freed_all();
+}
+
 /// Says that an address is free. CUDA frees both kinds of memory alike.
 pub(crate) fn forget(base: u64) {
-    planned::freed(base);
+    disappears(base);
     with(|managed| managed.remove(&base));
 }
 
@@ -100,7 +120,7 @@ pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Optio
     if unsafe { capturing(real, stream) } || !with(|managed| managed.remove(&base)) {
         return None;
     }
-    planned::freed(base);
+    disappears(base);
     let free = real.free?;
     // SAFETY: by our contract; the address is from cuMemAllocManaged.
     unsafe {

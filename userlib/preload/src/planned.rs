@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A plan that is carried out while the program runs (`UVMRUST_PLAN`).
+//! A plan that is carried out while the program runs (`UVMRUST_PLAN`), and was not made of a
+//! record (those: `followed.rs`).
 //!
 //! The plan's range is the first managed allocation that is large enough for its span;
 //! the program has its tensors there where the plan says. From then on each launch is a
@@ -20,7 +21,7 @@ use crate::config::Config;
 
 /// A plan under way.
 struct Running {
-    plan: Plan,
+    plan: &'static Plan,
     /// Where its range begins; 0: the program has none yet.
     base: AtomicU64,
     /// Ranges that it has had.
@@ -38,19 +39,30 @@ struct Running {
 }
 
 /// The process's plan, if it was given one that can be read.
-fn running() -> Option<&'static Running> {
-    static RUNNING: OnceLock<Option<Running>> = OnceLock::new();
+pub(crate) fn plan() -> Option<&'static Plan> {
+    static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
     let path = Config::get().plan.as_ref()?;
     let read = || {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         Plan::parse(&text).map_err(|error| error.to_string())
     };
     let start = || match read() {
-        Ok(plan) => Some(Running::new(plan)),
+        Ok(plan) => Some(plan),
         Err(why) => {
             eprintln!("uvmrust: UVMRUST_PLAN={}: {why}", path.display());
             None
         }
+    };
+    PLAN.get_or_init(start).as_ref()
+}
+
+/// The plan, if it is one of a range.
+fn running() -> Option<&'static Running> {
+    static RUNNING: OnceLock<Option<Running>> = OnceLock::new();
+    Config::get().plan.as_ref()?;
+    let start = || {
+        let plan = plan().filter(|plan| plan.program().is_none())?;
+        Some(Running::new(plan))
     };
     RUNNING.get_or_init(start).as_ref()
 }
@@ -107,7 +119,7 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) {
 const LAUNCH_BITS: u32 = 48;
 
 impl Running {
-    const fn new(plan: Plan) -> Self {
+    const fn new(plan: &'static Plan) -> Self {
         Self {
             plan,
             base: AtomicU64::new(0),
@@ -204,7 +216,7 @@ mod tests {
 
     fn running() -> Running {
         let plan = format!("uvmplan 1\nkernels 1\nspan {SPAN}\nat 0 free 0 0 4096\n");
-        Running::new(Plan::parse(&plan).unwrap())
+        Running::new(Box::leak(Box::new(Plan::parse(&plan).unwrap())))
     }
 
     /// The range in which a launch's requests are carried out.

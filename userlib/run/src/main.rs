@@ -11,12 +11,14 @@ use std::process::{Command, ExitCode};
 use uvmrust::plan::Plan;
 
 mod check;
+mod record;
 
 const HELP: &str = "usage: uvmrun [OPTION...] [--] PROGRAM [ARGUMENT...]
        uvmrun --check [--json]
 Runs a CUDA program with its device memory managed, so that it may be larger than the
 GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
+  --record FILE       write a trace of what the program does, for uvmsim plan
   --managed-min SIZE  smallest allocation that becomes managed: bytes, 64K, 2M (1M)
   --no-managed        leave device memory as it is
   --no-announce       announce no kernels
@@ -39,6 +41,8 @@ struct Options {
     /// Variables of the preload.
     set: Vec<(&'static str, OsString)>,
     library: Option<PathBuf>,
+    /// File for the trace.
+    record: Option<PathBuf>,
     program: OsString,
     arguments: Vec<OsString>,
 }
@@ -59,6 +63,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
     while let Some(argument) = parser.next()? {
         match argument {
             Long("plan") => options.set.push(("UVMRUST_PLAN", parser.value()?)),
+            Long("record") => options.record = Some(parser.value()?.into()),
             Long("managed-min") => options.set.push(("UVMRUST_MANAGED_MIN", parser.value()?)),
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
@@ -82,7 +87,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
     if !checks {
         return Err("no program is given".into());
     }
-    if !options.set.is_empty() {
+    if !options.set.is_empty() || options.record.is_some() {
         return Err("--check takes no option but --json and --library".into());
     }
     Ok(Asked::Check(check::Options {
@@ -95,7 +100,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
 fn main() -> ExitCode {
     let options = match options(env::args_os().skip(1)) {
         Ok(Asked::Run(options)) => options,
-        Ok(Asked::Check(options)) => return check(&options),
+        Ok(Asked::Check(options)) => return told(check_page(&options)),
         Ok(Asked::Help) => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -107,6 +112,9 @@ fn main() -> ExitCode {
     };
     match prepare(&options) {
         Ok(mut command) => {
+            if let Some(file) = &options.record {
+                return record(&mut command, file);
+            }
             let error = command.exec();
             eprintln!("uvmrun: {}: {error}", options.program.to_string_lossy());
             let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -119,10 +127,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks the machine, and prints that.
-fn check(options: &check::Options) -> ExitCode {
+/// Runs the program and makes a trace of it.
+fn record(command: &mut Command, file: &Path) -> ExitCode {
+    match record::run(command, file) {
+        Ok((status, said)) => {
+            eprintln!("uvmrun: {}: {said}", file.display());
+            ExitCode::from(status)
+        }
+        Err(failure) => {
+            eprintln!("uvmrun: {}", failure.why);
+            ExitCode::from(failure.status.unwrap_or(125))
+        }
+    }
+}
+
+fn check_page(options: &check::Options) -> (String, u8) {
+    check::check(options, library(options.library.as_deref()).ok())
+}
+
+/// Prints a page, and exits with what it comes to.
+fn told((text, status): (String, u8)) -> ExitCode {
     use std::io::Write;
-    let (text, status) = check::check(options, library(options.library.as_deref()).ok());
     // Who reads no further, as `head`, has had enough.
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -265,9 +290,13 @@ mod tests {
             &["--json"],
             &["--check", "--plan", "p"],
             &["--root", "/x", "program"],
+            &["--record", "t"],
+            &["--check", "--record", "t"],
         ] {
             assert!(given(bad).is_err(), "{bad:?}");
         }
+        let record = program(&["--record", "t", "prog"]).record;
+        assert_eq!(record, Some("t".into()));
         // A program's own options.
         assert_eq!(program(&["prog", "--check"]).arguments, ["--check"]);
     }

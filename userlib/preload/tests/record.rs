@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A program that is recorded, planned and run with its plan, on the stub libraries.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use harness::{cdylib, cuda_program, have_cc, program, tmp};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs the program under `uvmrun` with these options and variables; what it did, and what is
+/// in the stub's log.
+fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = tmp("cuda-record");
+    let built = BUILT.get_or_init(|| {
+        let built = tmp("record-program");
+        cuda_program("cuda-record", &built, "record_program.c");
+        built
+    });
+    let log = tmp(&format!("record-{name}.log"));
+    let _ = std::fs::remove_file(&log);
+    let done = Command::new(program("uvmrun"))
+        .args(options)
+        .arg("--library")
+        .arg(cdylib("uvmrust-preload", false))
+        .arg(built)
+        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("STUB_UVM", "ours")
+        .env("STUB_LOG", &log)
+        .env("STUB_MEMORY", "40")
+        .env("STUB_WHERE", "1")
+        .env("UVMRUST_FD", "900")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(!text.contains("VIOLATION"), "{text}");
+    (done, text.lines().map(str::to_owned).collect())
+}
+
+fn said(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+/// Records a run of the program.
+fn record(name: &str, variables: &[(&str, &str)]) -> (Output, PathBuf) {
+    let trace = tmp(&format!("{name}.uvmtrace"));
+    let _ = std::fs::remove_file(&trace);
+    let (done, _) = run(name, &["--record", trace.to_str().unwrap()], variables);
+    (done, trace)
+}
+
+/// `uvmsim` with these arguments; what it prints.
+fn uvmsim(args: &[&str]) -> String {
+    let done = Command::new(program("uvmsim")).args(args).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// The trace of four steps, and the plan for a GPU of 40 MiB, made once.
+fn planned() -> &'static (PathBuf, PathBuf) {
+    static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let (done, trace) = record("planned", &[("STEPS", "4")]);
+        assert!(done.status.success(), "{done:?}");
+        let plan = tmp("recorded.uvmplan");
+        let (from, to) = (trace.to_str().unwrap(), plan.to_str().unwrap());
+        uvmsim(&["plan", "--trace", from, "--gpu-mem", "40MiB", "-o", to]);
+        (trace, plan)
+    })
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_program_is_recorded_as_a_trace_of_its_step() {
+    if !have_cc() {
+        return;
+    }
+    let (trace, _) = planned();
+    let text = std::fs::read_to_string(trace).unwrap();
+    // 1 us, and 1 ns for each KiB: the stub's kernels (userlib/tests/stub/streams.c).
+    let expected = "tensor 0 weight 12582912 alloc0\n\
+                    tensor 1 activation 18874368 kernel1.0\n\
+                    tensor 2 weight 14680064 alloc1\n\
+                    tensor 3 weight 16777216 alloc2\n\
+                    kernel 0 13288 embed 0 0 -\n\
+                    kernel 1 19432 layer - 1 -\n\
+                    kernel 2 15336 layer 2 2 -\n\
+                    kernel 3 17384 head 3 3 -\n\
+                    kernel 4 19432 loss 1 1 -\n\
+                    kernel 5 13288 update 0 0 -\n\
+                    kernel 6 15336 update 2 2 -\n\
+                    kernel 7 17384 update 3 3 -\n";
+    assert!(text.ends_with(expected), "{text}");
+    for fact in [
+        "source uvmrun",
+        "start 3",
+        "steps 4",
+        "times events, of 8 of 8 kernels",
+    ] {
+        assert!(text.contains(&format!("meta {fact}\n")), "{text}");
+    }
+    // uvmsim reads it, and its own plan of it.
+    let trace = trace.to_str().unwrap();
+    uvmsim(&["trace", trace]);
+    let plan = planned().1.to_str().unwrap();
+    uvmsim(&[
+        "run",
+        "--trace",
+        trace,
+        "--gpu-mem",
+        "40MiB",
+        "--plan",
+        plan,
+    ]);
+    // The folder in which it was made is gone.
+    let left = std::fs::read_dir(tmp("")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!left.into_iter().any(|n| n.starts_with("planned.uvmtrace.")));
+}
+
+/// What a plan moves, by memory and destination, if the program is on it this many times before
+/// a kernel while it has the memory.
+fn wanted(plan: &Path, times: impl Fn(u32, &str) -> u64) -> BTreeMap<(String, String), u64> {
+    let names = BTreeMap::from([
+        ("alloc0", "w0"),
+        ("alloc1", "w1"),
+        ("alloc2", "w2"),
+        ("kernel1.0", "own"),
+    ]);
+    let lines = lines(plan);
+    let tensor = |number: &str| {
+        let start = format!("tensor {number} ");
+        let key = lines
+            .iter()
+            .find_map(|line| line.strip_prefix(&start))
+            .unwrap();
+        names[key].to_owned()
+    };
+    let mut wanted = BTreeMap::new();
+    for line in &lines {
+        let fields: Vec<_> = line.split(' ').collect();
+        let to = match fields[..] {
+            ["at", _, "prefetch" | "allocate", ..] => "gpu",
+            ["at", _, "evict", ..] => "host",
+            _ => continue,
+        };
+        let name = tensor(fields[3]);
+        let times = times(fields[1].parse().unwrap(), &name);
+        *wanted.entry((name, to.to_owned())).or_insert(0) += times;
+    }
+    wanted
+}
+
+/// The program's memory, by name: where each was, and how large.
+fn memory(done: &Output) -> Vec<(String, u64, u64)> {
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let line = |line: &str| {
+        let fields: Vec<_> = line.split(' ').collect();
+        (
+            fields[0].to_owned(),
+            fields[1].parse().unwrap(),
+            fields[2].parse().unwrap(),
+        )
+    };
+    text.lines().map(line).collect()
+}
+
+/// What was moved, in times of the whole memory, by name and destination.
+fn moved(done: &Output, log: &[String]) -> BTreeMap<(String, String), u64> {
+    let memory = memory(done);
+    let mut bytes: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for line in log.iter().filter_map(|line| line.strip_prefix("migrate ")) {
+        let fields: Vec<_> = line.split(' ').collect();
+        let (at, length): (u64, u64) = (fields[0].parse().unwrap(), fields[1].parse().unwrap());
+        let of = memory
+            .iter()
+            .find(|(_, base, size)| (*base..base + size).contains(&at));
+        let name = of
+            .unwrap_or_else(|| panic!("{line} is in none of {memory:?}"))
+            .0
+            .clone();
+        *bytes.entry((name, fields[2].to_owned())).or_default() += length;
+    }
+    let times = |((name, to), bytes): ((String, String), u64)| {
+        let size = memory.iter().find(|(known, ..)| *known == name).unwrap().2;
+        assert_eq!(bytes % size, 0, "{name} {to}: {bytes} of {size}");
+        ((name, to), bytes / size)
+    };
+    bytes.into_iter().map(times).collect()
+}
+
+#[test]
+fn a_plan_is_followed_where_addresses_and_sizes_are_others() {
+    if !have_cc() {
+        return;
+    }
+    let plan = &planned().1;
+    let wanted = wanted(plan, |_, _| 3);
+    assert!(
+        wanted.contains_key(&("own".to_owned(), "gpu".to_owned())),
+        "{wanted:?}"
+    );
+    assert!(wanted.keys().any(|(_, to)| to == "host"), "{wanted:?}");
+    let mut addresses = Vec::new();
+    for more in ["0", "2"] {
+        let variables = [("STEPS", "3"), ("MORE", more), ("WAIT", "50")];
+        let options = ["--plan", plan.to_str().unwrap()];
+        let (done, log) = run(&format!("followed-{more}"), &options, &variables);
+        assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
+        assert_eq!(moved(&done, &log), wanted, "{log:?}");
+        // A plan of what a program does drops nothing: it frees by itself.
+        assert!(!log.iter().any(|line| line.starts_with("discard")));
+        addresses.push(memory(&done)[0].1);
+    }
+    assert_ne!(addresses[0], addresses[1]);
+}
+
+#[test]
+fn off_its_plan_a_program_is_prefetched_for_until_it_is_back() {
+    if !have_cc() {
+        return;
+    }
+    let plan = &planned().1;
+    let options = ["--plan", plan.to_str().unwrap()];
+    let variables = [("STEPS", "6"), ("LEAVE", "1"), ("WAIT", "50")];
+    let (done, log) = run("left", &options, &variables);
+    assert!(done.status.success(), "{done:?}");
+    let said = said(&done);
+    let leaves = "uvmrust: the program leaves its plan: `other` is launched where the plan has \
+                  kernel 2, `layer`.";
+    assert!(
+        said.starts_with(leaves) && said.lines().count() == 1,
+        "{said}"
+    );
+    // Of the second step, what is behind `other` is off the plan. Of the third the first kernel
+    // is: with the second, it has launched a whole step. What it allocates between these two is
+    // not known, and not moved.
+    let times = |kernel: u32, name: &str| match (kernel, name) {
+        (0, "own") | (1, "own") => 5,
+        (_, "own") => 4,
+        (1, _) => 6,
+        _ => 5,
+    };
+    let mut wanted = wanted(plan, times);
+    // What kernels are given while it is off: `other` and the seven behind it.
+    for (name, times) in [("w0", 2), ("w1", 3), ("w2", 2), ("own", 1)] {
+        *wanted
+            .entry((name.to_owned(), "gpu".to_owned()))
+            .or_insert(0) += times;
+    }
+    assert_eq!(moved(&done, &log), wanted, "{log:?}");
+}
+
+#[test]
+fn a_program_that_repeats_nothing_is_recorded_whole_and_followed() {
+    if !have_cc() {
+        return;
+    }
+    let variables = [("STEPS", "2"), ("ONCE", "1"), ("WAIT", "50")];
+    let (done, trace) = record("once", &variables);
+    assert!(done.status.success(), "{done:?}");
+    let text = std::fs::read_to_string(&trace).unwrap();
+    assert!(
+        text.contains("meta steps 1\n") && text.contains("kernel 18 "),
+        "{text}"
+    );
+    let plan = tmp("once.uvmplan");
+    let (from, to) = (trace.to_str().unwrap(), plan.to_str().unwrap());
+    uvmsim(&["plan", "--trace", from, "--gpu-mem", "40MiB", "-o", to]);
+    let (done, log) = run("once-followed", &["--plan", to], &variables);
+    assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
+    assert!(
+        log.iter().any(|line| line.starts_with("migrate")),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn the_programs_status_is_uvmruns_and_what_is_not_recorded_is_said() {
+    if !have_cc() {
+        return;
+    }
+    let (done, trace) = record("status", &[("STEPS", "2"), ("STATUS", "7")]);
+    assert_eq!(done.status.code(), Some(7), "{done:?}");
+    assert!(
+        trace.exists() && said(&done).contains("a step of 8 2 times"),
+        "{done:?}"
+    );
+    let (done, trace) = record("nothing", &[("LAUNCHES", "0")]);
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    assert!(
+        !trace.exists() && said(&done).contains("uvmrun --check"),
+        "{done:?}"
+    );
+    // In no folder that is there.
+    let (done, _) = run("nowhere", &["--record", "/nowhere/trace"], &[]);
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    assert!(
+        said(&done).contains("--record needs a file in a folder"),
+        "{done:?}"
+    );
+}
+
+/// A record does not keep memory from being what it is, and says so if there is none.
+#[test]
+fn memory_that_is_not_managed_is_in_no_trace() {
+    if !have_cc() {
+        return;
+    }
+    let variables = [("STEPS", "2"), ("UVMRUST_MANAGED_MIN", "13M")];
+    let (done, trace) = record("some", &variables);
+    let text = std::fs::read_to_string(trace).unwrap();
+    assert!(
+        done.status.success() && !text.contains(&format!(" {} ", 12 * MIB)),
+        "{text}"
+    );
+    assert!(text.contains("tensor 1 weight 14680064 alloc0\n"), "{text}");
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the preload wrote of a process (`userlib/preload/src/record.rs` has the lines).
+
+use std::collections::HashMap;
+
+/// An allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Allocation {
+    pub(super) bytes: u64,
+    /// Launches before it was made.
+    pub(super) made: usize,
+    /// Launches before it was freed.
+    pub(super) freed: Option<usize>,
+}
+
+/// A launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// Its kernel's name, by its place among the names.
+    pub(super) name: usize,
+    pub(super) stream: u64,
+    /// The allocations that it is given; `None`: that is not known.
+    pub(super) uses: Option<Vec<usize>>,
+    /// How long it took.
+    pub(super) ns: Option<u64>,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Recording {
+    pub(super) names: Vec<String>,
+    pub(super) allocations: Vec<Allocation>,
+    pub(super) launches: Vec<Launch>,
+}
+
+impl Recording {
+    /// Reads it. A process that was killed may have left half of a last line, which is left out.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut recording = Self::default();
+        let mut numbers = HashMap::new();
+        for (i, line) in whole.lines().enumerate() {
+            let fields: Vec<_> = line.split(' ').collect();
+            let done = recording.add(&fields, &mut numbers);
+            done.ok_or_else(|| {
+                format!(
+                    "line {}: `{line}` is not of a record; are uvmrun and its preload of one \
+                     version?",
+                    i + 1
+                )
+            })?;
+        }
+        Ok(recording)
+    }
+
+    fn add(&mut self, fields: &[&str], numbers: &mut HashMap<String, usize>) -> Option<()> {
+        let now = self.launches.len();
+        match fields {
+            ["a", bytes] => self.allocations.push(Allocation {
+                bytes: bytes.parse().ok()?,
+                made: now,
+                freed: None,
+            }),
+            ["f", number] => {
+                let number: usize = number.parse().ok()?;
+                self.allocations.get_mut(number)?.freed = Some(now);
+            }
+            ["k", stream, name, uses] => {
+                let next = self.names.len();
+                let name_number = *numbers.entry((*name).to_owned()).or_insert(next);
+                if name_number == next {
+                    self.names.push((*name).to_owned());
+                }
+                self.launches.push(Launch {
+                    name: name_number,
+                    stream: stream.parse().ok()?,
+                    uses: self.uses(uses)?,
+                    ns: None,
+                });
+            }
+            ["t", launch, ns] => {
+                let launch: usize = launch.parse().ok()?;
+                self.launches.get_mut(launch)?.ns = Some(ns.parse().ok()?);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// `None` is no list.
+    fn uses(&self, text: &str) -> Option<Option<Vec<usize>>> {
+        match text {
+            "?" => return Some(None),
+            "-" => return Some(Some(Vec::new())),
+            _ => {}
+        }
+        let list = text.split(',').map(|number| {
+            let number = number.parse().ok();
+            number.filter(|&number| number < self.allocations.len())
+        });
+        list.collect::<Option<Vec<_>>>().map(Some)
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! From what a process did to a trace of one step of it: what it repeats, or all of it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use uvmrust::plan::Key;
+use uvmsim_trace::{Kernel, Kind, Tensor, TensorId, Trace};
+
+use super::recording::{Allocation, Recording};
+
+/// Launches that repeat: each of them is as the one a period before it, from the second
+/// period on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Repeats {
+    pub(super) from: usize,
+    pub(super) period: usize,
+    pub(super) length: usize,
+}
+
+/// Periods that are tried: the most frequent distances at which a few names recur.
+const MOST_PERIODS: usize = 256;
+
+/// How many names recur together, to find periods by.
+const TOGETHER: [usize; 3] = [1, 4, 16];
+
+/// The longest part of a process that repeats, with the shortest period; `None`: it is not
+/// even half of it.
+pub(super) fn repeats(names: &[usize]) -> Option<Repeats> {
+    let mut frequency: HashMap<usize, usize> = HashMap::new();
+    for together in TOGETHER {
+        let mut last = HashMap::new();
+        for (at, names) in names.windows(together).enumerate() {
+            if let Some(before) = last.insert(names, at) {
+                *frequency.entry(at - before).or_default() += 1;
+            }
+        }
+    }
+    let mut periods: Vec<_> = frequency.into_iter().collect();
+    periods.sort_unstable_by_key(|&(period, times)| (usize::MAX - times, period));
+    let periods = periods.into_iter().take(MOST_PERIODS);
+    let found = periods.filter_map(|(period, _)| with_period(names, period));
+    let best = found.max_by_key(|r| (r.length, usize::MAX - r.period));
+    best.filter(|r| 2 * r.length >= names.len())
+}
+
+/// The longest part that has this period, at least twice.
+fn with_period(names: &[usize], period: usize) -> Option<Repeats> {
+    let (mut from, mut best) = (
+        0,
+        Repeats {
+            from: 0,
+            period,
+            length: 0,
+        },
+    );
+    for at in 0..=names.len() - period {
+        if names.get(at + period) == names.get(at) {
+            continue;
+        }
+        let length = at + period - from;
+        if length > best.length {
+            best = Repeats {
+                from,
+                period,
+                length,
+            };
+        }
+        from = at + 1;
+    }
+    (best.length >= 2 * period).then_some(best)
+}
+
+/// The launches of the step: `period` of them, from `from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    from: usize,
+    period: usize,
+    /// Launches before the first step.
+    start: usize,
+    steps: usize,
+    /// Where the first and behind the last launch of the part that repeats.
+    repeats: (usize, usize),
+}
+
+impl Step {
+    /// Of what repeats, the last whole period that begins where least memory lives on that the
+    /// step frees: where the program itself begins its step, as a rule.
+    fn of(recording: &Recording) -> Self {
+        let names: Vec<_> = recording.launches.iter().map(|l| l.name).collect();
+        let Some(r) = repeats(&names) else {
+            let (from, period) = (0, names.len());
+            let (start, steps, repeats) = (0, 1, (0, period));
+            return Self {
+                from,
+                period,
+                start,
+                steps,
+                repeats,
+            };
+        };
+        let (end, steps) = (r.from + r.length, r.length / r.period);
+        // Not the last if there are enough: behind that a program may free what all steps use.
+        let last = match steps {
+            3.. => end - 2 * r.period,
+            _ => end - r.period,
+        };
+        let candidates = last + 1 - r.period..=last;
+        let least = candidates.min_by_key(|&from| {
+            let end = from + r.period + behind(steps);
+            let bytes = carried(&recording.allocations, from, end);
+            (bytes, (from - r.from) % r.period)
+        });
+        let from = least.unwrap_or(r.from);
+        Self {
+            from,
+            period: r.period,
+            start: r.from + (from - r.from) % r.period,
+            steps,
+            repeats: (r.from, end),
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.from + self.period
+    }
+
+    /// Whether an allocation was there before the step. What a program makes before its first
+    /// launch was, also where the step is all of it.
+    fn before(&self, allocation: &Allocation) -> bool {
+        allocation.made < self.from || (self.from, allocation.made) == (0, 0)
+    }
+
+    /// Whether the step frees it, before its last launch, or behind that if another step
+    /// follows.
+    fn frees(&self, allocation: &Allocation) -> bool {
+        let end = self.end() + behind(self.steps);
+        allocation.freed.is_some_and(|at| at < end)
+    }
+}
+
+/// 1 if what is freed between the last launch of the step and the next one is the step's:
+/// another step follows then.
+fn behind(steps: usize) -> usize {
+    usize::from(steps >= 3)
+}
+
+/// Bytes that were there when a step began and that it frees.
+fn carried(allocations: &[Allocation], from: usize, end: usize) -> u64 {
+    let lives_on =
+        |a: &&Allocation| a.made < from && a.freed.is_some_and(|at| from < at && at < end);
+    allocations.iter().filter(lives_on).map(|a| a.bytes).sum()
+}
+
+/// What a trace calls each of the recording's allocations that the step uses.
+fn tensors(recording: &Recording, step: &Step) -> HashMap<usize, (Kind, String)> {
+    let launches = &recording.launches[step.from..step.end()];
+    let used: HashSet<usize> = launches
+        .iter()
+        .flat_map(|l| l.uses.iter().flatten().copied())
+        .collect();
+    let mut nth: HashMap<usize, u32> = HashMap::new();
+    let mut tensors = HashMap::new();
+    for (number, allocation) in recording.allocations.iter().enumerate() {
+        let before = step.before(allocation);
+        let next = nth.entry(allocation.made).or_default();
+        let own = *next;
+        *next += u32::from(!before);
+        if !used.contains(&number) {
+            continue;
+        }
+        let program = Key::Program(number as u64).to_string();
+        let named = match (before, step.frees(allocation)) {
+            (true, false) => (Kind::Weight, program),
+            (true, true) if step.steps == 1 => (Kind::Input, program),
+            // The step before made it: which it will be in the next run is not known.
+            (true, true) => (Kind::Input, format!("other.{number}")),
+            (false, _) => {
+                let kernel = (allocation.made - step.from) as u32;
+                (Kind::Activation, Key::Step { kernel, nth: own }.to_string())
+            }
+        };
+        tensors.insert(number, named);
+    }
+    tensors
+}
+
+/// How long each kernel of the step takes, and whether that was measured: the least of all
+/// steps, in which least was not there; else what others of its name take on average.
+fn times(recording: &Recording, step: &Step) -> Vec<(u64, bool)> {
+    let mut of_name: HashMap<usize, (u64, u64)> = HashMap::new();
+    for launch in &recording.launches {
+        if let Some(ns) = launch.ns {
+            let (sum, count) = of_name.entry(launch.name).or_default();
+            (*sum, *count) = (sum.saturating_add(ns), *count + 1);
+        }
+    }
+    let (from, end) = step.repeats;
+    let time = |kernel: usize| {
+        let first = from + (step.from + kernel - from) % step.period;
+        let all = (first..end).step_by(step.period);
+        let least = all.filter_map(|at| recording.launches[at].ns).min();
+        let others = of_name.get(&recording.launches[first].name);
+        match (least, others) {
+            (Some(ns), _) => (ns, true),
+            (None, Some((sum, count))) => (sum / count, false),
+            (None, None) => (0, false),
+        }
+    };
+    (0..step.period).map(time).collect()
+}
+
+/// The trace, and what is to be said of it.
+///
+/// # Errors
+/// It would be none that uvmsim reads.
+pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String), String> {
+    let step = Step::of(recording);
+    let times = times(recording, &step);
+    let (mut trace, comments) = trace(recording, &step, &times, name);
+    let measured = times.iter().filter(|(_, measured)| *measured).count();
+    let streams: HashSet<_> = recording.launches.iter().map(|l| l.stream).collect();
+    let facts = [
+        ("source", "uvmrun".to_owned()),
+        ("start", step.start.to_string()),
+        ("steps", step.steps.to_string()),
+        ("streams", streams.len().to_string()),
+        ("accesses", "arguments, as read and written".to_owned()),
+        (
+            "times",
+            format!("events, of {measured} of {} kernels", step.period),
+        ),
+    ];
+    for (key, value) in facts {
+        trace.set_meta(key, &value);
+    }
+    trace.validate().map_err(|e| e.to_string())?;
+    let repeated = match step.steps {
+        1 => "which repeat nothing: the step is all of them".to_owned(),
+        steps => format!("a step of {} {steps} times", step.period),
+    };
+    let bytes: u64 = trace.tensors.iter().map(|t| t.bytes).sum();
+    let mut said = format!(
+        "{} launches, {repeated}; {} tensors of {} MiB, times of {measured} of {} kernels",
+        recording.launches.len(),
+        trace.tensors.len(),
+        bytes >> 20,
+        step.period,
+    );
+    if trace.tensors.is_empty() {
+        said += ". No kernel is given managed memory: arguments are known from CUDA 12.4 on, and \
+                 memory from --managed-min on";
+    }
+    Ok((format!("{trace}{comments}"), said))
+}
+
+/// The step as a trace, and comments on its kernels.
+fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) -> (Trace, String) {
+    let named = tensors(recording, step);
+    let mut trace = Trace::new(name, 1);
+    let mut comments = String::new();
+    let mut numbers: HashMap<usize, TensorId> = HashMap::new();
+    for (at, launch) in recording.launches[step.from..step.end()].iter().enumerate() {
+        let (ns, measured) = times[at];
+        let mut kernel = Kernel::new(&recording.names[launch.name], ns);
+        for &number in launch.uses.iter().flatten() {
+            let (kind, name) = &named[&number];
+            let known = numbers.get(&number).copied();
+            let id = known.unwrap_or_else(|| {
+                let bytes = recording.allocations[number].bytes;
+                trace.add_tensor(Tensor::new(*kind, bytes, name))
+            });
+            numbers.insert(number, id);
+            // What the step made has nothing to read before it is written.
+            if known.is_some() || kind.exists_at_start() {
+                kernel.reads.push(id);
+            }
+            if *kind != Kind::Input {
+                kernel.writes.push(id);
+            }
+        }
+        let about = format!("# kernel {at} ({})", kernel.name);
+        if !measured {
+            let time = match ns {
+                0 => "0 stands for it",
+                _ => "that of others of its name stands for it",
+            };
+            let _ = writeln!(comments, "{about}: its time was not measured; {time}");
+        }
+        if launch.uses.is_none() {
+            let _ = writeln!(comments, "{about}: what it uses is not known");
+        }
+        trace.kernels.push(kernel);
+    }
+    (trace, comments)
+}

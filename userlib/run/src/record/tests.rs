@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+#![allow(clippy::unwrap_used)]
+
+use uvmsim_trace::{Kind, Trace};
+
+use super::recording::Recording;
+use super::step::{repeats, text, Repeats};
+
+fn numbers(text: &str) -> Vec<usize> {
+    text.bytes().map(usize::from).collect()
+}
+
+fn found(text: &str) -> Option<(usize, usize, usize)> {
+    repeats(&numbers(text)).map(
+        |Repeats {
+             from,
+             period,
+             length,
+         }| (from, period, length),
+    )
+}
+
+#[test]
+fn what_repeats_is_found_with_its_shortest_period() {
+    assert_eq!(found("abcabc"), Some((0, 3, 6)));
+    assert_eq!(found("xyabcabcabcabz"), Some((2, 3, 11)));
+    // Layers that are alike are not the step.
+    let step = format!("e{}h{}u", "lm".repeat(12), "nl".repeat(12));
+    let many = format!("init{}zzz", step.repeat(5));
+    assert_eq!(found(&many), Some((4, step.len(), 5 * step.len())));
+    assert_eq!(found("aaaaaa"), Some((0, 1, 6)));
+}
+
+#[test]
+fn what_is_less_than_half_of_a_program_is_not_its_step() {
+    for text in ["", "a", "ab", "abcdef", "aaabcdefgh", "abcdefabcde"] {
+        assert_eq!(found(text), None, "{text}");
+    }
+}
+
+/// Two allocations and a launch; then steps of three launches with an allocation of their own.
+fn steps(count: usize, of_step: impl Fn(usize) -> String) -> String {
+    let mut text = "a 1000\na 2000\nk 0 init 0\n".to_owned();
+    (0..count).for_each(|n| text += &of_step(n));
+    text
+}
+
+fn traced(recorded: &str) -> (Trace, String, String) {
+    let recording = Recording::parse(recorded).unwrap();
+    let (text, said) = text(&recording, "program").unwrap();
+    (text.parse().unwrap(), text, said)
+}
+
+fn tensors(trace: &Trace) -> Vec<(&str, Kind, u64)> {
+    let all = trace.tensors.iter();
+    all.map(|t| (t.name.as_str(), t.kind, t.bytes)).collect()
+}
+
+#[test]
+fn a_step_is_named_by_what_is_the_same_in_the_next_run() {
+    let recorded = steps(4, |n| {
+        let own = 2 + n;
+        format!("k 0 f 0\na 500\nk 0 g 0,{own}\nk 1 h 1,{own}\nf {own}\n")
+    });
+    let recorded = format!("{recorded}f 0\nf 1\nt 4 70\nt 7 50\nt 6 30\nt 0 9\n");
+    let (trace, text, said) = traced(&recorded);
+    let expected = [
+        ("alloc0", Kind::Weight, 1000),
+        ("kernel1.0", Kind::Activation, 500),
+        ("alloc1", Kind::Weight, 2000),
+    ];
+    assert_eq!(tensors(&trace), expected);
+    assert_eq!((trace.meta("start"), trace.meta("steps")), ("1", "4"));
+    assert_eq!(trace.meta("streams"), "2");
+    // The least of all steps.
+    let times: Vec<_> = trace.kernels.iter().map(|k| k.duration_ns).collect();
+    assert_eq!(times, [50, 0, 30]);
+    assert_eq!(trace.meta("times"), "events, of 2 of 3 kernels");
+    assert!(text.contains("# kernel 1 (g): its time was not measured; 0 stands for it\n"));
+    // The first use of what the step makes reads nothing.
+    let (g, h) = (&trace.kernels[1], &trace.kernels[2]);
+    assert_eq!((g.reads.len(), g.writes.len()), (1, 2));
+    assert_eq!((h.reads.len(), h.writes.len()), (2, 2));
+    assert!(said.contains("a step of 3 4 times"), "{said}");
+}
+
+#[test]
+fn a_step_begins_where_least_of_its_memory_lives() {
+    // The first of these steps begins with `h`, by what repeats.
+    let recorded = steps(1, |_| "k 0 h 1\n".to_owned());
+    let mut recorded = recorded;
+    for n in 0..3 {
+        let own = 2 + n;
+        recorded += &format!("a 500\nk 0 f {own}\nk 0 g {own}\nk 0 h {own}\nf {own}\n");
+    }
+    let (trace, _, _) = traced(&recorded);
+    let names: Vec<_> = trace.kernels.iter().map(|k| k.name.as_str()).collect();
+    assert_eq!(names, ["f", "g", "h"]);
+    assert_eq!(tensors(&trace), [("kernel0.0", Kind::Activation, 500)]);
+    assert_eq!(trace.meta("start"), "2");
+}
+
+#[test]
+fn what_a_program_frees_at_its_end_is_not_the_steps() {
+    for count in 2..5 {
+        let recorded = steps(count, |n| {
+            let own = 2 + n;
+            format!("a 500\nk 0 f 0,{own}\nk 0 g 1,{own}\nf {own}\n")
+        });
+        let (trace, _, _) = traced(&format!("{recorded}f 0\nf 1\n"));
+        let expected = [
+            ("alloc0", Kind::Weight, 1000),
+            ("kernel0.0", Kind::Activation, 500),
+            ("alloc1", Kind::Weight, 2000),
+        ];
+        assert_eq!(tensors(&trace), expected, "{count} steps");
+    }
+}
+
+#[test]
+fn what_the_step_before_made_is_not_known_again() {
+    // Each step frees what the one before has made, when it has used it.
+    let recorded = steps(4, |n| {
+        let (old, new) = (2 + n, 3 + n);
+        let first = if n == 0 { "a 400\n" } else { "" };
+        format!("{first}a 400\nk 0 f {old},{new}\nf {old}\nk 0 g {new}\n")
+    });
+    let (trace, _, _) = traced(&recorded);
+    let all = tensors(&trace);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(
+        all[0].0.starts_with("other.") && all[0].1 == Kind::Input,
+        "{all:?}"
+    );
+    assert_eq!(all[1], ("kernel0.0", Kind::Activation, 400));
+}
+
+#[test]
+fn a_program_that_repeats_nothing_is_one_step() {
+    let recorded = "a 1000\na 2000\nk 0 f 0\na 500\nk 0 g 0,2\nf 2\nk 0 h 1\nf 0\n\
+                    k 0 graph ?\nf 1\nt 1 20\n";
+    let (trace, text, said) = traced(recorded);
+    let expected = [
+        ("alloc0", Kind::Input, 1000),
+        ("kernel1.0", Kind::Activation, 500),
+        ("alloc1", Kind::Weight, 2000),
+    ];
+    assert_eq!(tensors(&trace), expected);
+    assert_eq!((trace.meta("start"), trace.meta("steps")), ("0", "1"));
+    assert!(
+        text.contains("# kernel 3 (graph): what it uses is not known\n"),
+        "{text}"
+    );
+    assert!(said.contains("the step is all of them"), "{said}");
+}
+
+#[test]
+fn what_is_not_known_of_arguments_is_said() {
+    let (trace, _, said) = traced("k 0 ? -\nk 0 ? -\n");
+    assert_eq!((trace.kernels.len(), trace.tensors.len()), (1, 0));
+    assert!(said.contains("CUDA 12.4"), "{said}");
+}
+
+#[test]
+fn the_time_of_others_of_its_name_stands_for_one_that_was_not_measured() {
+    let (trace, text, _) =
+        traced("a 9\nk 0 f 0\nk 0 g 0\nk 0 f 0\nk 0 h 0\nt 0 30\nt 2 50\nt 1 7\n");
+    let times: Vec<_> = trace.kernels.iter().map(|k| k.duration_ns).collect();
+    assert_eq!(times, [30, 7, 50, 0]);
+    assert!(
+        !text.contains("kernel 0") || !text.contains("# kernel 0"),
+        "{text}"
+    );
+    let (trace, text, _) = traced("a 9\nk 0 f 0\nk 0 g 0\nk 0 f 0\nk 0 h 0\nt 0 30\n");
+    assert_eq!(trace.kernels[2].duration_ns, 30);
+    assert!(text.contains("# kernel 2 (f): its time was not measured; that of others"));
+}
+
+#[test]
+fn half_of_a_last_line_is_left_out_and_others_are_refused() {
+    let whole = "a 10\nk 0 f 0\n";
+    let cut = Recording::parse(&format!("{whole}k 0 g")).unwrap();
+    assert_eq!(cut, Recording::parse(whole).unwrap());
+    assert_eq!(Recording::parse("").unwrap(), Recording::default());
+    for bad in [
+        "x", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,",
+    ] {
+        let said = Recording::parse(&format!("{bad}\n")).unwrap_err();
+        assert!(said.starts_with("line 1: `"), "{said}");
+    }
+}
