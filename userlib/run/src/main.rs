@@ -12,9 +12,11 @@ use uvmrust::plan::Plan;
 
 mod check;
 mod record;
+mod selftest;
 
 const HELP: &str = "usage: uvmrun [OPTION...] [--] PROGRAM [ARGUMENT...]
        uvmrun --check [--json]
+       uvmrun --selftest
 Runs a CUDA program with its device memory managed, so that it may be larger than the
 GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
@@ -27,10 +29,13 @@ GPU's, and tells the driver which kernel comes.
   --check             run nothing: say what of unified memory works on this machine, and
                       what to do about the rest
   --json              with --check: for programs
+  --selftest          write, move and discard memory on the first GPU, and compare what is
+                      there with what should be; takes some seconds and 20 MiB
   --help              this text
 Exit status: the program's; 125 if uvmrun itself fails, 126 if the program cannot be
 run, 127 if it is not found. Of --check: 0 if all works, 1 if programs run but there is
-something to do, 2 if there is no unified memory.
+something to do, 2 if there is no unified memory. Of --selftest: 0 if all is right, 1 if
+something is not, 2 if nothing could be tested.
 ";
 
 const LIBRARY: &str = "libuvmrust_preload.so";
@@ -52,13 +57,14 @@ struct Options {
 enum Asked {
     Help,
     Check(check::Options),
+    Selftest,
     Run(Options),
 }
 
 fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
     use lexopt::prelude::*;
     let mut options = Options::default();
-    let (mut checks, mut json, mut root) = (false, false, None);
+    let (mut checks, mut selftest, mut json, mut root) = (false, false, false, None);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(argument) = parser.next()? {
         match argument {
@@ -69,11 +75,13 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
             Long("library") => options.library = Some(parser.value()?.into()),
             Long("check") => checks = true,
+            Long("selftest") => selftest = true,
             Long("json") => json = true,
             // For tests: below this folder are /proc and the like. Not in the help.
             Long("root") => root = Some(PathBuf::from(parser.value()?)),
             Long("help") => return Ok(Asked::Help),
             Value(_) if checks => return Err("--check takes no program".into()),
+            Value(_) if selftest => return Err("--selftest takes no program".into()),
             Value(_) if json || root.is_some() => return Err("--json is for --check".into()),
             Value(program) => {
                 options.program = program;
@@ -84,8 +92,13 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             _ => return Err(argument.unexpected()),
         }
     }
-    if !checks {
+    if !checks && !selftest {
         return Err("no program is given".into());
+    }
+    if selftest {
+        let alone = !checks && !json && root.is_none() && options == Options::default();
+        let why = "--selftest takes no other option";
+        return alone.then_some(Asked::Selftest).ok_or_else(|| why.into());
     }
     if !options.set.is_empty() || options.record.is_some() {
         return Err("--check takes no option but --json and --library".into());
@@ -101,6 +114,7 @@ fn main() -> ExitCode {
     let options = match options(env::args_os().skip(1)) {
         Ok(Asked::Run(options)) => options,
         Ok(Asked::Check(options)) => return told(check_page(&options)),
+        Ok(Asked::Selftest) => return told(selftest::run()),
         Ok(Asked::Help) => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -290,11 +304,15 @@ mod tests {
             &["--json"],
             &["--check", "--plan", "p"],
             &["--root", "/x", "program"],
+            &["--selftest", "program"],
+            &["--selftest", "--check"],
+            &["--selftest", "--plan", "p"],
             &["--record", "t"],
             &["--check", "--record", "t"],
         ] {
             assert!(given(bad).is_err(), "{bad:?}");
         }
+        assert_eq!(given(&["--selftest"]).unwrap(), Asked::Selftest);
         let record = program(&["--record", "t", "prog"]).record;
         assert_eq!(record, Some("t".into()));
         // A program's own options.
