@@ -38,7 +38,7 @@ pub struct Rerun {
 pub struct Refused {
     /// Which of the reruns, from 0.
     pub rerun: usize,
-    /// What is wrong.
+    /// What is wrong with the rerun, as a sentence for who wrote it.
     pub what: String,
 }
 
@@ -132,7 +132,7 @@ impl Workload {
 struct Holder {
     /// How often the old tensor was written when it had this value.
     version: u32,
-    /// The new tensor.
+    /// The number of the tensor in the new step.
     tensor: u32,
 }
 
@@ -311,7 +311,7 @@ impl<'a> Rewrite<'a> {
         all
     }
 
-    /// The new step.
+    /// The step with its reruns, once all kernels are placed.
     fn finish(self, reruns: &[Rerun]) -> Workload {
         let mut new = Workload::new(&self.old.name, self.tensors, self.kernels);
         for (new, old) in new.tensors.iter_mut().zip(&self.old.tensors) {

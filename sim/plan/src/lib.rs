@@ -55,9 +55,9 @@ pub use program::{Key, Name, NoKey, Program};
 /// A place outside GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Host memory.
+    /// The machine's own memory.
     Host,
-    /// The SSD.
+    /// The device behind the host.
     Ssd,
 }
 
@@ -102,12 +102,12 @@ impl What {
     }
 }
 
-/// A request.
+/// One line of a plan: what is to be done with a part of a tensor before a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The kernel before whose start it is made.
     pub kernel: u64,
-    /// What to do.
+    /// What is to be done with it.
     pub what: What,
     /// The tensor's number in the trace.
     pub tensor: u64,
@@ -161,7 +161,7 @@ pub struct Plan {
 pub struct Error {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// What is wrong in that line, as a sentence.
     pub what: String,
 }
 

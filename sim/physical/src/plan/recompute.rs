@@ -148,7 +148,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Plans with reruns.
+    /// Tries plans in which kernels run again: the checkpointing schedule, and what is cheap to compute.
     fn reruns(&mut self) {
         let checkpoint = schedule(self.workload);
         let mut all = vec![checkpoint.clone()];
@@ -306,7 +306,7 @@ fn inner(w: &Workload) -> Choice {
     Choice { dropped, group }
 }
 
-/// The checkpointing schedule.
+/// The kernels that a checkpointing schedule runs again: each group's, once, to make what it dropped.
 fn schedule(w: &Workload) -> Vec<Rerun> {
     let Choice { dropped, group } = inner(w);
     w.reruns_for(&dropped, &group)

@@ -8,7 +8,7 @@
 
 use uvm_policy::mask::PageMask;
 
-/// A va_block.
+/// The pages of a va_block: where each has a copy, and what is known of it.
 #[derive(Clone, Default)]
 pub(crate) struct Block {
     /// Pages in GPU memory.

@@ -12,7 +12,7 @@ use uvmsim_machine::PAGE;
 
 use super::block::Block;
 
-/// Root chunks.
+/// The 2 MiB root chunks of the GPU: how many there are, are free, and will be.
 pub(crate) struct Chunks {
     /// All that there are.
     pub all: u64,
@@ -63,7 +63,7 @@ impl Chunks {
     }
 }
 
-/// Host memory.
+/// How much of the host's memory is in use, and how much there is.
 pub(super) struct Host {
     /// Pages that it has copies of.
     pub pages: u64,

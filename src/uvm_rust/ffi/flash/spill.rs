@@ -7,7 +7,9 @@
 
 use super::block::{handle, known, used};
 use super::chosen::{as_c, Chosen};
-use super::tier::{ended, goes_on_for, hope_for_all, oldest_copies, victim};
+use super::tier::{
+    ended, goes_on_for, hope_for_all, oldest_copies, victim, BlockHandle, Live, State,
+};
 use super::{bindings, flash, write_pieces};
 use crate::driver::flash::Counter;
 use crate::ffi::discard::read;
@@ -99,6 +101,21 @@ impl Spilling {
     fn counts(&self, counter: Counter, n: u64) {
         // SAFETY: by the type's invariant.
         unsafe { flash(self.table) }.counters.add(counter, n);
+    }
+
+    /// Tells the tier of the chosen va_block, if anything is known of it.
+    fn with_known(&mut self, what: impl FnOnce(&mut State, &mut Live, BlockHandle)) {
+        let block = self.at.known();
+        if block.is_null() {
+            return;
+        }
+        // SAFETY: it is known; its owner outlives it (I-owner).
+        unsafe {
+            let block = known(block);
+            block
+                .owner()
+                .with(|tier, live| what(tier, live, handle(block)));
+        }
     }
 }
 
@@ -328,31 +345,11 @@ impl Machine for Spilling {
     }
 
     fn set_aside(&mut self) {
-        let block = self.at.known();
-        if !block.is_null() {
-            // SAFETY: it is known.
-            let block = unsafe { known(block) };
-            // SAFETY: the owner outlives its blocks (I-owner).
-            unsafe {
-                block
-                    .owner()
-                    .with(|tier, live| tier.dequeue(live, handle(block)))
-            };
-        }
+        self.with_known(|tier, live, block| tier.dequeue(live, block));
     }
 
     fn hope(&mut self) {
-        let block = self.at.known();
-        if !block.is_null() {
-            // SAFETY: it is known.
-            let block = unsafe { known(block) };
-            // SAFETY: the owner outlives its blocks (I-owner).
-            unsafe {
-                block
-                    .owner()
-                    .with(|tier, live| tier.hope(live, handle(block)))
-            };
-        }
+        self.with_known(|tier, live, block| tier.hope(live, block));
     }
 
     fn write(&mut self, _spill: &Spill) -> PageMask {

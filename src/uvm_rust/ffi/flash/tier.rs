@@ -53,7 +53,8 @@ crate::ffi::check_exports!(
 const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
 
 pub(super) type Record = policy::Block<BlockHandle, OwnerHandle>;
-type State = policy::Tier<BlockHandle, OwnerHandle, DeviceHandle>;
+/// The tier, over what the records are found by here.
+pub(super) type State = policy::Tier<BlockHandle, OwnerHandle, DeviceHandle>;
 
 /// Names what is known of a va_block.
 #[derive(Clone, Copy)]
