@@ -351,14 +351,8 @@ fn recomputation_is_asked_for_by_name() {
         let again = text.lines().filter(|l| l.starts_with("again ")).count();
         assert!(text.starts_with("uvmplan 2\n") && again > 0);
         assert_eq!(made["again"], again as u64);
-        let replayed = json(
-            &format!("run --trace {trace} --plan {plan} {machine} --json"),
-            "",
-        );
-        let run = json(
-            &format!("run --trace {trace} --policy {policy} {machine} --json"),
-            "",
-        );
+        let [replayed, run] = [format!("--plan {plan}"), format!("--policy {policy}")]
+            .map(|by| json(&format!("run --trace {trace} {by} {machine} --json"), ""));
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
         assert_eq!(replayed["ideal_s"], run["ideal_s"], "{policy}");
     }
@@ -464,14 +458,8 @@ fn a_plan_is_written_and_replayed() {
             "",
         );
         assert_eq!(printed["plan"], text, "the same trace gives the same plan");
-        let replayed = json(
-            &format!("run --trace {trace} --plan {plan} {machine} --json"),
-            "",
-        );
-        let run = json(
-            &format!("run --trace {trace} --policy {policy} {machine} --json"),
-            "",
-        );
+        let [replayed, run] = [format!("--plan {plan}"), format!("--policy {policy}")]
+            .map(|by| json(&format!("run --trace {trace} {by} {machine} --json"), ""));
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
     }
     // A plan of another trace is refused, with its line.
