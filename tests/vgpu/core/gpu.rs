@@ -205,20 +205,17 @@ pub struct Gpu<M> {
     preempted: bool,
 }
 
-impl<M: Machine> Gpu<M> {
-    /// A GPU at rest, its memory full of the poison pattern if that is on.
-    pub fn new(mut m: M, config: Config) -> Result<Self, Error> {
-        if config.vidmem_bytes % CHUNK != 0
-            || config.vidmem_bytes < 4 * CHUNK
-            || !(4..=1 << 16).contains(&config.fault_entries)
-            || config.index > 6
-        {
-            return Err(Error::Invalid);
-        }
+impl<M: Machine> Hw<M> {
+    /// What every channel works on, idle. The caller fills the memory with the pattern.
+    ///
+    /// This is a function of its own because of the stack: within [`Gpu::new`] the parts would
+    /// lie there beside the whole, and the kernel allows a frame 2 KiB.
+    #[inline(never)]
+    fn new(mut m: M, config: &Config) -> Result<Self, Error> {
         let registers = m.alloc(reg::BYTES)?;
         let faults = FaultBuffer::new(&mut m, registers, config.fault_entries)?;
         let counters = AccessCounters::new(&mut m, registers)?;
-        let hw = Hw {
+        Ok(Self {
             m,
             index: config.index,
             chip: config.chip,
@@ -230,13 +227,26 @@ impl<M: Machine> Gpu<M> {
             faults,
             counters,
             stats: Stats::default(),
-            // Not filled yet: see below.
             dirty: TryVec::filled((config.vidmem_bytes / CHUNK) as usize, u32::MAX)?,
             drop_invalidates: if config.drop_invalidates { u64::MAX } else { 0 },
             retry: Ring::new(MAX_WARPS as usize)?,
             next_user: 0,
             finished: false,
-        };
+        })
+    }
+}
+
+impl<M: Machine> Gpu<M> {
+    /// A GPU at rest, its memory full of the poison pattern if that is on.
+    pub fn new(m: M, config: Config) -> Result<Self, Error> {
+        if config.vidmem_bytes % CHUNK != 0
+            || config.vidmem_bytes < 4 * CHUNK
+            || !(4..=1 << 16).contains(&config.fault_entries)
+            || config.index > 6
+        {
+            return Err(Error::Invalid);
+        }
+        let hw = Hw::new(m, &config)?;
         let mut gpu = Self {
             hw,
             channels: TryVec::new(),
