@@ -184,7 +184,6 @@ build_vgpu() {
 	cp "$root$(cat "$out/vgpu.dir")/vgpu.ko" "$root/root/vgpu.ko"
 }
 
-# What the selftests need of the kernel's tree is there after `make kernel`.
 build_kselftests() {
 	local t
 	for t in uvm_basic uvm_fault uvm_stats; do
@@ -232,7 +231,7 @@ enrolled() {
 
 step_vm() {
 	TOTAL=20 progress "vgpu.ko for $first" "$out/vgpu.log" build_vgpu
-	build_kselftests >"$out/kselftest.log" 2>&1 || echo "# no selftests in the VM: they are built with the kernel's tree (make kernel)"
+	build_kselftests >"$out/kselftest.log" 2>&1 || die "no selftests: see $out/kselftest.log"
 	in_vm "$TOP/packaging/test/guest.sh" "$out/vm.log" '' -device edu
 	enrolled >"$out/enrolled.log" 2>&1 || die "no firmware with DKMS' key: see $out/enrolled.log"
 	in_vm "$TOP/packaging/test/guest-signed.sh" "$out/vm-signed.log" module.sig_enforce=1 \

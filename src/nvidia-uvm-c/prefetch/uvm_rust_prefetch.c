@@ -253,11 +253,13 @@ void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call)
 }
 
 void uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call)
+	__acquires(&call->gpu->pmm.list_lock.lock)
 {
 	uvm_spin_lock(&call->gpu->pmm.list_lock);
 }
 
 void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call)
+	__releases(&call->gpu->pmm.list_lock.lock)
 {
 	uvm_spin_unlock(&call->gpu->pmm.list_lock);
 }
