@@ -137,7 +137,8 @@ void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call)
 
 void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call)
 {
-	disable_work_sync(&call->work);
+	/* disable_work_sync() is 6.10's. */
+	cancel_work_sync(&call->work);
 }
 
 __u64 uvm_seam_random(void)

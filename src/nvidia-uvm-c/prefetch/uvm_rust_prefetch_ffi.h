@@ -69,7 +69,7 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
 
 /* Has uvm_rust_prefetch_work() called, once more if it runs. Any context that may take a spinlock. */
 void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call);
-/* Waits until it does not run, and sees to it that it does not again. No lock is held. */
+/* Waits until it does not run, and forgets that it was woken; nobody wakes it from then on. No lock is held. */
 void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call);
 
 __u64 uvm_seam_random(void);

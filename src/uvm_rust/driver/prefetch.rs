@@ -15,7 +15,8 @@
 //! announcements, and with it changes of `gpus`; `gpus` a spinlock, held while an entry is looked
 //! up, or a fault put into its ring; `correlator` a mutex that the worker holds while it learns or
 //! walks the tables, and lets go before it asks for a block to be moved. No two of the last three
-//! are held together but `announcing` and one of the others. Counters are relaxed atomics.
+//! are held together but `announcing` and one of the others. `ending` is a spinlock and a leaf. Counters are relaxed
+//! atomics.
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
@@ -24,7 +25,7 @@ use crate::ffi::tenant::registry;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
@@ -49,8 +50,10 @@ struct Counters {
 pub(crate) struct Process {
     home: Home,
     worker: Worker,
-    /// Set when the VA space ends: the worker begins nothing any more.
-    ending: AtomicBool,
+    /// Set when the VA space ends: the worker begins nothing any more, and is not woken. A leaf, held
+    /// where the worker is woken, so that nobody wakes it after [`Process::end`] has set this.
+    #[pin]
+    ending: SpinLock<bool>,
     /// Held by who announces; the tenant of the first who did, which pays for all of this.
     #[pin]
     announcing: Mutex<Option<Held>>,
@@ -71,7 +74,7 @@ impl Process {
             pin_init!(Self {
                 home,
                 worker: Worker::new(),
-                ending: AtomicBool::new(false),
+                ending <- new_spinlock!(false),
                 announcing <- new_mutex!(None),
                 gpus <- new_spinlock!(KVec::new()),
             }),
@@ -88,7 +91,7 @@ impl Process {
     }
 
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Relaxed)
+        *self.ending.lock()
     }
 
     /// What is known of the kernels on a GPU; `None` before the first was announced there.
@@ -125,7 +128,7 @@ impl Process {
         };
         prefetcher.announce(exec_id);
         drop(announcing);
-        self.worker.wake();
+        self.wake();
         Ok(())
     }
 
@@ -158,7 +161,7 @@ impl Process {
             prefetcher.is_some_and(|p| p.fault(address))
         };
         if fault(&self.gpus.lock()) {
-            self.worker.wake();
+            self.wake();
         }
     }
 
@@ -175,6 +178,14 @@ impl Process {
         let mut more = false;
         self.for_each(|prefetcher| more |= turn(prefetcher));
         if more {
+            self.wake();
+        }
+    }
+
+    /// Has the worker run, unless the VA space ends.
+    fn wake(&self) {
+        let ending = self.ending.lock();
+        if !*ending {
             self.worker.wake();
         }
     }
@@ -182,7 +193,7 @@ impl Process {
     /// The VA space ends: stops the worker, then takes `leave` of each GPU. Faults may still come,
     /// and their notes.
     pub(crate) fn end(&self, leave: impl Fn(&Prefetcher)) {
-        self.ending.store(true, Relaxed);
+        *self.ending.lock() = true;
         self.worker.stop();
         self.for_each(leave);
     }

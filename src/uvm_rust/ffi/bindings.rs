@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options edfc3a425f3ac872.
+// Of headers and options 61ba927d85c043a5.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;

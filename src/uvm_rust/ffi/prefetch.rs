@@ -89,7 +89,8 @@ impl Worker {
         }
     }
 
-    /// Waits until it does not run, and sees to it that it does not again. Sleeps.
+    /// Waits until it does not run, and takes back that it was woken. Sleeps. Whoever calls this sees to
+    /// it that nobody wakes it any more.
     pub(crate) fn stop(&self) {
         if let Some(call) = self.get() {
             // SAFETY: valid by the type's invariant; no lock is held that the worker takes.
