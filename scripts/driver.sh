@@ -92,10 +92,19 @@ versions_of_vgpu() {
 	interface=(KBUILD_EXTRA_SYMBOLS="$built_vgpu/Module.symvers")
 }
 
+# dropped DIR: flags for what this kernel has dropped and a driver of NVIDIA's from before still asks
+# for, in whatever is built for it, the baseline too.
+dropped() {
+	[ -e "$sources/include/linux/of_gpio.h" ] || echo "-I$1/dropped"
+	grep -qsE '^extern.*[ *]strncpy\(' "$sources/include/linux/string.h" || echo "-include $1/dropped/uvm_rust_strncpy.h"
+}
+
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
+	local dropped
+	dropped=$(dropped "$1" | paste -sd' ')
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
-		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=${lean:+ $lean}" "${interface[@]}" "${@:3}"
+		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=${lean:+ $lean}${dropped:+ $dropped}" "${interface[@]}" "${@:3}"
 }
 
 # strip_module FILE: of what debuggers want, as a package's modules are: it is many times
@@ -116,6 +125,7 @@ stage() {
 	rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude=uvm-rust \
 		"${@:2}" "$tree/nvidia-uvm" "$tree/common" "$dir/"
 	rsync -a "$tree/conftest.sh" "$tree/Kbuild" "$dir/"
+	rsync -a "$TOP/src/nvidia-uvm-c/fixes/dropped" "$dir/"
 	# Not in 535.
 	if [ -e "$tree/header-presence-tests.mk" ]; then rsync -a "$tree/header-presence-tests.mk" "$dir/"; fi
 	grep '^NV_CONFTEST_[A-Z]*_COMPILE_TESTS' "$tree/nvidia/nvidia.Kbuild" >"$dir/conftests/conftests.Kbuild.new"

@@ -13,8 +13,8 @@ said_by() {
 	compiler) grep -E '(^|: )(warning|error)(\[[A-Z0-9]+\])?: ' "$2" |
 		grep -vE '^sparse: |objtool: |modpost: |^warning: the compiler differs' ;;
 	objtool) grep 'objtool: ' "$2" ;;
-	# NVIDIA's interface is looked for by driver.sh.
-	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -v '"nvUvmInterface[A-Za-z0-9_]*" .* undefined!' ;;
+	# NVIDIA's interface is looked for by driver.sh. Kernels from 7.2 on name a symbol behind its module.
+	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -vE '("nvUvmInterface[A-Za-z0-9_]*" .*|symbol .nvUvmInterface[A-Za-z0-9_]*.) undefined!' ;;
 	sparse) grep '^sparse: ' "$2" | grep -v '^sparse: not read: ' ;;
 	# Debian's headers of 7.3 come without the script that kbuild asks about sparse.
 	unread) grep -E '^sparse: not read: |: C=1 specified, but ' "$2" ;;
@@ -39,7 +39,7 @@ how_many() { wc -l | tr -d ' '; }
 # first four, if there is one. They are: distribution, kernel, C compiler, rustc, then which
 # `kernel` crate, then what became of the baseline, of the driver with Rust and of vgpu ("built",
 # or why not), then how much was said by compiler, objtool, modpost and sparse of ours, by the
-# compiler of NVIDIA's, and what was loaded.
+# compiler of NVIDIA's, what was loaded, and the version of NVIDIA's driver.
 put_row() {
 	local file=$1 row
 	shift
@@ -54,7 +54,7 @@ put_row() {
 }
 
 row_names=(distribution kernel compiler rustc crate baseline driver vgpu said_compiler said_objtool said_modpost said_sparse
-	baseline_said loaded)
+	baseline_said loaded nvidia)
 
 # as_json FILE: the rows as a list of objects.
 as_json() {
@@ -76,13 +76,13 @@ as_json() {
 # as_table FILE: in Markdown. Where nothing is said, "none".
 as_table() {
 	# shellcheck disable=SC2016
-	echo '| kernel | C compiler | rustc | `kernel` crate | unmodified | with Rust | vgpu | warnings | loaded |'
-	echo '|---|---|---|---|---|---|---|---|---|'
+	echo '| kernel | NVIDIA | C compiler | rustc | `kernel` crate | unmodified | with Rust | vgpu | warnings | loaded |'
+	echo '|---|---|---|---|---|---|---|---|---|---|'
 	awk -F '\t' '
 		function said(n, tool) { if (n != "0") line = line (line ? ", " : "") tool " " n }
 		{
 			line = ""
 			said($9, "compiler"); said($10, "objtool"); said($11, "modpost"); said($12, "sparse")
-			printf "| %s (%s) | %s | %s | %s | %s | %s | %s | %s | %s |\n", $2, $1, $3, $4, $5, $6, $7, $8, line ? line : "none", $14
+			printf "| %s (%s) | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", $2, $1, $15, $3, $4, $5, $6, $7, $8, line ? line : "none", $14
 		}' "$1"
 }

@@ -274,7 +274,7 @@ row() {
 	[ "$loaded" != "the demo fails" ] || bad=1
 	put_row "$rows" "$1" "$release" "$(compiler_of "$2")" "$version" "$(crate "$2" "$3")" \
 		"$(became upstream)" "$(became rust)" "$(became vgpu)" "${counts[@]}" \
-		"$(said_by compiler "$baseline" 2>/dev/null | nameless | how_many)" "$loaded"
+		"$(said_by compiler "$baseline" 2>/dev/null | nameless | how_many)" "$loaded" "$(driver_version "$nvidia")"
 	judge "${counts[@]}"
 }
 

@@ -16,7 +16,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used)]
 // Built into an upstream that discards by itself (580 and later), where its fault loop
 // and its lists serve too: Kbuild.
-#![cfg_attr(uvm_native, allow(dead_code))]
+#![cfg_attr(uvm_native, allow(dead_code, unused_imports))]
 
 mod driver;
 mod ffi;

@@ -24,6 +24,7 @@ ld: warning: x.o: missing .note.GNU-stack section implies executable stack
 /b/rust/nvidia-uvm.o: warning: objtool: rust_begin_unwind+0x42: unreachable instruction
 WARNING: modpost: missing MODULE_DESCRIPTION() in /b/rust/vgpu.o
 WARNING: modpost: "nvUvmInterfaceRegisterGpu" [/b/rust/nvidia-uvm.ko] undefined!
+WARNING: modpost: nvidia-uvm.ko: symbol 'nvUvmInterfaceQueryCaps' undefined!
 ERROR: modpost: "bcmp" [/b/rust/nvidia-uvm.ko] undefined!
 sparse: /b/rust/uvm-rust/nvidia-uvm-c/uvm_rust_seam.c:21:6: warning: symbol 'z' was not declared. Should it be static?
 sparse: not read: main.c: /k/include/linux/x.h:3:1: error: Expected ; at end of declaration
@@ -52,14 +53,14 @@ check "what NVIDIA's own build says too, in other places of the same file, is no
 [ "$(said_newly compiler "$work/log" "$work/none" | how_many)" = 6 ]
 check "without a baseline all is"
 
-put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.85.1 own built built built 0 0 0 0 3 no
-put_row "$work/rows" debian-12 6.1.5 'gcc 12' 1.95.0 own no no built 1 0 2 0 0 no
-put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.95.0 own built built built 0 0 0 'has not read all' 3 'the "demo" passes'
+put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.85.1 own built built built 0 0 0 0 3 no 550.1
+put_row "$work/rows" debian-12 6.1.5 'gcc 12' 1.95.0 own no no built 1 0 2 0 0 no 595.2
+put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.95.0 own built built built 0 0 0 'has not read all' 3 'the "demo" passes' 550.1
 cp "$work/rows" "$work/said"
 [ "$(cut -f1-4 "$work/rows" | paste -sd'|' | tr '\t' ,)" = \
 	'debian-12,6.1.5,gcc 12,1.95.0|debian-13,6.12.1,gcc 14,1.85.1|debian-13,6.12.1,gcc 14,1.95.0' ]
 check "rows are in order"
-put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.85.1 own built no built 5 0 0 0 3 no
+put_row "$work/rows" debian-13 6.12.1 'gcc 14' 1.85.1 own built no built 5 0 0 0 3 no 550.1
 cp "$work/rows" "$work/said"
 [ "$(wc -l <"$work/rows")" = 3 ] && grep -qP '^debian-13\t6.12.1\tgcc 14\t1.85.1\town\tbuilt\tno\tbuilt\t5\t' "$work/rows"
 check "a row that is made again takes the place of the old one"
@@ -68,14 +69,14 @@ python3 - "$work/said" <<'PY'
 import json, sys
 rows = json.load(open(sys.argv[1]))
 assert len(rows) == 3 and rows[0]["said_modpost"] == 2 and rows[2]["said_sparse"] == "has not read all"
-assert rows[2]["loaded"] == 'the "demo" passes' and rows[1]["driver"] == "no" and len(rows[1]) == 14
+assert rows[2]["loaded"] == 'the "demo" passes' and rows[1]["driver"] == "no" and len(rows[1]) == 15 and rows[0]["nvidia"] == "595.2"
 assert rows[0]["rustc"] == "1.95.0" and rows[0]["kernel"] == "6.1.5"
 PY
 check "they are JSON"
 as_table "$work/rows" >"$work/said"
 [ "$(wc -l <"$work/said")" = 5 ] &&
-	grep -qxF '| 6.1.5 (debian-12) | gcc 12 | 1.95.0 | own | no | no | built | compiler 1, modpost 2 | no |' "$work/said" &&
-	grep -qxF '| 6.12.1 (debian-13) | gcc 14 | 1.95.0 | own | built | built | built | sparse has not read all | the "demo" passes |' "$work/said"
+	grep -qxF '| 6.1.5 (debian-12) | 595.2 | gcc 12 | 1.95.0 | own | no | no | built | compiler 1, modpost 2 | no |' "$work/said" &&
+	grep -qxF '| 6.12.1 (debian-13) | 550.1 | gcc 14 | 1.95.0 | own | built | built | built | sparse has not read all | the "demo" passes |' "$work/said"
 check "and a table"
 
 # A sparse that says the same of each file: a line on it, and one on a header of the kernel's.
