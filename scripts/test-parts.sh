@@ -48,6 +48,7 @@ host_parts() {
 	part host/driver-sh tests/scripts/driver.sh
 	part host/facts tests/scripts/facts.sh
 	part host/lines tests/scripts/lines.sh
+	part host/first-policy tests/scripts/first-policy.sh
 	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
 	part host/masks make --silent -C tests/masks run
@@ -155,6 +156,19 @@ loops() {
 		for policy in 0 1 3; do storms uvm_perf_fault_replay_policy=\$policy --against || exit; done"
 }
 
+# policies: what each eviction policy makes of a scan, and that a policy of no such name is refused
+# with a line that names those there are. They are chosen when the module is loaded.
+policies() {
+	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=900 -- "
+		policy() { UVM_ARGS=\"\$UVM_ARGS uvm_rust_evict_policy=\$1\" bash scripts/vm-load.sh rust; }
+		for p in lru mru; do policy \$p && $suite/policy && bash scripts/vm-load.sh unload || exit; done
+		if policy none 2>/dev/null; then echo -n 'not '
+		elif ! dmesg | grep -q 'uvm_rust_evict_policy: mru'; then echo -n 'not '
+		fi
+		echo 'ok 1 - policy: no such policy, and the log says which there are'
+		echo 1..1"
+}
+
 # panics: Rust in a module panics, and the driver beside it goes on.
 panics() {
 	local dir
@@ -254,6 +268,7 @@ vm_parts() {
 	lane rust/ladder-ampere vm DRIVER=rust GPU=ampere VM_TIMEOUT=900 -- "$suite/ladder --only 'step 7' && $suite/ladder --only 'step 14'"
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/loops loops
+	lane rust/policies policies
 	lane rust/panic panics
 	selftest_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"

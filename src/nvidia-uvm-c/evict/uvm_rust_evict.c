@@ -15,6 +15,20 @@ bool uvm_rust_evict = true;
 module_param(uvm_rust_evict, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_evict, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)");
 
+static int set_policy(const char *name, const struct kernel_param *param)
+{
+	return uvm_rust_evict_policy_set(name);
+}
+
+static int get_policy(char *buffer, const struct kernel_param *param)
+{
+	return uvm_rust_evict_policy_get(buffer);
+}
+
+static const struct kernel_param_ops policy_ops = { .set = set_policy, .get = get_policy };
+module_param_cb(uvm_rust_evict_policy, &policy_ops, NULL, 0444);
+MODULE_PARM_DESC(uvm_rust_evict_policy, "With uvm_rust_evict: which used chunk is reclaimed first, lru or mru (default lru)");
+
 /* --- what a root chunk holds -------------------------------------------------- */
 
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_used);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 61ba927d85c043a5.
+// Of headers and options 58317cf27d4b4feb.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -667,6 +667,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub static mut uvm_rust_evict: bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_evict_policy_set(name: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_evict_policy_get(buffer: *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_set(gpu: __u32, chunk: __u32, queue: __u32, holder: __u64);

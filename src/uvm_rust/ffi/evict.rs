@@ -9,15 +9,20 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::gpu::queues;
+use super::gpu::{self, queues};
 use super::status::Status;
 use crate::driver::discard::status;
 use crate::policy::evict::reclaim::{Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
-use crate::policy::evict::{Change, Chunk, Lists, Queue};
+use crate::policy::evict::{Change, Choice, Chunk, Lists, Queue};
 use crate::policy::stats;
+use core::ffi::{c_char, c_int, CStr};
+use core::sync::atomic::Ordering::Relaxed;
+use kernel::prelude::*;
 
 super::check_exports!(
+    uvm_rust_evict_policy_set,
+    uvm_rust_evict_policy_get,
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
@@ -30,6 +35,36 @@ super::check_exports!(
     uvm_rust_rm_call_ended,
     uvm_rust_wait_for_memory,
 );
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_evict_policy_set(name: *const c_char) -> c_int {
+    // SAFETY: I-call: a string, which ends with a NUL.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let named = core::str::from_utf8(name.trim_ascii_end());
+    match named.ok().and_then(Choice::named) {
+        Some(choice) => {
+            gpu::EVICT_POLICY.store(choice.number(), Relaxed);
+            0
+        }
+        None => {
+            pr_err!("uvm_rust_evict_policy: there is no such policy; there are:\n");
+            for choice in Choice::ALL {
+                pr_err!("uvm_rust_evict_policy: {}\n", choice.name());
+            }
+            EINVAL.to_errno()
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_evict_policy_get(buffer: *mut c_char) -> c_int {
+    let name = gpu::evict_policy().name();
+    for (i, byte) in name.bytes().chain([b'\n']).enumerate() {
+        // SAFETY: I-call: there is room for a page, and no name is as long.
+        unsafe { buffer.cast::<u8>().add(i).write(byte) };
+    }
+    name.len() as c_int + 1
+}
 
 // A chunk number that is out of range would be C's mistake. Such a chunk is on no queue, and is
 // not chosen.

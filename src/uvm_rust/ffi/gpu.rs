@@ -15,7 +15,7 @@
 use super::bindings;
 use super::seam::SeqFile;
 use crate::driver::stats::Gpu;
-use crate::policy::evict::{reclaimed_from, RootChunks};
+use crate::policy::evict::{reclaimed_from, Choice, RootChunks};
 use crate::policy::stats::Queue;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -36,6 +36,14 @@ super::check_exports!(
     uvm_rust_chunk_leaves,
 );
 
+/// The number of the policy that `uvm_rust_evict_policy` names; at first the default's.
+pub(super) static EVICT_POLICY: AtomicU32 = AtomicU32::new(0);
+
+/// The eviction policy of a GPU that is registered now.
+pub(super) fn evict_policy() -> Choice {
+    Choice::from_number(EVICT_POLICY.load(Relaxed)).unwrap_or_default()
+}
+
 /// What there is of one GPU.
 struct State {
     /// What is counted of it; `None` without statistics.
@@ -53,7 +61,9 @@ impl State {
                 cfg!(not(uvm_native)) && bindings::uvm_rust_evict,
             )
         };
-        let queues = evict.then(|| RootChunks::new(root_chunks)).transpose();
+        let queues = evict
+            .then(|| RootChunks::with_policy(root_chunks, evict_policy()))
+            .transpose();
         Ok(Self {
             stats: (stats && counted)
                 .then(|| Gpu::new(root_chunks))

@@ -28,6 +28,7 @@
 
 mod holders;
 mod lists;
+mod policies;
 pub mod reclaim;
 mod roots;
 pub mod wait;
@@ -40,6 +41,8 @@ use crate::mem::{OutOfMemory, TryVec};
 pub use holders::Holder;
 #[allow(unused_imports)]
 pub use lists::{reclaimed_from, Change, Lists};
+#[allow(unused_imports)]
+pub use policies::{Choice, Policy, Used};
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 
@@ -262,28 +265,18 @@ impl Queues {
     fn pick_used(
         &self,
         patience: u32,
-        mut expected: impl FnMut(Chunk) -> Option<u32>,
+        expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Victim> {
-        let mut victim = Victim {
-            chunk: self.oldest(Queue::Used)?,
-            queue: Queue::Used,
-            expected: false,
+        let near = self.iter(Queue::Used).take(patience as usize);
+        let (chunk, expected) = match policies::first_unexpected(near, expected) {
+            Some(found) => found,
+            None => (self.oldest(Queue::Used)?, false),
         };
-        let mut last = None;
-        for chunk in self.iter(Queue::Used).take(patience as usize) {
-            let needed_in = expected(chunk);
-            if needed_in.is_none() {
-                victim.chunk = chunk;
-                victim.expected = false;
-                break;
-            }
-            if needed_in > last {
-                last = needed_in;
-                victim.chunk = chunk;
-                victim.expected = true;
-            }
-        }
-        Some(victim)
+        Some(Victim {
+            chunk,
+            queue: Queue::Used,
+            expected,
+        })
     }
 
     /// Picks a chunk, takes it off its queue and counts it as reclaimed.
@@ -342,6 +335,12 @@ impl Queues {
     /// The chunks of `queue`, oldest first.
     pub fn iter(&self, queue: Queue) -> impl Iterator<Item = Chunk> + '_ {
         core::iter::successors(self.oldest(queue), |&c| self.after(node_of(c)))
+    }
+
+    /// The chunks of `queue`, newest first.
+    pub fn iter_back(&self, queue: Queue) -> impl Iterator<Item = Chunk> + '_ {
+        let before = |node: usize| self.links.get(node)?.prev.checked_sub(FIRST);
+        core::iter::successors(before(queue as usize), move |&c| before(node_of(c)))
     }
 
     /// The chunk that follows a node, unless that is the last one.

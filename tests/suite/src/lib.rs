@@ -6,6 +6,7 @@
 //! - `hazards`: fatal faults, injected errors, bad input.
 //! - `storms`: loading, registering and killing, a hundred times each.
 //! - `loops`: fault storms that end alike under either fault service loop.
+//! - `policy`: what each eviction policy makes of a scan.
 //! - `random`: a random program, checked against a model.
 //! - `demo`: the program of `make demo`.
 //!

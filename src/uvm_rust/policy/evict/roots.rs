@@ -16,14 +16,15 @@
 //! run. An owner's marks are void when it goes, or a chunk's when it changes hands.
 
 use super::holders::{Holder, Holders};
+use super::policies::{Choice, Chooser, Used};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
 /// Processes that can mark chunks of one GPU at a time; one more takes the place of the
 /// one that has been there for longest, which then has to come again.
 pub const OWNERS: u32 = 64;
-/// Used chunks looked at for one that is not expected.
-const PATIENCE: u32 = 64;
+/// Used chunks of one process that are looked at for one that is not expected.
+const PATIENCE: usize = 64;
 
 /// A process that marks chunks. Numbers are not used twice (within 2^32) by one
 /// [`RootChunks`]; 0 is none.
@@ -44,10 +45,12 @@ struct Present {
     now: u32,
 }
 
-/// The root chunks of one GPU. Locking as for [`Queues`]: only [`RootChunks::new`]
-/// allocates.
+/// The root chunks of one GPU. Locking as for [`Queues`]: only [`RootChunks::new`] and
+/// [`RootChunks::with_policy`] allocate.
 pub struct RootChunks {
     queues: Queues,
+    /// Which of the used chunks goes first.
+    policy: Chooser,
     belongs: TryVec<Queue>,
     /// Those that are on the used queue and were not passed over.
     holders: Holders,
@@ -58,10 +61,16 @@ pub struct RootChunks {
 }
 
 impl RootChunks {
-    /// For chunks 0 to `chunks` - 1, all of them pinned or free.
+    /// For chunks 0 to `chunks` - 1, all of them pinned or free; used ones go by the default policy.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        Self::with_policy(chunks, Choice::default())
+    }
+
+    /// As [`RootChunks::new`], with a policy of the caller's choice.
+    pub fn with_policy(chunks: u32, choice: Choice) -> Result<Self, OutOfMemory> {
         Ok(Self {
             queues: Queues::new(chunks)?,
+            policy: Chooser::new(choice, chunks)?,
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
@@ -97,11 +106,15 @@ impl RootChunks {
 
     /// `chunk` goes to the tail of `queue`. Its holder's list has the order of the used queue.
     pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
-        self.queues.enqueue(chunk, queue)?;
+        let was = self.queues.enqueue(chunk, queue)?;
         if queue == Queue::Used {
             self.holders.append(chunk);
+            self.policy.used(chunk);
         } else {
             self.holders.unlink(chunk);
+            if was == Some(Queue::Used) {
+                self.policy.left(chunk);
+            }
         }
         Ok(())
     }
@@ -118,7 +131,11 @@ impl RootChunks {
     /// `chunk` may not be evicted from now on. Returns the queue it was on.
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
         self.holders.unlink(chunk);
-        self.queues.remove(chunk).ok().flatten()
+        let was = self.queues.remove(chunk).ok().flatten();
+        if was == Some(Queue::Used) {
+            self.policy.left(chunk);
+        }
+        was
     }
 
     /// The chunk to reclaim next; it stays where it is.
@@ -128,16 +145,37 @@ impl RootChunks {
 
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
-        self.queues.pick(PATIENCE, |c| self.needed_in(c))
+        self.queues.for_nothing().or_else(|| {
+            let chosen = self.policy.choose(Used(self));
+            // Whatever the policy says, what goes is a chunk that may be evicted.
+            let chunk = chosen
+                .filter(|&c| self.queue_of(c) == Some(Queue::Used))
+                .or_else(|| self.queues.oldest(Queue::Used))?;
+            Some(Victim {
+                chunk,
+                queue: Queue::Used,
+                expected: self.needed_in(chunk).is_some(),
+            })
+        })
+    }
+
+    /// The queues themselves, for the policies to look at.
+    pub(super) fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Whose `chunk` is; 0 if it is several processes', or nobody's.
+    pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
+        self.holders.holder_of(chunk)
     }
 
     /// The used chunk of `holder` to push out ahead of need (pre-eviction, DeepUM §5.1): the
     /// oldest that is not expected and was not passed over, looking at so many of its chunks
-    /// at most as [`RootChunks::victim`] does. It stays where it is.
+    /// at most as a policy does. It stays where it is.
     pub fn pick_early(&self, holder: Holder) -> Option<Chunk> {
         self.holders
             .of(holder)
-            .take(PATIENCE as usize)
+            .take(PATIENCE)
             .find(|&c| self.needed_in(c).is_none())
     }
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Which used chunk is evicted: policies, one of which is chosen by its name.
+//!
+//! Chunks that are free, unused or discarded go first under each policy, as their eviction moves no
+//! bytes. A policy chooses among the used ones, when there is nothing else. In the driver
+//! `uvm_rust_evict_policy` names it when the module is loaded, in uvmsim `--evict-policy`.
+//!
+//! A new policy is a file below `policies/` with an implementation of [`Policy`], and two lines here;
+//! docs/your-first-policy.md goes through it.
+
+mod lru;
+mod mru;
+
+use super::roots::RootChunks;
+use super::{Chunk, Holder, Queue};
+use crate::mem::OutOfMemory;
+
+pub(super) use lru::first_unexpected;
+
+/// Used chunks that a policy looks at, at most, each time that it chooses.
+const REACH: usize = 64;
+
+/// A policy, for the chunks of one GPU.
+///
+/// Locking: the caller serialises all calls; in the driver it holds `pmm->list_lock`, a spinlock. So
+/// only [`Policy::new`] allocates, and the others take constant time.
+pub trait Policy: Sized {
+    /// The name by which the policy is chosen: lower case, without spaces.
+    const NAME: &'static str;
+
+    /// For chunks 0 to `chunks` - 1, none of which is used.
+    fn new(chunks: u32) -> Result<Self, OutOfMemory>;
+
+    /// Pages of `chunk` were populated or migrated, or it may be evicted again after a va_block has
+    /// worked on it. The chunk is the newest of the used ones now. The driver does not see accesses
+    /// that do not fault.
+    fn used(&mut self, chunk: Chunk) {
+        let _ = chunk;
+    }
+
+    /// `chunk` is not one of the used ones any more: it is being evicted, worked on, freed, or all that
+    /// it holds is discarded.
+    fn left(&mut self, chunk: Chunk) {
+        let _ = chunk;
+    }
+
+    /// The chunk to evict next. The caller evicts the oldest where the answer is none of `used`, and
+    /// asks again, and expects the same answer, until the chunk is evicted.
+    fn choose(&self, used: Used<'_>) -> Option<Chunk>;
+}
+
+/// The used chunks of one GPU, as a policy sees them.
+#[derive(Clone, Copy)]
+pub struct Used<'a>(pub(super) &'a RootChunks);
+
+impl<'a> Used<'a> {
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        self.0.length(Queue::Used)
+    }
+
+    /// The chunks in the order in which they were last used, the first 64 of them.
+    pub fn oldest_first(self) -> impl Iterator<Item = Chunk> + 'a {
+        self.0.queues().iter(Queue::Used).take(REACH)
+    }
+
+    /// The chunks in the other order, the last 64 of them.
+    pub fn newest_first(self) -> impl Iterator<Item = Chunk> + 'a {
+        self.0.queues().iter_back(Queue::Used).take(REACH)
+    }
+
+    /// Kernels until the one for which `chunk` is expected, if its process has announced kernels and
+    /// the prefetcher expects one of them to access it (DeepUM §5.1).
+    pub fn needed_in(self, chunk: Chunk) -> Option<u32> {
+        self.0.needed_in(chunk)
+    }
+
+    /// Whose `chunk` is; 0 if it is several processes', or nobody's.
+    pub fn holder_of(self, chunk: Chunk) -> Holder {
+        self.0.holder_of(chunk)
+    }
+}
+
+/// Makes the list of policies: the first is the default.
+macro_rules! policies {
+    ($($(#[$when:meta])* $variant:ident: $policy:ty),* $(,)?) => {
+        /// One of the policies, by number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Number {
+            $($(#[$when])* $variant),*
+        }
+
+        /// A policy in force.
+        enum InForce {
+            $($(#[$when])* $variant($policy)),*
+        }
+
+        impl Choice {
+            /// All of them, the default first.
+            pub const ALL: &'static [Self] = &[$($(#[$when])* Self(Number::$variant)),*];
+
+            /// The name that the policy is chosen by.
+            pub const fn name(self) -> &'static str {
+                match self.0 {
+                    $($(#[$when])* Number::$variant => <$policy>::NAME),*
+                }
+            }
+        }
+
+        impl Chooser {
+            /// The policy of this name, for chunks 0 to `chunks` - 1.
+            pub(super) fn new(choice: Choice, chunks: u32) -> Result<Self, OutOfMemory> {
+                Ok(Self(match choice.0 {
+                    $($(#[$when])* Number::$variant => InForce::$variant(<$policy>::new(chunks)?)),*
+                }))
+            }
+
+            /// See [`Policy::used`].
+            #[inline]
+            pub(super) fn used(&mut self, chunk: Chunk) {
+                match &mut self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.used(chunk)),*
+                }
+            }
+
+            /// See [`Policy::left`].
+            #[inline]
+            pub(super) fn left(&mut self, chunk: Chunk) {
+                match &mut self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.left(chunk)),*
+                }
+            }
+
+            /// See [`Policy::choose`].
+            pub(super) fn choose(&self, used: Used<'_>) -> Option<Chunk> {
+                match &self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.choose(used)),*
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    Lru: lru::Lru,
+    Mru: mru::Mru,
+    #[cfg(test)]
+    Checked: tests::Checked,
+}
+
+/// A policy's choice, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice(Number);
+
+impl Choice {
+    /// The policy of this name, if there is one.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|c| c.name() == name)
+    }
+
+    /// The policy with this place in [`Choice::ALL`], if there is one.
+    pub fn from_number(n: u32) -> Option<Self> {
+        Self::ALL.get(n as usize).copied()
+    }
+
+    /// The place of the policy in [`Choice::ALL`].
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self(Number::Lru)
+    }
+}
+
+/// The policy in force for one GPU.
+pub(super) struct Chooser(InForce);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What holds of every policy, and what each is for.
+
+use super::*;
+use crate::evict::{Change, Lists};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+const HOLDER: Holder = 5;
+
+/// A policy that keeps the used chunks by itself, and answers with what is not among them.
+pub(super) struct Checked {
+    used: BTreeSet<Chunk>,
+    chunks: u32,
+}
+
+impl Policy for Checked {
+    const NAME: &'static str = "checked";
+
+    fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            used: BTreeSet::new(),
+            chunks,
+        })
+    }
+
+    fn used(&mut self, chunk: Chunk) {
+        self.used.insert(chunk);
+    }
+
+    fn left(&mut self, chunk: Chunk) {
+        assert!(self.used.remove(&chunk), "{chunk} left, and was not used");
+    }
+
+    fn choose(&self, used: Used<'_>) -> Option<Chunk> {
+        let seen: BTreeSet<_> = used.oldest_first().collect();
+        assert_eq!(seen, self.used);
+        assert_eq!(seen.len() as u32, used.count());
+        let mut back: Vec<_> = used.newest_first().collect();
+        back.reverse();
+        assert!(used.oldest_first().eq(back));
+        (0..=self.chunks).find(|c| !self.used.contains(c))
+    }
+}
+
+/// The PMM agrees to all.
+struct Agrees;
+
+impl Lists for Agrees {
+    fn evictable(&mut self, _: Chunk) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_policy_is_found_by_its_name() {
+    let mut names = BTreeSet::new();
+    for (n, &choice) in Choice::ALL.iter().enumerate() {
+        let name = choice.name();
+        assert!(names.insert(name), "two policies are named {name}");
+        assert!(name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b == b'-' || b.is_ascii_digit()));
+        assert_eq!(Choice::named(name), Some(choice));
+        assert_eq!(choice.number() as usize, n);
+        assert_eq!(Choice::from_number(n as u32), Some(choice));
+    }
+    assert_eq!(Choice::default(), Choice::ALL[0]);
+    assert_eq!(Choice::default().name(), "lru");
+    for none in ["", "LRU", "lru ", "lr"] {
+        assert_eq!(Choice::named(none), None, "{none:?}");
+    }
+    assert_eq!(Choice::from_number(Choice::ALL.len() as u32), None);
+}
+
+/// Chunks that are brought to a GPU of `room` chunks when a program goes `rounds` times through
+/// `chunks` of them.
+fn brought(name: &str, room: u32, chunks: u32, rounds: u32) -> u32 {
+    let mut roots = RootChunks::with_policy(room, Choice::named(name).unwrap()).unwrap();
+    // What each root chunk holds.
+    let mut holds: Vec<Option<u32>> = std::vec![None; room as usize];
+    (0..room).for_each(|c| roots.change(c, Change::Free { zeroed: false }).unwrap());
+    let mut brought = 0;
+    for data in (0..rounds).flat_map(|_| 0..chunks) {
+        // The driver hears of an access only if it faults.
+        if holds.contains(&Some(data)) {
+            continue;
+        }
+        let chunk = roots.choose(&mut Agrees).unwrap();
+        roots.begin_eviction(chunk);
+        roots.used_by(chunk, HOLDER).unwrap();
+        roots.change(chunk, Change::Whole(HOLDER)).unwrap();
+        holds[chunk as usize] = Some(data);
+        brought += 1;
+    }
+    brought
+}
+
+#[test]
+fn mru_keeps_what_lru_loses() {
+    assert_eq!(brought("lru", 32, 32, 4), 32);
+    assert_eq!(brought("mru", 32, 32, 4), 32);
+    // Of 48 chunks, no round finds one under lru.
+    assert_eq!(brought("lru", 32, 48, 4), 4 * 48);
+    // Under mru it finds all but those that pass through; with an oracle it were 16 a round.
+    let mru = brought("mru", 32, 48, 4);
+    assert!((48 + 3 * 16..=48 + 3 * 25).contains(&mru), "{mru}");
+}
+
+#[test]
+fn mru_spares_the_newest_and_what_is_expected() {
+    let mut roots = RootChunks::with_policy(12, Choice::named("mru").unwrap()).unwrap();
+    for c in 0..12 {
+        roots.used_by(c, HOLDER).unwrap();
+        roots.insert(c, HOLDER).unwrap();
+    }
+    assert_eq!(roots.pick(), Some(3));
+    let owner = roots.add_owner();
+    roots.expect(3, owner, 7);
+    assert_eq!(roots.pick(), Some(2));
+    // All but the newest are expected: the one that is needed last.
+    (0..3).for_each(|c| roots.expect(c, owner, c + 1));
+    let victim = roots.victim().unwrap();
+    assert_eq!((victim.chunk, victim.expected), (3, true));
+    // There are no others: the oldest, as something must go.
+    (0..4).for_each(|c| _ = roots.remove(c));
+    assert_eq!(roots.pick(), Some(4));
+}
+
+proptest! {
+    #![proptest_config(crate::testing::model(256))]
+
+    /// Under every policy: what moves no bytes goes first; what goes may go, and is the same when it is
+    /// asked for again; if anything is used, something goes. And a policy is told of each chunk that
+    /// comes and leaves.
+    #[test]
+    fn what_goes_may_go(
+        policy in 0..Choice::ALL.len() as u32,
+        steps in proptest::collection::vec((0..20u32, 0..8u8), 1..crate::testing::steps(200)),
+    ) {
+        let mut roots = RootChunks::with_policy(20, Choice::from_number(policy).unwrap()).unwrap();
+        let owner = roots.add_owner();
+        for (chunk, step) in steps {
+            match step {
+                0 => roots.change(chunk, Change::Free { zeroed: false }).unwrap(),
+                1 => roots.change(chunk, Change::Pinned).unwrap(),
+                2 => roots.change(chunk, Change::Whole(HOLDER)).unwrap(),
+                3 => roots.change(chunk, Change::Split).unwrap(),
+                4 => roots.set(chunk, Queue::Discarded).unwrap(),
+                5 => roots.used_by(chunk, HOLDER).unwrap(),
+                6 => roots.expect(chunk, owner, chunk),
+                _ => _ = roots.begin_eviction(chunk),
+            }
+            let first = Queue::ORDER.into_iter().find(|&q| roots.length(q) > 0);
+            let victim = roots.victim();
+            prop_assert_eq!(victim, roots.victim());
+            prop_assert_eq!(victim.map(|v| v.queue), first);
+            prop_assert_eq!(victim.and_then(|v| roots.queue_of(v.chunk)), first);
+            if let Some(victim) = victim {
+                prop_assert_eq!(victim.expected, first == Some(Queue::Used) && roots.needed_in(victim.chunk).is_some());
+            }
+        }
+    }
+}

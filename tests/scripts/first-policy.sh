@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# docs/your-first-policy.md shows the policy as it is in the tree, and its commands name what there is.
+# What it says comes out of them is tested where they run: the tests of uvm-policy, and rust/policies.
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+page=$top/docs/your-first-policy.md policies=$top/src/uvm_rust/policy/evict/policies.rs
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
+
+# block N: the Nth block of Rust on the page.
+block() { awk -v n="$1" '/^```rust$/ { i++; on = i == n; next } /^```$/ { on = 0 } on' "$page"; }
+
+block 1 >"$work/said"
+diff "$work/said" "$top/src/uvm_rust/policy/evict/policies/mru.rs" >"$work/diff"
+check "the page has the file as it is"
+[ "$(wc -l <"$work/said")" -ge 20 ] && [ "$(wc -l <"$work/said")" -le 60 ]
+check "a policy is a file of sixty lines at most"
+for n in 2 3; do
+	block $n >"$work/said"
+	[ "$(wc -l <"$work/said")" = 1 ] && grep -qxF -f "$work/said" "$policies"
+	check "line $((n - 1)) of those that make it known is in policies.rs"
+done
+block 4 >"$work/said"
+[ -s "$work/said" ] && grep -qxF -f "$work/said" "$top/src/uvm_rust/policy/evict/policies/tests.rs"
+check "the test that the page quotes is there"
+# In the driver's help for the parameter are the names of all policies.
+find "$top/src/uvm_rust/policy/evict/policies" -name '*.rs' -not -name tests.rs \
+	-exec sed -n 's/.*const NAME: &.static str = "\(.*\)";/\1/p' {} + >"$work/said"
+while read -r name; do
+	grep -q "uvm_rust_evict_policy, .*\b$name\b" "$top/src/nvidia-uvm-c/evict/uvm_rust_evict.c"
+	check "modinfo names $name"
+done <"$work/said"
+grep -q '^	lane rust/policies ' "$top/scripts/test-parts.sh"
+check "make test has the part that the page runs"
+done_testing

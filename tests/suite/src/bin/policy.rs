@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
+//! program that goes through half as much memory again as the GPU has, round after round.
+
+use std::process::ExitCode;
+
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
+
+const HELP: &str = "usage: policy [--rounds N]
+  --rounds N   how often the program goes through its memory, 2 to 64 (4)
+";
+
+const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_evict_policy";
+
+const FIRST: u64 = 0x0123_4567_89ab_cdef;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn main() -> ExitCode {
+    use lexopt::prelude::*;
+    let mut rounds = 4;
+    let mut parser = lexopt::Parser::from_env();
+    while let Ok(Some(argument)) = parser.next() {
+        let number = match argument {
+            Long("rounds") => parser.value().and_then(|v| v.parse()),
+            Long("help") => {
+                print!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            other => Err(other.unexpected()),
+        };
+        match number {
+            Ok(n @ 2..=64) => rounds = n,
+            _ => {
+                eprint!("policy: {HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let mut suite = Suite::new("policy", None);
+    suite.test("memory that is gone through again and again", &[], || {
+        scan(rounds)
+    });
+    suite.finish()
+}
+
+/// One warp reads each page in turn, so that what moves depends on the order of evictions alone.
+fn scan(rounds: u64) -> Outcome {
+    let Ok(policy) = std::fs::read_to_string(PARAMETER) else {
+        skip!("{PARAMETER} is not there: not our driver");
+    };
+    let policy = policy.trim();
+    let process = Process::new()?;
+    let gpu: Gpu = process.gpu(0)?;
+    let events = EventQueue::new(&process, 1 << 16)?;
+    let room = gpu.info().vidmem_bytes;
+    let bytes = (room + room / 2) / BLOCK * BLOCK;
+    let data = Buffer::<u64>::managed(&process, (bytes / 8) as usize)?;
+    data.fill(value);
+    let before = gpu.stats()?;
+    for _ in 0..rounds {
+        let check = Op::check(&data).pattern(FIRST, STEP).lanes(1).utlbs(0, 1);
+        gpu.launch(&Kernel::new().op(check).utlb_faults(1))?
+            .wait()?
+            .ok()?;
+    }
+    let moved = gpu.stats()?.h2d_bytes - before.h2d_bytes;
+    let mut counts = EventCounts::default();
+    counts.add(&events.take(gpu.uuid())?);
+    let evictions = counts.evictions;
+    ensure!(
+        data.first_other(value).is_none(),
+        "the data are not what they were"
+    );
+    let mib = |bytes: u64| bytes >> 20;
+    println!(
+        "# {policy}: {rounds} rounds through {} MiB on a GPU of {} MiB: {} MiB to the GPU, {evictions} evictions",
+        mib(bytes),
+        mib(room),
+        mib(moved)
+    );
+    // Nobody can do with less: what is not there when a round begins must come.
+    let least = bytes + (rounds - 1) * (bytes - room);
+    ensure!(moved >= least, "fewer bytes than must move, {least}");
+    match policy {
+        // Each block is evicted just before its turn comes.
+        "lru" => ensure!(
+            moved == rounds * bytes,
+            "all of it should move in each round"
+        ),
+        // All stays but the blocks that the policy spares and what the GPU's own structures take.
+        "mru" => ensure!(
+            moved <= least + (rounds - 1) * 16 * BLOCK,
+            "more than 16 blocks a round over the least, {least}"
+        ),
+        _ => {}
+    }
+    Ok(Pass::Ok)
+}
+
+/// What is in memory.
+fn value(i: usize) -> u64 {
+    FIRST.wrapping_add(STEP.wrapping_mul(i as u64))
+}
