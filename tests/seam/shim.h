@@ -20,6 +20,12 @@
 /* --- Linux ----------------------------------------------------------------------- */
 
 #define module_param(name, type, mode)
+struct kernel_param;
+struct kernel_param_ops {
+	int (*set)(const char *value, const struct kernel_param *kp);
+	int (*get)(char *buffer, const struct kernel_param *kp);
+};
+#define module_param_cb(name, ops, arg, perm) const struct kernel_param_ops *test_param_##name(void) { return ops; }
 #define MODULE_PARM_DESC(name, text)
 #define READ_ONCE(x)		(explore_point(), *(volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, to)	(explore_point(), *(volatile __typeof__(x) *)&(x) = (to))
