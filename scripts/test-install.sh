@@ -284,17 +284,20 @@ step_broken() {
 	inside uvm-rust log "$first" 2>&1 | head -n 1 | sed 's/^/# reason: /'
 	check "dpkg has nothing to complain of" no_new_problem
 	check "a kernel's installation does not fail over it: DKMS leaves ours out" inside dkms autoinstall -k "$first"
-	inside /var/lib/dpkg/info/uvm-rust-dkms.prerm upgrade 0.1.0 >/dev/null 2>&1
 	mend_compiler
-	check "with the compiler mended, what dpkg does on an aborted upgrade builds it" \
-		inside /var/lib/dpkg/info/uvm-rust-dkms.postinst abort-upgrade 0.1.0
+	# What has failed is tried again by itself only with another compiler, and this one's version is the same.
+	check "with the compiler mended, refresh builds it" inside uvm-rust refresh
 	check "and it wins" ours_wins "$first"
+	check "an upgrade takes it away" inside /var/lib/dpkg/info/uvm-rust-dkms.prerm upgrade 0.1.0
+	check "with NVIDIA's in force" theirs_wins "$first"
+	check "what dpkg does on an aborted upgrade builds it" inside /var/lib/dpkg/info/uvm-rust-dkms.postinst abort-upgrade 0.1.0
+	check "and it wins again" ours_wins "$first"
 	break_compiler
 	inside uvm-rust rollback --later >/dev/null 2>&1
 	inside uvm-rust enable --later >/dev/null 2>&1
 	mend_compiler
-	check "with the compiler mended, refresh builds it" inside uvm-rust refresh
-	check "and it wins again" ours_wins "$first"
+	check "what was enabled with a broken compiler is built by refresh" inside uvm-rust refresh
+	check "and wins" ours_wins "$first"
 }
 
 step_purge() {

@@ -298,7 +298,12 @@ judge() {
 # --- the VM ---------------------------------------------------------------------------
 
 # image: the kernel's, with its modules, whether or not its headers have brought it along.
-image() { [ -e "$root/boot/vmlinuz-$release" ] || install "linux-image-$release"; }
+image() {
+	local of=()
+	# One of the backports may need others from there.
+	case $from in *-backports) of=(-t "$from") ;; esac
+	[ -e "$root/boot/vmlinuz-$release" ] || install "${of[@]}" "linux-image-$release"
+}
 
 # demo: prints what became of it.
 demo() {
