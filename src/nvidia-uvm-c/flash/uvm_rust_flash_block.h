@@ -65,6 +65,23 @@ bool uvm_seam_flash_hold(struct uvm_seam_va_block *block, const struct uvm_rust_
 }
 
 /*
+ * How often pages of @folio, of UVM's, are in page tables, where each has an entry of its own. Before 6.10
+ * folio_mapcount() needs what the kernel keeps to itself.
+ */
+static long flash_mapcount(struct folio *folio)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+	long i, count = 0;
+
+	for (i = 0; i < folio_nr_pages(folio); i++)
+		count += atomic_read(&folio_page(folio, i)->_mapcount) + 1;
+	return count;
+#else
+	return folio_mapcount(folio);
+#endif
+}
+
+/*
  * Takes those out of @pages that somebody else than UVM and the page tables of processes
  * has a reference of. Caller holds the block's lock, under
  * which pages get their mappings. One that goes at this moment (munmap()) is uncounted before
@@ -82,7 +99,7 @@ static bool flash_is_held(struct page *page)
 {
 	struct folio *folio = page_folio(page);
 
-	return folio_ref_count(folio) > 1 + folio_mapcount(folio);
+	return folio_ref_count(folio) > 1 + flash_mapcount(folio);
 }
 
 void uvm_seam_flash_leave_held(struct uvm_seam_va_block *of, struct uvm_rust_mask *pages)
