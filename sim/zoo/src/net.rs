@@ -538,11 +538,6 @@ impl Net {
         }
     }
 
-    /// Forgets gradients that no update used.
-    pub fn zero_grad(&mut self) {
-        self.param_grads.clear();
-    }
-
     fn update_one(&mut self, param: TensorId, grad: TensorId, name: &str, optimizer: Optimizer) {
         let len = self.step.tensors[param].bytes / self.elem;
         let master = (self.elem != 4).then_some("master");

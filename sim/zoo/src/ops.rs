@@ -102,6 +102,12 @@ impl Conv {
 }
 
 impl Net {
+    /// The operator that makes `y`, which is returned.
+    fn done(&mut self, name: &str, y: Val, forward: Forward, backs: Vec<Back>) -> Val {
+        self.op(name, forward, &[y], backs, &[]);
+        y
+    }
+
     /// A convolution.
     pub fn conv(&mut self, name: &str, x: Val, c: Conv) -> Val {
         let shape = c.output(x);
@@ -127,8 +133,7 @@ impl Net {
             .into_iter()
             .chain(backs)
             .collect();
-        self.op(name, Forward::new(Product, flops, &reads), &[y], backs, &[]);
-        y
+        self.done(name, y, Forward::new(Product, flops, &reads), backs)
     }
 
     /// A linear layer over rows: `[rows, columns]` to `[rows, out]`.
@@ -156,8 +161,7 @@ impl Net {
             Back::new("grad_weight", Product, flops, &[x.tensor]).of_param(weight),
         ];
         backs.extend(bias.map(|b| Back::new("grad_bias", Vector, y.len(), &[]).of_param(b)));
-        self.op(name, Forward::new(Product, flops, &reads), &[y], backs, &[]);
-        y
+        self.done(name, y, Forward::new(Product, flops, &reads), backs)
     }
 
     /// A batch of products, `flops` in all, of two values.
@@ -167,14 +171,12 @@ impl Net {
             Back::new("grad_a", Product, flops, &[b.tensor]).of(a),
             Back::new("grad_b", Product, flops, &[a.tensor]).of(b),
         ];
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Product, flops, &[a.tensor, b.tensor]),
-            &[y],
             backs,
-            &[],
-        );
-        y
+        )
     }
 
     /// Batch normalisation over channels.
@@ -192,8 +194,7 @@ impl Net {
             .of_param(bias);
         let reads = [x.tensor, weight, bias, mean, var];
         let forward = Forward::new(Vector, 5 * x.len(), &reads).saving(&[saved, mean, var]);
-        self.op(name, forward, &[y], vec![back], &[]);
-        y
+        self.done(name, y, forward, vec![back])
     }
 
     /// Layer normalisation of each row.
@@ -207,8 +208,7 @@ impl Net {
             .of_param(weight)
             .of_param(bias);
         let forward = Forward::new(Vector, 7 * x.len(), &[x.tensor, weight, bias]).saving(&[saved]);
-        self.op(name, forward, &[y], vec![back], &[]);
-        y
+        self.done(name, y, forward, vec![back])
     }
 
     /// An activation in place, whose gradient is computed from its output.
@@ -217,42 +217,36 @@ impl Net {
         let back = Back::new("backward", Vector, x.len(), &[y.tensor])
             .of(x)
             .in_place();
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, x.len(), &[x.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// An elementwise function with a new output; backward reads its output.
     pub fn from_output(&mut self, name: &str, x: Val, flops: u64) -> Val {
         let y = self.output(name, x.shape);
         let back = Back::new("backward", Vector, flops * x.len(), &[y.tensor]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, flops * x.len(), &[x.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// An elementwise function with a new output; backward reads its input.
     pub fn from_input(&mut self, name: &str, x: Val, flops: u64) -> Val {
         let y = self.output(name, x.shape);
         let back = Back::new("backward", Vector, flops * x.len(), &[x.tensor]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, flops * x.len(), &[x.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// GELU.
@@ -281,8 +275,7 @@ impl Net {
         let y = self.output(name, x.shape);
         let back = Back::new("backward", Vector, x.len(), &[mask]).of(x);
         let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor]).saving(&[mask]);
-        self.op(name, forward, &[y], vec![back], &[]);
-        y
+        self.done(name, y, forward, vec![back])
     }
 
     /// Max pooling; keeps an 8-byte index for each output.
@@ -308,14 +301,12 @@ impl Net {
         let index = self.saved(&format!("{name}.index"), y.len() * 8);
         let flops = y.len() * kernel * kernel;
         let back = Back::new("backward", Vector, flops, &[x.tensor, index]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, flops, &[x.tensor]).saving(&[index]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// Average pooling to `side` × `side`.
@@ -331,40 +322,30 @@ impl Net {
     fn avg_pool(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
         let y = self.output(name, shape);
         let back = Back::new("backward", Vector, x.len(), &[]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, x.len(), &[x.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// The sum of two values; the gradient of both is the sum's.
     pub fn add(&mut self, name: &str, a: Val, b: Val) -> Val {
         let y = self.output(name, a.shape);
-        self.op(
-            name,
-            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
-            &[y],
-            Vec::new(),
-            &[a, b],
-        );
+        self.sum(name, y, a, b)
+    }
+
+    fn sum(&mut self, name: &str, y: Val, a: Val, b: Val) -> Val {
+        let forward = Forward::new(Vector, a.len(), &[a.tensor, b.tensor]);
+        self.op(name, forward, &[y], Vec::new(), &[a, b]);
         y
     }
 
     /// Adds `b` to `a` in place.
     pub fn add_in_place(&mut self, name: &str, a: Val, b: Val) -> Val {
         let y = self.again(a);
-        self.op(
-            name,
-            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
-            &[y],
-            Vec::new(),
-            &[a, b],
-        );
-        y
+        self.sum(name, y, a, b)
     }
 
     /// Two values, element by element.
@@ -373,14 +354,12 @@ impl Net {
         let back = Back::new("backward", Vector, 2 * a.len(), &[a.tensor, b.tensor])
             .of(a)
             .of(b);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// Each channel of `x` times the channel's element of `s`.
@@ -389,14 +368,12 @@ impl Net {
         let back = Back::new("backward", Vector, 3 * x.len(), &[x.tensor, s.tensor])
             .of(x)
             .of(s);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, x.len(), &[x.tensor, s.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// Channels of several values, side by side.
@@ -408,28 +385,14 @@ impl Net {
         let back = xs
             .iter()
             .fold(Back::new("backward", Vector, y.len(), &[]), |b, &x| b.of(x));
-        self.op(
-            name,
-            Forward::new(Vector, y.len(), &reads),
-            &[y],
-            vec![back],
-            &[],
-        );
-        y
+        self.done(name, y, Forward::new(Vector, y.len(), &reads), vec![back])
     }
 
     /// A copy in another order (a transposition made contiguous).
     pub fn copy(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
         let y = self.output(name, shape);
         let back = Back::new("backward", Vector, 0, &[]).of(x);
-        self.op(
-            name,
-            Forward::new(Vector, 0, &[x.tensor]),
-            &[y],
-            vec![back],
-            &[],
-        );
-        y
+        self.done(name, y, Forward::new(Vector, 0, &[x.tensor]), vec![back])
     }
 
     /// Patches `[batch, hidden, h, w]` as rows, with learned tokens and positions.
@@ -439,14 +402,7 @@ impl Net {
         reads.extend(params);
         let back = Back::new("backward", Vector, y.len(), &[]).of(x);
         let back = params.iter().fold(back, |b, &p| b.of_param(p));
-        self.op(
-            name,
-            Forward::new(Vector, y.len(), &reads),
-            &[y],
-            vec![back],
-            &[],
-        );
-        y
+        self.done(name, y, Forward::new(Vector, y.len(), &reads), vec![back])
     }
 
     /// A copy of some rows; the gradient is zero in the others.
@@ -454,28 +410,24 @@ impl Net {
         let y = self.output(name, shape);
         let bytes = 2 * y.len() * self.elem();
         let back = Back::new("backward", Vector, 0, &[]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Vector, 0, &[x.tensor]).moving(bytes),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// Dot products of pairs of vectors of one value.
     pub fn pairs(&mut self, name: &str, x: Val, shape: [u64; 4], flops: u64) -> Val {
         let y = self.output(name, shape);
         let back = Back::new("backward", Product, 2 * flops, &[x.tensor]).of(x);
-        self.op(
+        self.done(
             name,
+            y,
             Forward::new(Product, flops, &[x.tensor]),
-            &[y],
             vec![back],
-            &[],
-        );
-        y
+        )
     }
 
     /// Rows of a table looked up by index. Its gradient is dense: as large as the
@@ -493,8 +445,7 @@ impl Net {
         let back =
             Back::new("grad_weight", Vector, index.len() * dim, &[index.tensor]).of_param(table);
         let forward = Forward::new(Vector, 0, &[index.tensor, table]).moving(2 * rows);
-        self.op(name, forward, &[y], vec![back], &[]);
-        y
+        self.done(name, y, forward, vec![back])
     }
 
     /// Mean cross-entropy of rows of logits: log-softmax, then the loss.
@@ -503,14 +454,8 @@ impl Net {
         let p = self.from_output("log_softmax", x, 6);
         let loss = self.output("loss", [1, 1, 1, 1]);
         let back = Back::new("backward", Vector, p.len(), &[target.tensor]).of(p);
-        self.op(
-            "loss",
-            Forward::new(Vector, p.shape[0], &[p.tensor, target.tensor]),
-            &[loss],
-            vec![back],
-            &[],
-        );
-        loss
+        let forward = Forward::new(Vector, p.shape[0], &[p.tensor, target.tensor]);
+        self.done("loss", loss, forward, vec![back])
     }
 
     /// Mean binary cross-entropy, or squared error, of all elements.
@@ -519,7 +464,6 @@ impl Net {
         let loss = self.output(name, [1, 1, 1, 1]);
         let back = Back::new("backward", Vector, 4 * x.len(), &[x.tensor, target.tensor]).of(x);
         let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor, target.tensor]);
-        self.op(name, forward, &[loss], vec![back], &[]);
-        loss
+        self.done(name, loss, forward, vec![back])
     }
 }
