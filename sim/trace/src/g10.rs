@@ -99,32 +99,16 @@ struct Net {
 }
 
 const NETS: [Net; 5] = [
-    Net {
-        name: "BERT",
-        file: "BERT_Base",
-        graph: Graph::Operators { border: 210 },
-    },
-    Net {
-        name: "VIT",
-        file: "VIT",
-        graph: Graph::Operators { border: 184 },
-    },
-    Net {
-        name: "Inceptionv3",
-        file: "Inceptionv3",
-        graph: Graph::Modules { side: 299 },
-    },
-    Net {
-        name: "ResNet152",
-        file: "ResNet152",
-        graph: Graph::Modules { side: 224 },
-    },
-    Net {
-        name: "SENet154",
-        file: "SENet154",
-        graph: Graph::Modules { side: 224 },
-    },
+    net("BERT", "BERT_Base", Graph::Operators { border: 210 }),
+    net("VIT", "VIT", Graph::Operators { border: 184 }),
+    net("Inceptionv3", "Inceptionv3", Graph::Modules { side: 299 }),
+    net("ResNet152", "ResNet152", Graph::Modules { side: 224 }),
+    net("SENet154", "SENet154", Graph::Modules { side: 224 }),
 ];
+
+const fn net(name: &'static str, file: &'static str, graph: Graph) -> Net {
+    Net { name, file, graph }
+}
 
 /// Imports network `net` (`BERT`, `VIT`, `Inceptionv3`, `ResNet152`, `SENet154`;
 /// case does not matter) at `batch` samples from the folder `dir`.

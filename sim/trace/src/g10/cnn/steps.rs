@@ -157,112 +157,86 @@ fn output_gradients(t: &mut Trace, g: &mut Graph) {
     }
 }
 
+/// Adds a kernel over those of the tensors that there are.
+fn run(t: &mut Trace, name: &str, reads: &[Option<TensorId>], writes: &[Option<TensorId>]) {
+    let there = |list: &[Option<TensorId>]| list.iter().flatten().copied().collect::<Vec<_>>();
+    kernel(t, name, &there(reads), &there(writes));
+}
+
 fn forward(t: &mut Trace, l: &Layer) {
     let s = &l.tensors;
-    let out: Vec<_> = s.out.into_iter().collect();
-    let with = |more: &[Option<TensorId>]| -> Vec<TensorId> {
-        s.x.iter()
-            .copied()
-            .chain(more.iter().flatten().copied())
-            .collect()
+    let mut run = |name: &str, more: &[Option<TensorId>]| {
+        let x: Vec<_> = s.x.iter().copied().map(Some).collect();
+        run(t, name, &[&x, more].concat(), &[s.out]);
     };
     match l.op {
-        Op::Conv { .. } => kernel(t, "Conv2d_Forward", &with(&[s.weight]), &out),
-        Op::Relu { .. } => kernel(t, "ReLU_Forward", &s.x, &out),
-        Op::MaxPool { .. } => kernel(t, "MaxPool2d_Forward", &s.x, &out),
-        Op::AvgPool { .. } => kernel(t, "AdaptiveAvgPool2d_Forward", &s.x, &out),
-        Op::Scale => kernel(t, "Scale_Forward", &s.x, &out),
-        Op::Dropout { .. } => kernel(t, "Dropout_Forward", &with(&[s.mask]), &out),
-        Op::Linear { .. } => kernel(t, "Linear_Forward", &with(&[s.weight, s.bias]), &out),
+        Op::Conv { .. } => run("Conv2d_Forward", &[s.weight]),
+        Op::Relu { .. } => run("ReLU_Forward", &[]),
+        Op::MaxPool { .. } => run("MaxPool2d_Forward", &[]),
+        Op::AvgPool { .. } => run("AdaptiveAvgPool2d_Forward", &[]),
+        Op::Scale => run("Scale_Forward", &[]),
+        Op::Dropout { .. } => run("Dropout_Forward", &[s.mask]),
+        Op::Linear { .. } => run("Linear_Forward", &[s.weight, s.bias]),
         Op::BatchNorm { .. } => {
-            let mut reads = with(&[s.weight]);
-            reads.extend(&s.running);
-            let writes: Vec<_> = s
-                .running
-                .iter()
-                .chain(&out)
-                .chain(&s.norm[..4])
-                .copied()
-                .collect();
+            let reads: Vec<_> = s.x.iter().copied().chain(s.weight).collect();
+            let reads = [&reads[..], &s.running].concat();
+            let out: Vec<_> = s.out.into_iter().collect();
+            let writes = [&s.running[..], &out, &s.norm[..4]].concat();
             kernel(t, "BatchNorm2d_Forward", &reads, &writes);
         }
-        Op::Add => kernel(t, "Add_Forward", &s.x, &out),
-        Op::Concat => kernel(t, "Concat_Forward", &s.x, &out),
+        Op::Add => run("Add_Forward", &[]),
+        Op::Concat => run("Concat_Forward", &[]),
     }
 }
 
 fn backward(t: &mut Trace, l: &Layer) {
     let s = &l.tensors;
-    let Some(&g) = s.d_out.first() else { return };
+    let Some(&first) = s.d_out.first() else {
+        return;
+    };
     if s.d_out.len() > 1 {
-        kernel(t, "Add_MultiGredient", &s.d_out, &[g]);
+        kernel(t, "Add_MultiGredient", &s.d_out, &[first]);
     }
-    let reads = |list: &[Option<TensorId>]| list.iter().flatten().copied().collect::<Vec<_>>();
-    let x = s.x.first().copied();
-    let update = |t: &mut Trace, name: &str, d, w: Option<TensorId>| {
-        kernel(t, name, &reads(&[d, w]), &reads(&[w]));
+    let (g, x, d_in) = (Some(first), s.x.first().copied(), s.d_in.first().copied());
+    let mut run = |name: &str, reads: &[Option<TensorId>], write: Option<TensorId>| {
+        run(t, name, reads, &[write]);
     };
     match l.op {
         Op::Conv { .. } => {
-            kernel(
-                t,
-                "Conv2d_Backward_Weight",
-                &reads(&[Some(g), x]),
-                &reads(&[s.d_weight]),
-            );
-            kernel(
-                t,
-                "Conv2d_Backward_Input",
-                &reads(&[Some(g), s.weight]),
-                &s.d_in,
-            );
-            update(t, "Conv2d_Apply_Grad", s.d_weight, s.weight);
+            run("Conv2d_Backward_Weight", &[g, x], s.d_weight);
+            run("Conv2d_Backward_Input", &[g, s.weight], d_in);
+            run("Conv2d_Apply_Grad", &[s.d_weight, s.weight], s.weight);
         }
-        Op::Relu { .. } => kernel(t, "ReLU_Backward", &reads(&[x, Some(g)]), &s.d_in),
-        Op::AvgPool { .. } => {
-            kernel(
-                t,
-                "AdaptiveAvgPool2d_Backward",
-                &reads(&[x, Some(g)]),
-                &s.d_in,
-            );
-        }
-        Op::MaxPool { .. } => kernel(t, "MaxPool2d_Backward", &reads(&[x, Some(g)]), &s.d_in),
-        Op::Dropout { .. } => kernel(t, "Dropout_Backward", &reads(&[s.mask, Some(g)]), &s.d_in),
+        Op::Relu { .. } => run("ReLU_Backward", &[x, g], d_in),
+        Op::AvgPool { .. } => run("AdaptiveAvgPool2d_Backward", &[x, g], d_in),
+        Op::MaxPool { .. } => run("MaxPool2d_Backward", &[x, g], d_in),
+        Op::Dropout { .. } => run("Dropout_Backward", &[s.mask, g], d_in),
         Op::Linear { .. } => {
             if s.bias.is_some() {
-                kernel(t, "Linear_Backward_Bias", &[g], &reads(&[s.d_bias]));
-                update(t, "Linear_Apply_Grad_Bias", s.d_bias, s.bias);
+                run("Linear_Backward_Bias", &[g], s.d_bias);
+                run("Linear_Apply_Grad_Bias", &[s.d_bias, s.bias], s.bias);
             }
-            kernel(
-                t,
-                "Linear_Backward_Weight",
-                &reads(&[Some(g), x]),
-                &reads(&[s.d_weight]),
+            run("Linear_Backward_Weight", &[g, x], s.d_weight);
+            run("Linear_Backward_Input", &[s.weight, g], d_in);
+            run(
+                "Linear_Apply_Grad_Weight",
+                &[s.d_weight, s.weight],
+                s.weight,
             );
-            kernel(
-                t,
-                "Linear_Backward_Input",
-                &reads(&[s.weight, Some(g)]),
-                &s.d_in,
-            );
-            update(t, "Linear_Apply_Grad_Weight", s.d_weight, s.weight);
         }
         Op::BatchNorm { .. } => {
-            let (v1, v2) = (s.norm[2], s.norm[3]);
-            let writes: Vec<_> = s
-                .d_in
-                .iter()
-                .copied()
-                .chain(s.d_weight)
-                .chain(s.norm[4..].to_vec())
+            let reads: Vec<_> = [first, s.norm[2], s.norm[3]]
+                .into_iter()
+                .chain(s.weight)
                 .collect();
-            let reads = reads(&[Some(g), Some(v1), Some(v2), s.weight]);
+            let d_weight: Vec<_> = s.d_weight.into_iter().collect();
+            let writes = [&s.d_in[..], &d_weight, &s.norm[4..]].concat();
             kernel(t, "BatchNorm2d_Backward", &reads, &writes);
-            update(t, "BatchNorm2d_Apply_Grad", s.d_weight, s.weight);
+            let update = [s.d_weight, s.weight];
+            self::run(t, "BatchNorm2d_Apply_Grad", &update, &[s.weight]);
         }
-        Op::Concat => kernel(t, "Concat_Backward", &[g], &s.d_in),
-        Op::Scale => kernel(t, "Scale_Backward", &[g], &s.d_in),
+        Op::Concat => kernel(t, "Concat_Backward", &[first], &s.d_in),
+        Op::Scale => run("Scale_Backward", &[g], d_in),
         Op::Add => {}
     }
 }
