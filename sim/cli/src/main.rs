@@ -161,7 +161,7 @@ fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
     }
     let workload = Workload::from_trace(trace);
     // What lives at once is known before the layout is made of it.
-    let least = workload.live_bytes().into_iter().max().unwrap_or(0);
+    let least = workload.peak_bytes();
     let too_wide = || {
         let largest = trace
             .tensors

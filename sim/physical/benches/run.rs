@@ -41,7 +41,7 @@ fn step(c: &mut Criterion, group: &str, cases: &[(&str, u64)], policy: &str) {
         let mut machine = uvmsim_machine::presets::find("a100").unwrap();
         let w = workload(net, batch, &machine);
         let l = Layout::new(&w);
-        machine.gpu_mem = w.live_bytes().into_iter().max().unwrap_or(0) / 2;
+        machine.gpu_mem = w.peak_bytes() / 2;
         group.throughput(Throughput::Elements(w.kernels.len() as u64));
         group.bench_function(BenchmarkId::new(format!("{net}-{batch}"), policy), |b| {
             b.iter(|| {

@@ -275,18 +275,10 @@ mod tests {
         let tensors = (0..8)
             .map(|i| (format!("t{i}"), GIB, Kind::Activation))
             .collect();
-        let kernel = |tensor: u32, write: bool| Kernel {
-            name: format!("k{tensor}"),
-            ns: 1_000_000,
-            uses: vec![Use {
-                tensor,
-                read: !write,
-                write,
-            }],
-        };
-        let there = (0..8).map(|t| kernel(t, true));
-        let back = (0..8).rev().map(|t| kernel(t, false));
-        Workload::new("w", tensors, there.chain(back).collect())
+        let there = (0..8).map(Use::write);
+        let uses = there.chain((0..8).rev().map(Use::read));
+        let kernels = uses.map(|u| Kernel::new(format!("k{}", u.tensor), 1_000_000, [u]));
+        Workload::new("w", tensors, kernels.collect())
     }
 
     #[test]

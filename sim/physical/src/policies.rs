@@ -9,6 +9,7 @@ mod uvm;
 pub use deepum::DeepUm;
 pub use deepum::Parts;
 pub use planned::Planned;
+pub use uvm::prefetch_ahead;
 pub use uvm::BaseUvm;
 pub use uvm::Discard;
 pub use uvm::Ideal;

@@ -248,11 +248,8 @@ impl<'a> Rewrite<'a> {
         let ns = (u128::from(kernel.ns) * u128::from(self.cost) / u128::from(SAME))
             .min(u64::MAX.into()) as u64;
         self.again_ns = self.again_ns.saturating_add(ns);
-        self.kernels.push(Kernel {
-            name: format!("again.{}", kernel.name),
-            ns,
-            uses,
-        });
+        let name = format!("again.{}", kernel.name);
+        self.kernels.push(Kernel::new(name, ns, uses));
         Ok(())
     }
 

@@ -173,7 +173,7 @@ fn ideal(machine: &Machine, workload: &Workload, policy: &dyn Policy) -> Outcome
         policy: policy.name().into(),
         ideal_ns: ns,
         step_ns: ns,
-        gpu_peak: workload.live_bytes().into_iter().max().unwrap_or(0),
+        gpu_peak: workload.peak_bytes(),
         ..Outcome::default()
     }
 }

@@ -47,13 +47,14 @@ fn zoo(net: &str, batch: u64, m: &Machine) -> (Workload, Layout) {
 }
 
 fn outcome(policy: &str, m: &Machine, w: &Workload, l: &Layout) -> Result<Outcome, RunError> {
-    run(
-        m,
-        w,
-        l,
-        policies::make(policy, m, w, l)?.as_mut(),
-        Limits::default(),
-    )
+    let mut policy = policies::make(policy, m, w, l)?;
+    run(m, w, l, policy.as_mut(), Limits::default())
+}
+
+/// What a plan comes to.
+fn planned(plan: Plan, m: &Machine, w: &Workload, l: &Layout) -> Outcome {
+    let mut policy = Planned::new("p", plan, Tier::Host);
+    run(m, w, l, &mut policy, Limits::default()).unwrap()
 }
 
 /// Whether a policy may refuse to run something.
@@ -73,21 +74,6 @@ fn step_of(layers: &[Layer]) -> Workload {
         tensors.push((name, quarter_mib.max(1) * MIB / 4 + 100, kind));
         tensors.len() as u32 - 1
     };
-    let read = |tensor: u32| Use {
-        tensor,
-        read: true,
-        write: false,
-    };
-    let write = |tensor: u32| Use {
-        tensor,
-        read: false,
-        write: true,
-    };
-    let both = |tensor: u32| Use {
-        tensor,
-        read: true,
-        write: true,
-    };
     let mut forward = Vec::new();
     let mut backward = Vec::new();
     let mut last = 0;
@@ -95,27 +81,17 @@ fn step_of(layers: &[Layer]) -> Workload {
         let o = add(format!("out{i}"), out * 4, Kind::Activation);
         let w = add(format!("w{i}"), weight * 4, Kind::Weight);
         let g = add(format!("g{i}"), weight * 4, Kind::Gradient);
-        let mut uses = vec![read(last), read(w), write(o)];
+        let mut uses = vec![Use::read(last), Use::read(w), Use::write(o)];
         if scratch > 0 {
-            uses.push(write(add(format!("s{i}"), scratch * 4, Kind::Workspace)));
+            let scratch = add(format!("s{i}"), scratch * 4, Kind::Workspace);
+            uses.push(Use::write(scratch));
         }
-        forward.push(Kernel {
-            name: format!("f{i}"),
-            ns: us * 1000,
-            uses,
-        });
-        let mut uses = vec![read(w), write(g)];
-        uses.push(read(if keep { last } else { o }));
-        backward.push(Kernel {
-            name: format!("u{i}"),
-            ns: us * 200,
-            uses: vec![read(g), both(w)],
-        });
-        backward.push(Kernel {
-            name: format!("b{i}"),
-            ns: us * 2000,
-            uses,
-        });
+        forward.push(Kernel::new(format!("f{i}"), us * 1000, uses));
+        let update = [Use::read(g), Use::both(w)];
+        backward.push(Kernel::new(format!("u{i}"), us * 200, update));
+        let kept = Use::read(if keep { last } else { o });
+        let uses = [Use::read(w), Use::write(g), kept];
+        backward.push(Kernel::new(format!("b{i}"), us * 2000, uses));
         last = o;
     }
     backward.reverse();
@@ -162,19 +138,9 @@ proptest! {
 #[test]
 fn what_leaves_keeps_its_only_copy() {
     let half = |name: &str, kind| (name.to_string(), MIB / 2, kind);
-    let of = |tensor, write: bool| Use {
-        tensor,
-        read: !write,
-        write,
-    };
-    let kernel = |uses| Kernel {
-        name: "k".into(),
-        ns: 1000,
-        uses,
-    };
     let kernels = vec![
-        kernel(vec![of(0, false), of(1, true)]),
-        kernel(vec![of(1, false)]),
+        Kernel::new("k", 1000, [Use::read(0), Use::write(1)]),
+        Kernel::new("k", 1000, [Use::read(1)]),
     ];
     let tensors = vec![half("w", Kind::Weight), half("out", Kind::Activation)];
     let w = Workload::new("half clean", tensors, kernels);
@@ -244,17 +210,11 @@ fn deepum_learns() {
     let (w, l) = zoo("resnet50", 32, &m);
     let faults = |policy: &str, warm_up: u32| {
         let mut p = policies::make(policy, &m, &w, &l).unwrap();
-        run(
-            &m,
-            &w,
-            &l,
-            p.as_mut(),
-            Limits {
-                warm_up,
-                ..Limits::default()
-            },
-        )
-        .unwrap()
+        let limits = Limits {
+            warm_up,
+            ..Limits::default()
+        };
+        run(&m, &w, &l, p.as_mut(), limits).unwrap()
     };
     let base = faults("base-uvm", 2).faults;
     assert!(
@@ -274,15 +234,7 @@ fn clean_pages_are_not_written_back() {
         .map(|i| (format!("t{i}"), 32 * MIB, Kind::Weight))
         .collect();
     let kernels = (0..4)
-        .map(|i| Kernel {
-            name: format!("k{i}"),
-            ns: 1_000_000,
-            uses: vec![Use {
-                tensor: i,
-                read: true,
-                write: false,
-            }],
-        })
+        .map(|i| Kernel::new(format!("k{i}"), 1_000_000, [Use::read(i)]))
         .collect();
     let w = Workload::new("tables", tensors, kernels);
     let l = Layout::new(&w);
@@ -299,20 +251,8 @@ fn clean_pages_are_not_written_back() {
 #[test]
 fn faults_are_counted_in_pages_and_batches() {
     let tensors = vec![("t".into(), 64 * MIB, Kind::Input)];
-    let use_ = Use {
-        tensor: 0,
-        read: true,
-        write: false,
-    };
-    let w = Workload::new(
-        "w",
-        tensors,
-        vec![Kernel {
-            name: "k".into(),
-            ns: 1000,
-            uses: vec![use_],
-        }],
-    );
+    let kernels = vec![Kernel::new("k", 1000, [Use::read(0)])];
+    let w = Workload::new("w", tensors, kernels);
     let l = Layout::new(&w);
     let mut m = machine(128);
     m.tree_prefetch = 0;
@@ -376,7 +316,7 @@ fn ours_is_ahead_of_the_other_planners() {
     for (net, batch, over) in points {
         let mut m = machine(1 << 20);
         let (w, l) = zoo(net, batch, &m);
-        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        let peak = w.peak_bytes();
         m.gpu_mem = (peak as f64 / over) as u64;
         let best = outcome("best", &m, &w, &l).unwrap();
         let bound = bound_ns(&m, &w);
@@ -456,9 +396,7 @@ fn planned_ns(name: &'static str, m: &Machine, w: &Workload, l: &Layout) -> Opti
         assert!(may_refuse(name), "{name} makes no plan");
         return None;
     };
-    let mut policy = Planned::new(name, plan, Tier::Host);
-    let o = run(m, w, l, &mut policy, Limits::default()).unwrap();
-    Some(o.step_ns)
+    Some(planned(plan, m, w, l).step_ns)
 }
 
 /// Ours is behind no plan of the others on any network of the zoo, with memory for two thirds of
@@ -471,7 +409,7 @@ fn best_is_behind_no_planner_over_the_zoo() {
     for net in uvmsim_zoo::NETS {
         let mut m = machine(1 << 20);
         let (w, l) = zoo(net.name, (net.batch / 32).max(1), &m);
-        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        let peak = w.peak_bytes();
         if peak > LARGEST {
             left_out.push(net.name);
             continue;
@@ -493,13 +431,10 @@ fn best_is_behind_no_planner_over_the_zoo() {
 fn a_budget_gives_a_plan_at_any_time() {
     let mut m = machine(1 << 20);
     let (w, l) = zoo("vgg16", 32, &m);
-    m.gpu_mem = w.live_bytes().into_iter().max().unwrap_or(0) / 3 * 2;
+    m.gpu_mem = w.peak_bytes() / 3 * 2;
     let ns = |budget: Duration| {
         let plan = best::plan_within(&m, &w, &l, best::Until::after(budget)).unwrap();
-        let mut policy = Planned::ours(plan);
-        run(&m, &w, &l, &mut policy, Limits::default())
-            .unwrap()
-            .step_ns
+        planned(plan, &m, &w, &l).step_ns
     };
     let none = ns(Duration::ZERO);
     let enough = ns(Duration::from_secs(3600));
@@ -550,8 +485,7 @@ fn best_is_not_behind_a_plan_that_it_would_not_make() {
     };
     let best = outcome("best", &m, &w, &l).unwrap().step_ns;
     let plan = policies::plan("g10", &m, &w, &l).unwrap();
-    let mut policy = Planned::new("g10", plan, Tier::Host);
-    let g10 = run(&m, &w, &l, &mut policy, Limits::default()).unwrap();
+    let g10 = planned(plan, &m, &w, &l);
     assert!(best <= g10.step_ns, "best {best}, G10 {}", g10.step_ns);
 }
 
@@ -583,17 +517,8 @@ fn g10_refuses_what_is_out_of_its_range() {
 #[test]
 fn a_prefetch_that_waits_for_memory_waits_for_an_eviction() {
     const COPY: u64 = 64 * MIB;
-    let on = |tensor: u32, read: bool| Use {
-        tensor,
-        read,
-        write: !read,
-    };
-    let kernel = |u: Use| Kernel {
-        name: "k".into(),
-        ns: 1000,
-        uses: vec![u],
-    };
-    let kernels = [on(0, false), on(1, false), on(0, true)].map(kernel);
+    let uses = [Use::write(0), Use::write(1), Use::read(0)];
+    let kernels = uses.map(|u| Kernel::new("k", 1000, [u]));
     let tensors = [("kept", 64 * MIB), ("large", 128 * MIB)];
     let tensors = tensors.map(|(name, bytes)| (name.into(), bytes, Kind::Activation));
     let w = Workload::new("step", tensors.into(), kernels.into());
@@ -607,8 +532,7 @@ fn a_prefetch_that_waits_for_memory_waits_for_an_eviction() {
     let mut plan = Plan::new(3, 0);
     plan.before[1].push(crate::plan::Op::Evict(0, Tier::Host));
     plan.before[2].push(crate::plan::Op::Prefetch(0));
-    let mut policy = Planned::new("p", plan, Tier::Host);
-    let o = run(&m, &w, &l, &mut policy, Limits::default()).unwrap();
+    let o = planned(plan, &m, &w, &l);
     assert_eq!(o.faults, 0);
     // The second kernel waits until what was kept has left, the third until it is back.
     let near = |ns: u64| (COPY * 9 / 10..COPY * 11 / 10).contains(&ns);
@@ -629,8 +553,7 @@ proptest! {
             let text = plan.text(&w, &l);
             let read = Plan::parse(&text, &w, &l).map_err(|e| TestCaseError::fail(format!("{name}: {e}")))?;
             prop_assert_eq!(&read.text(&w, &l), &text);
-            let go = |plan: Plan| run(&m, &w, &l, &mut Planned::new("p", plan, Tier::Host), Limits::default()).unwrap();
-            let (a, b) = (go(plan), go(read));
+            let [a, b] = [plan, read].map(|plan| planned(plan, &m, &w, &l));
             prop_assert_eq!((a.step_ns, a.bytes, a.faults), (b.step_ns, b.bytes, b.faults), "{}", name);
         }
     }
@@ -690,22 +613,12 @@ fn errors_in_plans_name_line_and_tensor() {
 fn plans_are_robust() {
     let m = machine(2 * 1024);
     let (w, l) = zoo("vgg16", 32, &m);
-    let planned = |w: &Workload| policies::plan("best", &m, w, &l).unwrap();
-    let go = |w: &Workload, plan: &Plan| {
-        run(
-            &m,
-            w,
-            &l,
-            &mut Planned::ours(plan.clone()),
-            Limits::default(),
-        )
-        .unwrap()
-    };
-    let plan = planned(&w);
+    let best = |w: &Workload| policies::plan("best", &m, w, &l).unwrap();
+    let plan = best(&w);
     for seed in 1..=3 {
         let mut noisy = w.clone();
         noisy.add_noise(0.2, seed);
-        let (o, knowing) = (go(&noisy, &plan), go(&noisy, &planned(&noisy)));
+        let [o, knowing] = [plan.clone(), best(&noisy)].map(|p| planned(p, &m, &noisy, &l));
         assert!(o.bytes.gpu_to_host > 0, "nothing had to move");
         println!(
             "seed {seed}: {} ns, knowing the times {} ns",

@@ -52,6 +52,35 @@ pub struct Use {
     pub write: bool,
 }
 
+impl Use {
+    /// Its old contents are read.
+    pub fn read(tensor: u32) -> Self {
+        Self {
+            tensor,
+            read: true,
+            write: false,
+        }
+    }
+
+    /// It is written, wholly.
+    pub fn write(tensor: u32) -> Self {
+        Self {
+            tensor,
+            read: false,
+            write: true,
+        }
+    }
+
+    /// It is changed.
+    pub fn both(tensor: u32) -> Self {
+        Self {
+            tensor,
+            read: true,
+            write: true,
+        }
+    }
+}
+
 /// A kernel.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -61,6 +90,17 @@ pub struct Kernel {
     pub ns: u64,
     /// Each tensor it uses, once.
     pub uses: Vec<Use>,
+}
+
+impl Kernel {
+    /// One of `ns` nanoseconds.
+    pub fn new(name: impl Into<String>, ns: u64, uses: impl IntoIterator<Item = Use>) -> Self {
+        Self {
+            name: name.into(),
+            ns,
+            uses: uses.into_iter().collect(),
+        }
+    }
 }
 
 /// A training step.
@@ -141,22 +181,10 @@ impl Workload {
             .kernels
             .iter()
             .map(|k| {
-                let reads = k.reads.iter().map(|t| Use {
-                    tensor: t.0,
-                    read: true,
-                    write: false,
-                });
+                let reads = k.reads.iter().map(|t| Use::read(t.0));
                 let written = k.writes.iter().chain(&k.workspace);
-                let writes = written.map(|t| Use {
-                    tensor: t.0,
-                    read: false,
-                    write: true,
-                });
-                Kernel {
-                    name: k.name.clone(),
-                    ns: k.duration_ns,
-                    uses: reads.chain(writes).collect(),
-                }
+                let writes = written.map(|t| Use::write(t.0));
+                Kernel::new(&k.name, k.duration_ns, reads.chain(writes))
             })
             .collect();
         let mut workload = Self::new(trace.meta("name"), tensors, kernels);
@@ -198,6 +226,11 @@ impl Workload {
             .iter()
             .map(|u| self.tensors[u.tensor as usize].bytes.next_multiple_of(PAGE))
             .sum()
+    }
+
+    /// The most bytes that are alive at once.
+    pub fn peak_bytes(&self) -> u64 {
+        self.live_bytes().into_iter().max().unwrap_or(0)
     }
 
     /// Bytes alive while each kernel runs, rounded to pages.
@@ -461,25 +494,16 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn use_of(tensor: u32, read: bool, write: bool) -> Use {
-        Use {
-            tensor,
-            read,
-            write,
-        }
-    }
-
     fn chain() -> Workload {
         let tensor = |i: u32| (format!("t{i}"), 3 * MIB, Kind::Activation);
         let kernels = (0..6)
-            .map(|k| Kernel {
-                name: format!("k{k}"),
-                ns: 1000,
-                uses: if k == 0 {
-                    vec![use_of(0, false, true)]
-                } else {
-                    vec![use_of(k - 1, true, false), use_of(k, false, true)]
-                },
+            .map(|k: u32| {
+                let before = k.checked_sub(1).map(Use::read);
+                Kernel::new(
+                    format!("k{k}"),
+                    1000,
+                    before.into_iter().chain([Use::write(k)]),
+                )
             })
             .collect();
         Workload::new("chain", (0..6).map(tensor).collect(), kernels)
@@ -499,7 +523,7 @@ mod tests {
                 assert!(!together || apart, "{a} {b}");
             }
         }
-        assert_eq!(w.live_bytes().into_iter().max(), Some(6 * MIB));
+        assert_eq!(w.peak_bytes(), 6 * MIB);
     }
 
     #[test]
@@ -514,11 +538,7 @@ mod tests {
 
     #[test]
     fn what_is_read_first_lasts() {
-        let kernels = vec![Kernel {
-            name: "k".into(),
-            ns: 1,
-            uses: vec![use_of(0, true, false)],
-        }];
+        let kernels = vec![Kernel::new("k", 1, [Use::read(0)])];
         let w = Workload::new("w", vec![("mask".into(), 10, Kind::Activation)], kernels);
         assert!(w.tensors[0].lasting);
     }

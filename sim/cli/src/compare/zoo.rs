@@ -86,7 +86,7 @@ impl Sweep<'_> {
     fn point(&self, net: &'static str, over: f64, base: &Machine) -> Result<Point, Failure> {
         let trace = zoo::trace(net, self.shape, base)?;
         let (workload, layout): (Workload, Layout) = crate::workload(&trace)?;
-        let peak = workload.live_bytes().into_iter().max().unwrap_or(0);
+        let peak = workload.peak_bytes();
         let machine = Machine {
             gpu_mem: ((peak as f64 / over) as u64).max(32 << 20),
             ..base.clone()

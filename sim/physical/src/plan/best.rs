@@ -32,6 +32,7 @@ use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policies;
 use crate::policies::Planned;
+use crate::policy::Tier;
 use crate::run::run;
 use crate::Layout;
 use crate::Limits;
@@ -422,7 +423,7 @@ impl<'a> Search<'a> {
             longest_step: self.best_ns(),
             ..Limits::default()
         };
-        let mut policy = Planned::ours(plan.clone());
+        let mut policy = Planned::new("best", plan.clone(), Tier::Host);
         match run(
             self.machine,
             self.workload,
@@ -467,7 +468,7 @@ fn updating_slowly(machine: &Machine, workload: &Workload) -> Option<Vec<u64>> {
         tensors.filter(|t| t.lasting).map(|t| t.bytes).sum()
     };
     let all: u64 = workload.kernels.iter().map(bytes).sum();
-    let peak = workload.live_bytes().into_iter().max().unwrap_or(0);
+    let peak = workload.peak_bytes();
     let excess = peak.saturating_sub(machine.gpu_mem);
     if excess == 0 || all == 0 {
         return None;

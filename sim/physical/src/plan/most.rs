@@ -158,21 +158,13 @@ mod tests {
     /// the whole GPU for themselves, and read again. The requests for the tensor, with
     /// the kernels before which they are made.
     fn requests(idle: &[u64]) -> Vec<(usize, Op)> {
-        let on = |tensor: u32, read: bool, write: bool| Use {
-            tensor,
-            read,
-            write,
-        };
-        let kernel = |ns: u64, uses: Vec<Use>| Kernel {
-            name: "k".into(),
-            ns,
-            uses,
-        };
-        let mut kernels = vec![kernel(COPY, vec![on(0, false, true)])];
+        let kernel = |ns: u64, of: Use| Kernel::new("k", ns, [of]);
+        let mut kernels = vec![kernel(COPY, Use::write(0))];
         for (i, &ns) in idle.iter().enumerate() {
-            kernels.push(kernel(ns, vec![on(1, i > 0, i == 0)]));
+            let of = if i == 0 { Use::write(1) } else { Use::read(1) };
+            kernels.push(kernel(ns, of));
         }
-        kernels.push(kernel(COPY, vec![on(0, true, false)]));
+        kernels.push(kernel(COPY, Use::read(0)));
         let tensors = [("idle", TENSOR), ("large", GPU)];
         let tensors = tensors.map(|(name, bytes)| (name.into(), bytes, Kind::Activation));
         let w = Workload::new("step", tensors.into(), kernels);

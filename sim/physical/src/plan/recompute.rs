@@ -322,7 +322,7 @@ struct Unit {
 
 /// Reruns for more and more of what is cheap to compute.
 fn choices(machine: &Machine, w: &Workload) -> Vec<Vec<Rerun>> {
-    let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+    let peak = w.peak_bytes();
     let excess = peak.saturating_sub(machine.gpu_mem);
     let mut units = units(w);
     // Nanoseconds over bytes, without a fraction.

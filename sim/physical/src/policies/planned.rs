@@ -33,11 +33,6 @@ impl Planned {
         }
     }
 
-    /// Our plan.
-    pub fn ours(plan: Plan) -> Self {
-        Self::new("best", plan, Tier::Host)
-    }
-
     /// A plan run by a runtime that copies whole blocks itself, without faults.
     pub fn faultless(name: &'static str, plan: Plan, reclaim_to: Tier) -> Self {
         Self {

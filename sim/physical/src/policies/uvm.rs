@@ -41,6 +41,15 @@ impl Discard {
     }
 }
 
+/// Prefetches, as kernel `k` starts, what the next uses; the calls before it are in its stream.
+pub fn prefetch_ahead(k: usize, s: &mut System<'_>) {
+    if k == 0 {
+        prefetch_for(0, s);
+    }
+    s.in_stream();
+    prefetch_for(k + 1, s);
+}
+
 fn prefetch_for(k: usize, s: &mut System<'_>) {
     let workload = s.workload;
     if let Some(kernel) = workload.kernels.get(k) {
@@ -60,12 +69,7 @@ impl Policy for Discard {
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
-        if k == 0 {
-            prefetch_for(0, s);
-        }
-        // The calls before this kernel are in its stream.
-        s.in_stream();
-        prefetch_for(k + 1, s);
+        prefetch_ahead(k, s);
     }
 
     fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {

@@ -61,14 +61,6 @@ fn layer() -> impl Strategy<Value = Layer> {
     })
 }
 
-fn on(tensor: u32, read: bool, write: bool) -> Use {
-    Use {
-        tensor,
-        read,
-        write,
-    }
-}
-
 /// A step in which values are changed in place, read by several and hidden.
 fn step_of(layers: &[Layer], says_parts: bool) -> Workload {
     let mut tensors = vec![("input".to_string(), MIB, Kind::Input)];
@@ -76,52 +68,48 @@ fn step_of(layers: &[Layer], says_parts: bool) -> Workload {
         tensors.push((format!("{name}{}", tensors.len()), mib * MIB + 100, kind));
         tensors.len() as u32 - 1
     };
-    let kernel = |name: String, us: u64, uses: Vec<Use>| Kernel {
-        name,
-        ns: us * 1000,
-        uses,
-    };
+    let kernel = |name: String, us: u64, uses: Vec<Use>| Kernel::new(name, us * 1000, uses);
     let mut values = vec![0];
     let (mut forward, mut backward, mut parts, mut part) = (vec![], vec![], vec![], 0);
     for (i, l) in layers.iter().enumerate() {
         let begun = forward.len();
         let from = *values.last().unwrap_or(&0);
         let other = values[l.reads.0 % values.len()];
-        let mut uses = vec![on(from, true, false), on(other, true, false)];
+        let mut uses = vec![Use::read(from), Use::read(other)];
         if l.hidden {
             let hidden = add("hidden", l.mib, Kind::Activation);
             let mut first = uses.clone();
-            first.push(on(hidden, false, true));
+            first.push(Use::write(hidden));
             forward.push(kernel(format!("h{i}"), l.us, first));
-            uses = vec![on(hidden, true, false)];
+            uses = vec![Use::read(hidden)];
         }
         let out = if l.in_place && from != 0 {
-            uses.push(on(from, true, true));
+            uses.push(Use::both(from));
             from
         } else {
             add("out", l.mib, Kind::Activation)
         };
-        uses.push(on(out, false, true));
+        uses.push(Use::write(out));
         let mut saved = vec![out, values[l.reads.1 % values.len()]];
         if l.mask {
             let mask = add("mask", 1, Kind::Activation);
-            uses.push(on(mask, false, true));
+            uses.push(Use::write(mask));
             saved.push(mask);
         }
         if l.statistics {
-            uses.push(on(add("statistics", 1, Kind::Weight), true, true));
+            uses.push(Use::both(add("statistics", 1, Kind::Weight)));
         }
-        uses.push(on(add("scratch", 1, Kind::Workspace), false, true));
+        uses.push(Use::write(add("scratch", 1, Kind::Workspace)));
         forward.push(kernel(format!("f{i}"), l.us, uses));
         values.push(out);
         let weight = add("w", 1, Kind::Weight);
         let gradient = add("g", 1, Kind::Gradient);
-        let mut uses: Vec<Use> = saved.into_iter().map(|t| on(t, true, false)).collect();
-        uses.push(on(gradient, false, true));
+        let mut uses: Vec<Use> = saved.into_iter().map(Use::read).collect();
+        uses.push(Use::write(gradient));
         backward.push(kernel(
             format!("u{i}"),
             1,
-            vec![on(gradient, true, false), on(weight, true, true)],
+            vec![Use::read(gradient), Use::both(weight)],
         ));
         backward.push(kernel(format!("b{i}"), l.us * 2, uses));
         part += u32::from(l.part);
