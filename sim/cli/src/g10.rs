@@ -156,13 +156,13 @@ impl Runner {
         for (kernel, ops) in plan.before.iter().enumerate() {
             for op in ops {
                 let (tensor, to) = match *op {
-                    Op::Prefetch(t) => (t, g10::Place::Gpu),
-                    Op::Evict(t, Tier::Host) => (t, g10::Place::Host),
-                    Op::Evict(t, Tier::Ssd) => (t, g10::Place::Ssd),
+                    Op::Prefetch(t) => (t, g10::Target::Gpu),
+                    Op::Evict(t, Tier::Host) => (t, g10::Target::Host),
+                    Op::Evict(t, Tier::Ssd) => (t, g10::Target::Ssd),
                     // The artifact's machine allocates and frees by itself.
                     Op::Copy(..) | Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
                 };
-                list.push(g10::Move {
+                list.push(g10::Hint {
                     kernel: kernel % trace.kernels.len(),
                     tensor,
                     to,

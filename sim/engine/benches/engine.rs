@@ -12,11 +12,11 @@ use criterion::BenchmarkId;
 use criterion::Criterion;
 use uvmsim_cputime::CpuTime;
 use uvmsim_engine::g10;
+use uvmsim_engine::g10::Hint;
 use uvmsim_engine::g10::Machine;
-use uvmsim_engine::g10::Move;
 use uvmsim_engine::g10::Moves;
-use uvmsim_engine::g10::Place;
 use uvmsim_engine::g10::Policy;
+use uvmsim_engine::g10::Target;
 use uvmsim_trace::Kernel;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Tensor;
@@ -57,16 +57,20 @@ fn step(layers: u64, bytes: u64) -> Trace {
 /// made, every fifth for the SSD, and comes back eight kernels before its use.
 fn moves(layers: usize) -> Moves {
     let activations = (0..layers - 10).map(|i| (i, i as u32 + 1));
-    let out = activations.clone().map(|(i, tensor)| Move {
+    let out = activations.clone().map(|(i, tensor)| Hint {
         kernel: i + 2,
         tensor,
-        to: if i % 5 == 0 { Place::Ssd } else { Place::Host },
+        to: if i % 5 == 0 {
+            Target::Ssd
+        } else {
+            Target::Host
+        },
     });
     // Backward kernels begin after the loss, with the last activation.
-    let back = activations.rev().map(|(i, tensor)| Move {
+    let back = activations.rev().map(|(i, tensor)| Hint {
         kernel: 2 * layers - i - 8,
         tensor,
-        to: Place::Gpu,
+        to: Target::Gpu,
     });
     Moves {
         list: out.chain(back).collect(),

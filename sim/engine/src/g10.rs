@@ -22,6 +22,9 @@ use uvmsim_trace::KernelTooLarge;
 use uvmsim_trace::Trace;
 
 pub use events::KernelRecord;
+pub use plan::Design;
+pub use plan::Hint;
+pub use plan::Target;
 
 /// Cycles per second of the artifact's clock.
 pub const CYCLES_PER_SECOND: u64 = 1_200_000_000;
@@ -225,13 +228,13 @@ pub fn run(trace: &Trace, policy: Policy, machine: &Machine) -> Result<Outcome, 
             events::run(&view, machine, events::Mode::DeepUm, hints)
         }
         Policy::G10 => {
-            let plan = plan::g10(&view, machine, plan::Variant::Uvm)?;
+            let plan = plan::g10(&view, machine, Design::G10);
             events::run(&view, machine, events::Mode::Lru, plan.hints)
         }
         Policy::Best => search(&view, machine, Vec::new),
         Policy::FlashNeuron => queues::flashneuron(&view, machine),
-        Policy::G10Gds => queues::g10(&view, machine, plan::Variant::Gds),
-        Policy::G10Host => queues::g10(&view, machine, plan::Variant::Host),
+        Policy::G10Gds => queues::g10(&view, machine, Design::Gds),
+        Policy::G10Host => queues::g10(&view, machine, Design::Host),
     }
 }
 
@@ -257,7 +260,7 @@ pub fn run_best(
 fn search(
     view: &view::View,
     machine: &Machine,
-    others: impl FnOnce() -> Vec<Vec<plan::Hint>>,
+    others: impl FnOnce() -> Vec<Vec<Hint>>,
 ) -> Result<Outcome, RunError> {
     let (hints, mode, outcome) = best::search(view, machine, others)?;
     if machine.time_error == 0.0 {
@@ -266,49 +269,14 @@ fn search(
     events::run(view, machine, mode, hints)
 }
 
-/// Where a plan sends a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// To the GPU.
-    Gpu,
-    /// To host memory.
-    Host,
-    /// To the SSD.
-    Ssd,
-}
-
-/// An instruction of a plan: at the start of a kernel, move a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The kernel, from 0.
-    pub kernel: usize,
-    /// The tensor's number in the trace.
-    pub tensor: u32,
-    /// The memory that the tensor is moved to.
-    pub to: Place,
-}
-
 /// A plan made elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
     /// The instructions, in the order in which they are carried out within a kernel.
-    pub list: Vec<Move>,
+    pub list: Vec<Hint>,
     /// Whether a tensor that does not survive the step is freed after its last use;
     /// else it stays, as if it mattered, like under base UVM.
     pub frees: bool,
-}
-
-/// Which of its planners G10 plans with, for [`moves`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Design {
-    /// G10's own plan uses the SSD and host memory, with UVM's faults for the rest.
-    G10,
-    /// G10-GDS's plan uses the SSD alone: no host memory, no UVM.
-    Gds,
-    /// G10-Host's plan uses the SSD and host memory, without UVM.
-    Host,
-    /// Not the artifact's: refined, with links that carry so many times what they do.
-    Refined(f64),
 }
 
 /// What G10's planner moves in a step of `trace` on `machine`, for another machine to
@@ -317,29 +285,15 @@ pub enum Design {
 ///
 /// # Errors
 /// A kernel that takes no time; a machine out of the planner's range.
-pub fn moves(trace: &Trace, machine: &Machine, design: Design) -> Result<Vec<Move>, RunError> {
+pub fn moves(trace: &Trace, machine: &Machine, design: Design) -> Result<Vec<Hint>, RunError> {
     check(machine)?;
     let view = view::View::of(trace)?;
-    let variant = match design {
-        Design::G10 => plan::Variant::Uvm,
-        Design::Gds => plan::Variant::Gds,
-        Design::Host => plan::Variant::Host,
-        Design::Refined(rate) => plan::Variant::Refined { rate },
-    };
-    let plan = plan::g10(&view, machine, variant)?;
-    let kernels = view.kernels.len();
-    let moves = plan.moves.iter().filter_map(|h| {
-        let to = match h.to {
-            plan::Target::Gpu => Place::Gpu,
-            plan::Target::Host => Place::Host,
-            plan::Target::Ssd => Place::Ssd,
-            plan::Target::Free => return None,
-        };
-        Some(Move {
-            kernel: h.kernel % kernels.max(1),
-            tensor: h.tensor,
-            to,
-        })
+    let plan = plan::g10(&view, machine, design);
+    let kernels = view.kernels.len().max(1);
+    let moves = plan.moves.iter().filter(|h| h.to != Target::Free);
+    let moves = moves.map(|h| Hint {
+        kernel: h.kernel % kernels,
+        ..*h
     });
     Ok(moves.collect())
 }
@@ -358,32 +312,19 @@ pub fn run_plan(trace: &Trace, moves: &Moves, machine: &Machine) -> Result<Outco
 }
 
 /// A plan made elsewhere, with allocations and frees.
-fn hints(view: &view::View, moves: &Moves) -> Result<Vec<plan::Hint>, RunError> {
-    let mut hints = Vec::with_capacity(moves.list.len());
+fn hints(view: &view::View, moves: &Moves) -> Result<Vec<Hint>, RunError> {
+    let (kernels, tensors) = (view.kernels.len(), view.tensors.len());
     for m in &moves.list {
-        if m.kernel >= view.kernels.len() || m.tensor as usize >= view.tensors.len() {
+        if m.kernel >= kernels || m.tensor as usize >= tensors {
             return Err(RunError::Option(format!(
-                "the plan moves tensor {} at kernel {}, and the trace has {} tensors and {} kernels",
-                m.tensor,
-                m.kernel,
-                view.tensors.len(),
-                view.kernels.len()
+                "the plan moves tensor {} at kernel {}, and the trace has {tensors} tensors and {kernels} kernels",
+                m.tensor, m.kernel
             )));
         }
-        let to = match m.to {
-            Place::Gpu => plan::Target::Gpu,
-            Place::Host => plan::Target::Host,
-            Place::Ssd => plan::Target::Ssd,
-        };
-        hints.push(plan::Hint {
-            kernel: m.kernel,
-            tensor: m.tensor,
-            to,
-        });
     }
-    let mut hints = plan::with_lifetimes(view, hints);
+    let mut hints = plan::with_lifetimes(view, moves.list.clone());
     if !moves.frees {
-        hints.retain(|h| h.to != plan::Target::Free);
+        hints.retain(|h| h.to != Target::Free);
     }
     Ok(hints)
 }

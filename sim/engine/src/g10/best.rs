@@ -7,7 +7,7 @@
 //! with the profile's times. If it is not near the ideal, so are the best of the others
 //! by the planner's own reckoning, and the fastest is taken. G10's way is then tried
 //! too, refined
-//! ([`Variant::Refined`]), and at last every other policy as it is, however near the ideal
+//! ([`Design::Refined`]), and at last every other policy as it is, however near the ideal
 //! ours is, so that none is ahead.
 //! Memory is allocated at the first kernel that uses it and
 //! freed after the last: the artifact's machine does not charge that as a fault.
@@ -17,9 +17,9 @@ use uvm_policy::plan as policy;
 use super::events;
 use super::events::Mode;
 use super::plan::link_rates;
+use super::plan::Design;
 use super::plan::Hint;
 use super::plan::Target;
-use super::plan::Variant;
 use super::view::View;
 use super::view::PAGE;
 use super::Machine;
@@ -76,12 +76,12 @@ pub(super) fn search(
     }
     if !search.is_near() {
         for rate in RATES {
-            let plan = super::plan::g10(view, &machine, Variant::Refined { rate })?;
+            let plan = super::plan::g10(view, &machine, Design::Refined(rate));
             search.consider(plan.hints);
         }
     }
     if !search.is_within(0) {
-        search.consider(super::plan::g10(view, &machine, Variant::Uvm)?.hints);
+        search.consider(super::plan::g10(view, &machine, Design::G10).hints);
         search.consider(Vec::new());
         let ahead = super::plan::look_ahead(view, machine.prefetch_degree);
         search.run(ahead, Mode::DeepUm);

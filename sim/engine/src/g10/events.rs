@@ -12,8 +12,6 @@ mod fault;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use super::pages::Loc;
 use super::pages::Pages;
 use super::pages::Queue;
@@ -399,25 +397,5 @@ impl<'a> Sim<'a> {
             kernel_cycles: durations[best * kernels..][..kernels].to_vec(),
             records: self.records,
         }
-    }
-}
-
-impl fmt::Display for KernelRecord {
-    /// `step+kernel:[start,end]<in transfer,host,ssd,new>(host pages,GPU pages)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}+{}:[{},{}]<{},{},{},{}>({},{})",
-            self.step,
-            self.kernel,
-            self.start,
-            self.end,
-            self.in_transfer,
-            self.host_faults,
-            self.ssd_faults,
-            self.alloc_faults,
-            self.host_pages,
-            self.gpu_pages
-        )
     }
 }

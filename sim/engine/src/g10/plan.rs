@@ -12,49 +12,47 @@ pub(super) mod links;
 use super::order;
 use super::view::View;
 use super::Machine;
-use super::RunError;
 use intervals::Interval;
 use links::Links;
 
 /// Where a hint sends a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// Fetch it, or allocate it if it has no contents.
+pub enum Target {
+    /// It is fetched, or allocated if it has no contents.
     Gpu,
-    /// Evict it.
+    /// It is evicted to the SSD.
     Ssd,
-    /// Evict it.
+    /// It is evicted to host memory.
     Host,
-    /// Drop it.
+    /// It is dropped.
     Free,
 }
 
 /// An instruction at the start of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hint {
-    /// The kernel; one past the last means the start of the next step.
+pub struct Hint {
+    /// The kernel, from 0; one past the last means the start of the next step.
     pub kernel: usize,
+    /// The tensor's number in the trace.
     pub tensor: u32,
+    /// Where it goes.
     pub to: Target,
 }
 
-/// Which of the artifact's designs the plan is for.
+/// Which of its planners G10 plans with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Variant {
-    /// G10.
-    Uvm,
-    /// Without UVM and host memory.
+pub enum Design {
+    /// G10's own plan uses the SSD and host memory, with UVM's faults for the rest.
+    G10,
+    /// G10-GDS's plan uses the SSD alone: no host memory, no UVM.
     Gds,
-    /// Without UVM.
+    /// G10-Host's plan uses the SSD and host memory, without UVM.
     Host,
-    /// G10 with what its machine lets a plan do better: memory is allocated at the
-    /// first use and always freed, and a prefetch moves ahead only where the tensor
-    /// has room. Links carry their rate times a factor: below 1 for caution, above
+    /// Not the artifact's: G10 with what its machine lets a plan do better. Memory is
+    /// allocated at the first use and always freed, and a prefetch moves ahead only where the
+    /// tensor has room. Links carry their rate times this factor: below 1 for caution, above
     /// for a step that stalls anyway and gives them more time.
-    Refined {
-        /// That factor.
-        rate: f64,
-    },
+    Refined(f64),
 }
 
 /// What the planner decided.
@@ -105,18 +103,14 @@ pub(super) fn with_lifetimes(view: &View, mut hints: Vec<Hint>) -> Vec<Hint> {
 }
 
 /// G10's plan.
-///
-/// # Errors
-/// None of its own; the signature leaves room for traces that the artifact's
-/// planner would stop at.
-pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Plan, RunError> {
-    let mut p = Planner::new(view, machine, variant);
+pub(super) fn g10(view: &View, machine: &Machine, design: Design) -> Plan {
+    let mut p = Planner::new(view, machine, design);
     p.allocate_and_free();
     let lifetimes = p.hints.len();
     let hill = p.hill();
     p.evict();
     p.prefetch_eagerly();
-    if matches!(variant, Variant::Gds | Variant::Host) {
+    if matches!(design, Design::Gds | Design::Host) {
         p.flatten(hill);
     }
     let mut hints = p.hints;
@@ -124,29 +118,29 @@ pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Pl
     hints.extend(&moves);
     moves.sort_by_key(|m| m.kernel);
     order::sort(&mut hints, &mut |a, b| a.kernel < b.kernel);
-    Ok(Plan {
+    Plan {
         hints,
         moves,
         evicted: p.evicted,
-    })
+    }
 }
 
 /// What the artifact sets by hand for some of its points.
-fn loosening(view: &View, machine: &Machine, variant: Variant) -> f64 {
+fn loosening(view: &View, machine: &Machine, design: Design) -> f64 {
     if !machine.hand_tuned {
-        return if matches!(variant, Variant::Gds | Variant::Host) {
+        return if matches!(design, Design::Gds | Design::Host) {
             1.060606
         } else {
             1.0
         };
     }
     let ssd = machine.ssd_gbps;
-    match (variant, view.name.as_str(), view.batch.as_str()) {
-        (Variant::Host, "VIT", _) => 1.269366,
-        (Variant::Host | Variant::Gds, ..) => 1.060606,
-        (Variant::Refined { .. }, ..) => 1.0,
-        (Variant::Uvm, "BERT", "512") if ssd < 6.3 => 1.394,
-        (Variant::Uvm, "VIT", "1280") if ssd > 6.3 && ssd < 6.5 => 1.1,
+    match (design, view.name.as_str(), view.batch.as_str()) {
+        (Design::Host, "VIT", _) => 1.269366,
+        (Design::Host | Design::Gds, ..) => 1.060606,
+        (Design::Refined(_), ..) => 1.0,
+        (Design::G10, "BERT", "512") if ssd < 6.3 => 1.394,
+        (Design::G10, "VIT", "1280") if ssd > 6.3 && ssd < 6.5 => 1.1,
         _ => 1.0,
     }
 }
@@ -168,7 +162,7 @@ pub(super) fn link_rates(machine: &Machine) -> (f64, f64) {
 struct Planner<'a> {
     view: &'a View,
     machine: &'a Machine,
-    variant: Variant,
+    design: Design,
     /// Start of each kernel in µs; over two steps.
     starts: Vec<f64>,
     /// Bytes that may be resident.
@@ -199,7 +193,7 @@ struct Times {
 }
 
 impl<'a> Planner<'a> {
-    fn new(view: &'a View, machine: &'a Machine, variant: Variant) -> Self {
+    fn new(view: &'a View, machine: &'a Machine, design: Design) -> Self {
         let starts = intervals::two_steps(view);
         let kernels = view.kernels.len();
         let bytes = |gib: f64| (gib * 1024.0 * 1024.0 * 1024.0) as i64;
@@ -207,7 +201,7 @@ impl<'a> Planner<'a> {
         let target = (line as f64 * 0.99) as i64;
         let (weights, rest) = view.totals();
         let first = view.tensors.first().map_or(0, super::view::Tensor::bytes);
-        let host_gib = if variant == Variant::Gds {
+        let host_gib = if design == Design::Gds {
             0.0
         } else {
             machine.host_gib
@@ -215,15 +209,15 @@ impl<'a> Planner<'a> {
         Self {
             view,
             machine,
-            variant,
-            target: (loosening(view, machine, variant) * target as f64) as i64,
+            design,
+            target: (loosening(view, machine, design) * target as f64) as i64,
             line,
             host_line: bytes(host_gib),
             // Everything is resident all the time, and the first tensor twice.
             resident: vec![(weights + rest + first) as i64; kernels],
             host: vec![0; kernels],
-            links: match variant {
-                Variant::Refined { rate } => {
+            links: match design {
+                Design::Refined(rate) => {
                     let (pcie, ssd) = link_rates(machine);
                     Links::with_rates(&starts[..=kernels], pcie * rate, ssd * rate)
                 }
@@ -238,7 +232,7 @@ impl<'a> Planner<'a> {
     }
 
     fn refined(&self) -> bool {
-        matches!(self.variant, Variant::Refined { .. })
+        matches!(self.design, Design::Refined(_))
     }
 
     fn fits(&self) -> bool {
@@ -272,7 +266,7 @@ impl<'a> Planner<'a> {
                 }
                 issue
             };
-            if !matches!(self.variant, Variant::Gds | Variant::Host) {
+            if !matches!(self.design, Design::Gds | Design::Host) {
                 self.hint(issue, i as u32, Target::Gpu);
                 self.hint(t.end(), i as u32, Target::Free);
             }

@@ -14,9 +14,9 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 
 use super::plan;
+use super::plan::Design;
 use super::plan::Hint;
 use super::plan::Target;
-use super::plan::Variant;
 use super::view::View;
 use super::Machine;
 use super::Outcome;
@@ -343,9 +343,9 @@ fn fetch_ahead(s: &mut Sim<'_>, done: usize, offloaded: &[bool], working_set: u6
 }
 
 /// G10's plan on FlashNeuron's engine.
-pub(super) fn g10(view: &View, machine: &Machine, variant: Variant) -> Result<Outcome, RunError> {
-    let plan = plan::g10(view, machine, variant)?;
-    if variant == Variant::Host && machine.pcie_gbps <= machine.ssd_gbps {
+pub(super) fn g10(view: &View, machine: &Machine, design: Design) -> Result<Outcome, RunError> {
+    let plan = plan::g10(view, machine, design);
+    if design == Design::Host && machine.pcie_gbps <= machine.ssd_gbps {
         return Err(RunError::Unsupported(
             "g10-host leaves the host what the SSD does not take of the link, which is nothing \
              here: raise --pcie"

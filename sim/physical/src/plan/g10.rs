@@ -62,9 +62,10 @@ pub fn plan(profile: &Profile<'_>, host: bool, design: Design) -> Result<Plan, R
     let mut plan = profile.plan();
     for m in moves {
         let op = match m.to {
-            g10::Place::Gpu => Op::Prefetch(m.tensor),
-            g10::Place::Ssd if has_ssd => Op::Evict(m.tensor, Tier::Ssd),
-            g10::Place::Ssd | g10::Place::Host => Op::Evict(m.tensor, Tier::Host),
+            g10::Target::Gpu => Op::Prefetch(m.tensor),
+            g10::Target::Ssd if has_ssd => Op::Evict(m.tensor, Tier::Ssd),
+            g10::Target::Ssd | g10::Target::Host => Op::Evict(m.tensor, Tier::Host),
+            g10::Target::Free => continue,
         };
         plan.before[profile.first_kernel[m.kernel] as usize].push(op);
     }

@@ -50,6 +50,19 @@ struct Chunk {
     victim_to: Loc,
 }
 
+impl Chunk {
+    /// So many pages that go to `to`, with what is left of their run; without a victim.
+    fn of(run: u32, pages: u64, to: Loc) -> Self {
+        Self {
+            run,
+            pages,
+            to,
+            victim: NIL,
+            victim_to: Loc::None,
+        }
+    }
+}
+
 /// Chunks that are kept; batches of more are not repeated at once.
 const KEPT: usize = LANES;
 
@@ -70,13 +83,7 @@ impl Sim<'_> {
             return Ok((false, time));
         }
         let mut b = Batch::default();
-        let mut chunks = [Chunk {
-            run: NIL,
-            pages: 0,
-            to: Loc::None,
-            victim: NIL,
-            victim_to: Loc::None,
-        }; KEPT];
+        let mut chunks = [Chunk::of(NIL, 0, Loc::None); KEPT];
         let host_before = self.pages.host_used;
         self.one_batch(&mut b, &mut chunks)?;
         let mut last = time;
@@ -215,17 +222,7 @@ impl Sim<'_> {
         if was_cursor {
             self.cursor = self.pages.oldest();
         }
-        note(
-            b,
-            chunks,
-            Chunk {
-                run: rest,
-                pages: n,
-                to,
-                victim: NIL,
-                victim_to: Loc::None,
-            },
-        );
+        note(b, chunks, Chunk::of(rest, n, to));
     }
 
     /// Pages that may go to `to` before something changes. `swaps` says that each
@@ -308,13 +305,7 @@ impl Sim<'_> {
             }
             let (len, tensor) = (self.pages.run(r).len, self.pages.run(r).tensor);
             n = n.min(len);
-            let mut chunk = Chunk {
-                run: NIL,
-                pages: 0,
-                to: Loc::Gpu,
-                victim: NIL,
-                victim_to: Loc::None,
-            };
+            let mut chunk = Chunk::of(NIL, 0, Loc::Gpu);
             if self.is_full() {
                 let fault = as_fault || self.required[tensor as usize] == self.stamp;
                 let Some((victim, wish)) = self.victim(fault)? else {
