@@ -43,37 +43,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use uvmsim_engine::g10::Machine;
     use uvmsim_engine::g10::Policy;
-    use uvmsim_trace::Kernel;
-    use uvmsim_trace::Kind;
-    use uvmsim_trace::Tensor;
-
-    /// Layers forward and back, each with an activation and a weight.
-    pub(crate) fn network(layers: &[(u64, u64, u64)]) -> Trace {
-        let mut t = Trace::new("random", 1);
-        let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, 1 << 20, "x"))];
-        let mut weights = Vec::new();
-        for &(activation, weight, ns) in layers {
-            weights.push(t.add_tensor(Tensor::new(Kind::Weight, weight, "w")));
-            let mut k = Kernel::new("forward", ns);
-            k.reads = vec![values[values.len() - 1], weights[weights.len() - 1]];
-            values.push(t.add_tensor(Tensor::new(Kind::Activation, activation, "a")));
-            k.writes = vec![values[values.len() - 1]];
-            t.kernels.push(k);
-        }
-        let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
-        let mut k = Kernel::new("makeLoss", 1000);
-        k.reads = vec![values[values.len() - 1]];
-        k.writes = vec![grad];
-        t.kernels.push(k);
-        for (i, &(activation, _, ns)) in layers.iter().enumerate().rev() {
-            let mut k = Kernel::new("backward", ns);
-            k.reads = vec![grad, values[i], weights[i]];
-            grad = t.add_tensor(Tensor::new(Kind::Gradient, activation, "g"));
-            k.writes = vec![grad, weights[i]];
-            t.kernels.push(k);
-        }
-        t
-    }
+    use uvmsim_trace::testing::chain;
 
     /// A machine with so many MiB of GPU memory and of host memory.
     pub(crate) fn machine(gpu_mib: u32, host_mib: u32) -> Machine {
@@ -94,7 +64,7 @@ pub(crate) mod tests {
             gpu_mib in 150u32..400,
             host_mib in 0u32..600,
         ) {
-            let trace = network(&layers);
+            let trace = chain(&layers);
             let machine = machine(gpu_mib, host_mib);
             let bound = seconds(&trace, &machine);
             for policy in [Policy::BaseUvm, Policy::DeepUm, Policy::FlashNeuron, Policy::G10, Policy::Best] {
@@ -109,7 +79,7 @@ pub(crate) mod tests {
 
     #[test]
     fn it_says_something() {
-        let trace = network(&[(60 << 20, 4096, 1_000_000); 10]);
+        let trace = chain(&[(60 << 20, 4096, 1_000_000); 10]);
         let machine = Machine {
             gpu_gib: 0.25,
             ..Machine::default()

@@ -342,9 +342,9 @@ pub fn compare(
 mod tests {
     use super::*;
     use crate::bound::tests::machine;
-    use crate::bound::tests::network;
     use crate::skip::skipped;
     use proptest::prelude::*;
+    use uvmsim_trace::testing::chain;
 
     /// Everything that runs on the page simulator; whole tensors in queues, without
     /// faults, are another machine.
@@ -375,7 +375,7 @@ mod tests {
             gpu_mib in 150u32..250,
             host_mib in 0u32..600,
         ) {
-            let trace = network(&layers);
+            let trace = chain(&layers);
             let machine = machine(gpu_mib, host_mib);
             let best = Runner::Built(Policy::Best).run_on(&trace, &machine);
             let Ok(best) = best else {

@@ -46,77 +46,23 @@ pub fn of_policies(count: usize) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-    use std::sync::Mutex;
     use std::time::Instant;
 
-    use indicatif::TermLike;
+    use indicatif::InMemoryTerm;
 
     use super::*;
-
-    /// A terminal that keeps all that was ever written to it.
-    #[derive(Clone, Debug, Default)]
-    struct Screen(Arc<Mutex<String>>);
-
-    impl Screen {
-        fn has_shown(&self, text: &str) -> bool {
-            self.0.lock().is_ok_and(|all| all.contains(text))
-        }
-    }
-
-    impl TermLike for Screen {
-        fn width(&self) -> u16 {
-            80
-        }
-
-        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn write_line(&self, text: &str) -> io::Result<()> {
-            self.write_str(text)
-        }
-
-        fn write_str(&self, text: &str) -> io::Result<()> {
-            if let Ok(mut all) = self.0.lock() {
-                all.push_str(text);
-            }
-            Ok(())
-        }
-
-        fn clear_line(&self) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn flush(&self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     /// The work itself says nothing: its name and its time are shown, and the time goes on.
     #[test]
     fn a_long_work_is_named_and_its_time_goes_on() {
-        let screen = Screen::default();
+        let screen = InMemoryTerm::new(4, 80);
         let terminal = ProgressDrawTarget::term_like(Box::new(screen.clone()));
         let start = Instant::now();
         let seen = during_on(terminal, "most: planning", || {
             while start.elapsed() < Duration::from_secs(30) {
                 // A busy machine may leave a second out.
                 let times = ["1s", "2s", "3s"].map(|time| format!("most: planning, {time}"));
-                if times.iter().any(|line| screen.has_shown(line)) {
+                if times.iter().any(|line| screen.contents().contains(line)) {
                     return true;
                 }
                 std::thread::sleep(TICK);

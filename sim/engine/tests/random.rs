@@ -7,46 +7,8 @@ use proptest::prelude::*;
 use uvmsim_engine::g10;
 use uvmsim_engine::g10::Machine;
 use uvmsim_engine::g10::Policy;
-use uvmsim_trace::Kernel;
-use uvmsim_trace::Kind;
-use uvmsim_trace::Tensor;
+use uvmsim_trace::testing;
 use uvmsim_trace::Trace;
-
-/// A chain of layers, forward and back: each keeps an activation for its backward
-/// kernel and has a weight.
-fn network(layers: &[(u64, u64, u64)]) -> Trace {
-    let mut t = Trace::new("random", 1);
-    let mut weights = Vec::new();
-    let mut values = vec![t.add_tensor(Tensor::new(
-        Kind::Input,
-        1 + layers.first().map_or(1, |l| l.0),
-        "x",
-    ))];
-    for &(activation, weight, ns) in layers {
-        let w = t.add_tensor(Tensor::new(Kind::Weight, weight, "w"));
-        let a = t.add_tensor(Tensor::new(Kind::Activation, activation, "a"));
-        let mut k = Kernel::new("forward", ns);
-        k.reads = vec![values[values.len() - 1], w];
-        k.writes = vec![a];
-        t.kernels.push(k);
-        weights.push(w);
-        values.push(a);
-    }
-    let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
-    let mut k = Kernel::new("makeLoss", 1000);
-    k.reads = vec![values[values.len() - 1]];
-    k.writes = vec![grad];
-    t.kernels.push(k);
-    for (i, &(activation, _, ns)) in layers.iter().enumerate().rev() {
-        let g = t.add_tensor(Tensor::new(Kind::Gradient, activation, "g"));
-        let mut k = Kernel::new("backward", ns);
-        k.reads = vec![grad, values[i], weights[i]];
-        k.writes = vec![g, weights[i]];
-        t.kernels.push(k);
-        grad = g;
-    }
-    t
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
@@ -57,7 +19,7 @@ proptest! {
         gpu_mib in 100u32..400,
         host_mib in 0u32..300,
     ) {
-        let trace = network(&layers);
+        let trace = testing::chain(&layers);
         trace.validate().unwrap();
         let machine = Machine {
             gpu_gib: f64::from(gpu_mib) / 1024.0,

@@ -41,6 +41,7 @@ mod parse;
 #[cfg(test)]
 #[path = "../../../tests/skipped.rs"]
 mod skip;
+pub mod testing;
 mod validate;
 
 use std::collections::BTreeMap;

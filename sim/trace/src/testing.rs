@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the tests of several crates share.
+
+use crate::Kernel;
+use crate::Kind;
+use crate::Tensor;
+use crate::Trace;
+
+/// A chain of layers, forward and back, of the bytes of their activation and of their weight,
+/// and of so many nanoseconds: each keeps the activation for its backward kernel.
+pub fn chain(layers: &[(u64, u64, u64)]) -> Trace {
+    let mut t = Trace::new("random", 1);
+    let mut weights = Vec::new();
+    let first = 1 + layers.first().map_or(1, |l| l.0);
+    let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, first, "x"))];
+    let add = |t: &mut Trace, name: &str, ns, reads, writes| {
+        t.kernels.push(Kernel {
+            reads,
+            writes,
+            ..Kernel::new(name, ns)
+        });
+    };
+    for (i, &(activation, weight, ns)) in layers.iter().enumerate() {
+        let w = t.add_tensor(Tensor::new(Kind::Weight, weight, "w"));
+        let a = t.add_tensor(Tensor::new(Kind::Activation, activation, "a"));
+        add(&mut t, "forward", ns, vec![values[i], w], vec![a]);
+        weights.push(w);
+        values.push(a);
+    }
+    let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
+    let last = vec![values[layers.len()]];
+    add(&mut t, "makeLoss", 1000, last, vec![grad]);
+    for (i, &(activation, _, ns)) in layers.iter().enumerate().rev() {
+        let g = t.add_tensor(Tensor::new(Kind::Gradient, activation, "g"));
+        let reads = vec![grad, values[i], weights[i]];
+        add(&mut t, "backward", ns, reads, vec![g, weights[i]]);
+        grad = g;
+    }
+    t
+}
