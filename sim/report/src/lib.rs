@@ -46,6 +46,16 @@ pub struct Figure {
     pub svg: String,
 }
 
+impl Figure {
+    fn new(name: impl Into<String>, title: impl Into<String>, svg: String) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            svg,
+        }
+    }
+}
+
 /// What a bound is called, after what it bounds.
 pub const BOUND: &str = "bound of moves";
 
@@ -55,80 +65,33 @@ pub const BOUND_WHOM: &str = "no policy that keeps all tensors, without recomput
 
 const GB: f64 = 1e9;
 
+const fn series(name: &'static str, colour: &'static str) -> Series {
+    Series { name, colour }
+}
+
 /// Okabe and Ito's colours: told apart by most eyes.
 const KINDS: [Series; 7] = [
-    Series {
-        name: "weights",
-        colour: "#0072b2",
-    },
-    Series {
-        name: "gradients",
-        colour: "#d55e00",
-    },
-    Series {
-        name: "optimizer",
-        colour: "#56b4e9",
-    },
-    Series {
-        name: "activations",
-        colour: "#009e73",
-    },
-    Series {
-        name: "workspace",
-        colour: "#f0e442",
-    },
-    Series {
-        name: "input",
-        colour: "#cc79a7",
-    },
-    Series {
-        name: "nothing alive",
-        colour: "#b0b0b0",
-    },
+    series("weights", "#0072b2"),
+    series("gradients", "#d55e00"),
+    series("optimizer", "#56b4e9"),
+    series("activations", "#009e73"),
+    series("workspace", "#f0e442"),
+    series("input", "#cc79a7"),
+    series("nothing alive", "#b0b0b0"),
 ];
 const TIMES: [Series; 6] = [
-    Series {
-        name: "compute",
-        colour: "#009e73",
-    },
-    Series {
-        name: "faults",
-        colour: "#d55e00",
-    },
-    Series {
-        name: "evictions",
-        colour: "#e69f00",
-    },
-    Series {
-        name: "late prefetches",
-        colour: "#cc79a7",
-    },
-    Series {
-        name: "driver calls",
-        colour: "#808080",
-    },
-    Series {
-        name: "NVLink",
-        colour: "#56b4e9",
-    },
+    series("compute", "#009e73"),
+    series("faults", "#d55e00"),
+    series("evictions", "#e69f00"),
+    series("late prefetches", "#cc79a7"),
+    series("driver calls", "#808080"),
+    series("NVLink", "#56b4e9"),
 ];
 const LINKS: [Series; 4] = [
-    Series {
-        name: "host to GPU",
-        colour: "#0072b2",
-    },
-    Series {
-        name: "SSD to GPU",
-        colour: "#56b4e9",
-    },
-    Series {
-        name: "GPU to host",
-        colour: "#d55e00",
-    },
-    Series {
-        name: "GPU to SSD",
-        colour: "#e69f00",
-    },
+    series("host to GPU", "#0072b2"),
+    series("SSD to GPU", "#56b4e9"),
+    series("GPU to host", "#d55e00"),
+    series("GPU to SSD", "#e69f00"),
 ];
 
 /// `n` with its digits in threes.
@@ -188,11 +151,7 @@ impl Report<'_> {
             .collect();
         let marks: Vec<_> = self.bound_s.map(|b| (b, BOUND)).into_iter().collect();
         let title = "Step time by policy";
-        Figure {
-            name: "times".into(),
-            title: title.into(),
-            svg: svg::bars(title, "s", &TIMES, &bars, &marks),
-        }
+        Figure::new("times", title, svg::bars(title, "s", &TIMES, &bars, &marks))
     }
 
     /// Bytes moved under each policy.
@@ -211,11 +170,7 @@ impl Report<'_> {
             })
             .collect();
         let title = "Bytes moved by policy";
-        Figure {
-            name: "traffic".into(),
-            title: title.into(),
-            svg: svg::bars(title, "GB", &LINKS, &bars, &[]),
-        }
+        Figure::new("traffic", title, svg::bars(title, "GB", &LINKS, &bars, &[]))
     }
 
     /// Lives of the largest tensors, in ideal time.
@@ -274,11 +229,7 @@ impl Report<'_> {
             .collect();
         let title = "Lives of the largest tensors: a line each, pale where it is kept and not used";
         let svg = svg::lifetimes(title, &KINDS[..6], end, &lives);
-        Figure {
-            name: "lifetimes".into(),
-            title: title.into(),
-            svg,
-        }
+        Figure::new("lifetimes", title, svg)
     }
 
     /// Memory, links and stalls under one policy.
@@ -314,22 +265,13 @@ impl Report<'_> {
             .map(|b| b.stalled / 1e9 / width.max(1e-12))
             .collect();
         let stalls = format!("{name}: stalls");
+        let memory_svg = svg::areas(&memory, "GB", &KINDS, &times, &values, limit);
+        let links_svg = svg::mirror(&links, "GB/s", &LINKS, span, &rates, top);
+        let stalls_svg = svg::strip(&stalls, "stalled", "#d55e00", &stalled);
         [
-            Figure {
-                name: format!("{name}-memory"),
-                svg: svg::areas(&memory, "GB", &KINDS, &times, &values, limit),
-                title: memory,
-            },
-            Figure {
-                name: format!("{name}-links"),
-                svg: svg::mirror(&links, "GB/s", &LINKS, span, &rates, top),
-                title: links,
-            },
-            Figure {
-                name: format!("{name}-stalls"),
-                svg: svg::strip(&stalls, "stalled", "#d55e00", &stalled),
-                title: stalls,
-            },
+            Figure::new(format!("{name}-memory"), memory, memory_svg),
+            Figure::new(format!("{name}-links"), links, links_svg),
+            Figure::new(format!("{name}-stalls"), stalls, stalls_svg),
         ]
     }
 
@@ -375,7 +317,7 @@ impl Report<'_> {
 
     fn facts(&self, out: &mut String) {
         let w = Workload::from_trace(self.trace);
-        let peak = w.live_bytes().into_iter().max().unwrap_or(0);
+        let peak = w.peak_bytes();
         let largest = (0..w.kernels.len())
             .map(|k| w.working_set(k))
             .max()

@@ -94,28 +94,79 @@ fn short(v: f64) -> String {
     }
 }
 
-fn open(out: &mut String, height: f64, title: &str) {
-    let _ = write!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"system-ui,sans-serif\" font-size=\"12\" fill=\"currentColor\"><title>{}</title>",
-        escape(title)
-    );
+/// Styles: what stands behind the data, what explains it, and where texts are held.
+const GRID: &str = "stroke=\"currentColor\" opacity=\".12\"";
+const DIM: &str = "opacity=\".7\"";
+const DIM_MIDDLE: &str = "text-anchor=\"middle\" opacity=\".7\"";
+const DIM_END: &str = "text-anchor=\"end\" opacity=\".7\"";
+const MIDDLE: &str = "text-anchor=\"middle\"";
+const END: &str = "text-anchor=\"end\"";
+
+fn fill(colour: &str) -> String {
+    format!("fill=\"{colour}\"")
 }
 
-/// Legends, from `x` on in one line at `y`.
-fn legend(out: &mut String, series: &[Series], y: f64) {
-    let mut x = LEFT;
-    for s in series {
-        let _ = write!(
-            out,
-            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-            y - 9.0,
-            s.colour,
-            x + 14.0,
-            escape(s.name)
-        );
-        x += 32.0 + 7.0 * s.name.len() as f64;
+/// A plot while it is drawn.
+struct Canvas(String);
+
+impl Canvas {
+    fn new(height: f64, title: &str) -> Self {
+        Self(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"system-ui,sans-serif\" font-size=\"12\" fill=\"currentColor\"><title>{}</title>",
+            escape(title)
+        ))
     }
+
+    fn end(self) -> String {
+        self.0 + "</svg>"
+    }
+
+    /// `element` with what it says when it is pointed at, if that is anything.
+    fn put(&mut self, name: &str, element: std::fmt::Arguments<'_>, style: &str, title: &str) {
+        let _ = write!(self.0, "<{name} {element} {style}");
+        self.0 += &match title {
+            "" => "/>".into(),
+            _ => format!("><title>{}</title></{name}>", escape(title)),
+        };
+    }
+
+    fn rect(&mut self, [x, y, width, height]: [f64; 4], style: &str, title: &str) {
+        let element =
+            format_args!("x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"{height:.1}\"");
+        self.put("rect", element, style, title);
+    }
+
+    fn path(&mut self, path: &str, style: &str, title: &str) {
+        self.put("path", format_args!("d=\"{path}\""), style, title);
+    }
+
+    fn line(&mut self, [x1, x2]: [f64; 2], [y1, y2]: [f64; 2], style: &str) {
+        let element = format_args!("x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"");
+        self.put("line", element, style, "");
+    }
+
+    fn text(&mut self, x: f64, y: f64, style: &str, text: &str) {
+        let text = escape(text);
+        let _ = write!(
+            self.0,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{text}</text>"
+        );
+    }
+
+    /// Names and colours, from `x` on in one line.
+    fn legend<'a>(&mut self, mut x: f64, series: impl Iterator<Item = (&'a str, &'a str)>) {
+        for (name, colour) in series {
+            let style = format!("rx=\"2\" {}", fill(colour));
+            self.rect([x, 5.0, 10.0, 10.0], &style, "");
+            self.text(x + 14.0, 14.0, "", name);
+            x += 32.0 + 7.0 * name.len() as f64;
+        }
+    }
+}
+
+/// Names and colours of `series`.
+fn names(series: &[Series]) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+    series.iter().map(|s| (s.name, s.colour))
 }
 
 /// Horizontal bars, each of stacked parts; `marks` are vertical lines with a
@@ -129,74 +180,37 @@ pub fn bars(
 ) -> String {
     let (row, top, left, right) = (24.0, 48.0, 130.0, 150.0);
     let height = top + row * data.len() as f64 + 30.0;
-    let sum = |b: &Bar| b.parts.iter().sum::<f64>();
-    let max = data
-        .iter()
-        .map(sum)
-        .chain(marks.iter().map(|m| m.0))
-        .fold(0.0, f64::max)
-        .max(1e-12);
+    let sums = data.iter().map(|b| b.parts.iter().sum::<f64>());
+    let max = sums.chain(marks.iter().map(|m| m.0));
+    let max = max.fold(0.0, f64::max).max(1e-12);
     let x = |v: f64| left + v / max * (WIDTH - left - right);
-    let mut out = String::new();
-    open(&mut out, height, title);
-    legend(&mut out, series, 14.0);
+    let mut c = Canvas::new(height, title);
+    c.legend(LEFT, names(series));
     for v in ticks(max, 6.0) {
-        let _ = write!(
-            out,
-            "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{top}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{0:.1}\" y=\"{2:.1}\" text-anchor=\"middle\" opacity=\".7\">{3} {unit}</text>",
-            x(v),
-            height - 26.0,
-            height - 10.0,
-            short(v)
-        );
+        c.line([x(v); 2], [top, height - 26.0], GRID);
+        let label = format!("{} {unit}", short(v));
+        c.text(x(v), height - 10.0, DIM_MIDDLE, &label);
     }
     for (i, b) in data.iter().enumerate() {
         let y = top + row * i as f64;
-        let _ = write!(
-            out,
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left - 8.0,
-            y + 15.0,
-            escape(&b.label)
-        );
+        c.text(left - 8.0, y + 15.0, END, &b.label);
         let mut at = 0.0;
         for (part, s) in b.parts.iter().zip(series) {
             if *part > 0.0 {
-                let _ = write!(
-                    out,
-                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"16\" fill=\"{}\"><title>{}: {} {} {unit}</title></rect>",
-                    x(at),
-                    y + 3.0,
-                    (x(at + part) - x(at)).max(0.5),
-                    s.colour,
-                    escape(&b.label),
-                    escape(s.name),
-                    short(*part)
-                );
+                let width = (x(at + part) - x(at)).max(0.5);
+                let title = format!("{}: {} {} {unit}", b.label, s.name, short(*part));
+                c.rect([x(at), y + 3.0, width, 16.0], &fill(s.colour), &title);
             }
             at += part;
         }
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" opacity=\".85\">{}</text>",
-            x(at) + 6.0,
-            y + 15.0,
-            escape(&b.note)
-        );
+        c.text(x(at) + 6.0, y + 15.0, "opacity=\".85\"", &b.note);
     }
     for (v, label) in marks {
-        let _ = write!(
-            out,
-            "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1}\" y2=\"{2:.1}\" stroke=\"currentColor\" stroke-dasharray=\"4 3\"/><text x=\"{0:.1}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>",
-            x(*v),
-            top - 4.0,
-            height - 26.0,
-            top - 8.0,
-            escape(label)
-        );
+        let dashed = "stroke=\"currentColor\" stroke-dasharray=\"4 3\"";
+        c.line([x(*v); 2], [top - 4.0, height - 26.0], dashed);
+        c.text(x(*v), top - 8.0, MIDDLE, label);
     }
-    out.push_str("</svg>");
-    out
+    c.end()
 }
 
 /// Upright bars in groups, each with a mark where another number stands. `series`
@@ -225,38 +239,18 @@ pub fn grouped(
         let v = if log { v.max(least / 10.0).log10() } else { v };
         bottom - ((v - low) / (high - low).max(1e-12)).clamp(0.0, 1.0) * (bottom - top)
     };
-    let long = groups.iter().map(|g| g.label.len()).max().unwrap_or(0);
-    let slanted = long as f64 * 6.6 > (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    let long = groups.iter().map(|g| g.label.len()).max().unwrap_or(0) as f64;
+    let slanted = long * 6.6 > (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
     // A slanted label ends below its group, and must not begin left of the plot.
     let left = match groups.first() {
         Some(first) if slanted => LEFT.max(first.label.len() as f64 * 6.6 * 0.82 - 8.0),
         _ => LEFT,
     };
     let room = (WIDTH - left - RIGHT) / groups.len().max(1) as f64;
-    let height = bottom
-        + if slanted {
-            24.0 + long as f64 * 4.0
-        } else {
-            26.0
-        };
-    let mut out = String::new();
-    open(&mut out, height, title);
-    let mut x = left;
-    for (name, colour) in series {
-        let _ = write!(
-            out,
-            "<rect x=\"{x:.1}\" y=\"5\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"14\">{}</text>",
-            x + 14.0,
-            escape(name)
-        );
-        x += 32.0 + 7.0 * name.len() as f64;
-    }
-    let _ = write!(
-        out,
-        "<text x=\"4\" y=\"{}\" opacity=\".7\">{}</text>",
-        top - 14.0,
-        escape(unit)
-    );
+    let below = if slanted { 24.0 + long * 4.0 } else { 26.0 };
+    let mut c = Canvas::new(bottom + below, title);
+    c.legend(left, series.iter().copied());
+    c.text(4.0, top - 14.0, DIM, unit);
     let marks: Vec<f64> = if log {
         (low as i32..=high as i32).map(|p| 10f64.powi(p)).collect()
     } else {
@@ -264,15 +258,8 @@ pub fn grouped(
         below.chain(ticks(max, 4.0)).collect()
     };
     for v in marks {
-        let _ = write!(
-            out,
-            "<line x1=\"{left}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
-            WIDTH - RIGHT,
-            y(v),
-            left - 6.0,
-            y(v) + 4.0,
-            short(v)
-        );
+        c.line([left, WIDTH - RIGHT], [y(v); 2], GRID);
+        c.text(left - 6.0, y(v) + 4.0, DIM_END, &short(v));
     }
     let zero = if log { bottom } else { y(0.0) };
     for (i, g) in groups.iter().enumerate() {
@@ -282,43 +269,22 @@ pub fn grouped(
             let x = start + j as f64 * width;
             if let Some(v) = ours {
                 let (a, b) = (y(*v).min(zero), y(*v).max(zero));
-                let _ = write!(
-                    out,
-                    "<rect x=\"{x:.1}\" y=\"{a:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}, {}: {}</title></rect>",
-                    width * 0.9,
-                    (b - a).max(0.5),
-                    escape(&g.label),
-                    escape(name),
-                    short(*v)
-                );
+                let title = format!("{}, {name}: {}", g.label, short(*v));
+                let bar = [x, a, width * 0.9, (b - a).max(0.5)];
+                c.rect(bar, &fill(colour), &title);
             }
             if let Some(v) = mark {
-                let _ = write!(
-                    out,
-                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"2.4\" fill=\"currentColor\"><title>{}, {}, published: {}</title></rect>",
-                    x - width * 0.02,
-                    y(*v) - 1.2,
-                    width * 0.94,
-                    escape(&g.label),
-                    escape(name),
-                    short(*v)
-                );
+                let title = format!("{}, {name}, published: {}", g.label, short(*v));
+                let mark = [x - width * 0.02, y(*v) - 1.2, width * 0.94, 2.4];
+                c.rect(mark, &fill("currentColor"), &title);
             }
         }
         let (middle, at) = (left + (i as f64 + 0.5) * room, bottom + 16.0);
-        let turn = if slanted {
-            format!("text-anchor=\"end\" transform=\"rotate(-35 {middle:.1} {at:.1})\"")
-        } else {
-            "text-anchor=\"middle\"".into()
-        };
-        let _ = write!(
-            out,
-            "<text x=\"{middle:.1}\" y=\"{at:.1}\" {turn}>{}</text>",
-            escape(&g.label)
-        );
+        let turned = format!("{END} transform=\"rotate(-35 {middle:.1} {at:.1})\"");
+        let style = if slanted { &turned } else { MIDDLE };
+        c.text(middle, at, style, &g.label);
     }
-    out.push_str("</svg>");
-    out
+    c.end()
 }
 
 /// The frame of a plot over time.
@@ -330,6 +296,22 @@ struct Frame {
 }
 
 impl Frame {
+    /// Of `height`, up to the time `x_max`.
+    fn new(height: f64, x_max: f64, y_max: f64) -> Self {
+        Self {
+            height,
+            top: 42.0,
+            x_max: x_max.max(1e-12),
+            y_max,
+        }
+    }
+
+    fn canvas(&self, title: &str, series: &[Series]) -> Canvas {
+        let mut c = Canvas::new(self.height, title);
+        c.legend(LEFT, names(series));
+        c
+    }
+
     fn x(&self, v: f64) -> f64 {
         LEFT + v / self.x_max * (WIDTH - LEFT - RIGHT)
     }
@@ -339,32 +321,12 @@ impl Frame {
         bottom - v / self.y_max * (bottom - self.top)
     }
 
-    fn axes(&self, out: &mut String, x_unit: &str, y_unit: &str) {
-        for v in ticks(self.y_max, 4.0) {
-            let _ = write!(
-                out,
-                "<line x1=\"{LEFT}\" x2=\"{1}\" y1=\"{0:.1}\" y2=\"{0:.1}\" stroke=\"currentColor\" opacity=\".12\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\" opacity=\".7\">{4}</text>",
-                self.y(v),
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                self.y(v) + 4.0,
-                short(v)
-            );
-        }
+    /// The axis of time.
+    fn seconds(&self, c: &mut Canvas) {
         for v in ticks(self.x_max, 8.0) {
-            let _ = write!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" opacity=\".7\">{} {x_unit}</text>",
-                self.x(v),
-                self.height - 8.0,
-                short(v)
-            );
+            let label = format!("{} s", short(v));
+            c.text(self.x(v), self.height - 8.0, DIM_MIDDLE, &label);
         }
-        let _ = write!(
-            out,
-            "<text x=\"4\" y=\"{:.1}\" opacity=\".7\">{y_unit}</text>",
-            self.top - 6.0
-        );
     }
 }
 
@@ -380,56 +342,34 @@ pub fn areas(
 ) -> String {
     let sums = values.iter().map(|v| v.iter().sum::<f64>());
     let y_max = sums.chain(line.map(|l| l.0)).fold(0.0, f64::max).max(1e-12) * 1.08;
-    let f = Frame {
-        height: 210.0,
-        top: 42.0,
-        x_max: times.last().copied().unwrap_or(1.0).max(1e-12),
-        y_max,
-    };
-    let mut out = String::new();
-    open(&mut out, f.height, title);
-    legend(&mut out, series, 14.0);
+    let f = Frame::new(210.0, times.last().copied().unwrap_or(1.0), y_max);
+    let mut c = f.canvas(title, series);
     let mut base = vec![0.0; times.len()];
     for (i, s) in series.iter().enumerate() {
         let top: Vec<f64> = base.iter().zip(values).map(|(b, v)| b + v[i]).collect();
         if top == base {
             continue;
         }
-        let mut path = String::new();
-        for (t, v) in times.iter().zip(&top) {
-            let _ = write!(
-                path,
-                "{}{:.1} {:.1}",
-                if path.is_empty() { "M" } else { "L" },
-                f.x(*t),
-                f.y(*v)
-            );
-        }
-        for (t, v) in times.iter().zip(&base).rev() {
-            let _ = write!(path, "L{:.1} {:.1}", f.x(*t), f.y(*v));
-        }
-        let _ = write!(
-            out,
-            "<path d=\"{path}Z\" fill=\"{}\"><title>{}</title></path>",
-            s.colour,
-            escape(s.name)
-        );
+        let there = times.iter().zip(&top);
+        let back = times.iter().zip(&base).rev();
+        let points = there.chain(back);
+        let points = points.map(|(t, v)| format!("{:.1} {:.1}", f.x(*t), f.y(*v)));
+        let path = format!("M{}Z", points.collect::<Vec<_>>().join("L"));
+        c.path(&path, &fill(s.colour), s.name);
         base = top;
     }
-    f.axes(&mut out, "s", y_unit);
-    if let Some((v, label)) = line {
-        let _ = write!(
-            out,
-            "<line x1=\"{LEFT}\" x2=\"{0}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"currentColor\" stroke-dasharray=\"6 4\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
-            WIDTH - RIGHT,
-            f.y(v),
-            WIDTH - RIGHT,
-            f.y(v) - 4.0,
-            escape(label)
-        );
+    for v in ticks(y_max, 4.0) {
+        c.line([LEFT, WIDTH - RIGHT], [f.y(v); 2], GRID);
+        c.text(LEFT - 6.0, f.y(v) + 4.0, DIM_END, &short(v));
     }
-    out.push_str("</svg>");
-    out
+    f.seconds(&mut c);
+    c.text(4.0, f.top - 6.0, DIM, y_unit);
+    if let Some((v, label)) = line {
+        let dashed = "stroke=\"currentColor\" stroke-dasharray=\"6 4\"";
+        c.line([LEFT, WIDTH - RIGHT], [f.y(v); 2], dashed);
+        c.text(WIDTH - RIGHT, f.y(v) - 4.0, END, label);
+    }
+    c.end()
 }
 
 /// Bars of equal width over time, up for the first half of `series`, down for the
@@ -442,148 +382,89 @@ pub fn mirror(
     values: &[Vec<f64>],
     limit: f64,
 ) -> String {
-    let (height, top) = (210.0, 42.0);
-    let middle = top + (height - 24.0 - top) / 2.0;
-    let scale = (middle - top) / (limit * 1.05).max(1e-12);
+    let f = Frame::new(210.0, x_max, 1.0);
+    let half = (f.height - 24.0 - f.top) / 2.0;
+    let middle = f.top + half;
+    let scale = half / (limit * 1.05).max(1e-12);
     let width = (WIDTH - LEFT - RIGHT) / values.len().max(1) as f64;
-    let mut out = String::new();
-    open(&mut out, height, title);
-    legend(&mut out, series, 14.0);
+    let mut c = f.canvas(title, series);
     for (s, entry) in series.iter().enumerate() {
-        let up = s < series.len() / 2;
-        let below = if up { 0 } else { series.len() / 2 };
+        let (below, sign) = if s < series.len() / 2 {
+            (0, -1.0)
+        } else {
+            (series.len() / 2, 1.0)
+        };
         let mut path = String::new();
         for (i, v) in values.iter().enumerate() {
-            let start: f64 = v[below..s].iter().sum();
             if v[s] <= limit * 0.002 {
                 continue;
             }
-            let (from, to) = (start * scale, ((start + v[s]) * scale).min(middle - top));
+            let start: f64 = v[below..s].iter().sum();
+            let (from, to) = (start * scale, ((start + v[s]) * scale).min(half));
+            let (a, b) = (middle + sign * from, middle + sign * to);
             let x = LEFT + i as f64 * width;
-            let (a, b) = if up {
-                (middle - from, middle - to)
-            } else {
-                (middle + from, middle + to)
-            };
-            let end = x + width;
-            let _ = write!(path, "M{x:.2} {a:.1}V{b:.1}H{end:.2}V{a:.1}Z");
+            let _ = write!(path, "M{x:.2} {a:.1}V{b:.1}H{:.2}V{a:.1}Z", x + width);
         }
-        let _ = write!(
-            out,
-            "<path d=\"{path}\" fill=\"{}\" shape-rendering=\"crispEdges\"><title>{}</title></path>",
-            entry.colour,
-            escape(entry.name)
-        );
+        let style = fill(entry.colour) + " shape-rendering=\"crispEdges\"";
+        c.path(&path, &style, entry.name);
     }
     for v in ticks(limit, 2.0) {
         let signs: &[f64] = if v == 0.0 { &[1.0] } else { &[1.0, -1.0] };
         for sign in signs {
             let y = middle - sign * v * scale;
-            let _ = write!(
-                out,
-                "<line x1=\"{LEFT}\" x2=\"{0}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"currentColor\" opacity=\".15\"/><text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\" opacity=\".7\">{3}</text>",
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                y + 4.0,
-                short(v)
-            );
+            let grid = "stroke=\"currentColor\" opacity=\".15\"";
+            c.line([LEFT, WIDTH - RIGHT], [y; 2], grid);
+            c.text(LEFT - 6.0, y + 4.0, DIM_END, &short(v));
         }
     }
-    let f = Frame {
-        height,
-        top,
-        x_max: x_max.max(1e-12),
-        y_max: 1.0,
-    };
-    for v in ticks(f.x_max, 8.0) {
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" opacity=\".7\">{} s</text>",
-            f.x(v),
-            height - 8.0,
-            short(v)
-        );
-    }
-    let _ = write!(
-        out,
-        "<text x=\"4\" y=\"{:.1}\" opacity=\".7\">{y_unit}, to GPU up, from GPU down</text></svg>",
-        top - 6.0
-    );
-    out
+    f.seconds(&mut c);
+    let unit = format!("{y_unit}, to GPU up, from GPU down");
+    c.text(4.0, f.top - 6.0, DIM, &unit);
+    c.end()
 }
 
 /// A strip: how dark each part of the time is, 0 to 1.
 pub fn strip(title: &str, label: &str, colour: &str, values: &[f64]) -> String {
-    let width = (WIDTH - LEFT - RIGHT) / values.len().max(1) as f64;
-    let mut out = String::new();
-    open(&mut out, 24.0, title);
-    let _ = write!(
-        out,
-        "<text x=\"{}\" y=\"16\" text-anchor=\"end\" opacity=\".7\">{}</text>",
-        LEFT - 6.0,
-        escape(label)
-    );
-    let _ = write!(
-        out,
-        "<rect x=\"{LEFT}\" y=\"4\" width=\"{:.1}\" height=\"16\" fill=\"currentColor\" opacity=\".06\"/>",
-        WIDTH - LEFT - RIGHT
-    );
+    let all = WIDTH - LEFT - RIGHT;
+    let width = all / values.len().max(1) as f64;
+    let mut c = Canvas::new(24.0, title);
+    c.text(LEFT - 6.0, 16.0, DIM_END, label);
+    let ground = "fill=\"currentColor\" opacity=\".06\"";
+    c.rect([LEFT, 4.0, all, 16.0], ground, "");
     for (i, v) in values.iter().enumerate().filter(|(_, v)| **v > 0.004) {
-        let _ = write!(
-            out,
-            "<rect x=\"{:.2}\" y=\"4\" width=\"{:.2}\" height=\"16\" fill=\"{colour}\" opacity=\"{:.2}\" shape-rendering=\"crispEdges\"/>",
-            LEFT + i as f64 * width,
-            width + 0.05,
+        let part = [LEFT + i as f64 * width, 4.0, width + 0.05, 16.0];
+        let shade = format!(
+            "{} opacity=\"{:.2}\" shape-rendering=\"crispEdges\"",
+            fill(colour),
             v.min(1.0)
         );
+        c.rect(part, &shade, "");
     }
-    out.push_str("</svg>");
-    out
+    c.end()
 }
 
 /// Lives of tensors over time, a line each.
 pub fn lifetimes(title: &str, series: &[Series], x_max: f64, lives: &[Life]) -> String {
     let row = (420.0 / lives.len().max(1) as f64).clamp(1.5, 8.0);
-    let f = Frame {
-        height: 42.0 + row * lives.len() as f64 + 28.0,
-        top: 42.0,
-        x_max: x_max.max(1e-12),
-        y_max: 1.0,
-    };
-    let mut out = String::new();
-    open(&mut out, f.height, title);
-    legend(&mut out, series, 14.0);
+    let f = Frame::new(42.0 + row * lives.len() as f64 + 28.0, x_max, 1.0);
+    let mut c = f.canvas(title, series);
     for (i, life) in lives.iter().enumerate() {
         let y = f.top + row * i as f64;
         let _ = write!(
-            out,
-            "<g fill=\"{}\"><title>{}</title>",
-            life.colour,
+            c.0,
+            "<g {}><title>{}</title>",
+            fill(life.colour),
             escape(&life.title)
         );
         for &(from, to, used) in &life.parts {
-            let _ = write!(
-                out,
-                "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"{}/>",
-                f.x(from),
-                (f.x(to) - f.x(from)).max(0.6),
-                row * 0.85,
-                if used { "" } else { " opacity=\".25\"" }
-            );
+            let width = (f.x(to) - f.x(from)).max(0.6);
+            let style = if used { "" } else { "opacity=\".25\"" };
+            c.rect([f.x(from), y, width, row * 0.85], style, "");
         }
-        out.push_str("</g>");
+        c.0 += "</g>";
     }
-    for v in ticks(f.x_max, 8.0) {
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" opacity=\".7\">{} s</text>",
-            f.x(v),
-            f.height - 8.0,
-            short(v)
-        );
-    }
-    out.push_str("</svg>");
-    out
+    f.seconds(&mut c);
+    c.end()
 }
 
 #[cfg(test)]
