@@ -67,11 +67,8 @@ impl Choice {
 
 fn find(name: &str) -> Result<Machine, Failure> {
     presets::find(name).ok_or_else(|| {
-        let names: Vec<_> = presets::PRESETS.iter().map(|p| p.name).collect();
-        Failure::usage(format!(
-            "no machine is called `{name}`; there are {}",
-            names.join(", ")
-        ))
+        let names = presets::names();
+        Failure::usage(format!("no machine is called `{name}`; there are {names}"))
     })
 }
 
@@ -135,12 +132,11 @@ impl clap::Args for Choice {
                 .help(help)
                 .help_heading(HEADING)
         };
-        let names: Vec<_> = presets::PRESETS.iter().map(|p| p.name).collect();
         let command = command
             .arg(arg(
                 "machine",
                 "NAME",
-                format!("preset to start from: {}", names.join(", ")),
+                format!("preset to start from: {}", presets::names()),
             ))
             .arg(arg(
                 "pcie",
@@ -189,10 +185,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
                     .collect();
                 format!("{:#}\n", serde_json::Value::Object(map))
             } else {
-                let source = presets::PRESETS
-                    .iter()
-                    .find(|p| p.name == name)
-                    .map_or("", |p| p.source);
+                let preset = presets::PRESETS.iter().find(|p| p.name == *name);
+                let source = preset.map_or("", |p| &p.source);
                 let mut out = format!("preset values from: {source}\n");
                 for c in CONSTANTS {
                     let value = c.unit.show(c.get(&m));

@@ -189,8 +189,8 @@ impl Unit {
     pub fn parse(self, text: &str) -> Result<f64, ParseError> {
         match self {
             Self::Bytes => parse_bytes(text).map(|b| b as f64),
-            Self::Rate => parse_rate(text, 1e9),
-            Self::Flops => parse_rate(text, 1e12),
+            Self::Rate => parse_rate(text, 9),
+            Self::Flops => parse_rate(text, 12),
             Self::Time => parse_time(text).map(|t| t as f64),
             Self::Count => parse_count(text).map(|n| n as f64),
             Self::Share => match text.parse::<f64>() {

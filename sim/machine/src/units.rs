@@ -65,25 +65,26 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     Ok(bytes as u64)
 }
 
-/// A rate: a number with `kB/s` to `TB/s`, or `TFLOP/s`; alone, in units of `bare`.
+/// A rate: a number with `kB/s` to `TB/s`, or `TFLOP/s`; alone, in units of ten to the `bare`.
 ///
 /// # Errors
 /// It is no such text.
-pub fn parse_rate(text: &str, bare: f64) -> Result<f64, ParseError> {
+pub fn parse_rate(text: &str, bare: u32) -> Result<f64, ParseError> {
     let error = || ParseError::new(text, "a rate such as 15.754 or 25GB/s");
     let (number, unit) = split(text).ok_or_else(error)?;
-    let factor = match unit.to_ascii_lowercase().as_str() {
+    let power = match unit.to_ascii_lowercase().as_str() {
         "" => bare,
-        "b/s" => 1.0,
-        "kb/s" => 1e3,
-        "mb/s" => 1e6,
-        "gb/s" => 1e9,
-        "tb/s" => 1e12,
-        "gib/s" => (1u64 << 30) as f64,
-        "tflop/s" | "tflops" => 1e12,
+        "b/s" => 0,
+        "kb/s" => 3,
+        "mb/s" => 6,
+        "gb/s" => 9,
+        "tb/s" | "tflop/s" | "tflops" => 12,
+        "gib/s" => return Ok(number * (1u64 << 30) as f64),
         _ => return Err(error()),
     };
-    Ok(number * factor)
+    // A product would be rounded a second time: 66.9 times 1e12 is not 66.9e12.
+    let rate = format!("{number}e{power}").parse().ok();
+    rate.filter(|r: &f64| r.is_finite()).ok_or_else(error)
 }
 
 /// A time in nanoseconds: a number with `ns`, `us`, `ms`, `s`; alone, in
@@ -128,8 +129,13 @@ mod tests {
         assert_eq!(parse_bytes("40GiB"), Ok(40 << 30));
         assert_eq!(parse_bytes("24 GB"), Ok(24_000_000_000));
         assert_eq!(parse_bytes("1_000"), Ok(1000));
-        assert_eq!(parse_rate("15.754", 1e9), Ok(15.754e9));
-        assert_eq!(parse_rate("500MB/s", 1e9), Ok(5e8));
+        assert_eq!(parse_rate("15.754", 9), Ok(15.754e9));
+        assert_eq!(parse_rate("500MB/s", 9), Ok(5e8));
+        assert_eq!(parse_rate("66.9", 12), Ok(66.9e12));
+        assert!(
+            parse_rate(&"9".repeat(300), 12).is_err(),
+            "beyond all numbers"
+        );
         assert_eq!(parse_time("45us"), Ok(45_000));
         assert_eq!(parse_time("1.5ms"), Ok(1_500_000));
         for bad in ["", "-1", "GiB", "1 parsec", "1e300", "nan", "inf"] {
