@@ -2,8 +2,8 @@
 
 //! `uvmsim figures`: the papers' tables and figures beside ours.
 //!
-//! A figure is a function that asks a [`Desk`] for runs and puts what
-//! it gets into a table. Every figure is called twice: the first time the desk
+//! What the papers print is data (`figures.toml`). A figure is a function that asks a [`Desk`]
+//! for runs and puts what it gets beside that. Every figure is called twice: the first time the desk
 //! only notes what is asked for; then all runs are made, on all cores, each once,
 //! however many figures want it; the second time the figures get them.
 
@@ -14,6 +14,7 @@ mod desk;
 mod discard;
 mod g10;
 mod most;
+mod sheet;
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -27,10 +28,13 @@ use serde_json::json;
 use serde_json::Value as Json;
 use uvmsim_report::published;
 use uvmsim_report::published::Figure;
+use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 
 use crate::Failure;
 use desk::Desk;
+use sheet::Sheet;
+use sheet::SHEETS;
 
 /// `uvmsim figures`.
 #[derive(clap::Args)]
@@ -66,155 +70,65 @@ pub struct Args {
 /// How often progress is said where it cannot be drawn.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-/// A figure, and what makes it.
-struct Entry {
-    name: &'static str,
-    what: &'static str,
-    make: fn(&mut Desk) -> Figure,
-}
+/// What makes the lines of a figure.
+type Make = fn(&mut Desk, &Sheet) -> Vec<Row>;
 
-const fn entry(name: &'static str, what: &'static str, make: fn(&mut Desk) -> Figure) -> Entry {
-    Entry { name, what, make }
-}
-
-/// Every figure, in the order of the papers.
-const FIGURES: &[Entry] = &[
-    entry(
-        "g10-11",
-        "G10 figure 11: speed under each policy",
-        g10::figure_11,
-    ),
-    entry(
-        "g10-12",
-        "G10 figure 12: where the time goes",
-        g10::figure_12,
-    ),
-    entry(
-        "g10-13",
-        "G10 figure 13: kernels slowed down",
-        g10::figure_13,
-    ),
-    entry("g10-14", "G10 figure 14: traffic", g10::figure_14),
-    entry("g10-15", "G10 figure 15: batch sizes", g10::figure_15),
-    entry(
-        "g10-16",
-        "G10 figure 16: host memory and batch sizes",
-        g10::figure_16,
-    ),
-    entry(
-        "g10-17",
-        "G10 figure 17: host memory and policies",
-        g10::figure_17,
-    ),
-    entry("g10-18", "G10 figure 18: SSD bandwidth", g10::figure_18),
-    entry("g10-19", "G10 figure 19: wrong profiles", g10::figure_19),
-    entry(
-        "most-1",
-        "MOST figure 1: oversubscription stalls in the step",
-        most::figure_1,
-    ),
-    entry("most-5", "MOST figure 5: speedup over UVM", most::figure_5),
-    entry(
-        "most-6",
-        "MOST figure 6: oversubscription stalls against UVM's",
-        most::figure_6,
-    ),
-    entry("most-7", "MOST figure 7: several GPUs", most::figure_7),
-    entry("most-8", "MOST figure 8: SSD bandwidth", most::figure_8),
-    entry(
-        "deepum-9",
-        "DeepUM figure 9(b): 100 iterations",
-        deepum::figure_9,
-    ),
-    entry(
-        "deepum-10",
-        "DeepUM figure 10: what each part gains",
-        deepum::figure_10,
-    ),
-    entry(
-        "deepum-11",
-        "DeepUM figure 11: kernels looked ahead",
-        deepum::figure_11,
-    ),
-    entry(
-        "deepum-12",
-        "DeepUM figure 12 and table 6: shapes of the tables",
-        deepum::figure_12,
-    ),
-    entry(
-        "deepum-t3",
-        "DeepUM table 3: largest batches",
-        deepum::table_3,
-    ),
-    entry(
-        "deepum-t4",
-        "DeepUM table 4: memory of the tables",
-        deepum::table_4,
-    ),
-    entry("deepum-t5", "DeepUM table 5: faults", deepum::table_5),
-    entry(
-        "deepum-t7",
-        "DeepUM table 7: largest batches in 128 GB",
-        deepum::table_7,
-    ),
-    entry(
-        "autovm-t6.2",
-        "AutoVM table 6.2: speedup over UVM",
-        autovm::table_6_2,
-    ),
-    entry(
-        "discard-t1",
-        "UvmDiscard table 1: VGG-16 on a GTX 1070",
-        discard::table_1,
-    ),
-    entry("discard-t3", "UvmDiscard table 3: FIR", discard::table_3),
-    entry(
-        "discard-t4",
-        "UvmDiscard table 4: traffic of FIR",
-        discard::table_4,
-    ),
-    entry(
-        "discard-t5",
-        "UvmDiscard table 5: radix sort",
-        discard::table_5,
-    ),
-    entry(
-        "discard-t7",
-        "UvmDiscard table 7: hash join",
-        discard::table_7,
-    ),
-    entry(
-        "discard-6",
-        "UvmDiscard figure 6: training on PCIe 4",
-        discard::figure_6,
-    ),
-    entry(
-        "discard-7",
-        "UvmDiscard figure 7: training on PCIe 3",
-        discard::figure_7,
-    ),
+/// By the figures' names.
+const MAKERS: [(&str, Make); 30] = [
+    ("g10-11", g10::figure_11),
+    ("g10-12", g10::figure_12),
+    ("g10-13", g10::figure_13),
+    ("g10-14", g10::figure_14),
+    ("g10-15", g10::figure_15),
+    ("g10-16", g10::figure_16),
+    ("g10-17", g10::figure_17),
+    ("g10-18", g10::figure_18),
+    ("g10-19", g10::figure_19),
+    ("most-1", most::figure_1),
+    ("most-5", most::figure_5),
+    ("most-6", most::figure_6),
+    ("most-7", most::figure_7),
+    ("most-8", most::figure_8),
+    ("deepum-9", deepum::figure_9),
+    ("deepum-10", deepum::figure_10),
+    ("deepum-11", deepum::figure_11),
+    ("deepum-12", deepum::figure_12),
+    ("deepum-t3", deepum::largest),
+    ("deepum-t4", deepum::table_4),
+    ("deepum-t5", deepum::table_5),
+    ("deepum-t7", deepum::largest),
+    ("autovm-t6.2", autovm::table_6_2),
+    ("discard-t1", discard::table_1),
+    ("discard-t3", discard::table_3),
+    ("discard-t4", discard::table_4),
+    ("discard-t5", discard::table_5),
+    ("discard-t7", discard::table_7),
+    ("discard-6", discard::figure_6),
+    ("discard-7", discard::figure_7),
 ];
 
-/// The entries that `only` names; all if it names none.
-fn select(only: &[String]) -> Result<Vec<&'static Entry>, Failure> {
-    let named = |entry: &Entry, name: &str| {
-        let whole = entry.name == name;
-        // "g10-1" is no start of "g10-11": names go on after a dash.
-        whole
-            || entry
-                .name
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('-'))
+/// The figures that `only` names; all if it names none.
+fn select(only: &[String]) -> Result<Vec<&'static Sheet>, Failure> {
+    // "g10-1" is no start of "g10-11": names go on after a dash.
+    let named = |sheet: &Sheet, name: &str| {
+        let rest = sheet.figure.name.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
     for name in only {
-        if !FIGURES.iter().any(|e| named(e, name)) {
+        if !SHEETS.iter().any(|s| named(s, name)) {
             return Err(Failure::usage(format!(
                 "there is no figure called `{name}`; `uvmsim figures --list` shows what there is"
             )));
         }
     }
-    let wanted = |e: &&Entry| only.is_empty() || only.iter().any(|name| named(e, name));
-    Ok(FIGURES.iter().filter(wanted).collect())
+    let wanted = |s: &&Sheet| only.is_empty() || only.iter().any(|name| named(s, name));
+    Ok(SHEETS.iter().filter(wanted).collect())
+}
+
+/// The figure of `sheet`, as far as its runs have been made.
+fn figure(sheet: &Sheet, desk: &mut Desk) -> Figure {
+    let make = MAKERS.iter().find(|m| m.0 == sheet.figure.name);
+    sheet.with(make.map_or(Vec::new(), |m| m.1(desk, sheet)))
 }
 
 /// Where the G10 artifact's data are looked for.
@@ -226,9 +140,23 @@ fn traces(given: Option<&Path>) -> PathBuf {
     shared.join("g10/traces")
 }
 
-/// Makes the figures of `entries`; `done` is told of each run.
+/// Where they are for tests, which do nothing without.
+#[cfg(test)]
+#[track_caller]
+pub fn traces_or_skip() -> Option<PathBuf> {
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    let shared = std::env::var_os("UVM_SHARED").map_or_else(|| shared.into(), PathBuf::from);
+    let dir = shared.join("g10/traces");
+    if !dir.is_dir() {
+        crate::skip::skipped("no G10 traces (set UVM_SHARED)");
+        return None;
+    }
+    Some(dir)
+}
+
+/// Makes the figures of `sheets`; `done` is told of each run.
 fn make(
-    entries: &[&Entry],
+    sheets: &[&Sheet],
     traces: PathBuf,
     threads: usize,
     limit: Option<Duration>,
@@ -236,12 +164,12 @@ fn make(
     done: impl Fn(&str) + Sync,
 ) -> Vec<Figure> {
     let mut desk = Desk::new(traces);
-    for e in entries {
-        (e.make)(&mut desk);
+    for sheet in sheets {
+        figure(sheet, &mut desk);
     }
     begin(desk.pending());
     desk.run(threads, limit, done);
-    entries.iter().map(|e| (e.make)(&mut desk)).collect()
+    sheets.iter().map(|s| figure(s, &mut desk)).collect()
 }
 
 fn object(v: &Value) -> Json {
@@ -256,7 +184,7 @@ fn object(v: &Value) -> Json {
 /// The figures as JSON.
 fn objects(figures: &[Figure]) -> Json {
     let figure = |f: &Figure| {
-        let row = |r: &published::Row| {
+        let row = |r: &Row| {
             let cells = f.columns.iter().zip(&r.cells).map(|(column, c)| {
                 let pair = json!({ "published": object(&c.published), "ours": object(&c.ours) });
                 (column.clone(), pair)
@@ -281,10 +209,13 @@ fn objects(figures: &[Figure]) -> Json {
 
 /// Runs `uvmsim figures`.
 pub fn main(args: &Args) -> Result<(), Failure> {
-    let entries = select(&args.only)?;
+    let sheets = select(&args.only)?;
     if args.list {
-        let line = |e: &&Entry| format!("{:<12} {}\n", e.name, e.what);
-        return crate::write_file("-", &entries.iter().map(line).collect::<String>());
+        let line = |s: &&Sheet| {
+            let f = &s.figure;
+            format!("{:<12} {}: {}\n", f.name, f.source, f.title)
+        };
+        return crate::write_file("-", &sheets.iter().map(line).collect::<String>());
     }
     let dir = traces(args.traces.as_deref());
     if args.traces.is_some() && !dir.is_dir() {
@@ -312,7 +243,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         }
     };
     let figures = make(
-        &entries,
+        &sheets,
         dir,
         args.threads.unwrap_or(cores),
         args.limit.map(Duration::from_secs),
@@ -353,9 +284,20 @@ pub fn main(args: &Args) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn names(only: &[&str]) -> Vec<&'static str> {
+    fn selected(only: &[&str]) -> Vec<&'static Sheet> {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-        select(&only).map_or(Vec::new(), |e| e.iter().map(|e| e.name).collect())
+        select(&only).unwrap_or_default()
+    }
+
+    fn names(only: &[&str]) -> Vec<&'static str> {
+        let selected = selected(only).into_iter();
+        selected.map(|s| s.figure.name.as_str()).collect()
+    }
+
+    /// Those figures, without runs.
+    fn not_run(only: &[&str], traces: &str) -> Vec<Figure> {
+        let none = Some(Duration::ZERO);
+        make(&selected(only), traces.into(), 1, none, |_| {}, |_| {})
     }
 
     #[test]
@@ -363,19 +305,32 @@ mod tests {
         assert_eq!(names(&["g10-11"]), ["g10-11"]);
         assert_eq!(names(&["most"]).len(), 5);
         assert_eq!(names(&["g10-1"]), Vec::<&str>::new());
-        assert_eq!(names(&[]).len(), FIGURES.len());
+        assert_eq!(names(&[]), MAKERS.map(|m| m.0));
         let mut all = names(&[]);
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), FIGURES.len(), "names are unique");
+        assert_eq!(all.len(), MAKERS.len(), "names are unique");
+    }
+
+    /// Rows of the data that a figure cannot read would leave it without lines.
+    #[test]
+    fn every_figure_has_lines_with_a_cell_for_each_column() {
+        for f in not_run(&[], "/nonexistent") {
+            assert!(f.rows.len() > 1 || f.name.starts_with("g10"), "{}", f.name);
+            for row in &f.rows {
+                assert_eq!(row.cells.len(), f.columns.len(), "{} {}", f.name, row.label);
+            }
+            let said = [&f.published, &f.machine, &f.unit, &f.title, &f.source];
+            assert!(said.iter().all(|s| !s.is_empty()), "{}", f.name);
+        }
     }
 
     #[test]
     fn numbers_do_not_depend_on_threads() {
-        let entries = select(&["discard-t3", "deepum-t7"].map(String::from)).unwrap_or_default();
-        assert_eq!(entries.len(), 2);
+        let sheets = selected(&["discard-t3", "deepum-t7"]);
+        assert_eq!(sheets.len(), 2);
         let run = |threads| {
-            let figures = make(&entries, traces(None), threads, None, |_| {}, |_| {});
+            let figures = make(&sheets, traces(None), threads, None, |_| {}, |_| {});
             objects(&figures).to_string()
         };
         assert_eq!(run(1), run(3));
@@ -383,23 +338,14 @@ mod tests {
 
     #[test]
     fn runs_that_the_limit_forbids_are_said_to_be_missing() {
-        let entries = select(&["discard-t3".into()]).unwrap_or_default();
-        let figures = make(
-            &entries,
-            traces(None),
-            1,
-            Some(Duration::ZERO),
-            |_| {},
-            |_| {},
-        );
+        let figures = not_run(&["discard-t3"], "");
         assert!(figures[0].text().contains("--limit"));
         assert_eq!(figures[0].agreement(), None);
     }
 
     #[test]
     fn without_the_artifact_figures_say_so() {
-        let entries = select(&["g10-11".into(), "g10-19".into()]).unwrap_or_default();
-        for f in make(&entries, "/nonexistent".into(), 1, None, |_| {}, |_| {}) {
+        for f in not_run(&["g10-11", "g10-19"], "/nonexistent") {
             assert!(f
                 .rows
                 .iter()

@@ -342,7 +342,6 @@ pub fn compare(
 mod tests {
     use super::*;
     use crate::bound::tests::machine;
-    use crate::skip::skipped;
     use proptest::prelude::*;
     use uvmsim_trace::testing::chain;
 
@@ -426,14 +425,10 @@ mod tests {
     /// AutoVM's with what its driver is not told of the dead.
     #[test]
     fn best_is_not_behind_the_others_at_resnet152_2048() {
-        let shared = std::env::var_os("UVM_SHARED").map_or_else(
-            || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into(),
-            std::path::PathBuf::from,
-        );
-        let traces = shared.join("g10/traces");
-        let Ok(trace) = uvmsim_trace::g10::import(&traces, "ResNet152", 2048) else {
-            return skipped("no G10 traces (set UVM_SHARED)");
+        let Some(traces) = crate::figures::traces_or_skip() else {
+            return;
         };
+        let trace = uvmsim_trace::g10::import(&traces, "ResNet152", 2048).unwrap();
         let m = Machine::default();
         let of = |r| step(r, &trace, &m).unwrap_or_else(|e| panic!("{e}"));
         let physical = physical(&m).unwrap();

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use serde::Deserialize;
+
 use crate::svg;
 use crate::svg::Group;
 use crate::STYLE;
@@ -74,31 +76,52 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// A table or a plot of a paper, with our numbers beside its own.
-#[derive(Clone, Debug, PartialEq)]
+impl Row {
+    /// The line called `label`.
+    pub fn new(label: impl Into<String>, cells: impl IntoIterator<Item = Cell>) -> Self {
+        Self {
+            label: label.into(),
+            cells: cells.into_iter().collect(),
+        }
+    }
+}
+
+/// A table or a plot of a paper, with our numbers beside its own. All but the lines can be
+/// read from data.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Figure {
     /// Its name on the command line, such as `g10-11`.
-    pub name: &'static str,
+    pub name: String,
     /// Which table or figure of which paper.
-    pub source: &'static str,
+    pub source: String,
     /// What it shows.
-    pub title: &'static str,
+    pub title: String,
     /// What the numbers are.
-    pub unit: &'static str,
+    pub unit: String,
     /// Digits after the point.
+    #[serde(default = "two")]
     pub digits: usize,
     /// Whether a plot of it needs a logarithmic scale.
+    #[serde(default)]
     pub log: bool,
     /// Where the published numbers are from, and how exact they are.
-    pub published: &'static str,
+    #[serde(default)]
+    pub published: String,
     /// The machine and the model that ours are from.
+    #[serde(default)]
     pub machine: String,
     /// What differs from the paper, what is missing, and why.
+    #[serde(default)]
     pub notes: Vec<String>,
     /// Names of the columns.
     pub columns: Vec<String>,
     /// The lines.
+    #[serde(skip)]
     pub rows: Vec<Row>,
+}
+
+fn two() -> usize {
+    2
 }
 
 /// Colours of the columns, told apart by most eyes (Okabe and Ito).
@@ -108,31 +131,6 @@ const COLOURS: [&str; 8] = [
 
 /// Columns of a terminal.
 const TERMINAL: usize = 80;
-
-impl Figure {
-    /// One without lines, columns and notes yet: two digits, no logarithmic scale, and
-    /// nothing said of machine or exactness.
-    pub fn new(
-        name: &'static str,
-        source: &'static str,
-        title: &'static str,
-        unit: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            source,
-            title,
-            unit,
-            digits: 2,
-            log: false,
-            published: "",
-            machine: String::new(),
-            notes: Vec::new(),
-            columns: Vec::new(),
-            rows: Vec::new(),
-        }
-    }
-}
 
 impl Row {
     /// Its lines, by whose numbers they are: without the paper's if that has none.
@@ -241,7 +239,7 @@ impl Figure {
         let mut say = |head: &str, text: &str| {
             out += &wrap(&format!("{head}{text}"));
         };
-        say("paper: ", self.published);
+        say("paper: ", &self.published);
         say("ours: ", &self.machine);
         if let Some(a) = self.agreement() {
             say("agreement: ", &a);
@@ -275,7 +273,7 @@ impl Figure {
             .enumerate()
             .map(|(i, c)| (c.as_str(), COLOURS[i % COLOURS.len()]))
             .collect();
-        svg::grouped(self.title, self.unit, &series, &groups, self.log)
+        svg::grouped(&self.title, &self.unit, &series, &groups, self.log)
     }
 
     fn html(&self, out: &mut String) {
@@ -284,8 +282,8 @@ impl Figure {
             out,
             "<section id=\"{}\"><h2>{}: {}</h2><figure>{}</figure><table><thead><tr><th><th>",
             self.name,
-            e(self.source),
-            e(self.title),
+            e(&self.source),
+            e(&self.title),
             self.svg()
         );
         for c in &self.columns {
@@ -306,8 +304,8 @@ impl Figure {
         let _ = write!(
             out,
             "</tbody></table><ul><li>Numbers: {}.<li>Published: {}.<li>Ours: {}.",
-            e(self.unit),
-            e(self.published),
+            e(&self.unit),
+            e(&self.published),
             e(&self.machine)
         );
         if let Some(a) = self.agreement() {
@@ -386,30 +384,24 @@ mod tests {
     }
 
     fn figure() -> Figure {
-        let lost = || Cell {
+        let lost = Cell {
             published: Value::Number(0.5),
             ours: Value::Absent("no trace".into()),
         };
         Figure {
-            name: "x-1",
-            source: "X figure 1",
-            title: "a <title>",
-            unit: "share",
+            name: "x-1".into(),
+            source: "X figure 1".into(),
+            title: "a <title>".into(),
+            unit: "share".into(),
             digits: 3,
             log: false,
-            published: "the paper",
+            published: "the paper".into(),
             machine: "a machine".into(),
             notes: vec!["a note that is long enough to be wrapped ".repeat(4)],
             columns: (0..12).map(|i| format!("policy-{i}")).collect(),
             rows: vec![
-                Row {
-                    label: "a".into(),
-                    cells: vec![cell(0.5, 0.5); 12],
-                },
-                Row {
-                    label: "b".into(),
-                    cells: (0..12).map(|_| lost()).collect(),
-                },
+                Row::new("a", vec![cell(0.5, 0.5); 12]),
+                Row::new("b", vec![lost; 12]),
             ],
         }
     }

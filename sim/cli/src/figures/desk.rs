@@ -15,16 +15,17 @@ use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
 use uvmsim_physical::Policy;
+use uvmsim_physical::RunError;
 use uvmsim_physical::Stalls;
 use uvmsim_physical::Workload;
 use uvmsim_report::published::Cell;
-use uvmsim_report::published::Figure;
-use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 use uvmsim_trace::Trace;
 use uvmsim_zoo::Optimizer;
 use uvmsim_zoo::Options;
 use uvmsim_zoo::Precision;
+
+use crate::g10::Runner;
 
 /// What a run came to, as far as figures want to know.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +54,14 @@ impl Measured {
         self.ideal_s / self.step_s.max(1e-12)
     }
 
+    /// What is no run's result.
+    pub fn other(other: f64) -> Self {
+        Self {
+            other,
+            ..Self::default()
+        }
+    }
+
     /// Bytes over the link to and from the host, and the SSD.
     pub fn bytes(&self) -> u64 {
         self.traffic.iter().sum()
@@ -68,6 +77,12 @@ pub enum Why {
     Missing(String),
     /// It has not been run yet.
     Pending,
+}
+
+impl From<RunError> for Why {
+    fn from(e: RunError) -> Self {
+        Self::Fails(e.to_string())
+    }
 }
 
 /// A result.
@@ -96,28 +111,6 @@ pub fn mean<'a>(values: impl IntoIterator<Item = &'a Value>) -> Value {
     Value::Number((logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Adds the mean of each column, beside the paper's.
-pub fn add_mean(f: &mut Figure, published: impl IntoIterator<Item = Value>) {
-    let column = |i: usize| {
-        mean(
-            f.rows
-                .iter()
-                .filter_map(|r| r.cells.get(i))
-                .map(|c| &c.ours),
-        )
-    };
-    let cells = published.into_iter().enumerate();
-    let cells = cells.map(|(i, published)| Cell {
-        published,
-        ours: column(i),
-    });
-    let cells = cells.collect();
-    f.rows.push(Row {
-        label: "mean".into(),
-        cells,
-    });
-}
-
 /// A cell whose published number is a plot that cannot be read off.
 pub const PICTURE: &str =
     "the paper's number is a bar of a picture, and its text, which is at hand, does not give it";
@@ -126,6 +119,14 @@ pub const PICTURE: &str =
 pub fn pictured(ours: Value) -> Cell {
     Cell {
         published: Value::Absent(PICTURE.into()),
+        ours,
+    }
+}
+
+/// `ours`, which the paper does not have.
+pub fn unpublished(ours: Value) -> Cell {
+    Cell {
+        published: Value::none(),
         ours,
     }
 }
@@ -147,20 +148,29 @@ pub fn both(a: &Answer, b: &Answer, of: impl FnOnce(&Measured, &Measured) -> f64
     }
 }
 
+/// Where a step is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A network of the zoo.
+    Zoo,
+    /// A trace of the artifact.
+    Artifact,
+    /// The same; where there are no times for the batch, they are on a line through those of two
+    /// batches that have them.
+    Between,
+}
+
 /// A step on a machine of the physical model.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Network of the zoo, or of the artifact.
-    pub net: &'static str,
-    /// Whether the step is one of the artifact's traces; at a batch that has none, its
-    /// times are on the line through two batches that have.
-    pub artifact: bool,
+    /// What the network is called there.
+    pub net: String,
+    /// Where the network is from.
+    pub origin: Origin,
     /// Samples.
     pub batch: u64,
     /// Tokens in a sample; `None`: the network's own.
     pub tokens: Option<u64>,
-    /// Number format of the products.
-    pub precision: Precision,
     /// Optimizer; `None`: the network's own.
     pub optimizer: Option<Optimizer>,
     /// Preset of the machine.
@@ -170,14 +180,13 @@ pub struct Point {
 }
 
 impl Point {
-    /// A step of `net` on `machine`, in 32-bit numbers.
-    pub fn new(net: &'static str, batch: u64, machine: &'static str) -> Self {
+    /// A step of the zoo's `net` on `machine`, in 32-bit numbers.
+    pub fn new(net: &str, batch: u64, machine: &'static str) -> Self {
         Self {
-            net,
-            artifact: false,
+            net: net.into(),
+            origin: Origin::Zoo,
             batch,
             tokens: None,
-            precision: Precision::Fp32,
             optimizer: None,
             machine,
             changes: Vec::new(),
@@ -203,15 +212,15 @@ impl Point {
 
     /// The step.
     pub fn trace(&self, sources: &Sources) -> Result<Arc<Trace>, Why> {
-        if self.artifact {
-            return sources.artifact_between(self.net, self.batch);
+        if self.origin != Origin::Zoo {
+            return sources.artifact(&self.net, self.batch, self.origin);
         }
-        let entry = uvmsim_zoo::find(self.net)
+        let entry = uvmsim_zoo::find(&self.net)
             .ok_or_else(|| Why::Missing(format!("the zoo has no {}", self.net)))?;
         let options = Options {
             batch: self.batch,
             tokens: self.tokens,
-            precision: self.precision,
+            precision: Precision::Fp32,
             optimizer: self.optimizer,
         };
         Ok(Arc::new(entry.trace(&options, &self.machine()?)))
@@ -223,6 +232,14 @@ impl Point {
         let l = Layout::new(&w);
         Ok((w, l))
     }
+
+    /// A run of it on the physical machine.
+    pub fn run(&self, sources: &Sources, policy: &str) -> Answer {
+        let (w, l) = self.workload(sources)?;
+        let machine = self.machine()?;
+        let mut policy = policies::make(policy, &machine, &w, &l)?;
+        run_physical(&machine, &w, &l, policy.as_mut())
+    }
 }
 
 type Work = Arc<dyn Fn(&Sources) -> Answer + Send + Sync>;
@@ -233,27 +250,15 @@ type Read = Result<Arc<Trace>, Why>;
 /// What runs share: traces that were read.
 pub struct Sources {
     dir: PathBuf,
-    /// By network, batch, and whether times may be made up from other batches'.
-    traces: Mutex<HashMap<(&'static str, u64, bool), Read>>,
+    traces: Mutex<HashMap<(String, u64, Origin), Read>>,
 }
 
 impl Sources {
     /// The artifact's trace of `net` at `batch`.
-    pub fn artifact(&self, net: &'static str, batch: u64) -> Read {
-        self.read(net, batch, false)
-    }
-
-    /// The same; where there are no times for `batch`, they are on a line through those
-    /// of two batches that have them.
-    pub fn artifact_between(&self, net: &'static str, batch: u64) -> Read {
-        self.read(net, batch, true)
-    }
-
-    fn read(&self, net: &'static str, batch: u64, between: bool) -> Read {
-        let import = if between {
-            uvmsim_trace::g10::import_between
-        } else {
-            uvmsim_trace::g10::import
+    fn artifact(&self, net: &str, batch: u64, origin: Origin) -> Read {
+        let import = match origin {
+            Origin::Between => uvmsim_trace::g10::import_between,
+            _ => uvmsim_trace::g10::import,
         };
         let read = || {
             let trace = import(&self.dir, net, batch);
@@ -263,7 +268,7 @@ impl Sources {
         };
         let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
         traces
-            .entry((net, batch, between))
+            .entry((net.into(), batch, origin))
             .or_insert_with(read)
             .clone()
     }
@@ -309,54 +314,18 @@ impl Desk {
         Err(Why::Pending)
     }
 
-    /// A run of one of the artifact's traces on its machine.
-    pub fn artifact(
-        &mut self,
-        net: &'static str,
-        batch: u64,
-        policy: crate::g10::Runner,
-        machine: &g10::Machine,
-    ) -> Answer {
-        let machine = machine.clone();
-        self.ask(format!("{net} {batch} {policy:?} {machine:?}"), move |s| {
-            let trace = s.artifact(net, batch)?;
-            on_artifact_machine(&trace, policy, &machine)
-        })
-    }
-
-    /// A run of any step on the artifact's machine.
-    pub fn on_g10(
-        &mut self,
-        point: &Point,
-        policy: crate::g10::Runner,
-        machine: &g10::Machine,
-    ) -> Answer {
+    /// A run of a step on the artifact's machine.
+    pub fn on_g10(&mut self, point: &Point, policy: Runner, machine: &g10::Machine) -> Answer {
         let (point, machine) = (point.clone(), machine.clone());
         self.ask(format!("{point:?} {policy:?} {machine:?}"), move |s| {
             on_artifact_machine(&*point.trace(s)?, policy, &machine)
         })
     }
 
-    /// A run of a step of the zoo on the physical machine.
+    /// A run of a step on the physical machine.
     pub fn physical(&mut self, point: &Point, policy: &'static str) -> Answer {
         let at = point.clone();
-        self.physical_with(point, policy, move |w, l| {
-            policies::make(policy, &at.machine()?, w, l).map_err(|e| Why::Fails(e.to_string()))
-        })
-    }
-
-    /// The same under a policy made by `make`; `name` tells it from others.
-    pub fn physical_with(
-        &mut self,
-        point: &Point,
-        name: &str,
-        make: impl Fn(&Workload, &Layout) -> Result<Box<dyn Policy>, Why> + Send + Sync + 'static,
-    ) -> Answer {
-        let point = point.clone();
-        self.ask(format!("{point:?} {name}"), move |s| {
-            let (w, l) = point.workload(s)?;
-            run_physical(&point.machine()?, &w, &l, make(&w, &l)?.as_mut())
-        })
+        self.ask(format!("{point:?} {policy}"), move |s| at.run(s, policy))
     }
 
     /// Runs that nobody has made yet.
@@ -384,11 +353,7 @@ impl Desk {
     }
 }
 
-fn on_artifact_machine(
-    trace: &Trace,
-    policy: crate::g10::Runner,
-    machine: &g10::Machine,
-) -> Answer {
+fn on_artifact_machine(trace: &Trace, policy: Runner, machine: &g10::Machine) -> Answer {
     let o = policy.run_on(trace, machine).map_err(Why::Fails)?;
     let s = |cycles: u64| cycles as f64 / g10::CYCLES_PER_SECOND as f64;
     let ideal = trace
@@ -429,10 +394,9 @@ pub fn run_for(
     policy: &mut dyn Policy,
     limits: Limits,
 ) -> Answer {
-    let outcome = uvmsim_physical::run(machine, w, l, policy, limits);
-    outcome
-        .map(|o| measured(&o))
-        .map_err(|e| Why::Fails(e.to_string()))
+    Ok(measured(&uvmsim_physical::run(
+        machine, w, l, policy, limits,
+    )?))
 }
 
 fn measured(o: &Outcome) -> Measured {

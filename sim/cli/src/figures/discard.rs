@@ -5,7 +5,9 @@
 //! The micro-benchmarks are rebuilt from what the paper's text and its tables of
 //! traffic say of their buffers.
 
+use serde::Deserialize;
 use uvmsim_machine::Machine;
+use uvmsim_physical::policies::prefetch_ahead;
 use uvmsim_physical::workload::Kernel;
 use uvmsim_physical::workload::Use;
 use uvmsim_physical::Layout;
@@ -13,8 +15,6 @@ use uvmsim_physical::Limits;
 use uvmsim_physical::Policy;
 use uvmsim_physical::System;
 use uvmsim_physical::Workload;
-use uvmsim_report::published::Cell;
-use uvmsim_report::published::Figure;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 use uvmsim_trace::Kind;
@@ -23,18 +23,16 @@ use super::desk::both;
 use super::desk::cell;
 use super::desk::pictured;
 use super::desk::run_for;
-use super::desk::run_physical;
 use super::desk::value;
 use super::desk::Answer;
 use super::desk::Desk;
 use super::desk::Measured;
 use super::desk::Point;
-use super::desk::Sources;
-use super::desk::Why;
+use super::sheet;
+use super::sheet::Sheet;
 
-const PRINTED: &str = "printed in the paper, exact to its last digit";
-const PRESETS: [(&str, &str); 2] = [("PCIe 3", "3080ti-pcie3"), ("PCIe 4", "3080ti-pcie4")];
-const EXCLUSIVE: &str = "copies exclusive as upstream (--keep-clean 0)";
+const PCIE3: &str = "3080ti-pcie3";
+const PCIE4: &str = "3080ti-pcie4";
 
 /// The paper's three systems.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,21 +40,6 @@ enum Mode {
     Opt,
     Discard,
     Lazy,
-}
-
-const MODES: [Mode; 3] = [Mode::Opt, Mode::Discard, Mode::Lazy];
-
-fn figure(
-    name: &'static str,
-    source: &'static str,
-    title: &'static str,
-    unit: &'static str,
-) -> Figure {
-    Figure {
-        published: PRINTED,
-        machine: format!("physical model, presets 3080ti-pcie3 and 3080ti-pcie4, {EXCLUSIVE}"),
-        ..Figure::new(name, source, title, unit)
-    }
 }
 
 // The micro-benchmarks.
@@ -71,19 +54,6 @@ struct Program {
     mode: Mode,
 }
 
-impl Program {
-    fn prefetch(&self, k: usize, s: &mut System<'_>) {
-        let workload = s.workload;
-        for u in workload
-            .kernels
-            .get(k)
-            .map_or(&[][..], |kernel| &kernel.uses)
-        {
-            s.prefetch(u.tensor);
-        }
-    }
-}
-
 /// Carries out a program's requests.
 struct ByHand<'a>(&'a Program);
 
@@ -93,13 +63,10 @@ impl Policy for ByHand<'_> {
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
-        if k == 0 && self.0.prefetched {
-            self.0.prefetch(0, s);
-        }
-        // The calls before this kernel are in its stream.
-        s.in_stream();
         if self.0.prefetched {
-            self.0.prefetch(k + 1, s);
+            prefetch_ahead(k, s);
+        } else {
+            s.in_stream();
         }
     }
 
@@ -118,17 +85,10 @@ impl Policy for ByHand<'_> {
 
 /// A kernel that streams its buffers through the GPU's memory.
 fn kernel(name: &str, reads: &[u32], writes: &[u32], bytes: f64, machine: &Machine) -> Kernel {
-    let one = |tensor, read| Use {
-        tensor,
-        read,
-        write: !read,
-    };
-    let reads = reads.iter().map(|&t| one(t, true));
-    Kernel {
-        name: name.into(),
-        ns: (bytes / machine.gpu_bw * 1e9) as u64,
-        uses: reads.chain(writes.iter().map(|&t| one(t, false))).collect(),
-    }
+    let reads = reads.iter().map(|&t| Use::read(t));
+    let writes = writes.iter().map(|&t| Use::write(t));
+    let ns = (bytes / machine.gpu_bw * 1e9) as u64;
+    Kernel::new(name, ns, reads.chain(writes))
 }
 
 /// Keeps what is not read again alive to the end: the program's output.
@@ -155,16 +115,9 @@ fn fir(mode: Mode, machine: &Machine) -> Program {
         .map(|i| buffer("input", Kind::Weight, i))
         .collect();
     tensors.extend((0..FIR_WINDOWS).map(|i| buffer("output", Kind::Activation, i)));
+    let bytes = 2.0 * window as f64;
     let kernels = (0..FIR_WINDOWS)
-        .map(|i| {
-            kernel(
-                "fir",
-                &[i],
-                &[FIR_WINDOWS + i],
-                2.0 * window as f64,
-                machine,
-            )
-        })
+        .map(|i| kernel("fir", &[i], &[FIR_WINDOWS + i], bytes, machine))
         .collect();
     let mut workload = Workload::new("fir", tensors, kernels);
     keep_to_the_end(&mut workload, FIR_WINDOWS..2 * FIR_WINDOWS);
@@ -187,18 +140,11 @@ fn sort(mode: Mode, machine: &Machine) -> Program {
         ("keys".into(), SORT_BYTES, Kind::Weight),
         ("temporary".into(), SORT_BYTES, Kind::Activation),
     ];
-    let mut kernels = Vec::new();
-    for _ in 0..SORT_PASSES {
-        kernels.push(kernel("sort", &[0], &[1], 2.0 * SORT_BYTES as f64, machine));
-        kernels.push(kernel(
-            "reorder",
-            &[1],
-            &[0],
-            2.0 * SORT_BYTES as f64,
-            machine,
-        ));
-    }
-    let mut workload = Workload::new("radix-sort", tensors, kernels);
+    let bytes = 2.0 * SORT_BYTES as f64;
+    let pass = [("sort", 0, 1), ("reorder", 1, 0)];
+    let pass = pass.map(|(name, from, to)| kernel(name, &[from], &[to], bytes, machine));
+    let kernels = std::iter::repeat_n(pass, SORT_PASSES).flatten();
+    let mut workload = Workload::new("radix-sort", tensors, kernels.collect());
     keep_to_the_end(&mut workload, 1..2);
     Program {
         workload,
@@ -208,9 +154,10 @@ fn sort(mode: Mode, machine: &Machine) -> Program {
     }
 }
 
-const RATIOS: [(&str, u64); 4] = [("<100%", 0), ("200%", 2), ("300%", 3), ("400%", 4)];
+/// How many times GPU memory the buffers are, by column; 0: all fits.
+const RATIOS: [u64; 4] = [0, 2, 3, 4];
 
-/// One run of a program whose buffers are `ratio` times GPU memory; 0: all fits.
+/// One run of a program whose buffers are `ratio` times GPU memory.
 fn program(
     desk: &mut Desk,
     name: &str,
@@ -236,281 +183,135 @@ fn program(
     })
 }
 
-/// Published run times, per system, oversubscription and PCIe generation.
-type Times = [[[f64; 2]; 4]; 2];
+/// The published run times of UvmDiscard and UvmDiscardLazy: at each ratio with either PCIe.
+fn both_systems(sheet: &Sheet) -> impl Iterator<Item = (String, Mode, Vec<f64>)> {
+    let modes = [
+        ("UvmDiscard", Mode::Discard),
+        ("UvmDiscardLazy", Mode::Lazy),
+    ];
+    let rows = modes.into_iter().zip(sheet.rows());
+    rows.map(|((label, mode), published)| (label.into(), mode, published))
+}
 
 fn run_times(
     desk: &mut Desk,
-    f: &mut Figure,
+    sheet: &Sheet,
     name: &str,
     make: fn(Mode, &Machine) -> Program,
-    published: &Times,
-) {
-    f.columns = RATIOS
-        .iter()
-        .flat_map(|(r, _)| PRESETS.map(|(p, _)| format!("{r} {}", p.replace("PCIe ", "P"))))
-        .collect();
-    for (m, mode) in [Mode::Discard, Mode::Lazy].into_iter().enumerate() {
-        let mut cells = Vec::new();
-        for (r, &(_, ratio)) in RATIOS.iter().enumerate() {
-            for (p, (_, preset)) in PRESETS.into_iter().enumerate() {
-                let opt = program(desk, name, make, Mode::Opt, preset, ratio);
-                let ours = program(desk, name, make, mode, preset, ratio);
-                cells.push(cell(
-                    published[m][r][p],
-                    both(&opt, &ours, |a, b| b.step_s / a.step_s),
-                ));
-            }
-        }
-        f.rows.push(Row {
-            label: format!(
-                "Uvm{}",
-                if mode == Mode::Lazy {
-                    "DiscardLazy"
-                } else {
-                    "Discard"
-                }
-            ),
-            cells,
+) -> Vec<Row> {
+    let row = |(label, mode, published): (String, Mode, Vec<f64>)| {
+        let points = RATIOS.iter().flat_map(|&r| [(r, PCIE3), (r, PCIE4)]);
+        let cells = points.zip(published).map(|((ratio, preset), published)| {
+            let opt = program(desk, name, make, Mode::Opt, preset, ratio);
+            let ours = program(desk, name, make, mode, preset, ratio);
+            cell(published, both(&opt, &ours, |a, b| b.step_s / a.step_s))
         });
-    }
+        Row::new(label, cells)
+    };
+    both_systems(sheet).map(row).collect()
 }
 
-const FIR_NOTE: &str = "FIR is rebuilt from the text and table 4: 5.66 GB of input in 24 windows, as much output, kernels as fast as memory";
-
 /// Table 3.
-pub fn table_3(desk: &mut Desk) -> Figure {
-    let mut f = figure(
-        "discard-t3",
-        "UvmDiscard table 3",
-        "FIR",
-        "run time over UVM-opt's",
-    );
-    let published = [
-        [[1.0, 1.01], [0.51, 0.52], [0.62, 0.65], [0.71, 0.71]],
-        [[1.0, 1.0], [0.52, 0.52], [0.62, 0.66], [0.72, 0.71]],
-    ];
-    run_times(desk, &mut f, "fir", fir, &published);
-    f.notes.push(FIR_NOTE.into());
-    f
+pub fn table_3(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
+    run_times(desk, sheet, "fir", fir)
 }
 
 /// Table 4.
-pub fn table_4(desk: &mut Desk) -> Figure {
-    let mut f = figure("discard-t4", "UvmDiscard table 4", "traffic of FIR", "GB");
-    f.columns = RATIOS.map(|(r, _)| r.to_string()).into();
-    let published = [
-        [5.66, 11.44, 13.38, 14.34],
-        [5.66, 5.88, 7.81, 8.78],
-        [5.66, 5.88, 7.81, 8.78],
-    ];
-    for (mode, published) in MODES.into_iter().zip(published) {
-        let cells = RATIOS
-            .iter()
-            .zip(published)
-            .map(|(&(_, ratio), published)| {
-                let ours = program(desk, "fir", fir, mode, PRESETS[0].1, ratio);
-                cell(published, value(&ours, |m| m.bytes() as f64 / 1e9))
-            });
-        f.rows.push(Row {
-            label: format!("{mode:?}"),
-            cells: cells.collect(),
+pub fn table_4(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
+    let row = |(mode, published): (Mode, Vec<f64>)| {
+        let cells = RATIOS.iter().zip(published).map(|(&ratio, published)| {
+            let ours = program(desk, "fir", fir, mode, PCIE3, ratio);
+            cell(published, value(&ours, |m| m.bytes() as f64 / 1e9))
         });
-    }
-    f.notes.push(FIR_NOTE.into());
-    f
+        Row::new(format!("{mode:?}"), cells)
+    };
+    let modes = [Mode::Opt, Mode::Discard, Mode::Lazy].into_iter();
+    modes.zip(sheet.rows()).map(row).collect()
 }
 
 /// Table 5.
-pub fn table_5(desk: &mut Desk) -> Figure {
-    let mut f = figure(
-        "discard-t5",
-        "UvmDiscard table 5",
-        "radix sort",
-        "run time over UVM-opt's",
-    );
-    let published = [
-        [[1.21, 1.28], [0.87, 0.83], [0.95, 0.93], [0.97, 0.97]],
-        [[1.0, 1.02], [0.87, 0.83], [0.95, 0.92], [0.97, 0.99]],
-    ];
-    run_times(desk, &mut f, "sort", sort, &published);
-    f.notes.push("the sort is rebuilt from the text and table 6: 5 GB and a temporary buffer as large, 8 passes of two kernels, each from the first page to the last; the real kernels scatter, so that more of what they touch is gone again".into());
-    f
+pub fn table_5(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
+    run_times(desk, sheet, "sort", sort)
 }
 
 /// Table 7, which cannot be rebuilt.
-pub fn table_7(_desk: &mut Desk) -> Figure {
-    let mut f = figure(
-        "discard-t7",
-        "UvmDiscard table 7",
-        "hash join",
-        "run time over UVM-opt's",
-    );
-    f.columns = RATIOS
-        .iter()
-        .flat_map(|(r, _)| PRESETS.map(|(p, _)| format!("{r} {}", p.replace("PCIe ", "P"))))
-        .collect();
-    let rows = [
-        (
-            "UvmDiscard",
-            [1.05, 1.09, 0.24, 0.31, 0.51, 0.54, 0.86, 0.89],
-        ),
-        (
-            "UvmDiscardLazy",
-            [1.02, 1.04, 0.24, 0.31, 0.51, 0.54, 0.86, 0.88],
-        ),
-    ];
+pub fn table_7(_: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let why = "the paper does not say how large the join's tables and intermediate buffers are, and its traffic does not determine them";
-    for (label, published) in rows {
-        f.rows.push(Row {
-            label: label.into(),
-            cells: published
-                .iter()
-                .map(|&p| cell(p, Value::Absent(why.into())))
-                .collect(),
-        });
-    }
-    f
+    let absent = |p| cell(p, Value::Absent(why.into()));
+    let row = |(label, _, published): (String, Mode, Vec<f64>)| {
+        Row::new(label, published.into_iter().map(absent))
+    };
+    both_systems(sheet).map(row).collect()
 }
 
 // Deep learning.
 
-/// Bytes that the paper's Darknet allocates, at two batches (section 7.5).
+/// GB that the paper's Darknet allocates, at two batches (section 7.5).
+#[derive(Clone, Deserialize)]
 struct Darknet {
-    net: &'static str,
-    label: &'static str,
+    net: String,
+    label: String,
     allocated: [(u64, f64); 2],
 }
 
-const DARKNET: [Darknet; 4] = [
-    darknet("vgg16", "VGG-16", [(75, 12.0), (150, 21.1)]),
-    darknet("darknet19", "Darknet-19", [(171, 11.2), (360, 23.4)]),
-    darknet("darknet53", "ResNet-53", [(56, 10.8), (150, 28.5)]),
-    darknet("rnn", "RNN", [(150, 10.2), (300, 20.0)]),
-];
-
-const fn darknet(net: &'static str, label: &'static str, allocated: [(u64, f64); 2]) -> Darknet {
-    Darknet {
-        net,
-        label,
-        allocated,
-    }
-}
-
 impl Darknet {
+    fn all() -> Vec<Self> {
+        sheet::rows("discard-6")
+    }
+
     /// Bytes at `batch`, on the line through the two points.
     fn bytes(&self, batch: u64) -> f64 {
         let [(a, x), (b, y)] = self.allocated;
         1e9 * (x + (y - x) * (batch as f64 - a as f64) / (b - a) as f64)
     }
-}
 
-const SCALED: &str = "Darknet allocates each buffer once and reuses none, ours reuses memory: GPU memory is scaled so that the zoo's step exceeds it as much as the paper says that Darknet's does (a line through its two points for a network)";
-
-/// A step of `d` on a GPU scaled to its footprint.
-fn training(
-    desk: &mut Desk,
-    d: &'static Darknet,
-    batch: u64,
-    policy: &'static str,
-    preset: &'static str,
-) -> Answer {
-    desk.ask(
-        format!("darknet {} {batch} {policy} {preset}", d.net),
-        move |s: &Sources| {
-            let mut point = Point::new(d.net, batch, preset).with("keep-clean", 0);
-            let (w, l) = point.workload(s)?;
-            let memory = point.machine()?.gpu_mem as f64 * l.span as f64 / d.bytes(batch);
-            point = point.with("gpu-mem", memory as u64);
-            let machine = point.machine()?;
-            let mut policy = uvmsim_physical::policies::make(policy, &machine, &w, &l)
-                .map_err(|e| Why::Fails(e.to_string()))?;
-            run_physical(&machine, &w, &l, policy.as_mut())
-        },
-    )
+    /// Samples a second of a step on a GPU scaled to the paper's footprint.
+    fn speed(&self, desk: &mut Desk, batch: u64, policy: &str, preset: &'static str) -> Value {
+        let (d, name) = (self.clone(), policy.to_string());
+        let key = format!("darknet {} {batch} {policy} {preset}", d.net);
+        let answer = desk.ask(key, move |s| {
+            let point = Point::new(&d.net, batch, preset).with("keep-clean", 0);
+            let (_, layout) = point.workload(s)?;
+            let memory = point.machine()?.gpu_mem as f64 * layout.span as f64 / d.bytes(batch);
+            point.with("gpu-mem", memory as u64).run(s, &name)
+        });
+        value(&answer, |m: &Measured| batch as f64 / m.step_s)
+    }
 }
 
 /// Table 1, throughput only.
-pub fn table_1(desk: &mut Desk) -> Figure {
-    let mut f = figure(
-        "discard-t1",
-        "UvmDiscard table 1",
-        "VGG-16 on a GTX 1070",
-        "images/s",
-    );
-    f.digits = 0;
-    f.machine = format!("physical model, preset gtx1070, {EXCLUSIVE}");
-    let batches = [40, 50, 60, 70, 80];
-    f.columns = batches.map(|b| format!("batch {b}")).into();
-    let rows = [
-        ("DarkNet-UVM", "uvm-opt", [29.0, 29.0, 25.0, 22.0, 20.0]),
-        (
-            "DarkNet-Discard",
-            "uvm-discard",
-            [29.0, 29.0, 28.0, 26.0, 24.0],
-        ),
-    ];
-    for (label, policy, published) in rows {
-        let cells = batches.iter().zip(published).map(|(&batch, published)| {
-            let ours = training(desk, &DARKNET[0], batch, policy, "gtx1070");
-            cell(published, value(&ours, |m| batch as f64 / m.step_s))
-        });
-        f.rows.push(Row {
-            label: label.into(),
-            cells: cells.collect(),
-        });
-    }
-    f.notes.push(SCALED.into());
-    f.notes.push("the table's traffic is over an unstated number of steps and is left out, and so is PyTorch-LMS, no policy of uvmsim".into());
-    f
+pub fn table_1(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
+    let Some(vgg) = Darknet::all().into_iter().next() else {
+        return Vec::new();
+    };
+    let row = |(label, policy, published): (String, String, Vec<(u64, f64)>)| {
+        let cells = published
+            .into_iter()
+            .map(|(batch, published)| cell(published, vgg.speed(desk, batch, &policy, "gtx1070")));
+        Row::new(label, cells)
+    };
+    sheet.rows().into_iter().map(row).collect()
 }
 
-fn throughput(desk: &mut Desk, mut f: Figure, preset: &'static str) -> Figure {
-    f.published = "a picture only; the text: UvmDiscard costs up to 16 % where all fits, and the lazy one is best where it does not";
-    f.digits = 1;
-    f.machine = format!("physical model, preset {preset}, {EXCLUSIVE}");
-    let policies = ["ideal", "uvm-opt", "uvm-discard", "uvm-discard-lazy"];
-    f.columns = policies.map(String::from).into();
-    for d in &DARKNET {
+fn throughput(desk: &mut Desk, preset: &'static str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for d in Darknet::all() {
         let [(first, _), (last, _)] = d.allocated;
         for batch in [first / 2, first, last] {
-            let cells: Vec<Cell> = policies
-                .iter()
-                .map(|policy| {
-                    let ours = training(desk, d, batch, policy, preset);
-                    pictured(value(&ours, |m: &Measured| batch as f64 / m.step_s))
-                })
-                .collect();
-            f.rows.push(Row {
-                label: format!("{} {batch}", d.label),
-                cells,
-            });
+            let cells = ["ideal", "uvm-opt", "uvm-discard", "uvm-discard-lazy"]
+                .map(|policy| pictured(d.speed(desk, batch, policy, preset)));
+            rows.push(Row::new(format!("{} {batch}", d.label), cells));
         }
     }
-    f.notes.push(SCALED.into());
-    f.notes
-        .push("\"ideal\" is the paper's No-UVM where all fits in GPU memory".into());
-    f
+    rows
 }
 
 /// Figure 6.
-pub fn figure_6(desk: &mut Desk) -> Figure {
-    let f = figure(
-        "discard-6",
-        "UvmDiscard figure 6",
-        "training with PCIe 4",
-        "samples/s",
-    );
-    throughput(desk, f, PRESETS[1].1)
+pub fn figure_6(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
+    throughput(desk, PCIE4)
 }
 
 /// Figure 7.
-pub fn figure_7(desk: &mut Desk) -> Figure {
-    let f = figure(
-        "discard-7",
-        "UvmDiscard figure 7",
-        "training with PCIe 3",
-        "samples/s",
-    );
-    throughput(desk, f, PRESETS[0].1)
+pub fn figure_7(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
+    throughput(desk, PCIE3)
 }
