@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! A plan that was made of a record of the program (`UVMRUST_PLAN`), which is known again by
-//! its launches and allocations ([`Follower`]).
+//! its launches and allocations ([`Executor`]).
 //!
 //! What the plan moves before a launch is queued by a host function just before it, in its
 //! stream, for a thread that makes the driver's calls. While the program is off the plan, the
@@ -11,27 +11,19 @@
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::Once;
 
 use uvmrust::cuda::{Cuda, Stream};
-use uvmrust::follow::{Allocation, Before, Follower, Whereto};
-use uvmrust::{Error, Move, Moves, PerProcess, Ticket, Uvm};
+use uvmrust::follow::{Executor, Queued};
+use uvmrust::{Error, PerProcess, Uvm};
 
 use crate::config::Config;
 use crate::kernels::{Launch, KERNELS};
 use crate::planned;
 
-/// Moves that may wait when one more is queued off the plan: what is behind so many comes too
-/// late to be of use.
-const MOST_WAITING: u64 = 8;
-
 /// The plan, and where in it the program is.
 struct Following {
-    follower: Mutex<Follower<'static>>,
-    /// Made by the first launch that moves something; `None`: there is no thread for it.
-    moves: OnceLock<Option<Moves>>,
-    /// The ticket of the last moves.
-    last: AtomicU64,
+    executor: Executor<'static>,
     /// Bytes of the GPU, 0: not known yet.
     total: AtomicU64,
 }
@@ -46,29 +38,22 @@ fn following() -> Option<&'static Following> {
 /// Says that there is a new managed allocation.
 pub(crate) fn allocated(base: u64, size: usize) {
     if let Some(following) = following() {
-        following.lock().allocated(base, size as u64);
+        following.executor.allocated(base, size as u64);
     }
 }
 
 /// Says that an address is about to be freed.
 pub(crate) fn freed(base: u64) {
     if let Some(following) = following() {
-        following.lock().freed(base);
+        following.executor.freed(base);
     }
 }
 
 /// Says that a context is about to be destroyed, and the memory that was allocated in it.
 pub(crate) fn freed_all() {
     if let Some(following) = following() {
-        following.lock().freed_all();
+        following.executor.freed_all();
     }
-}
-
-/// What is to be moved before a launch.
-struct Pending {
-    /// Whether the program is off the plan.
-    off: bool,
-    moves: Vec<Move>,
 }
 
 /// Takes note of a launch, of a kernel or, if there is none, of a graph, and puts what is to be
@@ -83,19 +68,20 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream, launch: Option<L
     if unsafe { crate::memory::is_capturing(cuda, stream) } {
         return;
     }
-    let (off, moves) = match launch {
+    let told = |name: &str, words: &mut dyn Iterator<Item = u64>| {
+        let (pending, wanted) = following.executor.launch(name, words);
+        if let Some(kernel) = wanted {
+            say_off(name, kernel);
+        }
+        pending
+    };
+    let pending = match launch {
         Some(launch) if launch.function.is_null() => return,
         // SAFETY: by our contract.
-        Some(launch) => unsafe {
-            let look =
-                |name: &str, words: &mut dyn Iterator<Item = u64>| following.launch(name, words);
-            KERNELS.get().look(cuda, launch, look)
-        },
-        None => following.launch("graph", &mut core::iter::empty()),
+        Some(launch) => unsafe { KERNELS.get().look(cuda, launch, told) },
+        None => told("graph", &mut core::iter::empty()),
     };
-    let bytes = moves.iter().map(|(memory, _)| memory.range.length);
-    // What does not fit would only push itself out.
-    if moves.is_empty() || off && bytes.sum::<u64>() > following.total(cuda) {
+    if pending.is_empty() || pending.is_too_much(|| following.total(cuda)) {
         return;
     }
     let Some(gpu) = (cuda.current_device().ok()).and_then(|device| cuda.uuid_of(device).ok())
@@ -104,59 +90,22 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream, launch: Option<L
     };
     // So that the host function need not ask CUDA whose descriptor there is.
     let _ = Uvm::process().backend();
-    let moves = moves.into_iter().map(|(memory, to)| Move {
-        range: memory.range,
-        to: to.tier(gpu),
-    });
-    let moves = moves.collect();
-    let pending = Box::into_raw(Box::new(Pending { off, moves }));
+    let queued = Box::into_raw(Box::new(pending.on(gpu)));
     // SAFETY: the data is the host function's, which runs once. An error is left to the
     // launch that follows, which will meet it too.
     unsafe {
-        if cuda.host_func(stream, carry_out, pending.cast()).is_err() {
-            drop(Box::from_raw(pending));
+        if cuda.host_func(stream, carry_out, queued.cast()).is_err() {
+            drop(Box::from_raw(queued));
         }
     }
 }
 
 impl Following {
     fn new() -> Option<Self> {
-        let follower = Follower::new(planned::plan()?)?;
         Some(Self {
-            follower: Mutex::new(follower),
-            moves: OnceLock::new(),
-            last: AtomicU64::new(0),
+            executor: Executor::new(planned::plan()?, Uvm::process())?,
             total: AtomicU64::new(0),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Follower<'static>> {
-        let lock = self.follower.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the program is off the plan, and what to move before the launch.
-    fn launch(
-        &self,
-        name: &str,
-        words: &mut dyn Iterator<Item = u64>,
-    ) -> (bool, Vec<(Allocation, Whereto)>) {
-        let mut follower = self.lock();
-        let wanted = match follower.launch(name) {
-            Before::Plan(moves) => return (false, moves),
-            Before::Off(wanted) => wanted,
-        };
-        let mut used: Vec<(Allocation, Whereto)> = Vec::new();
-        for found in words.filter_map(|word| follower.allocations().at(word)) {
-            if !used.iter().any(|&(known, _)| known == found) {
-                used.push((found, Whereto::Gpu));
-            }
-        }
-        drop(follower);
-        if let Some(kernel) = wanted {
-            say_off(name, kernel);
-        }
-        (true, used)
     }
 
     /// Bytes of the GPU's memory.
@@ -174,25 +123,14 @@ impl Following {
         }
         total as u64
     }
-
-    fn queue(&self, pending: &Pending) {
-        let moves = (self.moves).get_or_init(|| Moves::new(Uvm::process()).ok());
-        let Some(moves) = moves else { return };
-        if pending.off && self.last.load(Relaxed) > moves.done().0 + MOST_WAITING {
-            return;
-        }
-        let Ticket(last) = moves.submit(&pending.moves);
-        self.last.store(last, Relaxed);
-        say_failed(moves.errors().1);
-    }
 }
 
 /// Runs in the stream before a launch. Calls nothing of CUDA, as it must not.
 unsafe extern "C" fn carry_out(data: *mut c_void) {
     // SAFETY: it was given this by `before_launch`, for this one call.
-    let pending = unsafe { Box::from_raw(data.cast::<Pending>()) };
+    let queued = unsafe { Box::from_raw(data.cast::<Queued>()) };
     if let Some(following) = following() {
-        following.queue(&pending);
+        say_failed(following.executor.queue(&queued));
     }
 }
 

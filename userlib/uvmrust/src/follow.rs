@@ -10,12 +10,18 @@
 //! Only moves are taken from such a plan. What it frees the program frees by itself, and what
 //! it discards may be read after all by a copy, which is no launch: so whatever is wrong in a
 //! plan, or about the program, costs time, and no byte.
+//!
+//! A [`Follower`] says what is to be moved, and an [`Executor`] has it moved.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::plan::{Ask, Key, Plan, Program, Request};
 use crate::{Range, Tier};
+
+mod executor;
+
+pub use executor::{Executor, Pending, Queued};
 
 /// The name of a kernel that is not known: it may be any.
 pub const ANY: &str = "?";

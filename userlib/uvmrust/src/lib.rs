@@ -15,7 +15,8 @@
 //!
 //! [`Moves`] brings memory to a GPU ahead of need and takes it to the host or an SSD,
 //! without waiting; [`plan`] does so as a plan of uvmsim's says, and [`follow`] knows by its
-//! launches and allocations where in its plan a program is.
+//! launches and allocations where in its plan a program is. [`mod@record`] writes down what a
+//! program does, of which a plan can be made.
 //!
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
@@ -34,6 +35,7 @@ mod moves;
 pub mod plan;
 mod process;
 mod ranges;
+pub mod record;
 mod stream;
 mod sync;
 mod sys;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What the preload wrote of a process (`userlib/preload/src/record.rs` has the lines).
+//! What a process wrote of itself ([`uvmrust::record`] has the lines).
 
 use std::collections::HashMap;
 

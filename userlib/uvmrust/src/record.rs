@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A record of a program: its managed allocations, its launches with the allocations that their
+//! arguments point into, and how long each took. `uvmrun --record` makes a trace of it, and
+//! takes it from nobody else: who writes it and who reads it are of one version.
+//!
+//! A line each, in the order in which the program did it, but for times, which come later:
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `a BYTES` | an allocation; they are numbered from 0 |
+//! | `f NUMBER` | it is freed |
+//! | `k STREAM NAME USES` | a launch; they are numbered from 0. USES are numbers of allocations with commas between them; `-`: none; `?`: not known |
+//! | `t NUMBER NS` | how long a launch took |
+//!
+//! Each line goes to the file at once, by one `write`, so that a program that is killed, or ends
+//! without a word, leaves what it did until then.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::follow::Allocations;
+
+/// A record that is being written, and what must be known of the program for it.
+#[derive(Debug)]
+pub struct Record {
+    folder: PathBuf,
+    out: Option<File>,
+    /// The file could not be made or written: it was said, and that was it.
+    failed: bool,
+    allocations: Allocations,
+    launches: u64,
+    /// By number, from 0.
+    streams: Vec<usize>,
+    line: String,
+}
+
+impl Record {
+    /// A record of this process, in a file of its own in a folder, which is made when there is
+    /// something to write.
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            out: None,
+            failed: false,
+            allocations: Allocations::default(),
+            launches: 0,
+            streams: Vec::new(),
+            line: String::new(),
+        }
+    }
+
+    /// Says that there is a new managed allocation.
+    pub fn allocated(&mut self, base: u64, length: u64) {
+        self.allocations.add(base, length);
+        self.write(format_args!("a {length}"));
+    }
+
+    /// Says that an address is about to be freed.
+    pub fn freed(&mut self, base: u64) {
+        if let Some(gone) = self.allocations.remove(base) {
+            self.write(format_args!("f {}", gone.number));
+        }
+    }
+
+    /// Says that all allocations are about to be freed.
+    pub fn freed_all(&mut self) {
+        let gone: Vec<_> = self.allocations.all().collect();
+        self.allocations.clear();
+        for allocation in gone {
+            self.write(format_args!("f {}", allocation.number));
+        }
+    }
+
+    /// Says that a kernel is about to be launched in a stream, whose name has no blanks, and what
+    /// among its arguments may be an address, if that is known. Gives the launch's number.
+    pub fn launched(
+        &mut self,
+        stream: usize,
+        name: &str,
+        words: Option<&mut dyn Iterator<Item = u64>>,
+    ) -> u64 {
+        let known = self.streams.iter().position(|&s| s == stream);
+        let stream_number = known.unwrap_or_else(|| {
+            self.streams.push(stream);
+            self.streams.len() - 1
+        });
+        let uses = match words {
+            None => "?".to_owned(),
+            Some(words) => self.list(words),
+        };
+        self.write(format_args!("k {stream_number} {name} {uses}"));
+        self.launches += 1;
+        self.launches - 1
+    }
+
+    /// Says how long a launch took.
+    pub fn took(&mut self, launch: u64, ns: u64) {
+        self.write(format_args!("t {launch} {ns}"));
+    }
+
+    /// The allocations that these words point into, each once.
+    fn list(&self, words: &mut dyn Iterator<Item = u64>) -> String {
+        let mut seen = Vec::new();
+        for found in words.filter_map(|word| self.allocations.at(word)) {
+            if !seen.contains(&found.number) {
+                seen.push(found.number);
+            }
+        }
+        if seen.is_empty() {
+            return "-".to_owned();
+        }
+        let numbers: Vec<_> = seen.iter().map(u64::to_string).collect();
+        numbers.join(",")
+    }
+
+    fn write(&mut self, line: std::fmt::Arguments<'_>) {
+        if self.failed {
+            return;
+        }
+        self.line.clear();
+        let _ = writeln!(self.line, "{line}");
+        if let Err(why) = self.write_line() {
+            eprintln!("uvmrust: the program is not recorded any further: {why}");
+            self.out = None;
+            self.failed = true;
+        }
+    }
+
+    fn write_line(&mut self) -> std::io::Result<()> {
+        let out = match &mut self.out {
+            Some(out) => out,
+            None => {
+                let path = self.folder.join(std::process::id().to_string());
+                self.out.insert(File::create(path)?)
+            }
+        };
+        out.write_all(self.line.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("uvmrust-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn text(folder: &Path) -> String {
+        std::fs::read_to_string(folder.join(std::process::id().to_string())).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_in_the_file_when_the_call_is_over() {
+        let folder = folder("record");
+        let mut record = Record::new(&folder);
+        assert!(std::fs::read_dir(&folder).unwrap().next().is_none());
+        record.allocated(0x1000, 0x1000);
+        assert_eq!(text(&folder), "a 4096\n");
+        record.allocated(0x4000, 0x2000);
+        let mut words = [0x5fff, 7, 0x1000, 0x4000].into_iter();
+        assert_eq!(record.launched(70, "add", Some(&mut words)), 0);
+        assert!(text(&folder).ends_with("k 0 add 1,0\n"));
+        record.freed(0x1000);
+        record.freed(0x1000);
+        let mut words = [0x1000].into_iter();
+        assert_eq!(record.launched(3, "add", Some(&mut words)), 1);
+        assert_eq!(record.launched(70, "graph", None), 2);
+        record.took(1, 12);
+        record.freed_all();
+        let said = text(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let rest = "f 0\nk 1 add -\nk 0 graph ?\nt 1 12\nf 1\n";
+        assert_eq!(said, format!("a 4096\na 8192\nk 0 add 1,0\n{rest}"));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_given_up() {
+        let mut record = Record::new(Path::new("/nowhere"));
+        record.allocated(0x1000, 0x1000);
+        assert!(record.failed && record.out.is_none());
+        assert_eq!(record.launched(0, "add", None), 0);
+    }
+}
