@@ -8,17 +8,18 @@
 mod harness;
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use harness::{cdylib, cuda_program, have_cc, program, tmp};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs the program under `uvmrun` with these options and variables; what it did, and what is
-/// in the stub's log.
-fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
+/// The program under `uvmrun` with these options and variables, and the stub's log.
+fn prepared(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Command, PathBuf) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = tmp("cuda-record");
     let built = BUILT.get_or_init(|| {
@@ -28,7 +29,8 @@ fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec
     });
     let log = tmp(&format!("record-{name}.log"));
     let _ = std::fs::remove_file(&log);
-    let done = Command::new(program("uvmrun"))
+    let mut command = Command::new(program("uvmrun"));
+    command
         .args(options)
         .arg("--library")
         .arg(cdylib("uvmrust-preload", false))
@@ -40,9 +42,14 @@ fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec
         .env("STUB_MEMORY", "40")
         .env("STUB_WHERE", "1")
         .env("UVMRUST_FD", "900")
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
+        .envs(variables.iter().copied());
+    (command, log)
+}
+
+/// Runs the program; what it did, and what is in the stub's log.
+fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
+    let (mut command, log) = prepared(name, options, variables);
+    let done = command.output().unwrap();
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(!text.contains("VIOLATION"), "{text}");
     (done, text.lines().map(str::to_owned).collect())
@@ -330,4 +337,61 @@ fn memory_that_is_not_managed_is_in_no_trace() {
         "{text}"
     );
     assert!(text.contains("tensor 1 weight 14680064 alloc0\n"), "{text}");
+}
+
+/// The file of the one process that is recorded, once there are so many launches in it.
+fn recorded(folder: &Path, launches: usize) -> PathBuf {
+    for _ in 0..6000 {
+        std::thread::sleep(Duration::from_millis(10));
+        let file = std::fs::read_dir(folder).ok().and_then(|mut f| f.next());
+        let Some(Ok(file)) = file else { continue };
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        if text.lines().filter(|line| line.starts_with('k')).count() >= launches {
+            return file.path();
+        }
+    }
+    panic!(
+        "{launches} launches are not recorded in {}",
+        folder.display()
+    );
+}
+
+/// By Ctrl-C, which all processes get; by a signal to uvmrun alone; and by one that nobody can
+/// catch.
+#[test]
+fn a_program_that_is_ended_half_way_leaves_a_whole_trace() {
+    if !have_cc() {
+        return;
+    }
+    for (how, status) in [("all", 130), ("uvmrun", 130), ("program", 137)] {
+        let trace = tmp(&format!("ended-{how}.uvmtrace"));
+        let _ = std::fs::remove_file(&trace);
+        let options = ["--record", trace.to_str().unwrap()];
+        let variables = [("STEPS", "1000000"), ("WAIT", "1")];
+        let (mut command, _) = prepared(&format!("ended-{how}"), &options, &variables);
+        command.process_group(0).stderr(Stdio::piped());
+        let running = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut folder = trace.clone().into_os_string();
+        folder.push(format!(".{}", running.id()));
+        let file = recorded(Path::new(&folder), 3 + 8 * 4);
+        let number = file.file_name().unwrap().to_str().unwrap();
+        let (signal, to) = match how {
+            "all" => ("-INT", format!("-{}", running.id())),
+            "uvmrun" => ("-INT", running.id().to_string()),
+            _ => ("-KILL", number.to_owned()),
+        };
+        let sent = Command::new("kill").args([signal, "--", &to]).status();
+        assert!(sent.unwrap().success());
+        let done = running.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(status), "{how}: {done:?}");
+        assert!(said(&done).contains("a step of 8"), "{how}: {done:?}");
+        let text = std::fs::read_to_string(&trace).unwrap();
+        assert!(text.contains("meta start 3\n"), "{how}: {text}");
+        assert!(
+            text.contains("meta times events, of 8 of 8 kernels\n"),
+            "{how}: {text}"
+        );
+        uvmsim(&["trace", trace.to_str().unwrap()]);
+        assert!(!Path::new(&folder).exists(), "{how}");
+    }
 }

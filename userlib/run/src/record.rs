@@ -11,6 +11,7 @@ use std::process::{Command, ExitStatus};
 use recording::Recording;
 
 mod recording;
+mod signals;
 mod step;
 
 /// Runs a program with a record of it in a folder beside `file`, and writes the trace to
@@ -22,7 +23,8 @@ pub(crate) fn run(command: &mut Command, file: &Path) -> Result<(u8, String), Fa
     let folder = Folder::new(file).map_err(|why| Failure::before(&why))?;
     let program = command.get_program().to_string_lossy().into_owned();
     command.env("UVMRUST_RECORD", &folder.0);
-    let status = command.status().map_err(|error| Failure {
+    signals::leave_to_the_program();
+    let status = started(command).map_err(|error| Failure {
         why: format!("{program}: {error}"),
         status: Some(match error.kind() {
             io::ErrorKind::NotFound => 127,
@@ -36,6 +38,13 @@ pub(crate) fn run(command: &mut Command, file: &Path) -> Result<(u8, String), Fa
         status: Some(code(status)).filter(|&code| code != 0),
     })?;
     Ok((code(status), said))
+}
+
+/// Runs the program, which gets the signals that this process gets.
+fn started(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut program = command.spawn()?;
+    signals::pass_on_to(&program)?;
+    program.wait()
 }
 
 /// What went wrong.
