@@ -466,7 +466,8 @@ mod tests {
     #[test]
     fn every_published_line_whose_trace_is_here() {
         let Some(dir) = traces() else { return };
-        let figures: [(_, fn(&mut Desk, &Sheet) -> Vec<Row>); 3] = [
+        type Rows = fn(&mut Desk, &Sheet) -> Vec<Row>;
+        let figures: [(_, Rows); 3] = [
             ("g10-14", figure_14),
             ("g10-16", figure_16),
             ("g10-17", figure_17),
