@@ -26,7 +26,10 @@ pub(crate) mod status {
     pub(crate) const INVALID_STATE: u32 = 0x40;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
+    pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
+    pub(crate) const MISMATCHED_TARGET: u32 = 0x1_0004;
+    pub(crate) const MORE_PROCESSING: u32 = 0x1_0005;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 58317cf27d4b4feb.
+// Of headers and options 6edb535ef7d755ce.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -65,15 +65,6 @@ pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
-pub const UVM_RUST_TRANSLATED: u32 = 0;
-pub const UVM_RUST_STALE: u32 = 1;
-pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
-pub const UVM_RUST_SERVED: u32 = 0;
-pub const UVM_RUST_SERVE_AGAIN: u32 = 1;
-pub const UVM_RUST_SERVE_AGAIN_IN_PLACE: u32 = 2;
-pub const UVM_RUST_PREFETCH_FAULTS_FIXED: u32 = 0;
-pub const UVM_RUST_PREFETCH_FAULTS_ON: u32 = 1;
-pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
@@ -277,12 +268,32 @@ pub struct mem_cgroup {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_space {
+pub struct uvm_fault_service_batch_context_struct {
     _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_fault {
+pub struct uvm_gpu_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_gpu_va_space_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_va_space_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct mm_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_space {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -782,8 +793,34 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_fault_destroy(parent: __u32);
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_fault {
+    pub gpu: *mut uvm_gpu_struct,
+    pub batch: *mut uvm_fault_service_batch_context_struct,
+    pub get: *mut __u32,
+    pub put: *mut __u32,
+    pub va_space: *mut uvm_va_space_struct,
+    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
+    pub mm: *mut mm_struct,
+}
+impl Default for uvm_seam_fault {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
-    pub fn uvm_rust_fault_service(parent: __u32, fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_rust_fault_service(parent: __u32, gpu: __u32, fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_upstream(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancelled(fault: *mut uvm_seam_fault, status: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -802,7 +839,8 @@ pub struct uvm_rust_fault {
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_fault_served {
     pub faults: __u32,
-    pub how: __u8,
+    pub duplicates: __u32,
+    pub batch: __u32,
     pub fatal: __u8,
 }
 #[repr(C)]
@@ -813,18 +851,13 @@ pub struct uvm_rust_fault_outcome {
     pub duplicates: __u32,
     pub invalid_prefetches: __u32,
     pub prefetch_lapse_ms: __u32,
-    pub prefetch_faults: __u8,
+    pub prefetch_switch: __u8,
+    pub prefetch_on: __u8,
     pub throttled: __u8,
     pub in_test: __u8,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_busy(parent: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_idle(parent: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
+    pub fn uvm_seam_fault_read_put(fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_fetch(
@@ -877,6 +910,9 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_fault_park(fault: *mut uvm_seam_fault, first: __u32) -> __u32;
+}
+unsafe extern "C" {
     pub fn uvm_seam_fault_service(
         fault: *mut uvm_seam_fault,
         first: __u32,
@@ -892,15 +928,10 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel(
-        fault: *mut uvm_seam_fault,
-        first: __u32,
-        n: __u32,
-        reason: __u32,
-    ) -> __u32;
+    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault, renumber: bool) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;

@@ -182,9 +182,15 @@ unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
 }
 
 /// Milliseconds, from some time on.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     // SAFETY: no preconditions.
     unsafe { bindings::uvm_seam_now() }
+}
+
+/// Sleeps for a moment, a millisecond at most. No spinlock is held.
+pub(super) fn nap() {
+    // SAFETY: one that held a spinlock would be told by the kernel; memory is safe all the same.
+    unsafe { bindings::uvm_seam_nap() };
 }
 
 /// An allocation of C's.
@@ -228,8 +234,7 @@ impl wait::Machine for Alloc {
     }
 
     fn nap(&mut self) {
-        // SAFETY: no spinlock is held, by the type's invariant.
-        unsafe { bindings::uvm_seam_nap() };
+        nap();
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::seam::SeqFile;
 use super::tenant::Charged;
-use super::{bindings, gpu};
+use super::{bindings, fault, gpu};
 use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::RootChunks;
 use crate::policy::mask::PageMask;
@@ -271,13 +271,12 @@ impl Machine for Turning<'_> {
     }
 
     fn faults(&mut self) -> bool {
-        // SAFETY: the number is that of a parent GPU.
-        unsafe { bindings::uvm_seam_fault_busy(self.prefetcher.parent()) }
+        fault::is_busy(self.prefetcher.parent())
     }
 
     fn wait_faults(&mut self) -> bool {
-        // SAFETY: as for `faults`. Locks that were held would cost time, not safety.
-        unsafe { bindings::uvm_seam_fault_wait_idle(self.prefetcher.parent()) }
+        // Locks that were held would cost time, not safety.
+        fault::wait_idle(self.prefetcher.parent(), worker::FAULTS_WITHIN)
     }
 
     fn enter(&mut self) -> bool {
