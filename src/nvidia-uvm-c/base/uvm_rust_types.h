@@ -14,6 +14,7 @@ struct mem_cgroup;
 struct uvm_fault_service_batch_context_struct;
 struct uvm_gpu_struct;
 struct uvm_gpu_va_space_struct;
+struct uvm_va_block_struct;
 struct uvm_va_space_struct;
 struct mm_struct;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */

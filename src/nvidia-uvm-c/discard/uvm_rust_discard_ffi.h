@@ -48,9 +48,6 @@ void uvm_rust_block_truncate(struct uvm_rust_block *block, __u32 at);
 #define UVM_RUST_PAGE_EAGER	2
 __u32 uvm_rust_block_status(struct uvm_rust_block *block, __u32 page);
 
-/* All pages that are not LIVE. */
-void uvm_rust_block_discarded(struct uvm_rust_block *block, struct uvm_rust_mask *out);
-
 /* What became of the blocks that a discard covers; added to what is there. */
 struct uvm_seam_discarded {
 	__u64 discarded, skipped, partial;

@@ -24,11 +24,14 @@ pub(crate) mod status {
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
     pub(crate) const INVALID_STATE: u32 = 0x40;
+    /// `NV_ERR_MORE_PROCESSING_REQUIRED`: a lock was let go on the way.
+    pub(crate) const AGAIN: u32 = 0x4d;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
     pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
     pub(crate) const MISMATCHED_TARGET: u32 = 0x1_0004;
+    /// `NV_WARN_MORE_PROCESSING_REQUIRED`.
     pub(crate) const MORE_PROCESSING: u32 = 0x1_0005;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }

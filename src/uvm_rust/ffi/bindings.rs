@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 6edb535ef7d755ce.
+// Of headers and options 57c6a4b1336e1aae.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -92,14 +92,6 @@ pub const UVM_RUST_FLASH_STAYS: u32 = 2;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
-pub const UVM_RUST_STAYS_NO_BLOCK: u32 = 1;
-pub const UVM_RUST_STAYS_PREFERRED: u32 = 2;
-pub const UVM_RUST_STAYS_DUPLICATED: u32 = 4;
-pub const UVM_RUST_STAYS_LITE: u32 = 8;
-pub const UVM_RUST_STAYS_GROUP: u32 = 16;
-pub const UVM_RUST_MIGRATE_BEGUN: u32 = 0;
-pub const UVM_RUST_MIGRATE_AGAIN: u32 = 1;
-pub const UVM_RUST_MIGRATE_FAILED: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
@@ -279,6 +271,11 @@ pub struct uvm_gpu_struct {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_gpu_va_space_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_va_block_struct {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -529,9 +526,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_status(block: *mut uvm_rust_block, page: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_discarded(block: *mut uvm_rust_block, out: *mut uvm_rust_mask);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1477,9 +1471,6 @@ unsafe extern "C" {
     pub fn uvm_rust_prefetch_end(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_fault(prefetch: *mut uvm_rust_prefetch, gpu: __u32, address: __u64);
-}
-unsafe extern "C" {
     pub fn uvm_rust_prefetch_work(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
@@ -1517,69 +1508,111 @@ unsafe extern "C" {
     pub fn uvm_seam_random() -> __u64;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_enter(call: *mut uvm_seam_prefetch, gpu: __u32) -> bool;
+    pub fn uvm_seam_pm_trylock() -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_leave(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_pm_unlock();
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_visit(call: *mut uvm_seam_prefetch, gpu: __u32, ending: bool) -> bool;
+    pub fn uvm_seam_prefetch_gpu(
+        space: *mut uvm_seam_space,
+        gpu: __u32,
+        ending: bool,
+    ) -> *mut uvm_gpu_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_depart(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_lock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock_chunks(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_unlock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_holds(
+        gpu: *mut uvm_gpu_struct,
+        chunk: __u32,
+        start: *mut __u64,
+    ) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_note(call: *mut uvm_seam_prefetch, chunk: __u32);
+    pub fn uvm_seam_prefetch_free_chunks(gpu: *mut uvm_gpu_struct, enough: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_free_chunks(call: *mut uvm_seam_prefetch, enough: __u32) -> __u32;
+    pub fn uvm_seam_prefetch_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_prefetch_found {
+    pub next: __u64,
+    pub block: *mut uvm_va_block_struct,
+    pub preferred_elsewhere: bool,
+    pub read_duplicated: bool,
+    pub lite: bool,
+    pub group_stays: bool,
+}
+impl Default for uvm_rust_prefetch_found {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_victim(call: *mut uvm_seam_prefetch, hindrances: *mut __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_next(
-        call: *mut uvm_seam_prefetch,
+    pub fn uvm_seam_prefetch_find(
+        space: *mut uvm_seam_space,
+        gpu: *mut uvm_gpu_struct,
         from: __u64,
         last: __u64,
-        next: *mut __u64,
-        hindrances: *mut __u32,
+        found: *mut uvm_rust_prefetch_found,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock(call: *mut uvm_seam_prefetch, to_host: bool);
+    pub fn uvm_va_space_mm_retain(va_space: *mut uvm_va_space_struct) -> *mut mm_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch);
+    pub fn uvm_va_space_mm_release(va_space: *mut uvm_va_space_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_lock(
+        call: *mut uvm_seam_prefetch,
+        block: *mut uvm_va_block_struct,
+        mm: *mut mm_struct,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch, block: *mut uvm_va_block_struct);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_prefetch_pages {
     pub populated: uvm_rust_mask,
     pub thrashing: uvm_rust_mask,
-    pub discarded: uvm_rust_mask,
     pub there: uvm_rust_mask,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_pages(call: *mut uvm_seam_prefetch, out: *mut uvm_rust_prefetch_pages);
+    pub fn uvm_seam_prefetch_pages(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+        out: *mut uvm_rust_prefetch_pages,
+    ) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_chunk(call: *mut uvm_seam_prefetch) -> __u32;
+    pub fn uvm_seam_prefetch_chunk(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_migrate(
         call: *mut uvm_seam_prefetch,
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
         copy: __u32,
-        pages: *const uvm_rust_mask,
-        to_host: bool,
+        first: __u16,
+        outer: __u16,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> bool;
+    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> __u32;
 }

@@ -33,7 +33,6 @@ super::check_exports!(
     uvm_rust_block_upper,
     uvm_rust_block_truncate,
     uvm_rust_block_status,
-    uvm_rust_block_discarded,
 );
 
 /// The block behind a pointer that C keeps.
@@ -42,7 +41,7 @@ super::check_exports!(
 ///
 /// `block` came from [`into_foreign`], is not destroyed during `'a`, and the va_block's
 /// lock is held for `'a`; one such reference exists at a time.
-unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
+pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
     // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
     // that nobody else uses.
     unsafe { &mut *block.cast::<BlockState>() }
@@ -251,13 +250,4 @@ unsafe extern "C" fn uvm_rust_block_status(block: *mut bindings::uvm_rust_block,
         Status::Lazy => bindings::UVM_RUST_PAGE_LAZY,
         Status::Eager => bindings::UVM_RUST_PAGE_EAGER,
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_discarded(
-    block: *mut bindings::uvm_rust_block,
-    out: *mut uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `out`.
-    unsafe { write(out, &borrow(block).discarded()) };
 }
