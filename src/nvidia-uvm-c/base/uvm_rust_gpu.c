@@ -108,18 +108,24 @@ static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
 /* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
+	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), (struct uvm_seam_pmm *)pmm);
+}
 
+__u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index)
+{
+	const uvm_gpu_chunk_t *chunk = &((uvm_pmm_gpu_t *)pmm)->root_chunks.array[index].chunk;
+	__u32 queue;
+
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		return UVM_RUST_QUEUE_FREE;
 	/* Upstream takes the first of a list; any other is asked for by address. */
-	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
-		const struct list_head *list = list_of(pmm, queue);
+	for (queue = UVM_RUST_QUEUE_USED; queue > UVM_RUST_QUEUE_FREE; queue--) {
+		const struct list_head *list = list_of((uvm_pmm_gpu_t *)pmm, queue);
 
 		if (list && list->next == &chunk->list)
-			found = queue;
+			return queue;
 	}
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		found = UVM_RUST_QUEUE_FREE;
-	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), found);
+	return UVM_RUST_QUEUE_ADDRESS;
 }
 
 static __u64 list_length(const struct list_head *list)

@@ -26,8 +26,8 @@ _Bool uvm_rust_block_stale(struct uvm_rust_block *block, const struct uvm_rust_m
 _Bool uvm_rust_block_zeroing(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
 			     const struct uvm_rust_mask *wanted, const struct uvm_rust_mask *resident,
 			     const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
-_Bool uvm_rust_block_needless(struct uvm_rust_block *block, __u32 first, __u32 outer,
-			      const struct uvm_rust_mask *resident_there, struct uvm_rust_mask *out);
+_Bool uvm_rust_block_needless(struct uvm_rust_block *block, const struct uvm_rust_mask *leaving,
+			      struct uvm_rust_mask *out);
 
 void uvm_rust_block_dropped(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
 /* Upstream has just zeroed what is not @resident anywhere, unless the chunk @was_zero as it came. */

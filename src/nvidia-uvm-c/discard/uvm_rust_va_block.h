@@ -165,34 +165,29 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
-	uvm_page_mask_t leaving __uninitialized, needless __uninitialized, drop __uninitialized;
+	uvm_page_mask_t leaving __uninitialized, drop __uninitialized;
 	uvm_va_block_context_t *context;
-	uvm_page_index_t page = 0;
+	uvm_va_block_region_t region;
+	uvm_chunk_size_t size;
+	uvm_page_index_t page;
 	NV_STATUS status;
 
 	if (likely(!block->uvm_rust) || !state)
 		return NV_OK;
 
+	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
 	uvm_page_mask_zero(&leaving);
-	uvm_page_mask_zero(&drop);
-	while (page < whole.outer) {
-		uvm_chunk_size_t size;
+	for (page = 0; page < whole.outer; page = region.outer) {
 		size_t index = block_gpu_chunk_index(block, gpu, page, &size);
-		uvm_va_block_region_t region = uvm_va_block_region(page, page + size / PAGE_SIZE);
 
-		page = region.outer;
-		if (!state->chunks[index] || !uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
-			continue;
-		uvm_page_mask_region_fill(&leaving, region);
-		if (uvm_rust_block_needless(block->uvm_rust, region.first, region.outer,
-					    uvm_rust_mask(&state->resident), uvm_rust_mask_out(&needless)))
-			uvm_page_mask_or(&drop, &drop, &needless);
+		region = uvm_va_block_region(page, page + size / PAGE_SIZE);
+		if (state->chunks[index] && uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
+			uvm_page_mask_region_fill(&leaving, region);
 	}
-	if (uvm_page_mask_empty(&drop))
+	uvm_page_mask_and(&leaving, &leaving, &state->resident);
+	if (!uvm_rust_block_needless(block->uvm_rust, uvm_rust_mask(&leaving), uvm_rust_mask_out(&drop)))
 		return NV_OK;
 
-	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
-	uvm_page_mask_and(&leaving, &leaving, &state->resident);
 	context = uvm_va_block_context_alloc(NULL);
 	if (!context)
 		return NV_ERR_NO_MEMORY;

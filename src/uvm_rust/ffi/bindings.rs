@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 57c6a4b1336e1aae.
+// Of headers and options 0705dba33425b9ce.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -384,7 +384,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, list: __u32);
+    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, pmm: *mut uvm_seam_pmm);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
@@ -436,6 +436,9 @@ unsafe extern "C" {
     pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_list_of(pmm: *mut uvm_seam_pmm, index: __u32) -> __u32;
+}
+unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;
 }
 unsafe extern "C" {
@@ -482,9 +485,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_block_needless(
         block: *mut uvm_rust_block,
-        first: __u32,
-        outer: __u32,
-        resident_there: *const uvm_rust_mask,
+        leaving: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     ) -> bool;
 }

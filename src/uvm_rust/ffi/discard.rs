@@ -150,16 +150,11 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_needless(
     block: *mut bindings::uvm_rust_block,
-    first: u32,
-    outer: u32,
-    resident_there: *const uvm_rust_mask,
+    leaving: *const uvm_rust_mask,
     out: *mut uvm_rust_mask,
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe {
-        let needless = borrow(block).needless(region(first, outer), &read(resident_there));
-        write(out, &needless)
-    }
+    unsafe { write(out, &borrow(block).needless(&read(leaving))) }
 }
 
 #[no_mangle]

@@ -315,12 +315,12 @@ impl BlockState {
 
     // Reclaim of a chunk.
 
-    /// Which of the pages of `region`, resident in the memory that loses its chunk,
+    /// Which of the pages that are `leaving`, resident in the memory that loses their chunks,
     /// are lazily discarded. The caller unmaps them and takes away their residency
     /// there, copies only the others, and calls [`BlockState::dropped`] with those
     /// that are then resident nowhere.
-    pub fn needless(&self, region: Region, resident_there: &PageMask) -> PageMask {
-        self.lazy & *resident_there & region.into()
+    pub fn needless(&self, leaving: &PageMask) -> PageMask {
+        self.lazy & *leaving
     }
 
     /// Records that `memory` gave up the chunk that backed `region`.

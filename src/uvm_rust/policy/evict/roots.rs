@@ -58,6 +58,8 @@ pub struct RootChunks {
     /// By owner modulo [`OWNERS`].
     present: TryVec<Present>,
     last_owner: Owner,
+    /// The chunk that was chosen last, until an eviction begins.
+    pub(super) chosen: Option<Chunk>,
 }
 
 impl RootChunks {
@@ -76,6 +78,7 @@ impl RootChunks {
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
+            chosen: None,
         })
     }
 

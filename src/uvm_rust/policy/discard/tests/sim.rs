@@ -324,7 +324,7 @@ impl Sim {
             .as_ref()
             .is_some_and(|s| s.queue(memory(p), &there) != Queue::Used);
         if let Some(mut s) = self.state.take() {
-            let needless = s.needless(region, &there);
+            let needless = s.needless(&(there & region.into()));
             self.take_residency(p, needless);
             s.dropped(&(needless - self.resident()));
             self.state = Some(s);
