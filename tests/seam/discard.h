@@ -35,6 +35,7 @@ struct test_gpu;
 /* --- Linux ----------------------------------------------------------------------- */
 
 #define PAGE_SIZE		4096
+#define BUILD_BUG_ON(wrong)	_Static_assert(!(wrong), #wrong)
 int num_possible_nodes(void);
 #define list_empty(list)	((list)->next == (list))
 #define list_for_each_entry(at, list, member)						\
@@ -57,10 +58,8 @@ typedef struct uvm_va_range_struct {
 	struct uvm_va_range_struct *next;
 } uvm_va_range_t;
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
-uvm_va_range_t *uvm_va_space_iter_next_contig(uvm_va_range_t *range, NvU64 end);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
-bool uvm_range_group_all_migratable(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
 
 typedef struct test_gpu_state {
 	uvm_page_mask_t resident;

@@ -242,7 +242,7 @@ NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_
 	uvm_rust_resident_anywhere(block, &resident);
 	/* As upstream does for a new chunk: all of it at once. */
 	if (!uvm_rust_block_zeroing(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
-				    NULL, uvm_rust_mask(&resident),
+				    uvm_rust_mask(&resident),
 				    uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 	status = zero_gpu_pages(block, gpu, chunk, region, &zero);
@@ -287,13 +287,10 @@ NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_
 	if (skip_preparing(block) || uvm_va_block_is_hmm(block))
 		return NV_OK;
 
-	uvm_rust_block_keeps(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.allocated));
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_page_mask_and(&pages, &pages, &block->cpu.allocated);
 	uvm_rust_resident_anywhere(block, &resident);
-	if (!uvm_rust_block_zeroing(block->uvm_rust, UVM_RUST_MEMORY_HOST, region.first, region.outer,
-				    uvm_rust_mask(&pages), uvm_rust_mask(&resident), NULL,
-				    uvm_rust_mask_out(&zero)))
+	if (!uvm_rust_block_zeroing_host(block->uvm_rust, uvm_rust_mask(&pages), uvm_rust_mask(&block->cpu.allocated),
+					 uvm_rust_mask(&resident), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 
 	/* A GPU may still be reading or writing them. */
@@ -316,12 +313,9 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 		uvm_rust_flash_note(block, UVM_ID_IS_CPU(dest_id));
 	if (likely(!block->uvm_rust))
 		return;
-	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)));
-	/* Copies staged through the host may have become duplicates there. */
-	if (!UVM_ID_IS_CPU(dest_id))
-		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.resident));
-	if (context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION)
-		return;
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_rust_block_accessed(block->uvm_rust, uvm_rust_mask(&pages));
+	uvm_rust_block_made_resident(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
+				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)),
+				     uvm_rust_mask(&block->cpu.resident),
+				     context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 0705dba33425b9ce.
+// Of headers and options 3a38ffaefb880973.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -57,8 +57,8 @@ pub const UVM_RUST_PAGE_LIVE: u32 = 0;
 pub const UVM_RUST_PAGE_LAZY: u32 = 1;
 pub const UVM_RUST_PAGE_EAGER: u32 = 2;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
-pub const UVM_RUST_KIND_ORDINARY: u32 = 1;
-pub const UVM_RUST_KIND_UNKNOWN: u32 = 2;
+pub const UVM_RUST_KIND_HMM: u32 = 1;
+pub const UVM_RUST_KIND_ATS: u32 = 2;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
@@ -280,6 +280,11 @@ pub struct uvm_va_block_struct {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct uvm_va_range_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct uvm_va_space_struct {
     _unused: [u8; 0],
 }
@@ -291,11 +296,6 @@ pub struct mm_struct {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_space {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_discard {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -476,7 +476,6 @@ unsafe extern "C" {
         memory: __u32,
         first: __u32,
         outer: __u32,
-        wanted: *const uvm_rust_mask,
         resident: *const uvm_rust_mask,
         resident_there: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
@@ -503,13 +502,6 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_keeps(
-        block: *mut uvm_rust_block,
-        memory: __u32,
-        allocated: *const uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
     pub fn uvm_rust_block_prepare(
         block: *mut uvm_rust_block,
         memory: __u32,
@@ -517,10 +509,30 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_accessed(block: *mut uvm_rust_block, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_block_zeroing_host(
+        block: *mut uvm_rust_block,
+        wanted: *const uvm_rust_mask,
+        allocated: *const uvm_rust_mask,
+        resident: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_upper(block: *mut uvm_rust_block, at: __u32) -> *mut uvm_rust_block;
+    pub fn uvm_rust_block_made_resident(
+        block: *mut uvm_rust_block,
+        memory: __u32,
+        pages: *const uvm_rust_mask,
+        resident_there: *const uvm_rust_mask,
+        resident_host: *const uvm_rust_mask,
+        evicted: bool,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_upper(
+        block: *mut uvm_rust_block,
+        at: __u32,
+        upper: *mut *mut uvm_rust_block,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_truncate(block: *mut uvm_rust_block, at: __u32);
@@ -534,6 +546,25 @@ pub struct uvm_seam_discarded {
     pub discarded: __u64,
     pub skipped: __u64,
     pub partial: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_discard {
+    pub va_space: *mut uvm_va_space_struct,
+    pub tracker: *mut ::core::ffi::c_void,
+    pub mm: *mut mm_struct,
+    pub context: *mut ::core::ffi::c_void,
+    pub range: *mut uvm_va_range_struct,
+    pub block: *mut uvm_va_block_struct,
+}
+impl Default for uvm_seam_discard {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 unsafe extern "C" {
     pub fn uvm_rust_discard_range(
@@ -582,16 +613,13 @@ pub struct uvm_rust_held {
     pub root_chunk: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard);
+    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_has_non_faultable(call: *mut uvm_seam_discard) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
@@ -606,7 +634,6 @@ unsafe extern "C" {
     pub fn uvm_seam_discard_range(
         call: *mut uvm_seam_discard,
         at: __u64,
-        last: __u64,
         range: *mut uvm_rust_span,
     ) -> bool;
 }
@@ -618,8 +645,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_may_migrate(
-        call: *mut uvm_seam_discard,
+    pub fn uvm_range_group_all_migratable(
+        va_space: *mut uvm_va_space_struct,
         first: __u64,
         last: __u64,
     ) -> bool;
@@ -644,11 +671,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_drop(
-        call: *mut uvm_seam_discard,
-        pages: *const uvm_rust_mask,
-        again: *mut bool,
-    ) -> __u32;
+    pub fn uvm_seam_discard_drop(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask)
+        -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_forget_thrashing(
@@ -657,7 +681,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_forget_stored(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_discarded(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
