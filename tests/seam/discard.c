@@ -148,14 +148,7 @@ NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_
 }
 
 /* Not asked for here. */
-NV_STATUS uvm_va_block_find(uvm_va_space_t *of, NvU64 address, uvm_va_block_t **found) { abort(); }
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
-uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUuid *uuid) { abort(); }
-void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
-void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
-bool uvm_rust_evict;
-__u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk) { abort(); }
-__u32 uvm_rust_block_status(struct uvm_rust_block *of, __u32 page) { abort(); }
 
 /* --- the seam's other files ---------------------------------------------------------------- */
 
@@ -281,6 +274,14 @@ static bool asked(void (*what)(struct uvm_seam_discard *call))
 
 static bool holds;
 
+static bool chosen(struct uvm_seam_discard *call, NvU64 at, struct uvm_rust_span *span)
+{
+	uvm_seam_discard_block(call, at);
+	if (call->block)
+		uvm_seam_block_span(call->block, span);
+	return call->block;
+}
+
 static void whole_call(struct uvm_seam_discard *call)
 {
 	struct uvm_rust_span span;
@@ -298,13 +299,13 @@ static void whole_call(struct uvm_seam_discard *call)
 	/* The one that holds the address, the next to it, and no more. */
 	holds &= uvm_seam_discard_range(call, 0x201000, &span) && span.first == 0x200000 &&
 		 span.last == 0x3fffff;
-	holds &= uvm_seam_discard_block(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
-	uvm_seam_discard_lock(call);
+	holds &= chosen(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
+	uvm_seam_block_lock(call->block);
 	block.tracker = 1;
 	holds &= uvm_seam_discard_note_work(call) == NV_OK;
-	uvm_seam_discard_unlock(call);
+	uvm_seam_block_unlock(call->block);
 	holds &= uvm_seam_discard_range(call, 0x400000, &span) && span.first == 0x400000;
-	holds &= !uvm_seam_discard_block(call, 0x400000, &span);
+	holds &= !chosen(call, 0x400000, &span);
 	holds &= !uvm_seam_discard_range(call, 0x600000, &span);
 	uvm_seam_discard_close(call);
 	uvm_seam_discard_leave(call);
@@ -318,8 +319,8 @@ static struct uvm_rust_block **choose(struct uvm_seam_discard *call)
 	uvm_seam_discard_enter(call);
 	uvm_seam_discard_open(call);
 	uvm_seam_discard_range(call, 0x200000, &span);
-	uvm_seam_discard_block(call, 0x200000, &span);
-	return uvm_seam_discard_lock(call);
+	chosen(call, 0x200000, &span);
+	return uvm_seam_block_lock(call->block);
 }
 
 static void memories(struct uvm_seam_discard *call)

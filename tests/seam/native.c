@@ -266,14 +266,19 @@ static void list_tests(void)
 	    leaves(&chunks[3]) == UVM_RUST_QUEUE_USED && leaves(&chunks[4]) == UVM_RUST_QUEUE_ADDRESS);
 	chunks[4].state = UVM_PMM_GPU_CHUNK_STATE_FREE;
 	say("a free one leaves none of them", leaves(&chunks[4]) == UVM_RUST_QUEUE_FREE);
-	uvm_seam_queued(NULL, NULL, queued);
+	for (i = UVM_RUST_QUEUE_FREE; i <= UVM_RUST_QUEUE_USED; i++)
+		queued[i] = uvm_seam_list_length(&gpu, i);
 	say("the lists are counted", queued[UVM_RUST_QUEUE_FREE] == 7 && queued[UVM_RUST_QUEUE_UNUSED] == 1 &&
 	    queued[UVM_RUST_QUEUE_DISCARDED] == 2 && queued[UVM_RUST_QUEUE_USED] == 3);
+	chain(&chunks[5].list, NULL, 0);
+	say("a chunk is on the list of what is used, unless it is on that of what is not, or on none",
+	    uvm_seam_list_with(&gpu, 0) == UVM_RUST_QUEUE_UNUSED && uvm_seam_list_with(&gpu, 4) == UVM_RUST_QUEUE_USED &&
+	    uvm_seam_list_with(&gpu, 5) == UVM_RUST_QUEUE_ADDRESS);
 }
 
 int main(void)
 {
-	printf("TAP version 13\n1..9\n");
+	printf("TAP version 13\n1..10\n");
 	batch_tests();
 	event_tests();
 	list_tests();

@@ -141,24 +141,34 @@ bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, struct uvm_
 	return true;
 }
 
-bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block)
+void uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at)
 {
 	call->block = uvm_va_range_block(call->range, uvm_va_range_block_index(call->range, at));
-	if (!call->block)
-		return false;
-	*block = (struct uvm_rust_span){ call->block->start, call->block->end };
-	return true;
 }
 
-struct uvm_rust_block **uvm_seam_discard_lock(struct uvm_seam_discard *call)
+void uvm_seam_block_span(uvm_va_block_t *block, struct uvm_rust_span *span)
 {
-	uvm_mutex_lock(&call->block->lock);
-	return &call->block->uvm_rust;
+	*span = (struct uvm_rust_span){ block->start, block->end };
 }
 
-void uvm_seam_discard_unlock(struct uvm_seam_discard *call)
+struct uvm_rust_block **uvm_seam_block_lock(uvm_va_block_t *block)
 {
-	uvm_mutex_unlock(&call->block->lock);
+	uvm_mutex_lock(&block->lock);
+	return &block->uvm_rust;
+}
+
+void uvm_seam_block_unlock(uvm_va_block_t *block)
+{
+	uvm_mutex_unlock(&block->lock);
+}
+
+__u32 uvm_seam_block_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, __u64 address)
+{
+	uvm_gpu_chunk_t *chunk = NULL;
+
+	if (uvm_va_block_gpu_state_get(block, gpu->id))
+		chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, address);
+	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
 }
 
 bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident)
@@ -253,64 +263,4 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 
 	uvm_tracker_init(&tracker);
 	return uvm_rust_discard_range(&call, base, length, eager, counts);
-}
-
-/* --- what NVIDIA's tests ask ------------------------------------------------------ */
-
-static __u32 queue_of(uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk)
-{
-	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	uvm_gpu_chunk_t *root = &pmm->root_chunks.array[uvm_rust_root_index(chunk)].chunk;
-	uvm_gpu_chunk_t *other;
-	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
-
-	uvm_spin_lock(&pmm->list_lock);
-	if (uvm_rust_evict) {
-		queue = uvm_rust_queues_of(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk));
-	}
-	else if (!list_empty(&root->list)) {
-		queue = UVM_RUST_QUEUE_USED;
-		list_for_each_entry(other, &pmm->root_chunks.va_block_unused, list) {
-			if (other == root)
-				queue = UVM_RUST_QUEUE_UNUSED;
-		}
-	}
-	uvm_spin_unlock(&pmm->list_lock);
-	return queue;
-}
-
-static NV_STATUS chunk_queue_locked(uvm_va_block_t *block, uvm_gpu_t *gpu, NvU64 address, __u32 *queue)
-{
-	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-	uvm_gpu_chunk_t *chunk = NULL;
-
-	if (state)
-		chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, address);
-	if (!chunk)
-		return NV_ERR_INVALID_STATE;
-	*queue = queue_of(gpu, chunk);
-	return *queue == UVM_RUST_QUEUE_ADDRESS ? NV_ERR_INVALID_STATE : NV_OK;
-}
-
-__u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *found)
-{
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	uvm_gpu_t *gpu = NULL;
-	uvm_va_block_t *block;
-	NV_STATUS status;
-
-	uvm_va_space_down_read(va_space);
-	if (uuid)
-		gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
-	status = uuid && !gpu ? NV_ERR_INVALID_DEVICE : uvm_va_block_find(va_space, address, &block);
-	if (status == NV_OK) {
-		uvm_mutex_lock(&block->lock);
-		if (gpu)
-			status = chunk_queue_locked(block, gpu, address, found);
-		else if (block->uvm_rust)
-			*found = uvm_rust_block_status(block->uvm_rust, uvm_va_block_cpu_page_index(block, address));
-		uvm_mutex_unlock(&block->lock);
-	}
-	uvm_va_space_up_read(va_space);
-	return status;
 }

@@ -54,12 +54,6 @@ void uvm_rust_block_made_resident(struct uvm_rust_block *block, __u32 memory, co
 _Bool uvm_rust_block_upper(struct uvm_rust_block *block, __u32 at, struct uvm_rust_block **upper);
 void uvm_rust_block_truncate(struct uvm_rust_block *block, __u32 at);
 
-/* What a page is. */
-#define UVM_RUST_PAGE_LIVE	0
-#define UVM_RUST_PAGE_LAZY	1
-#define UVM_RUST_PAGE_EAGER	2
-__u32 uvm_rust_block_status(struct uvm_rust_block *block, __u32 page);
-
 /* What became of the blocks that a discard covers; added to what is there. */
 struct uvm_seam_discarded {
 	__u64 discarded, skipped, partial;
@@ -93,6 +87,26 @@ extern unsigned int uvm_rust_discard_granule;
 
 /* --- called by Rust ----------------------------------------------------------- */
 
+struct uvm_rust_span {
+	__u64 first, last;
+};
+
+/* A va_block's addresses. Caller holds the VA space's lock. */
+void uvm_seam_block_span(struct uvm_va_block_struct *block, struct uvm_rust_span *span);
+
+/*
+ * Locks a va_block, of a VA space whose lock is held. Returns where the block has its discard state, which is
+ * NULL before its first discard, and changes only under the lock.
+ */
+struct uvm_rust_block **uvm_seam_block_lock(struct uvm_va_block_struct *block);
+void uvm_seam_block_unlock(struct uvm_va_block_struct *block);
+
+/* The root chunk of the page at @address on a GPU, or UVM_RUST_NO_CHUNK. With the va_block locked. */
+__u32 uvm_seam_block_chunk(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, __u64 address);
+
+/* Upstream's: the va_block of managed memory that has @address, NV_ERR_OBJECT_NOT_FOUND if nobody touched it. */
+__u32 uvm_va_block_find(struct uvm_va_space_struct *va_space, __u64 address, struct uvm_va_block_struct **block);
+
 /*
  * Discards [base, base + length). Takes the locks it needs, and waits for the GPUs
  * if @eager. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO for memory that is not
@@ -101,12 +115,6 @@ extern unsigned int uvm_rust_discard_granule;
 __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, _Bool eager,
 		       struct uvm_seam_discarded *counts);
 
-/*
- * What NVIDIA's tests ask of the page at @address: what it is, UVM_RUST_PAGE_*, unchanged where it was
- * never discarded; or, with @uuid, the UVM_RUST_QUEUE_* of that GPU's root chunk there.
- */
-__u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *found);
-
 /* --- discard: called by Rust, within uvm_rust_discard_range() ---------------------- */
 
 /*
@@ -114,9 +122,6 @@ __u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8
  * policy/discard/walk.rs means, which says what is called between what. Those that return
  * __u32 return an NV_STATUS unless said otherwise. Addresses are from the first to the last.
  */
-struct uvm_rust_span {
-	__u64 first, last;
-};
 
 #define UVM_RUST_KIND_MANAGED	0
 #define UVM_RUST_KIND_HMM	1
@@ -143,18 +148,11 @@ void uvm_seam_discard_close(struct uvm_seam_discard *call);
 
 /* These between open and close, on memory of the kind UVM_RUST_KIND_MANAGED. */
 _Bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *range);
-/* @at is in the range that was chosen last. Chooses no block if it returns false. */
-_Bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block);
+/* Chooses the block at @at, which is in the range that was chosen last, if there is one. */
+void uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at);
 /* Upstream's. */
 _Bool uvm_range_group_all_migratable(struct uvm_va_space_struct *va_space, __u64 first, __u64 last);
-/*
- * Returns where the block has its discard state, which is NULL before its first discard, and changes
- * only under the lock.
- */
-struct uvm_rust_block **uvm_seam_discard_lock(struct uvm_seam_discard *call);
-
-/* These between lock and unlock, on the block that was chosen last. */
-void uvm_seam_discard_unlock(struct uvm_seam_discard *call);
+/* These with the block that was chosen last, locked. */
 /* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
 _Bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident);
 _Bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held);

@@ -226,18 +226,6 @@ uvm_gpu_t *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool 
 	return uvm_va_space_get_gpu(va_space, id);
 }
 
-void uvm_seam_prefetch_lock_chunks(uvm_gpu_t *gpu)
-	__acquires(&gpu->pmm.list_lock.lock)
-{
-	uvm_spin_lock(&gpu->pmm.list_lock);
-}
-
-void uvm_seam_prefetch_unlock_chunks(uvm_gpu_t *gpu)
-	__releases(&gpu->pmm.list_lock.lock)
-{
-	uvm_spin_unlock(&gpu->pmm.list_lock);
-}
-
 uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *start)
 {
 	const uvm_gpu_chunk_t *chunk = &gpu->pmm.root_chunks.array[index].chunk;
@@ -307,13 +295,6 @@ struct uvm_rust_block *uvm_seam_prefetch_pages(uvm_va_block_t *block, uvm_gpu_t 
 	if (state)
 		out->there = *uvm_rust_mask(&state->resident);
 	return block->uvm_rust;
-}
-
-__u32 uvm_seam_prefetch_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu)
-{
-	uvm_gpu_chunk_t *chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, block->start);
-
-	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
 }
 
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,

@@ -84,10 +84,6 @@ void uvm_seam_pm_unlock(void);
 /* The GPU, if the VA space has it; if it is @ending, if it is registered there. Caller holds its lock. */
 struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending);
 
-/* Takes the list_lock of the GPU's PMM, a spinlock. */
-void uvm_seam_prefetch_lock_chunks(struct uvm_gpu_struct *gpu);
-void uvm_seam_prefetch_unlock_chunks(struct uvm_gpu_struct *gpu);
-
 /* These with the list_lock. What a chunk holds, which is below the number that the queues were made for. */
 struct uvm_va_block_struct *uvm_seam_prefetch_holds(struct uvm_gpu_struct *gpu, __u32 chunk, __u64 *start);
 /* How many root chunks are free; no more than @enough are counted. */
@@ -129,9 +125,6 @@ struct uvm_rust_prefetch_pages {
 /* Adds to @out, and returns the discard state; NULL for none. */
 struct uvm_rust_block *uvm_seam_prefetch_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu,
 					       struct uvm_rust_prefetch_pages *out);
-
-/* The root chunk of its first page on the GPU, or UVM_RUST_NO_CHUNK. */
-__u32 uvm_seam_prefetch_chunk(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu);
 
 /*
  * Moves pages @first to @outer - 1 to @gpu; NULL is the host. The copies are numbered @copy, below

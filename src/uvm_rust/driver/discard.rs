@@ -92,12 +92,12 @@ fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 /// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
 fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let address = params.u64(0);
-    let mut discarded = false;
-    let mut run = || checked(space(file)?.discard_status(address, &mut discarded));
-    let result = match run() {
+    let run = || space(file)?.is_discarded(address);
+    let (discarded, result) = match run() {
+        Ok(discarded) => (discarded, status::OK),
         // Nobody has touched the memory.
-        Ok(()) | Err(status::OBJECT_NOT_FOUND) => status::OK,
-        Err(failed) => failed,
+        Err(status::OBJECT_NOT_FOUND) => (false, status::OK),
+        Err(failed) => (false, failed),
     };
     params.set_u8(8, discarded.into());
     params.set_u32(12, result);
@@ -106,9 +106,11 @@ fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 /// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
 fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let (address, uuid) = (params.u64(0), params.uuid(8));
-    let mut queue = 0;
-    let mut run = || checked(space(file)?.alloc_list(address, &uuid, &mut queue));
-    let result = run().err().unwrap_or(status::OK);
+    let run = || space(file)?.alloc_list(address, &uuid);
+    let (queue, result) = match run() {
+        Ok(queue) => (queue, status::OK),
+        Err(failed) => (0, failed),
+    };
     // NVIDIA counts unused, discarded, used from 0.
     params.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
     params.set_u32(28, result);

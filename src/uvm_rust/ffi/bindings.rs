@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3a38ffaefb880973.
+// Of headers and options 2ab81573782a074a.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -53,9 +53,6 @@ pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
 pub const UVM_RUST_NOT_OURS: u32 = 1;
-pub const UVM_RUST_PAGE_LIVE: u32 = 0;
-pub const UVM_RUST_PAGE_LAZY: u32 = 1;
-pub const UVM_RUST_PAGE_EAGER: u32 = 2;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
 pub const UVM_RUST_KIND_HMM: u32 = 1;
 pub const UVM_RUST_KIND_ATS: u32 = 2;
@@ -430,10 +427,23 @@ unsafe extern "C" {
     pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_gpu(space: *mut uvm_seam_space, uuid: *const __u8) -> __u32;
+    pub fn uvm_seam_space_gpu(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+        gpu: *mut *mut uvm_gpu_struct,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
+    pub fn uvm_seam_lock_chunks(gpu: *mut uvm_gpu_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_unlock_chunks(gpu: *mut uvm_gpu_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_list_length(gpu: *mut uvm_gpu_struct, queue: __u32) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_list_with(gpu: *mut uvm_gpu_struct, index: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_list_of(pmm: *mut uvm_seam_pmm, index: __u32) -> __u32;
@@ -537,9 +547,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_block_truncate(block: *mut uvm_rust_block, at: __u32);
 }
-unsafe extern "C" {
-    pub fn uvm_rust_block_status(block: *mut uvm_rust_block, page: __u32) -> __u32;
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_seam_discarded {
@@ -581,6 +588,35 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub static mut uvm_rust_discard_granule: ::core::ffi::c_uint;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_span {
+    pub first: __u64,
+    pub last: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_span(block: *mut uvm_va_block_struct, span: *mut uvm_rust_span);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_lock(block: *mut uvm_va_block_struct) -> *mut *mut uvm_rust_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_unlock(block: *mut uvm_va_block_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_chunk(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+        address: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_va_block_find(
+        va_space: *mut uvm_va_space_struct,
+        address: __u64,
+        block: *mut *mut uvm_va_block_struct,
+    ) -> __u32;
+}
 unsafe extern "C" {
     pub fn uvm_seam_discard(
         space: *mut uvm_seam_space,
@@ -589,20 +625,6 @@ unsafe extern "C" {
         eager: bool,
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_test_look(
-        space: *mut uvm_seam_space,
-        address: __u64,
-        uuid: *const __u8,
-        found: *mut __u32,
-    ) -> __u32;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_span {
-    pub first: __u64,
-    pub last: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -638,11 +660,7 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_block(
-        call: *mut uvm_seam_discard,
-        at: __u64,
-        block: *mut uvm_rust_span,
-    ) -> bool;
+    pub fn uvm_seam_discard_block(call: *mut uvm_seam_discard, at: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_range_group_all_migratable(
@@ -650,12 +668,6 @@ unsafe extern "C" {
         first: __u64,
         last: __u64,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard) -> *mut *mut uvm_rust_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_facts(
@@ -712,9 +724,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_choose(gpu: __u32, pmm: *mut uvm_seam_pmm) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_of(gpu: __u32, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_length(gpu: __u32, queue: __u32) -> __u32;
@@ -1546,12 +1555,6 @@ unsafe extern "C" {
     ) -> *mut uvm_gpu_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock_chunks(gpu: *mut uvm_gpu_struct);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_unlock_chunks(gpu: *mut uvm_gpu_struct);
-}
-unsafe extern "C" {
     pub fn uvm_seam_prefetch_holds(
         gpu: *mut uvm_gpu_struct,
         chunk: __u32,
@@ -1621,12 +1624,6 @@ unsafe extern "C" {
         gpu: *mut uvm_gpu_struct,
         out: *mut uvm_rust_prefetch_pages,
     ) -> *mut uvm_rust_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_chunk(
-        block: *mut uvm_va_block_struct,
-        gpu: *mut uvm_gpu_struct,
-    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_migrate(

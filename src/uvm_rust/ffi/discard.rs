@@ -10,7 +10,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};
-use crate::policy::discard::{BlockState, Memory, Status};
+use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -32,7 +32,6 @@ super::check_exports!(
     uvm_rust_block_made_resident,
     uvm_rust_block_upper,
     uvm_rust_block_truncate,
-    uvm_rust_block_status,
 );
 
 /// The block behind a pointer that C keeps.
@@ -233,15 +232,5 @@ unsafe extern "C" fn uvm_rust_block_truncate(block: *mut bindings::uvm_rust_bloc
     if !block.is_null() {
         // SAFETY: I-own and I-lock.
         unsafe { borrow(block) }.truncate(short(at));
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_status(block: *mut bindings::uvm_rust_block, page: u32) -> u32 {
-    // SAFETY: I-own and I-lock.
-    match unsafe { borrow(block) }.status(short(page)) {
-        Status::Live => bindings::UVM_RUST_PAGE_LIVE,
-        Status::Lazy => bindings::UVM_RUST_PAGE_LAZY,
-        Status::Eager => bindings::UVM_RUST_PAGE_EAGER,
     }
 }

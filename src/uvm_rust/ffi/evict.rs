@@ -15,7 +15,6 @@ use crate::driver::discard::status;
 use crate::policy::evict::reclaim::{Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{Change, Choice, Chunk, Lists, Queue};
-use crate::policy::stats;
 use core::ffi::{c_char, c_int, CStr};
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::prelude::*;
@@ -26,7 +25,6 @@ super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
-    uvm_rust_queues_of,
     uvm_rust_queues_length,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
@@ -117,13 +115,6 @@ unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, pmm: *mut bindings::uvm_se
     unsafe { queues(gpu) }
         .and_then(|queues| queues.choose(&mut Pmm(pmm)))
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_of(gpu: u32, chunk: u32) -> u32 {
-    // SAFETY: I-lock.
-    let queue = unsafe { queues(gpu) }.and_then(|queues| queues.queue_of(chunk));
-    queue.map_or(stats::Queue::Address, Into::into) as u32
 }
 
 #[no_mangle]

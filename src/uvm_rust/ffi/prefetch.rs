@@ -285,13 +285,13 @@ impl<'a> Turning<'a> {
         }
         let gpu = self.gpu;
         // SAFETY: the GPU is there.
-        unsafe { bindings::uvm_seam_prefetch_lock_chunks(gpu) };
+        unsafe { bindings::uvm_seam_lock_chunks(gpu) };
         // SAFETY: the `list_lock` is held until the unlock below. `look` cannot keep the
         // reference, nor get another: it is handed `self`, whose `gpu` and `noted` it uses only.
         let roots = unsafe { gpu::queues(self.prefetcher.gpu()) };
         let result = look(self, roots);
         // SAFETY: the GPU is there, and the lock was taken above.
-        unsafe { bindings::uvm_seam_prefetch_unlock_chunks(gpu) };
+        unsafe { bindings::uvm_seam_unlock_chunks(gpu) };
         Some(result)
     }
 }
@@ -469,8 +469,12 @@ impl Machine for Turning<'_> {
 
     fn chunk(&mut self) -> Option<u32> {
         let block = self.block()?;
-        // SAFETY: the va_block is locked, and the GPU there.
-        is_number(unsafe { bindings::uvm_seam_prefetch_chunk(block, self.gpu) })
+        let mut span = bindings::uvm_rust_span::default();
+        // SAFETY: the va_block is locked, and the GPU there; `span` is ours for the call.
+        is_number(unsafe {
+            bindings::uvm_seam_block_span(block, &mut span);
+            bindings::uvm_seam_block_chunk(block, self.gpu, span.first)
+        })
     }
 
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {

@@ -93,6 +93,12 @@ impl DiscardCall<'_> {
         open
     }
 
+    /// The block that was chosen last; null for none.
+    fn chosen(&self) -> *mut bindings::uvm_va_block_struct {
+        // SAFETY: valid by the type's invariant.
+        unsafe { (*self.call).block }
+    }
+
     /// What C keeps as the state of the locked block; null for none.
     fn kept(&self) -> *mut bindings::uvm_rust_block {
         // SAFETY: by the type's invariant.
@@ -210,16 +216,18 @@ impl Machine for DiscardCall<'_> {
             return None;
         }
         self.at = At::InRange;
-        let mut block = bindings::uvm_rust_span { first: 0, last: 0 };
-        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave;
-        // `block` is written at most once.
-        if !unsafe { bindings::uvm_seam_discard_block(self.call, at, &mut block) } {
+        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave.
+        unsafe { bindings::uvm_seam_discard_block(self.call, at) };
+        if self.chosen().is_null() {
             return None;
         }
         self.at = At::InBlock;
+        let mut span = bindings::uvm_rust_span::default();
+        // SAFETY: the VA space's lock keeps the block; `span` is ours for the call.
+        unsafe { bindings::uvm_seam_block_span(self.chosen(), &mut span) };
         Some(Span {
-            first: block.first,
-            last: block.last,
+            first: span.first,
+            last: span.last,
         })
     }
 
@@ -235,7 +243,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::InBlock) {
             self.at = At::Locked;
             // SAFETY: a block is chosen, and none is locked.
-            self.place = unsafe { bindings::uvm_seam_discard_lock(self.call) };
+            self.place = unsafe { bindings::uvm_seam_block_lock(self.chosen()) };
         }
     }
 
@@ -244,7 +252,7 @@ impl Machine for DiscardCall<'_> {
             self.at = At::InBlock;
             self.place = null_mut();
             // SAFETY: locked, and unlocked once.
-            unsafe { bindings::uvm_seam_discard_unlock(self.call) };
+            unsafe { bindings::uvm_seam_block_unlock(self.chosen()) };
         }
     }
 
@@ -315,7 +323,7 @@ impl Machine for DiscardCall<'_> {
     fn forget_stored(&mut self, pages: &PageMask) {
         if self.is_at(At::Locked) {
             // SAFETY: locked; the mask is read.
-            unsafe { bindings::uvm_rust_flash_discarded((*self.call).block, &as_c(pages)) };
+            unsafe { bindings::uvm_rust_flash_discarded(self.chosen(), &as_c(pages)) };
         }
     }
 
