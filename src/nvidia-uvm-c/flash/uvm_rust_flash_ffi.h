@@ -73,7 +73,7 @@ void uvm_rust_flash_set_sums(struct uvm_rust_flash_table *table, const struct uv
 
 /* Of a va_block of this tenant's, known to nobody yet. Returns NULL if there is no memory. */
 struct uvm_rust_flash_block *uvm_rust_flash_block_create(struct uvm_rust_owner *owner);
-/* It is of @of, which keeps it, from now on. */
+/* It is of @of, which keeps it, from now on. Caller holds its lock. */
 void uvm_rust_flash_block_publish(struct uvm_rust_flash_block *block, struct uvm_seam_va_block *of);
 /* Whether or not it was published. */
 void uvm_rust_flash_block_destroy(struct uvm_rust_flash_block *block);

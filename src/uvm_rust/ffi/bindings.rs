@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 2ab81573782a074a.
+// Of headers and options 12b7734cef8c5de9.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;

@@ -39,6 +39,7 @@ pub mod list;
 pub mod pace;
 pub mod pressure;
 pub mod spill;
+pub mod split;
 pub mod table;
 pub mod tier;
 pub mod wants;

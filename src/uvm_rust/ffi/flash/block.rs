@@ -213,13 +213,14 @@ unsafe extern "C" fn uvm_rust_flash_block_publish(
     block: *mut uvm_rust_flash_block,
     of: *mut uvm_seam_va_block,
 ) {
-    // SAFETY: I-own; nobody else knows of the block yet.
+    // SAFETY: I-own and I-lock; nobody else knows of the block yet.
     unsafe {
+        let has_pages = used(block).is_some();
         let block = known(block);
         *block.of.get() = of;
         block
             .owner
-            .with(|tier, live| tier.add_block(live, handle(block)));
+            .with(|tier, live| tier.add_block(live, handle(block), has_pages));
     }
 }
 

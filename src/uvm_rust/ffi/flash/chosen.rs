@@ -64,7 +64,9 @@ impl Chosen {
     }
 
     pub(super) fn lock(&mut self) {
-        if !self.is_locked && !self.block.is_null() {
+        if self.is_locked {
+            pr_err!("flash: S-lock does not hold\n");
+        } else if !self.block.is_null() {
             // SAFETY: it is chosen, and not locked by us.
             unsafe { bindings::uvm_seam_va_block_lock(self.block) };
             self.is_locked = true;
