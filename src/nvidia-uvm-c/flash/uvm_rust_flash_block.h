@@ -59,9 +59,9 @@ static bool flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask,
 	return true;
 }
 
-bool uvm_seam_flash_hold(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io)
+bool uvm_seam_flash_hold(uvm_va_block_t *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io)
 {
-	return flash_hold_pages((uvm_va_block_t *)block, (const uvm_page_mask_t *)pages, io);
+	return flash_hold_pages(block, (const uvm_page_mask_t *)pages, io);
 }
 
 /*
@@ -102,9 +102,8 @@ static bool flash_is_held(struct page *page)
 	return folio_ref_count(folio) > 1 + flash_mapcount(folio);
 }
 
-void uvm_seam_flash_leave_held(struct uvm_seam_va_block *of, struct uvm_rust_mask *pages)
+void uvm_seam_flash_leave_held(uvm_va_block_t *block, struct uvm_rust_mask *pages)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	uvm_page_mask_t *mask = (uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
 	int nid;
@@ -245,7 +244,7 @@ NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *co
 	if (status != NV_OK)
 		return status;
 	/* Also where all that is wanted is under way, or lost: Rust says which. */
-	io = uvm_rust_flash_io_alloc(false, GFP_KERNEL);
+	io = uvm_rust_flash_io_alloc(false, false);
 	if (!io)
 		return NV_ERR_NO_MEMORY;
 	io->fault = fault;
@@ -380,10 +379,9 @@ static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region,
 	       uvm_page_mask_region_empty(in_flight, region);
 }
 
-__u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *of, struct uvm_seam_context *context,
+__u32 uvm_seam_flash_unmap(uvm_va_block_t *block, struct uvm_seam_context *context,
 			   const struct uvm_rust_mask *pages, bool *again)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	NV_STATUS status = uvm_rust_block_unmap_pages(block, (uvm_va_block_context_t *)context,
 						      (const uvm_page_mask_t *)pages);
 
@@ -397,9 +395,8 @@ __u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *of, struct uvm_seam_context
  * Takes residency of pages that are mapped nowhere, frees the host memory of which nothing
  * is resident, and counts what is left. The block's tracker was waited for.
  */
-bool uvm_seam_flash_left_host(struct uvm_seam_va_block *of, const struct uvm_rust_mask *mask)
+bool uvm_seam_flash_left_host(uvm_va_block_t *block, const struct uvm_rust_mask *mask)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	const uvm_page_mask_t *pages = (const uvm_page_mask_t *)mask;
 	u32 before = uvm_page_mask_weight(&block->cpu.allocated);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);

@@ -18,6 +18,7 @@
 #include <linux/ioprio.h>
 #include <linux/random.h>
 #include <linux/scatterlist.h>
+#include <linux/string.h>
 #include <linux/uio.h>
 
 #include "uvm_common.h"
@@ -25,7 +26,7 @@
 #include "uvm_rust_flash.h"
 
 /* In front of the first slot. */
-#define RESERVED_SIZE	FLASH_SLOT_SIZE
+#define RESERVED_SIZE	((loff_t)UVM_RUST_FLASH_RESERVED_SLOTS * FLASH_SLOT_SIZE)
 /* What must be empty, or begin with our mark. */
 #define PROBE_PAGES	32u
 
@@ -90,8 +91,9 @@ void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
 	kvfree(io);
 }
 
-struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
+struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, bool account)
 {
+	gfp_t gfp = account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL;
 	struct uvm_seam_flash_io *io = kvzalloc(sizeof(*io), gfp);
 	u32 i;
 
@@ -286,8 +288,6 @@ static void write_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io
 
 		if (!seal_pages(io, &crypt, piece))
 			continue;
-		/* What fails half-way has worn the device as well. */
-		io->wrote += (u64)piece->pages * PAGE_SIZE;
 		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
 			     position(piece->slot, piece->offset))) {
 			if (uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITE_ERRORS, 1) == 1)
@@ -334,8 +334,6 @@ bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_i
 
 		for (k = 0; k < move->pages; k++)
 			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-		if (pass)
-			io->wrote += (u64)move->pages * PAGE_SIZE;
 		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
 			uvm_rust_flash_count(dev->table, pass ? UVM_RUST_FLASH_WRITE_ERRORS : UVM_RUST_FLASH_READ_ERRORS, 1);
 			return false;
@@ -373,31 +371,40 @@ static int probe(struct file *file, struct uvm_seam_flash_io *io, bool force)
 	return transfer(file, true, REQUEST, io->bvec, 1, 0);
 }
 
-static int open_device(struct uvm_seam_flash_dev *dev, const char *path, bool force)
+int uvm_seam_flash_probe(struct uvm_seam_flash_dev *dev, bool force)
 {
-	struct uvm_seam_flash_io *io;
-	struct inode *inode;
-	struct file *file;
-	int ret = -ENOMEM;
+	struct uvm_seam_flash_io *io = uvm_rust_flash_io_alloc(true, false);
+	int ret = io ? probe(dev->file, io, force) : -ENOMEM;
 
-	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
-	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
-	if (IS_ERR(file))
-		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
-	dev->file = file;
-	inode = file_inode(file);
-	if (!S_ISBLK(inode->i_mode) && !S_ISREG(inode->i_mode))
-		return -ENOTBLK;
-	if (i_size_read(file->f_mapping->host) < RESERVED_SIZE + 3 * (loff_t)FLASH_SLOT_SIZE)
-		return -ENOSPC;
-	io = uvm_rust_flash_io_alloc(true, GFP_KERNEL);
-	if (io)
-		ret = probe(file, io, force);
 	uvm_rust_flash_io_free(io);
 	return ret;
 }
 
-void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev)
+u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev)
+{
+	return i_size_read(dev->file->f_mapping->host);
+}
+
+/* A block device or a file, by its path in user space. */
+static int open_file(struct uvm_seam_flash_dev *dev, u64 user_path)
+{
+	char *path = strndup_user((const char __user *)(uintptr_t)user_path, PATH_MAX);
+	struct file *file;
+
+	if (IS_ERR(path))
+		return PTR_ERR(path);
+	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
+	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
+	if (!IS_ERR(file))
+		pr_info("nvidia-uvm: flash: opened %s\n", path);
+	kfree(path);
+	if (IS_ERR(file))
+		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
+	dev->file = file;
+	return S_ISBLK(file_inode(file)->i_mode) || S_ISREG(file_inode(file)->i_mode) ? 0 : -ENOTBLK;
+}
+
+void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev)
 {
 	if (dev->file)
 		filp_close(dev->file, NULL);
@@ -412,7 +419,7 @@ static void release_dev(struct kref *ref)
 		uvm_rust_flash_destroy(dev->table);
 	if (dev->tfm)
 		crypto_free_skcipher(dev->tfm);
-	uvm_rust_flash_close(dev);
+	uvm_seam_flash_close(dev);
 	kfree(dev);
 }
 
@@ -426,30 +433,26 @@ void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev)
 	kref_put(&dev->ref, release_dev);
 }
 
-struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota)
+int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
 {
 	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
-	u64 slots;
 	int ret;
 
 	if (!dev)
-		return ERR_PTR(-ENOMEM);
+		return -ENOMEM;
 	kref_init(&dev->ref);
 	init_waitqueue_head(&dev->wait);
-	dev->checksums = checksums;
 	ret = make_key(dev);
 	if (ret == 0)
-		ret = open_device(dev, path, force);
-	if (ret == 0) {
-		slots = (i_size_read(dev->file->f_mapping->host) - RESERVED_SIZE) / FLASH_SLOT_SIZE;
-		dev->table = uvm_rust_flash_create(min_t(u64, slots, U32_MAX - 1), checksums,
-						   quota ? quota / PAGE_SIZE : U64_MAX);
-		if (!dev->table)
-			ret = -ENOMEM;
-	}
-	if (ret) {
+		ret = open_file(dev, path);
+	if (ret)
 		uvm_seam_flash_dev_put(dev);
-		return ERR_PTR(ret);
-	}
-	return dev;
+	else
+		*out = dev;
+	return ret;
+}
+
+struct uvm_rust_flash_table **uvm_seam_flash_table(struct uvm_seam_flash_dev *dev)
+{
+	return &dev->table;
 }

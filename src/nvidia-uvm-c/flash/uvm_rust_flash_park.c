@@ -107,7 +107,7 @@ static void fetch_block(uvm_va_block_t *block)
 static void fetch_work(struct uvm_rust_flash_fetcher *fetcher)
 {
 	struct uvm_rust_owner *owner = fetcher->owner->rust;
-	uvm_va_block_t *block = (uvm_va_block_t *)uvm_rust_owner_asking(owner);
+	uvm_va_block_t *block = uvm_rust_owner_asking(owner);
 
 	if (block) {
 		fetch_block(block);

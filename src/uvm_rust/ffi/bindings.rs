@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 12b7734cef8c5de9.
+// Of headers and options d6e1282c00d3f158.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -71,7 +71,6 @@ pub const UVM_RUST_FLASH_WRITE_ERRORS: u32 = 2;
 pub const UVM_RUST_FLASH_READ_ERRORS: u32 = 3;
 pub const UVM_RUST_FLASH_LOST_PAGES: u32 = 4;
 pub const UVM_RUST_FLASH_PARKED: u32 = 5;
-pub const UVM_RUST_FLASH_THROTTLED: u32 = 6;
 pub const UVM_RUST_FLASH_PIECES: u32 = 260;
 pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
 pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
@@ -83,11 +82,9 @@ pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
 pub const UVM_RUST_FLASH_BUSY: u32 = 2;
 pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 3;
 pub const UVM_RUST_FLASH_IS_LOST: u32 = 4;
-pub const UVM_RUST_FLASH_DRAINED: u32 = 0;
-pub const UVM_RUST_FLASH_INTERRUPTED: u32 = 1;
-pub const UVM_RUST_FLASH_STAYS: u32 = 2;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
+pub const UVM_RUST_FLASH_RESERVED_SLOTS: u32 = 1;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
@@ -1002,11 +999,6 @@ pub struct uvm_rust_owner {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_va_block {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_flash_dev {
     _unused: [u8; 0],
 }
@@ -1022,15 +1014,13 @@ pub struct uvm_seam_context {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_read {
+pub struct rw_semaphore {
     _unused: [u8; 0],
 }
-unsafe extern "C" {
-    pub fn uvm_rust_flash_create(
-        slots: __u32,
-        checksums: bool,
-        quota_pages: __u64,
-    ) -> *mut uvm_rust_flash_table;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_flash_read {
+    _unused: [u8; 0],
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
@@ -1040,9 +1030,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_has_failed(table: *mut uvm_rust_flash_table) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_stats(table: *mut uvm_rust_flash_table, stats: *mut uvm_rust_flash_stats);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1085,22 +1072,15 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_create(owner: *mut uvm_rust_owner) -> *mut uvm_rust_flash_block;
+    pub fn uvm_rust_flash_note(block: *mut uvm_va_block_struct, used: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_publish(
-        block: *mut uvm_rust_flash_block,
-        of: *mut uvm_seam_va_block,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_block);
+    pub fn uvm_rust_flash_block_gone(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_use(
         block: *mut uvm_rust_flash_block,
         dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
         pages: __u32,
     ) -> bool;
 }
@@ -1127,14 +1107,16 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_cut(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_before_split(
+        block: *mut uvm_va_block_struct,
         at: __u32,
-    ) -> *mut uvm_rust_flash_block;
+        upper: *mut *mut uvm_rust_flash_block,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_split(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_after_split(
+        block: *mut uvm_va_block_struct,
+        upper_block: *mut uvm_va_block_struct,
         at: __u32,
         upper: *mut uvm_rust_flash_block,
     );
@@ -1174,37 +1156,10 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_work(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-        io: *mut uvm_seam_flash_io,
-        workers: __u32,
-    );
+    pub fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_move_out(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-        io: *mut uvm_seam_flash_io,
-        workers: __u32,
-        block: *mut uvm_seam_va_block,
-        pages: *const uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_give_up_copies(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_drain(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-    ) -> __u32;
+    pub fn uvm_rust_flash_let_go();
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1220,18 +1175,10 @@ unsafe extern "C" {
     pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
 }
 unsafe extern "C" {
+    pub static mut uvm_rust_tier: *mut uvm_rust_tier;
+}
+unsafe extern "C" {
     pub fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_attach(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        limit: __u64,
-        workers: __u32,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_detach(tier: *mut uvm_rust_tier);
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev;
@@ -1241,9 +1188,6 @@ unsafe extern "C" {
         tier: *mut uvm_rust_tier,
         dev: *mut uvm_seam_flash_dev,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut __u64, peak: *mut __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
@@ -1258,28 +1202,13 @@ unsafe extern "C" {
     pub fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_owner_held(
-        owner: *mut uvm_rust_owner,
-        table: *mut uvm_rust_flash_table,
-    ) -> __u64;
-}
-unsafe extern "C" {
     pub fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_owner_may_write(owner: *mut uvm_rust_owner, now: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_wrote(owner: *mut uvm_rust_owner, now: __u64, bytes: __u64, mib: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_seam_va_block;
+    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
     pub fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_counted(block: *mut uvm_rust_flash_block, pages: __u32, used: bool);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block);
@@ -1297,7 +1226,16 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_fetch(owner: *mut uvm_rust_flash_owner, fetcher: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_hold(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_slot(block: *mut uvm_va_block_struct) -> *mut *mut uvm_rust_flash_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_host_pages(block: *mut uvm_va_block_struct) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_owner(block: *mut uvm_va_block_struct) -> *mut uvm_rust_owner;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_hold(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_dev_get(dev: *mut uvm_seam_flash_dev);
@@ -1315,25 +1253,25 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_block_free(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_put(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_put(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_lock(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_lock(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_unlock(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_unlock(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_flash(block: *mut uvm_seam_va_block) -> *mut uvm_rust_flash_block;
+    pub fn uvm_seam_va_block_flash(block: *mut uvm_va_block_struct) -> *mut uvm_rust_flash_block;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_try_space(block: *mut uvm_seam_va_block) -> *mut uvm_seam_space;
+    pub fn uvm_seam_va_block_try_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_leave_space(space: *mut uvm_seam_space);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_context_new() -> *mut uvm_seam_context;
+    pub fn uvm_seam_context_new(mm: *mut mm_struct) -> *mut uvm_seam_context;
 }
 unsafe extern "C" {
     pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
@@ -1346,47 +1284,50 @@ pub struct uvm_seam_flash_facts {
     pub has_unused: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_may_spill(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_may_spill(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_look(block: *mut uvm_seam_va_block, facts: *mut uvm_seam_flash_facts);
+    pub fn uvm_seam_flash_look(block: *mut uvm_va_block_struct, facts: *mut uvm_seam_flash_facts);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_use(block: *mut uvm_seam_va_block, dev: *mut uvm_seam_flash_dev) -> bool;
+    pub fn uvm_seam_flash_use(
+        block: *mut uvm_va_block_struct,
+        dev: *mut uvm_seam_flash_dev,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_leave_held(block: *mut uvm_seam_va_block, pages: *mut uvm_rust_mask);
+    pub fn uvm_seam_flash_leave_held(block: *mut uvm_va_block_struct, pages: *mut uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_unmap(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
         pages: *const uvm_rust_mask,
         again: *mut bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_stale(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_dropped(block: *mut uvm_seam_va_block, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_flash_dropped(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_left_host(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_hold(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
         io: *mut uvm_seam_flash_io,
     ) -> bool;
@@ -1416,7 +1357,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_fetch_back(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
         pages: *const uvm_rust_mask,
         again: *mut bool,
@@ -1441,24 +1382,101 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_sleep(us: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_share() -> __u32;
+    pub static mut uvm_rust_flash_depth: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_attach(attach: *const uvm_rust_flash_attach) -> ::core::ffi::c_int;
+    pub static mut uvm_rust_flash_share: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_detach() -> ::core::ffi::c_int;
+    pub static mut uvm_rust_flash_move_mib: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_move(
-        space: *mut uvm_seam_space,
-        base: __u64,
-        length: __u64,
-        to_host: bool,
+    pub static mut uvm_rust_flash_attach_lock: rw_semaphore;
+}
+unsafe extern "C" {
+    pub fn down_read(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn up_read(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn down_write(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn up_write(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn capable(cap: ::core::ffi::c_int) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_open(
+        path: __u64,
+        dev: *mut *mut uvm_seam_flash_dev,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
+    pub fn uvm_seam_flash_bytes(dev: *mut uvm_seam_flash_dev) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_probe(dev: *mut uvm_seam_flash_dev, force: bool) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_table(dev: *mut uvm_seam_flash_dev) -> *mut *mut uvm_rust_flash_table;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_close(dev: *mut uvm_seam_flash_dev);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_start_workers(
+        dev: *mut uvm_seam_flash_dev,
+        count: __u32,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_stop_workers();
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_io_alloc(bounce: bool, account: bool) -> *mut uvm_seam_flash_io;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_io_free(io: *mut uvm_seam_flash_io);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_enter_space(space: *mut uvm_seam_space) -> *mut mm_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_exit_space(space: *mut uvm_seam_space, mm: *mut mm_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_managed(
+        space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
+        base: __u64,
+        length: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_next_block(
+        space: *mut uvm_seam_space,
+        start: *mut __u64,
+        end: __u64,
+        pages: *mut uvm_rust_mask,
+    ) -> *mut uvm_va_block_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_suspends() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_nap(ms: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_take_turn(owner: *mut uvm_rust_flash_owner) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_end_turn(owner: *mut uvm_rust_flash_owner);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_owner_of(space: *mut uvm_seam_space) -> *mut uvm_rust_owner;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_owner_new(memcg: *mut mem_cgroup) -> *mut uvm_rust_flash_owner;

@@ -11,27 +11,29 @@
 use super::bindings::{self, uvm_rust_flash_piece, uvm_rust_flash_pieces, uvm_rust_mask};
 use super::discard::{read, write};
 use crate::driver::flash::{Counter, Flash};
-use crate::policy::flash::{Config, Piece, Place, Read, ReadError};
+use crate::policy::flash::{Piece, Place, Read, ReadError};
 use crate::policy::mask::PageMask;
 use core::ffi::c_void;
-use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
+mod attach;
 mod block;
 mod chosen;
 mod drain;
+mod moves;
 mod spill;
+mod split;
 mod tier;
 
+pub(crate) use attach::{attach, detach, stats};
+pub(crate) use moves::move_range;
 pub(crate) use tier::{BlockHandle, DeviceHandle, OwnerHandle};
 
 super::check_exports!(
-    uvm_rust_flash_create,
     uvm_rust_flash_destroy,
     uvm_rust_flash_count,
     uvm_rust_flash_has_failed,
-    uvm_rust_flash_stats,
     uvm_rust_flash_sums,
     uvm_rust_flash_set_sums,
     uvm_rust_flash_begin_read,
@@ -45,6 +47,22 @@ unsafe fn flash<'a>(table: *mut bindings::uvm_rust_flash_table) -> &'a Flash {
     // SAFETY: by this function's contract it points to a live, boxed `Flash`, to which
     // only shared references are made.
     unsafe { &*table.cast::<Flash>() }
+}
+
+/// The table of a device.
+///
+/// # Safety
+///
+/// `dev` is open and has one: it is attached, or has been.
+unsafe fn table_of(dev: *mut bindings::uvm_seam_flash_dev) -> *mut bindings::uvm_rust_flash_table {
+    // SAFETY: by this function's contract; nobody writes to it once it is there.
+    unsafe { *bindings::uvm_seam_flash_table(dev) }
+}
+
+/// A module parameter, which root may change at any time.
+fn read_parameter(parameter: *const u32) -> u32 {
+    // SAFETY: all callers give the address of a static; a word is read at once.
+    unsafe { parameter.read_volatile() }
 }
 
 /// A C type that stands for a Rust one, to which C has a pointer.
@@ -102,23 +120,6 @@ unsafe fn write_pieces(out: *mut uvm_rust_flash_pieces, pieces: &[Piece]) -> boo
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_create(
-    slots: u32,
-    checksums: bool,
-    quota: u64,
-) -> *mut bindings::uvm_rust_flash_table {
-    let config = Config {
-        slots,
-        checksums,
-        quota,
-    };
-    match Flash::new(config) {
-        Ok(flash) => flash.into_foreign().cast_mut().cast(),
-        Err(_) => null_mut(),
-    }
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_destroy(table: *mut bindings::uvm_rust_flash_table) {
     // SAFETY: I-own: `table` came from `into_foreign` and this is its one destroy.
     drop(unsafe { <Pin<KBox<Flash>> as ForeignOwnable>::from_foreign(table.cast::<c_void>()) });
@@ -137,7 +138,6 @@ unsafe extern "C" fn uvm_rust_flash_count(
         bindings::UVM_RUST_FLASH_READ_ERRORS => Counter::ReadErrors,
         bindings::UVM_RUST_FLASH_LOST_PAGES => Counter::LostPages,
         bindings::UVM_RUST_FLASH_PARKED => Counter::Parked,
-        bindings::UVM_RUST_FLASH_THROTTLED => Counter::Throttled,
         _ => return 0,
     };
     // SAFETY: I-own.
@@ -149,16 +149,6 @@ unsafe extern "C" fn uvm_rust_flash_has_failed(table: *mut bindings::uvm_rust_fl
     // SAFETY: I-own.
     let counters = &unsafe { flash(table) }.counters;
     counters.get(Counter::WriteErrors) > 0 || counters.get(Counter::ReadErrors) > 0
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_stats(
-    table: *mut bindings::uvm_rust_flash_table,
-    stats: *mut bindings::uvm_rust_flash_stats,
-) {
-    // SAFETY: I-own for `table`; I-call for `stats`.
-    let (flash, stats) = unsafe { (flash(table), &mut *stats) };
-    flash.fill(stats);
 }
 
 #[no_mangle]

@@ -121,11 +121,9 @@ impl VaSpace<'_> {
 }
 
 impl VaSpace<'_> {
-    /// Moves a range between host memory and the SSD. Sleeps, and takes the VA space's
-    /// lock itself. Returns 0 or a negative errno.
-    pub(crate) fn flash_move(&self, base: u64, length: u64, to_host: bool) -> i32 {
-        // SAFETY: valid by the type's invariant.
-        unsafe { bindings::uvm_seam_flash_move(self.space.as_ptr(), base, length, to_host) }
+    /// For who asks C about it, for as long as `self` is there.
+    pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_space {
+        self.space.as_ptr()
     }
 }
 
@@ -310,26 +308,6 @@ pub(crate) fn global_status() -> u32 {
 pub(crate) fn flash_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
     cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_flash_enabled() }
-}
-
-/// Attaches a device. Returns 0 or a negative errno.
-pub(crate) fn flash_attach(attach: &bindings::uvm_rust_flash_attach) -> i32 {
-    // SAFETY: `attach` is read during the call; what it points to is copied from user
-    // space as such.
-    unsafe { bindings::uvm_seam_flash_attach(attach) }
-}
-
-/// Detaches it. Returns 0 or a negative errno.
-pub(crate) fn flash_detach() -> i32 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_flash_detach() }
-}
-
-/// Fills all but the first two fields.
-pub(crate) fn flash_stats(space: Option<&VaSpace<'_>>, stats: &mut bindings::uvm_rust_flash_stats) {
-    let space = space.map_or(core::ptr::null_mut(), |space| space.space.as_ptr());
-    // SAFETY: null or valid by the type's invariant; `stats` is ours for the call.
-    unsafe { bindings::uvm_seam_flash_stats(space, stats) }
 }
 
 /// Text output of a debugfs file.

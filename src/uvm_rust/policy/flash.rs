@@ -36,6 +36,7 @@
 pub mod block;
 pub mod drain;
 pub mod list;
+pub mod moves;
 pub mod pace;
 pub mod pressure;
 pub mod spill;

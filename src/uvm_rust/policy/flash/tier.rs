@@ -381,6 +381,13 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.attached.as_ref().map(|attached| attached.device)
     }
 
+    /// How many spill to the attached device.
+    pub fn workers(&self) -> u32 {
+        self.attached
+            .as_ref()
+            .map_or(0, |attached| attached.workers)
+    }
+
     /// How many of the device's workers to wake.
     pub fn wakes(&self, now: u64) -> u32 {
         let wakes = |a: &Attached<D>| a.pressure.wakes(self.host_pages, a.workers, now);
