@@ -200,7 +200,7 @@ static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *co
 	uvm_rust_on_any_node(context);
 	uvm_page_mask_zero(&page);
 	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, src));
-	return uvm_rust_flash_fetch(block, context, &page, false);
+	return uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&page), false);
 }
 
 /* The debugger's way to read memory, which takes what is resident nowhere for zeros. */

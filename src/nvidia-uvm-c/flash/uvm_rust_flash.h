@@ -64,28 +64,13 @@ struct uvm_seam_flash_dev {
 
 /* A read or a write of pages of one va_block. */
 struct uvm_seam_flash_io {
-	struct uvm_rust_flash_read *read;
-	/* A read that somebody waits for in a fault. */
-	bool fault;
-	struct uvm_rust_mask mask;
-	struct uvm_rust_flash_pieces pieces;
-	/* By page of the va_block; those in @mask are held. */
+	/* By page of the va_block: those that are held. */
 	struct page *pages[FLASH_SLOT_PAGES];
 	/* For writes: what is encrypted into. */
 	struct page *bounce[FLASH_SLOT_PAGES];
 	struct bio_vec bvec[FLASH_SLOT_PAGES];
 	u32 sums[FLASH_SLOT_PAGES];
 };
-
-/*
- * Reads io->pieces into io->pages. Pages that arrived are set in @good, those that never
- * will in @failed; what is in neither may be tried again. No lock is held that a fault
- * needs.
- */
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 uvm_page_mask_t *good, uvm_page_mask_t *failed);
-/* Gives back what io->pages holds. */
-void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io);
 
 /* --- va_blocks ---------------------------------------------------------------------- */
 
@@ -184,15 +169,6 @@ int uvm_rust_flash_park_init(void);
 void uvm_rust_flash_park_exit(void);
 
 /* --- uvm_rust_flash_block.h ------------------------------------------------------------ */
-
-/*
- * Brings those of @wanted that are on flash into host memory. Caller holds the VA space's
- * lock and the block's, which is dropped for the I/O. NV_OK: none is on flash;
- * NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION:
- * one is lost. @fault: for a fault, which comes first.
- */
-NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *wanted, bool fault);
 
 /* Unmaps pages from all processors; as uvm_rust_block_drop_pages(). */
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,

@@ -26,16 +26,6 @@ struct uvm_rust_tier *uvm_rust_tier;
 
 /* --- detaching ----------------------------------------------------------------------------------- */
 
-__u32 uvm_seam_flash_fetch_back(uvm_va_block_t *block, struct uvm_seam_context *context,
-				const struct uvm_rust_mask *pages, bool *again)
-{
-	NV_STATUS status = uvm_rust_flash_fetch(block, (uvm_va_block_context_t *)context,
-						(const uvm_page_mask_t *)pages, false);
-
-	*again = status == NV_ERR_MORE_PROCESSING_REQUIRED;
-	return *again ? NV_OK : status;
-}
-
 u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev)
 {
 	return atomic_read(&dev->progress);

@@ -25,22 +25,9 @@ struct uvm_seam_space;
 struct mm_struct;
 struct rw_semaphore;
 struct uvm_rust_flash_owner;	/* C's part of a tenant */
-/* A read under way. */
-struct uvm_rust_flash_read;
 
 /* All blocks, reads, writes and moves of it have ended. */
 void uvm_rust_flash_destroy(struct uvm_rust_flash_table *table);
-
-/* What C counts, by the names of struct uvm_rust_flash_stats. Adds @n, and returns what is there then. */
-#define UVM_RUST_FLASH_WRITTEN		0
-#define UVM_RUST_FLASH_FETCHED		1
-#define UVM_RUST_FLASH_WRITE_ERRORS	2
-#define UVM_RUST_FLASH_READ_ERRORS	3
-#define UVM_RUST_FLASH_LOST_PAGES	4
-#define UVM_RUST_FLASH_PARKED		5
-__u64 uvm_rust_flash_count(struct uvm_rust_flash_table *table, __u32 what, __u64 n);
-/* Whether the device has failed anything. */
-_Bool uvm_rust_flash_has_failed(struct uvm_rust_flash_table *table);
 
 /* Neighbouring pages of a va_block that are neighbours on the device. */
 struct uvm_rust_flash_piece {
@@ -50,15 +37,6 @@ struct uvm_rust_flash_piece {
 	__u16 first;
 	__u16 pages;
 	__u16 reserved[3];
-};
-
-/* The most pieces of one va_block: 256 runs of pages, and a slot that ends in one. */
-#define UVM_RUST_FLASH_PIECES	260
-
-struct uvm_rust_flash_pieces {
-	__u32 count;
-	__u32 reserved;
-	struct uvm_rust_flash_piece piece[UVM_RUST_FLASH_PIECES];
 };
 
 /* Checksums of the pages of @piece. False if they are not kept. */
@@ -83,8 +61,6 @@ void uvm_rust_flash_block_gone(struct uvm_va_block_struct *block);
 _Bool uvm_rust_flash_block_use(struct uvm_rust_flash_block *block, struct uvm_seam_flash_dev *dev, __u32 pages);
 /* These take NULL for a block of which nothing is known. */
 _Bool uvm_rust_flash_block_is_used(struct uvm_rust_flash_block *block);
-/* The device of its state, which keeps it; NULL without. */
-struct uvm_seam_flash_dev *uvm_rust_flash_block_dev(struct uvm_rust_flash_block *block);
 /* Sets of pages of a block. */
 #define UVM_RUST_FLASH_ON_FLASH		0
 #define UVM_RUST_FLASH_IN_FLIGHT	1
@@ -115,19 +91,13 @@ void uvm_rust_flash_block_ask(struct uvm_rust_flash_block *block, const struct u
 void uvm_rust_flash_block_asked(struct uvm_rust_flash_block *block, struct uvm_rust_mask *out);
 void uvm_rust_flash_block_tried(struct uvm_rust_flash_block *block, _Bool failed);
 
-/* How a read begins. */
-#define UVM_RUST_FLASH_BEGUN	0
-#define UVM_RUST_FLASH_NOTHING	1	/* no such page */
-#define UVM_RUST_FLASH_BUSY	2	/* ask again when what is under way has ended */
-#define UVM_RUST_FLASH_NO_MEMORY	3
-#define UVM_RUST_FLASH_IS_LOST	4
-
-/* BEGUN fills @op, @pages and @pieces, where they are until the read ends. */
-__u32 uvm_rust_flash_begin_read(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *wanted,
-				struct uvm_rust_flash_read **op, struct uvm_rust_mask *pages, struct uvm_rust_flash_pieces *pieces);
-/* @keep: their copies on flash stay. Fills @arrived. */
-void uvm_rust_flash_end_read(struct uvm_rust_flash_block *block, struct uvm_rust_flash_read *op, const struct uvm_rust_mask *good,
-			     const struct uvm_rust_mask *failed, _Bool keep, struct uvm_rust_mask *arrived);
+/*
+ * Brings those of @wanted that are on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's
+ * lock and the block's, which is dropped for the I/O. NV_OK: none is on flash; NV_ERR_MORE_PROCESSING_REQUIRED: the
+ * lock was dropped, call again; NV_ERR_INVALID_OPERATION: one is lost. @fault: for a fault, which comes first.
+ */
+__u32 uvm_rust_flash_fetch(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+			   const struct uvm_rust_mask *wanted, _Bool fault);
 
 /* --- spilling: policy/flash/spill.rs -------------------------------------------------- */
 
@@ -138,13 +108,6 @@ void uvm_rust_flash_end_read(struct uvm_rust_flash_block *block, struct uvm_rust
 void uvm_rust_flash_work(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io);
 /* Lets all devices go, before the module does: no VA space exists, and no call is under way. */
 void uvm_rust_flash_let_go(void);
-
-struct uvm_rust_flash_move {
-	__u32 from_slot, to_slot;
-	__u16 from_offset, to_offset;
-	__u16 pages;
-	__u16 reserved;
-};
 
 /* --- who uses it: policy/flash/tier.rs --------------------------------------------- */
 
@@ -157,9 +120,10 @@ extern struct uvm_rust_tier *uvm_rust_tier;
 /* All owners are gone, and no device is attached. */
 void uvm_rust_tier_destroy(struct uvm_rust_tier *tier);
 
-/* The attached device with a reference, or NULL; and whether @dev is that one. */
+/* The attached device with a reference, or NULL. */
 struct uvm_seam_flash_dev *uvm_rust_tier_device(struct uvm_rust_tier *tier);
-_Bool uvm_rust_tier_is_attached(struct uvm_rust_tier *tier, struct uvm_seam_flash_dev *dev);
+/* So many GPU faults were put off. */
+void uvm_rust_tier_parked(struct uvm_rust_tier *tier, __u32 faults);
 
 /* Wakes the workers if there is something for them (uvm_seam_flash_wake()). */
 void uvm_rust_tier_kick(struct uvm_rust_tier *tier);
@@ -180,8 +144,6 @@ _Bool uvm_rust_owner_must_wait(struct uvm_rust_owner *owner);
 struct uvm_va_block_struct *uvm_rust_owner_asking(struct uvm_rust_owner *owner);
 _Bool uvm_rust_owner_fetched(struct uvm_rust_owner *owner, __u32 fetcher);
 
-/* Some of its pages may be on flash as well now. */
-void uvm_rust_flash_block_note_copies(struct uvm_rust_flash_block *block);
 /* --- called by Rust ------------------------------------------------------------ */
 
 struct uvm_rust_flash_attach;
@@ -251,21 +213,42 @@ _Bool uvm_seam_flash_left_host(struct uvm_va_block_struct *block, const struct u
 /* Keeps the host memory of @pages in @io; false if some page has none. */
 _Bool uvm_seam_flash_hold(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io);
 
-/* The device. No lock is held. What was held in @io, at its pieces, is written, and let go; @good: what was taken. */
-struct uvm_rust_flash_pieces *uvm_seam_flash_pieces(struct uvm_seam_flash_io *io);
-void uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, struct uvm_rust_mask *good);
-_Bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, const struct uvm_rust_flash_move *move);
-/* Whether it is there, and has failed nothing. Any lock. */
-_Bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev);
+/* The device. No lock is held. A piece that is held in @io is written: 0, -errno, or that it was not tried. */
+#define UVM_RUST_FLASH_NOT_WRITTEN	1
+int uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			 const struct uvm_rust_flash_piece *piece);
+/* Reads pages into buffers of @io's own, or writes them from there: 0 or -errno. */
+int uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, __u32 slot, __u16 offset,
+			__u16 pages, _Bool write);
+/* A piece is read into what is held in @io; @fault: for a fault, which comes first. 0 or -errno. */
+int uvm_seam_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			const struct uvm_rust_flash_piece *piece, _Bool fault);
+/* What was read is decrypted there. Adds to @right what is what was written, to @wrong what is something else. */
+void uvm_seam_flash_decrypt(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			    const struct uvm_rust_flash_piece *piece, struct uvm_rust_mask *right,
+			    struct uvm_rust_mask *wrong);
+/* Lets go what is held in @io. */
+void uvm_seam_flash_release(struct uvm_seam_flash_io *io);
+/* Whether it is there. Any lock. */
+_Bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev);
 /* Wakes those who wait for room and, if one has @ended, for reads and writes. */
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev, _Bool ended);
 
 /*
- * Detaching. Brings those of @pages that are on flash to host memory: an NV_STATUS; with *@again the lock was let
- * go, and there may be more. The VA space's lock is held, too.
+ * Fetching, with the block's lock. Makes host memory for @pages, at least one, and may change them: an NV_STATUS,
+ * upstream's.
  */
-__u32 uvm_seam_flash_fetch_back(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-				const struct uvm_rust_mask *pages, _Bool *again);
+__u32 uvm_seam_flash_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+			      struct uvm_rust_mask *pages);
+/* Takes those out of @pages that have other host memory now than what is held in @io. */
+void uvm_seam_flash_unchanged(struct uvm_va_block_struct *block, struct uvm_seam_flash_io *io, struct uvm_rust_mask *pages);
+/* @pages, at least one, hold in host memory what was written. */
+void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
+/* Elsewhere who reads a page gets to write to it, too. */
+_Bool uvm_seam_flash_is_read_mostly(struct uvm_va_block_struct *block);
+extern _Bool uvm_rust_flash_copies;
+/* Says that so many of its pages cannot be read. */
+void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages);
 /* Changes whenever a read or a write ends; waits until it is not @progress, or a second. */
 __u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress);

@@ -78,12 +78,24 @@ static int transfer(struct file *file, bool write, enum urgency urgency, struct 
 
 /* --- buffers -------------------------------------------------------------------------- */
 
+void uvm_seam_flash_release(struct uvm_seam_flash_io *io)
+{
+	u32 i;
+
+	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
+		if (io->pages[i])
+			put_page(io->pages[i]);
+		io->pages[i] = NULL;
+	}
+}
+
 void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
 {
 	u32 i;
 
 	if (!io)
 		return;
+	uvm_seam_flash_release(io);
 	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
 		if (io->bounce[i])
 			__free_page(io->bounce[i]);
@@ -107,12 +119,10 @@ struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, bool account)
 	return io;
 }
 
-bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev)
+bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
 {
 	struct inode *inode = dev->file->f_mapping->host;
 
-	if (uvm_rust_flash_has_failed(dev->table))
-		return false;
 	return !S_ISBLK(inode->i_mode) || !test_bit(GD_DEAD, &I_BDEV(inode)->bd_disk->state);
 }
 
@@ -183,77 +193,35 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 
 /* --- pages of a va_block ------------------------------------------------------------------ */
 
-static bool read_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-		       const struct uvm_rust_flash_piece *piece, int *error)
+int uvm_seam_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			const struct uvm_rust_flash_piece *piece, bool fault)
 {
 	u32 k;
 
 	for (k = 0; k < piece->pages; k++)
 		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
-	*error = transfer(dev->file, false, io->fault ? FAULT : REQUEST, io->bvec, piece->pages,
-			  position(piece->slot, piece->offset));
-	return *error == 0;
+	return transfer(dev->file, false, fault ? FAULT : REQUEST, io->bvec, piece->pages,
+			position(piece->slot, piece->offset));
 }
 
-/* Whether it is worth asking again for what gave @error. */
-static bool is_passing(int error)
-{
-	return error == -ENOMEM || error == -EINTR || error == -EAGAIN || error == -ERESTARTSYS;
-}
-
-static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-		       struct crypt *crypt, const struct uvm_rust_flash_piece *piece,
-		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
+void uvm_seam_flash_decrypt(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			    const struct uvm_rust_flash_piece *piece, struct uvm_rust_mask *right,
+			    struct uvm_rust_mask *wrong)
 {
 	bool checked = uvm_rust_flash_sums(dev->table, piece, io->sums);
+	struct crypt crypt;
 	u32 k;
 
+	if (!crypt_begin(&crypt, dev))
+		return;
 	for (k = 0; k < piece->pages; k++) {
 		struct page *page = io->pages[piece->first + k];
 		u64 stamp = piece->stamp + k;
 
-		if (checked && page_sum(page, stamp) != io->sums[k]) {
-			uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
-			uvm_page_mask_set(failed, piece->first + k);
-		}
-		else if (crypt_page(crypt, false, page, page, stamp) == 0) {
-			uvm_page_mask_set(good, piece->first + k);
-		}
-	}
-}
-
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
-{
-	struct crypt crypt;
-	u32 i, k;
-	int error;
-
-	uvm_page_mask_zero(good);
-	uvm_page_mask_zero(failed);
-	if (!crypt_begin(&crypt, dev))
-		return;
-	for (i = 0; i < io->pieces.count; i++) {
-		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
-
-		if (read_pages(dev, io, piece, &error)) {
-			open_pages(dev, io, &crypt, piece, good, failed);
-			continue;
-		}
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
-		/* One bad sector is not to cost 2 MiB: page by page, then. */
-		for (k = 0; k < piece->pages; k++) {
-			struct uvm_rust_flash_piece one = *piece;
-
-			one.first += k;
-			one.offset += k;
-			one.stamp += k;
-			one.pages = 1;
-			if (read_pages(dev, io, &one, &error))
-				open_pages(dev, io, &crypt, &one, good, failed);
-			else if (!is_passing(error))
-				uvm_page_mask_set(failed, one.first);
-		}
+		if (checked && page_sum(page, stamp) != io->sums[k])
+			uvm_page_mask_set((uvm_page_mask_t *)wrong, piece->first + k);
+		else if (crypt_page(&crypt, false, page, page, stamp) == 0)
+			uvm_page_mask_set((uvm_page_mask_t *)right, piece->first + k);
 	}
 	skcipher_request_free(crypt.req);
 }
@@ -275,71 +243,33 @@ static bool seal_pages(struct uvm_seam_flash_io *io, struct crypt *crypt,
 	return true;
 }
 
-static void write_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, uvm_page_mask_t *good)
+int uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			 const struct uvm_rust_flash_piece *piece)
 {
 	struct crypt crypt;
-	u32 i;
+	bool sealed;
+	int ret;
 
-	uvm_page_mask_zero(good);
 	if (!crypt_begin(&crypt, dev))
-		return;
-	for (i = 0; i < io->pieces.count; i++) {
-		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
-
-		if (!seal_pages(io, &crypt, piece))
-			continue;
-		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
-			     position(piece->slot, piece->offset))) {
-			if (uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITE_ERRORS, 1) == 1)
-				pr_warn("nvidia-uvm: flash: a write failed; the pages stay in host memory\n");
-			continue;
-		}
-		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
-		uvm_page_mask_region_fill(good, uvm_va_block_region(piece->first, piece->first + piece->pages));
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITTEN, (u64)piece->pages * PAGE_SIZE);
-	}
+		return UVM_RUST_FLASH_NOT_WRITTEN;
+	sealed = seal_pages(io, &crypt, piece);
 	skcipher_request_free(crypt.req);
+	if (!sealed)
+		return UVM_RUST_FLASH_NOT_WRITTEN;
+	ret = transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages, position(piece->slot, piece->offset));
+	if (ret == 0)
+		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
+	return ret;
 }
 
-void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io)
+int uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, u32 slot, u16 offset, u16 pages,
+			bool write)
 {
-	u32 i;
+	u32 k;
 
-	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
-		if (io->pages[i])
-			put_page(io->pages[i]);
-		io->pages[i] = NULL;
-	}
-}
-
-struct uvm_rust_flash_pieces *uvm_seam_flash_pieces(struct uvm_seam_flash_io *io)
-{
-	return &io->pieces;
-}
-
-void uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, struct uvm_rust_mask *good)
-{
-	write_pages(dev, io, (uvm_page_mask_t *)good);
-	uvm_rust_flash_release_pages(io);
-}
-
-bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 const struct uvm_rust_flash_move *move)
-{
-	u32 pass, k;
-
-	for (pass = 0; pass < 2; pass++) {
-		loff_t pos = pass ? position(move->to_slot, move->to_offset) :
-				    position(move->from_slot, move->from_offset);
-
-		for (k = 0; k < move->pages; k++)
-			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
-			uvm_rust_flash_count(dev->table, pass ? UVM_RUST_FLASH_WRITE_ERRORS : UVM_RUST_FLASH_READ_ERRORS, 1);
-			return false;
-		}
-	}
-	return true;
+	for (k = 0; k < pages; k++)
+		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
+	return transfer(dev->file, write, BACKGROUND, io->bvec, pages, position(slot, offset));
 }
 
 /* --- opening --------------------------------------------------------------------------------- */

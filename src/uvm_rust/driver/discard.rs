@@ -23,6 +23,7 @@ pub(crate) mod status {
     pub(crate) const INVALID_ADDRESS: u32 = 0x1e;
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
+    pub(crate) const INVALID_OPERATION: u32 = 0x38;
     pub(crate) const INVALID_STATE: u32 = 0x40;
     /// `NV_ERR_MORE_PROCESSING_REQUIRED`: a lock was let go on the way.
     pub(crate) const AGAIN: u32 = 0x4d;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d6e1282c00d3f158.
+// Of headers and options 76eef52fa1db3985.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -65,25 +65,14 @@ pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_FLASH_WRITTEN: u32 = 0;
-pub const UVM_RUST_FLASH_FETCHED: u32 = 1;
-pub const UVM_RUST_FLASH_WRITE_ERRORS: u32 = 2;
-pub const UVM_RUST_FLASH_READ_ERRORS: u32 = 3;
-pub const UVM_RUST_FLASH_LOST_PAGES: u32 = 4;
-pub const UVM_RUST_FLASH_PARKED: u32 = 5;
-pub const UVM_RUST_FLASH_PIECES: u32 = 260;
 pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
 pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
 pub const UVM_RUST_FLASH_LOST: u32 = 2;
 pub const UVM_RUST_FLASH_SPILLING: u32 = 3;
 pub const UVM_RUST_FLASH_COPIES: u32 = 4;
-pub const UVM_RUST_FLASH_BEGUN: u32 = 0;
-pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
-pub const UVM_RUST_FLASH_BUSY: u32 = 2;
-pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 3;
-pub const UVM_RUST_FLASH_IS_LOST: u32 = 4;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
+pub const UVM_RUST_FLASH_NOT_WRITTEN: u32 = 1;
 pub const UVM_RUST_FLASH_RESERVED_SLOTS: u32 = 1;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
@@ -1017,19 +1006,8 @@ pub struct uvm_seam_context {
 pub struct rw_semaphore {
     _unused: [u8; 0],
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_read {
-    _unused: [u8; 0],
-}
 unsafe extern "C" {
     pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_count(table: *mut uvm_rust_flash_table, what: __u32, n: __u64) -> __u64;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_has_failed(table: *mut uvm_rust_flash_table) -> bool;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1040,22 +1018,6 @@ pub struct uvm_rust_flash_piece {
     pub first: __u16,
     pub pages: __u16,
     pub reserved: [__u16; 3usize],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_pieces {
-    pub count: __u32,
-    pub reserved: __u32,
-    pub piece: [uvm_rust_flash_piece; 260usize],
-}
-impl Default for uvm_rust_flash_pieces {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_sums(
@@ -1086,9 +1048,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_dev(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_pages(
@@ -1137,39 +1096,18 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_begin_read(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_fetch(
+        block: *mut uvm_va_block_struct,
+        context: *mut uvm_seam_context,
         wanted: *const uvm_rust_mask,
-        op: *mut *mut uvm_rust_flash_read,
-        pages: *mut uvm_rust_mask,
-        pieces: *mut uvm_rust_flash_pieces,
+        fault: bool,
     ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_end_read(
-        block: *mut uvm_rust_flash_block,
-        op: *mut uvm_rust_flash_read,
-        good: *const uvm_rust_mask,
-        failed: *const uvm_rust_mask,
-        keep: bool,
-        arrived: *mut uvm_rust_mask,
-    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_let_go();
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_flash_move {
-    pub from_slot: __u32,
-    pub to_slot: __u32,
-    pub from_offset: __u16,
-    pub to_offset: __u16,
-    pub pages: __u16,
-    pub reserved: __u16,
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
@@ -1184,10 +1122,7 @@ unsafe extern "C" {
     pub fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tier_is_attached(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
+    pub fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
@@ -1209,9 +1144,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_enabled() -> bool;
@@ -1333,35 +1265,73 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_pieces(io: *mut uvm_seam_flash_io) -> *mut uvm_rust_flash_pieces;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_write(
         dev: *mut uvm_seam_flash_dev,
         io: *mut uvm_seam_flash_io,
-        good: *mut uvm_rust_mask,
-    );
+        piece: *const uvm_rust_flash_piece,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_copy(
         dev: *mut uvm_seam_flash_dev,
         io: *mut uvm_seam_flash_io,
-        move_: *const uvm_rust_flash_move,
-    ) -> bool;
+        slot: __u32,
+        offset: __u16,
+        pages: __u16,
+        write: bool,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_is_sound(dev: *mut uvm_seam_flash_dev) -> bool;
+    pub fn uvm_seam_flash_read(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        piece: *const uvm_rust_flash_piece,
+        fault: bool,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_decrypt(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        piece: *const uvm_rust_flash_piece,
+        right: *mut uvm_rust_mask,
+        wrong: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_release(io: *mut uvm_seam_flash_io);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_there(dev: *mut uvm_seam_flash_dev) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev, ended: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_fetch_back(
+    pub fn uvm_seam_flash_populate(
         block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
-        pages: *const uvm_rust_mask,
-        again: *mut bool,
+        pages: *mut uvm_rust_mask,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_unchanged(
+        block: *mut uvm_va_block_struct,
+        io: *mut uvm_seam_flash_io,
+        pages: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_arrived(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_read_mostly(block: *mut uvm_va_block_struct) -> bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_copies: bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_progress(dev: *mut uvm_seam_flash_dev) -> __u32;

@@ -35,6 +35,7 @@
 
 pub mod block;
 pub mod drain;
+pub mod fetch;
 pub mod list;
 pub mod moves;
 pub mod pace;

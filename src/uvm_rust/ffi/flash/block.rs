@@ -27,7 +27,6 @@ crate::ffi::check_exports!(
     uvm_rust_flash_block_gone,
     uvm_rust_flash_block_use,
     uvm_rust_flash_block_is_used,
-    uvm_rust_flash_block_dev,
     uvm_rust_flash_pages,
     uvm_rust_flash_touched,
     uvm_rust_flash_forget,
@@ -39,7 +38,7 @@ crate::ffi::check_exports!(
 );
 
 /// A reference on an open device, and its table.
-struct Device {
+pub(super) struct Device {
     /// Invariant: this owns one of its references.
     dev: NonNull<uvm_seam_flash_dev>,
     /// Invariant: the device's, which has it until its last reference goes.
@@ -60,7 +59,11 @@ impl Device {
         }
     }
 
-    fn table(&self) -> &Flash {
+    pub(super) fn as_ptr(&self) -> *mut uvm_seam_flash_dev {
+        self.dev.as_ptr()
+    }
+
+    pub(super) fn table(&self) -> &Flash {
         // SAFETY: by the type's invariants it is not destroyed as long as `self` is there.
         unsafe { flash(self.table) }
     }
@@ -330,12 +333,14 @@ pub(super) unsafe fn device(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_f
     unsafe { used(block) }.map_or(null_mut(), |s| s.device.dev.as_ptr())
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_dev(
-    block: *mut uvm_rust_flash_block,
-) -> *mut uvm_seam_flash_dev {
-    // SAFETY: null, or I-own and I-lock.
-    unsafe { device(block) }
+/// A reference on the device of its state; `None` without.
+///
+/// # Safety
+///
+/// As [`used`].
+pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Device> {
+    // SAFETY: by this function's contract.
+    unsafe { used(block) }.map(|s| s.device.clone())
 }
 
 /// Forgets the state if nothing is known of the pages.

@@ -4,7 +4,8 @@
 
 use super::bindings;
 use super::block::{used, State};
-use crate::ffi::status::Status;
+use super::fetch::fetch_locked;
+use crate::driver::discard::status;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
 use bindings::{
@@ -162,16 +163,11 @@ impl Chosen {
         let Some((block, context)) = self.opened() else {
             return Fetched::Failed;
         };
-        let mut again = false;
-        // SAFETY: the block and its VA space are locked, and the context is open; the mask is read, and
-        // `again` written once.
-        let status = unsafe {
-            bindings::uvm_seam_flash_fetch_back(block, context, &as_c(pages), &mut again)
-        };
-        match Status::check(status) {
-            Ok(()) if again => Fetched::Again,
-            Ok(()) => Fetched::All,
-            Err(_) => Fetched::Failed,
+        // SAFETY: the block and its VA space are locked, and the context is open.
+        match unsafe { fetch_locked(block, context, pages, false) } {
+            status::OK => Fetched::All,
+            status::AGAIN => Fetched::Again,
+            _ => Fetched::Failed,
         }
     }
 

@@ -5,8 +5,8 @@
 use super::attach::Reading;
 use super::chosen::Chosen;
 use super::spill::move_out;
-use super::tier::{current, device, has_device, may_write, wrote, OwnerHandle};
-use super::{bindings, flash, read_parameter, table_of};
+use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
+use super::{bindings, read_parameter};
 use crate::driver::flash::Counter;
 use crate::ffi::seam::VaSpace;
 use crate::policy::flash::drain::Fetched;
@@ -69,15 +69,8 @@ impl Machine for Moving {
 
     fn count_throttled(&mut self) {
         // Without the lock of attaching: who detaches may take long.
-        // SAFETY: see above; what is given is kept until it is put.
-        unsafe {
-            let dev = device(current());
-            if !dev.is_null() {
-                let counters = &flash(table_of(dev)).counters;
-                counters.add(Counter::Throttled, 1);
-                bindings::uvm_seam_flash_dev_put(dev);
-            }
-        }
+        // SAFETY: see above.
+        unsafe { count_of_device(current(), Counter::Throttled, 1) };
     }
 
     fn nap(&mut self) -> bool {

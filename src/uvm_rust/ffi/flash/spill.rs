@@ -10,18 +10,19 @@ use super::chosen::{as_c, Chosen};
 use super::tier::{
     current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live, State,
 };
-use super::{bindings, flash, read_parameter, table_of, write_pieces};
+use super::{bindings, flash, is_sound, piece_of, read_parameter, table_of};
 use crate::driver::flash::Counter;
 use crate::ffi::discard::read;
 use crate::ffi::status::Status;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
-use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
+use crate::policy::flash::{pace, BlockPages, Move, Place, Spill, Table};
 use crate::policy::mask::PageMask;
 use bindings::{
     uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_flash_io,
     uvm_va_block_struct,
 };
+use core::ffi::c_int;
 use kernel::page::PAGE_SIZE;
 
 crate::ffi::check_exports!(
@@ -101,13 +102,16 @@ impl Spilling {
         }
     }
 
-    fn counts(&self, counter: Counter, n: u64) {
+    fn counts(&self, counter: Counter, n: u64) -> u64 {
         // SAFETY: by the type's invariant.
-        unsafe { flash(self.table) }.counters.add(counter, n);
+        unsafe { flash(self.table) }.counters.add(counter, n)
     }
 
-    fn writes(&mut self, pages: u32) {
-        self.wrote = self.wrote.saturating_add(u64::from(pages) * PAGE_SIZE as u64);
+    /// The device was given so many pages to write. Returns how many bytes that is.
+    fn writes(&mut self, pages: u16) -> u64 {
+        let bytes = u64::from(pages) * PAGE_SIZE as u64;
+        self.wrote = self.wrote.saturating_add(bytes);
+        bytes
     }
 
     /// Tells the tier of the chosen va_block, if anything is known of it.
@@ -341,14 +345,9 @@ impl Machine for Spilling {
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
-        let Some(block) = self.at.locked() else {
-            return false;
-        };
-        // SAFETY: the block is locked, and the buffer holds nothing; the pieces in it are ours to write.
-        unsafe {
-            write_pieces(bindings::uvm_seam_flash_pieces(self.io), spill.pieces())
-                && bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io)
-        }
+        // SAFETY: the block is locked, and the buffer holds nothing; the mask is read.
+        let hold = |block| unsafe { bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io) };
+        self.at.locked().is_some_and(hold)
     }
 
     fn set_aside(&mut self) {
@@ -360,33 +359,50 @@ impl Machine for Spilling {
     }
 
     fn write(&mut self, spill: &Spill) -> PageMask {
-        // What fails half-way has worn the device as well.
-        self.writes(spill.pages.count().into());
-        let mut good = uvm_rust_mask::default();
-        // SAFETY: no lock is held; what is to be written was held, with its pieces, by `hold`.
-        unsafe {
-            bindings::uvm_seam_flash_write(self.to.dev, self.io, &mut good);
-            read(&good)
+        let mut good = PageMask::EMPTY;
+        for piece in spill.pieces() {
+            // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
+            let written =
+                unsafe { bindings::uvm_seam_flash_write(self.to.dev, self.io, &piece_of(piece)) };
+            if written == bindings::UVM_RUST_FLASH_NOT_WRITTEN as c_int {
+                continue;
+            }
+            // What fails half-way has worn the device as well.
+            let bytes = self.writes(piece.pages.pages());
+            if written == 0 {
+                good |= PageMask::from(piece.pages);
+                self.counts(Counter::Written, bytes);
+            } else if self.counts(Counter::WriteErrors, 1) == 1 {
+                kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
+            }
         }
+        // SAFETY: the buffer is ours.
+        unsafe { bindings::uvm_seam_flash_release(self.io) };
+        good
     }
 
     fn copy(&mut self, to_move: &Move) -> bool {
-        self.writes(to_move.pages.into());
-        let to_move = bindings::uvm_rust_flash_move {
-            from_slot: to_move.from.slot,
-            to_slot: to_move.to.slot,
-            from_offset: to_move.from.offset,
-            to_offset: to_move.to.offset,
-            pages: to_move.pages,
-            reserved: 0,
+        let transfer = |at: Place, write| {
+            // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
+            0 == unsafe {
+                bindings::uvm_seam_flash_copy(self.to.dev, self.io, at.slot, at.offset, to_move.pages, write)
+            }
         };
-        // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
-        unsafe { bindings::uvm_seam_flash_copy(self.to.dev, self.io, &to_move) }
+        if !transfer(to_move.from, false) {
+            self.counts(Counter::ReadErrors, 1);
+            return false;
+        }
+        let copied = transfer(to_move.to, true);
+        self.writes(to_move.pages);
+        if !copied {
+            self.counts(Counter::WriteErrors, 1);
+        }
+        copied
     }
 
     fn is_sound(&mut self) -> bool {
         // SAFETY: see above.
-        unsafe { bindings::uvm_seam_flash_is_sound(self.to.dev) }
+        unsafe { is_sound(self.to.dev) }
     }
 
     fn tell(&mut self, ended: bool) {

@@ -13,8 +13,8 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::block::{handle, known, Block};
-use super::bindings;
-use crate::driver::flash::Tier;
+use super::{bindings, flash, table_of};
+use crate::driver::flash::{Counter, Tier};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
@@ -33,14 +33,13 @@ crate::ffi::check_exports!(
     uvm_rust_tier_create,
     uvm_rust_tier_destroy,
     uvm_rust_tier_device,
-    uvm_rust_tier_is_attached,
+    uvm_rust_tier_parked,
     uvm_rust_tier_kick,
     uvm_rust_owner_create,
     uvm_rust_owner_destroy,
     uvm_rust_owner_must_wait,
     uvm_rust_owner_asking,
     uvm_rust_owner_fetched,
-    uvm_rust_flash_block_note_copies,
 );
 
 const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
@@ -370,13 +369,36 @@ unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_
     unsafe { device(tier) }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_is_attached(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-) -> bool {
-    // SAFETY: I-own.
+/// Whether this is the attached device.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn is_attached(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool {
+    // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.device() == Some(DeviceHandle(dev))) }
+}
+
+/// Adds to what is counted of the attached device, if there is one.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn count_of_device(tier: *mut uvm_rust_tier, counter: Counter, n: u64) {
+    // SAFETY: by this function's contract; what is given is kept until it is put.
+    unsafe {
+        let dev = device(tier);
+        if !dev.is_null() {
+            flash(table_of(dev)).counters.add(counter, n);
+            bindings::uvm_seam_flash_dev_put(dev);
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: u32) {
+    // SAFETY: I-own.
+    unsafe { count_of_device(tier, Counter::Parked, faults.into()) };
 }
 
 #[no_mangle]
@@ -492,7 +514,7 @@ pub(super) unsafe fn count(block: &Block, pages: u32, used: bool) {
 ///
 /// # Safety
 ///
-/// I-own and I-lock: it was published, and is locked.
+/// Null, or I-own and I-lock: it was published, and is locked.
 pub(super) unsafe fn note_copies(block: *mut uvm_rust_flash_block) {
     // SAFETY: by this function's contract.
     if unsafe { super::block::used(block) }.is_none_or(|s| s.pages.copies().is_empty()) {
@@ -505,10 +527,4 @@ pub(super) unsafe fn note_copies(block: *mut uvm_rust_flash_block) {
             .owner()
             .with(|state, live| state.note_copies(live, handle(block)));
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own and I-lock.
-    unsafe { note_copies(block) };
 }

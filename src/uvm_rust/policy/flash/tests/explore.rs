@@ -25,6 +25,7 @@ use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
 
 mod drain;
+mod fetch;
 mod parked;
 mod spill;
 mod split;

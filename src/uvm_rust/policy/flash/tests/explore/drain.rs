@@ -4,6 +4,7 @@
 //! calls the other threads go on, which want back what is there, discard it, split blocks, and die.
 
 use super::super::super::drain::{drain, Fetched, Left, Machine, Stays, TRIES};
+use super::super::super::fetch::{self, fetch};
 use super::spill::Real;
 use super::{late, threads, Lack};
 
@@ -113,13 +114,12 @@ impl Machine for Real<'_, '_> {
             self.broken("S-lock: not open");
         }
         let pages = self.w.of(b, |block| block.state.on_flash());
-        let w = self.w;
-        match self.wait_for(threads::fetch(w, b, pages)) {
-            Some(threads::Fetched::All) => {
+        match fetch(self, &pages) {
+            Ok(fetch::Fetched::All) => {
                 self.draining.has_all = true;
                 Fetched::All
             }
-            Some(threads::Fetched::Again) => Fetched::Again,
+            Ok(fetch::Fetched::Again) => Fetched::Again,
             _ => {
                 self.draining.is_excused = true;
                 Fetched::Failed

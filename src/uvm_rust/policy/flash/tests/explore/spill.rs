@@ -9,13 +9,12 @@ use super::super::super::spill::{
 };
 use super::super::super::{BlockPages, Move, Spill, Table};
 use super::drain::Draining;
+use super::fetch::Fetching;
 use super::split::Halves;
 use super::threads::give_up_block;
 use super::world::{sum_of, Bytes, To, World};
 use super::{Lack, Thread};
 use crate::policy::mask::PageMask;
-use std::future::Future;
-use std::pin::pin;
 use std::string::ToString;
 use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
@@ -70,6 +69,7 @@ pub(super) struct Real<'a, 'w> {
     hoped_for_all: bool,
     pub(super) halves: Halves,
     pub(super) draining: Draining,
+    pub(super) fetching: Fetching,
     /// What left the host, to see that the explorer gets there.
     pub(super) spilled: u64,
 }
@@ -94,6 +94,7 @@ impl<'a, 'w> Real<'a, 'w> {
             hoped_for_all: false,
             halves: Halves::default(),
             draining: Draining::default(),
+            fetching: Fetching::default(),
             spilled: 0,
         }
     }
@@ -125,20 +126,6 @@ impl<'a, 'w> Real<'a, 'w> {
         self.pause();
         for _ in 0..FOR_EVER {
             if let Some(value) = ready(self.w) {
-                return Some(value);
-            }
-            self.other();
-        }
-        self.broken("it waits for ever");
-        None
-    }
-
-    /// Does what another thread does, while all go on.
-    pub(super) fn wait_for<T>(&mut self, thread: impl Future<Output = T>) -> Option<T> {
-        let mut thread = pin!(thread);
-        let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..FOR_EVER {
-            if let Poll::Ready(value) = thread.as_mut().poll(&mut context) {
                 return Some(value);
             }
             self.other();
@@ -232,7 +219,7 @@ impl<'a, 'w> Real<'a, 'w> {
     }
 
     /// I/O of one part of a slot.
-    fn transfer(&mut self, id: u64) -> Vec<Bytes> {
+    pub(super) fn transfer(&mut self, id: u64) -> Vec<Bytes> {
         if self.locked {
             self.broken("S-io: I/O with the block's lock");
         }

@@ -252,7 +252,7 @@ pub(super) enum Fetched {
     NoMemory,
 }
 
-/// uvm_rust_flash_fetch(), with both locks held (uvm_rust_flash_block.h).
+/// fetch(), with both locks held (policy/flash/fetch.rs).
 pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     let (begun, seen) = {
         let s = &mut *w.now();
@@ -276,7 +276,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     }
 }
 
-/// flash_fetch_begun() with uvm_rust_flash_read(): the host's memory is written to while the
+/// begun(): the host's memory is written to while the
 /// block's lock is not held.
 async fn fetch_begun(w: &World, b: usize, read: Read) -> Fetched {
     w.unlock_block(b);
@@ -474,7 +474,7 @@ pub(super) async fn discard(w: &World, b: usize) {
     w.read_unlock(space);
 }
 
-/// UVM_RUST_FLASH_MOVE: move_block() (uvm_rust_flash_attach.c). It holds attach_lock.
+/// UVM_RUST_FLASH_MOVE (policy/flash/moves.rs). It keeps the device attached.
 pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
     let space = w.now().blocks[b].space;
     w.read_lock(space).await;
