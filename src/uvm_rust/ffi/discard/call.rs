@@ -13,7 +13,7 @@
 
 use super::super::bindings;
 use super::super::status::Status;
-use crate::driver::discard::{self, status};
+use crate::driver::discard;
 use crate::mem::OutOfMemory;
 use crate::policy::discard::{
     BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
@@ -48,11 +48,8 @@ enum At {
 
 /// A VA space for the length of one discard of a range.
 pub(crate) struct DiscardCall<'a> {
-    /// Invariant: valid for `'a`, and used by nobody else. What it says of a VA space is what C has
-    /// found or locked, as far as `at` says.
+    /// Invariant: valid for `'a`, and used by nobody else.
     call: *mut bindings::uvm_seam_discard,
-    /// Whether a GPU that cannot fault is registered, as `enter` found.
-    non_faultable: bool,
     /// Invariant: what was last asked of C says so.
     at: At,
     /// Invariant: while `Locked`, where C keeps the state of the chosen block, which nobody else
@@ -69,7 +66,6 @@ impl DiscardCall<'_> {
     unsafe fn new(call: *mut bindings::uvm_seam_discard) -> Self {
         Self {
             call,
-            non_faultable: false,
             at: At::Out,
             place: null_mut(),
             _call: PhantomData,
@@ -91,12 +87,6 @@ impl DiscardCall<'_> {
             self.broken("D-lock");
         }
         open
-    }
-
-    /// The block that was chosen last; null for none.
-    fn chosen(&self) -> *mut bindings::uvm_va_block_struct {
-        // SAFETY: valid by the type's invariant.
-        unsafe { (*self.call).block }
     }
 
     /// What C keeps as the state of the locked block; null for none.
@@ -127,7 +117,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Out) {
             self.at = At::Entered;
             // SAFETY: no lock is held.
-            self.non_faultable = unsafe { bindings::uvm_seam_discard_enter(self.call) };
+            unsafe { bindings::uvm_seam_discard_enter(self.call) };
         }
     }
 
@@ -140,7 +130,9 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn has_non_faultable(&mut self) -> bool {
-        self.is_at(At::Entered) && self.non_faultable
+        self.is_at(At::Entered)
+            // SAFETY: entered.
+            && unsafe { bindings::uvm_seam_discard_has_non_faultable(self.call) }
     }
 
     fn kind(&mut self, span: Span) -> Kind {
@@ -151,7 +143,7 @@ impl Machine for DiscardCall<'_> {
         // SAFETY: entered.
         match unsafe { bindings::uvm_seam_discard_kind(self.call, span.first, length) } {
             bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
-            bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
+            bindings::UVM_RUST_KIND_ORDINARY => Kind::Ordinary,
             _ => Kind::Unknown,
         }
     }
@@ -182,7 +174,7 @@ impl Machine for DiscardCall<'_> {
         Status::check(unsafe { bindings::uvm_seam_discard_wait(self.call) })
     }
 
-    fn range(&mut self, at: u64, _: u64) -> Option<Span> {
+    fn range(&mut self, at: u64, last: u64) -> Option<Span> {
         if !self.is_open() {
             return None;
         }
@@ -190,7 +182,7 @@ impl Machine for DiscardCall<'_> {
         let mut range = bindings::uvm_rust_span { first: 0, last: 0 };
         // SAFETY: open, on memory of which the walk has asked the kind; `range` is written at
         // most once.
-        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, &mut range) } {
+        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, last, &mut range) } {
             return None;
         }
         self.at = At::InRange;
@@ -216,34 +208,30 @@ impl Machine for DiscardCall<'_> {
             return None;
         }
         self.at = At::InRange;
-        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave.
-        unsafe { bindings::uvm_seam_discard_block(self.call, at) };
-        if self.chosen().is_null() {
+        let mut block = bindings::uvm_rust_span { first: 0, last: 0 };
+        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave;
+        // `block` is written at most once.
+        if !unsafe { bindings::uvm_seam_discard_block(self.call, at, &mut block) } {
             return None;
         }
         self.at = At::InBlock;
-        let mut span = bindings::uvm_rust_span::default();
-        // SAFETY: the VA space's lock keeps the block; `span` is ours for the call.
-        unsafe { bindings::uvm_seam_block_span(self.chosen(), &mut span) };
         Some(Span {
-            first: span.first,
-            last: span.last,
+            first: block.first,
+            last: block.last,
         })
     }
 
     fn may_migrate(&mut self, span: Span) -> bool {
-        // SAFETY: valid by the type's invariant.
-        let space = unsafe { (*self.call).va_space };
         self.is_open()
-            // SAFETY: open, so the VA space's lock is held.
-            && unsafe { bindings::uvm_range_group_all_migratable(space, span.first, span.last) }
+            // SAFETY: open.
+            && unsafe { bindings::uvm_seam_discard_may_migrate(self.call, span.first, span.last) }
     }
 
     fn lock(&mut self) {
         if self.is_at(At::InBlock) {
             self.at = At::Locked;
             // SAFETY: a block is chosen, and none is locked.
-            self.place = unsafe { bindings::uvm_seam_block_lock(self.chosen()) };
+            self.place = unsafe { bindings::uvm_seam_discard_lock(self.call) };
         }
     }
 
@@ -252,7 +240,7 @@ impl Machine for DiscardCall<'_> {
             self.at = At::InBlock;
             self.place = null_mut();
             // SAFETY: locked, and unlocked once.
-            unsafe { bindings::uvm_seam_block_unlock(self.chosen()) };
+            unsafe { bindings::uvm_seam_discard_unlock(self.call) };
         }
     }
 
@@ -306,11 +294,12 @@ impl Machine for DiscardCall<'_> {
         if !self.is_at(At::Locked) {
             return Ok(Dropped::All);
         }
-        // SAFETY: locked; the mask is read.
-        match unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages)) } {
-            status::AGAIN => Ok(Dropped::Again),
-            other => Status::check(other).map(|()| Dropped::All),
-        }
+        let mut again = false;
+        // SAFETY: locked; the mask is read, and `again` written once.
+        let status =
+            unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages), &mut again) };
+        Status::check(status)?;
+        Ok(if again { Dropped::Again } else { Dropped::All })
     }
 
     fn forget_thrashing(&mut self, pages: &PageMask) {
@@ -323,7 +312,7 @@ impl Machine for DiscardCall<'_> {
     fn forget_stored(&mut self, pages: &PageMask) {
         if self.is_at(At::Locked) {
             // SAFETY: locked; the mask is read.
-            unsafe { bindings::uvm_rust_flash_discarded(self.chosen(), &as_c(pages)) };
+            unsafe { bindings::uvm_seam_discard_forget_stored(self.call, &as_c(pages)) };
         }
     }
 

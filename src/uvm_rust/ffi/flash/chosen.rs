@@ -4,14 +4,10 @@
 
 use super::bindings;
 use super::block::{used, State};
-use super::fetch::fetch_locked;
-use crate::driver::discard::status;
-use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
 use bindings::{
-    mm_struct,
     uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev, uvm_seam_space,
-    uvm_va_block_struct,
+    uvm_seam_va_block,
 };
 use core::ptr::null_mut;
 use kernel::prelude::*;
@@ -19,7 +15,7 @@ use kernel::prelude::*;
 /// The va_block that was chosen, if one was.
 pub(super) struct Chosen {
     /// Null for none. Invariant: a reference is held, here or by who called.
-    block: *mut uvm_va_block_struct,
+    block: *mut uvm_seam_va_block,
     /// Whether it is locked by us.
     is_locked: bool,
     /// Its VA space, if that is locked by us; or null.
@@ -49,7 +45,7 @@ impl Chosen {
     /// # Safety
     ///
     /// A reference on it is held until it is released, or another chosen. None is chosen.
-    pub(super) unsafe fn choose(&mut self, block: *mut uvm_va_block_struct) -> bool {
+    pub(super) unsafe fn choose(&mut self, block: *mut uvm_seam_va_block) -> bool {
         self.block = block;
         !block.is_null()
     }
@@ -68,9 +64,7 @@ impl Chosen {
     }
 
     pub(super) fn lock(&mut self) {
-        if self.is_locked {
-            pr_err!("flash: S-lock does not hold\n");
-        } else if !self.block.is_null() {
+        if !self.is_locked && !self.block.is_null() {
             // SAFETY: it is chosen, and not locked by us.
             unsafe { bindings::uvm_seam_va_block_lock(self.block) };
             self.is_locked = true;
@@ -85,7 +79,7 @@ impl Chosen {
     }
 
     /// The block, if it is locked; if not, somebody broke S-lock.
-    pub(super) fn locked(&self) -> Option<*mut uvm_va_block_struct> {
+    pub(super) fn locked(&self) -> Option<*mut uvm_seam_va_block> {
         if !self.is_locked {
             pr_err!("flash: S-lock does not hold\n");
         }
@@ -100,7 +94,7 @@ impl Chosen {
     }
 
     /// The block, if it is locked and alive.
-    pub(super) fn alive(&self) -> Option<*mut uvm_va_block_struct> {
+    pub(super) fn alive(&self) -> Option<*mut uvm_seam_va_block> {
         self.locked().filter(|_| !self.known().is_null())
     }
 
@@ -132,20 +126,9 @@ impl Chosen {
         }
     }
 
-    /// Gets what upstream works with, on nobody's behalf.
     pub(super) fn open(&mut self) -> bool {
-        // SAFETY: no process is named.
-        unsafe { self.open_for(null_mut()) }
-    }
-
-    /// Gets what upstream works with.
-    ///
-    /// # Safety
-    ///
-    /// `mm` is null, or is kept until `close`.
-    pub(super) unsafe fn open_for(&mut self, mm: *mut mm_struct) -> bool {
-        // SAFETY: by this function's contract.
-        self.context = unsafe { bindings::uvm_seam_context_new(mm) };
+        // SAFETY: no preconditions.
+        self.context = unsafe { bindings::uvm_seam_context_new() };
         !self.context.is_null()
     }
 
@@ -157,22 +140,8 @@ impl Chosen {
         }
     }
 
-    /// Brings those of `pages` that are on flash to host memory; the block is opened, and its VA space locked
-    /// by us or by the caller.
-    pub(super) fn fetch(&self, pages: &PageMask) -> Fetched {
-        let Some((block, context)) = self.opened() else {
-            return Fetched::Failed;
-        };
-        // SAFETY: the block and its VA space are locked, and the context is open.
-        match unsafe { fetch_locked(block, context, pages, false) } {
-            status::OK => Fetched::All,
-            status::AGAIN => Fetched::Again,
-            _ => Fetched::Failed,
-        }
-    }
-
     /// The block and what `open` got, if it is locked.
-    pub(super) fn opened(&self) -> Option<(*mut uvm_va_block_struct, *mut uvm_seam_context)> {
+    pub(super) fn opened(&self) -> Option<(*mut uvm_seam_va_block, *mut uvm_seam_context)> {
         let block = self.locked()?;
         (!self.context.is_null()).then_some((block, self.context))
     }

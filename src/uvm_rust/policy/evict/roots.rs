@@ -58,8 +58,6 @@ pub struct RootChunks {
     /// By owner modulo [`OWNERS`].
     present: TryVec<Present>,
     last_owner: Owner,
-    /// The chunk that was chosen last, until an eviction begins.
-    pub(super) chosen: Option<Chunk>,
 }
 
 impl RootChunks {
@@ -78,7 +76,6 @@ impl RootChunks {
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
-            chosen: None,
         })
     }
 

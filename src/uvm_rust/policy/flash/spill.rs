@@ -387,12 +387,8 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     if !m.use_device() {
         return Err(Outcome::Later);
     }
-    let mut dropped = false;
     loop {
-        let all = pages;
-        let unmapped = drop_needless(m, &mut pages);
-        dropped |= pages != all;
-        match unmapped {
+        match drop_needless(m, &mut pages) {
             Unmapped::All => break,
             Unmapped::Failed => return Err(Outcome::Later),
             Unmapped::Again => {
@@ -402,12 +398,7 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
         }
     }
     if pages.is_empty() {
-        // Somebody else may have taken all of it where the lock was let go.
-        return Err(if dropped {
-            Outcome::Moved
-        } else {
-            Outcome::Nothing
-        });
+        return Err(Outcome::Moved);
     }
     let spill = reserve(m, &pages)?;
     let unmapped = loop {

@@ -60,9 +60,6 @@ pub struct World {
     pub replays: u32,
     pub flushes: u32,
     pub serviced: u32,
-    /// The entries that these stand for, and of those the duplicates; and what was told of both.
-    pub looked_at: (u64, u64),
-    pub counted: (u64, u64),
     /// How many calls of `service` until one says `Again`, fails.
     pub again_in: Option<u32>,
     pub fails_in: Option<u32>,
@@ -95,8 +92,6 @@ impl World {
             replays: 0,
             flushes: 0,
             serviced: 0,
-            looked_at: (0, 0),
-            counted: (0, 0),
             again_in: None,
             fails_in: None,
             prompt: false,
@@ -197,10 +192,7 @@ impl World {
         let record = self.order[at];
         let key = (record.who, record.address);
         let instances = u32::from(record.instances);
-        let duplicates = instances - u32::from(!duplicate);
-        self.outcome.duplicates += duplicates;
-        self.looked_at.0 += u64::from(instances);
-        self.looked_at.1 += u64::from(duplicates);
+        self.outcome.duplicates += instances - u32::from(!duplicate);
         self.serviced += 1;
         if duplicate && self.fatal[at - 1].is_none() {
             return;
@@ -333,18 +325,7 @@ impl Machine for World {
         assert!(self.held.take().is_some(), "F-lock");
     }
 
-    fn park(&mut self, _: u32) -> Option<Served> {
-        None
-    }
-
-    fn service(
-        &mut self,
-        first: u32,
-        _: bool,
-        _: bool,
-        looked: &mut Looked,
-    ) -> Result<Served, u32> {
-        let duplicates = self.outcome.duplicates;
+    fn service(&mut self, first: u32, _: bool, _: bool) -> Result<Served, u32> {
         self.called();
         let first = first as usize;
         let start = self.order[first];
@@ -377,29 +358,10 @@ impl Machine for World {
             self.service_one(at, duplicate);
             at += 1;
         }
-        let faults = (at - first) as u32;
-        *looked = Looked {
-            faults,
-            duplicates: self.outcome.duplicates - duplicates,
-        };
         Ok(Served::Faults {
-            faults,
+            faults: (at - first) as u32,
             fatal: self.outcome.fatal.is_some(),
         })
-    }
-
-    fn count(&mut self, instances: u64, duplicates: u32) {
-        assert!(self.held.is_some(), "F-lock");
-        self.counted.0 += instances;
-        self.counted.1 += u64::from(duplicates);
-    }
-
-    fn missed(&mut self, address: u64) {
-        let (space, _) = self.held.expect("F-lock");
-        assert!(self
-            .order
-            .iter()
-            .any(|r| (r.who, r.address) == (space, address)));
     }
 
     fn found_fatal(&mut self, first: u32) {
@@ -412,7 +374,7 @@ impl Machine for World {
 
     fn switch_prefetch_faults(&mut self, _: PrefetchSwitch) {}
 
-    fn replay(&mut self, _: bool) -> Result<(), u32> {
+    fn replay(&mut self) -> Result<(), u32> {
         self.replays += 1;
         self.issue();
         Ok(())
@@ -428,7 +390,7 @@ impl Machine for World {
             self.ring[self.get as usize] = None;
             self.get = (self.get + 1) % self.ring.len() as u32;
         }
-        self.replay(false)
+        self.replay()
     }
 
     fn wait_replays(&mut self, settle: bool) -> Result<(), u32> {
