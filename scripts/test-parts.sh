@@ -304,15 +304,6 @@ flash_parts() {
 	lane rust/flash-demo env VM_TIMEOUT=1500 scripts/ssd.sh \
 		"$suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
 	lane rust/plans plans
-	record_part
-}
-# A program that uvmrun records, and runs with its plan: `make record-demo`.
-record_part() {
-	local version
-	version=$(rustc --version | awk '{ print $2 }')
-	if at_least 1.88.0 "$version"; then lane rust/record scripts/record-demo.sh
-	else skip rust/record "rustc $version has no naked functions yet, of which the preload is made: 1.88"
-	fi
 }
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
