@@ -9,21 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cudart.h"
+
 #define MIB ((uint64_t)1 << 20)
 
-struct kernel {
-	const char *name;
-} add = { "add" };
+static struct kernel add = { "add" };
 
-struct dim {
-	unsigned int x, y, z;
-};
-
-int cudaMalloc(void **, size_t);
-int cudaFree(void *);
-int cudaDeviceSynchronize(void);
-int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void *);
-int cudaGraphLaunch(void *, void *);
 int cuStreamCreate(void **, unsigned int);
 int cuStreamBeginCapture_v2(void *, int);
 int cuStreamEndCapture(void *, void **);

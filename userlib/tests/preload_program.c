@@ -13,16 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cudart.h"
+
 #define LARGE ((uint64_t)4 << 20)
 #define SMALL ((uint64_t)64 << 10)
 
-struct kernel {
-	const char *name;
-} add = { "add" }, mul = { "mul" }, sum = { "sum" };
-
-struct dim {
-	unsigned int x, y, z;
-};
+static struct kernel add = { "add" }, mul = { "mul" }, sum = { "sum" };
 
 struct config {
 	unsigned int grid[3], block[3], shared;
@@ -30,14 +26,9 @@ struct config {
 	unsigned int count;
 };
 
-int cudaMalloc(void **, size_t);
 int cudaMallocPitch(void **, size_t *, size_t, size_t);
 int cudaMallocAsync(void **, size_t, void *);
-int cudaFree(void *);
 int cudaFreeAsync(void *, void *);
-int cudaDeviceSynchronize(void);
-int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void *);
-int cudaGraphLaunch(void *, void *);
 int cuLaunchKernelEx(const struct config *, struct kernel *, void **, void **);
 int cuModuleUnload(void *);
 int cuInit(unsigned int);

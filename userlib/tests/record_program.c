@@ -17,21 +17,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cudart.h"
+
 #define MIB ((uint64_t)1 << 20)
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
-
-struct kernel {
-	const char *name;
-};
-
-struct dim {
-	unsigned int x, y, z;
-};
-
-int cudaMalloc(void **, size_t);
-int cudaFree(void *);
-int cudaDeviceSynchronize(void);
-int cudaLaunchKernel(const void *, struct dim, struct dim, void **, size_t, void *);
 
 struct memory {
 	const char *name;

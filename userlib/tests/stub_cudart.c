@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "cudart.h"
+
 #define VERSION 12040
 
 static int (*get)(const char *, void **, int, uint64_t, int *);
@@ -86,10 +88,6 @@ int cudaDeviceSynchronize(void)
 	*(void **)&f = driver("cuStreamSynchronize");
 	return f(NULL);
 }
-
-struct dim {
-	unsigned int x, y, z;
-};
 
 int cudaLaunchKernel(const void *kernel, struct dim grid, struct dim block, void **params,
 		     size_t shared, void *stream)

@@ -350,6 +350,17 @@ mod tests {
         assert_eq!(ids.len(), 100_000);
     }
 
+    /// A kernel's arguments as one buffer and its size, in CUDA's list (`CU_LAUNCH_PARAM_*`).
+    fn packed(base: *mut c_void, size: *mut usize) -> [*mut c_void; 5] {
+        [
+            core::ptr::without_provenance_mut(1),
+            base,
+            core::ptr::without_provenance_mut(2),
+            size.cast(),
+            core::ptr::null_mut(),
+        ]
+    }
+
     #[test]
     fn what_may_be_an_address_is_found_among_the_arguments() {
         let kernels = Kernels::new();
@@ -357,13 +368,7 @@ mod tests {
         let mut params = [(&raw mut a).cast(), (&raw mut b).cast::<c_void>()];
         let mut structure = [1u64, 0x7f00_0000_2000, 3];
         let (base, mut size) = (structure.as_mut_ptr().cast(), size_of_val(&structure));
-        let mut extra = [
-            core::ptr::without_provenance_mut(1),
-            base,
-            core::ptr::without_provenance_mut(2),
-            (&raw mut size).cast(),
-            core::ptr::null_mut(),
-        ];
+        let mut extra = packed(base, &raw mut size);
         let mut launch = Launch {
             function: c"a b".as_ptr().cast_mut().cast(),
             params: params.as_mut_ptr(),
@@ -394,14 +399,7 @@ mod tests {
         let kernels = Kernels::new();
         let one = |value: u64, cuda: &Cuda| {
             let (mut value, mut size) = (value, 8usize);
-            let value = (&raw mut value).cast();
-            let mut extra = [
-                core::ptr::without_provenance_mut(1),
-                value,
-                core::ptr::without_provenance_mut(2),
-                (&raw mut size).cast(),
-                core::ptr::null_mut(),
-            ];
+            let mut extra = packed((&raw mut value).cast(), &raw mut size);
             let function = c"add".as_ptr().cast_mut().cast();
             // SAFETY: a list as CUDA describes it.
             unsafe {
