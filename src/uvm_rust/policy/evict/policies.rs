@@ -18,8 +18,8 @@ use crate::mem::OutOfMemory;
 
 pub(super) use lru::first_unexpected;
 
-/// Used chunks that a policy looks at, at most, each time that it chooses.
-const REACH: usize = 64;
+/// Used chunks that are looked at, at most, each time that one is chosen.
+pub(super) const REACH: usize = 64;
 
 /// A policy, for the chunks of one GPU.
 ///
@@ -116,7 +116,7 @@ macro_rules! policies {
                 }))
             }
 
-            /// See [`Policy::used`].
+            /// Tells the policy in force of a used chunk ([`Policy::used`]).
             #[inline]
             pub(super) fn used(&mut self, chunk: Chunk) {
                 match &mut self.0 {
@@ -124,7 +124,7 @@ macro_rules! policies {
                 }
             }
 
-            /// See [`Policy::left`].
+            /// Tells the policy in force of a chunk that is used no more ([`Policy::left`]).
             #[inline]
             pub(super) fn left(&mut self, chunk: Chunk) {
                 match &mut self.0 {
@@ -132,7 +132,7 @@ macro_rules! policies {
                 }
             }
 
-            /// See [`Policy::choose`].
+            /// Asks the policy in force for the chunk to evict ([`Policy::choose`]).
             pub(super) fn choose(&self, used: Used<'_>) -> Option<Chunk> {
                 match &self.0 {
                     $($(#[$when])* InForce::$variant(policy) => policy.choose(used)),*

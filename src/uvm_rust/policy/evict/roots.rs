@@ -16,15 +16,13 @@
 //! run. An owner's marks are void when it goes, or a chunk's when it changes hands.
 
 use super::holders::{Holder, Holders};
-use super::policies::{Choice, Chooser, Used};
+use super::policies::{Choice, Chooser, Used, REACH};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
 /// Processes that can mark chunks of one GPU at a time; one more takes the place of the
 /// one that has been there for longest, which then has to come again.
 pub const OWNERS: u32 = 64;
-/// Used chunks of one process that are looked at for one that is not expected.
-const PATIENCE: usize = 64;
 
 /// A process that marks chunks. Numbers are not used twice (within 2^32) by one
 /// [`RootChunks`]; 0 is none.
@@ -175,7 +173,7 @@ impl RootChunks {
     pub fn pick_early(&self, holder: Holder) -> Option<Chunk> {
         self.holders
             .of(holder)
-            .take(PATIENCE)
+            .take(REACH)
             .find(|&c| self.needed_in(c).is_none())
     }
 

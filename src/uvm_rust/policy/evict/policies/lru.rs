@@ -5,7 +5,7 @@
 
 use super::{Chunk, OutOfMemory, Policy, Used};
 
-/// The policy `lru`.
+/// The policy `lru`, which keeps nothing of its own: the used queue has the order.
 pub(super) struct Lru;
 
 impl Policy for Lru {

@@ -12,7 +12,7 @@ use super::{first_unexpected, Chunk, OutOfMemory, Policy, Used};
 /// Were they chosen, two chunks that one kernel needs could evict each other without end.
 const SPARED: usize = 8;
 
-/// The policy `mru`.
+/// The policy `mru`, which keeps nothing of its own: the used queue has the order.
 pub(super) struct Mru;
 
 impl Policy for Mru {
