@@ -137,7 +137,8 @@ their_rust() {
 # ours cannot read, it says by itself.
 may_check() {
 	local sources
-	sources=$(readlink -m "$root$(sed -n 's|^include \(/[^ ]*\)/Makefile$|\1|p' "$root/usr/src/linux-headers-$release/Makefile")")
+	# shellcheck disable=SC2016
+	sources=$root$(inside bash -c '. /mnt/uvm-rust/src/uvm_rust/kernel/build/kbuild.sh; kernel_sources "$1"' - "/usr/src/linux-headers-$release")
 	if grep -qs 'scripts/checker-valid\.sh' "$sources/Makefile" && [ ! -e "$sources/scripts/checker-valid.sh" ]; then
 		printf '#!/bin/sh\necho 1\n' >"$sources/scripts/checker-valid.sh"
 		chmod +x "$sources/scripts/checker-valid.sh"
