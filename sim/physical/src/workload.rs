@@ -71,7 +71,7 @@ impl Use {
         }
     }
 
-    /// It is changed.
+    /// The kernel reads the tensor and writes it.
     pub fn both(tensor: u32) -> Self {
         Self {
             tensor,

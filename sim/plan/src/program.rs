@@ -118,7 +118,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Takes a line.
+    /// Adds what a line of the plan says: `record` is its first word, `fields` are the others.
     pub fn add(&mut self, record: &str, fields: &[&str], line: usize) -> Result<(), String> {
         self.any = true;
         let name = |of, name: &&str| Name {

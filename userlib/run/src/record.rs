@@ -47,10 +47,10 @@ fn started(command: &mut Command) -> io::Result<ExitStatus> {
     program.wait()
 }
 
-/// What went wrong.
+/// Why a program was not run, or no trace was made of it.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The text.
+    /// What uvmrun says on standard error, behind its own name.
     pub(crate) why: String,
     /// What to exit with, if not with what stands for an error of uvmrun's.
     pub(crate) status: Option<u8>,

@@ -64,7 +64,7 @@ impl Net {
         desk.on_g10(&point, Runner::Built(policy), machine)
     }
 
-    /// Figure 11's run.
+    /// The network's step under a policy at the batch of figure 11, on the artifact's machine.
     fn plain(&self, desk: &mut Desk, policy: Policy) -> Answer {
         self.run(desk, self.batch, policy, &Machine::default())
     }

@@ -24,7 +24,7 @@ pub enum Target {
     Ssd,
     /// It is evicted to host memory.
     Host,
-    /// It is dropped.
+    /// The tensor is not needed any more, and its memory is given back without a copy.
     Free,
 }
 
@@ -35,7 +35,7 @@ pub struct Hint {
     pub kernel: usize,
     /// The tensor's number in the trace.
     pub tensor: u32,
-    /// Where it goes.
+    /// The place that the tensor is moved to, or that it is given up.
     pub to: Target,
 }
 
