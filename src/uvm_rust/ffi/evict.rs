@@ -59,9 +59,11 @@ unsafe extern "C" fn uvm_rust_evict_policy_set(name: *const c_char) -> c_int {
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_evict_policy_get(buffer: *mut c_char) -> c_int {
     let name = gpu::evict_policy().name();
-    for (i, byte) in name.bytes().chain([b'\n']).enumerate() {
-        // SAFETY: I-call: there is room for a page, and no name is as long.
-        unsafe { buffer.cast::<u8>().add(i).write(byte) };
+    let buffer = buffer.cast::<u8>();
+    // SAFETY: I-call: there is room for a page, and no name with its newline is as long.
+    unsafe {
+        buffer.copy_from_nonoverlapping(name.as_ptr(), name.len());
+        buffer.add(name.len()).write(b'\n');
     }
     name.len() as c_int + 1
 }
