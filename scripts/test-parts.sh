@@ -36,7 +36,8 @@ host_parts() {
 		part host/clippy cargo clippy "${all[@]}" --all-targets --quiet -- -D warnings
 	fi
 	part host/rustfmt rustfmt_check
-	beside host/cargo-test cargo test "${all[@]}" --no-fail-fast
+	# They take some minutes; one that waits for ever would take the whole run with it.
+	beside host/cargo-test timeout -k 10 2400 cargo test "${all[@]}" --no-fail-fast
 	part host/scripts tests/scripts/deps.sh
 	part host/inputs tests/scripts/inputs.sh
 	part host/probe tests/scripts/probe.sh

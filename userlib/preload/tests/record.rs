@@ -10,7 +10,7 @@ mod harness;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -356,6 +356,31 @@ fn recorded(folder: &Path, launches: usize) -> PathBuf {
     );
 }
 
+/// A shell without job control starts what is to run in its background with SIGINT ignored, which
+/// programs inherit, and which uvmrun respects. These tests may run there.
+fn asks_for_no_signal(command: &mut Command) {
+    let default = || {
+        // SAFETY: a system call, which a child may make between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the function makes a system call and neither allocates nor locks.
+    unsafe { command.pre_exec(default) };
+}
+
+/// What a program has said that ends within a minute; its group is ended if it does not.
+fn ended(mut running: Child) -> Output {
+    for _ in 0..6000 {
+        if running.try_wait().unwrap().is_some() {
+            return running.wait_with_output().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: a signal to the group of our own child, which has not been waited for.
+    unsafe { libc::kill(-(running.id() as i32), libc::SIGKILL) };
+    panic!("not ended: {:?}", running.wait_with_output());
+}
+
 /// By Ctrl-C, which all processes get; by a signal to uvmrun alone; and by one that nobody can
 /// catch.
 #[test]
@@ -370,6 +395,7 @@ fn a_program_that_is_ended_half_way_leaves_a_whole_trace() {
         let variables = [("STEPS", "1000000"), ("WAIT", "1")];
         let (mut command, _) = prepared(&format!("ended-{how}"), &options, &variables);
         command.process_group(0).stderr(Stdio::piped());
+        asks_for_no_signal(&mut command);
         let running = command.stdout(Stdio::null()).spawn().unwrap();
         let mut folder = trace.clone().into_os_string();
         folder.push(format!(".{}", running.id()));
@@ -382,7 +408,7 @@ fn a_program_that_is_ended_half_way_leaves_a_whole_trace() {
         };
         let sent = Command::new("kill").args([signal, "--", &to]).status();
         assert!(sent.unwrap().success());
-        let done = running.wait_with_output().unwrap();
+        let done = ended(running);
         assert_eq!(done.status.code(), Some(status), "{how}: {done:?}");
         assert!(said(&done).contains("a step of 8"), "{how}: {done:?}");
         let text = std::fs::read_to_string(&trace).unwrap();
