@@ -36,7 +36,7 @@ if [ "${KERNEL:-}" != stock ]; then
 fi
 # Tests, which the demo is without. The source of Linux has its selftests' harness, which no other
 # package has; e2fsprogs makes the file system of a device that is mounted.
-if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck e2fsprogs); fi
+if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck codespell e2fsprogs); fi
 # Packages, and a Debian in a folder to try them in, whose own kernel is booted.
 if [ "${DEPS_FOR:-}" = install ]; then packages+=(debootstrap busybox-static dpkg-dev debhelper); fi
 

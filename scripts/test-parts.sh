@@ -12,6 +12,13 @@ rustfmt_check() {
 			{ echo "$2 is not formatted: rustfmt --edition 2021 $2"; exit 1; }' - "$TOP/rustfmt.toml" {}
 }
 
+# spelling: of every file of ours; what codespell takes for slips are names, and a crate.
+spelling() {
+	local names=crate,statics,fo,nd,filp,unexpect,inforce,inflight,upto,fro,busses,whats,parm,deques,activ,aline
+	{ git ls-files 2>/dev/null || find . -type f -not -path '*/target/*' -not -path './out/*'; } |
+		grep -vE '\.(svg|lock|json|csv|gz)$|^(\./)?LICENSES/|bindings\.rs$' | tr '\n' '\0' | xargs -0 codespell -L "$names"
+}
+
 # python_with MODULE: a Python that has it; Debian's packages are for its own.
 python_with() {
 	local p
@@ -49,6 +56,8 @@ host_parts() {
 	part host/driver-sh tests/scripts/driver.sh
 	part host/facts tests/scripts/facts.sh
 	part host/lines tests/scripts/lines.sh
+	part host/prose-sh tests/scripts/prose.sh
+	part host/prose scripts/prose.py
 	part host/first-policy tests/scripts/first-policy.sh
 	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
@@ -67,6 +76,11 @@ host_parts() {
 		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh tests/vgpu/*.sh packaging/uvm-rust packaging/*/*.sh
 	else
 		skip host/shellcheck "shellcheck is not installed"
+	fi
+	if have codespell; then
+		part host/spelling spelling
+	else
+		skip host/spelling "codespell is not installed"
 	fi
 	if cargo +nightly miri --version >/dev/null 2>&1; then
 		part host/miri env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-policy --lib -- \
