@@ -83,29 +83,30 @@ def blocks_of_python(text):
                 yield [(start + n, line) for n, line in enumerate(body.split("\n"))]
 
 
+# Macros of a man page that stand in a sentence, of man(7) and of mdoc(7).
+INLINE = set("B I BR IR RB RI BI IB Fa Xr Dv Nm Fl Ar Pa Va Em Sy Li Ql Fn Vt Er Ev Cm Ic Tn Pq Dq Sq Qq Ns".split())
+
+
 def lines_of_man(text):
-    """Turns a man page into lines of text; headings and displays end a paragraph."""
+    """Turns a man page into lines of text; headings, points of lists and displays end a paragraph."""
     display = False
     for n, line in enumerate(text.split("\n"), 1):
         macro = re.match(r"[.'](\w+)\s*(.*)", line)
-        if macro and macro[1] in ("nf", "EX"):
+        if macro and macro[1] in ("nf", "EX", "Bd"):
             display = True
-        elif macro and macro[1] in ("fi", "EE"):
+        elif macro and macro[1] in ("fi", "EE", "Ed"):
             display = False
-        if display or re.match(r"[.']\\\"", line):
-            yield n, ""
-        elif macro and macro[1] in ("B", "I", "BR", "IR", "RB", "RI", "BI", "IB"):
-            yield n, roff(macro[2].replace('"', ""), macro[1] in ("B", "I"))
-        elif macro:
+        if display or re.match(r"[.']\\\"", line) or macro and macro[1] not in INLINE:
             yield n, ""
         else:
-            yield n, roff(line)
+            yield n, roff(macro[2] if macro else line)
 
 
-def roff(text, apart=True):
-    """Removes the fonts and escapes of a line; alternating macros glue what they set."""
-    text = re.sub(r"\\f[BIRP]|\\&", "", text).replace("\\-", "-").replace("\\(aq", "'").replace("\\(em", " - ")
-    return text if apart else re.sub(r"(\S) (?=[.,;:)(])", r"\1", text)
+def roff(text):
+    """Removes the fonts, escapes and macros of a line, and glues to a word what follows it."""
+    text = re.sub(r"\\f[BIRP]|\\&|\"", "", text).replace("\\-", "-").replace("\\(aq", "'").replace("\\(em", " - ")
+    text = " ".join(word for word in text.split() if word not in INLINE)
+    return re.sub(r"(\S) (?=[.,;:)(])", r"\1", text)
 
 
 def sentences(lines):

@@ -86,6 +86,10 @@ echo "e.g. v1.2 $(words 44)" >"$work/long"
 finds "they count, however" a.md 1 <"$work/long"
 { printf '.TH A 1\n.SH NAME\na \\- b\n.PP\n%s\n.B bold\n%s\n.nf\n' "$(words 24 | tr -d .)" "$(words 21)"; words 60; echo .fi; } >"$work/long"
 finds "a page of the manual" a.1 5 <"$work/long"
+{ printf '.Dt A 3\n.Sh NAME\n%s\n.Fa a ,\n.Xr b 3 .\n%s\n.Pp\n%s\n.Bd -literal\n' "$(words 41 | tr -d .)" "$(words 20)" "$(words 3)"; words 60; echo .Ed; } >"$work/long"
+finds "one in mdoc, whose macros stand in a sentence and end it" a.3 "" <"$work/long"
+sed -i 's/^.Fa a ,/.Fa a b c/' "$work/long"
+finds "their words count" a.3 3 <"$work/long"
 
 stub='/// A stub.'
 printf '%s\n' "$stub" 'fn a() {}' "$stub" 'fn b() {}' >"$tree/a.rs"

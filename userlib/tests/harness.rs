@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 pub use skip::skipped;
 
-/// The repository.
+/// The top folder of the checkout.
 pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -33,7 +33,7 @@ pub fn have_cc() -> bool {
     have
 }
 
-/// Compiles and links.
+/// Compiles C with warnings as errors, and links it into `out`.
 pub fn cc(out: &Path, args: &[&str]) {
     let done = Command::new("cc")
         .args(["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-parameter"])

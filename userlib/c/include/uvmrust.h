@@ -60,9 +60,9 @@ extern "C" {
 typedef void *uvmrust_stream;
 
 /**
- * struct uvmrust_range - some managed memory
+ * struct uvmrust_range - a range of managed memory, as uvmrust_discard() and the like take it
  * @base:   first byte, as an integer
- * @length: bytes
+ * @length: how many bytes; each call says what it does with pages that are covered in part
  */
 struct uvmrust_range {
 	uint64_t base;
@@ -71,10 +71,10 @@ struct uvmrust_range {
 
 /**
  * struct uvmrust_batch - several ranges for one call
- * @size:       sizeof(struct uvmrust_batch)
- * @range_size: sizeof(struct uvmrust_range)
+ * @size:       sizeof(struct uvmrust_batch) as the caller knows it; another version's may be longer
+ * @range_size: sizeof(struct uvmrust_range), which is the distance between elements of @ranges
  * @ranges:     array of @count ranges, which may overlap; may be NULL if @count is 0
- * @count:      how many
+ * @count:      how many elements @ranges has
  * @gpu_uuid:   of prefetches: the GPU that all of them go to (uvmrust_device_uuid()), or NULL for
  *              the host. Of others: NULL
  * @flags:      of discards: 0, or UVMRUST_LAZY. Of others: 0
@@ -126,7 +126,7 @@ struct uvmrust_outcome {
 /**
  * uvmrust_discard() - nobody will read what stands here
  * @base:   first byte of managed memory
- * @length: bytes
+ * @length: how many bytes; 0 is a success that changes nothing
  * @flags:  0, or UVMRUST_LAZY
  *
  * All work on the memory, on the host and on GPUs, must be done before. Until it is
@@ -188,7 +188,7 @@ int uvmrust_prefetch_batch(const struct uvmrust_batch *batch);
 /**
  * uvmrust_discard_and_prefetch() - prepare memory to be overwritten, without a copy
  * @base:     first byte of managed memory
- * @length:   bytes
+ * @length:   how many bytes; only the whole pages inside the range are discarded
  * @gpu_uuid: the GPU; NULL: on the host
  *
  * As a discard, and a prefetch behind it: the next access does not fault. Pages that the range
@@ -237,16 +237,16 @@ int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
 /**
  * uvmrust_discard_async() - uvmrust_discard() in the order of a stream
  * @base:   first byte of managed memory
- * @length: bytes
- * @flags:  0, or UVMRUST_LAZY
- * @stream: the stream
+ * @length: how many bytes; 0 is a success that changes nothing
+ * @flags:  0, or UVMRUST_LAZY with what uvmrust_discard() asks of its caller
+ * @stream: the stream in whose order it is done
  */
 int uvmrust_discard_async(void *base, size_t length, unsigned int flags, uvmrust_stream stream);
 
 /**
  * uvmrust_discard_batch_async() - the same for several ranges
  * @batch:  the ranges, and the flags
- * @stream: the stream
+ * @stream: the stream in whose order it is done
  */
 int uvmrust_discard_batch_async(const struct uvmrust_batch *batch, uvmrust_stream stream);
 
@@ -265,14 +265,14 @@ int uvmrust_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16]
 /**
  * uvmrust_prefetch_batch_async() - the same for several ranges
  * @batch:  the ranges, and where they go
- * @stream: the stream
+ * @stream: the stream in whose order it is done
  */
 int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stream stream);
 
 /**
  * uvmrust_discard_and_prefetch_async() - uvmrust_discard_and_prefetch() in the order of a stream
  * @base:     first byte of managed memory
- * @length:   bytes
+ * @length:   how many bytes; only the whole pages inside the range are discarded
  * @gpu_uuid: the GPU; NULL: on the host
  * @stream:   the stream
  *
@@ -286,7 +286,7 @@ int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t 
 /**
  * uvmrust_discard_and_prefetch_batch_async() - the same for several ranges
  * @batch:  the ranges, and where they go
- * @stream: the stream
+ * @stream: the stream in whose order it is done
  */
 int uvmrust_discard_and_prefetch_batch_async(const struct uvmrust_batch *batch,
 					     uvmrust_stream stream);
@@ -313,7 +313,7 @@ int uvmrust_backend(void);
 
 /**
  * uvmrust_backend_name() - its name, for people
- * @backend: UVMRUST_BACKEND_*
+ * @backend: what uvmrust_backend() returned; for any other number the name is "unknown"
  */
 const char *uvmrust_backend_name(int backend);
 
@@ -387,7 +387,7 @@ int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
 
 /**
  * g10_free() - free what g10_alloc() gave, in the order of a stream
- * @buffer: what g10_alloc() gave
+ * @buffer: what g10_alloc() wrote to its @buffer
  * @stream: a stream of the current context; the buffer is used by nothing that comes
  *          after this in it, and by nothing in other streams any more. No other thread
  *          begins or ends a capture of it meanwhile

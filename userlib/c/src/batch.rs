@@ -12,7 +12,7 @@ use uvmrust::{Error, Outcome, Place, Range, Result};
 /// What is longer was not filled in.
 const MOST: usize = 256;
 
-/// `struct uvmrust_batch`.
+/// The layout of `struct uvmrust_batch`; a caller of another version may have one of another size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CBatch {
@@ -40,7 +40,7 @@ impl CBatch {
     }
 }
 
-/// `struct uvmrust_outcome`.
+/// The layout of `struct uvmrust_outcome`, of which a caller may know less.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct COutcome {

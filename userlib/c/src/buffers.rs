@@ -15,13 +15,13 @@ use uvmrust::{Error, Mode, PerProcess, Range, Result, Uvm};
 
 use crate::moves::to_gpu;
 
-/// `CU_MEM_ATTACH_GLOBAL`
+/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;
 
 /// The buffers of the process, by address, with their lengths.
 #[derive(Default)]
 struct Buffers {
-    /// The program's.
+    /// Buffers that the program has and has not given to [`g10_free`].
     used: HashMap<u64, u64>,
     /// Freed, but their streams have not come there yet.
     leaving: HashMap<u64, u64>,
@@ -180,7 +180,7 @@ impl From<Error> for NotFreed {
     }
 }
 
-/// # Safety
+/// As for [`g10_free`], whose contract this is.
 /// As [`g10_free`].
 unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFreed> {
     let cuda = cuda()?;

@@ -19,7 +19,7 @@ use core::ffi::{c_char, c_int, c_uint};
 
 use uvmrust::{Backend, Error, Mode, Place, Range, Result};
 
-/// `UVMRUST_LAZY`.
+/// `UVMRUST_LAZY`, the only flag of a discard.
 const LAZY: c_uint = 1;
 
 fn code(result: Result<()>) -> c_int {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use uvmrust::{Error, Move, Moves, PerProcess, Range, Result, Ticket, Tier, Uvm};
 
-/// `UVMRUST_TO_HOST`.
+/// `UVMRUST_TO_HOST` of the header: a move ends in host memory.
 const TO_HOST: c_int = 0;
-/// `UVMRUST_TO_SSD`.
+/// `UVMRUST_TO_SSD` of the header: a move goes on from the host to the SSD.
 const TO_SSD: c_int = 1;
 
 /// A parent's thread is not in its child.

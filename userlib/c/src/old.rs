@@ -11,7 +11,7 @@ use uvmrust::{Outcome, Range, Uvm};
 
 use crate::{array, code, mode, place};
 
-/// `struct uvmrust_result`.
+/// The layout of `struct uvmrust_result`, which version 1 of the header had and which never grows.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CResult {

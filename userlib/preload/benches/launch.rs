@@ -34,7 +34,7 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> i32;
 
-/// The stub's kernel.
+/// What the stub of CUDA takes for a kernel: its address is the handle.
 #[repr(C)]
 struct Kernel {
     name: *const c_char,

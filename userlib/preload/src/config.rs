@@ -15,7 +15,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The settings.
+/// What the environment sets, as the table above has it; it is read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Smallest allocation that becomes managed, in bytes; `None`: none does.
@@ -24,14 +24,14 @@ pub(crate) struct Config {
     pub announce: bool,
     /// Whether arguments are part of the execution ID.
     pub hash_args: bool,
-    /// The plan's file.
+    /// The file with the plan to carry out; `None` if there is none.
     pub plan: Option<PathBuf>,
     /// The folder in which each process records itself.
     pub record: Option<PathBuf>,
 }
 
 impl Config {
-    /// From the environment.
+    /// The settings of this process; the environment is read at the first call.
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
         CONFIG.get_or_init(|| {

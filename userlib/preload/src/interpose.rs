@@ -131,7 +131,8 @@ unsafe fn replace(
     version: c_int,
     flags: u64,
 ) {
-    /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
+    /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`, by which a program asks for the variants
+    /// for its per-thread stream.
     const PER_THREAD: u64 = 2;
     /// The CUDA from which on cuGetProcAddress has five parameters.
     const FIVE_PARAMETERS: c_int = 12_000;
@@ -208,7 +209,7 @@ unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_v
     )
 }
 
-/// The same.
+/// The same for the calling convention of Arm's 64-bit processors.
 #[cfg(target_arch = "aarch64")]
 #[no_mangle]
 #[unsafe(naked)]

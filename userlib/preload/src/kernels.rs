@@ -57,7 +57,7 @@ pub(crate) struct Launch {
 }
 
 impl Kernels {
-    /// None known.
+    /// An empty table: each kernel is added at its first launch.
     pub const fn new() -> Self {
         Self(RwLock::new(HashMap::with_hasher(FxBuildHasher)))
     }

@@ -8,13 +8,13 @@
 //! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
 //!   execution ID, which the driver is told in the order of the stream, just before
 //!   the kernel (`announce.rs`);
-//! - if there is a plan, what it asks for before each kernel is done (`planned.rs`, and
-//!   `followed.rs` if it was made of a record of the program);
-//! - if it is to be recorded, its allocations and launches are (`record.rs`).
+//! - a plan is carried out before each kernel (`planned.rs`, and `followed.rs` for a plan
+//!   that was made of a record of the program);
+//! - allocations and launches are written to a record (`record.rs`).
 //!
-//! It works on the driver API: CUDA's runtime, cuBLAS and cuDNN, linked statically
-//! or not, get its functions with dlsym and cuGetProcAddress, and `interpose.rs`
-//! stands in both.
+//! The library stands in CUDA's driver API. The runtime, cuBLAS and cuDNN, linked
+//! statically or not, get the driver's functions with dlsym and cuGetProcAddress, and
+//! `interpose.rs` stands in both.
 //!
 //! Environment variables: `config.rs`.
 

@@ -17,9 +17,9 @@ use crate::config::Config;
 use crate::real::{Code, Real, SUCCESS};
 use crate::{followed, planned, record};
 
-/// `CU_MEM_ATTACH_GLOBAL`
+/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;
-/// `CUDA_ERROR_NOT_FOUND`
+/// `CUDA_ERROR_NOT_FOUND`, which stands for a function that the CUDA here lacks.
 const NOT_FOUND: Code = 500;
 /// Bytes to which rows are aligned; CUDA's own choice on all GPUs with UVM.
 const PITCH: usize = 512;

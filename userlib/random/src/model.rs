@@ -5,7 +5,7 @@
 
 /// Streams of a program, of both devices together.
 pub const STREAMS: usize = 12;
-/// Of one device.
+/// Streams of one device; those of the first come first.
 pub const OF_DEVICE: usize = STREAMS / 2;
 
 /// Kinds of streams, in the order in which a device has them.
@@ -15,9 +15,9 @@ pub enum Kind {
     Legacy,
     /// The program's thread's own.
     PerThread,
-    /// Created without flags.
+    /// Created without flags: ordered with the device's legacy stream.
     Blocking,
-    /// Created with `CU_STREAM_NON_BLOCKING`.
+    /// Created with `CU_STREAM_NON_BLOCKING`: not ordered with the legacy stream.
     NonBlocking,
 }
 

@@ -28,13 +28,13 @@ extern "C" {
     fn UvmRustStreamError() -> c_int;
 }
 
-/// `UVMRUST_ECAPTURE`.
+/// `UVMRUST_ECAPTURE`: the call does not become part of a graph.
 const CAPTURE: c_int = -9;
 /// UVM's block: nothing smaller is discarded by the PyTorch allocator.
 const LENGTH: usize = 2 << 20;
 /// Buffers that graphs may use. They are never freed.
 const RAW: usize = 5;
-/// SplitMix64.
+/// The generator SplitMix64, by its state: the same seed makes the same program.
 struct Random(u64);
 
 impl Random {

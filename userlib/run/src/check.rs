@@ -19,7 +19,7 @@ mod topics;
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// For programs.
+    /// Print JSON, for programs to read.
     pub(crate) json: bool,
     /// Where /proc and the like are; for tests.
     pub(crate) root: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct Interface {
     features: u64,
 }
 
-/// What was found.
+/// All that was found out about this machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts {
     driver: Option<Driver>,

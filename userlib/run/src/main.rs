@@ -52,7 +52,7 @@ struct Options {
     arguments: Vec<OsString>,
 }
 
-/// What to do.
+/// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Help,

@@ -14,7 +14,7 @@ use uvmrust::{Backend, Error, Mode, Place, Range, Uvm};
 /// Bytes that are discarded, and bytes of each neighbour, which must stay as they are.
 const MIDDLE: u64 = 16 << 20;
 const SIDE: u64 = 2 << 20;
-/// `CU_MEM_ATTACH_GLOBAL`
+/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: c_uint = 1;
 
 type Init = unsafe extern "C" fn(c_uint) -> c_int;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! CUDA's driver library.
+//! CUDA's driver library, as far as it can be known without starting a GPU.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Cuda {
     /// The CUDA that it is of, as 12040 for 12.4.
     pub version: Option<u32>,
-    /// It has `cuMemDiscardBatchAsync`.
+    /// Whether the library has `cuMemDiscardBatchAsync`, which CUDA 13 brought.
     pub discards: bool,
 }
 

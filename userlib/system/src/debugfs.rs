@@ -21,7 +21,7 @@ pub struct ByCause {
     pub eviction: u64,
     /// A call of the program's.
     pub api: u64,
-    /// Access counters.
+    /// Moved because a GPU's access counters said that it is used much.
     pub access_counter: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct ByQueue {
     pub unused: u64,
     /// With nothing resident but what is discarded.
     pub discarded: u64,
-    /// With data.
+    /// A block's, with data that an eviction would have to copy.
     pub used: u64,
     /// Asked for by address.
     pub address: u64,
@@ -43,13 +43,13 @@ pub struct ByQueue {
 /// What a GPU did, for a process or for all. Each number only grows, until it begins anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Replayable faults.
+    /// Replayable faults that were taken off the fault buffer; each instance of a duplicate counts.
     pub faults: u64,
     /// Those for which nothing was left to do.
     pub duplicates: u64,
-    /// Batches of faults.
+    /// Batches in which these faults were taken off the fault buffer.
     pub batches: u64,
-    /// Replays.
+    /// Replays that were sent to the GPU, after which its stopped accesses are tried again.
     pub replays: u64,
     /// Chunks of 2 MiB that were taken back.
     pub evictions: ByQueue,
@@ -73,7 +73,7 @@ impl ByCause {
         ]
     }
 
-    /// All together.
+    /// The sum over all causes, which stops at the largest number instead of wrapping.
     pub fn total(&self) -> u64 {
         let sum = |sum: u64, (_, bytes)| sum.saturating_add(bytes);
         self.named().into_iter().fold(0, sum)
@@ -166,7 +166,7 @@ impl From<&Stats> for Counts {
 /// What was learnt of a process's kernels, and done with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prefetching {
-    /// Announced kernels.
+    /// Kernels that the process announced, by their execution IDs.
     pub kernels: u64,
     /// Those that had been predicted.
     pub right: u64,
@@ -187,7 +187,7 @@ pub struct Prefetching {
 /// What a process did with UVM. One that has several address spaces in UVM is one here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Process {
-    /// Its number.
+    /// Its process ID, as the driver's debugfs files have it.
     pub pid: u32,
     /// By the number of the GPU in UVM.
     pub gpus: BTreeMap<u32, Counts>,

@@ -36,7 +36,7 @@ pub struct Debug {
     pub bytes_in: u64,
     /// Bytes that left it.
     pub bytes_out: u64,
-    /// Replayable faults.
+    /// Replayable faults, as NVIDIA's debug statistics count them.
     pub faults: u64,
     /// Bytes of its memory.
     pub memory: u64,
@@ -120,7 +120,7 @@ fn registered(root: &Root) -> Vec<Gpu> {
     gpus
 }
 
-/// `NAME: VALUE` lines.
+/// The lines `NAME: VALUE` of a file, by their names; other lines are left out.
 fn fields(text: &str) -> BTreeMap<&str, &str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

@@ -57,16 +57,16 @@ fn is_version(word: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Whose {
-    /// uvm-rust's.
+    /// That of uvm-rust, which has module parameters of its own.
     UvmRust,
-    /// NVIDIA's own.
+    /// NVIDIA's own module, without Rust in it.
     Nvidia,
 }
 
 /// The module nvidia-uvm that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Module {
-    /// Whose it is.
+    /// Whether uvm-rust or NVIDIA built it.
     pub whose: Whose,
     /// The version of NVIDIA's driver that it is of.
     pub version: Option<String>,

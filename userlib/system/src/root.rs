@@ -68,7 +68,7 @@ impl Root {
             .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// The folder itself.
+    /// The folder that stands for `/`: `/` itself but in tests.
     pub fn folder(&self) -> &Path {
         &self.0
     }

@@ -11,9 +11,9 @@ use crate::Root;
 /// A process that has /dev/nvidia-uvm open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Its number.
+    /// Its process ID, as `/proc` has it.
     pub pid: u32,
-    /// Its name.
+    /// The name of its command, as `/proc` has it: 15 bytes at most.
     pub command: String,
 }
 

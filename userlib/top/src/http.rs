@@ -42,7 +42,7 @@ fn is_passing(error: &io::Error) -> bool {
         )
 }
 
-/// Answers one request.
+/// Answers one request, within [`PATIENCE`] however slowly its bytes come.
 pub(crate) fn serve(mut stream: TcpStream, text: &mut dyn FnMut() -> String) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -2,10 +2,10 @@
 
 //! Samples of this machine.
 //!
-//! Our driver tells of a GPU what it did to who has it registered. Registering a GPU starts
-//! it and takes some of its memory, so only those are that some process uses already, and
-//! one is given back when nobody else has it any more: it sleeps when it may, and its counts
-//! begin anew as they would without us.
+//! Our driver tells what a GPU did to a process that has the GPU registered. Registering a
+//! GPU starts it and takes some of its memory. So only a GPU that some process uses already
+//! is registered here, and it is given back when nobody else has it any more: the GPU sleeps
+//! when it may, and its counts begin anew as they would without us.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +18,7 @@ use uvmrust_system::{
 
 use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
 
-/// `Sample::format`.
+/// What [`Sample::format`] says of samples that are made here.
 const FORMAT: u32 = 1;
 
 /// Pages of the driver's counts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The command line.
+//! The command line of uvmtop, and its usage text.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ Keys: q ends, arrows scroll, p pauses, ? says what can not be shown.
 Exit status: 0; 1 if it fails, 2 if the command line is wrong.
 ";
 
-/// What to do.
+/// What the command line asks for.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Asked {
     Help,

@@ -39,12 +39,12 @@ fn as_seconds<S: Serializer>(at: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(at.as_secs_f64())
 }
 
-/// A GPU.
+/// A GPU, with what the driver counted there; `None` where it tells nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct GpuSample {
     #[serde(flatten)]
     pub(crate) gpu: Gpu,
-    /// Of all processes.
+    /// What the GPU did for all processes together.
     pub(crate) counts: Option<Counts>,
     /// Chunks of 2 MiB on each queue now.
     pub(crate) queued: Option<ByQueue>,

@@ -130,7 +130,7 @@ pub(crate) fn body(view: &View, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// What `?` shows.
+/// The lines of the page that `?` shows: what the driver does not tell.
 pub(crate) fn missing(width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![Row::new(width)
         .part("What the driver does not tell", bold())

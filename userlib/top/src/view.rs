@@ -11,7 +11,7 @@ use crate::sample::Sample;
 /// Values of a sparkline that are kept.
 const KEPT: usize = 128;
 
-/// A sparkline.
+/// The values of a sparkline, the oldest first; `None` where nothing was measured.
 pub(crate) type Line = VecDeque<Option<f64>>;
 
 /// The last rates of a GPU.
@@ -29,7 +29,7 @@ pub(crate) struct View {
     /// By the GPU's key.
     pub(crate) rates: BTreeMap<String, Rates>,
     pub(crate) history: BTreeMap<String, History>,
-    /// By number.
+    /// The rates of each process, by process ID.
     pub(crate) processes: BTreeMap<u32, Rates>,
     pub(crate) ssd: Option<SsdRates>,
 }

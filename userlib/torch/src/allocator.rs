@@ -84,7 +84,7 @@ pub struct Allocator<D> {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Empty.
+    /// An allocator that has had no memory from `device` yet.
     pub const fn new(device: D) -> Self {
         Self {
             device,
@@ -107,7 +107,7 @@ impl<D: Device> Allocator<D> {
         self.gpus.entry(device).or_insert_with(Gpu::new)
     }
 
-    /// See [`crate::uvmrust_torch_malloc`].
+    /// Does what [`crate::uvmrust_torch_malloc`] describes; `None` if there is no memory.
     pub fn malloc(&mut self, size: usize, queue: Queue) -> Option<u64> {
         let base = self.malloc_in(size, queue);
         if base.is_none() {
@@ -271,7 +271,7 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// See [`crate::uvmrust_torch_record_stream`].
+    /// Does what [`crate::uvmrust_torch_record_stream`] describes.
     pub fn record_stream(&mut self, base: u64, stream: StreamId) {
         let current = self.device.current();
         let (Some(block), Some((pool, _))) = (self.used.get_mut(&base), self.heap.taken(base))

@@ -21,7 +21,7 @@ pub struct StreamId(pub usize);
 pub struct Queue {
     /// CUDA's number of the device.
     pub device: c_int,
-    /// The stream.
+    /// The handle of the stream, which may be a default stream's.
     pub stream: StreamId,
 }
 
@@ -71,7 +71,7 @@ pub trait Device {
     fn current(&self) -> Option<c_int>;
 }
 
-/// The real one.
+/// The GPUs of this machine, by way of CUDA's driver library.
 #[derive(Debug)]
 pub struct CudaDevice {
     cuda: OnceLock<Cuda>,
@@ -191,11 +191,11 @@ impl StreamId {
     /// Each thread's own default stream: another one in each.
     pub const PER_THREAD: Self = Self(2);
 
-    /// The stream whose order holds for this handle in whatever thread: "The per-thread
-    /// default stream is not a non-blocking stream and will synchronize with the legacy
-    /// default stream if both are used in a program" (CUDA Driver API, Stream
-    /// synchronization behavior), so what is put into that one comes behind all threads'
-    /// work, and before what they do next.
+    /// The stream whose order holds for this handle in whatever thread. What is put into the
+    /// legacy stream comes behind all threads' work, and before what they do next. "The
+    /// per-thread default stream is not a non-blocking stream and will synchronize with the
+    /// legacy default stream if both are used in a program" (CUDA Driver API, Stream
+    /// synchronization behavior).
     pub(crate) fn shared(self) -> Self {
         match self {
             Self::PER_THREAD => Self::LEGACY,
@@ -213,7 +213,7 @@ impl StreamId {
     }
 }
 
-/// `CU_MEM_ATTACH_GLOBAL`
+/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;
 // The streams in these calls are those that PyTorch gave with the memory, and
 // that it keeps for as long as memory in them is in use.
@@ -320,7 +320,7 @@ impl Device for CudaDevice {
     }
 }
 
-/// `CU_EVENT_DISABLE_TIMING`
+/// `CU_EVENT_DISABLE_TIMING`: the event orders work and measures nothing.
 const DISABLE_TIMING: u32 = 2;
 
 /// An event, or null.

@@ -57,7 +57,7 @@ pub struct DeviceStats {
     pub requested_bytes: Metric,
     /// Pieces had from CUDA.
     pub segments: Metric,
-    /// Their bytes.
+    /// The bytes of these pieces, used and cached.
     pub reserved_bytes: Metric,
     /// Allocations that CUDA refused, after which the cache was emptied.
     pub retries: u64,
@@ -65,11 +65,11 @@ pub struct DeviceStats {
     pub failures: u64,
     /// Discards put into streams.
     pub discards: u64,
-    /// Their bytes.
+    /// The bytes that these discards covered.
     pub discarded_bytes: u64,
     /// Prefetches put into streams, of what was discarded.
     pub prefetches: u64,
-    /// Their bytes.
+    /// The bytes that these prefetches covered.
     pub prefetched_bytes: u64,
     /// Bytes that may hold data, used or not, in blocks of 2 MiB.
     pub live_bytes: u64,

@@ -24,17 +24,17 @@ use crate::sys::{Linux, Sys};
 use crate::uapi::{self, Announce};
 use crate::{Error, Place, Range, Result};
 
-/// Who discards.
+/// What carries out discards in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Backend {
     /// Nobody: no UVM in this process (yet), or a driver without discard.
     None = 0,
-    /// uvm-rust's driver, `UVM_RUST_DISCARD_BATCH`.
+    /// uvm-rust's driver, by its ioctl `UVM_RUST_DISCARD_BATCH`.
     UvmRust = 1,
     /// NVIDIA's driver from 580 on, `UVM_DISCARD`.
     Native = 2,
-    /// CUDA 13, `cuMemDiscardBatchAsync`.
+    /// CUDA 13, by its function `cuMemDiscardBatchAsync`.
     Cuda = 3,
 }
 
@@ -114,7 +114,7 @@ pub struct Uvm<S = Linux> {
     cuda_ready: AtomicU32,
     /// UVM's major number as found last, or 0. Written before `choice`.
     major: AtomicU64,
-    /// [`Choice::pack`], or [`Choice::UNKNOWN`].
+    /// What [`Choice::pack`] made of the backend that was found, or [`Choice::UNKNOWN`].
     choice: AtomicU64,
     /// Descriptor for announcements: 0 unknown, 1 none, else it + 2. The upper half: forks.
     announcer: AtomicU64,

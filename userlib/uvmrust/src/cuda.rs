@@ -9,15 +9,16 @@ use crate::{broken, Error, Result};
 
 /// `CUstream`: null is the default stream.
 pub type Stream = *mut c_void;
-/// `CUevent`.
+/// `CUevent`: a mark in a stream that others wait for.
 pub type Event = *mut c_void;
-/// `CUgraph`.
+/// `CUgraph`: recorded work, which a launch does again.
 pub type Graph = *mut c_void;
-/// `CUuserObject`.
+/// `CUuserObject`: data that graphs own, with its destructor.
 pub type UserObject = *mut c_void;
-/// `CUcontext`.
+/// `CUcontext`: what a process has of one device.
 pub type Context = *mut c_void;
-/// `CUhostFn`.
+/// `CUhostFn`: a function that CUDA calls on the host in the order of a stream; it may not call
+/// CUDA.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
 
 /// `CUmemLocation`: where memory is, or is to go.
@@ -47,7 +48,7 @@ impl Location {
 pub const STREAM_LEGACY: Stream = core::ptr::without_provenance_mut(1);
 /// The calling thread's own stream (`CU_STREAM_PER_THREAD`).
 pub const STREAM_PER_THREAD: Stream = core::ptr::without_provenance_mut(2);
-/// `CU_DEVICE_CPU`.
+/// `CU_DEVICE_CPU`: host memory, where a call takes the number of a device.
 pub const DEVICE_CPU: c_int = -1;
 
 const CUDA_SUCCESS: c_int = 0;
@@ -62,17 +63,19 @@ const CUDA_ERROR_NOT_SUPPORTED: c_int = 801;
 /// The first and the last of `CUDA_ERROR_STREAM_CAPTURE_*`.
 const CUDA_ERROR_STREAM_CAPTURE: core::ops::RangeInclusive<c_int> = 900..=908;
 
-/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+/// `CU_STREAM_CAPTURE_STATUS_NONE`: what is put into the stream is done.
 const CAPTURE_NONE: c_int = 0;
-/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`: what is put into the stream becomes part of a graph.
 const CAPTURE_ACTIVE: c_int = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread may make calls that CUDA refuses during a capture
+/// otherwise.
 const MODE_RELAXED: c_int = 2;
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, without which CUDA creates no user object: nothing waits
+/// for a destructor.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
-/// `CU_GRAPH_USER_OBJECT_MOVE`.
+/// `CU_GRAPH_USER_OBJECT_MOVE`: the caller's reference becomes the graph's.
 const MOVE: c_uint = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
+/// `CU_EVENT_DISABLE_TIMING`: the event orders work and measures nothing.
 const DISABLE_TIMING: c_uint = 2;
 
 /// Declares the table of functions and how it is filled. A function that the
@@ -127,23 +130,24 @@ functions! {
     mem_prefetch_to = c"cuMemPrefetchAsync_v2": fn(u64, usize, Location, c_uint, Stream);
     /// cuMemAllocManaged(out dptr, size, flags).
     mem_alloc_managed = c"cuMemAllocManaged": fn(*mut u64, usize, c_uint);
-    /// cuMemFree(dptr).
+    /// cuMemFree(dptr) gives memory back, managed or not.
     mem_free = c"cuMemFree_v2": fn(u64);
     /// cuMemGetInfo(out free, out total).
     mem_info = c"cuMemGetInfo_v2": fn(*mut usize, *mut usize);
-    /// cuLaunchHostFunc(stream, function, data).
+    /// cuLaunchHostFunc(stream, function, data) has the host call a function in the order of a
+    /// stream.
     launch_host_func = c"cuLaunchHostFunc": fn(Stream, HostFn, *mut c_void);
-    /// cuStreamSynchronize(stream).
+    /// cuStreamSynchronize(stream) waits until all that is in the stream is done.
     stream_synchronize = c"cuStreamSynchronize": fn(Stream);
-    /// cuStreamWaitEvent(stream, event, flags).
+    /// cuStreamWaitEvent(stream, event, flags) holds back what comes later in the stream.
     stream_wait_event = c"cuStreamWaitEvent": fn(Stream, Event, c_uint);
-    /// cuStreamIsCapturing(stream, out status).
+    /// cuStreamIsCapturing(stream, out status), whose status is a `CU_STREAM_CAPTURE_STATUS_*`.
     stream_is_capturing = c"cuStreamIsCapturing": fn(Stream, *mut c_int);
     /// cuStreamGetCaptureInfo(stream, out status, out id, out graph, out dependencies, out
     /// their number), CUDA 11.3.
     stream_capture_info = c"cuStreamGetCaptureInfo_v2":
         fn(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const c_void, *mut usize);
-    /// cuStreamGetCtx(stream, out context).
+    /// cuStreamGetCtx(stream, out context) names the context to which a stream belongs.
     stream_context = c"cuStreamGetCtx": fn(Stream, *mut Context);
     /// cuThreadExchangeStreamCaptureMode(in and out mode), CUDA 10.1.
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
@@ -155,38 +159,38 @@ functions! {
     /// cuGraphRetainUserObject(graph, object, references, flags), CUDA 11.3.
     graph_retain_user_object = c"cuGraphRetainUserObject":
         fn(Graph, UserObject, c_uint, c_uint);
-    /// cuEventCreate(out event, flags).
+    /// cuEventCreate(out event, flags) makes an event of the current context.
     event_create = c"cuEventCreate": fn(*mut Event, c_uint);
-    /// cuEventRecord(event, stream).
+    /// cuEventRecord(event, stream) puts the event behind all that is in the stream.
     event_record = c"cuEventRecord": fn(Event, Stream);
-    /// cuEventDestroy(event).
+    /// cuEventDestroy(event) may be called before the event is complete.
     event_destroy = c"cuEventDestroy_v2": fn(Event);
     /// cuEventQuery(event): 0 if it is complete.
     event_query = c"cuEventQuery": fn(Event);
     /// cuEventElapsedTime(out milliseconds, start, end), its first version.
     event_elapsed = c"cuEventElapsedTime": fn(*mut f32, Event, Event);
-    /// cuDeviceGetCount(out count).
+    /// cuDeviceGetCount(out count) counts the devices that the process may use.
     device_count = c"cuDeviceGetCount": fn(*mut c_int);
-    /// cuDeviceGet(out device, ordinal).
+    /// cuDeviceGet(out device, ordinal) fails for an ordinal that is not below the count.
     device_get = c"cuDeviceGet": fn(*mut c_int, c_int);
     /// cuDeviceGetUuid(out uuid, device), its first version: that of the whole GPU.
     device_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int);
     /// The second, CUDA 11.4: "If the device is in MIG mode, returns its MIG UUID which
     /// uniquely identifies the subscribed MIG compute instance" (CUDA Driver API).
     device_uuid_of_part = c"cuDeviceGetUuid_v2": fn(*mut [u8; 16], c_int);
-    /// cuDevicePrimaryCtxRetain(out context, device).
+    /// cuDevicePrimaryCtxRetain(out context, device) makes the context if nobody has it yet.
     primary_retain = c"cuDevicePrimaryCtxRetain": fn(*mut Context, c_int);
     /// cuDevicePrimaryCtxGetState(device, out flags, out whether it is active).
     primary_state = c"cuDevicePrimaryCtxGetState": fn(c_int, *mut c_uint, *mut c_int);
-    /// cuCtxGetCurrent(out context).
+    /// cuCtxGetCurrent(out context) gives null to a thread that has none.
     ctx_current = c"cuCtxGetCurrent": fn(*mut Context);
-    /// cuCtxPushCurrent(context).
+    /// cuCtxPushCurrent(context) makes a context the thread's current one.
     ctx_push = c"cuCtxPushCurrent_v2": fn(Context);
-    /// cuCtxPopCurrent(out context).
+    /// cuCtxPopCurrent(out context) undoes the last push of the thread.
     ctx_pop = c"cuCtxPopCurrent_v2": fn(*mut Context);
-    /// cuCtxGetDevice(out device).
+    /// cuCtxGetDevice(out device) names the device of the current context.
     ctx_device = c"cuCtxGetDevice": fn(*mut c_int);
-    /// cuCtxSynchronize().
+    /// cuCtxSynchronize() waits for all work of the current context.
     ctx_synchronize = c"cuCtxSynchronize": fn();
     /// cuFuncGetName(out name, function), CUDA 12.3.
     func_name = c"cuFuncGetName": fn(*mut *const c_char, *mut c_void);
@@ -402,10 +406,10 @@ impl Cuda {
         done
     }
 
-    /// Does something with `stream` while its context is current: no sentence of CUDA's says
+    /// Does something with `stream` while its context is current. No sentence of CUDA's says
     /// that a host function, a prefetch or a discard may be put into a stream of another context
-    /// than the current one, and a kernel may not ("A kernel launch will fail if it is issued to
-    /// a stream that is not associated to the current device", CUDA Programming Guide, Stream
+    /// than the current one. A kernel may not: "A kernel launch will fail if it is issued to
+    /// a stream that is not associated to the current device" (CUDA Programming Guide, Stream
     /// and Event Behavior). The special streams are those of the current context.
     ///
     /// # Errors

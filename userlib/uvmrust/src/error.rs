@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// All of them.
+    /// All errors, in the order of their codes from -1 down.
     pub const ALL: [Self; 10] = [
         Self::NotSupported,
         Self::Invalid,

@@ -34,7 +34,7 @@ pub const WINDOW: usize = 32;
 pub struct Allocation {
     /// Which of the program's, from 0.
     pub number: u64,
-    /// Its memory.
+    /// Where the allocation is, and how long.
     pub range: Range,
 }
 
@@ -105,9 +105,9 @@ pub enum Before {
 pub enum Whereto {
     /// To the GPU that the launch is for.
     Gpu,
-    /// To the host.
+    /// Host memory: out of the GPU's.
     Host,
-    /// To the SSD.
+    /// The SSD, by way of the host.
     Ssd,
 }
 
@@ -181,7 +181,7 @@ impl<'p> Follower<'p> {
         })
     }
 
-    /// The program's allocations.
+    /// The allocations that the program has now.
     pub fn allocations(&self) -> &Allocations {
         &self.allocations
     }

@@ -55,7 +55,7 @@ pub type Result<T> = core::result::Result<T, Error>;
 /// Where to prefetch to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Host memory.
+    /// Host memory, of whichever NUMA node.
     Host,
     /// The GPU of this UUID.
     Gpu([u8; 16]),

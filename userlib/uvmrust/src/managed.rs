@@ -26,7 +26,7 @@ use crate::{Error, Mode, Place, Range, Result, Sys, Uvm};
 ///   has it: it may be lazily discarded, and what is written then would be lost.
 /// - Zeros in all of it are a value that safe code may see.
 pub unsafe trait Managed {
-    /// The memory.
+    /// The memory, the same as long as the value lives.
     fn range(&self) -> Range;
 }
 

@@ -38,7 +38,7 @@ pub enum Tier {
 pub struct Move {
     /// Whole pages; those that it covers in part are moved too.
     pub range: Range,
-    /// Whereto.
+    /// Where the range is when the move is done.
     pub to: Tier,
 }
 

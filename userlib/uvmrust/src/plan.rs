@@ -48,13 +48,13 @@ impl From<What> for Ask {
 /// A request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// What is done with this part of the tensor.
     pub ask: Ask,
-    /// With which tensor.
+    /// The tensor's number in the plan.
     pub tensor: u64,
     /// First byte, from the start of the plan's range.
     pub offset: u64,
-    /// Bytes.
+    /// How many bytes, from `offset` on.
     pub length: u64,
 }
 

@@ -26,7 +26,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         }
     }
 
-    /// This process's.
+    /// The value of this process, which the first call makes.
     pub fn get(&self) -> &T {
         self.current.get(Linux::new().forks(), self.make)
     }

@@ -11,9 +11,9 @@ use crate::{Error, Result};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// First byte.
+    /// Address of the first byte.
     pub base: u64,
-    /// Bytes.
+    /// How many bytes; the range may be empty.
     pub length: u64,
 }
 
@@ -37,7 +37,7 @@ impl Range {
         })
     }
 
-    /// All pages touched.
+    /// The range with all pages that it touches, also in part.
     pub fn grown(self) -> Result<Self> {
         let mask = page_size() - 1;
         if self.length == 0 {

@@ -15,10 +15,10 @@
 //!
 //! While a stream is being captured, the host function becomes a node of the graph. CUDA's own
 //! calls do not: among the types of nodes (CUDA Driver API, CUgraphNodeType) there is none for
-//! them, and "a small number of APIs that enqueue asynchronous operations into streams are not
-//! currently supported in graphs and will return an error if called with a stream which is being
-//! captured" (CUDA Programming Guide, Prohibited and Unhandled Operations), which breaks the
-//! capture. What a graph can not do is refused instead.
+//! them. They would break the capture: "a small number of APIs that enqueue asynchronous
+//! operations into streams are not currently supported in graphs and will return an error if
+//! called with a stream which is being captured" (CUDA Programming Guide, Prohibited and
+//! Unhandled Operations). What a graph can not do is refused instead.
 
 use core::ffi::c_int;
 

@@ -13,9 +13,9 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Which character device a file descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chardev {
-    /// Major number.
+    /// Its major number, which the kernel chooses for UVM at load time.
     pub major: u32,
-    /// Minor number.
+    /// Its minor number: UVM has several devices.
     pub minor: u32,
 }
 

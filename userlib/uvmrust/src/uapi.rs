@@ -7,26 +7,26 @@
 mod counts;
 pub use counts::*;
 
-/// `UVM_RUST_GET_VERSION`.
+/// The ioctl `UVM_RUST_GET_VERSION`, which takes a [`Version`] and needs no `UVM_INITIALIZE`.
 pub const GET_VERSION: u32 = 0x1000;
-/// `UVM_RUST_DISCARD_BATCH`.
+/// The ioctl `UVM_RUST_DISCARD_BATCH`, which takes a [`DiscardBatch`].
 pub const DISCARD_BATCH: u32 = 0x1002;
-/// `UVM_RUST_ANNOUNCE`.
+/// The ioctl `UVM_RUST_ANNOUNCE`, which takes an [`Announce`].
 pub const ANNOUNCE: u32 = 0x1003;
-/// `UVM_RUST_FLASH_MOVE`.
+/// The ioctl `UVM_RUST_FLASH_MOVE`, which takes a [`FlashMove`].
 pub const FLASH_MOVE: u32 = 0x1013;
 /// NVIDIA's `UVM_MIGRATE`, the prefetch.
 pub const UVM_MIGRATE: u32 = 51;
 /// NVIDIA's `UVM_DISCARD`, in drivers from 580.65.06 on; and in ours.
 pub const UVM_DISCARD: u32 = 80;
 
-/// `UVM_RUST_FEATURE_DISCARD`.
+/// `UVM_RUST_FEATURE_DISCARD`: the driver has [`DISCARD_BATCH`] and [`UVM_DISCARD`].
 pub const FEATURE_DISCARD: u64 = 1 << 1;
-/// `UVM_RUST_FEATURE_EXEC_ID`.
+/// `UVM_RUST_FEATURE_EXEC_ID`: the driver has [`ANNOUNCE`].
 pub const FEATURE_EXEC_ID: u64 = 1 << 2;
 /// `UVM_RUST_DISCARD_EAGER`; of [`UVM_DISCARD`] the flag "unmap", of equal value.
 pub const DISCARD_EAGER: u32 = 1;
-/// `UVM_RUST_DISCARD_MAX_RANGES`.
+/// `UVM_RUST_DISCARD_MAX_RANGES`: the most ranges that one call takes.
 pub const DISCARD_MAX_RANGES: usize = 1 << 20;
 
 /// NVIDIA's status values, by their names there.
@@ -52,7 +52,7 @@ pub const CPU_UUID: [u8; 16] = [
     0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
 ];
 
-/// `struct uvm_rust_version`.
+/// The layout of `struct uvm_rust_version`: what the driver offers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Version {
@@ -60,29 +60,29 @@ pub struct Version {
     pub size: u32,
     /// Of the driver's interface.
     pub version: u32,
-    /// `UVM_RUST_FEATURE_*`.
+    /// Bits `UVM_RUST_FEATURE_*`, set if the feature is built in and not turned off.
     pub features: u64,
 }
 
-/// `struct uvm_rust_discard_batch`.
+/// The layout of `struct uvm_rust_discard_batch`: ranges, and what became of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiscardBatch {
     /// Bytes of this structure.
     pub size: u32,
-    /// 0 or [`DISCARD_EAGER`].
+    /// 0, which is lazy, or [`DISCARD_EAGER`].
     pub flags: u32,
     /// Address of the array of [`crate::Range`].
     pub ranges: u64,
-    /// Its elements.
+    /// How many elements the array has.
     pub range_count: u32,
     /// Bytes of one element.
     pub range_size: u32,
     /// Out: where the call stopped.
     pub first_failed: u32,
-    /// 0.
+    /// Must be 0, or the call fails with `EINVAL`.
     pub reserved: u32,
-    /// Out: blocks discarded.
+    /// Out: blocks of 2 MiB of which all that the ranges cover is discarded.
     pub blocks_discarded: u64,
     /// Out: blocks left alone.
     pub blocks_skipped: u64,
@@ -90,21 +90,21 @@ pub struct DiscardBatch {
     pub blocks_partial: u64,
 }
 
-/// `struct uvm_rust_announce`.
+/// The layout of `struct uvm_rust_announce`: which kernel starts next.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Announce {
     /// Bytes of this structure.
     pub size: u32,
-    /// 0.
+    /// Must be 0, or the call fails with `EINVAL`.
     pub flags: u32,
-    /// The GPU.
+    /// UUID of the GPU on which the kernel runs.
     pub gpu_uuid: [u8; 16],
     /// The execution ID, not 0.
     pub exec_id: u64,
 }
 
-/// `struct uvm_rust_flash_move_range`.
+/// The layout of `struct uvm_rust_flash_move_range`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlashMove {
@@ -118,7 +118,7 @@ pub struct FlashMove {
     pub length: u64,
 }
 
-/// Parameters of [`UVM_DISCARD`].
+/// What the ioctl [`UVM_DISCARD`] takes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NativeDiscard {
@@ -126,13 +126,13 @@ pub struct NativeDiscard {
     pub base: u64,
     /// Bytes, a multiple of the page size.
     pub length: u64,
-    /// 0 or [`DISCARD_EAGER`].
+    /// 0, which is lazy, or [`DISCARD_EAGER`].
     pub flags: u64,
     /// Out: [`NV_OK`] or why not.
     pub status: u32,
 }
 
-/// Parameters of [`UVM_MIGRATE`].
+/// What the ioctl [`UVM_MIGRATE`] takes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Migrate {
@@ -140,19 +140,19 @@ pub struct Migrate {
     pub base: u64,
     /// Bytes, a multiple of the page size.
     pub length: u64,
-    /// Whereto.
+    /// UUID of the GPU to which the range goes, or [`CPU_UUID`].
     pub destination: [u8; 16],
     /// 0: return when it is done.
     pub flags: u32,
-    /// 0: none.
+    /// Address of a semaphore to release at the end; 0 for none.
     pub semaphore: u64,
-    /// 0.
+    /// What that semaphore is released with; 0 without one.
     pub semaphore_payload: u32,
-    /// -1: any.
+    /// The NUMA node of a move to the host; -1 for any.
     pub numa_node: i32,
     /// Out: what user space must do itself, for memory that is not managed.
     pub user_start: u64,
-    /// Out: its bytes.
+    /// Out: how many bytes of it.
     pub user_length: u64,
     /// Out: [`NV_OK`] or why not.
     pub status: u32,

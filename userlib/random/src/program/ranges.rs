@@ -17,7 +17,7 @@ use super::{Buffer, Owner, Program, LENGTH, RAW};
 use crate::cuda::Handle;
 use crate::model::{device_of, kind_of, Kind};
 
-/// `UVMRUST_EINVALID`, `UVMRUST_ENODEVICE`.
+/// `UVMRUST_EINVALID` and `UVMRUST_ENODEVICE`, the refusals that the calls below may give.
 const INVALID: c_int = -2;
 const NO_DEVICE: c_int = -6;
 

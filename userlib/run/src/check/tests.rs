@@ -108,7 +108,7 @@ impl Machine {
         machine
     }
 
-    /// With NVIDIA's module.
+    /// The same machine with NVIDIA's module, which has none of our parameters.
     fn nvidia(name: &str, backend: Backend) -> Self {
         let mut machine = Self::new(name).without(PARAMETERS);
         machine.device = Ok(Fake {

@@ -336,7 +336,7 @@ fn preload(facts: &Facts) -> Line {
     }
 }
 
-/// Bytes for people.
+/// A number of bytes for people to read, in the largest unit that makes it at least 1.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64 / 1024.0;

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-/// An allocation.
+/// An allocation, in time by the launches around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allocation {
     pub(super) bytes: u64,
@@ -14,7 +14,7 @@ pub(super) struct Allocation {
     pub(super) freed: Option<usize>,
 }
 
-/// A launch.
+/// A launch of a kernel, in the order of the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
     /// Its kernel's name, by its place among the names.
@@ -26,7 +26,7 @@ pub(super) struct Launch {
     pub(super) ns: Option<u64>,
 }
 
-/// A process.
+/// What one process recorded, from its first launch to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recording {
     pub(super) names: Vec<String>,

@@ -18,7 +18,7 @@ use crate::sample::Source;
 #[derive(Default)]
 struct Said {
     log: Vec<&'static str>,
-    /// Of `stats`.
+    /// The errno with which a request for statistics fails.
     error: Option<i32>,
     node: Option<NodeError>,
     faults: u64,

@@ -20,15 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What is behind a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum File {
-    /// Not UVM.
+    /// A file that is not UVM's.
     Other,
-    /// UVM before UVM_INITIALIZE.
+    /// UVM's device, on which UVM_INITIALIZE has not been called.
     Fresh,
-    /// NVIDIA's before 580.
+    /// NVIDIA's driver before 580, which can not discard.
     Old,
     /// NVIDIA's from 580 on.
     Native,
-    /// Ours.
+    /// uvm-rust's driver, with all its features.
     Ours,
     /// Ours with discard turned off.
     OursOff,

@@ -8,8 +8,8 @@
 //!
 //! - "The batch as a whole executes in stream order but operations within a batch are not
 //!   guaranteed to execute in any specific order", and what happens to memory "simultaneously"
-//!   with its discard is undefined: so ranges that touch each other are not discarded and
-//!   prefetched by one batch, but by a batch of discards and one of prefetches behind it.
+//!   with its discard is undefined. So ranges that touch each other are discarded by one batch
+//!   and prefetched by another behind it.
 //! - `hStream`: "Must not be legacy NULL stream".
 //! - "All devices in the system must have a non-zero value for the device attribute
 //!   CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS otherwise the API will return an error",
@@ -154,8 +154,8 @@ impl Cuda {
         unsafe { self.beside_legacy(stream, work) }
     }
 
-    /// Does `work` in `stream`, or, if that is the legacy default stream, which the batches do not
-    /// take, in the thread's own default stream between two events of the legacy stream: the
+    /// Does `work` in `stream`. The batches do not take the legacy default stream: for it, `work`
+    /// is done in the thread's own default stream, between two events of the legacy stream. The
     /// legacy stream waits for all blocking streams, and they for it, but the thread's own waits
     /// for the legacy stream alone ("Stream synchronization behavior", CUDA Driver API).
     ///

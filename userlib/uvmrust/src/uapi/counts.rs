@@ -3,22 +3,22 @@
 //! The statistics of our driver, and the calls of NVIDIA's without which it tells none: a
 //! descriptor is initialised first, and a GPU registered with it.
 
-/// `UVM_RUST_GET_STATS`.
+/// The ioctl `UVM_RUST_GET_STATS`, which takes [`Stats`].
 pub const GET_STATS: u32 = 0x1001;
-/// `UVM_RUST_FLASH_GET_STATS`.
+/// The ioctl `UVM_RUST_FLASH_GET_STATS`, which takes [`FlashStats`].
 pub const FLASH_GET_STATS: u32 = 0x1012;
-/// NVIDIA's `UVM_REGISTER_GPU`.
+/// NVIDIA's ioctl `UVM_REGISTER_GPU`, which takes a [`RegisterGpu`] and starts the GPU.
 pub const UVM_REGISTER_GPU: u32 = 37;
-/// NVIDIA's `UVM_UNREGISTER_GPU`.
+/// NVIDIA's ioctl `UVM_UNREGISTER_GPU`, which takes an [`UnregisterGpu`].
 pub const UVM_UNREGISTER_GPU: u32 = 38;
-/// NVIDIA's `UVM_INITIALIZE`.
+/// NVIDIA's ioctl `UVM_INITIALIZE`, the first one of each descriptor; it takes an [`Initialize`].
 pub const UVM_INITIALIZE: u32 = 0x3000_0001;
 
-/// `UVM_RUST_FEATURE_STATS`.
+/// `UVM_RUST_FEATURE_STATS`: the driver has [`GET_STATS`].
 pub const FEATURE_STATS: u64 = 1 << 0;
-/// `UVM_RUST_FEATURE_FLASH`.
+/// `UVM_RUST_FEATURE_FLASH`: the driver has the SSD tier.
 pub const FEATURE_FLASH: u64 = 1 << 8;
-/// `UVM_RUST_STATS_WHOLE_GPU`.
+/// `UVM_RUST_STATS_WHOLE_GPU`: count all processes, not only this descriptor's.
 pub const STATS_WHOLE_GPU: u32 = 1 << 0;
 
 /// `UVM_RUST_CAUSE_MAX`, of which the last three are reserved.
@@ -54,11 +54,11 @@ pub mod cause {
     pub const ACCESS_COUNTER: usize = 4;
 }
 
-/// `struct uvm_rust_traffic`.
+/// The layout of `struct uvm_rust_traffic`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes copied.
+    /// How many bytes were copied.
     pub bytes: u64,
     /// The same in pages of 4 KiB.
     pub pages: u64,
@@ -70,9 +70,9 @@ pub struct Traffic {
 pub struct Stats {
     /// Bytes of this structure.
     pub size: u32,
-    /// 0 or [`STATS_WHOLE_GPU`].
+    /// 0, or [`STATS_WHOLE_GPU`], which not everybody may set.
     pub flags: u32,
-    /// The GPU.
+    /// UUID of a GPU that is registered with the descriptor.
     pub gpu_uuid: [u8; 16],
     /// Out: copied to the GPU from the host, by [`cause`].
     pub host_to_gpu: [Traffic; CAUSES],
@@ -80,13 +80,13 @@ pub struct Stats {
     pub gpu_to_host: [Traffic; CAUSES],
     /// Out: copied to the GPU from another one.
     pub gpu_to_gpu: [Traffic; CAUSES],
-    /// Out: replayable faults.
+    /// Out: replayable faults that led to the address space, duplicates included.
     pub faults: u64,
     /// Out: those for which nothing was left to do.
     pub duplicates: u64,
     /// Out: batches of faults.
     pub batches: u64,
-    /// Out: replays.
+    /// Out: replays that were sent to the GPU.
     pub replays: u64,
     /// Out: chunks of 2 MiB that were reclaimed, by [`queue`].
     pub evictions: [u64; QUEUES],
@@ -94,7 +94,7 @@ pub struct Stats {
     pub queued: [u64; QUEUES],
 }
 
-/// `struct uvm_rust_flash_stats`, likewise.
+/// `struct uvm_rust_flash_stats`, described field by field in the kernel's header, too.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // One by one in the kernel's header.
@@ -124,29 +124,29 @@ pub struct FlashStats {
     pub rested_us: u64,
 }
 
-/// Parameters of [`UVM_INITIALIZE`].
+/// What the ioctl [`UVM_INITIALIZE`] takes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Initialize {
-    /// 0.
+    /// Flags of the descriptor: none are used here, so 0.
     pub flags: u64,
     /// Out: [`super::NV_OK`] or why not.
     pub status: u32,
 }
 
-/// Parameters of [`UVM_REGISTER_GPU`].
+/// What the ioctl [`UVM_REGISTER_GPU`] takes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterGpu {
-    /// The GPU.
+    /// UUID of the GPU that is registered.
     pub gpu_uuid: [u8; 16],
     /// Out: whether its memory is a NUMA node.
     pub numa_enabled: u8,
-    /// Out: which.
+    /// Out: the number of that node, if there is one.
     pub numa_node: i32,
     /// -1. The next two are 0 as well, but for a part of a GPU (MIG).
     pub rm_ctrl_fd: i32,
-    /// RM's client.
+    /// RM's handle of the client; 0 for a whole GPU.
     pub h_client: u32,
     /// RM's name of the part.
     pub h_smc_part_ref: u32,
@@ -154,11 +154,11 @@ pub struct RegisterGpu {
     pub status: u32,
 }
 
-/// Parameters of [`UVM_UNREGISTER_GPU`].
+/// What the ioctl [`UVM_UNREGISTER_GPU`] takes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnregisterGpu {
-    /// The GPU.
+    /// UUID of the GPU that is given back.
     pub gpu_uuid: [u8; 16],
     /// Out: [`super::NV_OK`] or why not.
     pub status: u32,

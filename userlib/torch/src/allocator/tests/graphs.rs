@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Pools of graphs.
+//! Memory that belongs to a pool of graphs, and leaves it with the pool.
 
 use super::*;
 
