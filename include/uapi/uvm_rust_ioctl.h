@@ -84,8 +84,8 @@ struct uvm_rust_version {
 #define UVM_RUST_QUEUE_MAX		8	/* 5 to 7 are reserved and 0 */
 
 /**
- * struct uvm_rust_traffic - pages copied
- * @bytes: bytes
+ * struct uvm_rust_traffic - pages that were copied in one direction for one cause
+ * @bytes: how many bytes were copied
  * @pages: the same in 4 KiB pages
  */
 struct uvm_rust_traffic {
@@ -179,7 +179,7 @@ struct uvm_rust_discard_range {
  *                    driver does not know of an element must be 0
  * @first_failed:     out: index of the range at which the call stopped;
  *                    @range_count when all are done
- * @reserved:         0
+ * @reserved:         must be 0, or the call fails with EINVAL
  * @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now
  *                    discarded
  * @blocks_skipped:   out: blocks left as they were, being empty, or covered
@@ -205,6 +205,7 @@ struct uvm_rust_discard_range {
  *   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this
  *           file descriptor: it could not come back to what was unmapped. Met at
  *           the first range, unless it is registered meanwhile
+ *
  * Errors found before the first range (the list at the top of this file;
  * EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller
  * that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart.
@@ -256,7 +257,7 @@ struct uvm_rust_announce {
  * struct uvm_rust_prefetch_stats - what was learnt of this process's kernels on a GPU,
  * and done with it (UVM_RUST_GET_PREFETCH_STATS)
  * @size:            in: sizeof of the caller's structure; out: of the driver's
- * @flags:           0
+ * @flags:           no flag is known yet: 0, or the call fails with EINVAL
  * @gpu_uuid:        in: a GPU registered with this file descriptor
  * @kernels:         out: announcements taken into account
  * @kernels_right:   out: those that had been predicted to come next
@@ -316,7 +317,7 @@ struct uvm_rust_prefetch_stats {
 /**
  * struct uvm_rust_flash_attach - use a device as SSD tier (UVM_RUST_FLASH_ATTACH)
  * @size:        in: sizeof of the caller's structure
- * @flags:       in: UVM_RUST_FLASH_FORCE, UVM_RUST_FLASH_NO_CHECKSUMS
+ * @flags:       in: 0, or UVM_RUST_FLASH_FORCE and UVM_RUST_FLASH_NO_CHECKSUMS, together or alone
  * @path:        in: address of the path of a block device or a file, NUL-terminated,
  *               4096 bytes at most
  * @host_bytes:  in: host memory for managed pages, of all processes, not 0: above it
@@ -371,7 +372,7 @@ struct uvm_rust_flash_detach {
 /**
  * struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)
  * @size:         in: sizeof of the caller's structure; out: of the driver's
- * @flags:        0
+ * @flags:        no flag is known yet: 0, or the call fails with EINVAL
  * @attached:     out: 1 while a device is attached and written to, else 0
  * @slots:        out: slots of 2 MiB of the device
  * @free_slots:   out: those with no page

@@ -80,16 +80,16 @@
 #define VGPU_FEATURE_SIMULATED	(1ULL << 2)	/* reports itself to UVM as simulated */
 
 /**
- * struct vgpu_info - one GPU (VGPU_GET_INFO)
+ * struct vgpu_info - what one GPU is and has (VGPU_GET_INFO)
  * @size:          in: sizeof of the caller's structure; out: of the driver's
  * @gpu:           in: which GPU, from 0
  * @gpu_count:     out: how many there are
- * @personality:   out: VGPU_PERSONALITY_*
+ * @personality:   out: which GPU is emulated, VGPU_PERSONALITY_*
  * @uuid:          out: the UUID under which UVM knows it
  * @name:          out: for people, ends with a zero
  * @vidmem_bytes:  out: size of its memory
  * @reserved_bytes: out: of these, the bytes that UVM can not have
- * @features:      out: VGPU_FEATURE_*
+ * @features:      out: how vgpu.ko was loaded, bits VGPU_FEATURE_*
  * @utlb_count:    out: number of µTLBs (4 GPCs with several each)
  * @utlb_faults:   out: outstanding faults per µTLB where a kernel does not say
  * @fault_entries: out: size of the replayable fault buffer, in entries
@@ -118,8 +118,8 @@ struct vgpu_info {
 /**
  * struct vgpu_vaspace - an address space on one GPU (VGPU_VASPACE_CREATE)
  * @size:      in: sizeof of the caller's structure
- * @flags:     in: 0
- * @gpu:       in: which GPU
+ * @flags:     in: no flag is known yet: 0, else EINVAL
+ * @gpu:       in: on which GPU, from 0
  * @h_client:  out: names this open file to UVM
  * @h_vaspace: out: names the address space, here and to UVM; never 0
  * @reserved:  0
@@ -140,7 +140,7 @@ struct vgpu_vaspace {
 /**
  * struct vgpu_channel - a queue of kernels (VGPU_CHANNEL_CREATE)
  * @size:      in: sizeof of the caller's structure
- * @flags:     in: 0
+ * @flags:     in: no flag is known yet: 0, else EINVAL
  * @h_vaspace: in: the address space its kernels use
  * @h_client:  out: names this open file to UVM
  * @h_channel: out: names the channel, here and to UVM; never 0
@@ -164,7 +164,7 @@ struct vgpu_channel {
 /**
  * struct vgpu_destroy - give up an address space or a channel (VGPU_DESTROY)
  * @size:     in: sizeof of the caller's structure
- * @flags:    in: 0
+ * @flags:    in: no flag is known yet: 0, else EINVAL
  * @handle:   in: an h_vaspace or h_channel
  * @reserved: 0
  *
@@ -194,8 +194,8 @@ struct vgpu_destroy {
 
 /**
  * struct vgpu_op - many memory accesses made by many warps
- * @kind:         VGPU_OP_READ ... VGPU_OP_PREFETCH
- * @flags:        VGPU_OP_BARRIER, VGPU_OP_BLOCKED, VGPU_OP_PERMUTE
+ * @kind:         what the accesses do, one of VGPU_OP_READ to VGPU_OP_PREFETCH
+ * @flags:        any of VGPU_OP_BARRIER, VGPU_OP_BLOCKED and VGPU_OP_PERMUTE
  * @va:           address of the first access, a multiple of @width
  * @stride:       bytes from one access to the next in a row, a multiple of
  *                @width; may be negative or 0
@@ -210,7 +210,7 @@ struct vgpu_destroy {
  * @utlb_first:   µTLB of warp 0, below vgpu_info.utlb_count
  * @utlb_count:   warps go round-robin over so many µTLBs from there (wrapping);
  *                0 is all
- * @reserved:     0
+ * @reserved:     must be 0, else VGPU_SUBMIT is EINVAL
  * @value:        pattern: element k is @value + k * @value_stride (wrapping;
  *                of 32 bit elements the low half)
  * @value_stride: see @value
@@ -253,14 +253,14 @@ struct vgpu_op {
 /**
  * struct vgpu_submit - queue a kernel (VGPU_SUBMIT)
  * @size:        in: sizeof of the caller's structure
- * @flags:       in: 0
+ * @flags:       in: no flag is known yet: 0, else EINVAL
  * @h_channel:   in: where to queue it
  * @op_count:    in: number of ops, 1 to VGPU_MAX_OPS
  * @ops:         in: address of an array of struct vgpu_op
  * @op_size:     in: sizeof(struct vgpu_op) as the caller knows it
  * @utlb_faults: in: outstanding faults allowed per µTLB, 1 to 512; 0 is
  *               vgpu_info.utlb_faults. Accesses beyond wait for the next replay
- * @reserved:    0
+ * @reserved:    must be 0, else EINVAL
  * @fence:       out: names the kernel to VGPU_WAIT; counts up from 1 by channel
  *
  * Returns without waiting. ENOTCONN: UVM has not bound the channel yet.
@@ -300,13 +300,13 @@ struct vgpu_submit {
 /**
  * struct vgpu_wait - wait for a kernel and take its result (VGPU_WAIT)
  * @size:         in: sizeof of the caller's structure
- * @flags:        in: 0
- * @h_channel:    in: its channel
- * @state:        out: VGPU_KERNEL_*
+ * @flags:        in: no flag is known yet: 0, else EINVAL
+ * @h_channel:    in: the channel that the kernel was submitted to
+ * @state:        out: how the kernel ended, VGPU_KERNEL_*
  * @fence:        in: what VGPU_SUBMIT gave
  * @timeout_ns:   in: how long to wait; 0 only looks, VGPU_TIMEOUT_NEVER has no
  *                limit
- * @accesses:     out: accesses made
+ * @accesses:     out: accesses that the kernel made
  * @faults:       out: fault buffer entries written for it
  * @duplicates:   out: of these, for a page that already had an entry since the
  *                last replay
@@ -318,7 +318,7 @@ struct vgpu_submit {
  * @bad_seen:     out: what stood there
  * @sum:          out: sum of the elements that VGPU_OP_READ saw, modulo 2^64
  * @fault_va:     out: VGPU_KERNEL_FAULTED and _ERROR: the address; else 0
- * @fault_type:   out: VGPU_FAULT_*
+ * @fault_type:   out: VGPU_FAULT_* of that access; else VGPU_FAULT_NONE
  * @fault_kind:   out: VGPU_OP_* of the failed access
  * @elapsed_ns:   out: from start to end by the machine's clock. Under emulation
  *                this says nothing about a GPU
@@ -356,20 +356,20 @@ struct vgpu_wait {
  * struct vgpu_stats - everything one GPU did since vgpu.ko was loaded
  * (VGPU_GET_STATS)
  * @size:             in: sizeof of the caller's structure; out: of the driver's
- * @flags:            in: 0
- * @gpu:              in: which GPU
- * @reserved:         0
+ * @flags:            in: no flag is known yet: 0, else EINVAL
+ * @gpu:              in: which GPU, from 0
+ * @reserved:         must be 0, else EINVAL
  * @ce_copies:        copy engine launches that copied
  * @ce_memsets:       copy engine launches that filled
- * @memset_bytes:     bytes filled
+ * @memset_bytes:     bytes that such launches filled
  * @h2d_bytes:        copied from system memory to vidmem, both by physical address
  * @d2h_bytes:        copied from vidmem to system memory, by physical address
  * @d2d_bytes:        copied within vidmem, by physical address
  * @h2h_bytes:        copied within system memory, by physical address
  * @virtual_bytes:    copied with a virtual address on either side (page table
  *                    entries, NVIDIA's tests)
- * @pushes:           pushbuffer segments executed
- * @methods:          methods executed
+ * @pushes:           pushbuffer segments that channels executed
+ * @methods:          methods in these segments that were executed
  * @unknown_methods:  methods, or operations of known ones, that are not emulated;
  *                    the channel was stopped
  * @channel_errors:   channels stopped by an error of any kind (the log says which)
@@ -377,12 +377,12 @@ struct vgpu_wait {
  *                    vidmem, not memory, peer aperture
  * @semaphore_releases: releases and reductions done
  * @semaphore_blocks: times a channel had to wait for an acquire
- * @membars:          membars, flushes included
+ * @membars:          memory barriers that channels executed, flushes included
  * @tlb_invalidates_all: invalidates of a whole address space or of all
  * @tlb_invalidates_targeted: invalidates of an address range
  * @tlb_invalidates_dropped: invalidates ignored on request (drop_invalidates)
  * @tlb_hits:         translations of SM accesses taken from the TLB
- * @walks:            page table walks
+ * @walks:            page table walks, for SM accesses that the TLB did not have
  * @walk_misses:      of these, that ended without a translation
  * @faults:           fault buffer entries written
  * @fault_duplicates: of these, for a page that already had one since the last
@@ -390,19 +390,19 @@ struct vgpu_wait {
  * @faults_held:      times an access found the fault buffer full, or its µTLB at
  *                    its limit, and was held back
  * @replays_start:    replays, without waiting for acknowledgement
- * @replays_ack:      replays, acknowledged
+ * @replays_ack:      replays that asked for an acknowledgement
  * @cancels_targeted: 0: not emulated, an error
  * @cancels_global:   cancels of all faults
  * @cancels_va:       cancels of one address
  * @interrupts:       calls of UVM's top half
  * @access_notifications: access counter entries written
- * @access_clears:    access counter clears
+ * @access_clears:    commands that cleared access counters
  * @local_accesses:   SM accesses to vidmem
  * @remote_accesses:  SM accesses to system memory
- * @kernels:          kernels that ended
+ * @kernels:          kernels that ended, in whichever way
  * @pma_allocs:       2 MiB and smaller pages given to UVM
- * @pma_frees:        pages given back
- * @pma_failures:     allocations refused
+ * @pma_frees:        pages that UVM gave back
+ * @pma_failures:     allocations of UVM's that were refused
  * @pma_bytes:        bytes UVM holds now
  * @poisoned_bytes:   bytes filled with the poison pattern
  * @stopped_faulting: of @kernels, those that ended as their channel did while a fault of
@@ -483,8 +483,8 @@ struct vgpu_stats {
  * struct vgpu_inject - make something go wrong (VGPU_INJECT)
  * @size:   in: sizeof of the caller's structure
  * @flags:  in: 0 or, for the evictions, VGPU_INJECT_KEEP
- * @gpu:    in: which GPU
- * @kind:   in: VGPU_INJECT_*
+ * @gpu:    in: which GPU, from 0
+ * @kind:   in: what goes wrong, VGPU_INJECT_*
  * @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND
  *          1 to VGPU_MAX_SUSPEND_MS
  * @skip:   in: PMA_FAILURE only, else 0
@@ -535,12 +535,12 @@ struct vgpu_inject {
 /**
  * struct vgpu_translate - walk the page tables for one address (VGPU_TRANSLATE)
  * @size:        in: sizeof of the caller's structure
- * @flags:       in: 0
+ * @flags:       in: no flag is known yet: 0, else EINVAL
  * @h_vaspace:   in: the address space
- * @aperture:    out: VGPU_APERTURE_*
+ * @aperture:    out: where the page is, VGPU_APERTURE_*
  * @va:          in: any address below 2^49
  * @page_bytes:  out: size of the page: 4 KiB, 64 KiB or 2 MiB; 0 if not mapped
- * @permissions: out: VGPU_MAY_*
+ * @permissions: out: what an access may do, bits VGPU_MAY_*
  * @fault_type:  out: VGPU_FAULT_* of a read
  *
  * Looks at the page tables, not at the TLB, and makes no fault.
