@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Pages.
+//! Pages of memory, as the kernel counts them.
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = crate::layout::PAGE_SIZE;

@@ -29,7 +29,7 @@ impl UserSlice {
         UserSliceReader(self)
     }
 
-    /// To write it.
+    /// Writes to this memory from its start on.
     pub fn writer(self) -> UserSliceWriter {
         UserSliceWriter(self)
     }

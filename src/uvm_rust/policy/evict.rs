@@ -94,7 +94,7 @@ pub struct NoSuchChunk;
 /// A chunk chosen for reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// The chunk.
+    /// The chunk that is to be reclaimed.
     pub chunk: Chunk,
     /// The queue it was found on.
     pub queue: Queue,

@@ -37,7 +37,7 @@ impl Region {
         Self { first, outer }
     }
 
-    /// The first page.
+    /// The first page of the region.
     pub const fn first(self) -> u16 {
         self.first
     }
@@ -47,7 +47,7 @@ impl Region {
         self.outer
     }
 
-    /// Number of pages.
+    /// How many pages the region has, which may be none.
     pub const fn pages(self) -> u16 {
         self.outer - self.first
     }
@@ -71,9 +71,9 @@ impl Region {
 pub struct PageMask([u64; WORDS]);
 
 impl PageMask {
-    /// No page.
+    /// The mask without any page.
     pub const EMPTY: Self = Self([0; WORDS]);
-    /// All 512 pages.
+    /// The mask with all 512 pages.
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// From words of 64 pages, the lowest page in the lowest bit.
@@ -113,7 +113,7 @@ impl PageMask {
         }
     }
 
-    /// Number of pages.
+    /// How many pages are in the mask.
     pub fn count(&self) -> u16 {
         self.0.iter().map(|w| w.count_ones() as u16).sum()
     }

@@ -8,16 +8,18 @@
 //! repeats. What is decided: [`Request`]s, each made as a kernel starts.
 //!
 //! [`plan`] walks through some steps in virtual time (`walk.rs`). At each kernel it
-//! keeps the way out busy for as long as a later kernel would not fit: of all idle
+//! keeps the way out busy for as long as a later kernel would not fit. Of all idle
 //! tensors, the one whose next use is farthest leaves next, if the way in has the
-//! time to bring it back (Belady's rule, under the rates of the links). Where the
-//! host is too small for what must leave, the SSD writes from the start what it can
-//! read back in time, and the host takes what the SSD is too slow for. Where
-//! contents that have a copy outside need no second write, a tensor that is written
-//! once and idle twice is copied out early, and dropped free. A kernel that does not
-//! fit waits for writes under way, and all later times move with it. Reads are
-//! booked from each next use backwards; once all is decided, they move ahead as far
-//! as memory has room for them.
+//! time to bring it back (Belady's rule, under the rates of the links).
+//!
+//! Where the host is too small for what must leave, the SSD writes from the start
+//! what it can read back in time, and the host takes what the SSD is too slow for.
+//! Where contents that have a copy outside need no second write, a tensor that is
+//! written once and idle twice is copied out early, and later dropped without a copy.
+//!
+//! A kernel that does not fit waits for writes under way, and all later times move
+//! with it. Reads are booked from each next use backwards. Once all is decided, they
+//! move ahead as far as memory has room for them.
 //!
 //! The time that a plan comes to by the walk's own reckoning is [`Plan::step_ns`].
 //! It knows no page, no fault and no latency: a caller that can measure plans should
@@ -51,22 +53,22 @@ pub struct Tensor {
 /// A kernel's use of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// The kernel.
+    /// Number of the kernel in the step.
     pub kernel: u32,
-    /// The tensor.
+    /// Number of the tensor in [`Step::tensors`].
     pub tensor: u32,
     /// Whether it writes it: copies outside GPU memory are then stale.
     pub write: bool,
 }
 
-/// A step.
+/// A step to plan, which repeats without end.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// Duration of each kernel with everything in GPU memory.
     pub kernel_ns: &'a [u64],
     /// Pages of GPU memory that each kernel needs where nothing is away.
     pub live: &'a [u64],
-    /// The tensors.
+    /// The tensors, by their numbers.
     pub tensors: &'a [Tensor],
     /// The uses, by kernel; a kernel uses a tensor at most once.
     pub uses: &'a [Use],
@@ -79,9 +81,9 @@ pub struct Machine {
     pub gpu: u64,
     /// Pages of host memory that may be filled.
     pub host: u64,
-    /// The link out of the GPU and into it, picoseconds a page.
+    /// What the link takes to carry a page out of the GPU, in picoseconds.
     pub link_out: u64,
-    /// Into the GPU.
+    /// What the link takes to carry a page into the GPU, in picoseconds.
     pub link_in: u64,
     /// What the SSD takes to write a page, picoseconds; 0: there is no SSD.
     pub ssd_out: u64,
@@ -137,9 +139,9 @@ pub enum Reading {
 /// A place outside GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Host memory.
+    /// Host memory, from which the GPU fetches in one hop.
     Host,
-    /// The SSD.
+    /// The SSD, by way of host memory.
     Ssd,
 }
 
@@ -150,22 +152,22 @@ pub enum What {
     Evict(Tier),
     /// Copy it out and keep it.
     Copy(Tier),
-    /// Bring it in.
+    /// Bring it into GPU memory.
     Fetch,
 }
 
 /// A request, made as a kernel starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The kernel.
+    /// The kernel before which it is asked.
     pub kernel: u32,
-    /// The tensor.
+    /// Number of the tensor in [`Step::tensors`].
     pub tensor: u32,
-    /// What to do.
+    /// What is done with the tensor.
     pub what: What,
 }
 
-/// A plan.
+/// What a step asks for, and what it comes to.
 pub struct Plan {
     /// What to ask for, by kernel; those of one kernel in the order to ask in.
     pub requests: TryVec<Request>,

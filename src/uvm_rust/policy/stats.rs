@@ -38,7 +38,7 @@ pub enum Queue {
     Free = 0,
     /// A va_block's, with nothing resident.
     Unused = 1,
-    /// A va_block's, discarded.
+    /// A va_block's, with nothing resident but what is discarded.
     Discarded = 2,
     /// A va_block's, with resident pages.
     Used = 3,
@@ -83,7 +83,7 @@ impl Queue {
 /// Bytes and pages of one direction and cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes copied.
+    /// How many bytes were copied.
     pub bytes: u64,
     /// The same in 4 KiB pages.
     pub pages: u64,
@@ -144,7 +144,7 @@ impl Counters {
         self.evictions[queue as usize].fetch_add(1, Relaxed);
     }
 
-    /// The counts now.
+    /// The counts as they are now, read one by one.
     pub fn snapshot(&self) -> Snapshot {
         let traffic = |d: Direction| {
             core::array::from_fn(|c| {
@@ -177,13 +177,13 @@ pub struct Snapshot {
     pub gpu_to_host: [Traffic; CAUSES],
     /// Copied to this GPU from another, by cause.
     pub gpu_to_gpu: [Traffic; CAUSES],
-    /// Replayable faults.
+    /// Replayable faults that were taken off the fault buffer.
     pub faults: u64,
     /// Those for which nothing was left to do.
     pub duplicates: u64,
-    /// Fault batches.
+    /// Batches in which they were taken.
     pub batches: u64,
-    /// Replays.
+    /// Replays that were sent to the GPU.
     pub replays: u64,
     /// Root chunks reclaimed, by queue.
     pub evictions: [u64; QUEUES],

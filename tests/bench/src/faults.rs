@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Rows `fault/<batch>/<duplicates>`: what a serviced fault costs the fault
-//! handler's thread, by the most entries that a batch may have (a parameter of the
-//! module, which the caller has set) and the share of entries that ask for what
+//! Rows `fault/<batch>/<duplicates>` say what a serviced fault costs the fault handler's
+//! thread. `<batch>` is the most entries that a batch may have, a parameter of the module,
+//! which the caller has set. `<duplicates>` is the share of entries that ask for what
 //! another one asks for.
 //!
-//! A kernel reads pages that the CPU has written, several warps of different µTLBs
-//! each of them: the GPU merges what one instruction of a warp asks for, so it takes
-//! several to make duplicates. The caller has turned the tree prefetcher off: a fault
-//! then costs its own page, not a share of a 2 MiB block's migration, which is the same
-//! code in both drivers and many times the loop's instructions. The number of faults
-//! outstanding is a few batches, since what a batch leaves in the ring is flushed and
-//! comes back.
+//! A kernel reads pages that the CPU has written. Several warps of different µTLBs read
+//! each page, since the GPU merges what one instruction of a warp asks for, and so makes no
+//! duplicates of it. The caller has turned the tree prefetcher off: a fault then costs its
+//! own page. A share of a 2 MiB block's migration is the same code in both drivers, and
+//! many times the loop's instructions. The number of faults outstanding is a few batches,
+//! since what a batch leaves in the ring is flushed and comes back.
 
 use crate::measure::{fault_clock, nanoseconds, say, Driver};
 use anyhow::{ensure, Result};

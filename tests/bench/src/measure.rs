@@ -21,9 +21,9 @@ pub(crate) const ROUNDS: usize = 6;
 /// Which driver is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The unmodified one.
+    /// NVIDIA's, unmodified, which is the baseline.
     Upstream,
-    /// Ours.
+    /// Ours, with its parameters as they are by default.
     Rust,
     /// Ours with upstream's fault loop and no statistics, so that what is left of
     /// ours on a fault's way is what discard and the eviction queues put there.

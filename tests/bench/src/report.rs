@@ -14,19 +14,19 @@ use std::path::Path;
 /// One row of `out/bench.json`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// What was measured, as the table names it.
     pub name: String,
     /// Of `baseline` and `ours`.
     pub unit: String,
     /// Least with the unmodified driver; none for what it does not do.
     pub baseline: Option<f64>,
-    /// Least with ours.
+    /// The least of all runs with our driver.
     pub ours: f64,
-    /// `ours / baseline`.
+    /// `ours / baseline`; none where there is no baseline.
     pub ratio: Option<f64>,
 }
 
-/// `out/bench.json`.
+/// What is written to `out/bench.json`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Table {
     /// In the order in which they were measured.

@@ -42,7 +42,7 @@ pub struct Policy {
 /// Blocks per iteration, from the third on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Faulted on.
+    /// Blocks that a kernel faulted on.
     pub faulted: f64,
     /// Moved to the GPU, by faults and prefetches.
     pub moved_in: f64,
@@ -50,7 +50,7 @@ pub struct Counts {
     pub moved_out: f64,
     /// Of these, ahead of need.
     pub pushed_out: f64,
-    /// Prefetches held back.
+    /// Prefetches that were held back for want of room.
     pub held: f64,
 }
 

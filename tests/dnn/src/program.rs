@@ -18,13 +18,13 @@ pub const BLOCK_PAGES: u64 = vgpu_client::BLOCK / PAGE;
 /// A tensor: pages of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// First page.
+    /// The first page of the buffer that is the tensor's.
     pub first: u64,
-    /// How many.
+    /// How many pages, from there on.
     pub pages: u64,
 }
 
-/// A kernel.
+/// A launch of a kernel: which tensors it uses.
 #[derive(Debug)]
 pub struct Launch {
     /// The same for the same kernel with the same arguments.
@@ -41,16 +41,16 @@ pub struct Launch {
     pub dies: Vec<u64>,
 }
 
-/// A step.
+/// A step of training, which repeats.
 #[derive(Debug)]
 pub struct Program {
-    /// Tensors, by number.
+    /// Where each tensor lies, by its number.
     pub places: Vec<Place>,
     /// Tensors that the host fills before each step.
     pub inputs: Vec<usize>,
     /// Tensors that live from one step to the next.
     pub persistent: Vec<usize>,
-    /// In order.
+    /// The launches of a step, in order.
     pub launches: Vec<Launch>,
     /// Pages of the buffer.
     pub pages: u64,

@@ -11,7 +11,7 @@ use std::path::Path;
 /// the third on.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
-    /// The network.
+    /// Name of the network in the zoo.
     pub workload: String,
     /// `uvm`, `uvm-noprefetch`, `deepum-prefetch`, `deepum-preevict` or `deepum`.
     pub policy: String,
@@ -23,7 +23,7 @@ pub struct Cell {
     pub faults_per_iteration: f64,
     /// Bytes copied to the GPU.
     pub h2d_bytes: f64,
-    /// Bytes copied back.
+    /// Bytes copied to the host.
     pub d2h_bytes: f64,
     /// Memory of the tables at the end.
     pub table_bytes: u64,
@@ -33,7 +33,7 @@ pub struct Cell {
     pub kernels: u64,
     /// Memory of an iteration.
     pub footprint_bytes: u64,
-    /// The GPU's.
+    /// Bytes of GPU memory that there are.
     pub gpu_bytes: u64,
     /// Blocks prefetched, in all.
     pub prefetched: u64,
@@ -47,24 +47,24 @@ pub struct Cell {
     pub kernels_wrong: u64,
     /// How much slower than a V100's this machine's link was taken to be.
     pub slower: f64,
-    /// Wall clock.
+    /// Seconds of wall clock, which say nothing of a GPU.
     pub seconds_per_iteration: f64,
 }
 
 /// What uvmsim says of the same: an iteration of a workload under a policy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Simulated {
-    /// The network.
+    /// Name of the network, as [`Cell::workload`] has it.
     pub workload: String,
-    /// As [`Cell::policy`].
+    /// Name of the policy, as [`Cell::policy`] has it.
     pub policy: String,
-    /// As [`Cell::ahead`].
+    /// Kernels that are looked ahead, as [`Cell::ahead`] has them.
     pub ahead: u32,
-    /// Pages faulted on.
+    /// Pages that were faulted on.
     pub faults_per_iteration: f64,
     /// Bytes copied to the GPU.
     pub h2d_bytes: f64,
-    /// Bytes copied back.
+    /// Bytes copied to the host.
     pub d2h_bytes: f64,
     /// Memory of the tables at the end.
     pub table_bytes: u64,
@@ -77,9 +77,9 @@ const AHEAD: u32 = 32;
 struct Table {
     /// The policies, with [`AHEAD`].
     cells: Vec<Cell>,
-    /// `deepum-prefetch` with others.
+    /// `deepum-prefetch` with other numbers of kernels looked ahead.
     sweep: Vec<Cell>,
-    /// Both in uvmsim.
+    /// What uvmsim says of both.
     uvmsim: Vec<Simulated>,
 }
 

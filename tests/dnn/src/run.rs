@@ -5,11 +5,11 @@
 //! Each page of a tensor holds one number that is checked: what its last writer put there. A
 //! kernel checks what it reads, and then writes; so what comes out is verified throughout.
 //!
-//! The software GPU computes in no time. A kernel is therefore followed by a pause, the time
-//! that it would compute by the zoo's roofline of a V100, scaled as the bytes are, and once
-//! more by how much slower the VM moves a block in and another out than that GPU's link,
-//! which does both at a time. Prefetching gets as much time for as many bytes as on the
-//! real machine.
+//! The software GPU computes in no time. A kernel is therefore followed by a pause: the time
+//! that it would compute by the zoo's roofline of a V100, scaled as the bytes are. The pause
+//! is scaled once more by how much slower the VM moves a block in and another out than that
+//! GPU's link, which does both at a time. So prefetching gets as much time for as many bytes
+//! as on the real machine.
 
 use crate::program::{trace, Launch, Program};
 use crate::report::Cell;
@@ -25,7 +25,7 @@ pub const WORKLOADS: [(&str, u64); 4] = [
     ("resnet152", 32),
     ("dlrm", 16384),
 ];
-/// The adversary.
+/// The workload whose kernels come in another order each step, so that no prediction helps.
 pub const RANDOM: &str = "random-order";
 /// Steps, unless DNN_STEPS says otherwise; counted from the third on.
 const STEPS: usize = 5;
@@ -171,7 +171,7 @@ struct Step<'a> {
     data: Buffer<u64>,
     /// For each tensor what its first page holds; the others count on from it.
     holds: Vec<Option<u64>>,
-    /// Kernels so far.
+    /// Launches of all steps so far.
     kernels: u64,
     slower: f64,
     shuffled: bool,

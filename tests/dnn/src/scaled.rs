@@ -41,9 +41,9 @@ pub struct Bytes {
     pub host_to_gpu: u64,
     /// To host memory, also what goes on to the SSD.
     pub gpu_to_host: u64,
-    /// From the SSD.
+    /// From the SSD to host memory.
     pub ssd_to_host: u64,
-    /// To the SSD.
+    /// From host memory to the SSD.
     pub host_to_ssd: u64,
 }
 
@@ -58,9 +58,9 @@ impl Bytes {
 /// A case, but for its trace and its plan, which have files of their own.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Case {
-    /// The network.
+    /// Name of the network in the zoo.
     pub net: String,
-    /// The policy.
+    /// Name of the policy that planned the step.
     pub policy: String,
     /// What tensors may have of the GPU's memory.
     pub gpu_bytes: u64,
@@ -70,9 +70,9 @@ pub struct Case {
     pub span: u64,
     /// Share of the network's bytes.
     pub scale: f64,
-    /// uvmsim's bytes.
+    /// The bytes that uvmsim predicts for a step.
     pub predicted: Bytes,
-    /// uvmsim's faults.
+    /// The faults that uvmsim predicts for a step.
     pub predicted_faults: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct Case {
 pub struct Files(PathBuf);
 
 impl Files {
-    /// Of a folder.
+    /// The files of the cases in `folder`.
     pub fn new(folder: &str) -> Self {
         Self(folder.into())
     }

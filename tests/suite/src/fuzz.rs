@@ -23,7 +23,7 @@ use crate::{ensure, Failure};
 /// What the calls are made on.
 #[derive(Debug)]
 pub struct Target<'a> {
-    /// Whose calls.
+    /// The process whose descriptor makes the calls.
     pub process: &'a Process,
     /// Works on the same memory meanwhile.
     pub gpu: &'a Gpu,
@@ -46,7 +46,7 @@ enum Shape {
     Discard,
     Attach,
     Move,
-    /// No call.
+    /// A number that is no call's.
     Unknown,
 }
 
@@ -168,7 +168,7 @@ const CALLS: [Call; 11] = [
 const GET_STATS: u32 = 0x1001;
 const STATS_WHOLE_GPU: u8 = 1;
 
-/// Features, by bit.
+/// Bits of the features, as `UVM_RUST_FEATURE_*` has them.
 const STATS: u64 = 1 << 0;
 const DISCARD: u64 = 1 << 1;
 const EXEC_ID: u64 = 1 << 2;
@@ -291,7 +291,7 @@ fn use_memory(
 /// Good and refused calls, by place in [`CALLS`].
 type Counts = [(u64, u64); CALLS.len()];
 
-/// One thread's calls.
+/// The state of a thread that makes calls.
 struct Caller<'a> {
     target: &'a Target<'a>,
     features: u64,

@@ -41,19 +41,19 @@ impl Module {
         })
     }
 
-    /// Loads it.
+    /// Loads the module, with its parameters; fails if it is loaded.
     pub fn load(&self) -> Result<(), Failure> {
         run(Command::new("insmod")
             .arg(&self.file)
             .args(&self.parameters))
     }
 
-    /// Unloads it.
+    /// Unloads the module; fails while somebody uses it.
     pub fn unload(&self) -> Result<(), Failure> {
         run(Command::new("rmmod").arg(self.name))
     }
 
-    /// Is it loaded?
+    /// Does /sys/module have it?
     pub fn is_loaded(&self) -> bool {
         fs::metadata(format!("/sys/module/{}", self.name)).is_ok()
     }

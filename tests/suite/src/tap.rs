@@ -11,7 +11,7 @@ use crate::log::{Allowed, KernelLog};
 /// How a test passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// It ran.
+    /// The test ran to its end.
     Ok,
     /// It could not run, and this is why.
     Skip(String),

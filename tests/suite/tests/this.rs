@@ -15,7 +15,7 @@ use uvm_suite::this_program;
 /// Which part this very program plays, when a test of this file has started it.
 const PART: &str = "UVM_SUITE_TEST_PART";
 
-/// The user nobody.
+/// The number of the user nobody, who may do nothing.
 const NOBODY: u32 = 65534;
 
 /// Only a program that may become nobody can have children that do.

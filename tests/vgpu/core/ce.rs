@@ -15,7 +15,7 @@ use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Space;
 
-/// Methods, by address.
+/// The methods of a copy engine, by their byte addresses.
 mod method {
     pub(super) const SET_SEMAPHORE_A: u32 = 0x240;
     pub(super) const SET_SEMAPHORE_B: u32 = 0x244;

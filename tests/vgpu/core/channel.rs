@@ -65,7 +65,7 @@ pub(super) enum Trouble {
     BadHeader,
     /// An address of the channel's address space; what it was for.
     Lost(&'static str, u64, Lost),
-    /// A physical address.
+    /// A physical address that is in no memory; what it was for.
     NotMemory(&'static str, Loc),
     /// PUT is no entry of the ring.
     BadPut(u32),
@@ -126,7 +126,7 @@ struct Push {
     method: u32,
 }
 
-/// One channel.
+/// A channel of UVM's own: its ring of pushbuffer segments, and how far it is.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) id: ChannelId,
@@ -247,7 +247,7 @@ impl Channel {
         Ok(Next::Segment)
     }
 
-    /// Moves GET on.
+    /// Moves GET to the next entry of the ring, where UVM reads it.
     fn advance<M: Machine>(&mut self, hw: &Hw<M>) -> Result<(), Trouble> {
         self.get = if self.get + 1 < self.entries {
             self.get + 1

@@ -30,12 +30,12 @@ struct Counter {
     notified: bool,
 }
 
-/// One counted access.
+/// An access of an SM to system memory, which is what the counters count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote {
     pub(super) instance: u64,
     pub(super) va: u64,
-    /// DMA address.
+    /// The address by which the GPU's DMA finds the page in system memory.
     pub(super) physical: u64,
 }
 
@@ -100,7 +100,7 @@ impl AccessCounters {
         self.on = true;
     }
 
-    /// Stops counting.
+    /// Stops counting; the counters keep their values until [`Self::enable`].
     pub(super) fn disable(&mut self) {
         self.on = false;
     }

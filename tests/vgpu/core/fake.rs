@@ -27,14 +27,14 @@ fn words(bytes: u64) -> Vec<AtomicU64> {
     (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Memory as arrays.
+/// A machine for tests: each memory is an array of 64 bit words.
 #[derive(Debug)]
 pub(crate) struct Fake {
     vidmem: Vec<AtomicU64>,
     sysmem: Vec<AtomicU64>,
     buffers: Vec<Option<Vec<AtomicU64>>>,
     now: Cell<u64>,
-    /// What was reported.
+    /// What the emulator would have written to the kernel's log.
     pub(crate) log: RefCell<Vec<String>>,
     /// Allocations to allow before they fail.
     pub(crate) allocations: usize,
@@ -221,7 +221,7 @@ impl Tables {
         }
     }
 
-    /// Maps a page.
+    /// Makes the page table entry for a page, and the tables above it.
     pub(crate) fn map(&mut self, m: &Fake, va: u64, size: Size, to: Loc, flags: u64) {
         let entry = self.entry(m, va, size);
         let aperture = if to.space == Space::Vidmem { 0 } else { 2 };

@@ -38,7 +38,7 @@ pub(super) enum Access {
     Prefetch = 3,
 }
 
-/// One fault.
+/// An access that found no page, or no permission there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     /// Instance pointer of the channel.
@@ -46,14 +46,14 @@ pub(super) struct Fault {
     pub(super) va: u64,
     pub(super) kind: FaultType,
     pub(super) access: Access,
-    /// µTLB, below [`UTLBS`].
+    /// The µTLB that missed, below [`UTLBS`].
     pub(super) utlb: u32,
 }
 
 /// What became of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// Written.
+    /// The fault has an entry of its own now.
     Written {
         /// Its page had an entry already since the last replay.
         duplicate: bool,
@@ -62,7 +62,7 @@ pub(super) enum Put {
     Full,
 }
 
-/// The writer's side.
+/// The GPU's side of the replayable fault buffer, of which UVM reads the other.
 #[derive(Debug)]
 pub(super) struct FaultBuffer {
     registers: Slot,
@@ -134,7 +134,7 @@ impl FaultBuffer {
         }
     }
 
-    /// Writes an entry.
+    /// Writes an entry, or says that there is no room.
     pub(super) fn write<M: Machine>(
         &mut self,
         m: &M,

@@ -36,7 +36,7 @@ mod vidmem;
 pub mod reg {
     /// Time in ns, low half.
     pub const TIME_LOW: u64 = 0x00;
-    /// Time, high half.
+    /// Time in ns, the upper 32 bits of it.
     pub const TIME_HIGH: u64 = 0x04;
     /// Written by UVM after PUT. Nobody listens: the emulator polls PUT.
     pub const DOORBELL: u64 = 0x40;
@@ -84,7 +84,7 @@ pub enum Error {
     NoVidmem,
     /// An argument is out of range.
     Invalid,
-    /// No such object.
+    /// There is no object of this handle.
     NotFound,
     /// The object is in use.
     Busy,
@@ -107,13 +107,13 @@ impl From<OutOfMemory> for Error {
 pub struct Config {
     /// For messages and handles, from 0 to 6.
     pub index: u32,
-    /// Which GPU.
+    /// Which real GPU is emulated.
     pub chip: &'static Personality,
     /// Size of its memory, a multiple of 2 MiB and at least 8 MiB.
     pub vidmem_bytes: u64,
     /// Entries of the fault buffer, 4 to 65536.
     pub fault_entries: u32,
-    /// Cache translations.
+    /// Keep translations in a software TLB, so that missing invalidates show.
     pub tlb: bool,
     /// Ignore TLB invalidates, all of them.
     pub drop_invalidates: bool,
@@ -134,7 +134,7 @@ pub enum Injection {
     PmaFailure {
         /// Allocations to let pass.
         skip: u64,
-        /// Allocations to refuse.
+        /// How many allocations to refuse after that.
         count: u64,
     },
     /// Stop a user's channel.
@@ -188,7 +188,7 @@ pub(super) struct Hw<M> {
     pub(super) finished: bool,
 }
 
-/// One GPU.
+/// One emulated GPU: its memory, channels, users and counters.
 #[derive(Debug)]
 pub struct Gpu<M> {
     hw: Hw<M>,
@@ -284,7 +284,7 @@ impl<M: Machine> Gpu<M> {
         self.hw.registers
     }
 
-    /// The fault buffer.
+    /// The memory of the replayable fault buffer.
     pub fn fault_buffer(&self) -> Slot {
         self.hw.faults.slot()
     }
@@ -299,7 +299,7 @@ impl<M: Machine> Gpu<M> {
         (super::personality::UTLBS, UTLB_FAULTS)
     }
 
-    /// The counters.
+    /// What the GPU did since it was made, by the names in `include/uapi/vgpu.h`.
     pub fn stats(&self) -> Stats {
         Stats {
             pma_bytes: self.pma.allocated(),
@@ -328,7 +328,7 @@ impl<M: Machine> Gpu<M> {
         }
     }
 
-    /// Makes `injection` happen.
+    /// Makes something go wrong, now or the next time it could.
     pub fn inject(&mut self, injection: Injection) -> Result<(), Error> {
         match injection {
             Injection::DropInvalidates(n) => self.hw.drop_invalidates = n,

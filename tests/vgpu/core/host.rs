@@ -15,7 +15,7 @@ use super::machine::Loc;
 use super::machine::Machine;
 use super::walk::Pdb;
 
-/// Methods, by address.
+/// The methods of the host engine, by their byte addresses.
 mod method {
     pub(super) const SET_OBJECT: u32 = 0x0;
     pub(super) const SEMAPHORE_A: u32 = 0x10;
@@ -102,7 +102,8 @@ impl Channel {
         Ok(Step::Done)
     }
 
-    /// Semaphores since Volta.
+    /// Executes the semaphore operation of Volta and later, with its payload in registers of its
+    /// own.
     fn sem_execute<M: Machine>(&mut self, hw: &mut Hw<M>, value: u32) -> Result<Step, Trouble> {
         let high = self.host.get(method::SEM_ADDR_HI) & 0xff;
         let va = join(high, self.host.get(method::SEM_ADDR_LO) & !3);

@@ -30,7 +30,7 @@ pub struct Op {
     pub value_stride: u64,
 }
 
-/// Bounds of `include/uapi/vgpu.h`.
+/// The bounds that `include/uapi/vgpu.h` promises.
 pub(super) const MAX_OPS: usize = 1024;
 pub(super) const MAX_WARPS: u64 = 16384;
 const MAX_ACCESSES: u64 = 1 << 40;
@@ -236,10 +236,10 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 /// How a kernel ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Queued or running.
+    /// The kernel is queued, or runs.
     #[default]
     Unfinished = 0,
-    /// All accesses made.
+    /// All accesses were made, whatever they saw.
     Done = 1,
     /// UVM cancelled an access.
     Faulted = 2,
@@ -270,7 +270,7 @@ pub struct Outcome {
     pub elapsed_ns: u64,
 }
 
-/// A submitted kernel.
+/// A submitted kernel, checked, with its ops as plans of instructions.
 #[derive(Debug)]
 pub(super) struct Kernel {
     /// Given when it is queued.

@@ -29,7 +29,7 @@ pub enum Space {
 /// An address in some memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loc {
-    /// Which memory.
+    /// The memory in which `at` is an address.
     pub space: Space,
     /// Byte address or offset in it.
     pub at: u64,
@@ -44,7 +44,7 @@ impl Loc {
         }
     }
 
-    /// A DMA address.
+    /// An address in system memory, as DMA sees it.
     pub const fn sysmem(at: u64) -> Self {
         Self {
             space: Space::Sysmem,

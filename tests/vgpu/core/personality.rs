@@ -21,7 +21,7 @@ pub struct Personality {
     pub architecture: u32,
     /// Implementation within the architecture.
     pub implementation: u32,
-    /// Class of channels.
+    /// The class of its channels, by which UVM chooses their methods.
     pub host_class: u32,
     /// Class of copy engines.
     pub ce_class: u32,
@@ -34,12 +34,12 @@ pub struct Personality {
     pub(super) clients_per_utlb: u32,
     /// Whether the host knows Maxwell's semaphore methods.
     pub(super) old_semaphores: bool,
-    /// See [`CounterAddress`].
+    /// What a counter's notification says of an address; see [`CounterAddress`].
     pub(super) counter_address: CounterAddress,
 }
 
 impl Personality {
-    /// TU102.
+    /// TU102 (Turing), whose number is 0.
     pub const TURING: Self = Self {
         name: "vgpu (Turing TU102)",
         architecture: 0x160,
@@ -67,7 +67,7 @@ impl Personality {
         counter_address: CounterAddress::Physical,
     };
 
-    /// GA100.
+    /// GA100 (Ampere), whose number is 2.
     pub const AMPERE: Self = Self {
         name: "vgpu (Ampere GA100)",
         architecture: 0x170,
@@ -96,7 +96,7 @@ impl Personality {
 pub(super) const GPCS: u32 = 4;
 /// µTLBs per GPC that SMs are on.
 pub(super) const UTLBS_PER_GPC: u32 = 4;
-/// All µTLBs.
+/// The µTLBs of all GPCs together.
 pub(super) const UTLBS: u32 = GPCS * UTLBS_PER_GPC;
 
 #[cfg(test)]

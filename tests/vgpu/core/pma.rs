@@ -9,7 +9,7 @@ use super::gpu::Error;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
-/// Unit of ownership.
+/// The smallest piece that can be owned, in bytes.
 pub(super) const GRANULE: u64 = 1 << 16;
 /// UVM's root chunk. One bitmap word stands for it.
 pub(super) const CHUNK: u64 = 1 << 21;
@@ -17,7 +17,7 @@ pub(super) const CHUNK: u64 = 1 << 21;
 /// What UVM asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocRequest {
-    /// Number of pages.
+    /// How many pages of `page_bytes` each.
     pub count: u64,
     /// Their size and alignment: a power of two, at least 64 KiB.
     pub page_bytes: u64,
@@ -27,7 +27,7 @@ pub struct AllocRequest {
     pub partial: bool,
     /// Never evict them for others.
     pub pinned: bool,
-    /// First acceptable address.
+    /// The first address that will do.
     pub begin: u64,
     /// The address after the last acceptable byte.
     pub end: u64,

@@ -51,7 +51,7 @@ const FULL_PER_TURN: u32 = 8;
 /// with its locks held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Tries at instructions.
+    /// Instructions that may still be tried, whether they fault or not.
     pub(super) instructions: u32,
     /// Bytes accessed; the instruction that passes the bound is still finished.
     pub(super) bytes: u64,

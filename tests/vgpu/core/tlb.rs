@@ -90,7 +90,7 @@ impl Tlb {
         }
     }
 
-    /// Forgets everything.
+    /// Drops the translations of all address spaces.
     pub(super) fn invalidate_all(&mut self) {
         self.entries.fill(None);
     }

@@ -42,7 +42,7 @@ impl Pdb {
 pub(super) enum FaultType {
     /// No table at some level.
     InvalidPde = 0,
-    /// No page.
+    /// The tables end in an entry that maps no page.
     InvalidPte = 2,
     /// Write or atomic to a read-only page.
     WriteToReadOnly = 6,
@@ -50,14 +50,14 @@ pub(super) enum FaultType {
     AtomicDisabled = 15,
 }
 
-/// A page, found.
+/// The page that a walk of the tables found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     /// Where the page starts.
     pub(super) base: Loc,
     /// 4 KiB, 64 KiB or 2 MiB.
     pub(super) bytes: u64,
-    /// Writes are allowed.
+    /// Whether the page may be written.
     pub(super) writable: bool,
     /// Atomics are allowed, if writes are.
     pub(super) atomic: bool,
@@ -147,7 +147,7 @@ fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
     })
 }
 
-/// Invalid and volatile.
+/// Invalid and volatile at once, which is how an entry says "sparse".
 fn is_sparse(entry: u64) -> bool {
     entry & 1 == 0 && field(entry, 3, 3) != 0
 }

@@ -42,7 +42,7 @@ struct kept {
 };
 
 /**
- * struct client - an open file
+ * struct client - one open file of /dev/vgpu
  * @user: who opened it, or VGPU_ADMIN: shares limits with his other files
  * @lock: guards @kept; the innermost lock
  */

@@ -40,12 +40,12 @@ mod rm;
 pub(crate) struct Device {
     #[pin]
     gpu: Mutex<KBox<Gpu<KernelMachine>>>,
-    /// Some kernel ended.
+    /// Woken when a kernel of any channel has ended.
     #[pin]
     finished: CondVar,
 }
 
-/// `struct vgpu_rs_config`.
+/// The layout of `struct vgpu_rs_config` in `vgpu_rs.h`.
 #[repr(C)]
 pub(crate) struct RsConfig {
     vidmem: *mut c_void,
@@ -59,7 +59,7 @@ pub(crate) struct RsConfig {
     zero: u8,
 }
 
-/// `struct vgpu_rs_chip`.
+/// The layout of `struct vgpu_rs_chip` in `vgpu_rs.h`.
 #[repr(C)]
 pub(crate) struct RsChip {
     name: [u8; 32],

@@ -16,7 +16,7 @@
 #define VGPU_MAX_GPUS	2
 
 /**
- * struct vgpu - one GPU
+ * struct vgpu - one software GPU, as RM's side of UVM's interface has it
  * @rs:          the emulator; has a mutex of its own inside
  * @registers:   its register page, shared with UVM; see vgpu_rs.h
  * @evict_lock:  guards the four fields after it. Held for reading while UVM's

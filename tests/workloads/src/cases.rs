@@ -16,7 +16,7 @@ pub struct Case {
     pub oversubscription: f64,
     /// Blocks of GPU memory that it gets; `None`: all there are.
     pub available: Option<usize>,
-    /// What it does.
+    /// The application's steps, and its buffers.
     pub program: Program,
     /// What the paper measured, in GB.
     pub paper: Option<Row>,

@@ -2,10 +2,10 @@
 //! FIR (paper §7.2): a filter over a long input, window by window.
 //!
 //! Each iteration prefetches a window of the input and of the output and runs a
-//! kernel over both; the input's window is then useless. The input and the output
-//! of 5.66 GB each explain all cells of table 4: without discard all that does not
-//! fit is evicted once (2 · 5.66 GB less the GPU's memory), with discard only the
-//! part of the output that does not fit.
+//! kernel over both; the input's window is then useless. An input and an output of
+//! 5.66 GB each explain all cells of table 4. Without discard all that does not fit is
+//! evicted once: 2 · 5.66 GB less the GPU's memory. With discard only the part of the
+//! output that does not fit is evicted.
 
 use crate::program::{Program, Span, Step};
 use crate::scale::blocks_of_gb;
@@ -16,7 +16,7 @@ const GB: f64 = 5.66;
 /// Blocks in a window: a 42nd of the input.
 const WINDOW: usize = 2;
 
-/// The program.
+/// The filter, window by window over the input.
 pub fn program() -> Program {
     let mut p = Program::default();
     let blocks = blocks_of_gb(GB);

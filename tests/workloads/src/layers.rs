@@ -26,14 +26,14 @@ pub enum Source {
 pub struct Layer {
     /// Its name in the zoo.
     pub name: String,
-    /// What it reads.
+    /// The outputs that it reads in forward.
     pub sources: Vec<Source>,
     /// Written by forward and read by backward; the first is the output.
     pub kept: Vec<u64>,
     /// Gradients: the first, of the output, is written by the backward of those who
     /// read it; the others by the layer's own.
     pub deltas: Vec<u64>,
-    /// Its weights.
+    /// Bytes of all its weights together.
     pub weights: u64,
 }
 

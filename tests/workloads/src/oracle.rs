@@ -25,25 +25,25 @@ use crate::program::{BufferId, Place, Program, Span, Step};
 /// What is known of data that nobody will read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knowledge {
-    /// Nothing.
+    /// Nothing is known: all data has to be kept.
     Nothing,
     /// What the program discarded.
     Told,
-    /// All of it.
+    /// All of it is known, since the future is.
     Future,
 }
 
 /// Blocks moved between the program's `Start` and `Stop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// To the GPU.
+    /// Blocks copied to the GPU.
     pub to_gpu: u64,
-    /// To the host.
+    /// Blocks copied to the host.
     pub to_host: u64,
 }
 
 impl Traffic {
-    /// Both ways.
+    /// Blocks copied in both directions together.
     pub fn blocks(self) -> u64 {
         self.to_gpu + self.to_host
     }

@@ -14,7 +14,7 @@ pub const FIR: [Row; 4] = [
     [14.34, 8.78, 8.78],
 ];
 
-/// Radix-sort (table 6).
+/// Radix-sort's traffic in GB, from table 6.
 pub const RADIX: [Row; 4] = [
     [5.00, 5.00, 5.00],
     [300.80, 244.93, 244.92],
@@ -22,7 +22,7 @@ pub const RADIX: [Row; 4] = [
     [356.85, 339.76, 339.76],
 ];
 
-/// Hash-join (table 8).
+/// Hash-join's traffic in GB, from table 8.
 pub const JOIN: [Row; 4] = [
     [2.98, 2.98, 2.98],
     [34.62, 4.89, 4.89],
@@ -39,7 +39,7 @@ pub const GPU_GB: f64 = 11.77;
 pub struct Allocated {
     /// Name in the zoo.
     pub net: &'static str,
-    /// The batch size.
+    /// Images, or texts, in a mini-batch.
     pub batch: u64,
     /// GB of its CUDA buffers.
     pub gb: f64,

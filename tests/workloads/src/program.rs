@@ -15,16 +15,16 @@ pub type BufferId = usize;
 pub struct Buffer {
     /// Its name, unique in the program.
     pub name: String,
-    /// Its size.
+    /// How many blocks of 2 MiB it has.
     pub blocks: usize,
 }
 
 /// Consecutive blocks of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Of which buffer.
+    /// The buffer that the span lies in.
     pub buffer: BufferId,
-    /// The first block.
+    /// The first block, counted in the buffer.
     pub first: usize,
     /// How many, at least one.
     pub blocks: usize,
@@ -63,9 +63,9 @@ impl Access {
 /// One of the things that a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// To what.
+    /// The blocks that the kernel uses.
     pub span: Span,
-    /// What.
+    /// Whether it reads, writes or updates them.
     pub access: Access,
     /// At how many places at the same time: each is the start of an equal part of
     /// the span, which is gone through in order.
@@ -107,9 +107,9 @@ impl Use {
 /// Where a prefetch goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The host.
+    /// Host memory, for the CPU to use.
     Host,
-    /// The GPU.
+    /// GPU memory, for the next kernel.
     Gpu,
 }
 
@@ -120,7 +120,7 @@ pub enum Step {
     HostWrite(Span),
     /// The CPU reads a span.
     HostRead(Span),
-    /// cudaMemPrefetchAsync.
+    /// Moves a span, as cudaMemPrefetchAsync does.
     Prefetch(Span, Place),
     /// A kernel: what it does, all at the same time, but for the writing of updates.
     Kernel(Vec<Use>),
@@ -128,7 +128,7 @@ pub enum Step {
     Discard(Span, Next),
     /// From here on traffic counts.
     Start,
-    /// Up to here.
+    /// From here on traffic does not count any more.
     Stop,
 }
 
@@ -146,7 +146,7 @@ pub enum Next {
 pub enum Mode {
     /// It prefetches, and discards nothing (UVM-opt).
     Opt,
-    /// UvmDiscard.
+    /// It discards by UvmDiscard, also where a prefetch follows.
     Discard,
     /// UvmDiscardLazy where a prefetch follows, UvmDiscard elsewhere.
     Lazy,
@@ -171,7 +171,7 @@ impl Mode {
 pub struct Program {
     /// All memory that it allocates.
     pub buffers: Vec<Buffer>,
-    /// What it does.
+    /// What it does, one after the other.
     pub steps: Vec<Step>,
 }
 
@@ -182,7 +182,7 @@ pub struct Stale {
     pub step: usize,
     /// Name of the buffer.
     pub buffer: String,
-    /// The block.
+    /// The block, counted in the buffer.
     pub block: usize,
 }
 
@@ -201,7 +201,7 @@ impl fmt::Display for Stale {
 }
 
 impl Program {
-    /// Another buffer.
+    /// Adds a buffer of `blocks` blocks.
     pub fn buffer(&mut self, name: impl Into<String>, blocks: usize) -> BufferId {
         let name = name.into();
         self.buffers.push(Buffer { name, blocks });
@@ -223,7 +223,7 @@ impl Program {
         self.buffers.iter().map(|b| b.blocks).sum()
     }
 
-    /// Another step.
+    /// Adds a step behind all others.
     pub fn push(&mut self, step: Step) {
         self.steps.push(step);
     }

@@ -10,7 +10,7 @@ use crate::paper;
 use crate::program::Mode;
 use crate::scale::paper_gb;
 
-/// One run.
+/// What one run of an application moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Name of the application.
@@ -36,12 +36,12 @@ pub struct Cell {
 /// What is written to `out/workloads.json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// All runs.
+    /// The runs of all applications in all modes.
     pub cells: Vec<Cell>,
 }
 
 impl Cell {
-    /// Bytes, both ways.
+    /// Bytes that were copied in both directions together.
     pub fn bytes(&self) -> u64 {
         self.h2d_bytes + self.d2h_bytes
     }

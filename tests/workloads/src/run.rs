@@ -68,9 +68,9 @@ struct Run<'a> {
     mode: Mode,
     /// Each buffer, with what was last written to each of its blocks.
     buffers: Vec<(Buffer<u64>, Vec<Stamp>)>,
-    /// Writes so far.
+    /// Writes of blocks so far, of which the next takes its stamp.
     writes: u64,
-    /// Checks that failed.
+    /// Checks of blocks that found another stamp.
     wrong: u64,
     start: Counts,
     measured: Measured,

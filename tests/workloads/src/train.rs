@@ -14,7 +14,7 @@ use crate::scale::blocks;
 pub struct Training {
     /// Name in the zoo.
     pub net: &'static str,
-    /// Images, or texts.
+    /// Images, or texts, in a mini-batch.
     pub batch: u64,
     /// Bytes of the workspace that cuDNN is given, in the paper's size.
     pub workspace: f64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The host's stand-in for `c/helpers.c`, as strict as the kernel or stricter: memory is
-//! aligned no better than `kmalloc()` promises, and comes filled with rubbish; nobody may
-//! have written behind it when it is freed; what was not allocated is not freed; user
-//! space has a map.
+//! The host's stand-in for `c/helpers.c`, as strict as the kernel or stricter. Memory is
+//! aligned no better than `kmalloc()` promises, and comes filled with rubbish. When memory is
+//! freed, it must have been allocated, and nobody may have written behind it. User space has
+//! a map.
 //!
-//! All of it is a thread's own, as each test is, but the locks.
+//! All of this is a thread's own, as each test is, but the locks.
 
 use super::*;
 use crate::layout::{KMALLOC_MINALIGN, PAGE_SIZE};

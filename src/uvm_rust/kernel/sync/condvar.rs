@@ -35,7 +35,7 @@ pub enum CondVarTimeoutResult {
     },
     /// The time is over.
     Timeout,
-    /// A signal came.
+    /// A signal for the task came before anybody notified it.
     Signal {
         /// The part of the timeout that was left.
         jiffies: Jiffies,

@@ -58,7 +58,7 @@ use core::ptr::addr_of_mut;
 ///
 /// Between `lock` and `unlock` no other `lock` of the same state returns.
 pub unsafe trait Backend {
-    /// The C lock.
+    /// The lock in C, such as a `struct mutex`.
     type State;
 
     /// Makes the lock, of this name and lockdep class.
@@ -151,7 +151,7 @@ impl<T, B: Backend> Lock<T, B> {
         }
     }
 
-    /// The C lock.
+    /// The lock in C, which stays in its place.
     pub(super) fn state(&self) -> *mut B::State {
         self.state.get()
     }

@@ -17,7 +17,7 @@ const SATURATED: i32 = i32::MIN / 2;
 pub(super) struct Refcount(AtomicI32);
 
 impl Refcount {
-    /// One.
+    /// A count of one, which is its maker's.
     pub(super) const fn one() -> Self {
         Self(AtomicI32::new(1))
     }

@@ -2,11 +2,15 @@
 
 //! When there is no memory on a GPU: how long it is looked for, and when that is given up.
 //!
-//! Memory that is all in use may be on its way all the same. The driver of the whole GPU (RM)
-//! evicts one root chunk after the other and keeps all of them until it has what it asks for, or
-//! gives them back; a root chunk of which somebody holds pages stays, and what an eviction had got
-//! of it is everybody's; and between two evictions of one thread there is nobody for a moment. An
-//! allocation that fails meanwhile would make a GPU fault a fatal one.
+//! Memory that is all in use may be on its way all the same, in three cases:
+//!
+//! - The driver of the whole GPU (RM) evicts one root chunk after the other. RM keeps all of them
+//!   until it has what it asks for, or gives them back.
+//! - A root chunk of which somebody holds pages stays, and what an eviction had got of it is
+//!   everybody's.
+//! - Between two evictions of one thread nobody evicts for a moment.
+//!
+//! An allocation that fails meanwhile would make a GPU fault a fatal one.
 //!
 //! Time is in milliseconds from wherever the caller counts.
 
@@ -18,10 +22,9 @@ pub const HELD_MS: u64 = 3000;
 /// How long an allocation waits for memory that others are about to give back.
 pub const ON_ITS_WAY_MS: u64 = 30_000;
 
-/// For how long nobody may have evicted anything before there is none to wait for. Between two
-/// evictions of one thread there is nobody for a moment; what has been got is copied and
-/// mapped before it can be evicted again; and RM gives back what it does not use only after its
-/// call.
+/// How long nobody may have evicted anything before no eviction is waited for any more. Between
+/// two evictions of one thread nobody evicts for a moment. Evicted memory is copied and mapped
+/// before it can be evicted again. And RM gives back what it does not use only after its call.
 pub const QUIET_MS: u64 = 100;
 
 /// How an eviction of a root chunk ended.

@@ -6,7 +6,7 @@
 use super::Step;
 use crate::mem::{OutOfMemory, TryVec};
 
-/// A gap.
+/// Kernels in a row that do not use a tensor, from one use to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub tensor: u32,

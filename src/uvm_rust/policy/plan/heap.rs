@@ -4,7 +4,7 @@
 
 use crate::mem::{OutOfMemory, TryVec};
 
-/// A heap.
+/// The heap: an element at `i` is no less than those at `2 * i + 1` and `2 * i + 2`.
 pub(super) struct Heap<T>(TryVec<T>);
 
 impl<T: Ord> Heap<T> {
@@ -13,12 +13,12 @@ impl<T: Ord> Heap<T> {
         Self(TryVec::new())
     }
 
-    /// The largest element.
+    /// The largest element; `None` if there is no element.
     pub fn peek(&self) -> Option<&T> {
         self.0.first()
     }
 
-    /// Adds `value`.
+    /// Adds `value`; nothing changes without memory for it.
     pub fn push(&mut self, value: T) -> Result<(), OutOfMemory> {
         self.0.push(value)?;
         let mut at = self.0.len() - 1;

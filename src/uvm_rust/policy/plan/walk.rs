@@ -45,7 +45,7 @@ impl PartialOrd for Idle {
 #[derive(Clone, Copy)]
 struct Write {
     pages: i64,
-    /// When it ends.
+    /// Time of the walk at which the write ends.
     finish: u64,
     /// The first kernel without it, by what is known.
     gone: usize,
@@ -53,11 +53,11 @@ struct Write {
     back: usize,
 }
 
-/// A tensor's absence.
+/// A tensor that is not in GPU memory, from one kernel to another.
 #[derive(Clone, Copy)]
 struct Absence {
     tensor: u32,
-    /// Where it is.
+    /// Where the tensor is meanwhile.
     tier: Tier,
     pages: i64,
     /// The first kernel without it.
@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
         self.read_ahead(at)
     }
 
-    /// A gap begins.
+    /// Notes a gap that begins now, by whether a valid copy is outside GPU memory.
     fn begin(&mut self, idle: Idle) -> Result<(), OutOfMemory> {
         let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
         if self.copies[tensor as usize].is_some() {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! One va_block, contended for by everybody, with an oracle. Threads of the CPU and kernels
-//! on two channels of a GPU write to words of the same pages, each word written by one of
-//! them alone, in increasing numbers, while other threads migrate the block in parts, fill
-//! the GPU so that it is evicted, have RM take its memory back, duplicate it and discard
-//! part of it. Readers, on the CPU and on the GPU, take turns through all words. What they
-//! see must be
+//! on two channels of a GPU write to words of the same pages. Each word has one writer, which
+//! writes increasing numbers. Meanwhile other threads migrate the block in parts, fill the
+//! GPU so that it is evicted, have RM take its memory back, duplicate it and discard part of
+//! it. Readers, on the CPU and on the GPU, take turns through all words. What they see must be
 //!
 //! - no older than what the word's writer had written when the reader looked (or an update
 //!   was lost, or a copy is stale), and no newer than what it had begun to write;
@@ -77,7 +76,7 @@ impl Progress {
 struct Contest<'a> {
     process: &'a Process,
     gpu: &'a Gpu,
-    /// The block.
+    /// The block of memory that all threads use.
     block: &'a Buffer<u64>,
     rounds: u64,
     writers: [Progress; CPU_WRITERS + GPU_WRITERS],
@@ -85,7 +84,7 @@ struct Contest<'a> {
     discarded: Progress,
     /// Additions of one to each of the words that all add to.
     additions: AtomicU64,
-    /// Writers at work.
+    /// How many writers have not finished yet.
     at_work: AtomicU64,
     stop: AtomicBool,
     moves: AtomicU64,

@@ -243,12 +243,12 @@ impl Place {
         Ok(line)
     }
 
-    /// A kernel that must not do what it does. Returns how it ended.
+    /// A kernel that makes an access which it may not make. Returns how the kernel ended.
     ///
-    /// If its one warp asks for all pages at once, any of them may be the one that is
-    /// cancelled: UVM empties the fault buffer while the warp fills it, and the replay that it
-    /// then waits for is over "when all fault replays are in-flight" (`uvm_hal_types.h`), not
-    /// when they have faulted again. What it finds in the buffer may begin with a later page.
+    /// If its one warp asks for all pages at once, any page may be the one that is cancelled:
+    /// UVM empties the fault buffer while the warp fills it. The replay that UVM then waits for
+    /// is over "when all fault replays are in-flight" (`uvm_hal_types.h`), not when they have
+    /// faulted again. So what UVM finds in the buffer may begin with a later page.
     fn offend(&self, random: &mut Rand64) -> Result<String, Failure> {
         let kinds = [vgpu::OP_READ, vgpu::OP_WRITE, vgpu::OP_ATOMIC_ADD];
         let kind = kinds[random.rand_range(0..3) as usize];

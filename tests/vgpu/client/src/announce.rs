@@ -47,7 +47,7 @@ c_struct!(
 /// The layouts of this module.
 pub const LAYOUTS: &[Layout] = &[Announce::LAYOUT, PrefetchStats::LAYOUT];
 
-/// `UVM_RUST_ANNOUNCE_IDLE`.
+/// `UVM_RUST_ANNOUNCE_IDLE`: no kernel that is known runs next.
 const IDLE: u32 = 1;
 
 impl Process {

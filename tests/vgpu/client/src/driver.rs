@@ -15,11 +15,11 @@ c_struct!(
     }
 );
 
-/// Pages copied.
+/// How much was copied, in one direction and for one cause.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Traffic {
-    /// In bytes.
+    /// How many bytes were copied.
     pub bytes: u64,
     /// In pages of 4 KiB.
     pub pages: u64,

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct NvStatus(pub u32);
 
 impl NvStatus {
-    /// Success.
+    /// The call did what it was asked for.
     pub const OK: Self = Self(0);
     /// No address space of this kind there, or a range that is not managed.
     pub const INVALID_ADDRESS: Self = Self(0x1e);
@@ -67,14 +67,14 @@ pub enum Error {
     Os {
         /// Which call, on what.
         call: String,
-        /// Its errno.
+        /// The errno that the kernel gave.
         source: io::Error,
     },
     /// UVM took the call and refused what it asked for.
     Uvm {
-        /// Which call.
+        /// The name of the ioctl in NVIDIA's headers.
         call: &'static str,
-        /// Its rmStatus.
+        /// The `rmStatus` that UVM wrote into the structure.
         status: NvStatus,
     },
     /// A GPU kernel did not end well, or saw wrong values.

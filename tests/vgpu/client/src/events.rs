@@ -17,15 +17,15 @@ use crate::{Error, NvStatus, Process, Result, BLOCK};
 /// Why pages moved: UvmEventMigrationCause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// UVM_MIGRATE and policies.
+    /// A call asked for it: UVM_MIGRATE, or a change of policy.
     User,
-    /// A fault.
+    /// An access of a CPU or a GPU faulted.
     Coherence,
-    /// The tree prefetcher.
+    /// The tree prefetcher brought them along with faulted pages.
     Prefetch,
-    /// Room was needed.
+    /// The GPU had no room for others.
     Eviction,
-    /// An access counter.
+    /// An access counter said that the GPU uses them much.
     AccessCounter,
     /// Not one this crate knows.
     Other(u8),
@@ -47,22 +47,22 @@ impl Cause {
 /// One event. Processor 0 is the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Pages moved.
+    /// UVM copied pages from one processor to another.
     Migration {
-        /// Why.
+        /// Why UVM moved them.
         cause: Cause,
-        /// From which processor.
+        /// The processor that had the pages.
         from: u16,
-        /// To which processor.
+        /// The processor that has the pages now.
         to: u16,
-        /// First address.
+        /// Address of the first byte that moved.
         address: u64,
-        /// How much.
+        /// How many bytes moved, from there on.
         bytes: u64,
     },
     /// UVM took a fault off the buffer.
     GpuFault {
-        /// Where.
+        /// The address that the GPU accessed.
         address: u64,
         /// In which batch of its GPU.
         batch: u32,
@@ -75,7 +75,7 @@ pub enum Event {
     Thrashing,
     /// Pages were mapped where they are instead of being moved.
     MapRemote,
-    /// Another kind, `UvmEventType`.
+    /// A kind that this crate does not read, by its `UvmEventType`.
     Other(u8),
 }
 
@@ -295,13 +295,13 @@ pub struct EventCounts {
     pub evictions: u64,
     /// Faults taken off the buffer.
     pub gpu_faults: u64,
-    /// Replays.
+    /// Replays that UVM sent to GPUs.
     pub replays: u64,
     /// Faults that ended an access.
     pub fatal_faults: u64,
     /// Times UVM found pages going to and fro.
     pub thrashing: u64,
-    /// Remote mappings.
+    /// Times UVM mapped pages where they are instead of moving them.
     pub remote_maps: u64,
 }
 

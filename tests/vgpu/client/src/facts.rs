@@ -74,7 +74,7 @@ impl Facts {
         facts.iter().all(|fact| self.has(*fact))
     }
 
-    /// Is it so?
+    /// Does the driver have `fact`?
     pub fn has(self, fact: Fact) -> bool {
         self.0 & (1 << fact as u32) != 0
     }

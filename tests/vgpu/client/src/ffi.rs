@@ -48,7 +48,7 @@ pub(crate) fn uvm_ioctl<T: AnyBitPattern>(
 /// An argument that no call may accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPointer {
-    /// Address 0.
+    /// Address 0, where nothing is mapped.
     Null,
     /// A page without any access.
     Unmapped,
@@ -63,7 +63,7 @@ pub enum BadPointer {
 }
 
 impl BadPointer {
-    /// All of them.
+    /// All kinds, for tests that try each.
     pub const ALL: [Self; 6] = [
         Self::Null,
         Self::Unmapped,

@@ -73,7 +73,7 @@ pub const LAYOUTS: &[Layout] = &[
 
 /// Even if something seems to be on the device.
 pub const FORCE: u32 = 1 << 0;
-/// Without checksums.
+/// Trust the device to give back what was written.
 pub const NO_CHECKSUMS: u32 = 1 << 1;
 
 /// How a device is attached.

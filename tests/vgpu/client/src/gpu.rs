@@ -15,7 +15,7 @@ use crate::{ffi, Error, Kernel, NvStatus, Process, Report, Result};
 pub struct Vgpu(Arc<File>);
 
 impl Vgpu {
-    /// Opens the device.
+    /// Opens /dev/vgpu; [`Error::Missing`] if there is none.
     pub fn open() -> Result<Self> {
         match OpenOptions::new().read(true).write(true).open("/dev/vgpu") {
             Ok(file) => Ok(Self(Arc::new(file))),
@@ -105,9 +105,9 @@ pub struct Gpu {
 /// Names of an address space.
 #[derive(Clone, Copy, Debug)]
 pub struct VaSpace {
-    /// The open /dev/vgpu.
+    /// The handle of the open /dev/vgpu.
     pub h_client: u32,
-    /// The address space.
+    /// The handle of the address space, here and to UVM.
     pub h_vaspace: u32,
 }
 
@@ -157,7 +157,7 @@ impl Gpu {
         self.info.uuid
     }
 
-    /// What it is.
+    /// What VGPU_GET_INFO told when the GPU was opened.
     pub fn info(&self) -> &vgpu::Info {
         &self.info
     }
@@ -167,12 +167,12 @@ impl Gpu {
         &self.vgpu
     }
 
-    /// Its address space.
+    /// The address space that its kernels use.
     pub fn vaspace(&self) -> VaSpace {
         self.vaspace
     }
 
-    /// Its first channel.
+    /// The channel that was made with the GPU.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -292,12 +292,12 @@ impl Channel {
         })
     }
 
-    /// Its name, `h_channel`.
+    /// The handle of the channel, `h_channel`, here and to UVM.
     pub fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Queues a kernel.
+    /// Queues a kernel, and returns without waiting for it.
     pub fn launch(&self, kernel: &Kernel) -> Result<Launch<'_>> {
         let mut submit = vgpu::Submit {
             h_channel: self.handle,

@@ -19,7 +19,7 @@ impl Kernel {
         Self::default()
     }
 
-    /// Adds an op.
+    /// Adds an op, which runs beside those before it unless it has a barrier.
     pub fn op(mut self, op: Op) -> Self {
         self.ops.push(op.raw);
         self
@@ -48,7 +48,7 @@ impl Op {
         Self::over(vgpu::OP_READ, buffer)
     }
 
-    /// Stores the pattern.
+    /// Stores the op's pattern into every element of `buffer`.
     pub fn write<T: Element>(buffer: &Buffer<T>) -> Self {
         Self::over(vgpu::OP_WRITE, buffer)
     }
@@ -188,9 +188,9 @@ pub enum Outcome {
 /// What a kernel did; see `struct vgpu_wait`.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// How it ended.
+    /// How the kernel ended: whether its numbers are those of a whole run.
     pub outcome: Outcome,
-    /// Accesses made.
+    /// Accesses that the kernel made.
     pub accesses: u64,
     /// Fault buffer entries written for it.
     pub faults: u64,

@@ -10,7 +10,7 @@ pub struct Layout {
     pub c_type: &'static str,
     /// The C name and our value of its call number; empty for a plain structure.
     pub number: (&'static str, u32),
-    /// sizeof.
+    /// What `sizeof` is in C.
     pub size: usize,
     /// C name, offset and size of each field.
     pub fields: &'static [(&'static str, usize, usize)],

@@ -11,7 +11,7 @@ use crate::{Error, Process, Result, BLOCK, PAGE};
 
 /// An element of a [`Buffer`]: `u32` or `u64`.
 pub trait Element: Copy + Default + PartialEq + private::Sealed + 'static {
-    /// Size in bytes.
+    /// Size of one element, in bytes.
     const BYTES: u64;
     #[doc(hidden)]
     fn load(mapping: &Mapping, index: usize) -> Self;
@@ -176,7 +176,7 @@ impl<T: Element> Buffer<T> {
         pipe.map_err(|e| Error::os("vmsplice", e))
     }
 
-    /// Number of elements.
+    /// How many elements the buffer has.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -186,7 +186,7 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
-    /// Size in bytes.
+    /// Size of all elements, in bytes.
     pub fn bytes(&self) -> u64 {
         self.len as u64 * T::BYTES
     }
@@ -218,7 +218,7 @@ impl<T: Element> Buffer<T> {
         T::store(&self.mapping, index, value);
     }
 
-    /// Sets every element.
+    /// Sets every element to `value` of its index.
     pub fn fill(&self, value: impl Fn(usize) -> T) {
         (0..self.len).for_each(|i| T::store(&self.mapping, i, value(i)));
     }

@@ -98,7 +98,7 @@ impl Process {
         Ok(Self(Arc::new(Files { uvm, _mm: mm })))
     }
 
-    /// The open /dev/nvidia-uvm.
+    /// The open /dev/nvidia-uvm, which is this process to UVM.
     pub fn uvm_fd(&self) -> BorrowedFd<'_> {
         self.0.uvm.as_fd()
     }
@@ -182,7 +182,7 @@ impl Process {
         })
     }
 
-    /// Takes that back.
+    /// Takes a preferred location back, if the range has one.
     pub fn unset_preferred_location(&self, base: u64, length: u64) -> Result<()> {
         self.call(&mut uvm::UnsetPreferredLocation {
             base,
@@ -201,7 +201,7 @@ impl Process {
         })
     }
 
-    /// Takes that back.
+    /// Takes back that `processor` keeps a mapping of the range.
     pub fn unset_accessed_by(&self, base: u64, length: u64, processor: Uuid) -> Result<()> {
         self.call(&mut uvm::UnsetAccessedBy {
             base,

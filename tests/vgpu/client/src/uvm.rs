@@ -32,7 +32,7 @@ pub const MAX_PROCESSORS: usize = 257;
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// The CPU.
+    /// The UUID under which UVM knows the CPU.
     pub const CPU: Self = Self([
         0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77,
         0x73,
@@ -55,11 +55,11 @@ mod sealed {
 /// The structure of one of UVM's calls, none of which holds an address of the
 /// program's that UVM writes to.
 pub trait Params: bytemuck::AnyBitPattern + sealed::Sealed {
-    /// The call's number.
+    /// The ioctl's number, raw as all of UVM's are.
     const NUMBER: u32;
     /// The call's name, for messages.
     const NAME: &'static str;
-    /// Its rmStatus.
+    /// The `rmStatus` that UVM wrote.
     fn status(&self) -> NvStatus;
     /// Makes the call, in the form that the driver has.
     #[doc(hidden)]
@@ -180,7 +180,7 @@ c_struct!(
 );
 
 c_struct!(
-    /// Pages moved.
+    /// What UVM's tools are told when pages moved.
     MigrationEvent, "UvmEventMigrationInfo_V2", "" = 0, 72, {
         event_type "eventType": u8,
         cause "migrationCause": u8,
@@ -651,9 +651,9 @@ calls! {
 /// A test of NVIDIA's that takes nothing and returns only its rmStatus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareTest {
-    /// Its name.
+    /// The name in NVIDIA's header, for messages.
     pub name: &'static str,
-    /// Its number.
+    /// The ioctl's number, raw as all of UVM's are.
     pub number: u32,
 }
 

@@ -106,7 +106,7 @@ c_struct!(
 );
 
 calls! {
-    /// One GPU.
+    /// What one GPU is and has.
     Info "struct vgpu_info" = "VGPU_GET_INFO" 0x40, 104, {
         size "size": u32,
         gpu "gpu": u32,
@@ -147,7 +147,7 @@ calls! {
         handle "handle": u32,
         reserved "reserved": u32,
     }
-    /// Queues a kernel.
+    /// Queues a kernel on a channel, without waiting.
     Submit "struct vgpu_submit" = "VGPU_SUBMIT" 0x44, 48, {
         size "size": u32,
         flags "flags": u32,

@@ -210,7 +210,7 @@ impl<M: Machine> Gpu<M> {
         self.hw.counters.enable(granularity, threshold);
     }
 
-    /// Ends access counting.
+    /// Ends access counting, until [`Gpu::enable_counters`].
     pub fn disable_counters(&mut self) {
         self.hw.counters.disable();
     }
@@ -248,7 +248,7 @@ impl<M: Machine> Gpu<M> {
         Ok(())
     }
 
-    /// Undoes one [`Gpu::retain_channel`].
+    /// Undoes one [`Gpu::retain_channel`]; the last one unbinds the channel.
     pub fn release_channel(&mut self, h_channel: u32) -> Result<(), Error> {
         let i = self.find_user(h_channel)?;
         let u = &mut self.hw.users[i];

@@ -68,7 +68,7 @@ pub struct Launch {
     pub(super) warps: TryVec<Warp>,
     /// Warps that can go on: a ring of indices with room for all.
     pub(super) ready: Ring,
-    /// Warps not finished.
+    /// Warps of this phase that have not finished.
     pub(super) left: usize,
     pub(super) outcome: Outcome,
     pub(super) start_ns: u64,

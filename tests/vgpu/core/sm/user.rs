@@ -32,7 +32,7 @@ pub enum Owner {
     User(u32),
 }
 
-/// A user's channel.
+/// A channel that a program made: its queue of kernels, and their results.
 #[derive(Debug)]
 pub struct UserChannel {
     pub(in crate::emu) owner: Owner,

@@ -28,7 +28,7 @@ use crate::emu::Stats;
 use crate::emu::UserChannel;
 use crate::machine::KernelMachine;
 
-/// `struct vgpu_wait`.
+/// The layout of `struct vgpu_wait` in `include/uapi/vgpu.h`.
 #[repr(C)]
 pub(crate) struct RsWait {
     size: u32,
@@ -53,7 +53,7 @@ pub(crate) struct RsWait {
     elapsed_ns: u64,
 }
 
-/// `struct vgpu_translate`.
+/// The layout of `struct vgpu_translate` in `include/uapi/vgpu.h`.
 #[repr(C)]
 pub(crate) struct RsTranslate {
     size: u32,

@@ -13,7 +13,7 @@ use super::Device;
 use crate::emu::AllocRequest;
 use crate::emu::Counts;
 
-/// `struct vgpu_rs_pma_request`.
+/// The layout of `struct vgpu_rs_pma_request` in `vgpu_rs.h`.
 #[repr(C)]
 pub(crate) struct RsPmaRequest {
     count: u64,

@@ -141,7 +141,7 @@ impl Rig {
         })
     }
 
-    /// What `work` moves.
+    /// What the driver copied and evicted while `work` ran.
     pub(crate) fn moved(&self, work: impl FnOnce() -> Done) -> Result<Moved, Failure> {
         let before = self.stats()?;
         work()?;

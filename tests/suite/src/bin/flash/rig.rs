@@ -95,7 +95,7 @@ impl Rig {
             .flash_move(buffer.address(), buffer.bytes(), false)?)
     }
 
-    /// Moves it back.
+    /// Moves all of it back to host memory.
     pub(crate) fn fetch(&self, buffer: &Buffer<u64>) -> Done {
         Ok(self
             .process

@@ -45,7 +45,7 @@ fn errno(fd: BorrowedFd<'_>, number: u32, bytes: &mut [u8], bad: Option<BadPoint
     }
 }
 
-/// `UVM_RUST_STATS_SIZE_V1`.
+/// `UVM_RUST_STATS_SIZE_V1`, the size of the first version's structure.
 const STATS_FIRST: usize = 504;
 
 /// What all calls share: pointers, sizes, unknown fields.

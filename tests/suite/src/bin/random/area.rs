@@ -105,7 +105,7 @@ impl Area {
         }
     }
 
-    /// The whole area.
+    /// All elements of the area, in their order.
     pub(crate) fn all(&self) -> Span {
         Span {
             first: 0,

@@ -17,7 +17,7 @@ struct Entry {
     what: String,
 }
 
-/// The last operations.
+/// The last operations, for the report of a failure.
 #[derive(Default)]
 pub(crate) struct History(VecDeque<Entry>);
 
