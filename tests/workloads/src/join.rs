@@ -22,7 +22,7 @@ const RESULT: f64 = 3.36;
 /// How often the join is made.
 const JOINS: usize = 2;
 
-/// The hash-join, as often as [`JOINS`] says.
+/// The hash-join, made `JOINS` times.
 pub fn program() -> Program {
     let mut p = Program::default();
     let mut of = |name: &str, gb: f64| p.buffer(name, blocks_of_gb(gb));
