@@ -25,7 +25,7 @@ pub struct LockClassKey(CLockClassKey);
 unsafe impl Sync for LockClassKey {}
 
 impl LockClassKey {
-    /// For a `static`, which lockdep asks for.
+    /// A key for a `static`: lockdep wants an address that stays.
     #[doc(hidden)]
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {

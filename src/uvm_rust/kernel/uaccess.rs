@@ -24,7 +24,7 @@ impl UserSlice {
         Self { ptr, length }
     }
 
-    /// To read it, each byte once.
+    /// Reads this memory from its start on, each byte once.
     pub fn reader(self) -> UserSliceReader {
         UserSliceReader(self)
     }
@@ -63,7 +63,7 @@ impl UserSliceReader {
         Ok(())
     }
 
-    /// How many bytes are left.
+    /// How many bytes are left to read.
     pub fn len(&self) -> usize {
         self.0.length
     }

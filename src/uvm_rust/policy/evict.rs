@@ -58,11 +58,11 @@ const NONE: u32 = u32::MAX;
 pub enum Queue {
     /// Held by UVM, used by nothing.
     Free = 0,
-    /// A va_block's, with nothing resident.
+    /// A va_block has the chunk, with nothing resident in it.
     Unused = 1,
     /// A va_block's, with nothing resident that is not discarded.
     Discarded = 2,
-    /// A va_block's, with resident pages.
+    /// A va_block has the chunk, with resident pages in it.
     Used = 3,
 }
 

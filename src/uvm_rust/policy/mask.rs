@@ -81,7 +81,7 @@ impl PageMask {
         Self(words)
     }
 
-    /// As words of 64 pages.
+    /// The mask as words of 64 pages, the lowest page in the lowest bit.
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.0
     }
@@ -160,7 +160,7 @@ impl PageMask {
         })
     }
 
-    /// Its pages, lowest first.
+    /// The pages of the mask, lowest first.
     pub fn pages(&self) -> impl Iterator<Item = u16> + '_ {
         self.runs().flat_map(|r| r.first..r.outer)
     }

@@ -87,7 +87,7 @@ pub struct Machine {
     pub link_in: u64,
     /// What the SSD takes to write a page, picoseconds; 0: there is no SSD.
     pub ssd_out: u64,
-    /// What it takes to read one.
+    /// What the SSD takes to read a page, in picoseconds.
     pub ssd_in: u64,
     /// Whether a copy outside stays valid until the GPU writes the page.
     pub keep_clean: bool,

@@ -26,7 +26,7 @@ pub enum Cause {
     Eviction = 2,
     /// `UvmMigrate`, policies, range groups, tools.
     Api = 3,
-    /// An access counter's notification.
+    /// A GPU's access counter said that the page is used much.
     AccessCounter = 4,
 }
 
@@ -36,11 +36,11 @@ pub enum Cause {
 pub enum Queue {
     /// Held by UVM and used by nothing.
     Free = 0,
-    /// A va_block's, with nothing resident.
+    /// A va_block had the chunk, with nothing resident in it.
     Unused = 1,
     /// A va_block's, with nothing resident but what is discarded.
     Discarded = 2,
-    /// A va_block's, with resident pages.
+    /// A va_block had the chunk, with resident pages in it.
     Used = 3,
     /// Not off a queue: asked for by address.
     Address = 4,
@@ -50,11 +50,11 @@ pub enum Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Direction {
-    /// From host memory to this GPU.
+    /// Copies from host memory to this GPU.
     HostToGpu = 0,
-    /// From this GPU to host memory.
+    /// Copies from this GPU to host memory.
     GpuToHost = 1,
-    /// From another GPU to this one.
+    /// Copies from another GPU to this one.
     GpuToGpu = 2,
 }
 
@@ -85,7 +85,7 @@ impl Queue {
 pub struct Traffic {
     /// How many bytes were copied.
     pub bytes: u64,
-    /// The same in 4 KiB pages.
+    /// The same traffic in pages of 4 KiB.
     pub pages: u64,
 }
 

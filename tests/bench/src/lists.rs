@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 /// Of chunks that a block holds, with nothing resident.
 pub const UNUSED: u32 = 2;
-/// Of chunks with data.
+/// The list of the chunks that hold data.
 pub const USED: u32 = 3;
 
 extern "C" {

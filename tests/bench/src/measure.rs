@@ -33,7 +33,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// By its name on the command line.
+    /// The driver that the command line names so.
     pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "upstream" => Self::Upstream,

@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Row {
     /// What was measured, as the table names it.
     pub name: String,
-    /// Of `baseline` and `ours`.
+    /// The unit of `baseline` and of `ours`.
     pub unit: String,
     /// Least with the unmodified driver; none for what it does not do.
     pub baseline: Option<f64>,

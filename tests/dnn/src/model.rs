@@ -26,7 +26,7 @@ const LEARNING: u32 = 2;
 /// Whose all chunks are, as the queues number processes.
 const PROCESS: u64 = 1;
 
-/// What is turned on.
+/// Which parts of the driver are turned on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
     /// Prefetch; else learn only.
@@ -48,7 +48,7 @@ pub struct Counts {
     pub moved_in: f64,
     /// Moved to the host.
     pub moved_out: f64,
-    /// Of these, ahead of need.
+    /// Of the blocks moved to the host, those moved ahead of need.
     pub pushed_out: f64,
     /// Prefetches that were held back for want of room.
     pub held: f64,

@@ -12,9 +12,9 @@ use std::time::Duration;
 /// lockdep, an oops) is allowed only by a text with that report's own word in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
-    /// What the line holds.
+    /// A text that the line of the kernel's log has in it.
     pub text: &'static str,
-    /// How often it may come.
+    /// How often such a line may come in one test.
     pub times: usize,
 }
 

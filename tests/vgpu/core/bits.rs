@@ -7,7 +7,7 @@ pub(super) const fn field(value: u64, high: u32, low: u32) -> u64 {
     (value >> low) & (u64::MAX >> (63 - (high - low)))
 }
 
-/// The same of a 32 bit word.
+/// Bits `high` to `low` of a 32 bit word, as a number.
 pub(super) const fn field32(value: u32, high: u32, low: u32) -> u32 {
     (value >> low) & (u32::MAX >> (31 - (high - low)))
 }

@@ -54,11 +54,11 @@ pub mod reg {
     /// Bytes of the page.
     pub const BYTES: u64 = 0x1000;
 
-    /// Of a control page: PUT.
+    /// In a channel's control page: PUT, the entry after the last one that UVM has written.
     pub const CHANNEL_PUT: u64 = crate::emu::channel::PUT;
-    /// Of a control page: GET.
+    /// In a channel's control page: GET, the entry that is read next.
     pub const CHANNEL_GET: u64 = crate::emu::channel::GET;
-    /// Of a control page: the error notifier.
+    /// In a channel's control page: the error notifier.
     pub const CHANNEL_NOTIFIER: u64 = crate::emu::channel::NOTIFIER;
 }
 
@@ -68,7 +68,7 @@ pub(super) const RESERVED: u64 = CHUNK;
 pub(super) const UTLB_FAULTS: u32 = 56;
 /// How much one turn executes, to bound the time the lock is held.
 const ENTRIES_PER_TURN: u32 = 64;
-/// The same for all users' kernels together.
+/// How much all users' kernels together execute in one turn, for the same reason.
 const BUDGET_PER_TURN: Budget = Budget {
     instructions: 128,
     // An instruction is at most 32 accesses of 4 KiB, and may pass the bound by so much.
@@ -145,7 +145,7 @@ pub enum Injection {
     Preempt(bool),
 }
 
-/// What a turn came to.
+/// What was done in one turn of the emulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Something was executed: the next turn should come soon.
@@ -274,7 +274,7 @@ impl<M: Machine> Gpu<M> {
         &mut self.hw.m
     }
 
-    /// How it was made.
+    /// The settings that the GPU was made with.
     pub fn config(&self) -> &Config {
         &self.config
     }

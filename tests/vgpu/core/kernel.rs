@@ -273,7 +273,7 @@ pub struct Outcome {
 /// A submitted kernel, checked, with its ops as plans of instructions.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// Given when it is queued.
+    /// The number by which it is waited for, given when it is queued.
     pub(super) fence: u64,
     pub(super) plans: TryVec<Plan>,
     /// Outstanding faults allowed per µTLB.

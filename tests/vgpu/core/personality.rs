@@ -15,7 +15,7 @@ pub(super) enum CounterAddress {
 /// The constants of one GPU.
 #[derive(Debug)]
 pub struct Personality {
-    /// For people, and for UVM's procfs.
+    /// The name, for people and for UVM's procfs.
     pub name: &'static str,
     /// Architecture as RM reports it (NV_MC_ARCH_INFO).
     pub architecture: u32,

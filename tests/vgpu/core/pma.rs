@@ -37,7 +37,7 @@ pub struct AllocRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counts {
-    /// All 2 MiB pages.
+    /// How many 2 MiB pages there are, free or not.
     pub total_2m: u64,
     /// Free 64 KiB pages, in free 2 MiB pages too.
     pub free_64k: u64,

@@ -23,7 +23,7 @@ pub(super) const VA_END: u64 = 1 << 49;
 pub(super) struct Pdb {
     /// Byte address, 4 KiB aligned.
     pub(super) at: u64,
-    /// In vidmem, else in system memory.
+    /// Whether the directory is in vidmem; else it is in system memory.
     pub(super) vidmem: bool,
 }
 
@@ -40,7 +40,7 @@ impl Pdb {
 /// Why an access faults, in the numbers of a fault buffer entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultType {
-    /// No table at some level.
+    /// A table is missing at some level.
     InvalidPde = 0,
     /// The tables end in an entry that maps no page.
     InvalidPte = 2,
@@ -66,7 +66,7 @@ pub(super) struct Page {
 /// Why there is no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// As the tables say.
+    /// The access faults, as the tables say.
     Fault(FaultType),
     /// A table lies where there is no memory.
     BadTable(Loc),

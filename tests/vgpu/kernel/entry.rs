@@ -72,7 +72,7 @@ pub(crate) struct RsChip {
     utlb_faults: u32,
 }
 
-/// As an errno, negative.
+/// The errno that C gets for an error of the emulator's.
 fn errno(e: emu::Error) -> Error {
     match e {
         emu::Error::NoMemory | emu::Error::NoVidmem => ENOMEM,

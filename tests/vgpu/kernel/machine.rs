@@ -82,7 +82,7 @@ impl Drop for Buffer {
 /// Memory that the GPU reaches.
 pub(crate) struct KernelMachine {
     vidmem: Buffer,
-    /// By slot number; `None` is free.
+    /// The buffers by slot number; `None` is free.
     buffers: TryVec<Option<Buffer>>,
     /// Allocated before the GPU's mutex was taken, for `alloc` to use.
     spares: Spares,

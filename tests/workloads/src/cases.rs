@@ -50,7 +50,7 @@ impl Case {
     }
 }
 
-/// To three digits, for people.
+/// A ratio rounded to three digits, for people.
 fn rounded(times: f64) -> f64 {
     (times * 1000.0).round() / 1000.0
 }

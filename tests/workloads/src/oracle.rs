@@ -27,7 +27,7 @@ use crate::program::{BufferId, Place, Program, Span, Step};
 pub enum Knowledge {
     /// Nothing is known: all data has to be kept.
     Nothing,
-    /// What the program discarded.
+    /// What the program discarded is known, and nothing else.
     Told,
     /// All of it is known, since the future is.
     Future,

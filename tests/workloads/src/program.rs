@@ -153,10 +153,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All of them, the baseline first.
+    /// All modes, the baseline first.
     pub const ALL: [Self; 3] = [Self::Opt, Self::Discard, Self::Lazy];
 
-    /// As in the JSON.
+    /// The name that the mode has in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Opt => "opt",
@@ -208,7 +208,7 @@ impl Program {
         self.buffers.len() - 1
     }
 
-    /// All of a buffer.
+    /// The span that is all of a buffer.
     pub fn all(&self, buffer: BufferId) -> Span {
         let blocks = self.buffers[buffer].blocks;
         Span {

@@ -65,7 +65,7 @@ fn run(part: &str, cuda: &str, driver: &str, set: &[(&str, &str)]) {
     );
 }
 
-/// On every backend there is.
+/// Runs `part` on every backend there is.
 fn everywhere(part: &str, set: &[(&str, &str)]) {
     let backends = [
         (CUDA13, "ours"),
@@ -79,7 +79,7 @@ fn everywhere(part: &str, set: &[(&str, &str)]) {
     }
 }
 
-/// On those that discard in graphs.
+/// Runs `part` on the backends that discard in graphs.
 fn with_nodes(part: &str, set: &[(&str, &str)]) {
     for driver in ["ours", "native"] {
         run(part, CUDA13, driver, set);

@@ -93,7 +93,7 @@ unsafe extern "C" fn on_stream<const GPU: usize>(id: *mut c_void) {
     }
 }
 
-/// One for each GPU.
+/// A host function for each GPU: its one argument is the execution ID, so its type names the GPU.
 const FUNCTIONS: [HostFn; GPUS] = [
     on_stream::<0>,
     on_stream::<1>,

@@ -98,7 +98,7 @@ macro_rules! functions {
     ($($field:ident = $symbol:literal: $type:ty;)*) => {
         /// CUDA's own functions. One that it lacks is `None`.
         pub(crate) struct Real {
-            /// Those that libuvmrust uses too.
+            /// The functions that libuvmrust uses, too.
             pub cuda: Cuda,
             $(pub $field: Option<$type>,)*
         }

@@ -37,7 +37,7 @@ pub struct Access {
 pub struct Order {
     /// What comes before the next action of each stream, itself included.
     clocks: [Clock; STREAMS],
-    /// What the program has waited for.
+    /// How far the program has waited for each stream.
     host: Clock,
 }
 

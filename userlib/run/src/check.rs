@@ -31,7 +31,7 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
-    /// As it should be.
+    /// The thing is as it should be.
     Works,
     /// Good to know; nothing has to be done.
     Note,
@@ -43,7 +43,7 @@ pub(crate) enum State {
     Broken,
 }
 
-/// What is said of one thing.
+/// A line of the page: what is said of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     topic: &'static str,
@@ -53,7 +53,7 @@ pub(crate) struct Line {
     fix: Option<String>,
 }
 
-/// What our driver offers.
+/// What our driver answered to UVM_RUST_GET_VERSION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Interface {
     version: u32,

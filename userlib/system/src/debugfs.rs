@@ -13,13 +13,13 @@ use crate::Root;
 /// Bytes by why they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByCause {
-    /// An access that had no page.
+    /// Moved because an access of a CPU or a GPU had no page.
     pub fault: u64,
     /// Brought along by the tree prefetcher.
     pub prefetch: u64,
     /// Pushed out to make room.
     pub eviction: u64,
-    /// A call of the program's.
+    /// Moved because a call of the program's asked for it.
     pub api: u64,
     /// Moved because a GPU's access counters said that it is used much.
     pub access_counter: u64,
@@ -30,13 +30,13 @@ pub struct ByCause {
 pub struct ByQueue {
     /// Held by UVM, used by nothing.
     pub free: u64,
-    /// A block's, with nothing resident.
+    /// A va_block has the chunk, with nothing resident in it.
     pub unused: u64,
-    /// With nothing resident but what is discarded.
+    /// A va_block has the chunk, with nothing resident but what is discarded.
     pub discarded: u64,
     /// A block's, with data that an eviction would have to copy.
     pub used: u64,
-    /// Asked for by address.
+    /// Not taken off a queue: the chunk was asked for by its address.
     pub address: u64,
 }
 
@@ -168,15 +168,15 @@ impl From<&Stats> for Counts {
 pub struct Prefetching {
     /// Kernels that the process announced, by their execution IDs.
     pub kernels: u64,
-    /// Those that had been predicted.
+    /// Kernels that had been predicted to come next.
     pub right: u64,
-    /// Those where another had been.
+    /// Kernels in whose place another had been predicted.
     pub wrong: u64,
     /// Blocks of 2 MiB that were predicted.
     pub predicted: u64,
-    /// Of these, moved to the GPU.
+    /// Predicted blocks that were moved to the GPU.
     pub moved: u64,
-    /// Of these, on the GPU already.
+    /// Predicted blocks that were on the GPU already.
     pub resident: u64,
     /// Bytes moved to the GPU.
     pub bytes_in: u64,

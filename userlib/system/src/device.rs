@@ -21,15 +21,15 @@ const PATH: &str = "/dev/nvidia-uvm";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeError {
-    /// It is not there.
+    /// There is no such file.
     Missing,
-    /// It is no character device.
+    /// The file is no character device.
     NotDevice,
     /// It has a number that is not UVM's, as it was made for a module loaded before.
     Stale,
-    /// This process may not open it.
+    /// This process may not open the device.
     Denied,
-    /// No module answers behind it.
+    /// The device is there, but no module answers.
     Gone,
     /// UVM does not take this process, and says why.
     Refused(String),

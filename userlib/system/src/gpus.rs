@@ -15,13 +15,13 @@ pub struct Gpu {
     pub uuid: Option<Uuid>,
     /// The GPU that this is a part of.
     pub part_of: Option<Uuid>,
-    /// What it is called.
+    /// The name that NVIDIA's driver gives the GPU.
     pub name: Option<String>,
-    /// Where it is on the bus.
+    /// The address of the GPU on the PCI bus.
     pub bus: Option<String>,
     /// Its number in UVM; `None`: no process has it registered there.
     pub id: Option<u32>,
-    /// How often it is registered.
+    /// How many references UVM holds of the GPU.
     pub retained: Option<u64>,
     /// MIG instances that it is divided into.
     pub instances: usize,

@@ -21,7 +21,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of this process.
+    /// The limits of this process as they are now.
     pub fn now(root: &Root) -> Self {
         let memory = root.text("/proc/meminfo").unwrap_or_default();
         let kib = |name: &str| -> Option<u64> {
@@ -38,7 +38,7 @@ impl Limits {
     }
 }
 
-/// Of the second version of cgroups.
+/// The least limit of a memory cgroup of the second version; `None`: there is none.
 fn cgroup(root: &Root) -> Option<u64> {
     let text = root.text("/proc/self/cgroup").ok()?;
     let mut path = text.lines().find_map(|line| line.strip_prefix("0::"))?;

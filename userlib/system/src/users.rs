@@ -20,7 +20,7 @@ pub struct User {
 /// Who uses UVM, as far as this process may see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Users {
-    /// Those that were seen, by number.
+    /// The processes that were seen, by process ID.
     pub seen: Vec<User>,
     /// There are processes whose descriptors this one may not see.
     pub hidden: bool,

@@ -241,7 +241,7 @@ fn limits_are_the_least_of_all_cgroups() {
     assert_eq!(limits.address_space, Some(4096));
 }
 
-/// As `uvm_rust::policy::stats::Snapshot` and the prefetcher print it.
+/// Debugfs' lines as `uvm_rust::policy::stats::Snapshot` and the prefetcher print them.
 const PROCESSES: &str = "\
 process 1000 gpu-1
 faults                 50

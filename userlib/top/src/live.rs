@@ -28,7 +28,7 @@ const PAGE: u64 = 4096;
 pub(crate) struct Live {
     root: Root,
     device: Box<dyn Device>,
-    /// This process, which is not shown.
+    /// The process ID of this program, which does not show itself.
     own: u32,
     started: Instant,
     open: Option<Box<dyn Descriptor>>,

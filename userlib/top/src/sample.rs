@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What is known of one moment.
+//! A sample: what is known of one moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, Prefetchin
 
 /// Where samples come from.
 pub(crate) trait Source {
-    /// What is known now.
+    /// Takes a sample of this moment.
     fn sample(&mut self) -> Sample;
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct GpuSample {
 pub(crate) struct SsdSample {
     pub(crate) attached: bool,
     pub(crate) bytes: u64,
-    /// Of this user in this memory cgroup.
+    /// Bytes on the SSD of this user in this memory cgroup.
     pub(crate) bytes_mine: u64,
     pub(crate) all: Option<SsdAll>,
 }

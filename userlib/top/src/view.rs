@@ -26,7 +26,7 @@ pub(crate) struct History {
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) sample: Sample,
-    /// By the GPU's key.
+    /// The rates of each GPU, by the GPU's key.
     pub(crate) rates: BTreeMap<String, Rates>,
     pub(crate) history: BTreeMap<String, History>,
     /// The rates of each process, by process ID.

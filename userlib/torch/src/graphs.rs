@@ -38,7 +38,7 @@ struct Begun {
     capture: Option<(u64, Queue)>,
 }
 
-/// What is known of pools.
+/// The pools of graphs that PyTorch has begun.
 #[derive(Debug)]
 pub(crate) struct Graphs {
     /// In the order in which they were begun.

@@ -20,9 +20,9 @@ use crate::sizes::{is_small, splits, BLOCK};
 /// Whose memory it is: parts are never given from one pool to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pool {
-    /// In whose order it is used.
+    /// The stream in whose order the memory is used.
     pub queue: Queue,
-    /// For requests that [`is_small`].
+    /// Whether the pool is for requests that [`is_small`].
     pub small: bool,
     /// Whether work that is launched later uses it.
     pub owner: Owner,
@@ -40,7 +40,7 @@ pub(crate) enum Owner {
     SomeGraph,
 }
 
-/// What a block of UVM's holds.
+/// What a va_block of a segment holds, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing: no part of it was given out since it is here.
@@ -56,7 +56,7 @@ enum State {
 struct Segment {
     length: u64,
     pool: Pool,
-    /// Of its blocks, from its start.
+    /// The states of the segment's va_blocks, from its start.
     states: Vec<State>,
 }
 

@@ -8,7 +8,7 @@
 pub struct Stats {
     /// How many blocks were given out, since the start.
     pub mallocs: u64,
-    /// Of these, from the cache.
+    /// Of these blocks, those that came from the cache.
     pub reused: u64,
     /// Bytes had from CUDA and not given back.
     pub held_bytes: u64,
@@ -22,7 +22,7 @@ pub struct Stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metric {
-    /// What it is now.
+    /// The number as it is now.
     pub current: u64,
     /// The most that it was since the last reset.
     pub peak: u64,

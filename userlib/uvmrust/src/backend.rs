@@ -230,7 +230,7 @@ impl<S: Sys> Uvm<S> {
         }
     }
 
-    /// Who would discard now.
+    /// Who would discard if a discard were called now.
     pub fn backend(&self) -> Backend {
         self.choice().map_or(Backend::None, |choice| choice.backend)
     }

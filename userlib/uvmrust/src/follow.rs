@@ -74,7 +74,7 @@ impl Allocations {
         self.live.clear();
     }
 
-    /// Those that there are, by address.
+    /// The allocations that are not freed, by address.
     pub fn all(&self) -> impl Iterator<Item = Allocation> + '_ {
         self.live.values().copied()
     }
@@ -94,7 +94,7 @@ impl Allocations {
 /// What is to be done before a launch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Before {
-    /// What the plan says.
+    /// The program is on the plan, which asks for these moves.
     Plan(Vec<(Allocation, Whereto)>),
     /// The program is off the plan; if with this launch, which kernel the plan has here.
     Off(Option<u32>),
@@ -112,7 +112,7 @@ pub enum Whereto {
 }
 
 impl Whereto {
-    /// The same, with the GPU's UUID.
+    /// The tier of this place, with the GPU's UUID.
     pub fn tier(self, gpu: [u8; 16]) -> Tier {
         match self {
             Self::Gpu => Tier::Gpu(gpu),

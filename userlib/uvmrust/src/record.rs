@@ -32,7 +32,7 @@ pub struct Record {
     failed: bool,
     allocations: Allocations,
     launches: u64,
-    /// By number, from 0.
+    /// The streams that launches came in, by number, from 0.
     streams: Vec<usize>,
     line: String,
 }

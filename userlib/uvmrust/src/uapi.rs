@@ -58,7 +58,7 @@ pub const CPU_UUID: [u8; 16] = [
 pub struct Version {
     /// Bytes of this structure.
     pub size: u32,
-    /// Of the driver's interface.
+    /// Version of the driver's interface, `UVM_RUST_VERSION` there.
     pub version: u32,
     /// Bits `UVM_RUST_FEATURE_*`, set if the feature is built in and not turned off.
     pub features: u64,
@@ -78,15 +78,15 @@ pub struct DiscardBatch {
     pub range_count: u32,
     /// Bytes of one element.
     pub range_size: u32,
-    /// Out: where the call stopped.
+    /// Out: index of the range at which the call stopped; `range_count` if all are done.
     pub first_failed: u32,
     /// Must be 0, or the call fails with `EINVAL`.
     pub reserved: u32,
     /// Out: blocks of 2 MiB of which all that the ranges cover is discarded.
     pub blocks_discarded: u64,
-    /// Out: blocks left alone.
+    /// Out: blocks that were left as they were.
     pub blocks_skipped: u64,
-    /// Out: blocks discarded in part.
+    /// Out: blocks of which some of what is covered was left alone.
     pub blocks_partial: u64,
 }
 
@@ -128,7 +128,7 @@ pub struct NativeDiscard {
     pub length: u64,
     /// 0, which is lazy, or [`DISCARD_EAGER`].
     pub flags: u64,
-    /// Out: [`NV_OK`] or why not.
+    /// Out: [`NV_OK`], or the reason why nothing was discarded.
     pub status: u32,
 }
 
@@ -154,6 +154,6 @@ pub struct Migrate {
     pub user_start: u64,
     /// Out: how many bytes of it.
     pub user_length: u64,
-    /// Out: [`NV_OK`] or why not.
+    /// Out: [`NV_OK`], or the reason why the move failed.
     pub status: u32,
 }

@@ -260,7 +260,7 @@ pub(crate) unsafe fn uvm_rust_k_refcount_warn() {
     WARNINGS.set(WARNINGS.get() + 1);
 }
 
-/// What tests ask of it.
+/// What the tests of this crate ask of the stand-in.
 pub mod testing {
     use super::*;
     use std::boxed::Box;
@@ -325,7 +325,7 @@ pub mod testing {
             self.0.cast::<u8>() as usize
         }
 
-        /// What is in it.
+        /// A copy of what user space has in this memory now.
         pub fn bytes(&self) -> Vec<u8> {
             // SAFETY: It is the box's that `drop` frees, and nobody writes to it now.
             unsafe { &*self.0 }.to_vec()

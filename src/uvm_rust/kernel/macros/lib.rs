@@ -149,7 +149,8 @@ fn maker(
     )
 }
 
-/// What goes with the structure.
+/// What goes with the structure: `__PinData`, the bound of `Unpin`, and that it must not implement
+/// `Drop`.
 fn support(name: &str, fields: &[Field]) -> String {
     let makers: String = fields.iter().map(maker).collect();
     let kept: String = fields

@@ -143,7 +143,7 @@ impl<T> Arc<T> {
         }
     }
 
-    /// The same reference, borrowed.
+    /// The same reference, borrowed: the count stays as it is.
     pub fn as_arc_borrow(&self) -> ArcBorrow<'_, T> {
         // INVARIANT: `self` lives for as long.
         ArcBorrow {

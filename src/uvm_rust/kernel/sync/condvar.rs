@@ -14,7 +14,7 @@ use core::ptr::addr_of_mut;
 /// Those who wait until a value behind a mutex has changed.
 #[repr(C)]
 pub struct CondVar {
-    /// Only C looks into it.
+    /// The wait queue in C; only C looks into it.
     queue: CWaitQueue,
     /// The queue's list points to itself.
     _pin: PhantomPinned,

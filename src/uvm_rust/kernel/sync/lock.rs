@@ -92,7 +92,7 @@ pub struct SpinLockBackend;
 /// A value that only the holder of the lock sees.
 #[repr(C)]
 pub struct Lock<T, B: Backend> {
-    /// Only C looks into it.
+    /// The lock in C; only C looks into it.
     state: UnsafeCell<B::State>,
     /// The kernel's lists of waiters point into it.
     _pin: PhantomPinned,

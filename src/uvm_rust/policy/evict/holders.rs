@@ -18,7 +18,7 @@ use crate::mem::{OutOfMemory, TryVec};
 /// A process that uses chunks, as the caller numbers them; 0 is none.
 pub type Holder = u64;
 
-/// A power of two.
+/// How many lists there are; a holder's hash says which one is its own.
 const LISTS: usize = 64;
 /// The most chunks that one walk looks at, under a spinlock: of the process itself, and of
 /// those that share its list.

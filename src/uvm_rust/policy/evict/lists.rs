@@ -264,7 +264,7 @@ mod tests {
     struct Pmm {
         roots: RootChunks,
         states: Vec<State>,
-        /// Of each chunk, what it holds.
+        /// The queue on which each chunk belongs, by its contents.
         holds: Vec<Queue>,
         /// Chunks that are free or may be evicted, in the order in which they came to be, or were marked.
         order: Vec<Chunk>,

@@ -55,7 +55,7 @@ pub trait Policy: Sized {
 pub struct Used<'a>(pub(super) &'a RootChunks);
 
 impl<'a> Used<'a> {
-    /// How many there are.
+    /// How many used chunks there are, also those that the iterators do not reach.
     pub fn count(self) -> u32 {
         self.0.length(Queue::Used)
     }
@@ -91,13 +91,13 @@ macro_rules! policies {
             $($(#[$when])* $variant),*
         }
 
-        /// A policy in force.
+        /// A policy that a GPU uses, with what the policy keeps.
         enum InForce {
             $($(#[$when])* $variant($policy)),*
         }
 
         impl Choice {
-            /// All of them, the default first.
+            /// All policies, the default first.
             pub const ALL: &'static [Self] = &[$($(#[$when])* Self(Number::$variant)),*];
 
             /// The name that the policy is chosen by.

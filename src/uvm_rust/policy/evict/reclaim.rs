@@ -20,7 +20,7 @@ pub struct Reclaim {
     rm_calls: AtomicU32,
     /// How many of both have left memory for others.
     gains: AtomicU32,
-    /// Who has given up; 0: nobody.
+    /// The thread that has given up; 0 if none has.
     gave_up: AtomicU64,
     row: SharedRow,
 }

@@ -53,7 +53,7 @@ pub struct RootChunks {
     /// Those that are on the used queue and were not passed over.
     holders: Holders,
     marks: TryVec<Mark>,
-    /// By owner modulo [`OWNERS`].
+    /// The kernel that each owner runs now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
     last_owner: Owner,
 }

@@ -30,7 +30,7 @@ pub const QUIET_MS: u64 = 100;
 /// How an eviction of a root chunk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It got the chunk.
+    /// The eviction got the chunk.
     Got,
     /// The chunk stays, as somebody holds pages of it.
     Held,
@@ -57,7 +57,7 @@ impl Row {
         Self { ended, held }
     }
 
-    /// As [`Row::new`] takes them.
+    /// The row in parts, as [`Row::new`] takes them.
     pub fn parts(&self) -> (Option<(u64, u64)>, u32) {
         (self.ended, self.held)
     }
@@ -94,7 +94,7 @@ impl Row {
 
 /// An allocation, and the reclaim that others do meanwhile.
 pub trait Machine {
-    /// What else may go wrong.
+    /// What may go wrong beside a lack of memory.
     type Error;
 
     /// Tries to allocate; `evict`: evicts what is in use for it. False if there is no memory.
@@ -228,7 +228,7 @@ mod tests {
     struct Script {
         did: Vec<Did>,
         now: u64,
-        /// How long a try takes.
+        /// How long one try to allocate takes, in milliseconds.
         takes: u64,
         /// Others are evicting until then; and RM.
         busy_until: u64,

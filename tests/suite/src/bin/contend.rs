@@ -80,7 +80,7 @@ struct Contest<'a> {
     block: &'a Buffer<u64>,
     rounds: u64,
     writers: [Progress; CPU_WRITERS + GPU_WRITERS],
-    /// Of the words that are discarded.
+    /// How far the writer of the words that are discarded has come.
     discarded: Progress,
     /// Additions of one to each of the words that all add to.
     additions: AtomicU64,

@@ -406,7 +406,7 @@ fn faulted(report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What does not depend on time.
+/// The part of a report that does not depend on time.
 fn ended(report: &Report) -> String {
     format!("{:?} {:x}", report.outcome, report.fault_va % BLOCK)
 }

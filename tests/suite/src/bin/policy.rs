@@ -98,7 +98,7 @@ fn scan(rounds: u64) -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// What is in memory.
+/// What element `i` of the buffer holds.
 fn value(i: usize) -> u64 {
     FIRST.wrapping_add(STEP.wrapping_mul(i as u64))
 }

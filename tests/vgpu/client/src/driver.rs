@@ -21,7 +21,7 @@ c_struct!(
 pub struct Traffic {
     /// How many bytes were copied.
     pub bytes: u64,
-    /// In pages of 4 KiB.
+    /// The same in pages of 4 KiB.
     pub pages: u64,
 }
 

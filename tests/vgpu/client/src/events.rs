@@ -27,7 +27,7 @@ pub enum Cause {
     Eviction,
     /// An access counter said that the GPU uses them much.
     AccessCounter,
-    /// Not one this crate knows.
+    /// A cause that this crate does not know, by its number.
     Other(u8),
 }
 
@@ -64,7 +64,7 @@ pub enum Event {
     GpuFault {
         /// The address that the GPU accessed.
         address: u64,
-        /// In which batch of its GPU.
+        /// Number of the batch in which the GPU's fault was taken.
         batch: u32,
     },
     /// A GPU's faults were replayed.
@@ -289,7 +289,7 @@ pub struct EventCounts {
     pub h2d_bytes: u64,
     /// Bytes from a GPU to the CPU.
     pub d2h_bytes: u64,
-    /// Of these, because room was needed.
+    /// Of the bytes moved to the host, those moved because room was needed.
     pub evicted_bytes: u64,
     /// 2 MiB chunks whose pages were moved out for room.
     pub evictions: u64,

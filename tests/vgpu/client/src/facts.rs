@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::{fs, io};
 
-/// A fact of UVM's calls.
+/// Something in which NVIDIA's drivers differ, and on which the form of a call hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// Event queues of the second version are a call of their own.
@@ -69,7 +69,7 @@ impl Facts {
         )
     }
 
-    /// Are all of these so?
+    /// Does the driver have all of `facts`?
     pub(crate) fn have(self, facts: &[Fact]) -> bool {
         facts.iter().all(|fact| self.has(*fact))
     }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// One structure: its C type, call number if it has one, size and fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Its type in C.
+    /// The name of the type in C.
     pub c_type: &'static str,
     /// The C name and our value of its call number; empty for a plain structure.
     pub number: (&'static str, u32),
@@ -66,7 +66,7 @@ macro_rules! c_struct {
         }
 
         impl $name {
-            /// For the check against C.
+            /// The layout, for the check against C.
             pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 c_type: $c,
                 number: ($number, $value),

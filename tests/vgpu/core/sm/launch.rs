@@ -52,7 +52,7 @@ pub(in crate::emu) struct Warp {
     pub(super) todo: u32,
     /// Of these, lanes whose fault is written and that wait for the next replay.
     pub(super) waiting: u32,
-    /// Of these, lanes that have faulted before.
+    /// Of the lanes in `todo`, those that have faulted before.
     pub(super) faulted: u32,
     /// Of the lanes in `faulted`, why they did, as the last try found.
     pub(super) kinds: LaneFaults,

@@ -36,7 +36,7 @@ pub(crate) struct Begun {
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     spare: Vec<Pair>,
-    /// In the order of the launches.
+    /// Launches whose events are not complete, in the order of the launches.
     running: VecDeque<(u64, Pair)>,
 }
 

@@ -82,7 +82,7 @@ def _change_current_allocator(allocator):
 
 
 class Tensor:
-    """Of bytes, on a GPU."""
+    """A tensor of bytes on a GPU, with what the package asks of one."""
 
     layout = strided
     version = 0

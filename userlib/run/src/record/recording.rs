@@ -22,7 +22,7 @@ pub(super) struct Launch {
     pub(super) stream: u64,
     /// The allocations that it is given; `None`: that is not known.
     pub(super) uses: Option<Vec<usize>>,
-    /// How long it took.
+    /// How long the kernel took, in nanoseconds; `None`: that was not measured.
     pub(super) ns: Option<u64>,
 }
 

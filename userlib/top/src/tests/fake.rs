@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What is made up.
+//! Samples that are made up, for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,7 +136,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
     }
 }
 
-/// With NVIDIA's module, seen by a user.
+/// A sample with NVIDIA's module, as a user without privileges sees it.
 pub(super) fn theirs(seconds: u64) -> Sample {
     let mut sample = ours(seconds);
     sample.module = Some(module(Whose::Nvidia));
@@ -159,7 +159,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     sample
 }
 
-/// With nothing at all.
+/// A sample of a machine without the module.
 pub(super) fn nothing() -> Sample {
     Sample {
         format: 1,

@@ -32,7 +32,7 @@ struct Job {
 /// The ranges of a job that need no memory.
 const FEW: usize = 8;
 
-/// Those of a job.
+/// The ranges of a job.
 enum Ranges {
     /// The first ones, so many.
     Few([Range; FEW], usize),

@@ -30,11 +30,11 @@ pub const QUEUES: usize = 8;
 pub mod queue {
     /// Held by UVM, used by nothing.
     pub const FREE: usize = 0;
-    /// A block's, with nothing resident.
+    /// A va_block has the chunk, with nothing resident in it.
     pub const UNUSED: usize = 1;
     /// A block's, with nothing resident but what is discarded.
     pub const DISCARDED: usize = 2;
-    /// A block's, with resident pages.
+    /// A va_block has the chunk, with resident pages in it.
     pub const USED: usize = 3;
     /// Not off a queue: asked for by address.
     pub const ADDRESS: usize = 4;
@@ -50,7 +50,7 @@ pub mod cause {
     pub const EVICTION: usize = 2;
     /// UvmMigrate, policies, range groups, tools.
     pub const API: usize = 3;
-    /// A GPU's access counter notification.
+    /// A GPU's access counter said that the page is used much.
     pub const ACCESS_COUNTER: usize = 4;
 }
 
@@ -60,7 +60,7 @@ pub mod cause {
 pub struct Traffic {
     /// How many bytes were copied.
     pub bytes: u64,
-    /// The same in pages of 4 KiB.
+    /// The same traffic in pages of 4 KiB.
     pub pages: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Stats {
     pub gpu_uuid: [u8; 16],
     /// Out: copied to the GPU from the host, by [`cause`].
     pub host_to_gpu: [Traffic; CAUSES],
-    /// Out: copied to the host.
+    /// Out: copied to the host from the GPU, by [`cause`].
     pub gpu_to_host: [Traffic; CAUSES],
     /// Out: copied to the GPU from another one.
     pub gpu_to_gpu: [Traffic; CAUSES],
@@ -84,7 +84,7 @@ pub struct Stats {
     pub faults: u64,
     /// Out: those for which nothing was left to do.
     pub duplicates: u64,
-    /// Out: batches of faults.
+    /// Out: batches in which these faults were taken.
     pub batches: u64,
     /// Out: replays that were sent to the GPU.
     pub replays: u64,
@@ -130,7 +130,7 @@ pub struct FlashStats {
 pub struct Initialize {
     /// Flags of the descriptor: none are used here, so 0.
     pub flags: u64,
-    /// Out: [`super::NV_OK`] or why not.
+    /// Out: [`super::NV_OK`], or the reason why it failed.
     pub status: u32,
 }
 
@@ -150,7 +150,7 @@ pub struct RegisterGpu {
     pub h_client: u32,
     /// RM's name of the part.
     pub h_smc_part_ref: u32,
-    /// Out: [`super::NV_OK`] or why not.
+    /// Out: [`super::NV_OK`], or the reason why it failed.
     pub status: u32,
 }
 
@@ -160,6 +160,6 @@ pub struct RegisterGpu {
 pub struct UnregisterGpu {
     /// UUID of the GPU that is given back.
     pub gpu_uuid: [u8; 16],
-    /// Out: [`super::NV_OK`] or why not.
+    /// Out: [`super::NV_OK`], or the reason why it failed.
     pub status: u32,
 }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use uvm_policy::evict::{Owner, Queue, Queues, RootChunks, Victim, OWNERS};
 
 const KINDS: [Queue; 4] = [Queue::Unused, Queue::Discarded, Queue::Used, Queue::Used];
-/// As many as `RootChunks` looks at.
+/// How many marked chunks are passed over: as many as `RootChunks` looks at.
 const PATIENCE: usize = 64;
-/// Who has all chunks.
+/// The process that has all chunks.
 const HOLDER: u64 = 1;
 
 /// What `RootChunks` has to be, without links.

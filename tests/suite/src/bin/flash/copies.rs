@@ -41,7 +41,7 @@ fn spilled(value: u64) -> Result<(Rig, Buffer<u64>), uvm_suite::Failure> {
     Ok((rig, buffer))
 }
 
-/// What the GPU has leaves it.
+/// Evicts until nothing is left on the GPU.
 fn evict_all(rig: &Rig) -> Done {
     for _ in 0..1000 {
         if !rig.gpu.evict_any()? {

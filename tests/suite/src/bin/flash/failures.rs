@@ -46,7 +46,7 @@ impl Dm {
         Self::create(&Self::table("linear", "")?)
     }
 
-    /// Only the first so many bytes.
+    /// A device that has only the first `bytes` of the real one.
     pub(crate) fn small(bytes: u64) -> Result<Self, Failure> {
         Self::create(&format!(
             "0 {} linear {} 0",

@@ -122,7 +122,7 @@ pub(crate) fn start() -> Result<(Process, Gpu), Failure> {
     Ok((process, gpu))
 }
 
-/// A small job, done right.
+/// Does a small job after an error, and checks that it is done right.
 pub(crate) fn still_works(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
     let buffer = Buffer::<u64>::managed(process, 2 * WORDS)?;
     buffer.fill(|i| i as u64);

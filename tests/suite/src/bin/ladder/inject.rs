@@ -49,7 +49,7 @@ impl Shortest {
     }
 }
 
-/// From when to when.
+/// When something began, and when it ended.
 type Span = (Instant, Instant);
 
 pub(crate) fn run(suite: &mut Suite) {

@@ -6,7 +6,7 @@
 /// values is taken for a known one, and never the same one in every run.
 const BITS_PER_WORD: usize = 32;
 
-/// A Bloom filter of (word, value).
+/// A Bloom filter of the pairs (word, value) that the program has written.
 pub(crate) struct Ever {
     bits: Vec<u64>,
 }

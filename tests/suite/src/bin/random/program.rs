@@ -532,7 +532,7 @@ impl Program {
         format!("operation {index}: {what}\nthe last operations {title}:\n{story}")
     }
 
-    /// How much of what was done.
+    /// How many operations of each kind were done.
     pub(crate) fn summary(&self) -> String {
         let bytes: u64 = self.areas.iter().map(|a| a.buffer.bytes()).sum();
         let counts = KINDS.iter().zip(self.counts);

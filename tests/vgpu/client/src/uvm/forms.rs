@@ -63,7 +63,7 @@ macro_rules! forms {
             }
 
             $(c_struct!(
-                /// A form of it.
+                /// One form of the call, which some drivers have.
                 $form, $c, $c = $number, $size, { $($ff $cfield: $ftype,)* }
             );)+
 
@@ -120,7 +120,7 @@ forms! {
         }
     }
 
-    /// What goes wrong in a va_block.
+    /// Which errors are injected into a va_block.
     VaBlockInjectError "UVM_TEST_VA_BLOCK_INJECT_ERROR" = 233 {
         lookup_address: u64,
         page_table_retries: u32,
@@ -159,7 +159,7 @@ forms! {
         }
     }
 
-    /// Where a page is.
+    /// On which processors a page is resident.
     VaResidencyInfo "UVM_TEST_VA_RESIDENCY_INFO" = 235 {
         lookup_address: u64,
         is_async: u8,
