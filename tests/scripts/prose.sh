@@ -42,7 +42,7 @@ finds "Rust: what a caller must hold may be the name of an invariant, and headin
 unsafe fn a() {}
 /// # Errors
 ///
-/// `EINVAL`.
+/// `EINVAL`, or `ENOMEM`.
 fn b() {}
 RUST
 finds "C: a stub of a structure and of a member" a.h "2 3" <<'C'
