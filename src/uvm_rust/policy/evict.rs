@@ -60,7 +60,7 @@ pub enum Queue {
     Free = 0,
     /// A va_block has the chunk, with nothing resident in it.
     Unused = 1,
-    /// A va_block's, with nothing resident that is not discarded.
+    /// A va_block has the chunk, with nothing resident in it but what is discarded.
     Discarded = 2,
     /// A va_block has the chunk, with resident pages in it.
     Used = 3,

@@ -38,7 +38,7 @@ pub enum Queue {
     Free = 0,
     /// A va_block had the chunk, with nothing resident in it.
     Unused = 1,
-    /// A va_block's, with nothing resident but what is discarded.
+    /// A va_block had the chunk, with nothing resident but what is discarded.
     Discarded = 2,
     /// A va_block had the chunk, with resident pages in it.
     Used = 3,
