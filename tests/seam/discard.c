@@ -69,19 +69,17 @@ static uvm_va_range_t ranges[2] = {
 
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end)
 {
-	note("first");
-	return start >= ranges[0].node.start && end <= ranges[0].node.end ? &ranges[0] : NULL;
-}
+	uvm_va_range_t *range;
 
-uvm_va_range_t *uvm_va_space_iter_next_contig(uvm_va_range_t *range, NvU64 end)
-{
-	note("next");
-	return range->next && range->next->node.start <= end ? range->next : NULL;
+	note("first");
+	for (range = ranges; range; range = range->next)
+		if (start <= range->node.end && end >= range->node.start)
+			break;
+	return range;
 }
 
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address) { return address / UVM_CHUNK_SIZE_MAX; }
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index) { return index == 1 ? &block : NULL; }
-bool uvm_range_group_all_migratable(uvm_va_space_t *of, NvU64 start, NvU64 end) { return start == 5 && end == 6; }
 
 static uvm_api_range_type_t type;
 
@@ -150,14 +148,7 @@ NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_
 }
 
 /* Not asked for here. */
-NV_STATUS uvm_va_block_find(uvm_va_space_t *of, NvU64 address, uvm_va_block_t **found) { abort(); }
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
-uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *of, const NvProcessorUuid *uuid) { abort(); }
-void uvm_spin_lock(uvm_spinlock_t *lock) { abort(); }
-void uvm_spin_unlock(uvm_spinlock_t *lock) { abort(); }
-bool uvm_rust_evict;
-__u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk) { abort(); }
-__u32 uvm_rust_block_status(struct uvm_rust_block *of, __u32 page) { abort(); }
 
 /* --- the seam's other files ---------------------------------------------------------------- */
 
@@ -209,12 +200,25 @@ struct uvm_rust_block {
 };
 static struct uvm_rust_block state, upper_state;
 
-void uvm_rust_block_destroy(struct uvm_rust_block *gone) { note(gone == &upper_state ? "destroy-upper" : "destroy"); }
-void uvm_rust_block_truncate(struct uvm_rust_block *of, __u32 at) { note(at == 256 ? "truncate" : "truncate-elsewhere"); }
-
-struct uvm_rust_block *uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at)
+/* No state is none: of that there is nothing to tell. */
+void uvm_rust_block_destroy(struct uvm_rust_block *gone)
 {
-	return may_fail("upper") == NV_OK ? &upper_state : NULL;
+	if (gone)
+		note(gone == &upper_state ? "destroy-upper" : "destroy");
+}
+
+void uvm_rust_block_truncate(struct uvm_rust_block *of, __u32 at)
+{
+	if (of)
+		note(at == 256 ? "truncate" : "truncate-elsewhere");
+}
+
+_Bool uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at, struct uvm_rust_block **upper)
+{
+	*upper = NULL;
+	if (of && may_fail("upper") == NV_OK)
+		*upper = &upper_state;
+	return !of || *upper;
 }
 
 /* What a call is asked for. */
@@ -270,32 +274,39 @@ static bool asked(void (*what)(struct uvm_seam_discard *call))
 
 static bool holds;
 
+static bool chosen(struct uvm_seam_discard *call, NvU64 at, struct uvm_rust_span *span)
+{
+	uvm_seam_discard_block(call, at);
+	if (call->block)
+		uvm_seam_block_span(call->block, span);
+	return call->block;
+}
+
 static void whole_call(struct uvm_seam_discard *call)
 {
 	struct uvm_rust_span span;
 
-	uvm_seam_discard_enter(call);
+	holds = !uvm_seam_discard_enter(call);
 	type = UVM_API_RANGE_TYPE_MANAGED;
-	holds = uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_MANAGED;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_MANAGED;
 	type = UVM_API_RANGE_TYPE_HMM;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ORDINARY;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_HMM;
 	type = UVM_API_RANGE_TYPE_ATS;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ORDINARY;
+	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ATS;
 	type = UVM_API_RANGE_TYPE_INVALID;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_UNKNOWN;
+	holds &= uvm_seam_discard_kind(call, 7, 8) > UVM_RUST_KIND_ATS;
 	holds &= uvm_seam_discard_open(call) == NV_OK;
 	/* The one that holds the address, the next to it, and no more. */
-	holds &= uvm_seam_discard_range(call, 0x201000, 0x401000, &span) && span.first == 0x200000 &&
+	holds &= uvm_seam_discard_range(call, 0x201000, &span) && span.first == 0x200000 &&
 		 span.last == 0x3fffff;
-	holds &= uvm_seam_discard_block(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
-	holds &= uvm_seam_discard_may_migrate(call, 5, 6) && !uvm_seam_discard_may_migrate(call, 6, 6);
-	uvm_seam_discard_lock(call);
+	holds &= chosen(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
+	uvm_seam_block_lock(call->block);
 	block.tracker = 1;
 	holds &= uvm_seam_discard_note_work(call) == NV_OK;
-	uvm_seam_discard_unlock(call);
-	holds &= uvm_seam_discard_range(call, 0x400000, 0x401000, &span) && span.first == 0x400000;
-	holds &= !uvm_seam_discard_block(call, 0x400000, &span);
-	holds &= !uvm_seam_discard_range(call, 0x600000, 0x601000, &span);
+	uvm_seam_block_unlock(call->block);
+	holds &= uvm_seam_discard_range(call, 0x400000, &span) && span.first == 0x400000;
+	holds &= !chosen(call, 0x400000, &span);
+	holds &= !uvm_seam_discard_range(call, 0x600000, &span);
 	uvm_seam_discard_close(call);
 	uvm_seam_discard_leave(call);
 	holds &= uvm_seam_discard_wait(call) == NV_OK;
@@ -307,9 +318,9 @@ static struct uvm_rust_block **choose(struct uvm_seam_discard *call)
 
 	uvm_seam_discard_enter(call);
 	uvm_seam_discard_open(call);
-	uvm_seam_discard_range(call, 0x200000, 0x3fffff, &span);
-	uvm_seam_discard_block(call, 0x200000, &span);
-	return uvm_seam_discard_lock(call);
+	uvm_seam_discard_range(call, 0x200000, &span);
+	chosen(call, 0x200000, &span);
+	return uvm_seam_block_lock(call->block);
 }
 
 static void memories(struct uvm_seam_discard *call)
@@ -345,15 +356,14 @@ static void memories(struct uvm_seam_discard *call)
 static void drops(struct uvm_seam_discard *call)
 {
 	const struct uvm_rust_mask pages = { { 12 } };
-	bool again;
 
 	choose(call);
-	holds = uvm_seam_discard_drop(call, &pages, &again) == NV_OK && !again;
+	holds = uvm_seam_discard_drop(call, &pages) == NV_OK;
 	failing = "drop";
 	fails = NV_ERR_MORE_PROCESSING_REQUIRED;
-	holds &= uvm_seam_discard_drop(call, &pages, &again) == NV_OK && again;
+	holds &= uvm_seam_discard_drop(call, &pages) == NV_ERR_MORE_PROCESSING_REQUIRED;
 	fails = NV_ERR_NO_MEMORY;
-	holds &= uvm_seam_discard_drop(call, &pages, &again) == NV_ERR_NO_MEMORY && !again;
+	holds &= uvm_seam_discard_drop(call, &pages) == NV_ERR_NO_MEMORY;
 	failing = "track";
 	holds &= uvm_seam_discard_note_work(call) == NV_ERR_NO_MEMORY;
 	failing = "context";
@@ -373,9 +383,9 @@ static void facts(struct uvm_seam_discard *call)
 	holds &= !*place;
 	*place = &state;
 	holds &= block.uvm_rust == &state;
-	holds &= !uvm_seam_discard_has_non_faultable(call) && !uvm_seam_dying();
+	holds &= !uvm_seam_dying();
 	failing = "faultable";
-	holds &= uvm_seam_discard_has_non_faultable(call);
+	holds &= uvm_seam_discard_enter(call);
 	failing = "signal";
 	holds &= uvm_seam_dying();
 }
@@ -406,7 +416,7 @@ int main(void)
 	printf("TAP version 13\n1..7\n");
 	begin();
 	say("a call takes and lets go of what it should, in order", asked(whole_call) && holds &&
-	    !strcmp(did, "retain down context first lock track unlock next next free-context up release wait-for-work "));
+	    !strcmp(did, "retain down context first lock track unlock first first free-context up release wait-for-work "));
 	begin();
 	say("it finds the memories that a block has pages in", asked(memories) && holds);
 	begin();
@@ -416,7 +426,7 @@ int main(void)
 
 	right = split(NULL, NV_OK, "flash-before lock upper unlock split flash-after lock truncate unlock lock-upper unlock-upper ",
 		      &state);
-	right &= split(NULL, NV_OK, "flash-before lock unlock split flash-after ", NULL);
+	right &= split(NULL, NV_OK, "flash-before lock unlock split flash-after lock unlock lock-upper unlock-upper ", NULL);
 	say("a split gives the upper half a state if the block has one", right);
 	right = split("flash-before", NV_ERR_NO_MEMORY, "flash-before ", &state);
 	right &= split("upper", NV_ERR_NO_MEMORY, "flash-before lock upper unlock flash-undo ", &state);

@@ -35,8 +35,8 @@ struct test_gpu;
 /* --- Linux ----------------------------------------------------------------------- */
 
 #define PAGE_SIZE		4096
+#define BUILD_BUG_ON(wrong)	_Static_assert(!(wrong), #wrong)
 int num_possible_nodes(void);
-#define list_empty(list)	((list)->next == (list))
 #define list_for_each_entry(at, list, member)						\
 	for ((at) = container_of((list)->next, __typeof__(*(at)), member);		\
 	     &(at)->member != (list);							\
@@ -57,10 +57,8 @@ typedef struct uvm_va_range_struct {
 	struct uvm_va_range_struct *next;
 } uvm_va_range_t;
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
-uvm_va_range_t *uvm_va_space_iter_next_contig(uvm_va_range_t *range, NvU64 end);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
-bool uvm_range_group_all_migratable(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
 
 typedef struct test_gpu_state {
 	uvm_page_mask_t resident;
@@ -99,9 +97,6 @@ NV_STATUS uvm_global_get_status(void);
 NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
 			     uvm_va_range_t *new_range);
 
-/* What NVIDIA's tests ask, which is not asked here. */
-NV_STATUS uvm_va_block_find(uvm_va_space_t *va_space, NvU64 address, uvm_va_block_t **block);
-#define uvm_va_block_cpu_page_index(block, address) (((address) - (block)->start) / PAGE_SIZE)
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, NvU64 address);
 
 /* --- the seam -------------------------------------------------------------------------- */

@@ -109,7 +109,7 @@ static void find_and_use(__u32 index)
 }
 
 void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { use(places[index]); }
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, __u32 list) { find_and_use(index); }
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, struct uvm_seam_pmm *pmm) { find_and_use(index); }
 int uvm_rust_evict_policy_set(const char *name) { return 0; }
 int uvm_rust_evict_policy_get(char *buffer) { return 0; }
 void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder) { find_and_use(index); }

@@ -225,7 +225,11 @@ static __u32 left;
 
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return &gpu; }
 __u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most) { return 7; }
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, __u32 list) { left = list; }
+
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, struct uvm_seam_pmm *pmm)
+{
+	left = uvm_seam_list_of(pmm, root_index);
+}
 
 static void chain(struct list_head *list, uvm_gpu_chunk_t *chunks, int length)
 {
@@ -248,9 +252,12 @@ static void list_tests(void)
 	__u64 queued[UVM_RUST_QUEUE_MAX] = {};
 	int i;
 
-	for (i = 0; i < 6; i++)
+	for (i = 0; i < 6; i++) {
 		chunks[i].state = UVM_PMM_GPU_CHUNK_STATE_ALLOCATED;
+		chunks[i].address = i * UVM_CHUNK_SIZE_MAX;
+	}
 	gpu.id.val = 1;
+	gpu.pmm.root_chunks.array = (void *)chunks;
 	chain(&gpu.pmm.root_chunks.va_block_unused, &chunks[0], 1);
 	chain(&gpu.pmm.root_chunks.va_block_discarded, &chunks[1], 2);
 	chain(&gpu.pmm.root_chunks.va_block_used, &chunks[3], 3);
@@ -259,14 +266,19 @@ static void list_tests(void)
 	    leaves(&chunks[3]) == UVM_RUST_QUEUE_USED && leaves(&chunks[4]) == UVM_RUST_QUEUE_ADDRESS);
 	chunks[4].state = UVM_PMM_GPU_CHUNK_STATE_FREE;
 	say("a free one leaves none of them", leaves(&chunks[4]) == UVM_RUST_QUEUE_FREE);
-	uvm_seam_queued(NULL, NULL, queued);
+	for (i = UVM_RUST_QUEUE_FREE; i <= UVM_RUST_QUEUE_USED; i++)
+		queued[i] = uvm_seam_list_length(&gpu, i);
 	say("the lists are counted", queued[UVM_RUST_QUEUE_FREE] == 7 && queued[UVM_RUST_QUEUE_UNUSED] == 1 &&
 	    queued[UVM_RUST_QUEUE_DISCARDED] == 2 && queued[UVM_RUST_QUEUE_USED] == 3);
+	chain(&chunks[5].list, NULL, 0);
+	say("a chunk is on the list of what is used, unless it is on that of what is not, or on none",
+	    uvm_seam_list_with(&gpu, 0) == UVM_RUST_QUEUE_UNUSED && uvm_seam_list_with(&gpu, 4) == UVM_RUST_QUEUE_USED &&
+	    uvm_seam_list_with(&gpu, 5) == UVM_RUST_QUEUE_ADDRESS);
 }
 
 int main(void)
 {
-	printf("TAP version 13\n1..9\n");
+	printf("TAP version 13\n1..10\n");
 	batch_tests();
 	event_tests();
 	list_tests();

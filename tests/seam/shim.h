@@ -54,6 +54,9 @@ long schedule_timeout_uninterruptible(long timeout);
 struct list_head {
 	struct list_head *next, *prev;
 };
+#define __acquires(lock)
+#define __releases(lock)
+#define list_empty(list)	((list)->next == (list))
 #define list_for_each(at, list)	for ((at) = (list)->next; (at) != (list); (at) = (at)->next)
 
 struct seq_file {
@@ -162,7 +165,7 @@ struct uvm_parent_gpu {
 	nv_kthread_q_t lazy_free_q;
 };
 #endif
-typedef struct {
+typedef struct uvm_gpu_struct {
 	uvm_gpu_id_t id;
 	uvm_pmm_gpu_t pmm;
 	struct uvm_parent_gpu *parent;

@@ -70,11 +70,10 @@ void uvm_rust_note_served(__u32 gpu_index);
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
 
 /*
- * Root chunk @root_index of a GPU is about to be reclaimed. @list: of upstream's lists, the one
- * that it is the first of, UVM_RUST_QUEUE_*; _FREE if it is free, _ADDRESS if it is the first of
- * none. Caller holds the PMM's list_lock, a spinlock.
+ * Root chunk @root_index of a GPU is about to be reclaimed. Asks uvm_seam_list_of() of @pmm, which is that
+ * GPU's, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
  */
-void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, __u32 list);
+void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, struct uvm_seam_pmm *pmm);
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken.
@@ -120,16 +119,27 @@ void uvm_seam_space_unlock(struct uvm_seam_space *space);
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
 /*
- * The number of the GPU with this uuid if it is registered in the VA space, else
+ * The number of the GPU with this uuid if it is registered in the VA space, and @gpu, else
  * UVM_RUST_CPU. Caller holds the VA space's lock, which keeps the GPU.
  */
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid);
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_gpu_struct **gpu);
+
+/* Takes the list_lock of a GPU's PMM, a spinlock. Caller keeps the GPU. */
+void uvm_seam_lock_chunks(struct uvm_gpu_struct *gpu);
+void uvm_seam_unlock_chunks(struct uvm_gpu_struct *gpu);
 
 /*
- * How many root chunks each queue of a GPU has, by UVM_RUST_QUEUE_* (room for
- * UVM_RUST_QUEUE_MAX); unchanged without such a GPU. Caller holds the VA space's lock.
+ * Of upstream's lists, by UVM_RUST_QUEUE_*: how long one is, 0 where there is none; and the one
+ * that root chunk @index is on, _ADDRESS for none. Caller holds the list_lock.
  */
-void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued);
+__u64 uvm_seam_list_length(struct uvm_gpu_struct *gpu, __u32 queue);
+__u32 uvm_seam_list_with(struct uvm_gpu_struct *gpu, __u32 index);
+
+/*
+ * Of upstream's lists, the one that root chunk @index is the first of, UVM_RUST_QUEUE_*; _FREE if it is
+ * free, _ADDRESS if it is the first of none. Called within uvm_rust_chunk_leaves().
+ */
+__u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index);
 
 /*
  * Module parameters, of which Rust reads those of the other subjects as well; nobody writes them

@@ -2,12 +2,13 @@
 /*
  * The boundary between the C of nvidia-uvm.ko and the Rust in it.
  *
- * bindgen reads this file, so it names no type of NVIDIA's: what belongs to
- * upstream crosses as an opaque pointer of one type each (uvm_seam_*), and so does
- * what belongs to Rust (uvm_rust_*). Neither side unwinds into the other.
+ * bindgen reads this file, so it knows no type of NVIDIA's but by its tag: what belongs
+ * to upstream crosses as an opaque pointer of one type each (of such a tag, or uvm_seam_*),
+ * and so does what belongs to Rust (uvm_rust_*). Neither side unwinds into the other.
  *
  * Functions named uvm_rust_* are Rust's and called by C; uvm_seam_* are C's and
- * called by Rust.
+ * called by Rust. Others are upstream's, called by Rust as they are: files that include
+ * this one after upstream's headers compile only if these are declared there alike.
  */
 #ifndef UVM_RUST_FFI_H
 #define UVM_RUST_FFI_H

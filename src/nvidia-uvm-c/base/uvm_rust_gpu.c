@@ -108,57 +108,58 @@ static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
 /* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	__u32 found = UVM_RUST_QUEUE_ADDRESS, queue;
-
-	/* Upstream takes the first of a list; any other is asked for by address. */
-	for (queue = UVM_RUST_QUEUE_UNUSED; queue <= UVM_RUST_QUEUE_USED; queue++) {
-		const struct list_head *list = list_of(pmm, queue);
-
-		if (list && list->next == &chunk->list)
-			found = queue;
-	}
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		found = UVM_RUST_QUEUE_FREE;
-	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), found);
+	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), (struct uvm_seam_pmm *)pmm);
 }
 
-static __u64 list_length(const struct list_head *list)
+__u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index)
 {
-	const struct list_head *node;
+	const uvm_gpu_chunk_t *chunk = &((uvm_pmm_gpu_t *)pmm)->root_chunks.array[index].chunk;
+	__u32 queue;
+
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
+		return UVM_RUST_QUEUE_FREE;
+	/* Upstream takes the first of a list; any other is asked for by address. */
+	for (queue = UVM_RUST_QUEUE_USED; queue > UVM_RUST_QUEUE_FREE; queue--) {
+		const struct list_head *list = list_of((uvm_pmm_gpu_t *)pmm, queue);
+
+		if (list && list->next == &chunk->list)
+			return queue;
+	}
+	return UVM_RUST_QUEUE_ADDRESS;
+}
+
+void uvm_seam_lock_chunks(uvm_gpu_t *gpu)
+	__acquires(&gpu->pmm.list_lock.lock)
+{
+	uvm_spin_lock(&gpu->pmm.list_lock);
+}
+
+void uvm_seam_unlock_chunks(uvm_gpu_t *gpu)
+	__releases(&gpu->pmm.list_lock.lock)
+{
+	uvm_spin_unlock(&gpu->pmm.list_lock);
+}
+
+__u64 uvm_seam_list_length(uvm_gpu_t *gpu, __u32 queue)
+{
+	const struct list_head *list = list_of(&gpu->pmm, queue), *node;
 	__u64 length = 0;
 
-	list_for_each(node, list)
+	if (queue == UVM_RUST_QUEUE_FREE)
+		return uvm_rust_free_list_length(&gpu->pmm, U32_MAX);
+	for (node = list ? list->next : list; node != list; node = node->next)
 		length++;
 	return length;
 }
 
-/* What there is, upstream's lists know as well as the queues; not in which order, or how it is used. */
-static void compare(uvm_pmm_gpu_t *pmm, const __u64 *queued)
+__u32 uvm_seam_list_with(uvm_gpu_t *gpu, __u32 index)
 {
-	UVM_ASSERT(queued[UVM_RUST_QUEUE_FREE] == uvm_rust_free_list_length(pmm, U32_MAX));
-	UVM_ASSERT(queued[UVM_RUST_QUEUE_UNUSED] + queued[UVM_RUST_QUEUE_DISCARDED] + queued[UVM_RUST_QUEUE_USED] ==
-		   list_length(list_of(pmm, UVM_RUST_QUEUE_USED)));
-}
+	const struct list_head *chunk = &gpu->pmm.root_chunks.array[index].chunk.list, *node;
 
-void uvm_seam_queued(struct uvm_seam_space *space, const __u8 *uuid, __u64 *queued)
-{
-	uvm_gpu_t *gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
-	uvm_pmm_gpu_t *pmm;
-	__u32 queue;
-
-	if (!gpu)
-		return;
-	pmm = &gpu->pmm;
-	uvm_spin_lock(&pmm->list_lock);
-	for (queue = UVM_RUST_QUEUE_FREE; queue <= UVM_RUST_QUEUE_USED; queue++) {
-		if (UVM_RUST_HOOKED && uvm_rust_evict)
-			queued[queue] = uvm_rust_queues_length(uvm_rust_gpu_index(pmm), queue);
-		else if (queue == UVM_RUST_QUEUE_FREE)
-			queued[queue] = uvm_rust_free_list_length(pmm, U32_MAX);
-		else if (list_of(pmm, queue))
-			queued[queue] = list_length(list_of(pmm, queue));
-	}
-	if (UVM_RUST_HOOKED && uvm_rust_evict)
-		compare(pmm, queued);
-	uvm_spin_unlock(&pmm->list_lock);
+	if (list_empty(chunk))
+		return UVM_RUST_QUEUE_ADDRESS;
+	list_for_each(node, list_of(&gpu->pmm, UVM_RUST_QUEUE_UNUSED))
+		if (node == chunk)
+			return UVM_RUST_QUEUE_UNUSED;
+	return UVM_RUST_QUEUE_USED;
 }

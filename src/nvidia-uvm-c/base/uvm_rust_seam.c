@@ -275,11 +275,10 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)
 	return ((uvm_va_space_t *)space)->uvm_rust;
 }
 
-__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid)
+__u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, uvm_gpu_t **gpu)
 {
-	uvm_gpu_t *found = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
-
-	return found ? uvm_id_gpu_index(found->id) : UVM_RUST_CPU;
+	*gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
+	return *gpu ? uvm_id_gpu_index((*gpu)->id) : UVM_RUST_CPU;
 }
 
 __u32 uvm_seam_global_status(void)

@@ -10,9 +10,15 @@
 struct file;
 struct seq_file;
 struct mem_cgroup;
+/* Upstream's, by their tags: nothing is known of what is in them. */
+struct uvm_fault_service_batch_context_struct;
+struct uvm_gpu_struct;
+struct uvm_gpu_va_space_struct;
+struct uvm_va_block_struct;
+struct uvm_va_range_struct;
+struct uvm_va_space_struct;
+struct mm_struct;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */
-struct uvm_seam_fault;	/* one call of the fault service */
-struct uvm_seam_discard;	/* the discard of one range */
 struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
 struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
 struct uvm_rust_space;	/* what is counted of a VA space */

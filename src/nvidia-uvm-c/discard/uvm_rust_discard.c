@@ -49,8 +49,7 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 {
 	uvm_va_block_t *block = data->block_destroy.block;
 
-	if (block->uvm_rust)
-		uvm_rust_block_destroy(block->uvm_rust);
+	uvm_rust_block_destroy(block->uvm_rust);
 	block->uvm_rust = NULL;
 	uvm_rust_flash_block_gone(block);
 }
@@ -67,37 +66,29 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 	__u32 at = (new_end + 1 - existing->start) / PAGE_SIZE;
 	uvm_va_block_t *upper_block;
 	struct uvm_rust_flash_block *upper_flash;
-	struct uvm_rust_block *upper = NULL;
-	bool has_state;
+	struct uvm_rust_block *upper;
 	NV_STATUS status;
+	bool there;
 
 	status = uvm_rust_flash_before_split(existing, at, &upper_flash);
 	if (status != NV_OK)
 		return status;
 	uvm_mutex_lock(&existing->lock);
-	has_state = existing->uvm_rust != NULL;
-	if (has_state)
-		upper = uvm_rust_block_upper(existing->uvm_rust, at);
+	there = uvm_rust_block_upper(existing->uvm_rust, at, &upper);
 	uvm_mutex_unlock(&existing->lock);
-	if (has_state && !upper)
-		status = NV_ERR_NO_MEMORY;
-	if (status == NV_OK)
-		status = uvm_va_block_split__c(existing, new_end, &upper_block, new_range);
+	status = there ? uvm_va_block_split__c(existing, new_end, &upper_block, new_range) : NV_ERR_NO_MEMORY;
 	uvm_rust_flash_after_split(existing, status == NV_OK ? upper_block : NULL, at, upper_flash);
 	if (status != NV_OK) {
-		if (upper)
-			uvm_rust_block_destroy(upper);
+		uvm_rust_block_destroy(upper);
 		return status;
 	}
-	if (upper) {
-		uvm_mutex_lock(&existing->lock);
-		uvm_rust_block_truncate(existing->uvm_rust, at);
-		uvm_mutex_unlock(&existing->lock);
+	uvm_mutex_lock(&existing->lock);
+	uvm_rust_block_truncate(existing->uvm_rust, at);
+	uvm_mutex_unlock(&existing->lock);
 
-		uvm_mutex_lock(&upper_block->lock);
-		upper_block->uvm_rust = upper;
-		uvm_mutex_unlock(&upper_block->lock);
-	}
+	uvm_mutex_lock(&upper_block->lock);
+	upper_block->uvm_rust = upper;
+	uvm_mutex_unlock(&upper_block->lock);
 	if (new_block)
 		*new_block = upper_block;
 	return NV_OK;
@@ -105,23 +96,11 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 
 /* --- discarding: what the walk asks for -------------------------------------------- */
 
-struct uvm_seam_discard {
-	uvm_va_space_t *va_space;
-	/* Between enter and leave. */
-	struct mm_struct *mm;
-	/* Between open and close. */
-	uvm_va_block_context_t *context;
-	/* The ones that were chosen last; NULL for none. */
-	uvm_va_range_t *range;
-	uvm_va_block_t *block;
-	/* Work to wait for. */
-	uvm_tracker_t tracker;
-};
-
-void uvm_seam_discard_enter(struct uvm_seam_discard *call)
+bool uvm_seam_discard_enter(struct uvm_seam_discard *call)
 {
 	call->mm = uvm_va_space_mm_or_current_retain_lock(call->va_space);
 	uvm_va_space_down_read(call->va_space);
+	return uvm_rust_has_non_faultable(call->va_space);
 }
 
 void uvm_seam_discard_leave(struct uvm_seam_discard *call)
@@ -132,25 +111,14 @@ void uvm_seam_discard_leave(struct uvm_seam_discard *call)
 
 __u32 uvm_seam_discard_wait(struct uvm_seam_discard *call)
 {
-	return uvm_tracker_wait_deinit(&call->tracker);
-}
-
-bool uvm_seam_discard_has_non_faultable(struct uvm_seam_discard *call)
-{
-	return uvm_rust_has_non_faultable(call->va_space);
+	return uvm_tracker_wait_deinit(call->tracker);
 }
 
 __u32 uvm_seam_discard_kind(struct uvm_seam_discard *call, __u64 base, __u64 length)
 {
-	switch (uvm_api_range_type_check(call->va_space, call->mm, base, length)) {
-	case UVM_API_RANGE_TYPE_MANAGED:
-		return UVM_RUST_KIND_MANAGED;
-	case UVM_API_RANGE_TYPE_HMM:
-	case UVM_API_RANGE_TYPE_ATS:
-		return UVM_RUST_KIND_ORDINARY;
-	default:
-		return UVM_RUST_KIND_UNKNOWN;
-	}
+	BUILD_BUG_ON(UVM_API_RANGE_TYPE_MANAGED != UVM_RUST_KIND_MANAGED);
+	BUILD_BUG_ON(UVM_API_RANGE_TYPE_HMM != UVM_RUST_KIND_HMM || UVM_API_RANGE_TYPE_ATS != UVM_RUST_KIND_ATS);
+	return uvm_api_range_type_check(call->va_space, call->mm, base, length);
 }
 
 __u32 uvm_seam_discard_open(struct uvm_seam_discard *call)
@@ -164,41 +132,43 @@ void uvm_seam_discard_close(struct uvm_seam_discard *call)
 	uvm_va_block_context_free(call->context);
 }
 
-bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, __u64 last, struct uvm_rust_span *range)
+bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *range)
 {
-	if (call->range)
-		call->range = uvm_va_space_iter_next_contig(call->range, last);
-	else
-		call->range = uvm_va_space_iter_first(call->va_space, at, at);
+	call->range = uvm_va_space_iter_first(call->va_space, at, at);
 	if (!call->range)
 		return false;
 	*range = (struct uvm_rust_span){ call->range->node.start, call->range->node.end };
 	return true;
 }
 
-bool uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *block)
+void uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at)
 {
 	call->block = uvm_va_range_block(call->range, uvm_va_range_block_index(call->range, at));
-	if (!call->block)
-		return false;
-	*block = (struct uvm_rust_span){ call->block->start, call->block->end };
-	return true;
 }
 
-bool uvm_seam_discard_may_migrate(struct uvm_seam_discard *call, __u64 first, __u64 last)
+void uvm_seam_block_span(uvm_va_block_t *block, struct uvm_rust_span *span)
 {
-	return uvm_range_group_all_migratable(call->va_space, first, last);
+	*span = (struct uvm_rust_span){ block->start, block->end };
 }
 
-struct uvm_rust_block **uvm_seam_discard_lock(struct uvm_seam_discard *call)
+struct uvm_rust_block **uvm_seam_block_lock(uvm_va_block_t *block)
 {
-	uvm_mutex_lock(&call->block->lock);
-	return &call->block->uvm_rust;
+	uvm_mutex_lock(&block->lock);
+	return &block->uvm_rust;
 }
 
-void uvm_seam_discard_unlock(struct uvm_seam_discard *call)
+void uvm_seam_block_unlock(uvm_va_block_t *block)
 {
-	uvm_mutex_unlock(&call->block->lock);
+	uvm_mutex_unlock(&block->lock);
+}
+
+__u32 uvm_seam_block_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, __u64 address)
+{
+	uvm_gpu_chunk_t *chunk = NULL;
+
+	if (uvm_va_block_gpu_state_get(block, gpu->id))
+		chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, address);
+	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
 }
 
 bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident)
@@ -250,23 +220,16 @@ bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm
 	return false;
 }
 
-__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages, bool *again)
+__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
 {
 	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
-	NV_STATUS status = uvm_rust_block_drop_pages(call->block, call->context, drop, drop);
 
-	*again = status == NV_ERR_MORE_PROCESSING_REQUIRED;
-	return *again ? NV_OK : status;
+	return uvm_rust_block_drop_pages(call->block, call->context, drop, drop);
 }
 
 void uvm_seam_discard_forget_thrashing(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
 {
 	uvm_rust_block_forget_thrashing(call->block, (const uvm_page_mask_t *)pages);
-}
-
-void uvm_seam_discard_forget_stored(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
-{
-	uvm_rust_flash_discarded(call->block, pages);
 }
 
 void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory)
@@ -279,7 +242,7 @@ void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory)
 
 __u32 uvm_seam_discard_note_work(struct uvm_seam_discard *call)
 {
-	return uvm_tracker_add_tracker_safe(&call->tracker, &call->block->tracker);
+	return uvm_tracker_add_tracker_safe(call->tracker, &call->block->tracker);
 }
 
 void uvm_seam_rest(void)
@@ -295,68 +258,9 @@ bool uvm_seam_dying(void)
 __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, bool eager,
 		       struct uvm_seam_discarded *counts)
 {
-	struct uvm_seam_discard call = { .va_space = (uvm_va_space_t *)space };
+	uvm_tracker_t tracker;
+	struct uvm_seam_discard call = { .va_space = (uvm_va_space_t *)space, .tracker = &tracker };
 
-	uvm_tracker_init(&call.tracker);
+	uvm_tracker_init(&tracker);
 	return uvm_rust_discard_range(&call, base, length, eager, counts);
-}
-
-/* --- what NVIDIA's tests ask ------------------------------------------------------ */
-
-static __u32 queue_of(uvm_gpu_t *gpu, uvm_gpu_chunk_t *chunk)
-{
-	uvm_pmm_gpu_t *pmm = &gpu->pmm;
-	uvm_gpu_chunk_t *root = &pmm->root_chunks.array[uvm_rust_root_index(chunk)].chunk;
-	uvm_gpu_chunk_t *other;
-	__u32 queue = UVM_RUST_QUEUE_ADDRESS;
-
-	uvm_spin_lock(&pmm->list_lock);
-	if (uvm_rust_evict) {
-		queue = uvm_rust_queues_of(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk));
-	}
-	else if (!list_empty(&root->list)) {
-		queue = UVM_RUST_QUEUE_USED;
-		list_for_each_entry(other, &pmm->root_chunks.va_block_unused, list) {
-			if (other == root)
-				queue = UVM_RUST_QUEUE_UNUSED;
-		}
-	}
-	uvm_spin_unlock(&pmm->list_lock);
-	return queue;
-}
-
-static NV_STATUS chunk_queue_locked(uvm_va_block_t *block, uvm_gpu_t *gpu, NvU64 address, __u32 *queue)
-{
-	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-	uvm_gpu_chunk_t *chunk = NULL;
-
-	if (state)
-		chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, address);
-	if (!chunk)
-		return NV_ERR_INVALID_STATE;
-	*queue = queue_of(gpu, chunk);
-	return *queue == UVM_RUST_QUEUE_ADDRESS ? NV_ERR_INVALID_STATE : NV_OK;
-}
-
-__u32 uvm_seam_test_look(struct uvm_seam_space *space, __u64 address, const __u8 *uuid, __u32 *found)
-{
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	uvm_gpu_t *gpu = NULL;
-	uvm_va_block_t *block;
-	NV_STATUS status;
-
-	uvm_va_space_down_read(va_space);
-	if (uuid)
-		gpu = uvm_va_space_get_gpu_by_uuid(va_space, (const NvProcessorUuid *)uuid);
-	status = uuid && !gpu ? NV_ERR_INVALID_DEVICE : uvm_va_block_find(va_space, address, &block);
-	if (status == NV_OK) {
-		uvm_mutex_lock(&block->lock);
-		if (gpu)
-			status = chunk_queue_locked(block, gpu, address, found);
-		else if (block->uvm_rust)
-			*found = uvm_rust_block_status(block->uvm_rust, uvm_va_block_cpu_page_index(block, address));
-		uvm_mutex_unlock(&block->lock);
-	}
-	uvm_va_space_up_read(va_space);
-	return status;
 }

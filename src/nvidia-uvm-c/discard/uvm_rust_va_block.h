@@ -165,34 +165,29 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
-	uvm_page_mask_t leaving __uninitialized, needless __uninitialized, drop __uninitialized;
+	uvm_page_mask_t leaving __uninitialized, drop __uninitialized;
 	uvm_va_block_context_t *context;
-	uvm_page_index_t page = 0;
+	uvm_va_block_region_t region;
+	uvm_chunk_size_t size;
+	uvm_page_index_t page;
 	NV_STATUS status;
 
 	if (likely(!block->uvm_rust) || !state)
 		return NV_OK;
 
+	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
 	uvm_page_mask_zero(&leaving);
-	uvm_page_mask_zero(&drop);
-	while (page < whole.outer) {
-		uvm_chunk_size_t size;
+	for (page = 0; page < whole.outer; page = region.outer) {
 		size_t index = block_gpu_chunk_index(block, gpu, page, &size);
-		uvm_va_block_region_t region = uvm_va_block_region(page, page + size / PAGE_SIZE);
 
-		page = region.outer;
-		if (!state->chunks[index] || !uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
-			continue;
-		uvm_page_mask_region_fill(&leaving, region);
-		if (uvm_rust_block_needless(block->uvm_rust, region.first, region.outer,
-					    uvm_rust_mask(&state->resident), uvm_rust_mask_out(&needless)))
-			uvm_page_mask_or(&drop, &drop, &needless);
+		region = uvm_va_block_region(page, page + size / PAGE_SIZE);
+		if (state->chunks[index] && uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
+			uvm_page_mask_region_fill(&leaving, region);
 	}
-	if (uvm_page_mask_empty(&drop))
+	uvm_page_mask_and(&leaving, &leaving, &state->resident);
+	if (!uvm_rust_block_needless(block->uvm_rust, uvm_rust_mask(&leaving), uvm_rust_mask_out(&drop)))
 		return NV_OK;
 
-	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
-	uvm_page_mask_and(&leaving, &leaving, &state->resident);
 	context = uvm_va_block_context_alloc(NULL);
 	if (!context)
 		return NV_ERR_NO_MEMORY;
@@ -247,7 +242,7 @@ NV_STATUS uvm_rust_prepare_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_
 	uvm_rust_resident_anywhere(block, &resident);
 	/* As upstream does for a new chunk: all of it at once. */
 	if (!uvm_rust_block_zeroing(block->uvm_rust, uvm_rust_memory(gpu->id), region.first, region.outer,
-				    NULL, uvm_rust_mask(&resident),
+				    uvm_rust_mask(&resident),
 				    uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 	status = zero_gpu_pages(block, gpu, chunk, region, &zero);
@@ -292,13 +287,10 @@ NV_STATUS uvm_rust_prepare_cpu_pages(uvm_va_block_t *block, const uvm_page_mask_
 	if (skip_preparing(block) || uvm_va_block_is_hmm(block))
 		return NV_OK;
 
-	uvm_rust_block_keeps(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.allocated));
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_page_mask_and(&pages, &pages, &block->cpu.allocated);
 	uvm_rust_resident_anywhere(block, &resident);
-	if (!uvm_rust_block_zeroing(block->uvm_rust, UVM_RUST_MEMORY_HOST, region.first, region.outer,
-				    uvm_rust_mask(&pages), uvm_rust_mask(&resident), NULL,
-				    uvm_rust_mask_out(&zero)))
+	if (!uvm_rust_block_zeroing_host(block->uvm_rust, uvm_rust_mask(&pages), uvm_rust_mask(&block->cpu.allocated),
+					 uvm_rust_mask(&resident), uvm_rust_mask_out(&zero)))
 		return NV_OK;
 
 	/* A GPU may still be reading or writing them. */
@@ -321,12 +313,9 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 		uvm_rust_flash_note(block, UVM_ID_IS_CPU(dest_id));
 	if (likely(!block->uvm_rust))
 		return;
-	uvm_rust_block_prepare(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)));
-	/* Copies staged through the host may have become duplicates there. */
-	if (!UVM_ID_IS_CPU(dest_id))
-		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(&block->cpu.resident));
-	if (context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION)
-		return;
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_rust_block_accessed(block->uvm_rust, uvm_rust_mask(&pages));
+	uvm_rust_block_made_resident(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
+				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)),
+				     uvm_rust_mask(&block->cpu.resident),
+				     context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 }

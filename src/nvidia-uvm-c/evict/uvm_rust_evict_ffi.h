@@ -54,9 +54,6 @@ void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
  */
 __u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_seam_pmm *pmm);
 
-/* The queue @chunk is on, or UVM_RUST_QUEUE_ADDRESS for none. */
-__u32 uvm_rust_queues_of(__u32 gpu, __u32 chunk);
-
 /* How many chunks are on a queue, of the free ones too. */
 __u32 uvm_rust_queues_length(__u32 gpu, __u32 queue);
 

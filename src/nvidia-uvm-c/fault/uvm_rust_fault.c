@@ -68,21 +68,6 @@ bool uvm_rust_fault = true;
 module_param(uvm_rust_fault, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)");
 
-/* Whose faults are being serviced: each parent GPU's, by its index, under the service lock. */
-static bool busy[UVM_PARENT_ID_MAX_GPUS];
-
-/* Woken when a GPU's fault service becomes idle. */
-static DECLARE_WAIT_QUEUE_HEAD(service_idle);
-
-/* One call of the loop. On the stack of the bottom half, which holds the service lock. */
-struct uvm_seam_fault {
-	uvm_gpu_t *gpu;
-	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */
-	uvm_va_space_t *va_space;
-	uvm_gpu_va_space_t *gpu_va_space;
-	struct mm_struct *mm;
-};
-
 static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
 {
 	return uvm_parent_id_gpu_index(parent_gpu->id);
@@ -113,11 +98,6 @@ static NV_STATUS entry_to_va_space(struct uvm_seam_fault *f, uvm_fault_buffer_en
 static uvm_replayable_fault_buffer_info_t *ring_of(struct uvm_seam_fault *f)
 {
 	return &f->gpu->parent->fault_buffer_info.replayable;
-}
-
-static uvm_fault_service_batch_context_t *batch_of(struct uvm_seam_fault *f)
-{
-	return &ring_of(f)->batch_service_context;
 }
 
 /* --- life ------------------------------------------------------------------- */
@@ -169,54 +149,35 @@ void uvm_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 }
 #endif
 
+/* The rest of the loop's state is Rust's. */
 void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 {
-	__u32 index = service_index(gpu->parent);
+	uvm_replayable_fault_buffer_info_t *ring = &gpu->parent->fault_buffer_info.replayable;
+	struct uvm_seam_fault f = {
+		.gpu = gpu, .batch = &ring->batch_service_context, .get = &ring->cached_get, .put = &ring->cached_put,
+	};
 
-	WRITE_ONCE(busy[index], true);
-	if (uvm_rust_fault) {
-		struct uvm_seam_fault f = { .gpu = gpu };
-		uvm_tracker_t *tracker = &batch_of(&f)->tracker;
-		NV_STATUS status;
-
-		uvm_tracker_init(tracker);
-		status = uvm_rust_fault_service(index, &f);
-		uvm_tracker_deinit(tracker);
-		/* Programs have lost their GPU contexts by it: say why, in a release build too. */
-		if (status != NV_OK)
-			pr_warn_ratelimited("nvidia-uvm: faults on GPU %s were cancelled: %s\n",
-					    uvm_gpu_name(gpu), nvstatusToString(status));
-	} else {
-		uvm_gpu_service_replayable_faults__c(gpu);
-	}
-	uvm_rust_note_served(uvm_id_gpu_index(gpu->id));
-	WRITE_ONCE(busy[index], false);
-	/* Pairs with the waiter's barrier, between queueing itself and looking. */
-	if (wq_has_sleeper(&service_idle))
-		wake_up_all(&service_idle);
+	uvm_tracker_init(&f.batch->tracker);
+	uvm_rust_fault_service(service_index(gpu->parent), uvm_id_gpu_index(gpu->id), &f);
+	uvm_tracker_deinit(&f.batch->tracker);
 }
 
-bool uvm_seam_fault_busy(__u32 parent)
+void uvm_seam_fault_upstream(struct uvm_seam_fault *f)
 {
-	return READ_ONCE(busy[parent]);
+	uvm_gpu_service_replayable_faults__c(f->gpu);
 }
 
-bool uvm_seam_fault_wait_idle(__u32 parent)
+void uvm_seam_fault_cancelled(struct uvm_seam_fault *f, __u32 status)
 {
-	/* Storms may last. Prefetching is no use then, nor is waiting for ever. */
-	return wait_event_timeout(service_idle, !uvm_seam_fault_busy(parent), HZ / 10);
+	pr_warn_ratelimited("nvidia-uvm: faults on GPU %s were cancelled: %s\n",
+			    uvm_gpu_name(f->gpu), nvstatusToString(status));
 }
 
 /* --- the ring ---------------------------------------------------------------- */
 
-void uvm_seam_fault_ring(struct uvm_seam_fault *f, __u32 *get, __u32 *put)
+void uvm_seam_fault_read_put(struct uvm_seam_fault *f)
 {
-	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
-
-	if (ring->cached_get == ring->cached_put)
-		ring->cached_put = f->gpu->parent->fault_buffer_hal->read_put(f->gpu->parent);
-	*get = ring->cached_get;
-	*put = ring->cached_put;
+	*f->put = f->gpu->parent->fault_buffer_hal->read_put(f->gpu->parent);
 }
 
 /* Fields of a fresh entry that upstream's code below the loop reads. */
@@ -252,7 +213,7 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
 	const struct uvm_fault_buffer_hal_struct *hal = parent_gpu->fault_buffer_hal;
 	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	uvm_fault_service_batch_context_t *batch = f->batch;
 	__u32 i;
 
 	for (i = 0; i < n && hal->entry_is_valid(parent_gpu, at); i++) {
@@ -316,7 +277,7 @@ void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
 
 void uvm_seam_fault_begin(struct uvm_seam_fault *f)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	uvm_fault_service_batch_context_t *batch = f->batch;
 
 	batch->num_invalid_prefetch_faults = 0;
 	batch->num_duplicate_faults = 0;
@@ -328,23 +289,17 @@ void uvm_seam_fault_begin(struct uvm_seam_fault *f)
 
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *space)
 {
-	uvm_fault_buffer_entry_t *e = &batch_of(f)->fault_cache[entry];
+	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
+	NV_STATUS status = entry_to_va_space(f, e);
 
-	switch (entry_to_va_space(f, e)) {
-	case NV_OK:
-		*space = (uintptr_t)e->va_space;
-		return UVM_RUST_TRANSLATED;
-	case NV_ERR_PAGE_TABLE_NOT_AVAIL:
-		return UVM_RUST_NO_SUBCONTEXT;
-	default:
-		return UVM_RUST_STALE;
-	}
+	*space = (uintptr_t)e->va_space;
+	return status;
 }
 
 __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry)
 {
-	uvm_fault_buffer_entry_t *e = &batch_of(f)->fault_cache[entry];
-	uvm_tracker_t *tracker = &batch_of(f)->tracker;
+	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
+	uvm_tracker_t *tracker = &f->batch->tracker;
 
 	/* There is no page directory to aim at: cancel all of the channel group's. */
 	if (f->gpu->parent->smc.enabled)
@@ -356,7 +311,7 @@ __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry)
 void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_fault *records, __u32 n,
 			    const __u32 *representatives, __u32 entries)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	uvm_fault_service_batch_context_t *batch = f->batch;
 	uvm_fault_buffer_entry_t *cache = batch->fault_cache;
 	__u32 i;
 
@@ -382,7 +337,7 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 
 void uvm_seam_fault_outcome(struct uvm_seam_fault *f, struct uvm_rust_fault_outcome *out)
 {
-	const uvm_fault_service_batch_context_t *batch = batch_of(f);
+	const uvm_fault_service_batch_context_t *batch = f->batch;
 	const uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
 
 	*out = (struct uvm_rust_fault_outcome) {
@@ -392,15 +347,11 @@ void uvm_seam_fault_outcome(struct uvm_seam_fault *f, struct uvm_rust_fault_outc
 		.prefetch_lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.throttled = batch->has_throttled_faults,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
+		.prefetch_switch = parent_gpu->prefetch_fault_supported,
+		.prefetch_on = parent_gpu->fault_buffer_info.prefetch_faults_enabled,
+		.prefetch_off_ns = parent_gpu->fault_buffer_info.prefetch_faults_enabled ? 0 :
+			NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
 	};
-	if (!parent_gpu->prefetch_fault_supported)
-		return;
-	if (parent_gpu->fault_buffer_info.prefetch_faults_enabled) {
-		out->prefetch_faults = UVM_RUST_PREFETCH_FAULTS_ON;
-	} else {
-		out->prefetch_faults = UVM_RUST_PREFETCH_FAULTS_OFF;
-		out->prefetch_off_ns = NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp;
-	}
 }
 
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
@@ -437,68 +388,30 @@ void uvm_seam_fault_leave(struct uvm_seam_fault *f)
 {
 	uvm_va_space_up_read(f->va_space);
 	uvm_va_space_mm_release_unlock(f->va_space, f->mm);
-	f->va_space = NULL;
-	f->gpu_va_space = NULL;
-	f->mm = NULL;
 }
 
-/*
- * Counts what one call below served, as on_fault() in uvm_rust_seam.c does fault by fault
- * for the loop in C. @duplicates: how many the batch had before.
- */
-static void count_served(struct uvm_seam_fault *f, __u32 first, __u32 faults, __u32 duplicates)
+__u32 uvm_seam_fault_park(struct uvm_seam_fault *f, __u32 first)
 {
-	const uvm_fault_service_batch_context_t *batch = batch_of(f);
-	__u32 i, instances = faults;
-
-	if (!f->va_space->uvm_rust || !faults)
-		return;
-	if (batch->num_coalesced_faults != batch->num_cached_faults)
-		for (i = first, instances = 0; i < first + faults; i++)
-			instances += batch->ordered_fault_cache[i]->num_instances;
-	uvm_rust_note_fault(f->va_space->uvm_rust, uvm_id_gpu_index(f->gpu->id), batch->batch_id,
-			    instances, batch->num_duplicate_faults - duplicates);
+	if (!static_branch_unlikely(&uvm_rust_flash_used_key))
+		return 0;
+	return uvm_rust_flash_park(f->va_space, f->gpu_va_space->gpu, f->batch, first);
 }
 
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
 			     struct uvm_rust_fault_served *served)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
-	__u32 duplicates = batch->num_duplicate_faults;
-	NV_STATUS status;
+	NV_STATUS status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, f->batch, first,
+							&served->faults, per_block, !in_place);
 
-	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		served->faults = uvm_rust_flash_park(f->va_space, f->gpu_va_space->gpu, batch, first);
-		if (served->faults) {
-			served->fatal = batch->fatal_va_space != NULL;
-			served->how = UVM_RUST_SERVED;
-			return NV_OK;
-		}
-	}
-	status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, batch, first,
-					      &served->faults, per_block, !in_place);
-
-	served->fatal = batch->fatal_va_space != NULL;
-	switch (status) {
-	case NV_WARN_MORE_PROCESSING_REQUIRED:
-		served->how = UVM_RUST_SERVE_AGAIN;
-		return NV_OK;
-	case NV_WARN_MISMATCHED_TARGET:
-		served->how = UVM_RUST_SERVE_AGAIN_IN_PLACE;
-		return NV_OK;
-	default:
-		served->how = UVM_RUST_SERVED;
-		count_served(f, first, served->faults, duplicates);
-		if (status == NV_OK && f->va_space->uvm_rust_prefetch)
-			uvm_rust_prefetch_fault(f->va_space->uvm_rust_prefetch, uvm_id_gpu_index(f->gpu->id),
-						batch->ordered_fault_cache[first]->fault_address);
-		return status;
-	}
+	served->duplicates = f->batch->num_duplicate_faults;
+	served->batch = f->batch->batch_id;
+	served->fatal = f->batch->fatal_va_space != NULL;
+	return status;
 }
 
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
+	uvm_fault_service_batch_context_t *batch = f->batch;
 	const uvm_fault_buffer_entry_t *e = batch->ordered_fault_cache[first];
 
 	if (!batch->fatal_va_space)
@@ -508,31 +421,25 @@ void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
 
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
 {
-	return uvm_ats_invalidate_tlbs(f->gpu_va_space, &ring_of(f)->ats_invalidate, &batch_of(f)->tracker);
+	return uvm_ats_invalidate_tlbs(f->gpu_va_space, &ring_of(f)->ats_invalidate, &f->batch->tracker);
 }
 
 /* --- replays and cancels --------------------------------------------------------- */
 
-__u32 uvm_seam_fault_replay(struct uvm_seam_fault *f)
+__u32 uvm_seam_fault_replay(struct uvm_seam_fault *f, bool renumber)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
-	NV_STATUS status = push_replay_on_gpu(f->gpu, UVM_FAULT_REPLAY_TYPE_START, batch);
+	NV_STATUS status = push_replay_on_gpu(f->gpu, UVM_FAULT_REPLAY_TYPE_START, f->batch);
 
-	/* Replays of one batch would look like one to the tools. */
-	if (ring_of(f)->replay_policy == UVM_PERF_FAULT_REPLAY_POLICY_BLOCK)
-		batch->batch_id++;
+	f->batch->batch_id += renumber;
 	return status;
 }
 
 __u32 uvm_seam_fault_flush(struct uvm_seam_fault *f, __u32 how)
 {
-	uvm_gpu_buffer_flush_mode_t mode = UVM_GPU_BUFFER_FLUSH_MODE_WAIT_UPDATE_PUT;
-
-	if (how == UVM_RUST_FLUSH_CACHED_PUT)
-		mode = UVM_GPU_BUFFER_FLUSH_MODE_CACHED_PUT;
-	else if (how == UVM_RUST_FLUSH_UPDATE_PUT)
-		mode = UVM_GPU_BUFFER_FLUSH_MODE_UPDATE_PUT;
-	return fault_buffer_flush_locked(f->gpu, mode, UVM_FAULT_REPLAY_TYPE_START, batch_of(f));
+	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_CACHED_PUT != UVM_RUST_FLUSH_CACHED_PUT);
+	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_UPDATE_PUT != UVM_RUST_FLUSH_UPDATE_PUT);
+	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_WAIT_UPDATE_PUT != UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
+	return fault_buffer_flush_locked(f->gpu, how, UVM_FAULT_REPLAY_TYPE_START, f->batch);
 }
 
 __u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *f, bool settle)
@@ -547,37 +454,26 @@ __u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *f, bool settle)
 
 __u32 uvm_seam_fault_wait_service(struct uvm_seam_fault *f)
 {
-	return uvm_tracker_wait(&batch_of(f)->tracker);
+	return uvm_tracker_wait(&f->batch->tracker);
 }
 
-__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 first, __u32 n, __u32 reason)
+__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 at, __u32 reason)
 {
-	uvm_fault_service_batch_context_t *batch = batch_of(f);
-	__u32 i;
+	uvm_fault_buffer_entry_t *e = f->batch->ordered_fault_cache[at];
 
-	for (i = first; i < first + n; i++) {
-		uvm_fault_buffer_entry_t *e = batch->ordered_fault_cache[i];
-		NV_STATUS status;
-
-		if (!e->is_fatal) {
-			if (reason == NV_OK)
-				continue;
-			e->fatal_reason = uvm_tools_status_to_fatal_fault_reason(reason);
-		}
-		status = cancel_fault_precise_va(f->gpu, e,
-						 e->is_fatal ? e->replayable.cancel_va_mode :
-							       UVM_FAULT_CANCEL_VA_MODE_ALL);
-		if (status != NV_OK)
-			return status;
-	}
-	return NV_OK;
+	if (e->is_fatal)
+		return cancel_fault_precise_va(f->gpu, e, e->replayable.cancel_va_mode);
+	if (reason == NV_OK)
+		return NV_OK;
+	e->fatal_reason = uvm_tools_status_to_fatal_fault_reason(reason);
+	return cancel_fault_precise_va(f->gpu, e, UVM_FAULT_CANCEL_VA_MODE_ALL);
 }
 
 __u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f, __u32 reason)
 {
 	if (reason == NV_OK)
-		return cancel_faults_precise_tlb(f->gpu, batch_of(f));
-	cancel_fault_batch_tlb(f->gpu, batch_of(f), uvm_tools_status_to_fatal_fault_reason(reason));
+		return cancel_faults_precise_tlb(f->gpu, f->batch);
+	cancel_fault_batch_tlb(f->gpu, f->batch, uvm_tools_status_to_fatal_fault_reason(reason));
 	return NV_OK;
 }
 

@@ -54,16 +54,36 @@ _Bool uvm_rust_fault_create(__u32 parent, const struct uvm_rust_fault_params *pa
 void uvm_rust_fault_destroy(__u32 parent);
 
 /*
- * Services what is in the ring of @fault's GPU; returns an NV_STATUS. Caller: the
- * bottom half, holding the GPU's replayable-fault service lock, so that no two
- * calls for one GPU overlap. May sleep.
+ * One call of the fault service: what C has of it, and what Rust keeps between two calls below. On the
+ * stack of the bottom half, which holds the service lock.
  */
-__u32 uvm_rust_fault_service(__u32 parent, struct uvm_seam_fault *fault);
+struct uvm_seam_fault {
+	struct uvm_gpu_struct *gpu;
+	struct uvm_fault_service_batch_context_struct *batch;
+	/* Upstream's copies of GET and PUT. */
+	__u32 *get, *put;
+	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */
+	struct uvm_va_space_struct *va_space;
+	struct uvm_gpu_va_space_struct *gpu_va_space;
+	struct mm_struct *mm;
+};
+
+/*
+ * Services what is in the ring of @fault's GPU, which has number @gpu. Caller: the bottom half,
+ * holding the GPU's replayable-fault service lock, so that no two calls for one GPU overlap.
+ * May sleep.
+ */
+void uvm_rust_fault_service(__u32 parent, __u32 gpu, struct uvm_seam_fault *fault);
 
 /* --- fault service: called by Rust ----------------------------------------- */
 
+/* The same by upstream's loop in C, as a whole. */
+void uvm_seam_fault_upstream(struct uvm_seam_fault *fault);
+/* Programs have lost their GPU contexts by @status: says so, in a release build too. */
+void uvm_seam_fault_cancelled(struct uvm_seam_fault *fault, __u32 status);
+
 /*
- * All of these that have @fault are called from within uvm_rust_fault_service() with it,
+ * All of these are called from within uvm_rust_fault_service() with its @fault,
  * and mean what the method of the same name of `Machine` in
  * policy/fault/service.rs means. Those that return __u32 return an NV_STATUS
  * unless said otherwise. A VA space is a number to Rust: its address.
@@ -82,31 +102,22 @@ struct uvm_rust_fault {
 	__u8 reserved[5];
 };
 
-#define UVM_RUST_TRANSLATED		0
-#define UVM_RUST_STALE			1
-#define UVM_RUST_NO_SUBCONTEXT		2
-
-#define UVM_RUST_SERVED			0
-#define UVM_RUST_SERVE_AGAIN		1
-#define UVM_RUST_SERVE_AGAIN_IN_PLACE	2
-
+/* What a call of service looked at, and the counts and the number of the batch after it. */
 struct uvm_rust_fault_served {
 	__u32 faults;
-	__u8 how;	/* UVM_RUST_SERVE* */
+	__u32 duplicates;
+	__u32 batch;
 	__u8 fatal;
 };
 
-#define UVM_RUST_PREFETCH_FAULTS_FIXED	0
-#define UVM_RUST_PREFETCH_FAULTS_ON	1
-#define UVM_RUST_PREFETCH_FAULTS_OFF	2
-
 struct uvm_rust_fault_outcome {
 	__u64 fatal_space;	/* 0: none */
-	__u64 prefetch_off_ns;
+	__u64 prefetch_off_ns;	/* for how long they have been off */
 	__u32 duplicates;
 	__u32 invalid_prefetches;
 	__u32 prefetch_lapse_ms;
-	__u8 prefetch_faults;	/* UVM_RUST_PREFETCH_FAULTS_* */
+	__u8 prefetch_switch;	/* whether the GPU can turn prefetch faults off */
+	__u8 prefetch_on;
 	__u8 throttled;
 	__u8 in_test;
 };
@@ -115,14 +126,8 @@ struct uvm_rust_fault_outcome {
 #define UVM_RUST_FLUSH_UPDATE_PUT	1
 #define UVM_RUST_FLUSH_WAIT_UPDATE_PUT	2
 
-/*
- * Whether the faults of a parent GPU, by its number, are being serviced: any thread's business. The
- * second waits until they are not, or a tenth of a second; whether they are not. No lock is held.
- */
-_Bool uvm_seam_fault_busy(__u32 parent);
-_Bool uvm_seam_fault_wait_idle(__u32 parent);
-
-void uvm_seam_fault_ring(struct uvm_seam_fault *fault, __u32 *get, __u32 *put);
+/* Reads PUT from the GPU. */
+void uvm_seam_fault_read_put(struct uvm_seam_fault *fault);
 /* @entry + @n and @at are within the ring's size, and @out has room for @n. */
 __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *fault, __u32 at, __u32 n, __u32 entry,
 			   struct uvm_rust_fault *out, __u32 *got);
@@ -130,7 +135,7 @@ __u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *fault, __u32 at);
 void uvm_seam_fault_set_get(struct uvm_seam_fault *fault, __u32 get);
 
 void uvm_seam_fault_begin(struct uvm_seam_fault *fault);
-/* Returns UVM_RUST_TRANSLATED and the VA space, or why there is none. */
+/* @space is written for NV_OK; NV_ERR_PAGE_TABLE_NOT_AVAIL: there is no such subcontext. */
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *fault, __u32 entry, __u64 *space);
 __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry);
 /* @records hold entries below @entries; so does each of @entries @representatives. */
@@ -142,15 +147,18 @@ void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 /* @space is one that translate gave in this call, which keeps it alive. */
 _Bool uvm_seam_fault_enter(struct uvm_seam_fault *fault, __u64 space, _Bool to_cancel);
 void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
-/* These four between enter and leave, with @first and @first + @n in the published order. */
+/* These five between enter and leave, with @first and @at in the published order. */
+/* How many faults wait elsewhere for a slower tier; not an NV_STATUS. */
+__u32 uvm_seam_fault_park(struct uvm_seam_fault *fault, __u32 first);
+/* NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, __u32 first, _Bool per_block, _Bool in_place,
 			     struct uvm_rust_fault_served *served);
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *fault, __u32 first);
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *fault);
-/* @reason: an NV_STATUS; 0 for none. */
-__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 first, __u32 n, __u32 reason);
+/* One fault, if it is fatal or there is a @reason: an NV_STATUS; 0 for none. */
+__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 at, __u32 reason);
 
-__u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault);
+__u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault, _Bool renumber);
 /* @how: UVM_RUST_FLUSH_* */
 __u32 uvm_seam_fault_flush(struct uvm_seam_fault *fault, __u32 how);
 __u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *fault, _Bool settle);

@@ -38,44 +38,24 @@ void uvm_seam_flash_block_free(struct uvm_rust_flash_block *f)
 	kfree(f);
 }
 
-bool uvm_seam_va_block_hold(struct uvm_seam_va_block *block)
+bool uvm_seam_va_block_hold(uvm_va_block_t *block)
 {
-	return atomic_inc_not_zero(&((uvm_va_block_t *)block)->kref.refcount);
+	return atomic_inc_not_zero(&block->kref.refcount);
 }
 
-/* It belongs to its block now, whose lock the caller holds. */
-static void publish(struct uvm_rust_flash_block *f, uvm_va_block_t *block)
+struct uvm_rust_flash_block **uvm_seam_flash_slot(uvm_va_block_t *block)
 {
-	block->uvm_rust_flash = f;
-	uvm_rust_flash_block_publish(f, (struct uvm_seam_va_block *)block);
+	return uvm_va_block_is_hmm(block) ? NULL : &block->uvm_rust_flash;
 }
 
-void uvm_rust_flash_note(uvm_va_block_t *block, bool used)
+u32 uvm_seam_flash_host_pages(uvm_va_block_t *block)
 {
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	u32 pages;
-
-	if (uvm_va_block_is_hmm(block))
-		return;
-	pages = uvm_page_mask_weight(&block->cpu.allocated);
-	if (!f) {
-		if (!pages)
-			return;
-		/* Without it the block is neither counted nor spilled. */
-		f = uvm_rust_flash_block_create(uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))->rust);
-		if (!f)
-			return;
-		publish(f, block);
-		used = true;
-	}
-	uvm_rust_flash_block_counted(f, pages, used);
+	return uvm_page_mask_weight(&block->cpu.allocated);
 }
 
-void uvm_rust_flash_block_gone(uvm_va_block_t *block)
+struct uvm_rust_owner *uvm_seam_flash_owner(uvm_va_block_t *block)
 {
-	if (uvm_rust_flash_of(block))
-		uvm_rust_flash_block_destroy(uvm_rust_flash_of(block));
-	block->uvm_rust_flash = NULL;
+	return uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))->rust;
 }
 
 /* --- what happens to a block ------------------------------------------------------------- */
@@ -83,62 +63,6 @@ void uvm_rust_flash_block_gone(uvm_va_block_t *block)
 void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
 	uvm_rust_flash_forget(uvm_rust_flash_of(block), pages);
-}
-
-NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_rust_flash_block **upper)
-{
-	struct uvm_seam_flash_dev *dev = NULL;
-	struct uvm_rust_flash_block *f;
-	NV_STATUS status;
-
-	*upper = NULL;
-	if (!static_branch_unlikely(&uvm_rust_flash_key))
-		return NV_OK;
-	do {
-		status = NV_OK;
-		uvm_mutex_lock(&block->lock);
-		f = uvm_rust_flash_of(block);
-		if (uvm_rust_flash_block_is_used(f)) {
-			/* The block's state keeps it: who drains a device needs the VA space's lock. */
-			dev = uvm_rust_flash_block_dev(f);
-			*upper = uvm_rust_flash_block_cut(f, at);
-			if (!*upper)
-				status = NV_ERR_NO_MEMORY;
-		}
-		uvm_mutex_unlock(&block->lock);
-		/* Without memory for an extent, those that copies have will do. */
-	} while (status != NV_OK && uvm_rust_flash_give_up_copies(uvm_rust_tier, dev));
-	return status;
-}
-
-void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, u32 at,
-				struct uvm_rust_flash_block *upper)
-{
-	if (!static_branch_unlikely(&uvm_rust_flash_key))
-		return;
-	if (!upper_block) {
-		if (upper)
-			uvm_rust_flash_block_destroy(upper);
-		return;
-	}
-	uvm_mutex_lock(&block->lock);
-	if (upper)
-		uvm_rust_flash_block_split(uvm_rust_flash_of(block), at, upper);
-	uvm_rust_flash_note(block, false);
-	uvm_mutex_unlock(&block->lock);
-
-	uvm_mutex_lock(&upper_block->lock);
-	if (upper) {
-		/*
-		 * An eviction from the new block, which was nobody's but upstream's until now, may have been
-		 * first to find it. What that has made has no state yet: that takes the VA space's lock.
-		 */
-		uvm_rust_flash_block_gone(upper_block);
-		publish(upper, upper_block);
-		uvm_rust_flash_block_note_copies(upper);
-	}
-	uvm_rust_flash_note(upper_block, true);
-	uvm_mutex_unlock(&upper_block->lock);
 }
 
 /* A spill of this block comes to nothing. Caller holds its lock. */
@@ -276,7 +200,7 @@ static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *co
 	uvm_rust_on_any_node(context);
 	uvm_page_mask_zero(&page);
 	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, src));
-	return uvm_rust_flash_fetch(block, context, &page, false);
+	return uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&page), false);
 }
 
 /* The debugger's way to read memory, which takes what is resident nowhere for zeros. */

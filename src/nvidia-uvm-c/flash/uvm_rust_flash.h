@@ -7,11 +7,11 @@
  *   uvm_rust_flash_spill.c  what the workers that write them ask of upstream
  *   uvm_rust_flash_room.c   what needs host memory
  *   uvm_rust_flash_park.c   GPU faults that have to wait, which wait outside the service lock
- *   uvm_rust_flash_attach.c attaching, detaching, moving, statistics
+ *   uvm_rust_flash_attach.c what attaching, detaching and moving ask of upstream
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
  *
- * Locks, outermost first: an owner's mutex; attach_lock; a VA space's lock; a va_block's lock; the table's
+ * Locks, outermost first: an owner's mutex; uvm_rust_flash_attach_lock; a VA space's lock; a va_block's lock; the table's
  * mutex, and the tier's lock, a spinlock, both in Rust. Under a va_block's lock there is no I/O.
  */
 #ifndef UVM_RUST_FLASH_H
@@ -54,8 +54,8 @@ struct uvm_seam_flash_dev {
 	struct kref ref;
 	struct file *file;
 	struct crypto_skcipher *tfm;
+	/* Rust's; NULL until it is made. */
 	struct uvm_rust_flash_table *table;
-	bool checksums;
 
 	/* Raised when a read or a spill ends. Waited for without locks but a VA space's. */
 	atomic_t progress;
@@ -64,39 +64,13 @@ struct uvm_seam_flash_dev {
 
 /* A read or a write of pages of one va_block. */
 struct uvm_seam_flash_io {
-	struct uvm_rust_flash_read *read;
-	/* A read that somebody waits for in a fault. */
-	bool fault;
-	/* Bytes that the device was given to write for this, over all of its uses. */
-	u64 wrote;
-	struct uvm_rust_mask mask;
-	struct uvm_rust_flash_pieces pieces;
-	/* By page of the va_block; those in @mask are held. */
+	/* By page of the va_block: those that are held. */
 	struct page *pages[FLASH_SLOT_PAGES];
 	/* For writes: what is encrypted into. */
 	struct page *bounce[FLASH_SLOT_PAGES];
 	struct bio_vec bvec[FLASH_SLOT_PAGES];
 	u32 sums[FLASH_SLOT_PAGES];
 };
-
-/* With @bounce also what a write or a copy needs, which are 2 MiB. */
-struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp);
-void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io);
-
-/* Opens the device and makes a key. Returns it with one reference, or an error. */
-struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota);
-/* Lets the device go, of which nothing is needed any more. */
-void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev);
-
-/*
- * Reads io->pieces into io->pages. Pages that arrived are set in @good, those that never
- * will in @failed; what is in neither may be tried again. No lock is held that a fault
- * needs.
- */
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 uvm_page_mask_t *good, uvm_page_mask_t *failed);
-/* Gives back what io->pages holds. */
-void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io);
 
 /* --- va_blocks ---------------------------------------------------------------------- */
 
@@ -124,19 +98,6 @@ static inline void uvm_rust_flash_may_be_written(uvm_va_block_t *block, const uv
 	uvm_rust_flash_may_write(uvm_rust_flash_of(block), uvm_rust_mask(pages));
 }
 
-/* Its host memory may have changed; @used: pages arrived there. Caller holds its lock. */
-void uvm_rust_flash_note(uvm_va_block_t *block, bool used);
-/* It is being destroyed, discarded, or split. Caller holds its lock. */
-void uvm_rust_flash_block_gone(uvm_va_block_t *block);
-void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask *pages);
-/*
- * Before and after a split at page @at; the caller holds the VA space's lock in write
- * mode, and no va_block's. @upper: what the first gave, which the second takes.
- */
-NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, u32 at, struct uvm_rust_flash_block **upper);
-void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, u32 at,
-				struct uvm_rust_flash_block *upper);
-
 /* --- uvm_rust_flash_owner.c --------------------------------------------------------- */
 
 /* Somebody who reads what was asked for of an owner's blocks; in one queue with all others'. */
@@ -158,7 +119,7 @@ struct uvm_rust_flash_owner {
 	struct uvm_rust_flash_fetcher fetchers[UVM_RUST_FLASH_FETCHERS_EACH];
 	/*
 	 * Held by a call of UVM_RUST_FLASH_MOVE from its look at what is paid to the note of what it
-	 * wrote, or all threads would look before the first has noted. Outside attach_lock.
+	 * wrote, or all threads would look before the first has noted. Outside uvm_rust_flash_attach_lock.
 	 */
 	struct mutex moving;
 };
@@ -170,35 +131,14 @@ static inline struct uvm_rust_flash_owner *uvm_rust_flash_owner_of(uvm_va_space_
 	return tenant ? uvm_rust_tenant_flash(tenant) : NULL;
 }
 
-/*
- * Waits until the owner may write by call again; caller holds its mutex, and the lock of power
- * management in read mode, as each call does. Returns 0, -EINTR, or -EAGAIN when somebody wants that
- * lock to suspend. The other notes what it wrote then.
- */
-int uvm_rust_flash_throttle(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_owner *owner);
-void uvm_rust_flash_wrote(struct uvm_rust_flash_owner *owner, u64 bytes);
-
 /* Whom memory is charged to that is allocated in between: the tenant of the VA space. */
 struct mem_cgroup *uvm_rust_flash_charge(uvm_va_space_t *va_space);
 void uvm_rust_flash_uncharge(struct mem_cgroup *before);
 
-/* Who uses the tier; NULL unless there is one. Fixed from the module's init to its exit. */
-extern struct uvm_rust_tier *uvm_rust_tier;
-
 /* --- uvm_rust_flash_spill.c --------------------------------------------------------- */
 
-/* Writes what of @pages the block has in host memory. Caller holds the VA space's lock in read mode, and attach_lock. */
-void uvm_rust_flash_move_block(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block, const uvm_page_mask_t *pages,
-			       struct uvm_seam_flash_io *io);
 /* Waits for room, for a while. */
 void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner);
-/*
- * Makes what spills to @dev, and says how many are there. Nobody wakes them before the tier has the device, or
- * when they are to stop. Caller is alone in attaching and detaching.
- */
-int uvm_rust_flash_start_workers(struct uvm_seam_flash_dev *dev, u32 *count);
-void uvm_rust_flash_stop_workers(void);
-
 /* --- uvm_rust_flash_room.c ---------------------------------------------------------- */
 
 /*
@@ -229,15 +169,6 @@ int uvm_rust_flash_park_init(void);
 void uvm_rust_flash_park_exit(void);
 
 /* --- uvm_rust_flash_block.h ------------------------------------------------------------ */
-
-/*
- * Brings those of @wanted that are on flash into host memory. Caller holds the VA space's
- * lock and the block's, which is dropped for the I/O. NV_OK: none is on flash;
- * NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION:
- * one is lost. @fault: for a fault, which comes first.
- */
-NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *wanted, bool fault);
 
 /* Unmaps pages from all processors; as uvm_rust_block_drop_pages(). */
 NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,

@@ -3,7 +3,7 @@
  * The SSD tier, the part that needs what is static in upstream's uvm_va_block.c; included
  * by uvm_rust_va_block.h, which see.
  *
- * A page on flash is resident nowhere to upstream, which would hand it out zeroed. Here it
+ * A page on flash is resident nowhere to upstream, which would hand it out zeroed. It
  * is brought to host memory before upstream looks, so that what follows is an ordinary
  * migration from the host: one place serves GPU faults, CPU faults, UVM_MIGRATE and
  * prefetches.
@@ -42,26 +42,21 @@ static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t inde
 	return NULL;
 }
 
-/* Holds the host memory of @mask in io->pages. False if some page has none. */
-static bool flash_hold_pages(uvm_va_block_t *block, const uvm_page_mask_t *mask, struct uvm_seam_flash_io *io)
+bool uvm_seam_flash_hold(uvm_va_block_t *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io)
 {
+	const uvm_page_mask_t *mask = (const uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
 	int nid;
 
 	for_each_va_block_page_in_mask(index, mask, block) {
 		io->pages[index] = flash_host_page(block, index, &nid);
 		if (!io->pages[index]) {
-			uvm_rust_flash_release_pages(io);
+			uvm_seam_flash_release(io);
 			return false;
 		}
 		get_page(io->pages[index]);
 	}
 	return true;
-}
-
-bool uvm_seam_flash_hold(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io)
-{
-	return flash_hold_pages((uvm_va_block_t *)block, (const uvm_page_mask_t *)pages, io);
 }
 
 /*
@@ -102,9 +97,8 @@ static bool flash_is_held(struct page *page)
 	return folio_ref_count(folio) > 1 + flash_mapcount(folio);
 }
 
-void uvm_seam_flash_leave_held(struct uvm_seam_va_block *of, struct uvm_rust_mask *pages)
+void uvm_seam_flash_leave_held(uvm_va_block_t *block, struct uvm_rust_mask *pages)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	uvm_page_mask_t *mask = (uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
 	int nid;
@@ -119,14 +113,12 @@ void uvm_seam_flash_leave_held(struct uvm_seam_va_block *of, struct uvm_rust_mas
 	}
 }
 
-/* The pages of a read are here and hold what was written: host memory has them now. */
-static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
+void uvm_seam_flash_arrived(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
+	const uvm_page_mask_t *arrived = (const uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
 	int nid;
 
-	if (uvm_page_mask_empty(arrived))
-		return;
 	for_each_va_block_page_in_mask(index, arrived, block) {
 		if (!flash_host_page(block, index, &nid))
 			continue;
@@ -135,35 +127,29 @@ static void flash_arrived(uvm_va_block_t *block, const uvm_page_mask_t *arrived)
 	}
 	block_set_resident_processor(block, UVM_ID_CPU);
 	if (block->uvm_rust)
-		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, uvm_rust_mask(arrived));
+		uvm_rust_block_prepare(block->uvm_rust, UVM_RUST_MEMORY_HOST, pages);
 }
 
-/* What the host had for a page when the read began must be what it has now. */
-static void flash_check_pages(uvm_va_block_t *block, struct uvm_seam_flash_io *io, uvm_page_mask_t *good)
+void uvm_seam_flash_unchanged(uvm_va_block_t *block, struct uvm_seam_flash_io *io, struct uvm_rust_mask *pages)
 {
+	uvm_page_mask_t *mask = (uvm_page_mask_t *)pages;
 	uvm_page_index_t index;
 	int nid;
 
-	for_each_va_block_page_in_mask(index, good, block) {
+	for_each_va_block_page_in_mask(index, mask, block) {
 		if (flash_host_page(block, index, &nid) != io->pages[index])
-			uvm_page_mask_clear(good, index);
+			uvm_page_mask_clear(mask, index);
 	}
 }
 
-/* Host memory for those of @wanted that are on flash. */
-static NV_STATUS flash_populate(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				const uvm_page_mask_t *wanted, uvm_page_mask_t *pages)
+__u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of, struct uvm_rust_mask *mask)
 {
-	uvm_page_mask_t in_flight;
-	uvm_memcg_context_t memcg_context;
+	uvm_va_block_context_t *context = (uvm_va_block_context_t *)of;
+	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
 	uvm_va_block_region_t region = uvm_va_block_region_from_block(block);
+	uvm_memcg_context_t memcg_context;
 	NV_STATUS status;
 
-	uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, pages);
-	uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &in_flight);
-	uvm_page_mask_and(pages, pages, wanted);
-	if (!uvm_page_mask_andnot(pages, pages, &in_flight))
-		return NV_OK;
 	region = uvm_va_block_region(find_first_bit(pages->bitmap, region.outer),
 				     find_last_bit(pages->bitmap, region.outer) + 1);
 	uvm_memcg_context_start(&memcg_context, context->mm);
@@ -176,103 +162,21 @@ static NV_STATUS flash_populate(uvm_va_block_t *block, uvm_va_block_context_t *c
 	return status;
 }
 
-static bool uvm_rust_flash_copies = true;
+bool uvm_rust_flash_copies = true;
 module_param(uvm_rust_flash_copies, bool, 0444);
 MODULE_PARM_DESC(uvm_rust_flash_copies,
 		 "Keep what is fetched from flash there as well while it is only read, in read-mostly memory (default 1)");
 
-/* Elsewhere who reads a page gets to write to it, too. */
-static bool flash_keeps_copies(uvm_va_block_t *block, struct uvm_seam_flash_dev *dev)
+bool uvm_seam_flash_is_read_mostly(uvm_va_block_t *block)
 {
-	return uvm_rust_flash_copies && uvm_rust_tier_is_attached(uvm_rust_tier, dev) && uvm_seam_flash_is_sound(dev) &&
-	       uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
+	return uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
 					       uvm_va_block_get_va_space(block));
 }
 
-/* As uvm_rust_flash_fetch(), with a buffer, for pages of which at least one is on flash. */
-static NV_STATUS flash_fetch_begun(uvm_va_block_t *block, struct uvm_rust_flash_block *f,
-				   struct uvm_seam_flash_io *io)
+void uvm_seam_flash_lost(uvm_va_block_t *block, u32 pages)
 {
-	struct uvm_seam_flash_dev *dev = uvm_rust_flash_block_dev(f);
-	uvm_page_mask_t good, failed, arrived;
-	NV_STATUS status = NV_ERR_MORE_PROCESSING_REQUIRED;
-	bool held = flash_hold_pages(block, (const uvm_page_mask_t *)&io->mask, io);
-
-	uvm_page_mask_zero(&good);
-	uvm_page_mask_zero(&failed);
-	if (held) {
-		/* The VA space's lock keeps the block, its state keeps the device. */
-		uvm_mutex_unlock(&block->lock);
-		uvm_rust_flash_read(dev, io, &good, &failed);
-		uvm_mutex_lock(&block->lock);
-		flash_check_pages(block, io, &good);
-	}
-	uvm_rust_flash_end_read(f, io->read, uvm_rust_mask(&good), uvm_rust_mask(&failed),
-				flash_keeps_copies(block, dev), uvm_rust_mask_out(&arrived));
-	flash_arrived(block, &arrived);
-	uvm_rust_flash_block_note_copies(f);
-	uvm_rust_flash_release_pages(io);
-	uvm_rust_flash_note(block, true);
-
-	uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_FETCHED, (u64)uvm_page_mask_weight(&arrived) * PAGE_SIZE);
-	if (!uvm_page_mask_empty(&failed)) {
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_LOST_PAGES, uvm_page_mask_weight(&failed));
-		pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
-				   "it will get SIGBUS or a GPU fault\n",
-				   uvm_page_mask_weight(&failed), block->start, block->end + 1, current->tgid);
-	}
-	else if (uvm_page_mask_empty(&good)) {
-		status = NV_ERR_NO_MEMORY;
-	}
-	uvm_seam_flash_tell(dev, true);
-	return status;
-}
-
-NV_STATUS uvm_rust_flash_fetch(uvm_va_block_t *block, uvm_va_block_context_t *context,
-			       const uvm_page_mask_t *wanted, bool fault)
-{
-	struct uvm_rust_flash_block *f = uvm_rust_flash_of(block);
-	struct uvm_seam_flash_dev *dev;
-	struct uvm_seam_flash_io *io;
-	uvm_page_mask_t pages;
-	NV_STATUS status;
-	u32 seen;
-
-	if (!uvm_rust_flash_block_is_used(f))
-		return NV_OK;
-	dev = uvm_rust_flash_block_dev(f);
-	status = flash_populate(block, context, wanted, &pages);
-	if (status != NV_OK)
-		return status;
-	/* Also where all that is wanted is under way, or lost: Rust says which. */
-	io = uvm_rust_flash_io_alloc(false, GFP_KERNEL);
-	if (!io)
-		return NV_ERR_NO_MEMORY;
-	io->fault = fault;
-	seen = uvm_seam_flash_progress(dev);
-	switch (uvm_rust_flash_begin_read(f, uvm_rust_mask(wanted), &io->read, &io->mask, &io->pieces)) {
-	case UVM_RUST_FLASH_NOTHING:
-		status = NV_OK;
-		break;
-	case UVM_RUST_FLASH_BEGUN:
-		status = flash_fetch_begun(block, f, io);
-		break;
-	case UVM_RUST_FLASH_BUSY:
-		kref_get(&dev->ref);
-		uvm_mutex_unlock(&block->lock);
-		uvm_seam_flash_wait(dev, seen);
-		uvm_mutex_lock(&block->lock);
-		uvm_seam_flash_dev_put(dev);
-		status = NV_ERR_MORE_PROCESSING_REQUIRED;
-		break;
-	case UVM_RUST_FLASH_IS_LOST:
-		status = NV_ERR_INVALID_OPERATION;
-		break;
-	default:
-		status = NV_ERR_NO_MEMORY;
-	}
-	uvm_rust_flash_io_free(io);
-	return status;
+	pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
+			   "it will get SIGBUS or a GPU fault\n", pages, block->start, block->end + 1, current->tgid);
 }
 
 /*
@@ -320,7 +224,7 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &set) &&
 	    !uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &set))
 		return NV_OK;
-	return uvm_rust_flash_fetch(block, context, &wanted,
+	return uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&wanted),
 				    context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT ||
 				    context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT);
 }
@@ -380,10 +284,9 @@ static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region,
 	       uvm_page_mask_region_empty(in_flight, region);
 }
 
-__u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *of, struct uvm_seam_context *context,
+__u32 uvm_seam_flash_unmap(uvm_va_block_t *block, struct uvm_seam_context *context,
 			   const struct uvm_rust_mask *pages, bool *again)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	NV_STATUS status = uvm_rust_block_unmap_pages(block, (uvm_va_block_context_t *)context,
 						      (const uvm_page_mask_t *)pages);
 
@@ -397,9 +300,8 @@ __u32 uvm_seam_flash_unmap(struct uvm_seam_va_block *of, struct uvm_seam_context
  * Takes residency of pages that are mapped nowhere, frees the host memory of which nothing
  * is resident, and counts what is left. The block's tracker was waited for.
  */
-bool uvm_seam_flash_left_host(struct uvm_seam_va_block *of, const struct uvm_rust_mask *mask)
+bool uvm_seam_flash_left_host(uvm_va_block_t *block, const struct uvm_rust_mask *mask)
 {
-	uvm_va_block_t *block = (uvm_va_block_t *)of;
 	const uvm_page_mask_t *pages = (const uvm_page_mask_t *)mask;
 	u32 before = uvm_page_mask_weight(&block->cpu.allocated);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);

@@ -18,6 +18,7 @@
 #include <linux/ioprio.h>
 #include <linux/random.h>
 #include <linux/scatterlist.h>
+#include <linux/string.h>
 #include <linux/uio.h>
 
 #include "uvm_common.h"
@@ -25,7 +26,7 @@
 #include "uvm_rust_flash.h"
 
 /* In front of the first slot. */
-#define RESERVED_SIZE	FLASH_SLOT_SIZE
+#define RESERVED_SIZE	((loff_t)UVM_RUST_FLASH_RESERVED_SLOTS * FLASH_SLOT_SIZE)
 /* What must be empty, or begin with our mark. */
 #define PROBE_PAGES	32u
 
@@ -77,12 +78,24 @@ static int transfer(struct file *file, bool write, enum urgency urgency, struct 
 
 /* --- buffers -------------------------------------------------------------------------- */
 
+void uvm_seam_flash_release(struct uvm_seam_flash_io *io)
+{
+	u32 i;
+
+	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
+		if (io->pages[i])
+			put_page(io->pages[i]);
+		io->pages[i] = NULL;
+	}
+}
+
 void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
 {
 	u32 i;
 
 	if (!io)
 		return;
+	uvm_seam_flash_release(io);
 	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
 		if (io->bounce[i])
 			__free_page(io->bounce[i]);
@@ -90,8 +103,9 @@ void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
 	kvfree(io);
 }
 
-struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
+struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, bool account)
 {
+	gfp_t gfp = account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL;
 	struct uvm_seam_flash_io *io = kvzalloc(sizeof(*io), gfp);
 	u32 i;
 
@@ -105,12 +119,10 @@ struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, gfp_t gfp)
 	return io;
 }
 
-bool uvm_seam_flash_is_sound(struct uvm_seam_flash_dev *dev)
+bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
 {
 	struct inode *inode = dev->file->f_mapping->host;
 
-	if (uvm_rust_flash_has_failed(dev->table))
-		return false;
 	return !S_ISBLK(inode->i_mode) || !test_bit(GD_DEAD, &I_BDEV(inode)->bd_disk->state);
 }
 
@@ -181,77 +193,35 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 
 /* --- pages of a va_block ------------------------------------------------------------------ */
 
-static bool read_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-		       const struct uvm_rust_flash_piece *piece, int *error)
+int uvm_seam_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			const struct uvm_rust_flash_piece *piece, bool fault)
 {
 	u32 k;
 
 	for (k = 0; k < piece->pages; k++)
 		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
-	*error = transfer(dev->file, false, io->fault ? FAULT : REQUEST, io->bvec, piece->pages,
-			  position(piece->slot, piece->offset));
-	return *error == 0;
+	return transfer(dev->file, false, fault ? FAULT : REQUEST, io->bvec, piece->pages,
+			position(piece->slot, piece->offset));
 }
 
-/* Whether it is worth asking again for what gave @error. */
-static bool is_passing(int error)
-{
-	return error == -ENOMEM || error == -EINTR || error == -EAGAIN || error == -ERESTARTSYS;
-}
-
-static void open_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-		       struct crypt *crypt, const struct uvm_rust_flash_piece *piece,
-		       uvm_page_mask_t *good, uvm_page_mask_t *failed)
+void uvm_seam_flash_decrypt(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			    const struct uvm_rust_flash_piece *piece, struct uvm_rust_mask *right,
+			    struct uvm_rust_mask *wrong)
 {
 	bool checked = uvm_rust_flash_sums(dev->table, piece, io->sums);
+	struct crypt crypt;
 	u32 k;
 
+	if (!crypt_begin(&crypt, dev))
+		return;
 	for (k = 0; k < piece->pages; k++) {
 		struct page *page = io->pages[piece->first + k];
 		u64 stamp = piece->stamp + k;
 
-		if (checked && page_sum(page, stamp) != io->sums[k]) {
-			uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
-			uvm_page_mask_set(failed, piece->first + k);
-		}
-		else if (crypt_page(crypt, false, page, page, stamp) == 0) {
-			uvm_page_mask_set(good, piece->first + k);
-		}
-	}
-}
-
-void uvm_rust_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 uvm_page_mask_t *good, uvm_page_mask_t *failed)
-{
-	struct crypt crypt;
-	u32 i, k;
-	int error;
-
-	uvm_page_mask_zero(good);
-	uvm_page_mask_zero(failed);
-	if (!crypt_begin(&crypt, dev))
-		return;
-	for (i = 0; i < io->pieces.count; i++) {
-		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
-
-		if (read_pages(dev, io, piece, &error)) {
-			open_pages(dev, io, &crypt, piece, good, failed);
-			continue;
-		}
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_READ_ERRORS, 1);
-		/* One bad sector is not to cost 2 MiB: page by page, then. */
-		for (k = 0; k < piece->pages; k++) {
-			struct uvm_rust_flash_piece one = *piece;
-
-			one.first += k;
-			one.offset += k;
-			one.stamp += k;
-			one.pages = 1;
-			if (read_pages(dev, io, &one, &error))
-				open_pages(dev, io, &crypt, &one, good, failed);
-			else if (!is_passing(error))
-				uvm_page_mask_set(failed, one.first);
-		}
+		if (checked && page_sum(page, stamp) != io->sums[k])
+			uvm_page_mask_set((uvm_page_mask_t *)wrong, piece->first + k);
+		else if (crypt_page(&crypt, false, page, page, stamp) == 0)
+			uvm_page_mask_set((uvm_page_mask_t *)right, piece->first + k);
 	}
 	skcipher_request_free(crypt.req);
 }
@@ -273,75 +243,33 @@ static bool seal_pages(struct uvm_seam_flash_io *io, struct crypt *crypt,
 	return true;
 }
 
-static void write_pages(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, uvm_page_mask_t *good)
+int uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
+			 const struct uvm_rust_flash_piece *piece)
 {
 	struct crypt crypt;
-	u32 i;
+	bool sealed;
+	int ret;
 
-	uvm_page_mask_zero(good);
 	if (!crypt_begin(&crypt, dev))
-		return;
-	for (i = 0; i < io->pieces.count; i++) {
-		const struct uvm_rust_flash_piece *piece = &io->pieces.piece[i];
-
-		if (!seal_pages(io, &crypt, piece))
-			continue;
-		/* What fails half-way has worn the device as well. */
-		io->wrote += (u64)piece->pages * PAGE_SIZE;
-		if (transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages,
-			     position(piece->slot, piece->offset))) {
-			if (uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITE_ERRORS, 1) == 1)
-				pr_warn("nvidia-uvm: flash: a write failed; the pages stay in host memory\n");
-			continue;
-		}
-		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
-		uvm_page_mask_region_fill(good, uvm_va_block_region(piece->first, piece->first + piece->pages));
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_WRITTEN, (u64)piece->pages * PAGE_SIZE);
-	}
+		return UVM_RUST_FLASH_NOT_WRITTEN;
+	sealed = seal_pages(io, &crypt, piece);
 	skcipher_request_free(crypt.req);
+	if (!sealed)
+		return UVM_RUST_FLASH_NOT_WRITTEN;
+	ret = transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages, position(piece->slot, piece->offset));
+	if (ret == 0)
+		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
+	return ret;
 }
 
-void uvm_rust_flash_release_pages(struct uvm_seam_flash_io *io)
+int uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, u32 slot, u16 offset, u16 pages,
+			bool write)
 {
-	u32 i;
+	u32 k;
 
-	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
-		if (io->pages[i])
-			put_page(io->pages[i]);
-		io->pages[i] = NULL;
-	}
-}
-
-struct uvm_rust_flash_pieces *uvm_seam_flash_pieces(struct uvm_seam_flash_io *io)
-{
-	return &io->pieces;
-}
-
-void uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, struct uvm_rust_mask *good)
-{
-	write_pages(dev, io, (uvm_page_mask_t *)good);
-	uvm_rust_flash_release_pages(io);
-}
-
-bool uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 const struct uvm_rust_flash_move *move)
-{
-	u32 pass, k;
-
-	for (pass = 0; pass < 2; pass++) {
-		loff_t pos = pass ? position(move->to_slot, move->to_offset) :
-				    position(move->from_slot, move->from_offset);
-
-		for (k = 0; k < move->pages; k++)
-			bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-		if (pass)
-			io->wrote += (u64)move->pages * PAGE_SIZE;
-		if (transfer(dev->file, pass, BACKGROUND, io->bvec, move->pages, pos)) {
-			uvm_rust_flash_count(dev->table, pass ? UVM_RUST_FLASH_WRITE_ERRORS : UVM_RUST_FLASH_READ_ERRORS, 1);
-			return false;
-		}
-	}
-	return true;
+	for (k = 0; k < pages; k++)
+		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
+	return transfer(dev->file, write, BACKGROUND, io->bvec, pages, position(slot, offset));
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -373,31 +301,40 @@ static int probe(struct file *file, struct uvm_seam_flash_io *io, bool force)
 	return transfer(file, true, REQUEST, io->bvec, 1, 0);
 }
 
-static int open_device(struct uvm_seam_flash_dev *dev, const char *path, bool force)
+int uvm_seam_flash_probe(struct uvm_seam_flash_dev *dev, bool force)
 {
-	struct uvm_seam_flash_io *io;
-	struct inode *inode;
-	struct file *file;
-	int ret = -ENOMEM;
+	struct uvm_seam_flash_io *io = uvm_rust_flash_io_alloc(true, false);
+	int ret = io ? probe(dev->file, io, force) : -ENOMEM;
 
-	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
-	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
-	if (IS_ERR(file))
-		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
-	dev->file = file;
-	inode = file_inode(file);
-	if (!S_ISBLK(inode->i_mode) && !S_ISREG(inode->i_mode))
-		return -ENOTBLK;
-	if (i_size_read(file->f_mapping->host) < RESERVED_SIZE + 3 * (loff_t)FLASH_SLOT_SIZE)
-		return -ENOSPC;
-	io = uvm_rust_flash_io_alloc(true, GFP_KERNEL);
-	if (io)
-		ret = probe(file, io, force);
 	uvm_rust_flash_io_free(io);
 	return ret;
 }
 
-void uvm_rust_flash_close(struct uvm_seam_flash_dev *dev)
+u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev)
+{
+	return i_size_read(dev->file->f_mapping->host);
+}
+
+/* A block device or a file, by its path in user space. */
+static int open_file(struct uvm_seam_flash_dev *dev, u64 user_path)
+{
+	char *path = strndup_user((const char __user *)(uintptr_t)user_path, PATH_MAX);
+	struct file *file;
+
+	if (IS_ERR(path))
+		return PTR_ERR(path);
+	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
+	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
+	if (!IS_ERR(file))
+		pr_info("nvidia-uvm: flash: opened %s\n", path);
+	kfree(path);
+	if (IS_ERR(file))
+		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
+	dev->file = file;
+	return S_ISBLK(file_inode(file)->i_mode) || S_ISREG(file_inode(file)->i_mode) ? 0 : -ENOTBLK;
+}
+
+void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev)
 {
 	if (dev->file)
 		filp_close(dev->file, NULL);
@@ -412,7 +349,7 @@ static void release_dev(struct kref *ref)
 		uvm_rust_flash_destroy(dev->table);
 	if (dev->tfm)
 		crypto_free_skcipher(dev->tfm);
-	uvm_rust_flash_close(dev);
+	uvm_seam_flash_close(dev);
 	kfree(dev);
 }
 
@@ -426,30 +363,26 @@ void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev)
 	kref_put(&dev->ref, release_dev);
 }
 
-struct uvm_seam_flash_dev *uvm_rust_flash_open(const char *path, bool force, bool checksums, u64 quota)
+int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
 {
 	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
-	u64 slots;
 	int ret;
 
 	if (!dev)
-		return ERR_PTR(-ENOMEM);
+		return -ENOMEM;
 	kref_init(&dev->ref);
 	init_waitqueue_head(&dev->wait);
-	dev->checksums = checksums;
 	ret = make_key(dev);
 	if (ret == 0)
-		ret = open_device(dev, path, force);
-	if (ret == 0) {
-		slots = (i_size_read(dev->file->f_mapping->host) - RESERVED_SIZE) / FLASH_SLOT_SIZE;
-		dev->table = uvm_rust_flash_create(min_t(u64, slots, U32_MAX - 1), checksums,
-						   quota ? quota / PAGE_SIZE : U64_MAX);
-		if (!dev->table)
-			ret = -ENOMEM;
-	}
-	if (ret) {
+		ret = open_file(dev, path);
+	if (ret)
 		uvm_seam_flash_dev_put(dev);
-		return ERR_PTR(ret);
-	}
-	return dev;
+	else
+		*out = dev;
+	return ret;
+}
+
+struct uvm_rust_flash_table **uvm_seam_flash_table(struct uvm_seam_flash_dev *dev)
+{
+	return &dev->table;
 }

@@ -5,20 +5,15 @@
  * A tenant has a quota on the device, however many processes and descriptors it has. What is known
  * of it otherwise, and who is spilled, is Rust's (policy/flash/tier.rs).
  */
-#include <linux/delay.h>
-#include <linux/ktime.h>
-#include <linux/rwsem.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/signal.h>
 
 #include "uvm_common.h"
-#include "uvm_global.h"
 #include "uvm_va_block.h"
 #include "uvm_va_space.h"
 
 #include "uvm_rust_flash.h"
 
-static uint uvm_rust_flash_move_mib = 512;
+uint uvm_rust_flash_move_mib = 512;
 module_param(uvm_rust_flash_move_mib, uint, 0644);
 MODULE_PARM_DESC(uvm_rust_flash_move_mib,
 		 "MiB a second that a tenant may write by UVM_RUST_FLASH_MOVE, which wears the device; 0 for any (default 512)");
@@ -62,31 +57,6 @@ void uvm_rust_flash_unload(uvm_va_space_t *va_space)
 {
 	uvm_rust_tenant_put(va_space->uvm_rust_flash_tenant);
 	va_space->uvm_rust_flash_tenant = NULL;
-}
-
-/* --- wear ------------------------------------------------------------------------------- */
-
-int uvm_rust_flash_throttle(struct uvm_seam_flash_dev *dev, struct uvm_rust_flash_owner *owner)
-{
-	bool waited = false;
-
-	while (READ_ONCE(uvm_rust_flash_move_mib) && !uvm_rust_owner_may_write(owner->rust, ktime_get_ns())) {
-		/* Who suspends waits for this call, and meanwhile all others are refused. */
-		if (rwsem_is_contended(&g_uvm_global.pm.lock.sem))
-			return -EAGAIN;
-		if (!waited)
-			uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_THROTTLED, 1);
-		waited = true;
-		/* In short sleeps: the parameter may change, and the process be killed. */
-		if (msleep_interruptible(10) && signal_pending(current))
-			return -EINTR;
-	}
-	return 0;
-}
-
-void uvm_rust_flash_wrote(struct uvm_rust_flash_owner *owner, u64 bytes)
-{
-	uvm_rust_owner_wrote(owner->rust, ktime_get_ns(), bytes, READ_ONCE(uvm_rust_flash_move_mib));
 }
 
 /* --- who pays for memory -------------------------------------------------------------------- */

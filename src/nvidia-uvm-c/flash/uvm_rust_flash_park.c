@@ -52,7 +52,8 @@ static bool fetch_asked(uvm_va_space_t *va_space, uvm_va_block_t *block)
 		uvm_rust_on_any_node(context);
 		do {
 			uvm_rust_flash_block_asked(f, uvm_rust_mask_out(&asked));
-			status = uvm_rust_flash_fetch(block, context, &asked, true);
+			status = uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&asked),
+						      true);
 		} while (status == NV_ERR_MORE_PROCESSING_REQUIRED);
 		uvm_rust_flash_uncharge(before);
 		uvm_va_block_context_free(context);
@@ -107,7 +108,7 @@ static void fetch_block(uvm_va_block_t *block)
 static void fetch_work(struct uvm_rust_flash_fetcher *fetcher)
 {
 	struct uvm_rust_owner *owner = fetcher->owner->rust;
-	uvm_va_block_t *block = (uvm_va_block_t *)uvm_rust_owner_asking(owner);
+	uvm_va_block_t *block = uvm_rust_owner_asking(owner);
 
 	if (block) {
 		fetch_block(block);
@@ -231,7 +232,6 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 {
 	struct faults of = { .va_space = va_space, .batch = batch, .first = first };
 	NvU64 address = batch->ordered_fault_cache[first]->fault_address;
-	struct uvm_seam_flash_dev *dev;
 	uvm_va_block_t *block;
 	NV_STATUS status;
 	__u32 parked;
@@ -248,11 +248,7 @@ __u32 uvm_rust_flash_park(uvm_va_space_t *va_space, uvm_gpu_t *gpu, uvm_fault_se
 	/* The GPU repeats them at once: leave the CPU to those who can help. */
 	if (first == 0)
 		usleep_range(50, 100);
-	dev = uvm_rust_tier_device(uvm_rust_tier);
-	if (dev) {
-		uvm_rust_flash_count(dev->table, UVM_RUST_FLASH_PARKED, parked);
-		uvm_seam_flash_dev_put(dev);
-	}
+	uvm_rust_tier_parked(uvm_rust_tier, parked);
 	batch->has_throttled_faults = true;
 	return parked;
 }

@@ -17,11 +17,11 @@
 
 #include "uvm_rust_flash.h"
 
-static uint uvm_rust_flash_depth = 4;
+uint uvm_rust_flash_depth = 4;
 module_param(uvm_rust_flash_depth, uint, 0444);
 MODULE_PARM_DESC(uvm_rust_flash_depth, "How many va_blocks are written at the same time, 1 to 64 (default 4)");
 
-static uint uvm_rust_flash_share = 100;
+uint uvm_rust_flash_share = 100;
 module_param(uvm_rust_flash_share, uint, 0644);
 MODULE_PARM_DESC(uvm_rust_flash_share,
 		 "Percent of the time that each worker writes, 1 to 100, to leave the device to others (default 100)");
@@ -68,34 +68,29 @@ void uvm_rust_flash_wait_room(struct uvm_rust_flash_owner *owner)
 
 /* --- spilling: a va_block ---------------------------------------------------------------- */
 
-static uvm_va_block_t *block_of(struct uvm_seam_va_block *block)
+void uvm_seam_va_block_put(uvm_va_block_t *block)
 {
-	return (uvm_va_block_t *)block;
+	uvm_va_block_release(block);
 }
 
-void uvm_seam_va_block_put(struct uvm_seam_va_block *block)
+void uvm_seam_va_block_lock(uvm_va_block_t *block)
 {
-	uvm_va_block_release(block_of(block));
+	uvm_mutex_lock(&block->lock);
 }
 
-void uvm_seam_va_block_lock(struct uvm_seam_va_block *block)
+void uvm_seam_va_block_unlock(uvm_va_block_t *block)
 {
-	uvm_mutex_lock(&block_of(block)->lock);
+	uvm_mutex_unlock(&block->lock);
 }
 
-void uvm_seam_va_block_unlock(struct uvm_seam_va_block *block)
+struct uvm_rust_flash_block *uvm_seam_va_block_flash(uvm_va_block_t *block)
 {
-	uvm_mutex_unlock(&block_of(block)->lock);
+	return uvm_va_block_is_dead(block) ? NULL : uvm_rust_flash_of(block);
 }
 
-struct uvm_rust_flash_block *uvm_seam_va_block_flash(struct uvm_seam_va_block *block)
+struct uvm_seam_space *uvm_seam_va_block_try_space(uvm_va_block_t *block)
 {
-	return uvm_va_block_is_dead(block_of(block)) ? NULL : uvm_rust_flash_of(block_of(block));
-}
-
-struct uvm_seam_space *uvm_seam_va_block_try_space(struct uvm_seam_va_block *block)
-{
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block_of(block));
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 
 	return uvm_down_read_trylock(&va_space->lock) ? (struct uvm_seam_space *)va_space : NULL;
 }
@@ -105,9 +100,13 @@ void uvm_seam_flash_leave_space(struct uvm_seam_space *space)
 	uvm_up_read(&((uvm_va_space_t *)space)->lock);
 }
 
-struct uvm_seam_context *uvm_seam_context_new(void)
+struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm)
 {
-	return (struct uvm_seam_context *)uvm_va_block_context_alloc(NULL);
+	uvm_va_block_context_t *context = uvm_va_block_context_alloc(mm);
+
+	if (context)
+		uvm_rust_on_any_node(context);
+	return (struct uvm_seam_context *)context;
 }
 
 void uvm_seam_context_free(struct uvm_seam_context *context)
@@ -115,18 +114,16 @@ void uvm_seam_context_free(struct uvm_seam_context *context)
 	uvm_va_block_context_free((uvm_va_block_context_t *)context);
 }
 
-bool uvm_seam_flash_may_spill(struct uvm_seam_va_block *of)
+bool uvm_seam_flash_may_spill(uvm_va_block_t *block)
 {
-	uvm_va_block_t *block = block_of(of);
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 
 	return !uvm_rust_has_non_faultable(va_space) &&
 	       uvm_range_group_all_migratable(va_space, block->start, block->end);
 }
 
-void uvm_seam_flash_look(struct uvm_seam_va_block *of, struct uvm_seam_flash_facts *facts)
+void uvm_seam_flash_look(uvm_va_block_t *block, struct uvm_seam_flash_facts *facts)
 {
-	uvm_va_block_t *block = block_of(of);
 	uvm_page_mask_t *only_host = (uvm_page_mask_t *)&facts->only_host;
 	uvm_gpu_id_t id;
 
@@ -137,40 +134,31 @@ void uvm_seam_flash_look(struct uvm_seam_va_block *of, struct uvm_seam_flash_fac
 	facts->has_unused = !uvm_page_mask_subset(&block->cpu.allocated, &block->cpu.resident);
 }
 
-bool uvm_seam_flash_use(struct uvm_seam_va_block *of, struct uvm_seam_flash_dev *dev)
+bool uvm_seam_flash_use(uvm_va_block_t *block, struct uvm_seam_flash_dev *dev)
 {
-	uvm_va_block_t *block = block_of(of);
 	struct mem_cgroup *before = uvm_rust_flash_charge(uvm_va_block_get_va_space(block));
-	bool used = uvm_rust_flash_block_use(uvm_rust_flash_of(block), dev, dev->table,
-					     uvm_va_block_num_cpu_pages(block));
+	bool used = uvm_rust_flash_block_use(uvm_rust_flash_of(block), dev, uvm_va_block_num_cpu_pages(block));
 
 	uvm_rust_flash_uncharge(before);
 	return used;
 }
 
-bool uvm_seam_flash_wait_gpus(struct uvm_seam_va_block *block)
+bool uvm_seam_flash_wait_gpus(uvm_va_block_t *block)
 {
-	return uvm_tracker_wait(&block_of(block)->tracker) == NV_OK;
+	return uvm_tracker_wait(&block->tracker) == NV_OK;
 }
 
-void uvm_seam_flash_stale(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *out)
+void uvm_seam_flash_stale(uvm_va_block_t *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *out)
 {
 	struct uvm_rust_mask none = {};
 
-	if (block_of(block)->uvm_rust)
-		uvm_rust_block_stale(block_of(block)->uvm_rust, pages, &none, out);
+	if (block->uvm_rust)
+		uvm_rust_block_stale(block->uvm_rust, pages, &none, out);
 }
 
-void uvm_seam_flash_dropped(struct uvm_seam_va_block *block, const struct uvm_rust_mask *pages)
+void uvm_seam_flash_dropped(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
-	uvm_rust_block_dropped(block_of(block)->uvm_rust, pages);
-}
-
-void uvm_rust_flash_move_block(struct uvm_seam_flash_dev *dev, uvm_va_block_t *block, const uvm_page_mask_t *pages,
-			       struct uvm_seam_flash_io *io)
-{
-	uvm_rust_flash_move_out(uvm_rust_tier, dev, dev->table, io, worker_count,
-				(struct uvm_seam_va_block *)block, uvm_rust_mask(pages));
+	uvm_rust_block_dropped(block->uvm_rust, pages);
 }
 
 /* --- spilling: the worker ---------------------------------------------------------------- */
@@ -202,19 +190,14 @@ void uvm_seam_flash_sleep(u64 us)
 	fsleep(us);
 }
 
-u32 uvm_seam_flash_share(void)
-{
-	return READ_ONCE(uvm_rust_flash_share);
-}
-
 static void spill_work_entry(struct work_struct *work)
 {
 	struct worker *w = container_of(work, struct worker, work);
 
-	UVM_ENTRY_VOID(uvm_rust_flash_work(uvm_rust_tier, w->dev, w->dev->table, w->io, worker_count));
+	UVM_ENTRY_VOID(uvm_rust_flash_work(w->dev, w->io));
 }
 
-void uvm_rust_flash_stop_workers(void)
+void uvm_seam_flash_stop_workers(void)
 {
 	u32 i;
 
@@ -229,29 +212,28 @@ void uvm_rust_flash_stop_workers(void)
 	worker_array = NULL;
 }
 
-int uvm_rust_flash_start_workers(struct uvm_seam_flash_dev *dev, u32 *out)
+int uvm_seam_flash_start_workers(struct uvm_seam_flash_dev *dev, u32 count)
 {
-	u32 count = clamp(uvm_rust_flash_depth, 1U, 64U);
 	u32 i;
 
 	workers = alloc_workqueue("uvm-rust-flash", WQ_UNBOUND | WQ_FREEZABLE, count);
 	worker_array = kcalloc(count, sizeof(*worker_array), GFP_KERNEL);
 	if (!workers || !worker_array) {
-		uvm_rust_flash_stop_workers();
+		uvm_seam_flash_stop_workers();
 		return -ENOMEM;
 	}
+	static_branch_enable(&uvm_rust_flash_used_key);
 	for (i = 0; i < count; i++) {
 		struct worker *w = &worker_array[i];
 
 		INIT_WORK(&w->work, spill_work_entry);
 		w->dev = dev;
-		w->io = uvm_rust_flash_io_alloc(true, GFP_KERNEL);
+		w->io = uvm_rust_flash_io_alloc(true, false);
 		worker_count = i + 1;
 		if (!w->io) {
-			uvm_rust_flash_stop_workers();
+			uvm_seam_flash_stop_workers();
 			return -ENOMEM;
 		}
 	}
-	*out = count;
 	return 0;
 }

@@ -77,15 +77,6 @@ struct uvm_seam_prefetch {
 	uvm_va_block_retry_t retry;
 	/* By number of a copy, what it waits for. */
 	uvm_tracker_t copies[UVM_RUST_PREFETCH_COPIES];
-	/* Between enter and leave, under the VA space's lock. */
-	uvm_gpu_t *gpu;
-	/* What was chosen, under that lock. */
-	uvm_va_block_t *block;
-	/* What the chunk that was picked holds, and where that begins: to be looked for before it is used. */
-	uvm_va_block_t *noted;
-	NvU64 noted_start;
-	/* While @block is locked, to go to the host. */
-	struct mm_struct *mm;
 };
 
 /* --- life ------------------------------------------------------------------------------- */
@@ -215,200 +206,111 @@ void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq
 
 /* --- the worker's operations: uvm_rust_prefetch_ffi.h says what each is for ------------------ */
 
-_Bool uvm_seam_prefetch_visit(struct uvm_seam_prefetch *call, __u32 gpu, _Bool ending)
+_Bool uvm_seam_pm_trylock(void)
 {
-	uvm_va_space_t *va_space = call->va_space;
+	return uvm_down_read_trylock(&g_uvm_global.pm.lock);
+}
+
+void uvm_seam_pm_unlock(void)
+{
+	uvm_up_read(&g_uvm_global.pm.lock);
+}
+
+uvm_gpu_t *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending)
+{
+	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
 	uvm_gpu_id_t id = uvm_gpu_id_from_index(gpu);
 
-	uvm_va_space_down_read(va_space);
-	if (uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id)) {
-		call->gpu = uvm_va_space_get_gpu(va_space, id);
-		return true;
-	}
-	uvm_va_space_up_read(va_space);
-	return false;
+	if (!uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id))
+		return NULL;
+	return uvm_va_space_get_gpu(va_space, id);
 }
 
-void uvm_seam_prefetch_depart(struct uvm_seam_prefetch *call)
+uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *start)
 {
-	call->gpu = NULL;
-	call->block = NULL;
-	call->noted = NULL;
-	uvm_va_space_up_read(call->va_space);
-}
+	const uvm_gpu_chunk_t *chunk = &gpu->pmm.root_chunks.array[index].chunk;
 
-_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call, __u32 gpu)
-{
-	if (!uvm_down_read_trylock(&g_uvm_global.pm.lock))
-		return false;
-	if (uvm_global_get_status() == NV_OK && uvm_seam_prefetch_visit(call, gpu, false))
-		return true;
-	uvm_up_read(&g_uvm_global.pm.lock);
-	return false;
-}
-
-void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call)
-{
-	uvm_seam_prefetch_depart(call);
-	uvm_up_read(&g_uvm_global.pm.lock);
-}
-
-void uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call)
-	__acquires(&call->gpu->pmm.list_lock.lock)
-{
-	uvm_spin_lock(&call->gpu->pmm.list_lock);
-}
-
-void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call)
-	__releases(&call->gpu->pmm.list_lock.lock)
-{
-	uvm_spin_unlock(&call->gpu->pmm.list_lock);
-}
-
-void uvm_seam_prefetch_note(struct uvm_seam_prefetch *call, __u32 index)
-{
-	const uvm_gpu_chunk_t *chunk = &call->gpu->pmm.root_chunks.array[index].chunk;
-
-	call->noted = NULL;
 	/* The lock keeps what an allocated chunk belongs to. */
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_ALLOCATED && chunk->va_block) {
-		call->noted = chunk->va_block;
-		call->noted_start = call->noted->start;
-	}
+	if (chunk->state != UVM_PMM_GPU_CHUNK_STATE_ALLOCATED || !chunk->va_block)
+		return NULL;
+	*start = chunk->va_block->start;
+	return chunk->va_block;
 }
 
-__u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough)
+__u64 uvm_seam_prefetch_pma_free(uvm_gpu_t *gpu)
 {
-	uvm_pmm_gpu_t *pmm = &call->gpu->pmm;
-	NvU64 count = uvm_rust_pma_free_2m(pmm);
-
-	if (count < enough) {
-		uvm_spin_lock(&pmm->list_lock);
-		count += uvm_rust_free_root_chunks(pmm, enough);
-		uvm_spin_unlock(&pmm->list_lock);
-	}
-	return min_t(NvU64, count, enough);
+	return uvm_rust_pma_free_2m(&gpu->pmm);
 }
 
-/* What keeps @block where it is. Caller holds the VA space's lock. */
-static __u32 hindrances_of(struct uvm_seam_prefetch *call, uvm_va_range_t *range, uvm_va_block_t *block)
+__u32 uvm_seam_prefetch_free_chunks(uvm_gpu_t *gpu, __u32 enough)
 {
-	uvm_va_space_t *va_space = call->va_space;
-	uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
-	uvm_gpu_id_t id = call->gpu->id;
-	__u32 found = 0;
-
-	if (UVM_ID_IS_VALID(policy->preferred_location) && !uvm_id_equal(policy->preferred_location, id))
-		found |= UVM_RUST_STAYS_PREFERRED;
-	if (uvm_va_policy_is_read_duplicate(policy, va_space))
-		found |= UVM_RUST_STAYS_DUPLICATED;
-	if (uvm_processor_mask_test(&range->uvm_lite_gpus, id))
-		found |= UVM_RUST_STAYS_LITE;
-	if (!uvm_range_group_all_migratable(va_space, block->start, block->end))
-		found |= UVM_RUST_STAYS_GROUP;
-	return found;
+	return uvm_rust_free_root_chunks(&gpu->pmm, enough);
 }
 
-_Bool uvm_seam_prefetch_victim(struct uvm_seam_prefetch *call, __u32 *hindrances)
+_Bool uvm_seam_prefetch_find(struct uvm_seam_space *space, uvm_gpu_t *gpu, __u64 from, __u64 last,
+			     struct uvm_rust_prefetch_found *found)
 {
-	uvm_va_range_t *range;
+	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
+	uvm_va_range_t *range = uvm_va_space_iter_first(va_space, from, last);
+	uvm_va_policy_t *policy;
 
-	call->block = NULL;
-	if (!call->noted)
+	if (!range)
 		return false;
-	/* It is ours, and alive, if our own tree says so. */
-	range = uvm_va_range_find(call->va_space, call->noted_start);
-	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED ||
-	    uvm_va_range_block(range, uvm_va_range_block_index(range, call->noted_start)) != call->noted)
-		return false;
-	call->block = call->noted;
-	*hindrances = hindrances_of(call, range, call->block);
+	*found = (struct uvm_rust_prefetch_found){ .next = range->node.end + 1 };
+	if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
+		found->block = uvm_va_range_block(range, uvm_va_range_block_index(range, max_t(NvU64, from, range->node.start)));
+	if (!found->block)
+		return true;
+	policy = uvm_va_range_get_policy(range);
+	found->preferred_elsewhere = UVM_ID_IS_VALID(policy->preferred_location) &&
+				     !uvm_id_equal(policy->preferred_location, gpu->id);
+	found->read_duplicated = uvm_va_policy_is_read_duplicate(policy, va_space);
+	found->lite = uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id);
+	found->group_stays = !uvm_range_group_all_migratable(va_space, found->block->start, found->block->end);
 	return true;
 }
 
-_Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 last, __u64 *next, __u32 *hindrances)
-{
-	uvm_va_range_t *range;
-
-	call->block = NULL;
-	uvm_for_each_va_range_in(range, call->va_space, from, last) {
-		*next = range->node.end + 1;
-		if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
-			call->block = uvm_va_range_block(range,
-							 uvm_va_range_block_index(range, max_t(NvU64, from, range->node.start)));
-		*hindrances = call->block ? hindrances_of(call, range, call->block) : UVM_RUST_STAYS_NO_BLOCK;
-		return true;
-	}
-	return false;
-}
-
 /* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */
-void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, _Bool to_host)
+void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
 {
-	/* As upstream's evictions: the pages of the host are charged to the process's memory cgroup. */
-	call->mm = to_host ? uvm_va_space_mm_retain(call->va_space) : NULL;
-	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), call->mm);
+	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), mm);
 	uvm_va_block_retry_init(&call->retry);
-	uvm_mutex_lock(&call->block->lock);
+	uvm_mutex_lock(&block->lock);
 }
 
-void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call)
+void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *block)
 {
-	uvm_mutex_unlock(&call->block->lock);
-	uvm_va_block_retry_deinit(&call->retry, call->block);
-	if (call->mm)
-		uvm_va_space_mm_release(call->va_space);
-	call->mm = NULL;
+	uvm_mutex_unlock(&block->lock);
+	uvm_va_block_retry_deinit(&call->retry, block);
 }
 
-void uvm_seam_prefetch_pages(struct uvm_seam_prefetch *call, struct uvm_rust_prefetch_pages *out)
+struct uvm_rust_block *uvm_seam_prefetch_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_prefetch_pages *out)
 {
-	uvm_va_block_t *block = call->block;
 	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
-	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, call->gpu->id);
+	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 
-	memset(out, 0, sizeof(*out));
 	uvm_rust_resident_anywhere(block, (uvm_page_mask_t *)&out->populated);
 	if (thrashing)
 		out->thrashing = *uvm_rust_mask(thrashing);
-	if (block->uvm_rust)
-		uvm_rust_block_discarded(block->uvm_rust, &out->discarded);
 	if (state)
 		out->there = *uvm_rust_mask(&state->resident);
+	return block->uvm_rust;
 }
 
-__u32 uvm_seam_prefetch_chunk(struct uvm_seam_prefetch *call)
+__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,
+				__u16 first, __u16 outer)
 {
-	uvm_gpu_chunk_t *chunk = uvm_va_block_lookup_gpu_chunk(call->block, call->gpu, call->block->start);
-
-	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
+	return uvm_va_block_migrate_locked(block, &call->retry, call->context, uvm_va_block_region(first, outer),
+					   gpu ? gpu->id : UVM_ID_CPU,
+					   gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP : UVM_MIGRATE_MODE_MAKE_RESIDENT,
+					   &call->copies[copy]);
 }
 
-__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, const struct uvm_rust_mask *pages,
-				_Bool to_host)
-{
-	const uvm_page_mask_t *mask = (const uvm_page_mask_t *)pages;
-	uvm_va_block_region_t region = uvm_va_block_region_from_block(call->block), part;
-
-	for_each_va_block_subregion_in_mask(part, mask, region) {
-		NV_STATUS status = uvm_va_block_migrate_locked(call->block, &call->retry, call->context, part,
-							       to_host ? UVM_ID_CPU : call->gpu->id,
-							       to_host ? UVM_MIGRATE_MODE_MAKE_RESIDENT :
-									 UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP,
-							       &call->copies[copy]);
-
-		if (status != NV_OK)
-			return status == NV_ERR_MORE_PROCESSING_REQUIRED ? UVM_RUST_MIGRATE_AGAIN :
-									   UVM_RUST_MIGRATE_FAILED;
-	}
-	return UVM_RUST_MIGRATE_BEGUN;
-}
-
-_Bool uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
+__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
 {
 	NV_STATUS status = uvm_tracker_wait(&call->copies[copy]);
 
 	/* What failed names channels, which may be gone later. */
 	uvm_tracker_clear(&call->copies[copy]);
-	return status == NV_OK;
+	return status;
 }

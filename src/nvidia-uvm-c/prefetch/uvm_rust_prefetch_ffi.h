@@ -35,12 +35,6 @@ void uvm_rust_prefetch_destroy(struct uvm_rust_prefetch *prefetch);
  */
 void uvm_rust_prefetch_end(struct uvm_rust_prefetch *prefetch);
 
-/*
- * A fault at @address was serviced on GPU @gpu. Caller holds the GPU's replayable-fault service
- * lock and the VA space's lock. Neither sleeps nor allocates.
- */
-void uvm_rust_prefetch_fault(struct uvm_rust_prefetch *prefetch, __u32 gpu, __u64 address);
-
 /* A turn of the worker: learns, and prefetches. Called by the work item only, with no lock held. */
 void uvm_rust_prefetch_work(struct uvm_rust_prefetch *prefetch);
 
@@ -75,79 +69,71 @@ void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call);
 __u64 uvm_seam_random(void);
 
 /*
- * A turn. `Machine` of policy/prefetch/worker.rs has what each is for; with one @call, they are one
- * thread's at a time. Between uvm_seam_prefetch_enter() and uvm_seam_prefetch_leave(), but for the
- * pair; those that are about the va_block that was chosen, from _lock() to _migrate(), after _next()
- * or _victim() said that there is one; _pages(), _chunk() and _migrate() with it locked.
+ * A turn. `Machine` of policy/prefetch/worker.rs has what each is for, and Rust keeps what was found
+ * and what is locked; with one @call, they are one thread's at a time. A GPU is one that the VA space has,
+ * and a va_block one of its, both since its lock was taken.
  */
 
 /* Copies that are under way at a time. */
 #define UVM_RUST_PREFETCH_COPIES	2
 
-/*
- * Takes pm.lock and the VA space's in read mode. False, with neither, if the VA space does not have
- * the GPU, or the system suspends.
- */
-_Bool uvm_seam_prefetch_enter(struct uvm_seam_prefetch *call, __u32 gpu);
-void uvm_seam_prefetch_leave(struct uvm_seam_prefetch *call);
+/* Tries to take pm.lock in read mode. */
+_Bool uvm_seam_pm_trylock(void);
+void uvm_seam_pm_unlock(void);
 
-/* The same with the VA space's lock alone; if it is @ending, where the GPU is registered. */
-_Bool uvm_seam_prefetch_visit(struct uvm_seam_prefetch *call, __u32 gpu, _Bool ending);
-void uvm_seam_prefetch_depart(struct uvm_seam_prefetch *call);
+/* The GPU, if the VA space has it; if it is @ending, if it is registered there. Caller holds its lock. */
+struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending);
 
-/* Takes the list_lock of the GPU's PMM, a spinlock. */
-void uvm_seam_prefetch_lock_chunks(struct uvm_seam_prefetch *call);
-void uvm_seam_prefetch_unlock_chunks(struct uvm_seam_prefetch *call);
+/* These with the list_lock. What a chunk holds, which is below the number that the queues were made for. */
+struct uvm_va_block_struct *uvm_seam_prefetch_holds(struct uvm_gpu_struct *gpu, __u32 chunk, __u64 *start);
+/* How many root chunks are free; no more than @enough are counted. */
+__u32 uvm_seam_prefetch_free_chunks(struct uvm_gpu_struct *gpu, __u32 enough);
 
-/* Notes what a chunk holds, which is below the number that the queues were made for. With the list_lock held. */
-void uvm_seam_prefetch_note(struct uvm_seam_prefetch *call, __u32 chunk);
+/* How many PMA has that nobody took. */
+__u64 uvm_seam_prefetch_pma_free(struct uvm_gpu_struct *gpu);
 
-/* How many root chunks nobody has; no more than @enough are told of. */
-__u32 uvm_seam_prefetch_free_chunks(struct uvm_seam_prefetch *call, __u32 enough);
-
-/* What keeps a va_block where it is. */
-#define UVM_RUST_STAYS_NO_BLOCK		(1u << 0)	/* not managed memory, or never touched */
-#define UVM_RUST_STAYS_PREFERRED	(1u << 1)	/* preferred location elsewhere */
-#define UVM_RUST_STAYS_DUPLICATED	(1u << 2)	/* read duplication */
-#define UVM_RUST_STAYS_LITE		(1u << 3)	/* the GPU is one of the range's UVM-Lite GPUs */
-#define UVM_RUST_STAYS_GROUP		(1u << 4)	/* a range group that may not be migrated */
-
-/* Chooses the va_block that was noted. False if it is not one of this VA space, or no longer. */
-_Bool uvm_seam_prefetch_victim(struct uvm_seam_prefetch *call, __u32 *hindrances);
+/* The first address behind some memory, the va_block there, and what keeps that where it is. */
+struct uvm_rust_prefetch_found {
+	__u64 next;
+	struct uvm_va_block_struct *block;	/* NULL: not managed memory, or never touched */
+	_Bool preferred_elsewhere, read_duplicated;
+	_Bool lite;		/* the GPU is one of the range's UVM-Lite GPUs */
+	_Bool group_stays;	/* a range group that may not be migrated */
+};
 
 /*
- * Chooses the va_block at the first memory from @from to @last, within 2 MiB that begin at a multiple of
- * that; @next: the first address behind that memory. False if there is no memory.
+ * Finds the va_block at the first memory from @from to @last, within 2 MiB that begin at a multiple of
+ * that. False if there is no memory.
  */
-_Bool uvm_seam_prefetch_next(struct uvm_seam_prefetch *call, __u64 from, __u64 last, __u64 *next, __u32 *hindrances);
+_Bool uvm_seam_prefetch_find(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u64 from, __u64 last,
+			     struct uvm_rust_prefetch_found *found);
 
-/* Locks the chosen va_block, to move it @to_host or to the GPU. */
-void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, _Bool to_host);
-void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call);
+/* Upstream's: the mm of a VA space, held until the second is called; NULL if it has none, or it ends. */
+struct mm_struct *uvm_va_space_mm_retain(struct uvm_va_space_struct *va_space);
+void uvm_va_space_mm_release(struct uvm_va_space_struct *va_space);
 
-/* Its pages: resident on any processor, thrashing, discarded, and resident on the GPU. */
+/* Locks a va_block, to move it; what it takes on the host is charged to @mm. */
+void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block, struct mm_struct *mm);
+void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block);
+
+/* These with the va_block locked. Its pages: resident on any processor, thrashing, and resident on the GPU. */
 struct uvm_rust_prefetch_pages {
 	struct uvm_rust_mask populated;
 	struct uvm_rust_mask thrashing;
-	struct uvm_rust_mask discarded;
 	struct uvm_rust_mask there;
 };
-void uvm_seam_prefetch_pages(struct uvm_seam_prefetch *call, struct uvm_rust_prefetch_pages *out);
-
-/* The root chunk of its first page on the GPU, or UVM_RUST_NO_CHUNK. */
-__u32 uvm_seam_prefetch_chunk(struct uvm_seam_prefetch *call);
+/* Adds to @out, and returns the discard state; NULL for none. */
+struct uvm_rust_block *uvm_seam_prefetch_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu,
+					       struct uvm_rust_prefetch_pages *out);
 
 /*
- * Moves pages of it; their copies are numbered @copy, below UVM_RUST_PREFETCH_COPIES. AGAIN: its lock was let go
- * meanwhile.
+ * Moves pages @first to @outer - 1 to @gpu; NULL is the host. The copies are numbered @copy, below
+ * UVM_RUST_PREFETCH_COPIES. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go meanwhile.
  */
-#define UVM_RUST_MIGRATE_BEGUN		0
-#define UVM_RUST_MIGRATE_AGAIN		1
-#define UVM_RUST_MIGRATE_FAILED		2
-__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, __u32 copy, const struct uvm_rust_mask *pages,
-				_Bool to_host);
+__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
+				struct uvm_gpu_struct *gpu, __u32 copy, __u16 first, __u16 outer);
 
-/* Waits until the copies numbered @copy are done; whether none failed. */
-_Bool uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy);
+/* Waits until the copies numbered @copy are done. Returns an NV_STATUS. */
+__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy);
 
 #endif

@@ -23,10 +23,17 @@ pub(crate) mod status {
     pub(crate) const INVALID_ADDRESS: u32 = 0x1e;
     pub(crate) const INVALID_ARGUMENT: u32 = 0x1f;
     pub(crate) const INVALID_DEVICE: u32 = 0x26;
+    pub(crate) const INVALID_OPERATION: u32 = 0x38;
     pub(crate) const INVALID_STATE: u32 = 0x40;
+    /// `NV_ERR_MORE_PROCESSING_REQUIRED`: a lock was let go on the way.
+    pub(crate) const AGAIN: u32 = 0x4d;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
+    pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
+    pub(crate) const MISMATCHED_TARGET: u32 = 0x1_0004;
+    /// `NV_WARN_MORE_PROCESSING_REQUIRED`.
+    pub(crate) const MORE_PROCESSING: u32 = 0x1_0005;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }
 
@@ -86,12 +93,12 @@ fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 /// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
 fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let address = params.u64(0);
-    let mut discarded = false;
-    let mut run = || checked(space(file)?.discard_status(address, &mut discarded));
-    let result = match run() {
+    let run = || space(file)?.is_discarded(address);
+    let (discarded, result) = match run() {
+        Ok(discarded) => (discarded, status::OK),
         // Nobody has touched the memory.
-        Ok(()) | Err(status::OBJECT_NOT_FOUND) => status::OK,
-        Err(failed) => failed,
+        Err(status::OBJECT_NOT_FOUND) => (false, status::OK),
+        Err(failed) => (false, failed),
     };
     params.set_u8(8, discarded.into());
     params.set_u32(12, result);
@@ -100,9 +107,11 @@ fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 /// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
 fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let (address, uuid) = (params.u64(0), params.uuid(8));
-    let mut queue = 0;
-    let mut run = || checked(space(file)?.alloc_list(address, &uuid, &mut queue));
-    let result = run().err().unwrap_or(status::OK);
+    let run = || space(file)?.alloc_list(address, &uuid);
+    let (queue, result) = match run() {
+        Ok(queue) => (queue, status::OK),
+        Err(failed) => (0, failed),
+    };
     // NVIDIA counts unused, discarded, used from 0.
     params.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
     params.set_u32(28, result);

@@ -8,6 +8,7 @@
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{BlockHandle, DeviceHandle, OwnerHandle};
 use crate::ffi::{seam, uaccess};
+use crate::policy::flash::moves::Failed;
 use crate::policy::flash::{tier, Config, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -126,15 +127,6 @@ impl Tier {
     }
 }
 
-/// Who may attach and detach is C's to check: it asks for `CAP_SYS_ADMIN`.
-fn checked(result: i32) -> Result {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(Error::from_errno(result))
-    }
-}
-
 fn enabled() -> Result {
     if seam::flash_enabled() {
         Ok(())
@@ -154,7 +146,7 @@ pub(crate) fn attach(arg: usize) -> Result {
         return Err(EINVAL);
     }
     enabled()?;
-    checked(seam::flash_attach(&attach))
+    crate::ffi::flash::attach(&attach)
 }
 
 /// `UVM_RUST_FLASH_DETACH`.
@@ -167,7 +159,7 @@ pub(crate) fn detach(arg: usize) -> Result {
         return Err(EINVAL);
     }
     enabled()?;
-    checked(seam::flash_detach())
+    crate::ffi::flash::detach()
 }
 
 /// `UVM_RUST_FLASH_GET_STATS`.
@@ -184,7 +176,7 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
         size: stats.size,
         ..Default::default()
     };
-    seam::flash_stats(space.as_ref(), &mut stats);
+    crate::ffi::flash::stats(space.as_ref(), &mut stats);
     if !seam::sees_others() {
         // What all processes did together, and the files of others, are not theirs to see.
         stats = uapi::uvm_rust_flash_stats {
@@ -213,5 +205,13 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     enabled()?;
     let space = file.space().ok_or(EPERM)?;
     let to_host = range.flags & uapi::UVM_RUST_FLASH_TO_HOST != 0;
-    checked(space.flash_move(range.base, range.length, to_host))
+    let moved = crate::ffi::flash::move_range(&space, range.base, range.length, to_host);
+    moved.map_err(|failed| match failed {
+        Failed::NoDevice => ENODEV,
+        Failed::NoMemory => ENOMEM,
+        Failed::NotManaged => ENXIO,
+        Failed::Interrupted => EINTR,
+        Failed::Again => EAGAIN,
+        Failed::Unreadable => EIO,
+    })
 }

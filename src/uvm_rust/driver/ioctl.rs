@@ -152,11 +152,11 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     stats.queued = Default::default();
     let snapshot = {
         let space = space.lock();
+        let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         // The queues hold all processes' chunks.
         if sees_others {
-            space.queued(&stats.gpu_uuid, &mut stats.queued);
+            gpu.queued(&mut stats.queued);
         }
-        let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         let whole = gpu.stats().ok_or(ENODEV)?;
         if whole_gpu {
             whole.snapshot()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options edcd1378b54d8106.
+// Of headers and options cf420d7fe324b77a.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -53,62 +53,28 @@ pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
 pub const UVM_RUST_NOT_OURS: u32 = 1;
-pub const UVM_RUST_PAGE_LIVE: u32 = 0;
-pub const UVM_RUST_PAGE_LAZY: u32 = 1;
-pub const UVM_RUST_PAGE_EAGER: u32 = 2;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
-pub const UVM_RUST_KIND_ORDINARY: u32 = 1;
-pub const UVM_RUST_KIND_UNKNOWN: u32 = 2;
+pub const UVM_RUST_KIND_HMM: u32 = 1;
+pub const UVM_RUST_KIND_ATS: u32 = 2;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
-pub const UVM_RUST_TRANSLATED: u32 = 0;
-pub const UVM_RUST_STALE: u32 = 1;
-pub const UVM_RUST_NO_SUBCONTEXT: u32 = 2;
-pub const UVM_RUST_SERVED: u32 = 0;
-pub const UVM_RUST_SERVE_AGAIN: u32 = 1;
-pub const UVM_RUST_SERVE_AGAIN_IN_PLACE: u32 = 2;
-pub const UVM_RUST_PREFETCH_FAULTS_FIXED: u32 = 0;
-pub const UVM_RUST_PREFETCH_FAULTS_ON: u32 = 1;
-pub const UVM_RUST_PREFETCH_FAULTS_OFF: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_FLASH_WRITTEN: u32 = 0;
-pub const UVM_RUST_FLASH_FETCHED: u32 = 1;
-pub const UVM_RUST_FLASH_WRITE_ERRORS: u32 = 2;
-pub const UVM_RUST_FLASH_READ_ERRORS: u32 = 3;
-pub const UVM_RUST_FLASH_LOST_PAGES: u32 = 4;
-pub const UVM_RUST_FLASH_PARKED: u32 = 5;
-pub const UVM_RUST_FLASH_THROTTLED: u32 = 6;
-pub const UVM_RUST_FLASH_PIECES: u32 = 260;
 pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
 pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
 pub const UVM_RUST_FLASH_LOST: u32 = 2;
 pub const UVM_RUST_FLASH_SPILLING: u32 = 3;
 pub const UVM_RUST_FLASH_COPIES: u32 = 4;
-pub const UVM_RUST_FLASH_BEGUN: u32 = 0;
-pub const UVM_RUST_FLASH_NOTHING: u32 = 1;
-pub const UVM_RUST_FLASH_BUSY: u32 = 2;
-pub const UVM_RUST_FLASH_NO_MEMORY: u32 = 3;
-pub const UVM_RUST_FLASH_IS_LOST: u32 = 4;
-pub const UVM_RUST_FLASH_DRAINED: u32 = 0;
-pub const UVM_RUST_FLASH_INTERRUPTED: u32 = 1;
-pub const UVM_RUST_FLASH_STAYS: u32 = 2;
 pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
 pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
+pub const UVM_RUST_FLASH_NOT_WRITTEN: u32 = 1;
+pub const UVM_RUST_FLASH_RESERVED_SLOTS: u32 = 1;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
-pub const UVM_RUST_STAYS_NO_BLOCK: u32 = 1;
-pub const UVM_RUST_STAYS_PREFERRED: u32 = 2;
-pub const UVM_RUST_STAYS_DUPLICATED: u32 = 4;
-pub const UVM_RUST_STAYS_LITE: u32 = 8;
-pub const UVM_RUST_STAYS_GROUP: u32 = 16;
-pub const UVM_RUST_MIGRATE_BEGUN: u32 = 0;
-pub const UVM_RUST_MIGRATE_AGAIN: u32 = 1;
-pub const UVM_RUST_MIGRATE_FAILED: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
@@ -277,17 +243,42 @@ pub struct mem_cgroup {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct uvm_fault_service_batch_context_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_gpu_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_gpu_va_space_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_va_block_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_va_range_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_va_space_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct mm_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_space {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_fault {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_discard {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -376,7 +367,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, list: __u32);
+    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, pmm: *mut uvm_seam_pmm);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
@@ -422,10 +413,26 @@ unsafe extern "C" {
     pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_gpu(space: *mut uvm_seam_space, uuid: *const __u8) -> __u32;
+    pub fn uvm_seam_space_gpu(
+        space: *mut uvm_seam_space,
+        uuid: *const __u8,
+        gpu: *mut *mut uvm_gpu_struct,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_queued(space: *mut uvm_seam_space, uuid: *const __u8, queued: *mut __u64);
+    pub fn uvm_seam_lock_chunks(gpu: *mut uvm_gpu_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_unlock_chunks(gpu: *mut uvm_gpu_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_list_length(gpu: *mut uvm_gpu_struct, queue: __u32) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_list_with(gpu: *mut uvm_gpu_struct, index: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_list_of(pmm: *mut uvm_seam_pmm, index: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;
@@ -465,7 +472,6 @@ unsafe extern "C" {
         memory: __u32,
         first: __u32,
         outer: __u32,
-        wanted: *const uvm_rust_mask,
         resident: *const uvm_rust_mask,
         resident_there: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
@@ -474,9 +480,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_block_needless(
         block: *mut uvm_rust_block,
-        first: __u32,
-        outer: __u32,
-        resident_there: *const uvm_rust_mask,
+        leaving: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     ) -> bool;
 }
@@ -494,13 +498,6 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_keeps(
-        block: *mut uvm_rust_block,
-        memory: __u32,
-        allocated: *const uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
     pub fn uvm_rust_block_prepare(
         block: *mut uvm_rust_block,
         memory: __u32,
@@ -508,19 +505,33 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_accessed(block: *mut uvm_rust_block, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_block_zeroing_host(
+        block: *mut uvm_rust_block,
+        wanted: *const uvm_rust_mask,
+        allocated: *const uvm_rust_mask,
+        resident: *const uvm_rust_mask,
+        out: *mut uvm_rust_mask,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_upper(block: *mut uvm_rust_block, at: __u32) -> *mut uvm_rust_block;
+    pub fn uvm_rust_block_made_resident(
+        block: *mut uvm_rust_block,
+        memory: __u32,
+        pages: *const uvm_rust_mask,
+        resident_there: *const uvm_rust_mask,
+        resident_host: *const uvm_rust_mask,
+        evicted: bool,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_upper(
+        block: *mut uvm_rust_block,
+        at: __u32,
+        upper: *mut *mut uvm_rust_block,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_truncate(block: *mut uvm_rust_block, at: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_status(block: *mut uvm_rust_block, page: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_discarded(block: *mut uvm_rust_block, out: *mut uvm_rust_mask);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -528,6 +539,25 @@ pub struct uvm_seam_discarded {
     pub discarded: __u64,
     pub skipped: __u64,
     pub partial: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_discard {
+    pub va_space: *mut uvm_va_space_struct,
+    pub tracker: *mut ::core::ffi::c_void,
+    pub mm: *mut mm_struct,
+    pub context: *mut ::core::ffi::c_void,
+    pub range: *mut uvm_va_range_struct,
+    pub block: *mut uvm_va_block_struct,
+}
+impl Default for uvm_seam_discard {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 unsafe extern "C" {
     pub fn uvm_rust_discard_range(
@@ -544,6 +574,35 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub static mut uvm_rust_discard_granule: ::core::ffi::c_uint;
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_span {
+    pub first: __u64,
+    pub last: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_span(block: *mut uvm_va_block_struct, span: *mut uvm_rust_span);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_lock(block: *mut uvm_va_block_struct) -> *mut *mut uvm_rust_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_unlock(block: *mut uvm_va_block_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_chunk(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+        address: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_va_block_find(
+        va_space: *mut uvm_va_space_struct,
+        address: __u64,
+        block: *mut *mut uvm_va_block_struct,
+    ) -> __u32;
+}
 unsafe extern "C" {
     pub fn uvm_seam_discard(
         space: *mut uvm_seam_space,
@@ -552,20 +611,6 @@ unsafe extern "C" {
         eager: bool,
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_test_look(
-        space: *mut uvm_seam_space,
-        address: __u64,
-        uuid: *const __u8,
-        found: *mut __u32,
-    ) -> __u32;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_span {
-    pub first: __u64,
-    pub last: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -576,16 +621,13 @@ pub struct uvm_rust_held {
     pub root_chunk: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard);
+    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_has_non_faultable(call: *mut uvm_seam_discard) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
@@ -600,29 +642,18 @@ unsafe extern "C" {
     pub fn uvm_seam_discard_range(
         call: *mut uvm_seam_discard,
         at: __u64,
-        last: __u64,
         range: *mut uvm_rust_span,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_block(
-        call: *mut uvm_seam_discard,
-        at: __u64,
-        block: *mut uvm_rust_span,
-    ) -> bool;
+    pub fn uvm_seam_discard_block(call: *mut uvm_seam_discard, at: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_may_migrate(
-        call: *mut uvm_seam_discard,
+    pub fn uvm_range_group_all_migratable(
+        va_space: *mut uvm_va_space_struct,
         first: __u64,
         last: __u64,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_lock(call: *mut uvm_seam_discard) -> *mut *mut uvm_rust_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_unlock(call: *mut uvm_seam_discard);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_facts(
@@ -638,11 +669,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_drop(
-        call: *mut uvm_seam_discard,
-        pages: *const uvm_rust_mask,
-        again: *mut bool,
-    ) -> __u32;
+    pub fn uvm_seam_discard_drop(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask)
+        -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_forget_thrashing(
@@ -651,7 +679,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_forget_stored(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_discarded(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
@@ -682,9 +710,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_choose(gpu: __u32, pmm: *mut uvm_seam_pmm) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_of(gpu: __u32, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_length(gpu: __u32, queue: __u32) -> __u32;
@@ -782,8 +807,34 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_rust_fault_destroy(parent: __u32);
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_fault {
+    pub gpu: *mut uvm_gpu_struct,
+    pub batch: *mut uvm_fault_service_batch_context_struct,
+    pub get: *mut __u32,
+    pub put: *mut __u32,
+    pub va_space: *mut uvm_va_space_struct,
+    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
+    pub mm: *mut mm_struct,
+}
+impl Default for uvm_seam_fault {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
-    pub fn uvm_rust_fault_service(parent: __u32, fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_rust_fault_service(parent: __u32, gpu: __u32, fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_upstream(fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancelled(fault: *mut uvm_seam_fault, status: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -802,7 +853,8 @@ pub struct uvm_rust_fault {
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_fault_served {
     pub faults: __u32,
-    pub how: __u8,
+    pub duplicates: __u32,
+    pub batch: __u32,
     pub fatal: __u8,
 }
 #[repr(C)]
@@ -813,18 +865,13 @@ pub struct uvm_rust_fault_outcome {
     pub duplicates: __u32,
     pub invalid_prefetches: __u32,
     pub prefetch_lapse_ms: __u32,
-    pub prefetch_faults: __u8,
+    pub prefetch_switch: __u8,
+    pub prefetch_on: __u8,
     pub throttled: __u8,
     pub in_test: __u8,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_busy(parent: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_idle(parent: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_ring(fault: *mut uvm_seam_fault, get: *mut __u32, put: *mut __u32);
+    pub fn uvm_seam_fault_read_put(fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_fetch(
@@ -877,6 +924,9 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_fault_park(fault: *mut uvm_seam_fault, first: __u32) -> __u32;
+}
+unsafe extern "C" {
     pub fn uvm_seam_fault_service(
         fault: *mut uvm_seam_fault,
         first: __u32,
@@ -892,15 +942,10 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel(
-        fault: *mut uvm_seam_fault,
-        first: __u32,
-        n: __u32,
-        reason: __u32,
-    ) -> __u32;
+    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault, renumber: bool) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;
@@ -943,11 +988,6 @@ pub struct uvm_rust_owner {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_va_block {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_flash_dev {
     _unused: [u8; 0],
 }
@@ -963,27 +1003,11 @@ pub struct uvm_seam_context {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_read {
+pub struct rw_semaphore {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_create(
-        slots: __u32,
-        checksums: bool,
-        quota_pages: __u64,
-    ) -> *mut uvm_rust_flash_table;
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_count(table: *mut uvm_rust_flash_table, what: __u32, n: __u64) -> __u64;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_has_failed(table: *mut uvm_rust_flash_table) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_stats(table: *mut uvm_rust_flash_table, stats: *mut uvm_rust_flash_stats);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -994,22 +1018,6 @@ pub struct uvm_rust_flash_piece {
     pub first: __u16,
     pub pages: __u16,
     pub reserved: [__u16; 3usize],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_pieces {
-    pub count: __u32,
-    pub reserved: __u32,
-    pub piece: [uvm_rust_flash_piece; 260usize],
-}
-impl Default for uvm_rust_flash_pieces {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_sums(
@@ -1026,30 +1034,20 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_create(owner: *mut uvm_rust_owner) -> *mut uvm_rust_flash_block;
+    pub fn uvm_rust_flash_note(block: *mut uvm_va_block_struct, used: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_publish(
-        block: *mut uvm_rust_flash_block,
-        of: *mut uvm_seam_va_block,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_block);
+    pub fn uvm_rust_flash_block_gone(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_use(
         block: *mut uvm_rust_flash_block,
         dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
         pages: __u32,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_dev(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_pages(
@@ -1068,14 +1066,16 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_cut(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_before_split(
+        block: *mut uvm_va_block_struct,
         at: __u32,
-    ) -> *mut uvm_rust_flash_block;
+        upper: *mut *mut uvm_rust_flash_block,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_split(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_after_split(
+        block: *mut uvm_va_block_struct,
+        upper_block: *mut uvm_va_block_struct,
         at: __u32,
         upper: *mut uvm_rust_flash_block,
     );
@@ -1096,95 +1096,33 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_begin_read(
-        block: *mut uvm_rust_flash_block,
+    pub fn uvm_rust_flash_fetch(
+        block: *mut uvm_va_block_struct,
+        context: *mut uvm_seam_context,
         wanted: *const uvm_rust_mask,
-        op: *mut *mut uvm_rust_flash_read,
-        pages: *mut uvm_rust_mask,
-        pieces: *mut uvm_rust_flash_pieces,
+        fault: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_end_read(
-        block: *mut uvm_rust_flash_block,
-        op: *mut uvm_rust_flash_read,
-        good: *const uvm_rust_mask,
-        failed: *const uvm_rust_mask,
-        keep: bool,
-        arrived: *mut uvm_rust_mask,
-    );
+    pub fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_work(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-        io: *mut uvm_seam_flash_io,
-        workers: __u32,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_move_out(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-        io: *mut uvm_seam_flash_io,
-        workers: __u32,
-        block: *mut uvm_seam_va_block,
-        pages: *const uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_give_up_copies(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_drain(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        table: *mut uvm_rust_flash_table,
-    ) -> __u32;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_flash_move {
-    pub from_slot: __u32,
-    pub to_slot: __u32,
-    pub from_offset: __u16,
-    pub to_offset: __u16,
-    pub pages: __u16,
-    pub reserved: __u16,
+    pub fn uvm_rust_flash_let_go();
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
 }
 unsafe extern "C" {
+    pub static mut uvm_rust_tier: *mut uvm_rust_tier;
+}
+unsafe extern "C" {
     pub fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_attach(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-        limit: __u64,
-        workers: __u32,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_detach(tier: *mut uvm_rust_tier);
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tier_is_attached(
-        tier: *mut uvm_rust_tier,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut __u64, peak: *mut __u64);
+    pub fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
@@ -1199,31 +1137,13 @@ unsafe extern "C" {
     pub fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_owner_held(
-        owner: *mut uvm_rust_owner,
-        table: *mut uvm_rust_flash_table,
-    ) -> __u64;
-}
-unsafe extern "C" {
     pub fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_owner_may_write(owner: *mut uvm_rust_owner, now: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_wrote(owner: *mut uvm_rust_owner, now: __u64, bytes: __u64, mib: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_seam_va_block;
+    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
     pub fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_counted(block: *mut uvm_rust_flash_block, pages: __u32, used: bool);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_enabled() -> bool;
@@ -1238,7 +1158,16 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_fetch(owner: *mut uvm_rust_flash_owner, fetcher: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_hold(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_slot(block: *mut uvm_va_block_struct) -> *mut *mut uvm_rust_flash_block;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_host_pages(block: *mut uvm_va_block_struct) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_owner(block: *mut uvm_va_block_struct) -> *mut uvm_rust_owner;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_va_block_hold(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_dev_get(dev: *mut uvm_seam_flash_dev);
@@ -1256,25 +1185,25 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_block_free(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_put(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_put(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_lock(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_lock(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_unlock(block: *mut uvm_seam_va_block);
+    pub fn uvm_seam_va_block_unlock(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_flash(block: *mut uvm_seam_va_block) -> *mut uvm_rust_flash_block;
+    pub fn uvm_seam_va_block_flash(block: *mut uvm_va_block_struct) -> *mut uvm_rust_flash_block;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_try_space(block: *mut uvm_seam_va_block) -> *mut uvm_seam_space;
+    pub fn uvm_seam_va_block_try_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_leave_space(space: *mut uvm_seam_space);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_context_new() -> *mut uvm_seam_context;
+    pub fn uvm_seam_context_new(mm: *mut mm_struct) -> *mut uvm_seam_context;
 }
 unsafe extern "C" {
     pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
@@ -1287,81 +1216,122 @@ pub struct uvm_seam_flash_facts {
     pub has_unused: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_may_spill(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_may_spill(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_look(block: *mut uvm_seam_va_block, facts: *mut uvm_seam_flash_facts);
+    pub fn uvm_seam_flash_look(block: *mut uvm_va_block_struct, facts: *mut uvm_seam_flash_facts);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_use(block: *mut uvm_seam_va_block, dev: *mut uvm_seam_flash_dev) -> bool;
+    pub fn uvm_seam_flash_use(
+        block: *mut uvm_va_block_struct,
+        dev: *mut uvm_seam_flash_dev,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_leave_held(block: *mut uvm_seam_va_block, pages: *mut uvm_rust_mask);
+    pub fn uvm_seam_flash_leave_held(block: *mut uvm_va_block_struct, pages: *mut uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_unmap(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
         pages: *const uvm_rust_mask,
         again: *mut bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_seam_va_block) -> bool;
+    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_stale(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_dropped(block: *mut uvm_seam_va_block, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_flash_dropped(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_left_host(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_hold(
-        block: *mut uvm_seam_va_block,
+        block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
         io: *mut uvm_seam_flash_io,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_pieces(io: *mut uvm_seam_flash_io) -> *mut uvm_rust_flash_pieces;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_write(
         dev: *mut uvm_seam_flash_dev,
         io: *mut uvm_seam_flash_io,
-        good: *mut uvm_rust_mask,
-    );
+        piece: *const uvm_rust_flash_piece,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_copy(
         dev: *mut uvm_seam_flash_dev,
         io: *mut uvm_seam_flash_io,
-        move_: *const uvm_rust_flash_move,
-    ) -> bool;
+        slot: __u32,
+        offset: __u16,
+        pages: __u16,
+        write: bool,
+    ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_is_sound(dev: *mut uvm_seam_flash_dev) -> bool;
+    pub fn uvm_seam_flash_read(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        piece: *const uvm_rust_flash_piece,
+        fault: bool,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_decrypt(
+        dev: *mut uvm_seam_flash_dev,
+        io: *mut uvm_seam_flash_io,
+        piece: *const uvm_rust_flash_piece,
+        right: *mut uvm_rust_mask,
+        wrong: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_release(io: *mut uvm_seam_flash_io);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_there(dev: *mut uvm_seam_flash_dev) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev, ended: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_fetch_back(
-        block: *mut uvm_seam_va_block,
+    pub fn uvm_seam_flash_populate(
+        block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
-        pages: *const uvm_rust_mask,
-        again: *mut bool,
+        pages: *mut uvm_rust_mask,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_unchanged(
+        block: *mut uvm_va_block_struct,
+        io: *mut uvm_seam_flash_io,
+        pages: *mut uvm_rust_mask,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_arrived(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_read_mostly(block: *mut uvm_va_block_struct) -> bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_copies: bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_progress(dev: *mut uvm_seam_flash_dev) -> __u32;
@@ -1382,24 +1352,101 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_sleep(us: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_share() -> __u32;
+    pub static mut uvm_rust_flash_depth: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_attach(attach: *const uvm_rust_flash_attach) -> ::core::ffi::c_int;
+    pub static mut uvm_rust_flash_share: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_detach() -> ::core::ffi::c_int;
+    pub static mut uvm_rust_flash_move_mib: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_move(
-        space: *mut uvm_seam_space,
-        base: __u64,
-        length: __u64,
-        to_host: bool,
+    pub static mut uvm_rust_flash_attach_lock: rw_semaphore;
+}
+unsafe extern "C" {
+    pub fn down_read(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn up_read(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn down_write(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn up_write(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn capable(cap: ::core::ffi::c_int) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_open(
+        path: __u64,
+        dev: *mut *mut uvm_seam_flash_dev,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_stats(space: *mut uvm_seam_space, stats: *mut uvm_rust_flash_stats);
+    pub fn uvm_seam_flash_bytes(dev: *mut uvm_seam_flash_dev) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_probe(dev: *mut uvm_seam_flash_dev, force: bool) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_table(dev: *mut uvm_seam_flash_dev) -> *mut *mut uvm_rust_flash_table;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_close(dev: *mut uvm_seam_flash_dev);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_start_workers(
+        dev: *mut uvm_seam_flash_dev,
+        count: __u32,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_stop_workers();
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_io_alloc(bounce: bool, account: bool) -> *mut uvm_seam_flash_io;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_io_free(io: *mut uvm_seam_flash_io);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_enter_space(space: *mut uvm_seam_space) -> *mut mm_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_exit_space(space: *mut uvm_seam_space, mm: *mut mm_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_is_managed(
+        space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
+        base: __u64,
+        length: __u64,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_next_block(
+        space: *mut uvm_seam_space,
+        start: *mut __u64,
+        end: __u64,
+        pages: *mut uvm_rust_mask,
+    ) -> *mut uvm_va_block_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_suspends() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_nap(ms: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_take_turn(owner: *mut uvm_rust_flash_owner) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_end_turn(owner: *mut uvm_rust_flash_owner);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_owner_of(space: *mut uvm_seam_space) -> *mut uvm_rust_owner;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_owner_new(memcg: *mut mem_cgroup) -> *mut uvm_rust_flash_owner;
@@ -1446,9 +1493,6 @@ unsafe extern "C" {
     pub fn uvm_rust_prefetch_end(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_prefetch_fault(prefetch: *mut uvm_rust_prefetch, gpu: __u32, address: __u64);
-}
-unsafe extern "C" {
     pub fn uvm_rust_prefetch_work(prefetch: *mut uvm_rust_prefetch);
 }
 unsafe extern "C" {
@@ -1486,69 +1530,99 @@ unsafe extern "C" {
     pub fn uvm_seam_random() -> __u64;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_enter(call: *mut uvm_seam_prefetch, gpu: __u32) -> bool;
+    pub fn uvm_seam_pm_trylock() -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_leave(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_pm_unlock();
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_visit(call: *mut uvm_seam_prefetch, gpu: __u32, ending: bool) -> bool;
+    pub fn uvm_seam_prefetch_gpu(
+        space: *mut uvm_seam_space,
+        gpu: __u32,
+        ending: bool,
+    ) -> *mut uvm_gpu_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_depart(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_holds(
+        gpu: *mut uvm_gpu_struct,
+        chunk: __u32,
+        start: *mut __u64,
+    ) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock_chunks(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_free_chunks(gpu: *mut uvm_gpu_struct, enough: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_unlock_chunks(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_prefetch_found {
+    pub next: __u64,
+    pub block: *mut uvm_va_block_struct,
+    pub preferred_elsewhere: bool,
+    pub read_duplicated: bool,
+    pub lite: bool,
+    pub group_stays: bool,
+}
+impl Default for uvm_rust_prefetch_found {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_note(call: *mut uvm_seam_prefetch, chunk: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_free_chunks(call: *mut uvm_seam_prefetch, enough: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_victim(call: *mut uvm_seam_prefetch, hindrances: *mut __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_next(
-        call: *mut uvm_seam_prefetch,
+    pub fn uvm_seam_prefetch_find(
+        space: *mut uvm_seam_space,
+        gpu: *mut uvm_gpu_struct,
         from: __u64,
         last: __u64,
-        next: *mut __u64,
-        hindrances: *mut __u32,
+        found: *mut uvm_rust_prefetch_found,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_lock(call: *mut uvm_seam_prefetch, to_host: bool);
+    pub fn uvm_va_space_mm_retain(va_space: *mut uvm_va_space_struct) -> *mut mm_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch);
+    pub fn uvm_va_space_mm_release(va_space: *mut uvm_va_space_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_lock(
+        call: *mut uvm_seam_prefetch,
+        block: *mut uvm_va_block_struct,
+        mm: *mut mm_struct,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch, block: *mut uvm_va_block_struct);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_prefetch_pages {
     pub populated: uvm_rust_mask,
     pub thrashing: uvm_rust_mask,
-    pub discarded: uvm_rust_mask,
     pub there: uvm_rust_mask,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_pages(call: *mut uvm_seam_prefetch, out: *mut uvm_rust_prefetch_pages);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_chunk(call: *mut uvm_seam_prefetch) -> __u32;
+    pub fn uvm_seam_prefetch_pages(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+        out: *mut uvm_rust_prefetch_pages,
+    ) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_migrate(
         call: *mut uvm_seam_prefetch,
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
         copy: __u32,
-        pages: *const uvm_rust_mask,
-        to_host: bool,
+        first: __u16,
+        outer: __u16,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> bool;
+    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> __u32;
 }

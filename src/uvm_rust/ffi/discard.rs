@@ -10,7 +10,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};
-use crate::policy::discard::{BlockState, Memory, Status};
+use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -27,13 +27,11 @@ super::check_exports!(
     uvm_rust_block_needless,
     uvm_rust_block_dropped,
     uvm_rust_block_added,
-    uvm_rust_block_keeps,
     uvm_rust_block_prepare,
-    uvm_rust_block_accessed,
+    uvm_rust_block_zeroing_host,
+    uvm_rust_block_made_resident,
     uvm_rust_block_upper,
     uvm_rust_block_truncate,
-    uvm_rust_block_status,
-    uvm_rust_block_discarded,
 );
 
 /// The block behind a pointer that C keeps.
@@ -42,7 +40,7 @@ super::check_exports!(
 ///
 /// `block` came from [`into_foreign`], is not destroyed during `'a`, and the va_block's
 /// lock is held for `'a`; one such reference exists at a time.
-unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
+pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
     // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
     // that nobody else uses.
     unsafe { &mut *block.cast::<BlockState>() }
@@ -54,16 +52,6 @@ unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState
 pub(super) unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
     // SAFETY: by this function's contract.
     PageMask::from_words(unsafe { *mask }.words)
-}
-
-/// The same; all pages for null.
-///
-/// # Safety
-///
-/// `mask` is null, or valid for reading.
-unsafe fn read_or_all(mask: *const uvm_rust_mask) -> PageMask {
-    // SAFETY: by this function's contract.
-    unsafe { mask.as_ref() }.map_or(PageMask::FULL, |mask| PageMask::from_words(mask.words))
 }
 
 /// # Safety
@@ -100,8 +88,10 @@ fn into_foreign(state: BlockState) -> Option<*mut bindings::uvm_rust_block> {
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_destroy(block: *mut bindings::uvm_rust_block) {
-    // SAFETY: I-own: `block` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block.cast::<c_void>()) });
+    if !block.is_null() {
+        // SAFETY: I-own: `block` came from `into_foreign` and this is its one destroy.
+        drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block.cast::<c_void>()) });
+    }
 }
 
 #[no_mangle]
@@ -124,26 +114,16 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
     number: u32,
     first: u32,
     outer: u32,
-    wanted: *const uvm_rust_mask,
     resident: *const uvm_rust_mask,
     resident_there: *const uvm_rust_mask,
     out: *mut uvm_rust_mask,
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
     unsafe {
-        let (wanted, resident, there) = (
-            read_or_all(wanted),
-            read(resident),
-            read_or_all(resident_there),
-        );
-        let state = &*borrow(block);
-        let zeroing = state.zeroing(
-            memory(number),
-            region(first, outer),
-            &wanted,
-            &resident,
-            &there,
-        );
+        let (resident, there) = (read(resident), read(resident_there));
+        let (memory, chunk) = (memory(number), region(first, outer));
+        // As upstream does for a new chunk: all of it at once.
+        let zeroing = borrow(block).zeroing(memory, chunk, &PageMask::FULL, &resident, &there);
         write(out, &zeroing.pages())
     }
 }
@@ -151,16 +131,11 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_needless(
     block: *mut bindings::uvm_rust_block,
-    first: u32,
-    outer: u32,
-    resident_there: *const uvm_rust_mask,
+    leaving: *const uvm_rust_mask,
     out: *mut uvm_rust_mask,
 ) -> bool {
     // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe {
-        let needless = borrow(block).needless(region(first, outer), &read(resident_there));
-        write(out, &needless)
-    }
+    unsafe { write(out, &borrow(block).needless(&read(leaving))) }
 }
 
 #[no_mangle]
@@ -194,19 +169,6 @@ unsafe extern "C" fn uvm_rust_block_added(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_keeps(
-    block: *mut bindings::uvm_rust_block,
-    number: u32,
-    allocated: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `allocated`.
-    let (block, allocated) = unsafe { (borrow(block), read(allocated)) };
-    for run in (PageMask::FULL - allocated).runs() {
-        block.released(memory(number), run);
-    }
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_block_prepare(
     block: *mut bindings::uvm_rust_block,
     number: u32,
@@ -217,47 +179,58 @@ unsafe extern "C" fn uvm_rust_block_prepare(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_accessed(
+unsafe extern "C" fn uvm_rust_block_zeroing_host(
     block: *mut bindings::uvm_rust_block,
+    wanted: *const uvm_rust_mask,
+    allocated: *const uvm_rust_mask,
+    resident: *const uvm_rust_mask,
+    out: *mut uvm_rust_mask,
+) -> bool {
+    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
+    unsafe {
+        let (wanted, allocated, resident) = (read(wanted), read(allocated), read(resident));
+        write(
+            out,
+            &borrow(block).zeroing_host(&wanted, &allocated, &resident),
+        )
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_block_made_resident(
+    block: *mut bindings::uvm_rust_block,
+    number: u32,
     pages: *const uvm_rust_mask,
+    resident_there: *const uvm_rust_mask,
+    resident_host: *const uvm_rust_mask,
+    evicted: bool,
 ) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).accessed(&read(pages)) };
+    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
+    unsafe {
+        let (pages, there, host) = (read(pages), read(resident_there), read(resident_host));
+        borrow(block).made_resident(memory(number), &pages, &there, &host, evicted);
+    }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_upper(
     block: *mut bindings::uvm_rust_block,
     at: u32,
-) -> *mut bindings::uvm_rust_block {
+    upper: *mut *mut bindings::uvm_rust_block,
+) -> bool {
     // SAFETY: I-own and I-lock.
-    match unsafe { borrow(block) }.upper(short(at)) {
-        Ok(upper) => into_foreign(upper).unwrap_or(null_mut()),
-        Err(_) => null_mut(),
-    }
+    let state = (!block.is_null()).then(|| unsafe { borrow(block) });
+    let half = state.map(|state| state.upper(short(at)).ok().and_then(into_foreign));
+    let there = half != Some(None);
+    // SAFETY: I-call.
+    unsafe { *upper = half.flatten().unwrap_or(null_mut()) };
+    there
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_truncate(block: *mut bindings::uvm_rust_block, at: u32) {
-    // SAFETY: I-own and I-lock.
-    unsafe { borrow(block) }.truncate(short(at));
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_status(block: *mut bindings::uvm_rust_block, page: u32) -> u32 {
-    // SAFETY: I-own and I-lock.
-    match unsafe { borrow(block) }.status(short(page)) {
-        Status::Live => bindings::UVM_RUST_PAGE_LIVE,
-        Status::Lazy => bindings::UVM_RUST_PAGE_LAZY,
-        Status::Eager => bindings::UVM_RUST_PAGE_EAGER,
+    if !block.is_null() {
+        // SAFETY: I-own and I-lock.
+        unsafe { borrow(block) }.truncate(short(at));
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_discarded(
-    block: *mut bindings::uvm_rust_block,
-    out: *mut uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `out`.
-    unsafe { write(out, &borrow(block).discarded()) };
 }

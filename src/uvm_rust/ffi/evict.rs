@@ -15,7 +15,6 @@ use crate::driver::discard::status;
 use crate::policy::evict::reclaim::{Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{Change, Choice, Chunk, Lists, Queue};
-use crate::policy::stats;
 use core::ffi::{c_char, c_int, CStr};
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::prelude::*;
@@ -26,7 +25,6 @@ super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
-    uvm_rust_queues_of,
     uvm_rust_queues_length,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
@@ -122,13 +120,6 @@ unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, pmm: *mut bindings::uvm_se
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_of(gpu: u32, chunk: u32) -> u32 {
-    // SAFETY: I-lock.
-    let queue = unsafe { queues(gpu) }.and_then(|queues| queues.queue_of(chunk));
-    queue.map_or(stats::Queue::Address, Into::into) as u32
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_length(gpu: u32, queue: u32) -> u32 {
     // SAFETY: I-lock.
     let queues = unsafe { queues(gpu) };
@@ -184,9 +175,15 @@ unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
 }
 
 /// Milliseconds, from some time on.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     // SAFETY: no preconditions.
     unsafe { bindings::uvm_seam_now() }
+}
+
+/// Sleeps for a moment, a millisecond at most. No spinlock is held.
+pub(super) fn nap() {
+    // SAFETY: one that held a spinlock would be told by the kernel; memory is safe all the same.
+    unsafe { bindings::uvm_seam_nap() };
 }
 
 /// An allocation of C's.
@@ -230,8 +227,7 @@ impl wait::Machine for Alloc {
     }
 
     fn nap(&mut self) {
-        // SAFETY: no spinlock is held, by the type's invariant.
-        unsafe { bindings::uvm_seam_nap() };
+        nap();
     }
 }
 

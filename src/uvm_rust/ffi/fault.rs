@@ -15,15 +15,18 @@
 
 use super::bindings;
 use super::status::Status;
+use super::{entry, evict, gpu, prefetch};
 use crate::driver::discard::status;
 use crate::driver::fault::FaultLoop;
+use crate::driver::prefetch::Process;
+use crate::driver::stats::Space;
 use crate::policy::fault::{
-    Flush, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
+    Flush, Looked, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
 };
 use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
@@ -35,8 +38,16 @@ super::check_exports!(
 
 /// A GPU for the length of one call of the service loop.
 pub(crate) struct FaultGpu<'a> {
-    /// Invariant: valid for `'a`, and used by nobody else.
+    /// Invariant: valid for `'a`, and used by nobody else. What it says of a VA space is what C has
+    /// locked since `enter`, and not let go.
     fault: *mut bindings::uvm_seam_fault,
+    /// The number of the GPU.
+    gpu: u32,
+    /// What service left of the running batch: its number, and how many duplicates it has.
+    batch: u32,
+    duplicates: u32,
+    /// Whether that batch holds a fatal fault.
+    fatal: bool,
     /// Length of the order that was last published.
     published: u32,
     /// Between `enter` and `leave`.
@@ -63,12 +74,42 @@ impl FaultGpu<'_> {
     ///
     /// `fault` is valid, and used by nobody else, for the returned value's lifetime;
     /// the service lock of its GPU is held.
-    pub(super) unsafe fn new(fault: *mut bindings::uvm_seam_fault) -> Self {
+    unsafe fn new(fault: *mut bindings::uvm_seam_fault, gpu: u32) -> Self {
         Self {
             fault,
+            gpu,
+            batch: 0,
+            duplicates: 0,
+            fatal: false,
             published: 0,
             entered: false,
             _call: PhantomData,
+        }
+    }
+
+    /// The VA space that is entered, if one is.
+    fn space(&self) -> Option<*mut bindings::uvm_seam_space> {
+        // SAFETY: valid by the type's invariant.
+        let space = unsafe { (*self.fault).va_space };
+        self.entered.then_some(space.cast())
+    }
+
+    /// What is counted of the VA space that is entered, if it is.
+    fn stats(&self) -> Option<&Space> {
+        // SAFETY: the VA space is entered, so its lock is held, which keeps its statistics (I-own) for
+        // as long as `self` is borrowed.
+        unsafe {
+            let stats = bindings::uvm_seam_space_state(self.space()?);
+            (!stats.is_null()).then(|| entry::borrow_space(stats))
+        }
+    }
+
+    /// What is known of the kernels of the VA space that is entered, if announcements are taken.
+    fn process(&self) -> Option<&Process> {
+        // SAFETY: as for `stats`.
+        unsafe {
+            let process = bindings::uvm_seam_prefetch_of(self.space()?);
+            (!process.is_null()).then(|| prefetch::borrow(process))
         }
     }
 
@@ -93,10 +134,14 @@ impl Machine for FaultGpu<'_> {
     }
 
     fn ring(&mut self) -> (u32, u32) {
-        let (mut get, mut put) = (0, 0);
-        // SAFETY: both places are written, once each.
-        unsafe { bindings::uvm_seam_fault_ring(self.fault, &mut get, &mut put) };
-        (get, put)
+        // SAFETY: upstream's copies are the service lock's, which is held.
+        unsafe {
+            let (get, put) = ((*self.fault).get, (*self.fault).put);
+            if *get == *put {
+                bindings::uvm_seam_fault_read_put(self.fault);
+            }
+            (*get, *put)
+        }
     }
 
     fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, Status> {
@@ -126,6 +171,7 @@ impl Machine for FaultGpu<'_> {
     }
 
     fn begin(&mut self) {
+        (self.duplicates, self.fatal) = (0, false);
         // SAFETY: as for all.
         unsafe { bindings::uvm_seam_fault_begin(self.fault) };
     }
@@ -134,8 +180,8 @@ impl Machine for FaultGpu<'_> {
         let mut space = 0;
         // SAFETY: `entry` is of a record that `fetch` filled.
         match unsafe { bindings::uvm_seam_fault_translate(self.fault, entry, &mut space) } {
-            bindings::UVM_RUST_TRANSLATED => Translated::Space(space),
-            bindings::UVM_RUST_NO_SUBCONTEXT => Translated::NoSubcontext,
+            status::OK => Translated::Space(space),
+            status::PAGE_TABLE_NOT_AVAIL => Translated::NoSubcontext,
             _ => Translated::Stale,
         }
     }
@@ -188,7 +234,24 @@ impl Machine for FaultGpu<'_> {
         }
     }
 
-    fn service(&mut self, first: u32, per_block: bool, in_place: bool) -> Result<Served, Status> {
+    fn park(&mut self, first: u32) -> Option<Served> {
+        if !self.entered || self.clip(first, 1) == 0 {
+            return None;
+        }
+        // SAFETY: a VA space is entered, in which the GPU is registered since the loop heeds what
+        // `enter` said, and `first` is in the order.
+        let faults = unsafe { bindings::uvm_seam_fault_park(self.fault, first) };
+        let fatal = self.fatal;
+        (faults > 0).then_some(Served::Faults { faults, fatal })
+    }
+
+    fn service(
+        &mut self,
+        first: u32,
+        per_block: bool,
+        in_place: bool,
+        looked: &mut Looked,
+    ) -> Result<Served, Status> {
         if !self.entered || self.clip(first, 1) == 0 {
             self.broken("F-lock, F-order");
             return Ok(Served::Faults {
@@ -196,44 +259,49 @@ impl Machine for FaultGpu<'_> {
                 fatal: false,
             });
         }
-        let mut served = bindings::uvm_rust_fault_served {
-            faults: 0,
-            how: 0,
-            fatal: 0,
-        };
-        // SAFETY: a VA space is entered, in which the GPU is registered since the loop
-        // heeds what `enter` said, and `first` is in the order.
-        Status::check(unsafe {
+        let mut served = bindings::uvm_rust_fault_served::default();
+        // SAFETY: as for `park`; `served` is ours for the call.
+        let result = unsafe {
             bindings::uvm_seam_fault_service(self.fault, first, per_block, in_place, &mut served)
-        })?;
-        Ok(match u32::from(served.how) {
-            bindings::UVM_RUST_SERVE_AGAIN => Served::Again,
-            bindings::UVM_RUST_SERVE_AGAIN_IN_PLACE => Served::AgainInPlace,
-            _ => Served::Faults {
+        };
+        let before = core::mem::replace(&mut self.duplicates, served.duplicates);
+        (self.batch, self.fatal) = (served.batch, served.fatal != 0);
+        *looked = Looked {
+            faults: served.faults,
+            duplicates: served.duplicates.saturating_sub(before),
+        };
+        match result {
+            status::MORE_PROCESSING => Ok(Served::Again),
+            status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
+            other => Status::check(other).map(|()| Served::Faults {
                 faults: served.faults,
-                fatal: served.fatal != 0,
-            },
-        })
+                fatal: self.fatal,
+            }),
+        }
+    }
+
+    fn count(&mut self, instances: u64, duplicates: u32) {
+        if let Some(stats) = self.stats() {
+            stats.note_fault(self.gpu, self.batch, instances, duplicates.into());
+        }
+    }
+
+    fn missed(&mut self, address: u64) {
+        if let Some(process) = self.process() {
+            process.fault(self.gpu, address);
+        }
     }
 
     fn found_fatal(&mut self, first: u32) {
         if self.clip(first, 1) != 0 {
+            self.fatal = true;
             // SAFETY: `first` is in the order.
             unsafe { bindings::uvm_seam_fault_found_fatal(self.fault, first) };
         }
     }
 
     fn outcome(&mut self) -> Outcome {
-        let mut out = bindings::uvm_rust_fault_outcome {
-            fatal_space: 0,
-            prefetch_off_ns: 0,
-            duplicates: 0,
-            invalid_prefetches: 0,
-            prefetch_lapse_ms: 0,
-            prefetch_faults: 0,
-            throttled: 0,
-            in_test: 0,
-        };
+        let mut out = bindings::uvm_rust_fault_outcome::default();
         // SAFETY: `out` is written once.
         unsafe { bindings::uvm_seam_fault_outcome(self.fault, &mut out) };
         Outcome {
@@ -241,10 +309,10 @@ impl Machine for FaultGpu<'_> {
             invalid_prefetches: out.invalid_prefetches,
             throttled: out.throttled != 0,
             fatal: (out.fatal_space != 0).then_some(out.fatal_space),
-            prefetch_faults: match u32::from(out.prefetch_faults) {
-                bindings::UVM_RUST_PREFETCH_FAULTS_ON => PrefetchFaults::On,
-                bindings::UVM_RUST_PREFETCH_FAULTS_OFF => PrefetchFaults::Off(out.prefetch_off_ns),
-                _ => PrefetchFaults::Fixed,
+            prefetch_faults: match (out.prefetch_switch, out.prefetch_on) {
+                (0, _) => PrefetchFaults::Fixed,
+                (_, 0) => PrefetchFaults::Off(out.prefetch_off_ns),
+                _ => PrefetchFaults::On,
             },
             prefetch_lapse_ms: out.prefetch_lapse_ms,
             in_test: out.in_test != 0,
@@ -256,9 +324,9 @@ impl Machine for FaultGpu<'_> {
         unsafe { bindings::uvm_seam_fault_switch_prefetch(self.fault, to == PrefetchSwitch::On) };
     }
 
-    fn replay(&mut self) -> Result<(), Status> {
+    fn replay(&mut self, renumber: bool) -> Result<(), Status> {
         // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_replay(self.fault) })
+        Status::check(unsafe { bindings::uvm_seam_fault_replay(self.fault, renumber) })
     }
 
     fn flush(&mut self, how: Flush) -> Result<(), Status> {
@@ -283,9 +351,11 @@ impl Machine for FaultGpu<'_> {
             return Ok(());
         }
         let reason = reason.map_or(0, Status::number);
-        // SAFETY: a VA space is entered, in which the GPU is registered since the loop
-        // heeds what `enter` said, and `first` to `first + n` are in the order.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.fault, first, n, reason) })
+        (first..first.saturating_add(n)).try_for_each(|at| {
+            // SAFETY: a VA space is entered, in which the GPU is registered since the loop
+            // heeds what `enter` said, and `at` is in the order.
+            Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.fault, at, reason) })
+        })
     }
 
     fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
@@ -326,18 +396,72 @@ unsafe extern "C" fn uvm_rust_fault_destroy(parent: u32) {
     }
 }
 
+/// Whose faults are being serviced: of each parent GPU, by its number.
+static BUSY: [AtomicBool; bindings::UVM_RUST_MAX_GPUS as usize] =
+    [const { AtomicBool::new(false) }; bindings::UVM_RUST_MAX_GPUS as usize];
+
+/// Whether the faults of a parent GPU are being serviced. It may be otherwise at once.
+pub(super) fn is_busy(parent: u32) -> bool {
+    let busy = BUSY.get(parent as usize);
+    busy.is_some_and(|busy| busy.load(Relaxed))
+}
+
+/// Waits until they are not, for so many milliseconds at most; whether they are not. Sleeps.
+pub(super) fn wait_idle(parent: u32, within: u64) -> bool {
+    let until = evict::now() + within;
+    while is_busy(parent) {
+        if evict::now() > until {
+            return false;
+        }
+        evict::nap();
+    }
+    true
+}
+
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_service(
     parent: u32,
+    number: u32,
     fault: *mut bindings::uvm_seam_fault,
-) -> u32 {
+) {
+    let is_busy = |is| {
+        if let Some(busy) = BUSY.get(parent as usize) {
+            busy.store(is, Relaxed);
+        }
+    };
+    is_busy(true);
+    // SAFETY: I-call, and I-lock: the caller holds the service lock of its one GPU. The parameter is
+    // one that nobody writes once the module is loaded.
+    unsafe {
+        if bindings::uvm_rust_fault {
+            let result = service(parent, number, fault);
+            if result != status::OK {
+                bindings::uvm_seam_fault_cancelled(fault, result);
+            }
+        } else {
+            bindings::uvm_seam_fault_upstream(fault);
+        }
+        // I-gpu: the caller is the GPU's bottom half.
+        if let Some(gpu) = gpu::stats(number) {
+            gpu.end_service();
+        }
+    }
+    is_busy(false);
+}
+
+/// Services what is in the ring, by the loop here. Returns an `NV_STATUS`.
+///
+/// # Safety
+///
+/// `fault` is valid for the call, and the service lock of its GPU is held, which is that of no other call.
+unsafe fn service(parent: u32, number: u32, fault: *mut bindings::uvm_seam_fault) -> u32 {
     let place = LOOPS.get(parent as usize);
     let fault_loop = place.map_or(null_mut(), |place| place.load(Acquire));
-    // SAFETY: null, or from `into_foreign`; I-lock: the caller holds the service lock of its one
-    // GPU, so there is no other reference to it, and it is not destroyed.
+    // SAFETY: null, or from `into_foreign`; by this function's contract there is no other reference
+    // to it, and it is not destroyed.
     let Some(fault_loop) = (unsafe { fault_loop.as_mut() }) else {
         return status::INVALID_STATE;
     };
-    // SAFETY: I-call, and I-lock as above.
-    fault_loop.service(&mut unsafe { FaultGpu::new(fault) })
+    // SAFETY: this function's contract.
+    fault_loop.service(&mut unsafe { FaultGpu::new(fault, number) })
 }

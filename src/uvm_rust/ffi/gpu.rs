@@ -188,10 +188,18 @@ unsafe extern "C" fn uvm_rust_note_served(gpu_index: u32) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_chunk_leaves(gpu_index: u32, root_index: u32, list: u32) {
+unsafe extern "C" fn uvm_rust_chunk_leaves(
+    gpu_index: u32,
+    root_index: u32,
+    pmm: *mut bindings::uvm_seam_pmm,
+) {
     // SAFETY: I-gpu and I-lock: the `list_lock` is held.
     let (gpu, queues) = unsafe { (stats(gpu_index), queues(gpu_index)) };
-    let list = Queue::from_number(list).unwrap_or(Queue::Address);
+    let list = || {
+        // SAFETY: I-call, and the chunk is one of the PMM's, whose `list_lock` is held.
+        let list = unsafe { bindings::uvm_seam_list_of(pmm, root_index) };
+        Queue::from_number(list).unwrap_or(Queue::Address)
+    };
     let from = reclaimed_from(queues, root_index, list);
     if let Some(gpu) = gpu {
         gpu.note_reclaim(root_index, from);

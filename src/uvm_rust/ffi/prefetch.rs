@@ -5,11 +5,12 @@
 // What each asks of its caller is in uvm_rust_prefetch_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::seam::SeqFile;
+use super::seam::{self, SeqFile};
 use super::tenant::Charged;
-use super::{bindings, gpu};
+use super::{bindings, discard, fault, gpu};
 use crate::driver::prefetch::{Prefetcher, Process};
-use crate::policy::evict::RootChunks;
+use crate::driver::discard::status;
+use crate::policy::evict::{Queue, RootChunks};
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{
     self, Found, Hindrances, Machine, Migrated, Outcome, Pages, To,
@@ -25,7 +26,6 @@ super::check_exports!(
     uvm_rust_prefetch_create,
     uvm_rust_prefetch_destroy,
     uvm_rust_prefetch_end,
-    uvm_rust_prefetch_fault,
     uvm_rust_prefetch_work,
     uvm_rust_prefetch_forget,
     uvm_rust_prefetch_show,
@@ -161,6 +161,9 @@ enum Held {
     Ending,
 }
 
+/// A va_block, and what stands against moving it.
+type Chosen = (NonNull<bindings::uvm_va_block_struct>, Hindrances);
+
 /// A VA space and a GPU, for the length of one turn of the worker, or at the end of the VA space.
 ///
 /// What C needs for a call is checked here: that the locks are held, a va_block was chosen since, and
@@ -172,10 +175,16 @@ pub(crate) struct Turning<'a> {
     prefetcher: &'a Prefetcher,
     /// Invariant: what was last asked of C says so.
     held: Held,
-    /// Invariant: C has a va_block that was chosen since `enter`.
-    chosen: bool,
-    /// Invariant: that va_block is locked.
-    locked: bool,
+    /// Invariant: valid while something is held; else null.
+    gpu: *mut bindings::uvm_gpu_struct,
+    /// Invariant: a va_block that was chosen since `enter`.
+    chosen: Option<NonNull<bindings::uvm_va_block_struct>>,
+    /// What the chunk that was picked holds, and where that begins: to be looked for before it is used.
+    noted: Option<(NonNull<bindings::uvm_va_block_struct>, u64)>,
+    /// Invariant: that va_block is locked, if this is where it is moved to.
+    locked: Option<To>,
+    /// Invariant: null, or the VA space's, held since it was locked.
+    mm: *mut bindings::mm_struct,
 }
 
 impl<'a> Turning<'a> {
@@ -190,8 +199,11 @@ impl<'a> Turning<'a> {
             process,
             prefetcher,
             held: Held::Nothing,
-            chosen: false,
-            locked: false,
+            gpu: null_mut(),
+            chosen: None,
+            noted: None,
+            locked: None,
+            mm: null_mut(),
         })
     }
 
@@ -199,55 +211,93 @@ impl<'a> Turning<'a> {
         self.held == Held::Entered
     }
 
+    /// The VA space.
+    fn space(&self) -> *mut bindings::uvm_seam_space {
+        self.process.home().0.as_ptr()
+    }
+
+    /// The va_block that is locked.
+    fn block(&self) -> Option<*mut bindings::uvm_va_block_struct> {
+        self.chosen.filter(|_| self.locked.is_some()).map(NonNull::as_ptr)
+    }
+
+    /// Takes the VA space's lock, if it has the GPU; whether it has.
+    fn visit(&mut self, held: Held) -> bool {
+        let (space, number) = (self.space(), self.prefetcher.gpu());
+        // SAFETY: the VA space outlives its process, and no lock of it is held; from then on, the lock
+        // keeps its GPUs.
+        unsafe {
+            bindings::uvm_seam_space_lock(space);
+            self.gpu = bindings::uvm_seam_prefetch_gpu(space, number, held == Held::Ending);
+            if self.gpu.is_null() {
+                bindings::uvm_seam_space_unlock(space);
+                return false;
+            }
+        }
+        self.held = held;
+        true
+    }
+
+    /// Lets it go, and with it what was found.
+    fn depart(&mut self) {
+        self.unlock();
+        (self.held, self.gpu) = (Held::Nothing, null_mut());
+        (self.chosen, self.noted) = (None, None);
+        // SAFETY: `visit` took it, and no va_block's is held.
+        unsafe { bindings::uvm_seam_space_unlock(self.space()) };
+    }
+
     /// Calls `then` at the end of the VA space, with the GPU if it is still registered there.
     fn ending(&mut self, then: impl FnOnce(&mut Self)) {
-        // SAFETY: `call` is valid, and no lock is held.
-        let there =
-            unsafe { bindings::uvm_seam_prefetch_visit(self.call, self.prefetcher.gpu(), true) };
-        if there {
-            self.held = Held::Ending;
-        }
+        let there = self.visit(Held::Ending);
         then(self);
-        if core::mem::replace(&mut self.held, Held::Nothing) == Held::Ending {
-            // SAFETY: the lock was taken above.
-            unsafe { bindings::uvm_seam_prefetch_depart(self.call) };
+        if there {
+            self.depart();
         }
     }
 
-    /// As [`Machine::chunks`], with the PMM's `list_lock` held throughout.
-    fn with_chunks<R>(
+    /// The va_block at the first memory from `from` to `last`, if there is memory, and where that ends.
+    fn find(&self, from: u64, last: u64) -> Option<(Option<Chosen>, u64)> {
+        let mut found = bindings::uvm_rust_prefetch_found::default();
+        let (space, gpu) = (self.space(), self.gpu);
+        let any = self.entered()
+            // SAFETY: the VA space's lock is held, and the GPU there; `found` is ours for the call.
+            && unsafe { bindings::uvm_seam_prefetch_find(space, gpu, from, last, &mut found) };
+        let hindrances = Hindrances {
+            no_block: false,
+            preferred_elsewhere: found.preferred_elsewhere,
+            read_duplicated: found.read_duplicated,
+            lite: found.lite,
+            group_stays: found.group_stays,
+        };
+        let block = NonNull::new(found.block).map(|block| (block, hindrances));
+        any.then_some((block, found.next))
+    }
+
+    /// As [`Machine::chunks`], with the PMM's `list_lock` held throughout, and also where there are no
+    /// queues.
+    fn with_lock<R>(
         &mut self,
-        look: impl FnOnce(&mut Self, &mut RootChunks, u32) -> R,
+        look: impl FnOnce(&mut Self, Option<&mut RootChunks>) -> R,
     ) -> Option<R> {
         if self.held == Held::Nothing {
             return None;
         }
-        let number = self.prefetcher.gpu();
+        let gpu = self.gpu;
         // SAFETY: the GPU is there.
-        unsafe { bindings::uvm_seam_prefetch_lock_chunks(self.call) };
+        unsafe { bindings::uvm_seam_lock_chunks(gpu) };
         // SAFETY: the `list_lock` is held until the unlock below. `look` cannot keep the
-        // reference, nor get another: it is handed `self`, of which it calls `note` only.
-        let roots = unsafe { gpu::queues(number) };
-        let result = roots.map(|roots| look(self, roots, gpu::generation(number)));
-        // SAFETY: `call` is valid, and the lock was taken above.
-        unsafe { bindings::uvm_seam_prefetch_unlock_chunks(self.call) };
-        result
+        // reference, nor get another: it is handed `self`, whose `gpu` and `noted` it uses only.
+        let roots = unsafe { gpu::queues(self.prefetcher.gpu()) };
+        let result = look(self, roots);
+        // SAFETY: the GPU is there, and the lock was taken above.
+        unsafe { bindings::uvm_seam_unlock_chunks(gpu) };
+        Some(result)
     }
 }
 
 // Numbers that both sides count with.
 const _: () = assert!(worker::IN_FLIGHT == bindings::UVM_RUST_PREFETCH_COPIES);
-
-fn hindrances(found: u32) -> Hindrances {
-    let has = |bit| found & bit != 0;
-    Hindrances {
-        no_block: has(bindings::UVM_RUST_STAYS_NO_BLOCK),
-        preferred_elsewhere: has(bindings::UVM_RUST_STAYS_PREFERRED),
-        read_duplicated: has(bindings::UVM_RUST_STAYS_DUPLICATED),
-        lite: has(bindings::UVM_RUST_STAYS_LITE),
-        group_stays: has(bindings::UVM_RUST_STAYS_GROUP),
-    }
-}
 
 fn is_number(chunk: u32) -> Option<u32> {
     (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)
@@ -271,34 +321,34 @@ impl Machine for Turning<'_> {
     }
 
     fn faults(&mut self) -> bool {
-        // SAFETY: the number is that of a parent GPU.
-        unsafe { bindings::uvm_seam_fault_busy(self.prefetcher.parent()) }
+        fault::is_busy(self.prefetcher.parent())
     }
 
     fn wait_faults(&mut self) -> bool {
-        // SAFETY: as for `faults`. Locks that were held would cost time, not safety.
-        unsafe { bindings::uvm_seam_fault_wait_idle(self.prefetcher.parent()) }
+        // Locks that were held would cost time, not safety.
+        fault::wait_idle(self.prefetcher.parent(), worker::FAULTS_WITHIN)
     }
 
     fn enter(&mut self) -> bool {
-        let number = self.prefetcher.gpu();
-        if self.held == Held::Nothing
-            && !self.is_stopping()
-            // SAFETY: the locks are not held.
-            && unsafe { bindings::uvm_seam_prefetch_enter(self.call, number) }
-        {
-            self.held = Held::Entered;
+        if self.held != Held::Nothing || self.is_stopping() {
+            return self.entered();
+        }
+        // SAFETY: only tried for: this thread neither delays a suspend nor waits behind one.
+        if !unsafe { bindings::uvm_seam_pm_trylock() } {
+            return false;
+        }
+        if !seam::healthy() || !self.visit(Held::Entered) {
+            // SAFETY: taken above.
+            unsafe { bindings::uvm_seam_pm_unlock() };
         }
         self.entered()
     }
 
     fn leave(&mut self) {
-        self.unlock();
-        self.chosen = false;
         if self.entered() {
-            self.held = Held::Nothing;
-            // SAFETY: `enter` took the locks, and no va_block's is held.
-            unsafe { bindings::uvm_seam_prefetch_leave(self.call) };
+            self.depart();
+            // SAFETY: `enter` took it, and nothing below it is held.
+            unsafe { bindings::uvm_seam_pm_unlock() };
         }
     }
 
@@ -307,7 +357,9 @@ impl Machine for Turning<'_> {
     }
 
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
-        self.with_chunks(|_, roots, generation| look(roots, generation))
+        let number = self.prefetcher.gpu();
+        self.with_lock(|_, roots| roots.map(|roots| look(roots, gpu::generation(number))))
+            .flatten()
     }
 
     fn free_chunks(&mut self, enough: u32) -> u32 {
@@ -315,104 +367,143 @@ impl Machine for Turning<'_> {
             return 0;
         }
         // SAFETY: the GPU is there.
-        unsafe { bindings::uvm_seam_prefetch_free_chunks(self.call, enough) }
+        let pma = unsafe { bindings::uvm_seam_prefetch_pma_free(self.gpu) };
+        let more = enough.saturating_sub(u32::try_from(pma).unwrap_or(u32::MAX));
+        if more == 0 {
+            return enough;
+        }
+        let listed = self.with_lock(|turning, roots| match roots {
+            Some(roots) => roots.length(Queue::Free),
+            // SAFETY: the GPU is there, and the `list_lock` held.
+            None => unsafe { bindings::uvm_seam_prefetch_free_chunks(turning.gpu, more) },
+        });
+        enough - more + listed.map_or(0, |listed| listed.min(more))
     }
 
     fn pick(&mut self, choose: impl FnOnce(&RootChunks) -> Option<u32>) -> Option<u32> {
-        self.with_chunks(|turning, roots, _| {
+        self.with_lock(|turning, roots| {
+            let roots = roots?;
             let chunk = choose(roots).filter(|c| roots.has(*c))?;
+            let mut start = 0;
             // SAFETY: the `list_lock` is held, and the chunk is one of those that the queues
             // were made for: as many as the PMM has root chunks.
-            unsafe { bindings::uvm_seam_prefetch_note(turning.call, chunk) };
+            let block =
+                unsafe { bindings::uvm_seam_prefetch_holds(turning.gpu, chunk, &mut start) };
+            turning.noted = NonNull::new(block).map(|block| (block, start));
             Some(chunk)
         })
         .flatten()
     }
 
     fn victim(&mut self) -> Option<Hindrances> {
-        let mut found = 0;
         self.unlock();
-        self.chosen = self.entered()
-            // SAFETY: the VA space's lock is held if `entered`; `found` is written at most once.
-            && unsafe { bindings::uvm_seam_prefetch_victim(self.call, &mut found) };
-        self.chosen.then(|| hindrances(found))
+        self.chosen = None;
+        let (noted, start) = self.noted?;
+        // It is ours, and alive, if our own tree says so.
+        let (block, hindrances) = self.find(start, start)?.0?;
+        self.chosen = (block == noted).then_some(block);
+        self.chosen.map(|_| hindrances)
     }
 
     fn next_block(&mut self, from: u64, last: u64) -> Option<Found> {
-        let (mut next, mut found) = (0, 0);
         self.unlock();
-        self.chosen = false;
-        let any = self.entered()
-            // SAFETY: the VA space's lock is held if `entered`; both numbers are written at most once.
-            && unsafe {
-                bindings::uvm_seam_prefetch_next(self.call, from, last, &mut next, &mut found)
-            };
-        let hindrances = hindrances(found);
-        self.chosen = any && !hindrances.no_block;
-        any.then_some(Found { hindrances, next })
+        self.chosen = None;
+        let (block, next) = self.find(from, last)?;
+        self.chosen = block.map(|(block, _)| block);
+        let none = Hindrances {
+            no_block: true,
+            ..Hindrances::default()
+        };
+        let hindrances = block.map_or(none, |(_, hindrances)| hindrances);
+        Some(Found { hindrances, next })
     }
 
     fn lock(&mut self, to: To) {
-        if self.chosen && !self.locked {
-            self.locked = true;
-            // SAFETY: a va_block is chosen, and not locked.
-            unsafe { bindings::uvm_seam_prefetch_lock(self.call, to == To::Host) };
+        let (Some(block), None) = (self.chosen, self.locked) else {
+            return;
+        };
+        self.locked = Some(to);
+        // SAFETY: a va_block is chosen, and not locked; the VA space is there.
+        unsafe {
+            if to == To::Host {
+                // As upstream's evictions: its pages there are charged to the process's memory cgroup.
+                self.mm = bindings::uvm_va_space_mm_retain(self.space().cast());
+            }
+            bindings::uvm_seam_prefetch_lock(self.call, block.as_ptr(), self.mm);
         }
     }
 
     fn unlock(&mut self) {
-        if core::mem::take(&mut self.locked) {
-            // SAFETY: `lock` locked the va_block, which is still the chosen one.
-            unsafe { bindings::uvm_seam_prefetch_unlock(self.call) };
+        let Some(block) = self.block() else { return };
+        self.locked = None;
+        // SAFETY: `lock` locked the va_block, which is still the chosen one, and held `mm` if there
+        // is one.
+        unsafe {
+            bindings::uvm_seam_prefetch_unlock(self.call, block);
+            if !core::mem::replace(&mut self.mm, null_mut()).is_null() {
+                bindings::uvm_va_space_mm_release(self.space().cast());
+            }
         }
     }
 
     fn pages(&mut self) -> Pages {
+        let Some(block) = self.block() else {
+            return Pages::default();
+        };
         let mut out = bindings::uvm_rust_prefetch_pages::default();
-        if self.locked {
-            // SAFETY: the va_block is locked, and `out` is valid for writing.
-            unsafe { bindings::uvm_seam_prefetch_pages(self.call, &mut out) };
-        }
+        // SAFETY: the va_block is locked, and `out` is ours for the call. By I-own and I-lock, the state
+        // that it has is used by nobody else as long as it is locked.
+        let discarded = unsafe {
+            let state = bindings::uvm_seam_prefetch_pages(block, self.gpu, &mut out);
+            let state = (!state.is_null()).then(|| discard::borrow(state));
+            state.map_or(PageMask::EMPTY, |state| state.discarded())
+        };
         let mask = |m: bindings::uvm_rust_mask| PageMask::from_words(m.words);
         Pages {
             populated: mask(out.populated),
             thrashing: mask(out.thrashing),
-            discarded: mask(out.discarded),
+            discarded,
             there: mask(out.there),
         }
     }
 
     fn chunk(&mut self) -> Option<u32> {
-        if !self.locked {
-            return None;
-        }
-        // SAFETY: the va_block is locked.
-        is_number(unsafe { bindings::uvm_seam_prefetch_chunk(self.call) })
+        let block = self.block()?;
+        let mut span = bindings::uvm_rust_span::default();
+        // SAFETY: the va_block is locked, and the GPU there; `span` is ours for the call.
+        is_number(unsafe {
+            bindings::uvm_seam_block_span(block, &mut span);
+            bindings::uvm_seam_block_chunk(block, self.gpu, span.first)
+        })
     }
 
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {
-        if !self.locked || copy >= worker::IN_FLIGHT {
+        let block = self.block().filter(|_| self.locked == Some(to));
+        let (Some(block), true) = (block, copy < worker::IN_FLIGHT) else {
             return Migrated::Failed;
-        }
-        let mask = bindings::uvm_rust_mask {
-            words: *pages.words(),
         };
-        // SAFETY: the va_block is locked, for the same destination; there is a tracker with
-        // that number; `mask` is valid for reading.
-        let migrated =
-            unsafe { bindings::uvm_seam_prefetch_migrate(self.call, copy, &mask, to == To::Host) };
-        match migrated {
-            bindings::UVM_RUST_MIGRATE_BEGUN => Migrated::Begun,
-            bindings::UVM_RUST_MIGRATE_AGAIN => Migrated::Again,
-            _ => Migrated::Failed,
+        let gpu = if to == To::Host { null_mut() } else { self.gpu };
+        for run in pages.runs() {
+            let (first, outer) = (run.first(), run.outer());
+            // SAFETY: the va_block is locked, for the same destination, and has these pages, as the
+            // worker moves those that `pages` gave; there is a tracker with that number.
+            let status = unsafe {
+                bindings::uvm_seam_prefetch_migrate(self.call, block, gpu, copy, first, outer)
+            };
+            match status {
+                status::OK => {}
+                status::AGAIN => return Migrated::Again,
+                _ => return Migrated::Failed,
+            }
         }
+        Migrated::Begun
     }
 
     fn settle(&mut self, copy: u32) -> bool {
         copy < worker::IN_FLIGHT
             && self.entered()
             // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
-            && unsafe { bindings::uvm_seam_prefetch_settle(self.call, copy) }
+            && unsafe { bindings::uvm_seam_prefetch_settle(self.call, copy) } == status::OK
     }
 
     fn brought(&mut self, outcome: Outcome, pages: u32) {
@@ -461,16 +552,6 @@ unsafe extern "C" fn uvm_rust_prefetch_end(prefetch: *mut bindings::uvm_rust_pre
             turning.ending(|turning| prefetcher.leave(turning));
         }
     });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_fault(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    gpu: u32,
-    address: u64,
-) {
-    // SAFETY: I-own.
-    unsafe { borrow(prefetch) }.fault(gpu, address);
 }
 
 #[no_mangle]

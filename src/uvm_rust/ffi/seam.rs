@@ -4,13 +4,17 @@
 
 #[cfg(not(uvm_native))]
 use super::prefetch;
-use super::{bindings, entry, gpu};
+use super::{bindings, discard, entry, gpu};
+use crate::driver::discard::status;
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Process;
 use crate::driver::stats::{Gpu, Space};
+use crate::policy::discard::{BlockState, Status};
+use crate::policy::evict::{Queue, RootChunks};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::prelude::*;
 
 /// An open `/dev/nvidia-uvm`, for the length of one call.
 pub(crate) struct File<'a> {
@@ -31,8 +35,9 @@ pub(crate) struct LockedVaSpace<'a>(&'a VaSpace<'a>);
 
 /// A GPU registered in a VA space, which stays so while the lock is held.
 pub(crate) struct VaSpaceGpu<'a> {
-    /// Invariant: the number of a GPU that is retained for `'a`.
+    /// Invariant: the number of a GPU that is retained for `'a`, and that GPU.
     index: u32,
+    gpu: *mut bindings::uvm_gpu_struct,
     _lock: PhantomData<&'a ()>,
 }
 
@@ -80,33 +85,45 @@ impl VaSpace<'_> {
         unsafe { bindings::uvm_seam_discard(self.space.as_ptr(), base, length, eager, counts) }
     }
 
-    /// Whether the page at `address` is discarded. Returns NVIDIA's status code.
-    pub(crate) fn discard_status(&self, address: u64, discarded: &mut bool) -> u32 {
-        let mut page = bindings::UVM_RUST_PAGE_LIVE;
-        let uuid = core::ptr::null();
-        // SAFETY: valid by the type's invariant; `page` is ours for the call.
-        let result =
-            unsafe { bindings::uvm_seam_test_look(self.space.as_ptr(), address, uuid, &mut page) };
-        *discarded = page != bindings::UVM_RUST_PAGE_LIVE;
-        result
+    /// Whether the page at `address` is discarded.
+    ///
+    /// # Errors
+    ///
+    /// NVIDIA's status code.
+    pub(crate) fn is_discarded(&self, address: u64) -> Result<bool, u32> {
+        self.lock().in_block(address, |state, page, _| {
+            state.is_some_and(|state| state.status(page) != Status::Live)
+        })
     }
 
-    /// The eviction queue of the root chunk behind `address` on a GPU. Returns
+    /// The eviction queue of the root chunk behind `address` on a GPU.
+    ///
+    /// # Errors
+    ///
     /// NVIDIA's status code.
-    pub(crate) fn alloc_list(&self, address: u64, uuid: &[u8; 16], queue: &mut u32) -> u32 {
-        let uuid = uuid.as_ptr();
-        // SAFETY: valid by the type's invariant; `uuid` has the 16 bytes that are
-        // read and `queue` is ours for the call.
-        unsafe { bindings::uvm_seam_test_look(self.space.as_ptr(), address, uuid, queue) }
+    pub(crate) fn alloc_list(&self, address: u64, uuid: &[u8; 16]) -> Result<u32, u32> {
+        let space = self.lock();
+        let gpu = space.gpu(uuid).ok_or(status::INVALID_DEVICE)?;
+        let queue = space.in_block(address, |_, _, block| {
+            // SAFETY: the va_block is locked, and the GPU retained, by the invariant of `VaSpaceGpu`.
+            let chunk = unsafe { bindings::uvm_seam_block_chunk(block, gpu.gpu, address) };
+            let chunk = (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)?;
+            gpu.with_chunks(|roots| match roots {
+                Some(roots) => roots.queue_of(chunk).map(|queue| queue as u32),
+                // SAFETY: the `list_lock` is held, and the chunk one of the GPU's.
+                None => Some(unsafe { bindings::uvm_seam_list_with(gpu.gpu, chunk) }),
+            })
+        })?;
+        queue
+            .filter(|&queue| queue != bindings::UVM_RUST_QUEUE_ADDRESS)
+            .ok_or(status::INVALID_STATE)
     }
 }
 
 impl VaSpace<'_> {
-    /// Moves a range between host memory and the SSD. Sleeps, and takes the VA space's
-    /// lock itself. Returns 0 or a negative errno.
-    pub(crate) fn flash_move(&self, base: u64, length: u64, to_host: bool) -> i32 {
-        // SAFETY: valid by the type's invariant.
-        unsafe { bindings::uvm_seam_flash_move(self.space.as_ptr(), base, length, to_host) }
+    /// For who asks C about it, for as long as `self` is there.
+    pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_space {
+        self.space.as_ptr()
     }
 }
 
@@ -120,16 +137,34 @@ impl LockedVaSpace<'_> {
         (!state.is_null()).then(|| unsafe { entry::borrow_space(state) })
     }
 
-    /// How many root chunks each queue of a GPU has now; nothing changes if there is
-    /// no such GPU.
-    pub(crate) fn queued(
+    /// Calls `look` with the state of the va_block that has `address`, the page there, and the va_block,
+    /// whose lock is held.
+    fn in_block<R>(
         &self,
-        uuid: &[u8; 16],
-        out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize],
-    ) {
-        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and the
-        // arrays have the lengths that are read and written.
-        unsafe { bindings::uvm_seam_queued(self.0.space.as_ptr(), uuid.as_ptr(), out.as_mut_ptr()) }
+        address: u64,
+        look: impl FnOnce(Option<&BlockState>, u16, *mut bindings::uvm_va_block_struct) -> R,
+    ) -> Result<R, u32> {
+        let (mut block, mut span) = (core::ptr::null_mut(), bindings::uvm_rust_span::default());
+        let space = self.0.space.as_ptr().cast();
+        // SAFETY: valid by the invariant of `VaSpace`, and its lock is held, which keeps its va_blocks;
+        // `block` and `span` are ours for the calls.
+        unsafe {
+            match bindings::uvm_va_block_find(space, address, &mut block) {
+                status::OK => {}
+                failed => return Err(failed),
+            }
+            bindings::uvm_seam_block_span(block, &mut span);
+        }
+        let page = (address - span.first) / kernel::page::PAGE_SIZE as u64;
+        // SAFETY: as above. What is at the place is I-own's, and under the lock of the va_block nobody
+        // else uses it.
+        unsafe {
+            let state = *bindings::uvm_seam_block_lock(block);
+            let state = (!state.is_null()).then(|| &*discard::borrow(state));
+            let found = look(state, u16::try_from(page).unwrap_or(u16::MAX), block);
+            bindings::uvm_seam_block_unlock(block);
+            Ok(found)
+        }
     }
 
     /// What is known of this VA space's kernels; `None` if none are announced.
@@ -155,12 +190,15 @@ impl LockedVaSpace<'_> {
 
     /// The GPU with this UUID, if it is registered in this VA space.
     pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<VaSpaceGpu<'_>> {
-        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, and `uuid`
-        // has the 16 bytes that are read.
-        let index = unsafe { bindings::uvm_seam_space_gpu(self.0.space.as_ptr(), uuid.as_ptr()) };
+        let mut gpu = core::ptr::null_mut();
+        let space = self.0.space.as_ptr();
+        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, `uuid` has the 16 bytes that
+        // are read, and `gpu` is ours for the call.
+        let index = unsafe { bindings::uvm_seam_space_gpu(space, uuid.as_ptr(), &mut gpu) };
         // A VA space retains the GPUs that are registered in it.
         (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu {
             index,
+            gpu,
             _lock: PhantomData,
         })
     }
@@ -177,6 +215,41 @@ impl VaSpaceGpu<'_> {
     /// Its number, as in `uvm_id_gpu_index()`.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Calls `look` with the queues of this GPU, if it has any, and the `list_lock` of its PMM held: it
+    /// neither sleeps nor allocates.
+    fn with_chunks<R>(&self, look: impl FnOnce(Option<&mut RootChunks>) -> R) -> R {
+        // SAFETY: the GPU is retained, by the type's invariant. The lock is held until the unlock, and
+        // `look` can neither keep the reference nor get another.
+        unsafe {
+            bindings::uvm_seam_lock_chunks(self.gpu);
+            let result = look(gpu::queues(self.index));
+            bindings::uvm_seam_unlock_chunks(self.gpu);
+            result
+        }
+    }
+
+    /// How many root chunks each of its queues has now; without queues, each of upstream's lists. What
+    /// there is, both know; not in which order, or how it is used.
+    pub(crate) fn queued(&self, out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize]) {
+        // SAFETY: called below, with the `list_lock` held.
+        let listed = |queue| unsafe { bindings::uvm_seam_list_length(self.gpu, queue as u32) };
+        self.with_chunks(|roots| {
+            let length = |queue| match &roots {
+                Some(roots) => roots.length(queue).into(),
+                None => listed(queue),
+            };
+            for (queue, out) in Queue::ORDER.into_iter().zip(out.iter_mut()) {
+                *out = length(queue);
+            }
+            if cfg!(uvm_checks) && roots.is_some() {
+                let held: u64 = [Queue::Unused, Queue::Discarded, Queue::Used].map(length).iter().sum();
+                if length(Queue::Free) != listed(Queue::Free) || held != listed(Queue::Used) {
+                    pr_err!("Assert failed: the queues have other chunks than upstream's lists\n");
+                }
+            }
+        });
     }
 
     /// The statistics of this GPU, if they are kept.
@@ -235,26 +308,6 @@ pub(crate) fn global_status() -> u32 {
 pub(crate) fn flash_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
     cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_flash_enabled() }
-}
-
-/// Attaches a device. Returns 0 or a negative errno.
-pub(crate) fn flash_attach(attach: &bindings::uvm_rust_flash_attach) -> i32 {
-    // SAFETY: `attach` is read during the call; what it points to is copied from user
-    // space as such.
-    unsafe { bindings::uvm_seam_flash_attach(attach) }
-}
-
-/// Detaches it. Returns 0 or a negative errno.
-pub(crate) fn flash_detach() -> i32 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_flash_detach() }
-}
-
-/// Fills all but the first two fields.
-pub(crate) fn flash_stats(space: Option<&VaSpace<'_>>, stats: &mut bindings::uvm_rust_flash_stats) {
-    let space = space.map_or(core::ptr::null_mut(), |space| space.space.as_ptr());
-    // SAFETY: null or valid by the type's invariant; `stats` is ours for the call.
-    unsafe { bindings::uvm_seam_flash_stats(space, stats) }
 }
 
 /// Text output of a debugfs file.

@@ -306,6 +306,39 @@ impl BlockState {
         }
     }
 
+    /// The same of `wanted` pages on the host, where only some are `allocated`: the others come
+    /// unprepared, and who allocates them zeroes them. Nothing is gained there by zeroing more than is
+    /// wanted.
+    pub fn zeroing_host(
+        &mut self,
+        wanted: &PageMask,
+        allocated: &PageMask,
+        resident: &PageMask,
+    ) -> PageMask {
+        for run in (PageMask::FULL - *allocated).runs() {
+            self.released(Memory::HOST, run);
+        }
+        (*wanted & *allocated) - *resident - self.prepared_in(Memory::HOST)
+    }
+
+    /// Records that `pages` were made resident in `memory`, where all of `there` is by now, and on the
+    /// host `on_host`: copies that were staged there may have become duplicates. An eviction
+    /// accesses nothing.
+    pub fn made_resident(
+        &mut self,
+        memory: Memory,
+        pages: &PageMask,
+        there: &PageMask,
+        on_host: &PageMask,
+        evicted: bool,
+    ) {
+        self.prepare(memory, there);
+        self.prepare(Memory::HOST, on_host);
+        if !evicted {
+            self.accessed(pages);
+        }
+    }
+
     /// Records that `pages` were made resident for an access or by UVM_MIGRATE:
     /// they are live. Not for an eviction, which accesses nothing.
     pub fn accessed(&mut self, pages: &PageMask) {
@@ -315,12 +348,12 @@ impl BlockState {
 
     // Reclaim of a chunk.
 
-    /// Which of the pages of `region`, resident in the memory that loses its chunk,
+    /// Which of the pages that are `leaving`, resident in the memory that loses their chunks,
     /// are lazily discarded. The caller unmaps them and takes away their residency
     /// there, copies only the others, and calls [`BlockState::dropped`] with those
     /// that are then resident nowhere.
-    pub fn needless(&self, region: Region, resident_there: &PageMask) -> PageMask {
-        self.lazy & *resident_there & region.into()
+    pub fn needless(&self, leaving: &PageMask) -> PageMask {
+        self.lazy & *leaving
     }
 
     /// Records that `memory` gave up the chunk that backed `region`.

@@ -55,7 +55,7 @@ pub use decide::{
     flush_after_batch, goes_on, prefetch_faults, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch,
     ReplayPolicy,
 };
-pub use service::{Machine, Outcome, Served, Service, Translated};
+pub use service::{Looked, Machine, Outcome, Served, Service, Translated};
 
 /// Accesses, from the least to the most intrusive; upstream's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

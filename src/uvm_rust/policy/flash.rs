@@ -35,10 +35,13 @@
 
 pub mod block;
 pub mod drain;
+pub mod fetch;
 pub mod list;
+pub mod moves;
 pub mod pace;
 pub mod pressure;
 pub mod spill;
+pub mod split;
 pub mod table;
 pub mod tier;
 pub mod wants;

@@ -13,7 +13,7 @@
 
 use super::super::bindings;
 use super::super::status::Status;
-use crate::driver::discard;
+use crate::driver::discard::{self, status};
 use crate::mem::OutOfMemory;
 use crate::policy::discard::{
     BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
@@ -48,8 +48,11 @@ enum At {
 
 /// A VA space for the length of one discard of a range.
 pub(crate) struct DiscardCall<'a> {
-    /// Invariant: valid for `'a`, and used by nobody else.
+    /// Invariant: valid for `'a`, and used by nobody else. What it says of a VA space is what C has
+    /// found or locked, as far as `at` says.
     call: *mut bindings::uvm_seam_discard,
+    /// Whether a GPU that cannot fault is registered, as `enter` found.
+    non_faultable: bool,
     /// Invariant: what was last asked of C says so.
     at: At,
     /// Invariant: while `Locked`, where C keeps the state of the chosen block, which nobody else
@@ -66,6 +69,7 @@ impl DiscardCall<'_> {
     unsafe fn new(call: *mut bindings::uvm_seam_discard) -> Self {
         Self {
             call,
+            non_faultable: false,
             at: At::Out,
             place: null_mut(),
             _call: PhantomData,
@@ -87,6 +91,12 @@ impl DiscardCall<'_> {
             self.broken("D-lock");
         }
         open
+    }
+
+    /// The block that was chosen last; null for none.
+    fn chosen(&self) -> *mut bindings::uvm_va_block_struct {
+        // SAFETY: valid by the type's invariant.
+        unsafe { (*self.call).block }
     }
 
     /// What C keeps as the state of the locked block; null for none.
@@ -117,7 +127,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Out) {
             self.at = At::Entered;
             // SAFETY: no lock is held.
-            unsafe { bindings::uvm_seam_discard_enter(self.call) };
+            self.non_faultable = unsafe { bindings::uvm_seam_discard_enter(self.call) };
         }
     }
 
@@ -130,9 +140,7 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn has_non_faultable(&mut self) -> bool {
-        self.is_at(At::Entered)
-            // SAFETY: entered.
-            && unsafe { bindings::uvm_seam_discard_has_non_faultable(self.call) }
+        self.is_at(At::Entered) && self.non_faultable
     }
 
     fn kind(&mut self, span: Span) -> Kind {
@@ -143,7 +151,7 @@ impl Machine for DiscardCall<'_> {
         // SAFETY: entered.
         match unsafe { bindings::uvm_seam_discard_kind(self.call, span.first, length) } {
             bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
-            bindings::UVM_RUST_KIND_ORDINARY => Kind::Ordinary,
+            bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
             _ => Kind::Unknown,
         }
     }
@@ -174,7 +182,7 @@ impl Machine for DiscardCall<'_> {
         Status::check(unsafe { bindings::uvm_seam_discard_wait(self.call) })
     }
 
-    fn range(&mut self, at: u64, last: u64) -> Option<Span> {
+    fn range(&mut self, at: u64, _: u64) -> Option<Span> {
         if !self.is_open() {
             return None;
         }
@@ -182,7 +190,7 @@ impl Machine for DiscardCall<'_> {
         let mut range = bindings::uvm_rust_span { first: 0, last: 0 };
         // SAFETY: open, on memory of which the walk has asked the kind; `range` is written at
         // most once.
-        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, last, &mut range) } {
+        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, &mut range) } {
             return None;
         }
         self.at = At::InRange;
@@ -208,30 +216,34 @@ impl Machine for DiscardCall<'_> {
             return None;
         }
         self.at = At::InRange;
-        let mut block = bindings::uvm_rust_span { first: 0, last: 0 };
-        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave;
-        // `block` is written at most once.
-        if !unsafe { bindings::uvm_seam_discard_block(self.call, at, &mut block) } {
+        // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave.
+        unsafe { bindings::uvm_seam_discard_block(self.call, at) };
+        if self.chosen().is_null() {
             return None;
         }
         self.at = At::InBlock;
+        let mut span = bindings::uvm_rust_span::default();
+        // SAFETY: the VA space's lock keeps the block; `span` is ours for the call.
+        unsafe { bindings::uvm_seam_block_span(self.chosen(), &mut span) };
         Some(Span {
-            first: block.first,
-            last: block.last,
+            first: span.first,
+            last: span.last,
         })
     }
 
     fn may_migrate(&mut self, span: Span) -> bool {
+        // SAFETY: valid by the type's invariant.
+        let space = unsafe { (*self.call).va_space };
         self.is_open()
-            // SAFETY: open.
-            && unsafe { bindings::uvm_seam_discard_may_migrate(self.call, span.first, span.last) }
+            // SAFETY: open, so the VA space's lock is held.
+            && unsafe { bindings::uvm_range_group_all_migratable(space, span.first, span.last) }
     }
 
     fn lock(&mut self) {
         if self.is_at(At::InBlock) {
             self.at = At::Locked;
             // SAFETY: a block is chosen, and none is locked.
-            self.place = unsafe { bindings::uvm_seam_discard_lock(self.call) };
+            self.place = unsafe { bindings::uvm_seam_block_lock(self.chosen()) };
         }
     }
 
@@ -240,7 +252,7 @@ impl Machine for DiscardCall<'_> {
             self.at = At::InBlock;
             self.place = null_mut();
             // SAFETY: locked, and unlocked once.
-            unsafe { bindings::uvm_seam_discard_unlock(self.call) };
+            unsafe { bindings::uvm_seam_block_unlock(self.chosen()) };
         }
     }
 
@@ -294,12 +306,11 @@ impl Machine for DiscardCall<'_> {
         if !self.is_at(At::Locked) {
             return Ok(Dropped::All);
         }
-        let mut again = false;
-        // SAFETY: locked; the mask is read, and `again` written once.
-        let status =
-            unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages), &mut again) };
-        Status::check(status)?;
-        Ok(if again { Dropped::Again } else { Dropped::All })
+        // SAFETY: locked; the mask is read.
+        match unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages)) } {
+            status::AGAIN => Ok(Dropped::Again),
+            other => Status::check(other).map(|()| Dropped::All),
+        }
     }
 
     fn forget_thrashing(&mut self, pages: &PageMask) {
@@ -312,7 +323,7 @@ impl Machine for DiscardCall<'_> {
     fn forget_stored(&mut self, pages: &PageMask) {
         if self.is_at(At::Locked) {
             // SAFETY: locked; the mask is read.
-            unsafe { bindings::uvm_seam_discard_forget_stored(self.call, &as_c(pages)) };
+            unsafe { bindings::uvm_rust_flash_discarded(self.chosen(), &as_c(pages)) };
         }
     }
 

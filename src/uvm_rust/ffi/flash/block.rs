@@ -7,7 +7,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::tier::{BlockHandle, OwnerHandle, Record};
-use super::{bindings, flash};
+use super::{bindings, flash, table_of};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
 use crate::policy::flash::tier;
@@ -15,26 +15,22 @@ use crate::policy::flash::wants::{Park, Wants};
 use crate::policy::flash::BlockPages;
 use crate::policy::mask::PageMask;
 use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_table, uvm_rust_mask, uvm_rust_owner, uvm_seam_flash_dev,
-    uvm_seam_va_block,
+    uvm_rust_flash_block, uvm_rust_flash_table, uvm_rust_mask, uvm_seam_flash_dev,
+    uvm_va_block_struct,
 };
 use core::cell::UnsafeCell;
 use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
 
 crate::ffi::check_exports!(
-    uvm_rust_flash_block_create,
-    uvm_rust_flash_block_publish,
-    uvm_rust_flash_block_destroy,
+    uvm_rust_flash_note,
+    uvm_rust_flash_block_gone,
     uvm_rust_flash_block_use,
     uvm_rust_flash_block_is_used,
-    uvm_rust_flash_block_dev,
     uvm_rust_flash_pages,
     uvm_rust_flash_touched,
     uvm_rust_flash_forget,
     uvm_rust_flash_may_write,
-    uvm_rust_flash_block_cut,
-    uvm_rust_flash_block_split,
     uvm_rust_flash_block_parks,
     uvm_rust_flash_block_ask,
     uvm_rust_flash_block_asked,
@@ -42,7 +38,7 @@ crate::ffi::check_exports!(
 );
 
 /// A reference on an open device, and its table.
-struct Device {
+pub(super) struct Device {
     /// Invariant: this owns one of its references.
     dev: NonNull<uvm_seam_flash_dev>,
     /// Invariant: the device's, which has it until its last reference goes.
@@ -52,14 +48,22 @@ struct Device {
 impl Device {
     /// # Safety
     ///
-    /// `dev` is an open device, on which somebody has a reference, and `table` its table.
-    unsafe fn new(dev: NonNull<uvm_seam_flash_dev>, table: *mut uvm_rust_flash_table) -> Self {
+    /// `dev` is an open device with a table, on which somebody has a reference.
+    unsafe fn new(dev: NonNull<uvm_seam_flash_dev>) -> Self {
         // SAFETY: by this function's contract; given back by `Drop`.
         unsafe { bindings::uvm_seam_flash_dev_get(dev.as_ptr()) };
-        Self { dev, table }
+        Self {
+            dev,
+            // SAFETY: by this function's contract.
+            table: unsafe { table_of(dev.as_ptr()) },
+        }
     }
 
-    fn table(&self) -> &Flash {
+    pub(super) fn as_ptr(&self) -> *mut uvm_seam_flash_dev {
+        self.dev.as_ptr()
+    }
+
+    pub(super) fn table(&self) -> &Flash {
         // SAFETY: by the type's invariants it is not destroyed as long as `self` is there.
         unsafe { flash(self.table) }
     }
@@ -68,7 +72,7 @@ impl Device {
 impl Clone for Device {
     fn clone(&self) -> Self {
         // SAFETY: by the type's invariants.
-        unsafe { Self::new(self.dev, self.table) }
+        unsafe { Self::new(self.dev) }
     }
 }
 
@@ -116,7 +120,7 @@ pub(super) struct Block {
     /// Looked at under the tier's lock only.
     record: UnsafeCell<Record>,
     /// Null until it is published, and fixed from then on.
-    of: UnsafeCell<*mut uvm_seam_va_block>,
+    of: UnsafeCell<*mut uvm_va_block_struct>,
     own: UnsafeCell<Own>,
 }
 
@@ -149,7 +153,7 @@ impl Block {
     /// # Safety
     ///
     /// It was published.
-    pub(super) unsafe fn of(&self) -> *mut uvm_seam_va_block {
+    pub(super) unsafe fn of(&self) -> *mut uvm_va_block_struct {
         // SAFETY: by this function's contract nobody writes to it any more.
         unsafe { *self.of.get() }
     }
@@ -157,8 +161,8 @@ impl Block {
 
 /// # Safety
 ///
-/// `block` came from [`Block::new`] and is not used again.
-unsafe fn free(block: NonNull<Block>) {
+/// `block` came from [`Block::new`] and is not used again; the tier knows nothing of it.
+pub(super) unsafe fn free(block: NonNull<Block>) {
     // SAFETY: by this function's contract; what `new` wrote is dropped once.
     unsafe {
         block.drop_in_place();
@@ -199,50 +203,97 @@ pub(super) unsafe fn used<'a>(block: *mut uvm_rust_flash_block) -> Option<&'a mu
     unsafe { own(block) }.state.as_deref_mut()
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_create(
-    owner: *mut uvm_rust_owner,
-) -> *mut uvm_rust_flash_block {
-    // SAFETY: I-own.
-    let owner = unsafe { OwnerHandle::new(owner) };
-    Block::new(owner).map_or(null_mut(), |block| block.as_ptr().cast())
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_publish(
-    block: *mut uvm_rust_flash_block,
-    of: *mut uvm_seam_va_block,
+/// What is known of the va_block from now on.
+///
+/// # Safety
+///
+/// `slot` is that of `of`, empty, and its lock is held; `block` came from [`Block::new`], and nobody else
+/// knows of it.
+pub(super) unsafe fn publish(
+    block: NonNull<Block>,
+    slot: *mut *mut uvm_rust_flash_block,
+    of: *mut uvm_va_block_struct,
 ) {
-    // SAFETY: I-own; nobody else knows of the block yet.
+    // SAFETY: by this function's contract.
     unsafe {
-        let block = known(block);
+        *slot = block.as_ptr().cast();
+        let has_pages = used(*slot).is_some();
+        let block = block.as_ref();
         *block.of.get() = of;
         block
             .owner
-            .with(|tier, live| tier.add_block(live, handle(block)));
+            .with(|tier, live| tier.add_block(live, handle(block), has_pages));
+    }
+}
+
+/// Nothing is known of the va_block from now on, if anything was.
+///
+/// # Safety
+///
+/// I-lock: its lock is held, or it is dying.
+pub(super) unsafe fn forget(of: *mut uvm_va_block_struct) {
+    // SAFETY: by this function's contract. The tier knows nothing of it any more when it is freed, and no
+    // reference to it is left.
+    unsafe {
+        let slot = bindings::uvm_seam_flash_slot(of);
+        if slot.is_null() {
+            return;
+        }
+        let Some(block) = NonNull::new((*slot).cast::<Block>()) else {
+            return;
+        };
+        *slot = null_mut();
+        let owner = block.as_ref().owner;
+        owner.with(|tier, live| tier.remove_block(live, BlockHandle(block)));
+        free(block);
+    }
+}
+
+/// Counts the host memory of a va_block; `used`: some has just come there.
+///
+/// # Safety
+///
+/// I-lock: its lock is held; there is a tier.
+pub(super) unsafe fn count(of: *mut uvm_va_block_struct, mut used: bool) {
+    // SAFETY: by this function's contract; I-owner for the tenant.
+    unsafe {
+        let slot = bindings::uvm_seam_flash_slot(of);
+        if slot.is_null() {
+            return;
+        }
+        let pages = bindings::uvm_seam_flash_host_pages(of);
+        if (*slot).is_null() {
+            if pages == 0 {
+                return;
+            }
+            let owner = OwnerHandle::new(bindings::uvm_seam_flash_owner(of));
+            // Without memory for that, the block is neither counted nor spilled.
+            let Some(block) = Block::new(owner) else {
+                return;
+            };
+            publish(block, slot, of);
+            used = true;
+        }
+        super::tier::count(known(*slot), pages, used);
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_destroy(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own: this is its one destroy, after which the tier knows nothing of it.
-    unsafe {
-        {
-            let known = known(block);
-            known
-                .owner
-                .with(|tier, live| tier.remove_block(live, handle(known)));
-        }
-        // No reference is left, so that the pointer is the only way to it.
-        free(NonNull::new_unchecked(block.cast::<Block>()));
-    }
+unsafe extern "C" fn uvm_rust_flash_note(of: *mut uvm_va_block_struct, used: bool) {
+    // SAFETY: I-lock; who calls has looked for a tier.
+    unsafe { count(of, used) };
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_block_gone(of: *mut uvm_va_block_struct) {
+    // SAFETY: I-lock.
+    unsafe { forget(of) };
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_flash_block_use(
     block: *mut uvm_rust_flash_block,
     dev: *mut uvm_seam_flash_dev,
-    table: *mut uvm_rust_flash_table,
     pages: u32,
 ) -> bool {
     // SAFETY: I-own and I-lock.
@@ -256,8 +307,8 @@ unsafe extern "C" fn uvm_rust_flash_block_use(
     if own.state.is_none() {
         let new = || State {
             pages: BlockPages::new(short(pages)),
-            // SAFETY: I-call: the caller has a reference on the device, and its table.
-            device: unsafe { Device::new(dev, table) },
+            // SAFETY: I-call: the caller has a reference on the device.
+            device: unsafe { Device::new(dev) },
         };
         // A tenant whose memory cgroup is full is spilled all the same.
         let charged = KBox::new(new(), GFP_KERNEL_ACCOUNT);
@@ -272,12 +323,24 @@ unsafe extern "C" fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_blo
     unsafe { used(block) }.is_some()
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_dev(
-    block: *mut uvm_rust_flash_block,
-) -> *mut uvm_seam_flash_dev {
-    // SAFETY: null, or I-own and I-lock.
+/// The device of its state, which keeps it; null without.
+///
+/// # Safety
+///
+/// As [`used`].
+pub(super) unsafe fn device(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev {
+    // SAFETY: by this function's contract.
     unsafe { used(block) }.map_or(null_mut(), |s| s.device.dev.as_ptr())
+}
+
+/// A reference on the device of its state; `None` without.
+///
+/// # Safety
+///
+/// As [`used`].
+pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Device> {
+    // SAFETY: by this function's contract.
+    unsafe { used(block) }.map(|s| s.device.clone())
 }
 
 /// Forgets the state if nothing is known of the pages.
@@ -362,46 +425,41 @@ unsafe extern "C" fn uvm_rust_flash_may_write(
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_cut(
-    block: *mut uvm_rust_flash_block,
-    at: u32,
-) -> *mut uvm_rust_flash_block {
-    // SAFETY: I-own and I-lock.
+/// Prepares a split at page `at`: gives what the upper half is to be, which is not published, or `None`
+/// without memory, and then nothing has changed but that a write has ended.
+///
+/// # Safety
+///
+/// As [`own`]; it has a state.
+pub(super) unsafe fn cut(block: *mut uvm_rust_flash_block, at: u32) -> Option<NonNull<Block>> {
+    // SAFETY: by this function's contract.
     let (owner, state) = unsafe { (known(block).owner, used(block)) };
-    let Some(state) = state else {
-        return null_mut();
-    };
+    let state = state?;
     let rest = State {
         pages: BlockPages::new(0),
         device: state.device.clone(),
     };
-    let Ok(rest) = KBox::new(rest, GFP_KERNEL) else {
-        return null_mut();
-    };
-    let Some(upper) = Block::new(owner) else {
-        return null_mut();
-    };
+    let rest = KBox::new(rest, GFP_KERNEL).ok()?;
+    let upper = Block::new(owner)?;
     let (pages, flash) = state.split();
     if pages.cut(&mut flash.table.lock(), short(at)).is_err() {
         // SAFETY: it is new, and nobody knows of it.
         unsafe { free(upper) };
-        return null_mut();
+        return None;
     }
-    let upper = upper.as_ptr().cast::<uvm_rust_flash_block>();
     // SAFETY: it is new, and nobody else knows of it.
-    unsafe { own(upper) }.state = Some(rest);
-    upper
+    unsafe { own(upper.as_ptr().cast()) }.state = Some(rest);
+    Some(upper)
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_split(
-    block: *mut uvm_rust_flash_block,
-    at: u32,
-    upper: *mut uvm_rust_flash_block,
-) {
-    // SAFETY: I-own and I-lock for both, which are not the same.
-    let (state, upper) = unsafe { (used(block), used(upper)) };
+/// Moves the state of the pages from `at` on to `upper`, which [`cut`] gave.
+///
+/// # Safety
+///
+/// As [`own`] for the first; the other is known to nobody.
+pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: NonNull<Block>) {
+    // SAFETY: by this function's contract; they are not the same.
+    let (state, upper) = unsafe { (used(block), used(upper.as_ptr().cast())) };
     if let (Some(state), Some(upper)) = (state, upper) {
         let (pages, flash) = state.split();
         upper.pages = pages.split(&mut flash.table.lock(), short(at));

@@ -4,10 +4,14 @@
 
 use super::bindings;
 use super::block::{used, State};
+use super::fetch::fetch_locked;
+use crate::driver::discard::status;
+use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
 use bindings::{
+    mm_struct,
     uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev, uvm_seam_space,
-    uvm_seam_va_block,
+    uvm_va_block_struct,
 };
 use core::ptr::null_mut;
 use kernel::prelude::*;
@@ -15,7 +19,7 @@ use kernel::prelude::*;
 /// The va_block that was chosen, if one was.
 pub(super) struct Chosen {
     /// Null for none. Invariant: a reference is held, here or by who called.
-    block: *mut uvm_seam_va_block,
+    block: *mut uvm_va_block_struct,
     /// Whether it is locked by us.
     is_locked: bool,
     /// Its VA space, if that is locked by us; or null.
@@ -45,7 +49,7 @@ impl Chosen {
     /// # Safety
     ///
     /// A reference on it is held until it is released, or another chosen. None is chosen.
-    pub(super) unsafe fn choose(&mut self, block: *mut uvm_seam_va_block) -> bool {
+    pub(super) unsafe fn choose(&mut self, block: *mut uvm_va_block_struct) -> bool {
         self.block = block;
         !block.is_null()
     }
@@ -64,7 +68,9 @@ impl Chosen {
     }
 
     pub(super) fn lock(&mut self) {
-        if !self.is_locked && !self.block.is_null() {
+        if self.is_locked {
+            pr_err!("flash: S-lock does not hold\n");
+        } else if !self.block.is_null() {
             // SAFETY: it is chosen, and not locked by us.
             unsafe { bindings::uvm_seam_va_block_lock(self.block) };
             self.is_locked = true;
@@ -79,7 +85,7 @@ impl Chosen {
     }
 
     /// The block, if it is locked; if not, somebody broke S-lock.
-    pub(super) fn locked(&self) -> Option<*mut uvm_seam_va_block> {
+    pub(super) fn locked(&self) -> Option<*mut uvm_va_block_struct> {
         if !self.is_locked {
             pr_err!("flash: S-lock does not hold\n");
         }
@@ -94,7 +100,7 @@ impl Chosen {
     }
 
     /// The block, if it is locked and alive.
-    pub(super) fn alive(&self) -> Option<*mut uvm_seam_va_block> {
+    pub(super) fn alive(&self) -> Option<*mut uvm_va_block_struct> {
         self.locked().filter(|_| !self.known().is_null())
     }
 
@@ -126,9 +132,20 @@ impl Chosen {
         }
     }
 
+    /// Gets what upstream works with, on nobody's behalf.
     pub(super) fn open(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        self.context = unsafe { bindings::uvm_seam_context_new() };
+        // SAFETY: no process is named.
+        unsafe { self.open_for(null_mut()) }
+    }
+
+    /// Gets what upstream works with.
+    ///
+    /// # Safety
+    ///
+    /// `mm` is null, or is kept until `close`.
+    pub(super) unsafe fn open_for(&mut self, mm: *mut mm_struct) -> bool {
+        // SAFETY: by this function's contract.
+        self.context = unsafe { bindings::uvm_seam_context_new(mm) };
         !self.context.is_null()
     }
 
@@ -140,8 +157,22 @@ impl Chosen {
         }
     }
 
+    /// Brings those of `pages` that are on flash to host memory; the block is opened, and its VA space locked
+    /// by us or by the caller.
+    pub(super) fn fetch(&self, pages: &PageMask) -> Fetched {
+        let Some((block, context)) = self.opened() else {
+            return Fetched::Failed;
+        };
+        // SAFETY: the block and its VA space are locked, and the context is open.
+        match unsafe { fetch_locked(block, context, pages, false) } {
+            status::OK => Fetched::All,
+            status::AGAIN => Fetched::Again,
+            _ => Fetched::Failed,
+        }
+    }
+
     /// The block and what `open` got, if it is locked.
-    pub(super) fn opened(&self) -> Option<(*mut uvm_seam_va_block, *mut uvm_seam_context)> {
+    pub(super) fn opened(&self) -> Option<(*mut uvm_va_block_struct, *mut uvm_seam_context)> {
         let block = self.locked()?;
         (!self.context.is_null()).then_some((block, self.context))
     }

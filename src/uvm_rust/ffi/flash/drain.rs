@@ -2,19 +2,13 @@
 
 //! Detaching, as `policy/flash/drain.rs` sees it.
 
-// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
-
 use super::block::drop_idle;
-use super::chosen::{as_c, Chosen};
-use super::tier::{detaching, unseen};
-use super::{bindings, flash};
-use crate::ffi::status::Status;
+use super::chosen::Chosen;
+use super::tier::{current, detaching, unseen};
+use super::{bindings, flash, table_of};
 use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_flash_table, uvm_rust_tier, uvm_seam_flash_dev};
-
-crate::ffi::check_exports!(uvm_rust_flash_drain);
 
 /// One detaching. Invariant: the tier, the device and its table are there; whoever called keeps them.
 struct Draining {
@@ -69,22 +63,9 @@ impl Machine for Draining {
     fn fetch(&mut self) -> Fetched {
         // SAFETY: the reference ends here.
         let pages = unsafe { self.at.state(self.dev) }.map(|state| state.pages.on_flash());
-        let Some(pages) = pages else {
-            return Fetched::All;
-        };
-        let Some((block, context)) = self.at.opened() else {
-            return Fetched::Failed;
-        };
-        let mut again = false;
-        // SAFETY: the block and its VA space are locked, and the context is open; the mask is read, and
-        // `again` written once.
-        let status = unsafe {
-            bindings::uvm_seam_flash_fetch_back(block, context, &as_c(&pages), &mut again)
-        };
-        match Status::check(status) {
-            Ok(()) if again => Fetched::Again,
-            Ok(()) => Fetched::All,
-            Err(_) => Fetched::Failed,
+        match pages {
+            Some(pages) => self.at.fetch(&pages),
+            None => Fetched::All,
         }
     }
 
@@ -133,23 +114,21 @@ impl Machine for Draining {
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_drain(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    table: *mut uvm_rust_flash_table,
-) -> u32 {
-    let mut draining = Draining {
+/// Brings all that is on the device to host memory, which the tier has not any more. If something stays, the
+/// device is to be kept, and this called again. Sleeps, with no lock but that of attaching.
+///
+/// # Safety
+///
+/// The tier and the device are there meanwhile.
+pub(super) unsafe fn drain(dev: *mut uvm_seam_flash_dev) -> Result<(), Stays> {
+    let tier = current();
+    // SAFETY: by this function's contract.
+    let (table, number) = unsafe { (table_of(dev), detaching(tier)) };
+    drain::drain(&mut Draining {
         tier,
         dev,
         table,
-        // SAFETY: I-own.
-        number: unsafe { detaching(tier) },
+        number,
         at: Chosen::none(),
-    };
-    match drain::drain(&mut draining) {
-        Ok(()) => bindings::UVM_RUST_FLASH_DRAINED,
-        Err(Stays::Interrupted) => bindings::UVM_RUST_FLASH_INTERRUPTED,
-        Err(Stays::Busy) => bindings::UVM_RUST_FLASH_STAYS,
-    }
+    })
 }

@@ -8,34 +8,34 @@
 use super::block::{handle, known, used};
 use super::chosen::{as_c, Chosen};
 use super::tier::{
-    ended, goes_on_for, hope_for_all, oldest_copies, victim, BlockHandle, Live, State,
+    current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live, State,
 };
-use super::{bindings, flash, write_pieces};
+use super::{bindings, flash, is_sound, piece_of, read_parameter, table_of};
 use crate::driver::flash::Counter;
 use crate::ffi::discard::read;
 use crate::ffi::status::Status;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
-use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
+use crate::policy::flash::{pace, BlockPages, Move, Place, Spill, Table};
 use crate::policy::mask::PageMask;
 use bindings::{
     uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_flash_io,
-    uvm_seam_va_block,
+    uvm_va_block_struct,
 };
+use core::ffi::c_int;
+use kernel::page::PAGE_SIZE;
 
 crate::ffi::check_exports!(
     uvm_rust_flash_work,
-    uvm_rust_flash_move_out,
-    uvm_rust_flash_give_up_copies,
 );
 
 /// The device that is spilled to, for the length of a call.
 ///
 /// Invariant: the tier and the device are there; whoever called keeps them.
 #[derive(Clone, Copy)]
-struct To {
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
+pub(super) struct To {
+    pub(super) tier: *mut uvm_rust_tier,
+    pub(super) dev: *mut uvm_seam_flash_dev,
 }
 
 impl To {
@@ -72,35 +72,46 @@ impl Copies for To {
 }
 
 /// A worker, or a call.
-struct Spilling {
+pub(super) struct Spilling {
     to: To,
     /// Invariant: the device's, which keeps it.
     table: *mut uvm_rust_flash_table,
     /// Invariant: a buffer that is used by nobody else.
     io: *mut uvm_seam_flash_io,
-    workers: u32,
+    /// Bytes that the device was given to write.
+    wrote: u64,
     at: Chosen,
 }
 
 impl Spilling {
-    fn new(
-        to: To,
-        table: *mut uvm_rust_flash_table,
-        io: *mut uvm_seam_flash_io,
-        workers: u32,
-    ) -> Self {
+    /// # Safety
+    ///
+    /// The tier and the device are there, and the buffer is nobody else's, as long as the result.
+    unsafe fn new(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io) -> Self {
+        let to = To {
+            tier: current(),
+            dev,
+        };
         Self {
             to,
-            table,
+            // SAFETY: by this function's contract.
+            table: unsafe { table_of(dev) },
             io,
-            workers,
+            wrote: 0,
             at: Chosen::none(),
         }
     }
 
-    fn counts(&self, counter: Counter, n: u64) {
+    fn counts(&self, counter: Counter, n: u64) -> u64 {
         // SAFETY: by the type's invariant.
-        unsafe { flash(self.table) }.counters.add(counter, n);
+        unsafe { flash(self.table) }.counters.add(counter, n)
+    }
+
+    /// The device was given so many pages to write. Returns how many bytes that is.
+    fn writes(&mut self, pages: u16) -> u64 {
+        let bytes = u64::from(pages) * PAGE_SIZE as u64;
+        self.wrote = self.wrote.saturating_add(bytes);
+        bytes
     }
 
     /// Tells the tier of the chosen va_block, if anything is known of it.
@@ -191,8 +202,7 @@ impl Machine for Spilling {
     fn rest(&mut self, began: Option<u64>) {
         let now = self.now_us();
         let took = now.saturating_sub(began.unwrap_or(now));
-        // SAFETY: no preconditions.
-        let us = pace::rest_us(took, unsafe { bindings::uvm_seam_flash_share() });
+        let us = pace::rest_us(took, read_parameter(&raw const bindings::uvm_rust_flash_share));
         if us > 0 {
             // SAFETY: no lock is held.
             unsafe { bindings::uvm_seam_flash_sleep(us) };
@@ -205,7 +215,8 @@ impl Machine for Spilling {
     }
 
     fn workers(&mut self) -> u32 {
-        self.workers
+        // SAFETY: see above.
+        unsafe { workers(self.to.tier) }
     }
 
     fn open(&mut self) -> bool {
@@ -334,14 +345,9 @@ impl Machine for Spilling {
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
-        let Some(block) = self.at.locked() else {
-            return false;
-        };
-        // SAFETY: the block is locked, and the buffer holds nothing; the pieces in it are ours to write.
-        unsafe {
-            write_pieces(bindings::uvm_seam_flash_pieces(self.io), spill.pieces())
-                && bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io)
-        }
+        // SAFETY: the block is locked, and the buffer holds nothing; the mask is read.
+        let hold = |block| unsafe { bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io) };
+        self.at.locked().is_some_and(hold)
     }
 
     fn set_aside(&mut self) {
@@ -352,31 +358,51 @@ impl Machine for Spilling {
         self.with_known(|tier, live, block| tier.hope(live, block));
     }
 
-    fn write(&mut self, _spill: &Spill) -> PageMask {
-        let mut good = uvm_rust_mask::default();
-        // SAFETY: no lock is held; what is to be written was held, with its pieces, by `hold`.
-        unsafe {
-            bindings::uvm_seam_flash_write(self.to.dev, self.io, &mut good);
-            read(&good)
+    fn write(&mut self, spill: &Spill) -> PageMask {
+        let mut good = PageMask::EMPTY;
+        for piece in spill.pieces() {
+            // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
+            let written =
+                unsafe { bindings::uvm_seam_flash_write(self.to.dev, self.io, &piece_of(piece)) };
+            if written == bindings::UVM_RUST_FLASH_NOT_WRITTEN as c_int {
+                continue;
+            }
+            // What fails half-way has worn the device as well.
+            let bytes = self.writes(piece.pages.pages());
+            if written == 0 {
+                good |= PageMask::from(piece.pages);
+                self.counts(Counter::Written, bytes);
+            } else if self.counts(Counter::WriteErrors, 1) == 1 {
+                kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
+            }
         }
+        // SAFETY: the buffer is ours.
+        unsafe { bindings::uvm_seam_flash_release(self.io) };
+        good
     }
 
     fn copy(&mut self, to_move: &Move) -> bool {
-        let to_move = bindings::uvm_rust_flash_move {
-            from_slot: to_move.from.slot,
-            to_slot: to_move.to.slot,
-            from_offset: to_move.from.offset,
-            to_offset: to_move.to.offset,
-            pages: to_move.pages,
-            reserved: 0,
+        let transfer = |at: Place, write| {
+            // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
+            0 == unsafe {
+                bindings::uvm_seam_flash_copy(self.to.dev, self.io, at.slot, at.offset, to_move.pages, write)
+            }
         };
-        // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
-        unsafe { bindings::uvm_seam_flash_copy(self.to.dev, self.io, &to_move) }
+        if !transfer(to_move.from, false) {
+            self.counts(Counter::ReadErrors, 1);
+            return false;
+        }
+        let copied = transfer(to_move.to, true);
+        self.writes(to_move.pages);
+        if !copied {
+            self.counts(Counter::WriteErrors, 1);
+        }
+        copied
     }
 
     fn is_sound(&mut self) -> bool {
         // SAFETY: see above.
-        unsafe { bindings::uvm_seam_flash_is_sound(self.to.dev) }
+        unsafe { is_sound(self.to.dev) }
     }
 
     fn tell(&mut self, ended: bool) {
@@ -397,40 +423,28 @@ impl Machine for Spilling {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_work(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    table: *mut uvm_rust_flash_table,
-    io: *mut uvm_seam_flash_io,
-    workers: u32,
-) {
-    // I-own and I-call: the caller keeps all of them.
-    spill::work(&mut Spilling::new(To { tier, dev }, table, io, workers));
+unsafe extern "C" fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io) {
+    // SAFETY: I-own and I-call: the caller keeps both.
+    spill::work(&mut unsafe { Spilling::new(dev, io) });
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_move_out(
-    tier: *mut uvm_rust_tier,
+/// Writes what of `pages` the block has in host memory, by call. Returns how many bytes the device was
+/// given to write.
+///
+/// # Safety
+///
+/// As [`Spilling::new`] for the call; a reference on the block is held, and the lock of its VA space in read
+/// mode, but not its own.
+pub(super) unsafe fn move_out(
     dev: *mut uvm_seam_flash_dev,
-    table: *mut uvm_rust_flash_table,
     io: *mut uvm_seam_flash_io,
-    workers: u32,
-    block: *mut uvm_seam_va_block,
-    pages: *const uvm_rust_mask,
-) {
-    // I-own and I-call: the caller keeps all of them.
-    let mut spilling = Spilling::new(To { tier, dev }, table, io, workers);
-    // SAFETY: I-call: the caller has a reference.
+    block: *mut uvm_va_block_struct,
+    pages: &PageMask,
+) -> u64 {
+    // SAFETY: by this function's contract.
+    let mut spilling = unsafe { Spilling::new(dev, io) };
+    // SAFETY: by this function's contract; the caller's reference is enough.
     unsafe { spilling.at.choose(block) };
-    // SAFETY: I-call.
-    spill::move_out(&mut spilling, &unsafe { read(pages) });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_give_up_copies(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-) -> bool {
-    // I-own, and I-lock: no va_block is locked.
-    spill::give_up_copies(&mut To { tier, dev }, false)
+    spill::move_out(&mut spilling, pages);
+    spilling.wrote
 }

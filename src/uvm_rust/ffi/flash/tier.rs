@@ -13,14 +13,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::block::{handle, known, Block};
-use super::{bindings, flash};
-use crate::driver::flash::Tier;
+use super::{bindings, flash, table_of};
+use crate::driver::flash::{Counter, Tier};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
 use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_flash_table, uvm_rust_owner,
-    uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_va_block,
+    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_owner,
+    uvm_rust_tier, uvm_seam_flash_dev, uvm_va_block_struct,
 };
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -32,22 +32,14 @@ use kernel::types::ForeignOwnable;
 crate::ffi::check_exports!(
     uvm_rust_tier_create,
     uvm_rust_tier_destroy,
-    uvm_rust_tier_attach,
-    uvm_rust_tier_detach,
     uvm_rust_tier_device,
-    uvm_rust_tier_is_attached,
-    uvm_rust_tier_host,
+    uvm_rust_tier_parked,
     uvm_rust_tier_kick,
     uvm_rust_owner_create,
     uvm_rust_owner_destroy,
-    uvm_rust_owner_held,
     uvm_rust_owner_must_wait,
-    uvm_rust_owner_may_write,
-    uvm_rust_owner_wrote,
     uvm_rust_owner_asking,
     uvm_rust_owner_fetched,
-    uvm_rust_flash_block_counted,
-    uvm_rust_flash_block_note_copies,
 );
 
 const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
@@ -168,7 +160,7 @@ unsafe fn with<T>(tier: *mut uvm_rust_tier, f: impl FnOnce(&mut State, &mut Live
 unsafe fn take(
     tier: *mut uvm_rust_tier,
     f: impl FnOnce(&mut State, &mut Live) -> Option<BlockHandle>,
-) -> *mut uvm_seam_va_block {
+) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract; I-record, and what the tier knows of is published.
     let of = |block: BlockHandle| unsafe { block.0.as_ref().of() };
     // SAFETY: by this function's contract.
@@ -208,7 +200,7 @@ pub(super) unsafe fn goes_on_for(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_fl
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn victim(tier: *mut uvm_rust_tier) -> *mut uvm_seam_va_block {
+pub(super) unsafe fn victim(tier: *mut uvm_rust_tier) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract.
     unsafe { take(tier, State::victim) }
 }
@@ -254,7 +246,7 @@ pub(super) unsafe fn hope_for_all(tier: *mut uvm_rust_tier) {
 pub(super) unsafe fn oldest_copies(
     tier: *mut uvm_rust_tier,
     tenant: u64,
-) -> *mut uvm_seam_va_block {
+) -> *mut uvm_va_block_struct {
     let of = (tenant != 0).then_some(tenant);
     // SAFETY: by this function's contract.
     unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
@@ -275,7 +267,7 @@ pub(super) unsafe fn detaching(tier: *mut uvm_rust_tier) -> u32 {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn unseen(tier: *mut uvm_rust_tier, detaching: u32) -> *mut uvm_seam_va_block {
+pub(super) unsafe fn unseen(tier: *mut uvm_rust_tier, detaching: u32) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract.
     unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
 }
@@ -291,35 +283,75 @@ unsafe extern "C" fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier) {
     drop(unsafe { <Pin<KBox<Tier>> as ForeignOwnable>::from_foreign(tier.cast::<c_void>()) });
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_attach(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    limit: u64,
-    workers: u32,
-) {
-    // SAFETY: I-own.
-    unsafe {
-        with(tier, |state, _| {
-            state.attach(DeviceHandle(dev), limit, workers)
-        });
-        of(tier).is_attached.store(true, Relaxed);
-    }
-    // SAFETY: I-own.
-    unsafe { with(tier, |state, _| kick(state)) };
+/// The tier; null without one.
+pub(super) fn current() -> *mut uvm_rust_tier {
+    // SAFETY: it is fixed from the module's init to its exit, between which all calls come.
+    unsafe { bindings::uvm_rust_tier }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_detach(tier: *mut uvm_rust_tier) {
-    // SAFETY: I-own.
+/// A device is there, for so many workers; with more than `limit` pages there is too little host memory.
+///
+/// # Safety
+///
+/// I-own for both: whoever calls keeps the device until [`detach`].
+pub(super) unsafe fn attach(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev, limit: u64, workers: u32) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        with(tier, |state, _| state.attach(DeviceHandle(dev), limit, workers));
+        of(tier).is_attached.store(true, Relaxed);
+        with(tier, |state, _| kick(state));
+    }
+}
+
+/// It is not from now on: no worker is woken any more.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn detach(tier: *mut uvm_rust_tier) {
+    // SAFETY: by this function's contract.
     unsafe {
         of(tier).is_attached.store(false, Relaxed);
         with(tier, |state, _| state.detach());
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
+/// Whether a device is attached, now.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn has_device(tier: *mut uvm_rust_tier) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.device().is_some()) }
+}
+
+/// How many spill to the attached device.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn workers(tier: *mut uvm_rust_tier) -> u32 {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.workers()) }
+}
+
+/// Pages of host memory, and the most since the device was attached.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn host(tier: *mut uvm_rust_tier) -> (u64, u64) {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.host()) }
+}
+
+/// The attached device, with a reference, or null.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
     let get = |state: &mut State, _: &mut Live| {
         let DeviceHandle(dev) = state.device()?;
         // SAFETY: the caller of `attach` keeps it until it has been detached, for which the lock is
@@ -327,23 +359,46 @@ unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_
         unsafe { bindings::uvm_seam_flash_dev_get(dev) };
         Some(dev)
     };
-    // SAFETY: I-own.
+    // SAFETY: by this function's contract.
     unsafe { with(tier, get) }.unwrap_or(null_mut())
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_is_attached(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-) -> bool {
+unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
     // SAFETY: I-own.
+    unsafe { device(tier) }
+}
+
+/// Whether this is the attached device.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn is_attached(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool {
+    // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.device() == Some(DeviceHandle(dev))) }
 }
 
+/// Adds to what is counted of the attached device, if there is one.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn count_of_device(tier: *mut uvm_rust_tier, counter: Counter, n: u64) {
+    // SAFETY: by this function's contract; what is given is kept until it is put.
+    unsafe {
+        let dev = device(tier);
+        if !dev.is_null() {
+            flash(table_of(dev)).counters.add(counter, n);
+            bindings::uvm_seam_flash_dev_put(dev);
+        }
+    }
+}
+
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_host(tier: *mut uvm_rust_tier, pages: *mut u64, peak: *mut u64) {
-    // SAFETY: I-own for `tier`; I-call for the rest.
-    unsafe { (*pages, *peak) = with(tier, |state, _| state.host()) };
+unsafe extern "C" fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: u32) {
+    // SAFETY: I-own.
+    unsafe { count_of_device(tier, Counter::Parked, faults.into()) };
 }
 
 #[no_mangle]
@@ -391,16 +446,6 @@ unsafe extern "C" fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_held(
-    owner: *mut uvm_rust_owner,
-    table: *mut uvm_rust_flash_table,
-) -> u64 {
-    // SAFETY: I-own for both.
-    let (owner, flash) = unsafe { (OwnerHandle::new(owner), flash(table)) };
-    flash.table.lock().held(owner.key())
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool {
     // SAFETY: I-own, and I-owner for the tier.
     unsafe {
@@ -410,31 +455,28 @@ unsafe extern "C" fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> boo
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_may_write(owner: *mut uvm_rust_owner, now: u64) -> bool {
-    // SAFETY: I-own.
-    unsafe {
-        let owner = OwnerHandle::new(owner);
-        owner.with(|state, live| state.may_write(live, owner, now))
-    }
+/// Whether the tenant may write by call again.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn may_write(owner: OwnerHandle) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.may_write(live, owner, now())) }
+}
+
+/// The tenant has written so many bytes by call, at `mib` MiB a second.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn wrote(owner: OwnerHandle, bytes: u64, mib: u32) {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.wrote(live, owner, now(), bytes, mib)) };
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_wrote(
-    owner: *mut uvm_rust_owner,
-    now: u64,
-    bytes: u64,
-    mib: u32,
-) {
-    // SAFETY: I-own.
-    unsafe {
-        let owner = OwnerHandle::new(owner);
-        owner.with(|state, live| state.wrote(live, owner, now, bytes, mib));
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_seam_va_block {
+unsafe extern "C" fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_va_block_struct {
     // SAFETY: I-own.
     unsafe {
         let owner = OwnerHandle::new(owner);
@@ -453,15 +495,14 @@ unsafe extern "C" fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher:
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_counted(
-    block: *mut uvm_rust_flash_block,
-    pages: u32,
-    used: bool,
-) {
-    // SAFETY: I-own.
+/// The block has so many pages of host memory; `used`: some have just come there. Wakes workers.
+///
+/// # Safety
+///
+/// I-own: it was published, and is not destroyed meanwhile.
+pub(super) unsafe fn count(block: &Block, pages: u32, used: bool) {
+    // SAFETY: by this function's contract, and I-owner.
     unsafe {
-        let block = known(block);
         block.owner().with(|state, live| {
             state.note(live, handle(block), pages, used);
             kick(state);
@@ -469,13 +510,17 @@ unsafe extern "C" fn uvm_rust_flash_block_counted(
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_note_copies(block: *mut uvm_rust_flash_block) {
-    // SAFETY: I-own and I-lock.
+/// Some of its pages may be on flash as well now.
+///
+/// # Safety
+///
+/// Null, or I-own and I-lock: it was published, and is locked.
+pub(super) unsafe fn note_copies(block: *mut uvm_rust_flash_block) {
+    // SAFETY: by this function's contract.
     if unsafe { super::block::used(block) }.is_none_or(|s| s.pages.copies().is_empty()) {
         return;
     }
-    // SAFETY: I-own.
+    // SAFETY: by this function's contract.
     unsafe {
         let block = known(block);
         block

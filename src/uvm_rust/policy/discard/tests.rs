@@ -110,6 +110,35 @@ fn the_queue_tells_what_reclaim_costs() {
     assert_eq!(lazy.queue(A, &PageMask::FULL), Queue::Used);
 }
 
+/// What is staged on the host on its way to a GPU may stay there as a duplicate.
+#[test]
+fn what_is_made_resident_is_prepared_there_and_where_it_was_staged() {
+    for evicted in [false, true] {
+        let mut s = discarded(Mode::Eager);
+        s.track(Memory::HOST, &PageMask::EMPTY).unwrap();
+        s.track(Memory(2), &PageMask::EMPTY).unwrap();
+        s.made_resident(Memory(2), &mask(0, 8), &mask(0, 16), &mask(0, 4), evicted);
+        assert_eq!(s.prepared_in(Memory(2)), mask(0, 16));
+        assert_eq!(s.prepared_in(Memory::HOST), mask(0, 4));
+        // An eviction accesses nothing.
+        let status = if evicted { Status::Eager } else { Status::Live };
+        assert_eq!((s.status(7), s.status(8)), (status, Status::Eager));
+    }
+}
+
+/// Pages of the host are allocated one by one, and zeroed then.
+#[test]
+fn on_the_host_what_is_not_allocated_comes_unprepared() {
+    let mut s = discarded(Mode::Eager);
+    s.track(Memory::HOST, &mask(0, 8)).unwrap();
+    let zeroing = s.zeroing_host(&mask(4, 16), &mask(6, 12), &mask(10, 11));
+    assert_eq!(zeroing, mask(8, 10) | mask(11, 12));
+    // What was given back since is not prepared when it comes again.
+    assert_eq!(s.prepared_in(Memory::HOST), mask(6, 8));
+    let again = s.zeroing_host(&mask(0, 8), &mask(0, 8), &PageMask::EMPTY);
+    assert_eq!(again, mask(0, 6));
+}
+
 #[test]
 fn a_prefetch_where_it_is_resident_sets_the_dirty_bit_and_drops_nothing() {
     let mut s = discarded(Mode::Lazy);

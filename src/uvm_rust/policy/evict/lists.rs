@@ -36,14 +36,15 @@ pub trait Lists {
 }
 
 /// `chunk` is about to be reclaimed, and is on no queue from now on. Returns where it was: on the
-/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`.
+/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`, which are not
+/// looked at otherwise.
 pub fn reclaimed_from(
     queues: Option<&mut RootChunks>,
     chunk: Chunk,
-    list: stats::Queue,
+    list: impl FnOnce() -> stats::Queue,
 ) -> stats::Queue {
     match queues {
-        None => list,
+        None => list(),
         Some(queues) => queues
             .begin_eviction(chunk)
             .map_or(stats::Queue::Address, Into::into),
@@ -68,23 +69,25 @@ impl RootChunks {
         Ok(())
     }
 
-    /// The chunk to evict next, a free one if there is one; it stays where it is. One that contradicts
+    /// The chunk to evict next, a free one if there is one; it stays where it is until
+    /// [`RootChunks::begin_eviction`], which follows under the same lock. One that contradicts
     /// is on no queue from then on, until it changes.
     pub fn choose(&mut self, lists: &mut impl Lists) -> Option<Chunk> {
-        while let Some(chunk) = self.pick() {
+        self.chosen = loop {
+            let Some(chunk) = self.pick() else { break None };
             if lists.evictable(chunk) {
-                return Some(chunk);
+                break Some(chunk);
             }
             self.remove(chunk);
-        }
-        None
+        };
+        self.chosen
     }
 
     /// The eviction of `chunk` begins. Returns the queue that it was chosen from; `None` for a
     /// chunk that was not chosen here but asked for by its address, unless it is free: then there is
     /// nothing to evict, whoever asks.
     pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
-        let chosen = self.pick() == Some(chunk);
+        let chosen = self.chosen.take() == Some(chunk);
         let queue = self.remove(chunk);
         queue.filter(|&queue| chosen || queue == Queue::Free)
     }
@@ -197,7 +200,16 @@ mod tests {
             assert_eq!(roots.begin_eviction(chosen), Some(queue));
             assert_eq!(roots.queue_of(chosen), None);
         }
-        // PMA asks by address for any of them.
+        // PMA asks by address for any of them, also for the one that would be next, and a choice is
+        // one eviction's.
+        let (mut roots, _) = chunks(3);
+        assert_eq!(roots.pick(), Some(1));
+        assert_eq!(roots.begin_eviction(1), None);
+        roots.change(1, Change::Whole(HOLDER)).unwrap();
+        let chosen = roots.choose(&mut Asked(0, vec![])).unwrap();
+        assert_eq!(roots.begin_eviction(chosen), Some(Queue::Used));
+        roots.change(chosen, Change::Whole(HOLDER)).unwrap();
+        assert_eq!(roots.begin_eviction(chosen), None);
         let (mut roots, _) = chunks(3);
         assert_eq!(roots.begin_eviction(2), None);
         assert_eq!(roots.queue_of(2), None);
@@ -209,17 +221,19 @@ mod tests {
     fn without_queues_the_lists_say_where_a_chunk_was() {
         use stats::Queue::{Address, Discarded, Free, Used};
         for list in [Free, Used, Address] {
-            assert_eq!(reclaimed_from(None, 0, list), list);
+            assert_eq!(reclaimed_from(None, 0, || list), list);
         }
         // Those of the PMM know nothing of discarded chunks.
         let (mut roots, _) = chunks(3);
         roots.set(0, Queue::Discarded).unwrap();
         let chosen = roots.choose(&mut Asked(0, vec![])).unwrap();
-        assert_eq!(reclaimed_from(Some(&mut roots), chosen, Used), Discarded);
+        let unasked = || panic!("the PMM's lists were looked at");
+        let reclaimed = |roots: &mut RootChunks, chunk| reclaimed_from(Some(roots), chunk, unasked);
+        assert_eq!(reclaimed(&mut roots, chosen), Discarded);
         assert_eq!(roots.queue_of(chosen), None);
-        assert_eq!(reclaimed_from(Some(&mut roots), 2, Used), Address);
+        assert_eq!(reclaimed(&mut roots, 2), Address);
         roots.change(1, Change::Free { zeroed: false }).unwrap();
-        assert_eq!(reclaimed_from(Some(&mut roots), 1, Address), Free);
+        assert_eq!(reclaimed(&mut roots, 1), Free);
     }
 
     #[test]
@@ -268,6 +282,8 @@ mod tests {
         holds: Vec<Queue>,
         /// Chunks that are free or may be evicted, in the order in which they came to be, or were marked.
         order: Vec<Chunk>,
+        /// The one that was chosen since an eviction began.
+        chosen: Option<Chunk>,
     }
 
     /// A chunk says the truth of itself, and is never asked about one that it would contradict.
@@ -291,6 +307,7 @@ mod tests {
                 states: vec![State::Pma; chunks as usize],
                 holds: vec![Queue::Used; chunks as usize],
                 order: vec![],
+                chosen: None,
             }
         }
 
@@ -342,8 +359,8 @@ mod tests {
 
         fn evict(&mut self, chunk: Chunk) {
             let from = self.queue(chunk);
-            let first = self.next() == Some(chunk);
-            let expected = from.filter(|&queue| first || queue == Queue::Free);
+            let chosen = self.chosen.take() == Some(chunk);
+            let expected = from.filter(|&queue| chosen || queue == Queue::Free);
             assert_eq!(self.roots.begin_eviction(chunk), expected);
             self.becomes(chunk, State::InEviction);
         }
@@ -387,7 +404,8 @@ mod tests {
             for (chunk, what) in steps {
                 pmm.step(chunk, what);
                 let next = pmm.next();
-                prop_assert_eq!(pmm.roots.choose(&mut Truthful(&pmm.states)), next);
+                pmm.chosen = pmm.roots.choose(&mut Truthful(&pmm.states));
+                prop_assert_eq!(pmm.chosen, next);
                 for chunk in 0..6 {
                     prop_assert_eq!(pmm.roots.queue_of(chunk), pmm.queue(chunk));
                 }

@@ -56,6 +56,8 @@ pub struct RootChunks {
     /// The kernel that each owner runs now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
     last_owner: Owner,
+    /// The chunk that was chosen last, until an eviction begins.
+    pub(super) chosen: Option<Chunk>,
 }
 
 impl RootChunks {
@@ -74,6 +76,7 @@ impl RootChunks {
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
+            chosen: None,
         })
     }
 

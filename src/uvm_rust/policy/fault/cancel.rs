@@ -49,7 +49,7 @@ impl<M: Machine> Call<'_, M> {
             let mut n = 1;
             if !fatal {
                 // Servicing finds out which ones are fatal.
-                match self.machine.service(at as u32, false, false)? {
+                match self.serve(at, false, false)? {
                     Served::Faults { faults, .. } => n = (faults.max(1) as usize).min(end - at),
                     // The locks would have to be let go: start over after the flush.
                     Served::Again | Served::AgainInPlace => break,

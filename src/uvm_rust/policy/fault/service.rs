@@ -34,6 +34,15 @@ pub enum Served {
     AgainInPlace,
 }
 
+/// What one call of [`Machine::service`] looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// How many faults, of those in order.
+    pub faults: u32,
+    /// How many entries of the ring that these stand for needed no work of their own.
+    pub duplicates: u32,
+}
+
 /// What the machine counted in the batch that is being worked on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -111,13 +120,26 @@ pub trait Machine {
     /// Lets the locks of [`Machine::enter`] go.
     fn leave(&mut self);
 
-    /// Services fault `first` and those after it in its va_block.
+    /// Lets fault `first` and those after it wait elsewhere if their pages are on a slower tier, to
+    /// be tried again when they are back; `None` if they need not.
+    fn park(&mut self, first: u32) -> Option<Served>;
+
+    /// Services fault `first` and those after it in its va_block. `looked` says how far that came,
+    /// also where it failed.
     fn service(
         &mut self,
         first: u32,
         per_block: bool,
         in_place: bool,
+        looked: &mut Looked,
     ) -> Result<Served, Self::Error>;
+
+    /// The process whose VA space is entered had faults looked at: `instances` entries of the ring,
+    /// of which `duplicates` needed no work of their own.
+    fn count(&mut self, instances: u64, duplicates: u32);
+
+    /// The page at `address`, of the VA space that is entered, was missed and is there now.
+    fn missed(&mut self, address: u64);
 
     /// Fault `first` is fatal by its type: it counts as such in [`Machine::outcome`].
     fn found_fatal(&mut self, first: u32);
@@ -128,8 +150,9 @@ pub trait Machine {
     /// Turns prefetch faults off or on.
     fn switch_prefetch_faults(&mut self, to: PrefetchSwitch);
 
-    /// Has the GPU try again all accesses that are stalled.
-    fn replay(&mut self) -> Result<(), Self::Error>;
+    /// Has the GPU try again all accesses that are stalled. If `renumber`, what is left of the batch
+    /// has another number from then on: to tools, the replays of one number would look like one.
+    fn replay(&mut self, renumber: bool) -> Result<(), Self::Error>;
 
     /// Discards what is in the ring, then the same.
     fn flush(&mut self, how: Flush) -> Result<(), Self::Error>;
@@ -373,7 +396,7 @@ impl<M: Machine> Call<'_, M> {
                 *at += 1;
                 continue;
             }
-            match self.machine.service(*at as u32, per_block, *in_place)? {
+            match self.serve(*at, per_block, *in_place)? {
                 Served::Again => return Ok(Progress::Again),
                 Served::AgainInPlace => {
                     *in_place = true;
@@ -392,6 +415,37 @@ impl<M: Machine> Call<'_, M> {
             }
         }
         Ok(Progress::Done)
+    }
+
+    /// Services the faults of one va_block, from `at`, and tells whose they were. Those that wait
+    /// elsewhere are told when they are serviced.
+    pub(super) fn serve(
+        &mut self,
+        at: usize,
+        per_block: bool,
+        in_place: bool,
+    ) -> Result<Served, M::Error> {
+        let first = at as u32;
+        if let Some(parked) = self.machine.park(first) {
+            return Ok(parked);
+        }
+        let mut looked = Looked::default();
+        let served = self
+            .machine
+            .service(first, per_block, in_place, &mut looked);
+        if matches!(served, Ok(Served::Again | Served::AgainInPlace)) {
+            return served;
+        }
+        let records = self.batch.records().get(at..).unwrap_or(&[]);
+        if looked.faults > 0 {
+            let of_call = records.iter().take(looked.faults as usize);
+            let instances = of_call.map(|r| u64::from(r.instances)).sum();
+            self.machine.count(instances, looked.duplicates);
+        }
+        if let (Ok(_), Some(record)) = (&served, records.first()) {
+            self.machine.missed(record.address);
+        }
+        served
     }
 
     fn throttle_prefetches(&mut self, outcome: &Outcome) {
@@ -413,7 +467,8 @@ impl<M: Machine> Call<'_, M> {
     }
 
     pub(super) fn replay(&mut self) -> Result<(), M::Error> {
-        self.machine.replay()?;
+        let renumber = self.params.policy == ReplayPolicy::Block;
+        self.machine.replay(renumber)?;
         self.replayed();
         Ok(())
     }

@@ -77,6 +77,22 @@ impl<H: Copy> List<H> {
         }
     }
 
+    /// Adds `of` in front of all others, unless it is in a list.
+    pub fn push_first<R>(&mut self, of: H, records: &mut R, links: Finds<R, H>) {
+        if links(records, of).is_linked {
+            return;
+        }
+        *links(records, of) = Links {
+            next: self.first,
+            before: None,
+            is_linked: true,
+        };
+        match self.first.replace(of) {
+            Some(first) => links(records, first).before = Some(of),
+            None => self.last = Some(of),
+        }
+    }
+
     /// Takes `of` out, which is in this list or in none. Returns whether it was in it.
     pub fn remove<R>(&mut self, of: H, records: &mut R, links: Finds<R, H>) -> bool {
         let was = core::mem::take(links(records, of));

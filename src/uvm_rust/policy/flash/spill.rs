@@ -387,8 +387,12 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     if !m.use_device() {
         return Err(Outcome::Later);
     }
+    let mut dropped = false;
     loop {
-        match drop_needless(m, &mut pages) {
+        let all = pages;
+        let unmapped = drop_needless(m, &mut pages);
+        dropped |= pages != all;
+        match unmapped {
             Unmapped::All => break,
             Unmapped::Failed => return Err(Outcome::Later),
             Unmapped::Again => {
@@ -398,7 +402,12 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
         }
     }
     if pages.is_empty() {
-        return Err(Outcome::Moved);
+        // Somebody else may have taken all of it where the lock was let go.
+        return Err(if dropped {
+            Outcome::Moved
+        } else {
+            Outcome::Nothing
+        });
     }
     let spill = reserve(m, &pages)?;
     let unmapped = loop {

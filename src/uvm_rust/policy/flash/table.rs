@@ -35,6 +35,10 @@ pub use write::Write;
 /// Pages in a slot: those of a va_block.
 pub const SLOT_PAGES: u16 = PAGES;
 
+/// Bytes of a page, and of a slot.
+const PAGE_BYTES: u64 = 4096;
+const SLOT_BYTES: u64 = SLOT_PAGES as u64 * PAGE_BYTES;
+
 /// Limit of the extents of writes, as a multiple of the number of slots.
 pub const EXTENTS_PER_SLOT: u32 = 8;
 
@@ -147,6 +151,30 @@ pub struct Config {
     pub checksums: bool,
     /// Pages that a tenant may hold.
     pub quota: u64,
+}
+
+/// Slots in front of the first one, which are not for pages: what says that the device is ours.
+pub const RESERVED_SLOTS: u32 = 1;
+
+/// Fewer slots are of no use: one is filled, one is kept for relocation.
+const SLOTS_LEAST: u64 = 3;
+
+impl Config {
+    /// How many slots a device of so many bytes has; `None` if it is too small.
+    pub fn slots_of(bytes: u64) -> Option<u32> {
+        let slots = (bytes / SLOT_BYTES).checked_sub(RESERVED_SLOTS.into())?;
+        // The last number stands for no slot.
+        let most = u64::from(u32::MAX) - 1;
+        (slots >= SLOTS_LEAST).then(|| slots.min(most) as u32)
+    }
+
+    /// How many pages a tenant may hold by a quota of so many bytes, 0 for any.
+    pub fn quota_of(bytes: u64) -> u64 {
+        match bytes {
+            0 => u64::MAX,
+            bytes => bytes / PAGE_BYTES,
+        }
+    }
 }
 
 /// How full the device is.

@@ -45,6 +45,23 @@ fn read(t: &mut Table, block: &mut BlockPages, mask: PageMask, keep: bool) -> Pa
 }
 
 #[test]
+fn a_device_has_slots_behind_those_that_are_reserved() {
+    let slot = 2 << 20;
+    assert_eq!(
+        (Config::slots_of(0), Config::slots_of(4 * slot - 1)),
+        (None, None)
+    );
+    assert_eq!(Config::slots_of(4 * slot), Some(3));
+    assert_eq!(Config::slots_of(9 * slot + 17), Some(8));
+    assert_eq!(Config::slots_of(u64::MAX), Some(u32::MAX - 1));
+    assert_eq!(
+        (Config::quota_of(0), Config::quota_of(slot)),
+        (u64::MAX, 512)
+    );
+    assert_eq!(Config::quota_of(1), 0);
+}
+
+#[test]
 fn a_whole_block_is_one_extent_in_a_slot_of_its_own() {
     let mut t = table(4);
     let mut b = BlockPages::new(512);

@@ -201,9 +201,18 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.owners.remove(owner, records, all_owners);
     }
 
-    /// A block is known from now on.
-    pub fn add_block<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
-        self.all.push(block, records, all);
+    /// A block is known from now on. One that `has_pages` on a device is the upper half of another, and
+    /// comes first: a detaching that has seen its lower half has not seen it, and those that it has seen
+    /// are at the end.
+    pub fn add_block<R>(&mut self, records: &mut R, block: B, has_pages: bool)
+    where
+        R: Records<Block = B, Owner = O>,
+    {
+        if has_pages {
+            self.all.push_first(block, records, all);
+        } else {
+            self.all.push(block, records, all);
+        }
     }
 
     /// A block is gone, and its host memory with it.
@@ -370,6 +379,13 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
     /// The attached device.
     pub fn device(&self) -> Option<D> {
         self.attached.as_ref().map(|attached| attached.device)
+    }
+
+    /// How many spill to the attached device.
+    pub fn workers(&self) -> u32 {
+        self.attached
+            .as_ref()
+            .map_or(0, |attached| attached.workers)
     }
 
     /// How many of the device's workers to wake.

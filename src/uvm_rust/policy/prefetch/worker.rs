@@ -61,6 +61,10 @@ const BLOCKS_A_TURN: u32 = 32;
 const EVENTS_A_BLOCK: u32 = 1024;
 /// Steps of a walk through the tables while they are locked.
 const STEPS: u32 = 256;
+/// How long the worker waits for the fault service at a time, in milliseconds: storms may last, and
+/// prefetching is no use then, nor is waiting for ever.
+#[allow(dead_code)] // The driver's machine waits by the clock.
+pub const FAULTS_WITHIN: u64 = 100;
 /// Blocks that are moved while the VA space's lock is held.
 const BLOCKS_A_HOLD: u32 = 4;
 /// Copies that are under way at a time. Two: the second is set up while the first runs.
@@ -203,7 +207,7 @@ pub trait Machine {
     /// Whether the GPU's faults are being serviced, whosever.
     fn faults(&mut self) -> bool;
 
-    /// Waits until they are not, or for a tenth of a second; whether they are not. No lock is
+    /// Waits until they are not, or for [`FAULTS_WITHIN`]; whether they are not. No lock is
     /// held.
     fn wait_faults(&mut self) -> bool;
 

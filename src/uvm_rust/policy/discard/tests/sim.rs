@@ -189,8 +189,9 @@ impl Sim {
                 other.resident -= want;
             }
         }
+        let (there, on_host) = (self.places[p].resident, self.places[CPU].resident);
         if let Some(s) = &mut self.state {
-            s.accessed(&want);
+            s.made_resident(memory(p), &want, &there, &on_host, false);
         }
     }
 
@@ -198,6 +199,10 @@ impl Sim {
     /// those that were there.
     fn populate(&mut self, p: usize, want: PageMask) {
         let resident = self.resident();
+        let mut allocated = PageMask::EMPTY;
+        for page in (0..self.len).filter(|&i| self.places[CPU].cells[i as usize].is_some()) {
+            allocated.set(page);
+        }
         let mut page = 0;
         while page < self.len {
             let region = self.chunk_of(p, page);
@@ -212,6 +217,9 @@ impl Sim {
                 (true, CPU) => chunk,
                 (true, _) => chunk - resident,
                 (false, _) if !self.tracking => PageMask::EMPTY,
+                (false, CPU) => self.state.as_mut().map_or(PageMask::EMPTY, |s| {
+                    s.zeroing_host(&(want & chunk), &allocated, &resident)
+                }),
                 (false, _) => self.state.as_ref().map_or(PageMask::EMPTY, |s| {
                     let there = self.places[p].resident;
                     s.zeroing(memory(p), region, &want, &resident, &there)
@@ -324,7 +332,7 @@ impl Sim {
             .as_ref()
             .is_some_and(|s| s.queue(memory(p), &there) != Queue::Used);
         if let Some(mut s) = self.state.take() {
-            let needless = s.needless(region, &there);
+            let needless = s.needless(&(there & region.into()));
             self.take_residency(p, needless);
             s.dropped(&(needless - self.resident()));
             self.state = Some(s);

@@ -39,9 +39,16 @@ enum Did {
         per_block: bool,
         in_place: bool,
     },
+    Park(u32),
+    Count {
+        instances: u64,
+        duplicates: u32,
+    },
+    Missed(u64),
     FoundFatal(u32),
     Switch(PrefetchSwitch),
     Replay,
+    Renumber,
     Flushed(Flush),
     WaitReplays(bool),
     WaitService,
@@ -57,6 +64,12 @@ use Did::*;
 /// The error of whatever a test says fails.
 const BROKEN: u32 = 9;
 
+/// One fault was seen to, which is not fatal.
+const ONE: Served = Served::Faults {
+    faults: 1,
+    fatal: false,
+};
+
 /// A machine that does what a test says.
 #[derive(Default)]
 struct Script {
@@ -71,6 +84,14 @@ struct Script {
     written: VecDeque<u32>,
     /// What each service finds; one fault at a time, none fatal, when this is used up.
     served: VecDeque<Served>,
+    /// How many duplicates each service finds.
+    duplicates: u32,
+    /// Whether a service that fails has looked at a fault before.
+    fails_late: bool,
+    /// The faults that wait elsewhere.
+    parks: Vec<u32>,
+    /// Whether what is told of faults that were looked at is written down too.
+    tells: bool,
     /// The outcome of each batch; nothing in particular when this is used up.
     outcomes: VecDeque<Outcome>,
     /// VA spaces that the GPU has left.
@@ -209,16 +230,49 @@ impl Machine for Script {
         self.did.push(Leave);
     }
 
-    fn service(&mut self, first: u32, per_block: bool, in_place: bool) -> Result<Served, u32> {
-        self.note(Serve {
+    fn park(&mut self, first: u32) -> Option<Served> {
+        if !self.parks.contains(&first) {
+            return None;
+        }
+        self.did.push(Park(first));
+        Some(ONE)
+    }
+
+    fn service(
+        &mut self,
+        first: u32,
+        per_block: bool,
+        in_place: bool,
+        looked: &mut Looked,
+    ) -> Result<Served, u32> {
+        let serve = Serve {
             first,
             per_block,
             in_place,
-        })?;
-        Ok(self.served.pop_front().unwrap_or(Served::Faults {
-            faults: 1,
-            fatal: false,
-        }))
+        };
+        looked.faults = u32::from(self.fails_late);
+        self.note(serve)?;
+        let served = self.served.pop_front().unwrap_or(ONE);
+        if let Served::Faults { faults, .. } = served {
+            let duplicates = self.duplicates;
+            *looked = Looked { faults, duplicates };
+        }
+        Ok(served)
+    }
+
+    fn count(&mut self, instances: u64, duplicates: u32) {
+        if self.tells {
+            self.did.push(Count {
+                instances,
+                duplicates,
+            });
+        }
+    }
+
+    fn missed(&mut self, address: u64) {
+        if self.tells {
+            self.did.push(Missed(address));
+        }
     }
 
     fn found_fatal(&mut self, first: u32) {
@@ -233,7 +287,10 @@ impl Machine for Script {
         self.did.push(Switch(to));
     }
 
-    fn replay(&mut self) -> Result<(), u32> {
+    fn replay(&mut self, renumber: bool) -> Result<(), u32> {
+        if renumber && self.tells {
+            self.did.push(Renumber);
+        }
         self.note(Replay)
     }
 
@@ -546,11 +603,7 @@ fn prefetch_faults_are_turned_off_and_on_by_what_a_batch_held() {
 #[test]
 fn the_locks_are_let_go_and_taken_again_when_the_machine_asks() {
     let mut script = Script::new(0, &writes(1, 0..3));
-    let one = Served::Faults {
-        faults: 1,
-        fatal: false,
-    };
-    script.served = [one, Served::Again, Served::AgainInPlace, one].into();
+    script.served = [ONE, Served::Again, Served::AgainInPlace, ONE].into();
     script.run(with(ReplayPolicy::Once)).unwrap();
     let in_place = Serve {
         first: 1,
@@ -596,6 +649,102 @@ fn a_flush_that_fails_is_followed_by_a_replay() {
     script.fails = vec![CACHED];
     assert_eq!(script.run(params()), Err(BROKEN));
     assert_eq!(script.since(CACHED), [CACHED, Replay]);
+}
+
+// --- what is told of faults that were looked at ---------------------------------------------
+
+/// What was told in a run, with what it is told of.
+fn told(script: &Script) -> Vec<Did> {
+    let of = |did: &&Did| matches!(did, Serve { .. } | Park(_) | Count { .. } | Missed(_));
+    script.did.iter().filter(of).copied().collect()
+}
+
+fn count(instances: u64, duplicates: u32) -> Did {
+    Count {
+        instances,
+        duplicates,
+    }
+}
+
+/// All entries that a va_block's faults stand for are its process's, and its first page is what was missed.
+#[test]
+fn faults_are_counted_by_entry_and_missed_by_block() {
+    // Twice the first page, then two others.
+    let faults = [writes(1, 3..4), writes(1, 3..6)].concat();
+    let mut script = Script::new(0, &faults);
+    script.tells = true;
+    script.duplicates = 1;
+    script.served = [Served::Faults {
+        faults: 2,
+        fatal: false,
+    }]
+    .into();
+    script.run(with(ReplayPolicy::Once)).unwrap();
+    let page = |n: u64| Missed(writes(1, n..n + 1)[0].address);
+    let whole = [
+        service(0),
+        count(3, 1),
+        page(3),
+        service(2),
+        count(1, 1),
+        page(5),
+    ];
+    assert_eq!(told(&script), whole);
+}
+
+/// They come again, when what they need is there.
+#[test]
+fn faults_that_wait_elsewhere_are_not_told() {
+    let mut script = Script::new(0, &writes(1, 0..2));
+    script.tells = true;
+    script.parks = vec![0];
+    script.run(with(ReplayPolicy::Once)).unwrap();
+    let second = Missed(writes(1, 1..2)[0].address);
+    assert_eq!(told(&script), [Park(0), service(1), count(1, 0), second]);
+}
+
+#[test]
+fn what_is_done_again_is_told_once() {
+    for again in [Served::Again, Served::AgainInPlace] {
+        let mut script = Script::new(0, &writes(1, 0..1));
+        script.tells = true;
+        script.served = [again].into();
+        script.run(with(ReplayPolicy::Once)).unwrap();
+        assert_eq!(script.count(|did| matches!(did, Serve { .. })), 2);
+        assert_eq!(script.count(|did| *did == count(1, 0)), 1);
+        assert_eq!(script.count(|did| matches!(did, Missed(_))), 1);
+    }
+}
+
+/// What was looked at before a service failed is counted; nothing came of it, so nothing was missed.
+#[test]
+fn a_service_that_fails_has_looked_at_what_it_says() {
+    for (fails_late, counts) in [(false, 0), (true, 1)] {
+        let mut script = Script::new(0, &writes(1, 0..1));
+        (script.tells, script.fails_late) = (true, fails_late);
+        script.fails = vec![service(0)];
+        assert_eq!(script.run(with(ReplayPolicy::Once)), Err(BROKEN));
+        assert_eq!(script.count(|did| matches!(did, Count { .. })), counts);
+        assert_eq!(script.count(|did| matches!(did, Missed(_))), 0);
+    }
+}
+
+#[test]
+fn only_where_each_block_is_replayed_a_replay_renumbers() {
+    for (policy, renumbers) in [
+        (ReplayPolicy::Block, 2),
+        (ReplayPolicy::Batch, 0),
+        (ReplayPolicy::Once, 0),
+    ] {
+        let mut script = Script::new(0, &writes(1, 0..2));
+        script.tells = true;
+        script.run(with(policy)).unwrap();
+        assert_eq!(
+            script.count(|did| *did == Renumber),
+            renumbers,
+            "{policy:?}"
+        );
+    }
 }
 
 // --- cancel ------------------------------------------------------------------------------
@@ -711,11 +860,7 @@ fn a_fault_that_is_fatal_by_its_type_is_cancelled_without_a_try() {
 fn a_cancel_starts_over_where_the_locks_must_be_let_go() {
     for again in [Served::Again, Served::AgainInPlace] {
         let mut script = targeted(&writes(2, 0..3));
-        let one = Served::Faults {
-            faults: 1,
-            fatal: false,
-        };
-        script.served = [one, one, one, again].into();
+        script.served = [ONE, ONE, ONE, again].into();
         script.run(params()).unwrap();
         let last = script.did.iter().rposition(|did| *did == Begin).unwrap();
         assert_eq!(script.did[last..], [Begin, service(0), Leave, UPDATE]);

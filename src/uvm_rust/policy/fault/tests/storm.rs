@@ -153,6 +153,7 @@ proptest! {
         let mut ours = storm.world();
         let mut service = Service::new(storm.params()).unwrap();
         prop_assert_eq!(weather(&mut ours, |w| service.run(w)), 0);
+        prop_assert_eq!(ours.counted, ours.looked_at);
 
         let mut theirs = storm.world();
         let mut upstream = Upstream::new(storm.params());

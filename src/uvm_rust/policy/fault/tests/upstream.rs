@@ -30,7 +30,7 @@ impl Upstream {
         self.replays = 0;
         let result = self.batches(w);
         if self.replays == 0 || (result.is_ok() && self.params.policy == ReplayPolicy::Once) {
-            w.replay()?;
+            w.replay(false)?;
         }
         result
     }
@@ -69,7 +69,7 @@ impl Upstream {
 
     fn replay(&mut self, w: &mut World) -> Result<(), u32> {
         self.replays += 1;
-        w.replay()
+        w.replay(false)
     }
 
     fn fetch(&mut self, w: &mut World, most: u32, stop: bool) -> Result<(), u32> {
@@ -156,16 +156,17 @@ impl Upstream {
                 w.found_fatal(at as u32);
                 Ok(1)
             } else if registered {
-                w.service(at as u32, false, false).map(|s| match s {
-                    Served::Faults { faults, fatal } => {
-                        if self.params.policy == ReplayPolicy::Block && !fatal {
-                            w.replay().unwrap();
-                            self.replays += 1;
+                w.service(at as u32, false, false, &mut Looked::default())
+                    .map(|s| match s {
+                        Served::Faults { faults, fatal } => {
+                            if self.params.policy == ReplayPolicy::Block && !fatal {
+                                w.replay(false).unwrap();
+                                self.replays += 1;
+                            }
+                            faults
                         }
-                        faults
-                    }
-                    _ => 0,
-                })
+                        _ => 0,
+                    })
             } else {
                 Ok(1)
             };
@@ -188,7 +189,7 @@ impl Upstream {
                     let mut n = 1;
                     if record.who == space {
                         if record.fatal == 0 {
-                            match w.service(at as u32, false, false)? {
+                            match w.service(at as u32, false, false, &mut Looked::default())? {
                                 Served::Faults { faults, .. } => n = faults,
                                 _ => break,
                             }

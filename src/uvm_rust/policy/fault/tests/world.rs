@@ -60,6 +60,9 @@ pub struct World {
     pub replays: u32,
     pub flushes: u32,
     pub serviced: u32,
+    /// The entries that these stand for, and of those the duplicates; and what was told of both.
+    pub looked_at: (u64, u64),
+    pub counted: (u64, u64),
     /// How many calls of `service` until one says `Again`, fails.
     pub again_in: Option<u32>,
     pub fails_in: Option<u32>,
@@ -92,6 +95,8 @@ impl World {
             replays: 0,
             flushes: 0,
             serviced: 0,
+            looked_at: (0, 0),
+            counted: (0, 0),
             again_in: None,
             fails_in: None,
             prompt: false,
@@ -192,7 +197,10 @@ impl World {
         let record = self.order[at];
         let key = (record.who, record.address);
         let instances = u32::from(record.instances);
-        self.outcome.duplicates += instances - u32::from(!duplicate);
+        let duplicates = instances - u32::from(!duplicate);
+        self.outcome.duplicates += duplicates;
+        self.looked_at.0 += u64::from(instances);
+        self.looked_at.1 += u64::from(duplicates);
         self.serviced += 1;
         if duplicate && self.fatal[at - 1].is_none() {
             return;
@@ -325,7 +333,18 @@ impl Machine for World {
         assert!(self.held.take().is_some(), "F-lock");
     }
 
-    fn service(&mut self, first: u32, _: bool, _: bool) -> Result<Served, u32> {
+    fn park(&mut self, _: u32) -> Option<Served> {
+        None
+    }
+
+    fn service(
+        &mut self,
+        first: u32,
+        _: bool,
+        _: bool,
+        looked: &mut Looked,
+    ) -> Result<Served, u32> {
+        let duplicates = self.outcome.duplicates;
         self.called();
         let first = first as usize;
         let start = self.order[first];
@@ -358,10 +377,29 @@ impl Machine for World {
             self.service_one(at, duplicate);
             at += 1;
         }
+        let faults = (at - first) as u32;
+        *looked = Looked {
+            faults,
+            duplicates: self.outcome.duplicates - duplicates,
+        };
         Ok(Served::Faults {
-            faults: (at - first) as u32,
+            faults,
             fatal: self.outcome.fatal.is_some(),
         })
+    }
+
+    fn count(&mut self, instances: u64, duplicates: u32) {
+        assert!(self.held.is_some(), "F-lock");
+        self.counted.0 += instances;
+        self.counted.1 += u64::from(duplicates);
+    }
+
+    fn missed(&mut self, address: u64) {
+        let (space, _) = self.held.expect("F-lock");
+        assert!(self
+            .order
+            .iter()
+            .any(|r| (r.who, r.address) == (space, address)));
     }
 
     fn found_fatal(&mut self, first: u32) {
@@ -374,7 +412,7 @@ impl Machine for World {
 
     fn switch_prefetch_faults(&mut self, _: PrefetchSwitch) {}
 
-    fn replay(&mut self) -> Result<(), u32> {
+    fn replay(&mut self, _: bool) -> Result<(), u32> {
         self.replays += 1;
         self.issue();
         Ok(())
@@ -390,7 +428,7 @@ impl Machine for World {
             self.ring[self.get as usize] = None;
             self.get = (self.get + 1) % self.ring.len() as u32;
         }
-        self.replay()
+        self.replay(false)
     }
 
     fn wait_replays(&mut self, settle: bool) -> Result<(), u32> {

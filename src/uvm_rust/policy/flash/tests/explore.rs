@@ -24,12 +24,14 @@ use std::string::{String, ToString};
 use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
 
+mod drain;
+mod fetch;
 mod parked;
 mod spill;
+mod split;
 mod threads;
 mod world;
 
-use super::super::spill::work;
 use parked::{discard_lazily, fetchers, gpu_faults};
 use spill::Real;
 use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
@@ -57,6 +59,25 @@ pub(super) enum Lack {
     SpillOnlyTries,
     /// Of the C: nor does who fetches for a GPU's fault.
     FetchOnlyTries,
+    /// Of the C: who asks for that waits for the GPUs' work on a block.
+    SpillWaitsForGpus,
+}
+
+/// Who of the threads runs the driver's own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AsItIs {
+    Nobody,
+    Spill,
+    Split,
+    Detach,
+}
+
+/// What of it has done something.
+#[derive(Default)]
+struct Done {
+    spilled: u64,
+    splits: u64,
+    detached: u64,
 }
 
 /// One that is slow is passed over mostly when its turn comes, so that others do much
@@ -72,9 +93,8 @@ const TOO_LONG: u32 = 200_000;
 /// What is slow goes on once in so many turns.
 const SLOW: usize = 64;
 
-/// One interleaving; `with_spill`: one of those who spill is the spill as it is. Returns how much
-/// that spilled.
-fn explore(seed: u64, lack: Option<Lack>, with_spill: bool) -> Result<u64, String> {
+/// One interleaving; `real` of the threads is as it is. Returns what that did.
+fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> {
     let dice = |n: usize, salt: u64| Dice::new(seed ^ (salt << 40)).below(n);
     // A few workers on a small device of which much is dead: relocation has most to do.
     let gathering = dice(4, 4) == 0;
@@ -103,41 +123,50 @@ fn explore(seed: u64, lack: Option<Lack>, with_spill: bool) -> Result<u64, Strin
         let read_mostly = dice(3, 10 + n as u64) == 0;
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
     }
-    let mut threads = cast(&w, gathering);
-    let spilled = if with_spill {
-        spill_as_it_is(&w, &mut threads)?
-    } else {
-        0
-    };
+    let mut threads = cast(&w, gathering, real);
+    let done = as_it_is(&w, &mut threads, real)?;
     run(&w, &mut threads)?;
     drop(threads);
     finish(&w)?;
-    Ok(spilled)
+    Ok(done)
 }
 
-/// A worker, or calls, of the driver's own code, while all others go on.
-fn spill_as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>) -> Result<u64, String> {
-    let looks = 1 + w.below(8) as u32;
-    w.now().workers += 1;
-    let mut real = Real::new(w, threads, looks);
-    if w.chance(3) {
-        for _ in 0..looks {
-            real.move_out();
+/// A thread of the driver's own code, while all others go on.
+fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Result<Done, String> {
+    let times = 1 + w.below(8) as u32;
+    let is_worker = u32::from(who == AsItIs::Spill);
+    w.now().workers += is_worker;
+    let mut real = Real::new(w, threads, times);
+    let mut done = Done::default();
+    match who {
+        AsItIs::Nobody => {}
+        AsItIs::Spill if w.chance(3) => (0..times).for_each(|_| real.move_out()),
+        AsItIs::Spill => real.work(),
+        AsItIs::Split => {
+            let blocks = w.now().blocks.len();
+            for _ in 0..times {
+                real.split();
+                (0..w.below(32)).for_each(|_| real.pause());
+            }
+            done.splits = (w.now().blocks.len() - blocks) as u64;
         }
-    } else {
-        work(&mut real);
+        AsItIs::Detach => {
+            (0..w.below(200)).for_each(|_| real.pause());
+            real.detach();
+            done.detached = w.now().closed.into();
+        }
     }
     real.check();
-    let spilled = real.spilled;
-    w.now().workers -= 1;
+    done.spilled = real.spilled;
+    w.now().workers -= is_worker;
     match w.now().wrong.take() {
         Some(wrong) => Err(wrong),
-        None => Ok(spilled),
+        None => Ok(done),
     }
 }
 
 /// Who runs.
-fn cast(w: &World, gathering: bool) -> Vec<Thread<'_>> {
+fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
     let draw = |n: usize| w.dice.borrow_mut().below(n);
     let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
     let (workers, kinds) = if gathering { (3, 12) } else { (1, 30) };
@@ -177,7 +206,7 @@ fn cast(w: &World, gathering: bool) -> Vec<Thread<'_>> {
             _ => Box::pin(stores(w, b)),
         });
     }
-    if draw(3) == 0 {
+    if draw(3) == 0 && real != AsItIs::Detach {
         threads.push(Box::pin(detach(w)));
     }
     for _ in 0..1 + draw(4) {
@@ -192,6 +221,23 @@ fn cast(w: &World, gathering: bool) -> Vec<Thread<'_>> {
         slow: draw(4) == 0,
     };
     threads.into_iter().map(slow).collect()
+}
+
+/// One of those who go on while a device is detached.
+fn late(w: &World) -> Thread<'_> {
+    let b = w.below(w.now().blocks.len());
+    let future: Pin<Box<dyn Future<Output = ()> + '_>> = match w.below(10) {
+        0..=2 => Box::pin(split(w, b)),
+        3 | 4 => Box::pin(again(2, move || fault(w, b, false))),
+        5 | 6 => Box::pin(again(3, move || discard(w, b))),
+        7 => Box::pin(gpu(w, b)),
+        8 => Box::pin(again(3, move || accessed_by(w, b))),
+        _ => Box::pin(death(w, b % 2)),
+    };
+    Thread {
+        future,
+        slow: w.chance(4),
+    }
 }
 
 async fn again<F: Future<Output = ()>>(times: usize, thread: impl Fn() -> F) {
@@ -324,6 +370,7 @@ impl world::State {
             let arrived = state.end_read(&mut self.table, read, &all, &none, false);
             self.blocks[b].resident |= arrived;
         }
+        self.blocks[b].wait_gpus();
         let resident = self.blocks[b].resident;
         self.look(b, &resident);
         // What is nowhere was never written, or was discarded.
@@ -345,16 +392,28 @@ fn no_interleaving_loses_a_page() {
     let count = setting("UVM_EXPLORE", 5_000);
     let seed = setting("UVM_TEST_SEED", 1);
     std::eprintln!("UVM_TEST_SEED={seed} UVM_EXPLORE={count}");
-    let mut spilled = 0;
+    let mut all = Done::default();
     for seed in (0..count).map(|n| seed.wrapping_add(n)) {
-        match explore(seed, None, seed % 2 == 0) {
-            Ok(more) => spilled += more,
+        let real = [
+            AsItIs::Spill,
+            AsItIs::Nobody,
+            AsItIs::Detach,
+            AsItIs::Spill,
+            AsItIs::Split,
+        ];
+        match explore(seed, None, real[(seed % 5) as usize]) {
+            Ok(done) => {
+                all.spilled += done.spilled;
+                all.splits += done.splits;
+                all.detached += done.detached;
+            }
             Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
         }
     }
-    // It is of no use if the spill as it is does nothing.
-    std::eprintln!("{} MiB were spilled by it", spilled >> 20);
-    assert!(count < 1000 || spilled >> 20 > count / 20);
+    // It is of no use if what is as it is does nothing.
+    let (mib, splits, detached) = (all.spilled >> 20, all.splits, all.detached);
+    std::eprintln!("as it is: {mib} MiB spilled, {splits} splits, {detached} devices let go");
+    assert!(count < 1000 || mib > count / 20 && splits > count / 20 && detached > count / 20);
 }
 
 /// Each part that keeps pages from being lost is needed, and the explorer notices within
@@ -384,37 +443,41 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::SpillSeesMappings,
         Lack::FaultTouches,
         Lack::MapGivesCopiesUp,
-        Lack::DetachWaits,
         Lack::FetchGivesUp,
         Lack::DropLooksAgain,
         Lack::SpillOnlyTries,
         Lack::FetchOnlyTries,
     ];
-    // What the spill as it is has, too.
-    let of_spill = [
-        Part::WritePins.into(),
-        Part::SpillLooks.into(),
-        Part::CopiesGivenUp.into(),
-        Lack::SpillSeesMappings,
-        Lack::DropLooksAgain,
-        Lack::SpillOnlyTries,
+    // What is noticed where the driver's own code runs, too.
+    let of_real = [
+        (Part::WritePins.into(), AsItIs::Spill),
+        (Part::SpillLooks.into(), AsItIs::Spill),
+        (Part::CopiesGivenUp.into(), AsItIs::Spill),
+        (Lack::SpillSeesMappings, AsItIs::Spill),
+        (Lack::DropLooksAgain, AsItIs::Spill),
+        (Lack::SpillOnlyTries, AsItIs::Spill),
+        (Lack::SpillWaitsForGpus, AsItIs::Spill),
+        (Part::SplitEndsSpill.into(), AsItIs::Split),
+        (Part::CutsAnyway.into(), AsItIs::Split),
+        (Lack::SpillOnlyTries, AsItIs::Detach),
+        (Lack::DetachWaits, AsItIs::Detach),
     ];
     let all = parts.map(Lack::from).into_iter().chain(lacks);
-    let all = all.map(|lack| (lack, false));
+    let all = all.map(|lack| (lack, AsItIs::Nobody));
     let mut unnoticed = Vec::new();
-    for (lack, with_spill) in all.chain(of_spill.map(|lack| (lack, true))) {
+    for (lack, real) in all.chain(of_real) {
         let found = (1..=10_000).find_map(|seed| {
             // What is broken may panic, too.
-            let explored = std::panic::catch_unwind(|| explore(seed, Some(lack), with_spill));
+            let explored = std::panic::catch_unwind(|| explore(seed, Some(lack), real));
             match explored {
                 Ok(Ok(_)) => None,
                 Ok(Err(wrong)) => Some((seed, wrong)),
                 Err(_) => Some((seed, "panicked".to_string())),
             }
         });
-        std::eprintln!("{lack:?}: {found:?}");
+        std::eprintln!("{lack:?}, {real:?}: {found:?}");
         if found.is_none() {
-            unnoticed.push((lack, with_spill));
+            unnoticed.push((lack, real));
         }
     }
     assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");

@@ -57,10 +57,14 @@ impl Rig {
     }
 
     fn block(&mut self, owner: usize) -> usize {
+        self.new_block(owner, false)
+    }
+
+    fn new_block(&mut self, owner: usize, has_pages: bool) -> usize {
         let b = self.live.blocks.len();
         self.live.blocks.push(Block::new(owner));
         self.live.going.push(false);
-        self.tier.add_block(&mut self.live, b);
+        self.tier.add_block(&mut self.live, b, has_pages);
         b
     }
 
@@ -204,7 +208,7 @@ fn each_detaching_sees_each_block_once_and_passes_over_those_that_go() {
         let seen: Vec<_> = core::iter::from_fn(|| r.tier.unseen(&mut r.live, detaching)).collect();
         assert_eq!(seen, [blocks[0], blocks[2]]);
     }
-    // Those that come meanwhile are seen as well, as the others are at the end.
+    // Those that come meanwhile have nothing on the device, but for the upper halves of others.
     assert_eq!(r.tier.unseen(&mut r.live, 3), Some(blocks[0]));
     r.tier.remove_block(&mut r.live, blocks[2]);
     let b = r.block(0);
@@ -213,6 +217,9 @@ fn each_detaching_sees_each_block_once_and_passes_over_those_that_go() {
         None,
         "{b} is behind one that was seen"
     );
+    let upper = r.new_block(0, true);
+    assert_eq!(r.tier.unseen(&mut r.live, 3), Some(upper));
+    assert_eq!(r.tier.unseen(&mut r.live, 3), None);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
                 assert!(plan.discarded.is_subset(&s.discarded()));
             }
             4 => s.dropped(&s.stale(&mask, &resident)),
-            5 => s.dropped(&s.needless(range, &resident)),
+            5 => s.dropped(&s.needless(&(resident & range.into()))),
             6 => s.accessed(&mask),
             7 => s.added(memory, range, &resident),
             8 => s.released(memory, range),

@@ -4,8 +4,13 @@
 //! calls the other threads go on, which spill, too, as [`super::threads`] has it.
 
 use super::super::super::pressure::Tried;
-use super::super::super::spill::{Copies, Count, Facts, Machine, Unmapped};
+use super::super::super::spill::{
+    move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
+};
 use super::super::super::{BlockPages, Move, Spill, Table};
+use super::drain::Draining;
+use super::fetch::Fetching;
+use super::split::Halves;
 use super::threads::give_up_block;
 use super::world::{sum_of, Bytes, To, World};
 use super::{Lack, Thread};
@@ -17,21 +22,54 @@ use std::vec::Vec;
 /// Steps of others after which somebody who waits does so for ever.
 const FOR_EVER: u32 = 30_000;
 
-/// A worker, or one who writes by call, with all others.
+/// What a worker's turn has come to so far.
+#[derive(Default)]
+struct Turn {
+    /// Somebody suspends.
+    is_refused: bool,
+    /// There was a write, of which the device took something or nothing.
+    wrote: Option<bool>,
+    /// Something left the host; and did so as it was written.
+    left: bool,
+    spilled: bool,
+    /// The tier was told, or there is nobody to tell it of.
+    hoped: bool,
+}
+
+/// What was asked since the block was locked.
+#[derive(Default)]
+struct Looked {
+    found_nothing: bool,
+    /// For a spill, and not only for whose turn it is.
+    for_spill: bool,
+    set_aside: bool,
+}
+
+/// A worker, one who writes by call, who splits blocks, or who detaches, with all others.
 pub(super) struct Real<'a, 'w> {
-    w: &'w World,
-    others: &'a mut Vec<Thread<'w>>,
+    pub(super) w: &'w World,
+    pub(super) others: &'a mut Vec<Thread<'w>>,
     /// How many blocks it still looks at.
     looks: u32,
-    chosen: Option<usize>,
+    pub(super) chosen: Option<usize>,
     entered: bool,
-    locked: bool,
+    pub(super) locked: bool,
     in_space: Option<usize>,
     /// What somebody holds of the block without a mapping, who got it while there was one.
     held: PageMask,
     /// Whether the caller has the VA space's lock.
     by_call: bool,
-    open: bool,
+    pub(super) open: bool,
+    turn: Turn,
+    looked: Looked,
+    /// What is kept to be written.
+    kept: Option<PageMask>,
+    /// The tier said that this worker ends; and was told at its end.
+    stopped: bool,
+    hoped_for_all: bool,
+    pub(super) halves: Halves,
+    pub(super) draining: Draining,
+    pub(super) fetching: Fetching,
     /// What left the host, to see that the explorer gets there.
     pub(super) spilled: u64,
 }
@@ -49,6 +87,14 @@ impl<'a, 'w> Real<'a, 'w> {
             held: PageMask::EMPTY,
             by_call: false,
             open: false,
+            turn: Turn::default(),
+            looked: Looked::default(),
+            kept: None,
+            stopped: false,
+            hoped_for_all: false,
+            halves: Halves::default(),
+            draining: Draining::default(),
+            fetching: Fetching::default(),
             spilled: 0,
         }
     }
@@ -88,7 +134,7 @@ impl<'a, 'w> Real<'a, 'w> {
         None
     }
 
-    fn broken(&mut self, what: &str) {
+    pub(super) fn broken(&mut self, what: &str) {
         self.w.now().blame(what.to_string());
     }
 
@@ -103,28 +149,77 @@ impl<'a, 'w> Real<'a, 'w> {
     }
 
     /// The chosen block, which has to be locked.
-    fn b(&mut self) -> usize {
+    pub(super) fn b(&mut self) -> usize {
         if !self.locked {
             self.broken("S-lock: not locked");
         }
         self.chosen.unwrap_or_default()
     }
 
-    fn needs_space(&mut self) {
+    pub(super) fn needs_space(&mut self) {
         if self.in_space.is_none() && !self.by_call {
             self.broken("S-lock: the VA space is not locked");
         }
     }
 
+    pub(super) fn let_go(&mut self) {
+        if self.locked || self.in_space.is_some() {
+            self.broken("S-lock: it is let go while it is locked");
+        }
+        self.chosen = None;
+    }
+
+    pub(super) fn take_lock(&mut self) {
+        let Some(b) = self.chosen.filter(|_| !self.locked) else {
+            return self.broken("S-lock: locked twice");
+        };
+        self.locked = self.until(|w| w.try_lock_block(b).then_some(())).is_some();
+        self.looked = Looked::default();
+    }
+
+    pub(super) fn let_lock_go(&mut self) {
+        let b = self.b();
+        self.w.unlock_block(b);
+        self.locked = false;
+        self.pause();
+    }
+
+    pub(super) fn try_lock_space(&mut self) -> bool {
+        let b = self.b();
+        let space = self.w.of(b, |block| block.space);
+        let got = if self.w.lacks(Lack::SpillOnlyTries) {
+            self.until(|w| w.try_read_lock(space).then_some(()))
+                .is_some()
+        } else {
+            self.w.try_read_lock(space)
+        };
+        self.in_space = got.then_some(space);
+        got
+    }
+
+    pub(super) fn unlock_space(&mut self) {
+        if let Some(space) = self.in_space.take() {
+            self.w.read_unlock(space);
+        }
+    }
+
+    pub(super) fn take_context(&mut self) {
+        if self.open {
+            self.broken("S-lock: opened twice");
+        }
+        self.open = !self.w.chance(64);
+    }
+
     /// The block's lock is let go, and taken again.
     fn yield_lock(&mut self) {
-        self.unlock();
+        self.let_lock_go();
         self.pause();
-        self.lock();
+        self.take_lock();
+        self.looked.for_spill = true;
     }
 
     /// I/O of one part of a slot.
-    fn transfer(&mut self, id: u64) -> Vec<Bytes> {
+    pub(super) fn transfer(&mut self, id: u64) -> Vec<Bytes> {
         if self.locked {
             self.broken("S-io: I/O with the block's lock");
         }
@@ -135,7 +230,7 @@ impl<'a, 'w> Real<'a, 'w> {
     /// What must be when it is done.
     pub(super) fn check(&mut self) {
         let held = self.locked || self.open || self.entered;
-        if held || self.in_space.is_some() || self.chosen.is_some() {
+        if held || self.in_space.is_some() || self.chosen.is_some() || self.kept.is_some() {
             self.broken("S-lock: something is left");
         }
     }
@@ -161,6 +256,7 @@ impl Copies for Real<'_, '_> {
                 return Some(pages.into());
             }
         }
+        self.halves.no_copies = true;
         None
     }
 }
@@ -168,6 +264,9 @@ impl Copies for Real<'_, '_> {
 impl Machine for Real<'_, '_> {
     fn goes_on(&mut self) -> bool {
         self.pause();
+        if self.stopped {
+            self.broken("a worker goes on that was to end");
+        }
         let on = self.looks > 0 && self.w.now().attached;
         self.looks = self.looks.saturating_sub(1);
         on
@@ -180,11 +279,12 @@ impl Machine for Real<'_, '_> {
     }
 
     fn release(&mut self) {
-        self.chosen = None;
+        self.let_go();
     }
 
     fn enter(&mut self) -> bool {
         self.entered = !self.w.chance(32);
+        self.turn.is_refused = !self.entered;
         self.entered
     }
 
@@ -193,10 +293,29 @@ impl Machine for Real<'_, '_> {
     }
 
     fn ended(&mut self, tried: Tried) -> bool {
-        tried == Tried::Suspended
+        let turn = core::mem::take(&mut self.turn);
+        let failed = turn.wrote == Some(false);
+        let is_right = match tried {
+            Tried::Suspended => turn.is_refused,
+            _ if turn.is_refused => false,
+            Tried::Failed => failed,
+            _ if failed => false,
+            Tried::Moved => turn.left && turn.hoped,
+            Tried::Nothing => !turn.spilled,
+        };
+        if !is_right {
+            self.broken("the tier is told wrongly how a try ended");
+        }
+        if self.stopped {
+            self.broken("a worker goes on that was to end");
+        }
+        self.stopped = tried == Tried::Suspended || self.w.chance(64);
+        self.stopped
     }
 
-    fn hope_for_all(&mut self) {}
+    fn hope_for_all(&mut self) {
+        self.hoped_for_all = true;
+    }
 
     fn now_us(&mut self) -> u64 {
         0
@@ -212,7 +331,7 @@ impl Machine for Real<'_, '_> {
     }
 
     fn open(&mut self) -> bool {
-        self.open = !self.w.chance(64);
+        self.take_context();
         self.open
     }
 
@@ -221,45 +340,35 @@ impl Machine for Real<'_, '_> {
     }
 
     fn lock(&mut self) {
-        let Some(b) = self.chosen.filter(|_| !self.locked) else {
-            return self.broken("S-lock: locked twice");
-        };
-        self.locked = self.until(|w| w.try_lock_block(b).then_some(())).is_some();
+        self.take_lock();
     }
 
     fn unlock(&mut self) {
-        let b = self.b();
-        self.w.unlock_block(b);
-        self.locked = false;
-        self.pause();
+        let looked = core::mem::take(&mut self.looked);
+        if looked.found_nothing && !looked.for_spill && !looked.set_aside {
+            self.broken("a block with nothing to spill keeps its turn");
+        }
+        self.let_lock_go();
     }
 
     fn try_space(&mut self) -> bool {
-        let b = self.b();
-        let space = self.w.of(b, |block| block.space);
-        let got = if self.w.lacks(Lack::SpillOnlyTries) {
-            self.until(|w| w.try_read_lock(space).then_some(()))
-                .is_some()
-        } else {
-            self.w.try_read_lock(space)
-        };
-        self.in_space = got.then_some(space);
-        got
+        self.try_lock_space()
     }
 
     fn leave_space(&mut self) {
-        if let Some(space) = self.in_space.take() {
-            self.w.read_unlock(space);
-        }
+        self.unlock_space();
     }
 
     fn is_known(&mut self) -> bool {
         let b = self.b();
-        !self.w.of(b, |block| block.dead)
+        let is_known = self.w.of(b, |block| block.known && !block.dead);
+        self.turn.hoped |= !is_known;
+        is_known
     }
 
     fn may_spill(&mut self) -> bool {
         self.b();
+        self.looked.for_spill = true;
         self.needs_space();
         !self.w.chance(64)
     }
@@ -267,6 +376,7 @@ impl Machine for Real<'_, '_> {
     fn facts(&mut self) -> Facts {
         let b = self.b();
         let blind = self.w.lacks(Lack::SpillSeesMappings);
+        self.looked.found_nothing = self.w.of(b, |block| block.resident.is_empty());
         self.w.of(b, |block| Facts {
             only_host: block.resident,
             mapped: if blind { PageMask::EMPTY } else { block.mapped },
@@ -280,15 +390,18 @@ impl Machine for Real<'_, '_> {
     }
 
     fn use_device(&mut self) -> bool {
-        self.b();
-        !self.w.chance(64)
+        let b = self.b();
+        let got = !self.w.chance(64);
+        self.w.now().blocks[b].used |= got;
+        got
     }
 
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T> {
         let b = self.b();
+        self.looked.for_spill = true;
         let s = &mut *self.w.now();
         let block = &mut s.blocks[b];
-        (!block.dead).then(|| f(&mut block.state, &mut s.table, block.space as u64))
+        (block.used && !block.dead).then(|| f(&mut block.state, &mut s.table, block.space as u64))
     }
 
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
@@ -321,8 +434,14 @@ impl Machine for Real<'_, '_> {
     }
 
     fn wait_gpus(&mut self) -> bool {
-        self.b();
-        !self.w.chance(64)
+        let b = self.b();
+        if self.w.chance(64) {
+            return false;
+        }
+        if !self.w.lacks(Lack::SpillWaitsForGpus) {
+            self.w.now().blocks[b].wait_gpus();
+        }
+        true
     }
 
     fn discarded(&mut self, pages: &PageMask) -> PageMask {
@@ -344,26 +463,45 @@ impl Machine for Real<'_, '_> {
         if mapped.intersects(pages) {
             self.broken("what is mapped leaves the host");
         }
+        if self.w.of(b, |block| block.gpu_works) {
+            self.broken("host memory goes that a GPU works on");
+        }
         self.w.now().blocks[b].left_host(pages);
-        self.w.chance(2)
+        let freed = self.w.chance(2);
+        self.turn.left |= freed || !pages.is_empty();
+        self.turn.spilled |= self.turn.wrote.is_some() && !pages.is_empty();
+        freed
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
         let b = self.b();
-        let here = self.w.of(b, |block| spill.pages.is_subset(&block.resident));
-        here && !self.w.chance(64)
+        let (resident, mapped) = self.w.of(b, |block| (block.resident, block.mapped));
+        if mapped.intersects(&spill.pages) || self.kept.is_some() {
+            self.broken("what is mapped, or not let go, is kept to be written");
+        }
+        let here = spill.pages.is_subset(&resident) && !self.w.chance(64);
+        self.kept = here.then_some(spill.pages);
+        here
     }
 
     fn set_aside(&mut self) {
-        self.b();
+        let b = self.b();
+        self.looked.set_aside = true;
+        if self.w.of(b, |block| !block.resident.is_empty()) {
+            self.broken("a block is set aside that has something to spill");
+        }
     }
 
     fn hope(&mut self) {
         self.b();
+        self.turn.hoped = true;
     }
 
     fn write(&mut self, spill: &Spill) -> PageMask {
         let b = self.chosen.unwrap_or_default();
+        if self.kept.take() != Some(spill.pages) {
+            self.broken("what is written was not kept");
+        }
         let mut good = PageMask::EMPTY;
         for piece in spill.pieces() {
             self.pause();
@@ -390,6 +528,7 @@ impl Machine for Real<'_, '_> {
             }
             good |= PageMask::from(piece.pages);
         }
+        self.turn.wrote = Some(!good.is_empty());
         good
     }
 
@@ -426,6 +565,17 @@ impl Real<'_, '_> {
         }
     }
 
+    /// A worker's turn.
+    pub(super) fn work(&mut self) {
+        work(self);
+        if self.turn.is_refused {
+            self.broken("the tier is not told that somebody suspends");
+        }
+        if !self.hoped_for_all {
+            self.broken("blocks that were looked at in vain are not looked at again");
+        }
+    }
+
     /// A call that writes some pages of a block: the caller has the VA space's lock in read mode.
     pub(super) fn move_out(&mut self) {
         let blocks = self.w.now().blocks.len();
@@ -436,12 +586,17 @@ impl Real<'_, '_> {
             return;
         }
         let attached = self.w.now().attached;
-        if attached && !self.w.of(b, |block| block.dead) {
+        if attached && self.w.of(b, |block| block.known && !block.dead) {
             let pages = self.w.some_pages(b);
             self.look_at(b);
             self.by_call = true;
-            super::super::super::spill::move_out(self, &pages);
+            if self.w.chance(2) {
+                move_out(self, &pages);
+            } else if spill(self, Some(&pages), true) == Outcome::Moved && !self.turn.left {
+                self.broken("nothing has left the host, and is said to have");
+            }
             (self.chosen, self.by_call) = (None, false);
+            self.turn = Turn::default();
         }
         self.w.read_unlock(space);
     }

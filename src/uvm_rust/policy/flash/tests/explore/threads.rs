@@ -55,8 +55,8 @@ async fn spill(w: &World, b: usize, wanted: PageMask, locked: bool) {
 /// spill_once(): begins under the locks, writes without any, and ends under the block's.
 async fn spill_once(w: &World, b: usize, wanted: PageMask, locked: bool) -> Outcome {
     w.lock_block(b).await;
-    let (dead, space) = w.of(b, |block| (block.dead, block.space));
-    if dead {
+    let (known, space) = w.of(b, |block| (block.known && !block.dead, block.space));
+    if !known {
         w.unlock_block(b);
         return Outcome::Nothing;
     }
@@ -123,7 +123,10 @@ async fn spill_begin(
                 let _ = block.state.end_spill(&mut s.table, spill, &NONE);
                 return Err(Outcome::Nothing);
             }
-            Ok(spill) => spill,
+            Ok(spill) => {
+                block.used = true;
+                spill
+            }
             Err(Error::Full | Error::Fragmented) => return Err(Outcome::NoRoom),
             Err(Error::Quota) => return Err(Outcome::NoQuota),
             Err(_) => return Err(Outcome::Later),
@@ -187,6 +190,7 @@ fn spill_end(
         written -= block.mapped;
     }
     written &= block.resident;
+    block.wait_gpus();
     let moved = block.state.end_spill(&mut s.table, spill, &written);
     block.left_host(&moved);
     moved
@@ -248,7 +252,7 @@ pub(super) enum Fetched {
     NoMemory,
 }
 
-/// uvm_rust_flash_fetch(), with both locks held (uvm_rust_flash_block.h).
+/// fetch(), with both locks held (policy/flash/fetch.rs).
 pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     let (begun, seen) = {
         let s = &mut *w.now();
@@ -272,7 +276,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     }
 }
 
-/// flash_fetch_begun() with uvm_rust_flash_read(): the host's memory is written to while the
+/// begun(): the host's memory is written to while the
 /// block's lock is not held.
 async fn fetch_begun(w: &World, b: usize, read: Read) -> Fetched {
     w.unlock_block(b);
@@ -351,6 +355,7 @@ pub(super) fn use_pages(w: &World, b: usize, pages: &PageMask, write: bool) {
     let s = &mut *w.now();
     let block = &mut s.blocks[b];
     block.leave_gpu(pages);
+    block.wait_gpus();
     // What is resident nowhere is handed out zeroed.
     for p in (*pages - block.resident).pages() {
         block.memory[usize::from(p)] = 0;
@@ -396,6 +401,7 @@ pub(super) fn use_on_gpu(w: &World, b: usize, pages: &PageMask) {
     block.unmap(pages);
     block.left_host(pages);
     block.on_gpu |= *pages;
+    block.gpu_works = true;
     for p in pages.pages().map(usize::from) {
         block.gpu[p] = block.memory[p];
     }
@@ -419,6 +425,7 @@ pub(super) async fn accessed_by(w: &World, b: usize) {
         let s = &mut *w.now();
         let block = &mut s.blocks[b];
         let pages = block.resident;
+        block.wait_gpus();
         block.mapped |= pages;
         block.writable |= pages;
         block.state.may_write(&mut s.table, &pages);
@@ -467,7 +474,7 @@ pub(super) async fn discard(w: &World, b: usize) {
     w.read_unlock(space);
 }
 
-/// UVM_RUST_FLASH_MOVE: move_block() (uvm_rust_flash_attach.c). It holds attach_lock.
+/// UVM_RUST_FLASH_MOVE (policy/flash/moves.rs). It keeps the device attached.
 pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
     let space = w.now().blocks[b].space;
     w.read_lock(space).await;
@@ -516,6 +523,7 @@ pub(super) async fn split(w: &World, b: usize) {
         {
             let s = &mut *w.now();
             upper.state = s.blocks[b].state.split(&mut s.table, at);
+            upper.used = s.blocks[b].used;
         }
         w.unlock_block(b);
         w.until(|_| Some(())).await;
@@ -526,7 +534,7 @@ pub(super) async fn split(w: &World, b: usize) {
 
 impl Block {
     /// Takes the pages from `at` on.
-    fn upper_half(&mut self, at: u16) -> Self {
+    pub(super) fn upper_half(&mut self, at: u16) -> Self {
         let mut upper = Self::new(self.space, self.length - at, self.read_mostly);
         upper.resident = self.resident.shifted_down(at);
         upper.mapped = self.mapped.shifted_down(at);
@@ -538,6 +546,8 @@ impl Block {
             upper.value[p - usize::from(at)] = self.value[p];
             upper.gpu[p - usize::from(at)] = self.gpu[p];
         }
+        upper.gpu_works = self.gpu_works;
+        upper.takes_coming(self, at);
         let low = PageMask::from(Region::new(0, at));
         self.resident &= low;
         self.mapped &= low;
@@ -569,7 +579,7 @@ pub(super) async fn death(w: &World, space: usize) {
         block.on_gpu = NONE;
         block.stale = NONE;
         block.locked = false;
-        s.with_tier(|tier, live| tier.remove_block(live, b));
+        s.forget(b);
     }
     w.write_unlock(space);
 }

@@ -54,6 +54,14 @@ pub(super) struct Block {
     pub(super) stale: PageMask,
     /// What GPU faults that were put off wait for.
     pub(super) wants: Wants,
+    /// Whether the tier knows of it.
+    pub(super) known: bool,
+    /// Whether its state is of the device, which it keeps.
+    pub(super) used: bool,
+    /// Whether a GPU copies into or out of its host memory (block->tracker).
+    pub(super) gpu_works: bool,
+    /// What GPUs have still to write to host memory.
+    coming: Box<[Option<u32>; 512]>,
     record: tier::Block<usize, usize>,
 }
 
@@ -78,6 +86,10 @@ impl Block {
             value: Box::new([0; 512]),
             stale: PageMask::EMPTY,
             wants: Wants::default(),
+            known: false,
+            used: false,
+            gpu_works: false,
+            coming: Box::new([None; 512]),
             record: tier::Block::new(space),
         }
     }
@@ -87,18 +99,38 @@ impl Block {
         self.resident -= *pages;
     }
 
-    /// What is on the GPU comes to the host, mapped nowhere: a copy of a copy engine.
+    /// What is on the GPU comes to the host, mapped nowhere: a copy of a copy engine, which has its
+    /// time, and writes until [`Block::wait_gpus`].
     pub(super) fn leave_gpu(&mut self, pages: &PageMask) {
         let pages = self.on_gpu & *pages;
-        for p in pages.pages() {
-            self.memory[usize::from(p)] = self.gpu[usize::from(p)];
+        for p in pages.pages().map(usize::from) {
+            self.coming[p] = Some(self.gpu[p]);
+            self.memory[p] = u32::MAX;
         }
+        self.gpu_works |= !pages.is_empty();
         self.on_gpu -= pages;
         self.resident |= pages;
     }
 
-    /// uvm_rust_flash_unmap(), when all that it had to wait for has come.
+    /// What GPUs have still to write to the pages of `lower` from `at` on, they write here.
+    pub(super) fn takes_coming(&mut self, lower: &mut Self, at: u16) {
+        let coming = lower.coming[usize::from(at)..].iter_mut();
+        for (to, from) in self.coming.iter_mut().zip(coming) {
+            *to = from.take();
+        }
+    }
+
+    /// The GPUs have done what they had to do on it (block->tracker).
+    pub(super) fn wait_gpus(&mut self) {
+        self.gpu_works = false;
+        for (memory, coming) in self.memory.iter_mut().zip(self.coming.iter_mut()) {
+            *memory = coming.take().unwrap_or(*memory);
+        }
+    }
+
+    /// uvm_seam_flash_unmap(), when all that it had to wait for has come.
     pub(super) fn unmap(&mut self, pages: &PageMask) {
+        self.wait_gpus();
         self.mapped -= *pages;
         self.writable -= *pages;
     }
@@ -202,8 +234,23 @@ impl State {
     /// A block is there, and published.
     pub(super) fn add_block(&mut self, block: Block) {
         self.blocks.push(block);
-        let b = self.blocks.len() - 1;
-        self.with_tier(|tier, live| tier.add_block(live, b));
+        self.know(self.blocks.len() - 1);
+    }
+
+    /// The tier knows of a block from now on.
+    pub(super) fn know(&mut self, b: usize) {
+        if core::mem::replace(&mut self.blocks[b].known, true) {
+            self.blame(format!("the tier knows twice of block {b}"));
+        }
+        let has_pages = self.blocks[b].used;
+        self.with_tier(|tier, live| tier.add_block(live, b, has_pages));
+    }
+
+    /// It does not any more.
+    pub(super) fn forget(&mut self, b: usize) {
+        if core::mem::take(&mut self.blocks[b].known) {
+            self.with_tier(|tier, live| tier.remove_block(live, b));
+        }
     }
 
     pub(super) fn blame(&mut self, what: String) {
@@ -461,7 +508,12 @@ impl World {
     }
 
     pub(super) fn unlock_block(&self, b: usize) {
-        self.now().blocks[b].locked = false;
+        let ends = self.chance(8);
+        let block = &mut self.now().blocks[b];
+        block.locked = false;
+        if ends {
+            block.wait_gpus();
+        }
     }
 
     pub(super) async fn read_lock(&self, space: usize) {

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Splits of va_blocks, as `policy/flash/split.rs` sees them.
+
+// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::bindings;
+use super::block::{self, Block};
+use super::spill::To;
+use super::tier::current;
+use crate::driver::discard::status::NO_MEMORY;
+use crate::policy::flash::spill::Copies;
+use crate::policy::flash::split::{self, Half, Machine};
+use bindings::{uvm_rust_flash_block, uvm_va_block_struct};
+use core::ptr::{null_mut, NonNull};
+
+crate::ffi::check_exports!(uvm_rust_flash_before_split, uvm_rust_flash_after_split);
+
+/// One split.
+///
+/// Invariant: the blocks are there, and the lock of their VA space is held in write mode by who called, so
+/// that what is known of them stays; a half is used under its lock.
+struct Splitting {
+    lower: *mut uvm_va_block_struct,
+    /// Null before upstream has made it.
+    upper: *mut uvm_va_block_struct,
+    at: u32,
+    /// What `cut` has made, which is known to nobody.
+    made: Option<NonNull<Block>>,
+}
+
+impl Splitting {
+    fn half(&self, half: Half) -> *mut uvm_va_block_struct {
+        match half {
+            Half::Lower => self.lower,
+            Half::Upper => self.upper,
+        }
+    }
+
+    /// What is known of a half, which is locked; null if nothing is.
+    fn known(&self, half: Half) -> *mut uvm_rust_flash_block {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_va_block_flash(self.half(half)) }
+    }
+}
+
+impl Copies for Splitting {
+    fn give_up_oldest(&mut self, of_own: bool) -> Option<u32> {
+        self.lock(Half::Lower);
+        // SAFETY: the block is locked.
+        let dev = unsafe { block::device(self.known(Half::Lower)) };
+        self.unlock(Half::Lower);
+        // The block's state keeps the device: who drains one needs the VA space's lock.
+        let tier = current();
+        To { tier, dev }.give_up_oldest(of_own)
+    }
+}
+
+// In all blocks below the pointers are valid by the type's invariant.
+impl Machine for Splitting {
+    fn lock(&mut self, half: Half) {
+        // SAFETY: see above; the policy locks one at a time.
+        unsafe { bindings::uvm_seam_va_block_lock(self.half(half)) };
+    }
+
+    fn unlock(&mut self, half: Half) {
+        // SAFETY: it is locked by us.
+        unsafe { bindings::uvm_seam_va_block_unlock(self.half(half)) };
+    }
+
+    fn is_used(&mut self) -> bool {
+        // SAFETY: null, or it is locked.
+        unsafe { block::used(self.known(Half::Lower)) }.is_some()
+    }
+
+    fn cut(&mut self) -> bool {
+        // SAFETY: it is locked, and used.
+        self.made = unsafe { block::cut(self.known(Half::Lower), self.at) };
+        self.made.is_some()
+    }
+
+    fn share(&mut self) {
+        if let Some(made) = self.made {
+            // SAFETY: it is locked, and used; `cut` has made the other, for nobody else.
+            unsafe { block::share(self.known(Half::Lower), self.at, made) };
+        }
+    }
+
+    fn has_cut(&mut self) -> bool {
+        self.made.is_some()
+    }
+
+    fn undo(&mut self) {
+        if let Some(made) = self.made.take() {
+            // SAFETY: `cut` has made it, and nobody knows of it.
+            unsafe { block::free(made) };
+        }
+    }
+
+    fn forget_upper(&mut self) {
+        // SAFETY: it is locked.
+        unsafe { block::forget(self.upper) };
+    }
+
+    fn publish_upper(&mut self) {
+        // SAFETY: it is locked, and nothing is known of it; `cut` has made what is to be.
+        unsafe {
+            let slot = bindings::uvm_seam_flash_slot(self.upper);
+            let Some(made) = self.made.take().filter(|_| !slot.is_null()) else {
+                return;
+            };
+            block::publish(made, slot, self.upper);
+            super::tier::note_copies(slot.read());
+        }
+    }
+
+    fn count(&mut self, half: Half, used: bool) {
+        // SAFETY: it is locked, and there is a tier.
+        unsafe { block::count(self.half(half), used) };
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_before_split(
+    block: *mut uvm_va_block_struct,
+    at: u32,
+    upper: *mut *mut uvm_rust_flash_block,
+) -> u32 {
+    let mut splitting = Splitting {
+        lower: block,
+        upper: null_mut(),
+        at,
+        made: None,
+    };
+    let result = if current().is_null() {
+        Ok(())
+    } else {
+        split::before(&mut splitting)
+    };
+    let made = splitting.made.map_or(null_mut(), |made| made.as_ptr().cast());
+    // SAFETY: I-call.
+    unsafe { *upper = made };
+    result.map_or(NO_MEMORY, |()| 0)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_after_split(
+    block: *mut uvm_va_block_struct,
+    upper_block: *mut uvm_va_block_struct,
+    at: u32,
+    upper: *mut uvm_rust_flash_block,
+) {
+    if current().is_null() {
+        return;
+    }
+    let mut splitting = Splitting {
+        lower: block,
+        upper: upper_block,
+        at,
+        made: NonNull::new(upper.cast()),
+    };
+    split::after(&mut splitting, !upper_block.is_null());
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How pages of a va_block come back from the device, for whoever wants them in host memory.
+//!
+//! ```text
+//!  fetch          what is wanted and on flash gets host memory; the read begins, or is waited for
+//!    begun        the lock is let go; each piece is read, opened; lock; what has arrived is resident
+//!      piece      as a whole, or page by page: one bad sector is not to cost all
+//! ```
+//!
+//! # Invariants
+//!
+//! - **F-lock**: what needs the block's lock is only asked with it. It is held again at the end; nothing that was
+//!   known of the block before it was let go holds then.
+//! - **F-memory**: what is read goes to host memory that is kept meanwhile, and counts only if the block still
+//!   has that memory.
+//! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
+
+use super::super::mask::{PageMask, Region};
+use super::{BlockPages, Piece, Place, Read, ReadError, Table};
+
+/// What a fetch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// None of what is wanted is on the device.
+    All,
+    /// The block's lock was let go: ask again.
+    Again,
+    /// Something is lost.
+    Lost,
+    /// There is no memory, or nothing has come.
+    NoMemory,
+}
+
+/// How the device did what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// All of it.
+    All,
+    /// Not now; it is worth asking again.
+    NotNow,
+    /// It cannot.
+    Never,
+}
+
+/// What a fetch works on: one va_block, which is locked where nothing else is said.
+pub trait Machine {
+    /// What upstream says is wrong.
+    type Error;
+
+    /// Works on its state, with the device's table; `None` if it has no state.
+    fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T>;
+
+    /// Makes host memory for `pages`.
+    ///
+    /// # Errors
+    ///
+    /// Upstream's; also where the lock was let go.
+    fn populate(&mut self, pages: &PageMask) -> Result<(), Self::Error>;
+
+    /// Gets what a read needs; false without memory.
+    fn open(&mut self) -> bool;
+
+    /// Gives back what `open` got, and what host memory is kept.
+    fn close(&mut self);
+
+    /// Keeps the host memory that a read fills; false if some page has none.
+    fn hold(&mut self, pages: &PageMask) -> bool;
+
+    /// Those of `pages` that have the host memory that is kept.
+    fn unchanged(&mut self, pages: &PageMask) -> PageMask;
+
+    /// Whether what is read stays on the device as well.
+    fn keeps_copies(&mut self) -> bool;
+
+    /// `pages` are in host memory now.
+    fn arrived(&mut self, pages: &PageMask);
+
+    /// `pages` of a process cannot be read.
+    fn lost(&mut self, pages: &PageMask);
+
+    /// Lets the block's lock go.
+    fn unlock(&mut self);
+
+    /// Takes the block's lock.
+    fn lock(&mut self);
+
+    /// Changes whenever a read or a write ends.
+    fn progress(&mut self) -> u32;
+
+    // Without the lock.
+
+    /// Waits until something ends, for a while; since `progress` was that.
+    fn wait(&mut self, progress: u32);
+
+    /// Reads a piece into the memory that is kept.
+    fn read(&mut self, piece: &Piece) -> Did;
+
+    /// Decrypts what was read of a piece. Returns the pages that are what was written, and those that are
+    /// something else.
+    fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask);
+
+    /// So many reads have failed.
+    fn count_errors(&mut self, n: u32);
+
+    // With or without it.
+
+    /// A read has ended, which some wait for.
+    fn tell(&mut self);
+}
+
+/// Brings those of `wanted` that are on the device to host memory. F-lock.
+///
+/// # Errors
+///
+/// Upstream's.
+pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
+    let missing = m.with(|block, _| (block.on_flash() & *wanted) - block.in_flight());
+    let Some(missing) = missing else {
+        return Ok(Fetched::All);
+    };
+    if !missing.is_empty() {
+        m.populate(&missing)?;
+    }
+    // Also where all that is wanted is under way, or lost: the state says which.
+    if !m.open() {
+        return Ok(Fetched::NoMemory);
+    }
+    let progress = m.progress();
+    let fetched = match m.with(|block, table| block.begin_read(table, wanted)) {
+        None | Some(Ok(None)) => Fetched::All,
+        Some(Ok(Some(read))) => begun(m, read),
+        Some(Err(ReadError::Wait)) => {
+            m.unlock();
+            m.wait(progress);
+            m.lock();
+            Fetched::Again
+        }
+        Some(Err(ReadError::Lost)) => Fetched::Lost,
+        Some(Err(ReadError::OutOfMemory)) => Fetched::NoMemory,
+    };
+    m.close();
+    Ok(fetched)
+}
+
+/// A read that has begun is made, and ends.
+fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
+    let (mut good, mut failed) = (PageMask::EMPTY, PageMask::EMPTY);
+    if m.hold(&read.pages) {
+        m.unlock();
+        for piece in read.pieces.iter() {
+            whole(m, piece, &mut good, &mut failed);
+        }
+        m.lock();
+        // F-memory.
+        good = m.unchanged(&good);
+    }
+    let keep = m.keeps_copies();
+    let arrived = m.with(|block, table| block.end_read(table, read, &good, &failed, keep));
+    m.arrived(&arrived.unwrap_or(PageMask::EMPTY));
+    if !failed.is_empty() {
+        m.lost(&failed);
+    }
+    m.tell();
+    if good.is_empty() && failed.is_empty() {
+        Fetched::NoMemory
+    } else {
+        Fetched::Again
+    }
+}
+
+/// Reads a piece as a whole, or else page by page.
+fn whole<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &mut PageMask) {
+    if m.read(piece) == Did::All {
+        decrypt(m, piece, good, failed);
+        return;
+    }
+    m.count_errors(1);
+    for page in 0..piece.pages.pages() {
+        let one = page_of(piece, page);
+        match m.read(&one) {
+            Did::All => decrypt(m, &one, good, failed),
+            Did::NotNow => {}
+            Did::Never => *failed |= PageMask::from(one.pages),
+        }
+    }
+}
+
+fn page_of(piece: &Piece, page: u16) -> Piece {
+    let first = piece.pages.first() + page;
+    Piece {
+        pages: Region::new(first, first + 1),
+        place: Place {
+            offset: piece.place.offset + page,
+            ..piece.place
+        },
+        stamp: piece.stamp + u64::from(page),
+    }
+}
+
+fn decrypt<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &mut PageMask) {
+    let (right, wrong) = m.decrypt(piece);
+    *good |= right;
+    *failed |= wrong;
+    if !wrong.is_empty() {
+        m.count_errors(wrong.count().into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Config;
+    use super::*;
+    use std::vec::Vec;
+
+    /// A va_block with pages on a device, and what becomes of its reads.
+    struct Script {
+        block: BlockPages,
+        table: Table,
+        said: Vec<&'static str>,
+        locked: bool,
+        open: bool,
+        held: PageMask,
+        /// Pages that cannot be read, or not now; that are something else; whose memory changes.
+        bad: PageMask,
+        not_now: PageMask,
+        wrong: PageMask,
+        changed: PageMask,
+        keeps: bool,
+        no_memory: Option<&'static str>,
+        errors: u32,
+        arrived: PageMask,
+        lost: PageMask,
+    }
+
+    impl Script {
+        /// All of its pages are on the device, in one piece.
+        fn new() -> Self {
+            let config = Config {
+                slots: 4,
+                checksums: false,
+                quota: u64::MAX,
+            };
+            let (mut table, mut block) = (Table::new(config).unwrap(), BlockPages::new(512));
+            let tenant = table.tenant(1).unwrap();
+            let all = PageMask::FULL;
+            let spill = block.begin_spill(&mut table, tenant, &all).unwrap();
+            assert_eq!(block.end_spill(&mut table, spill, &all), all);
+            Self {
+                block,
+                table,
+                said: Vec::new(),
+                locked: true,
+                open: false,
+                held: PageMask::EMPTY,
+                bad: PageMask::EMPTY,
+                not_now: PageMask::EMPTY,
+                wrong: PageMask::EMPTY,
+                changed: PageMask::EMPTY,
+                keeps: false,
+                no_memory: None,
+                errors: 0,
+                arrived: PageMask::EMPTY,
+                lost: PageMask::EMPTY,
+            }
+        }
+
+        fn fetch(&mut self, wanted: PageMask) -> Fetched {
+            let fetched = fetch(self, &wanted).unwrap();
+            assert!(self.locked && !self.open && self.held.is_empty(), "F-lock");
+            assert!(
+                self.block.in_flight().is_empty() && !self.table.is_busy(),
+                "F-pins"
+            );
+            fetched
+        }
+
+        fn count(&self, what: &str) -> usize {
+            self.said.iter().filter(|said| **said == what).count()
+        }
+    }
+
+    fn pages(first: u16, outer: u16) -> PageMask {
+        Region::new(first, outer).into()
+    }
+
+    impl Machine for Script {
+        type Error = ();
+
+        fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
+            assert!(self.locked, "F-lock");
+            Some(f(&mut self.block, &mut self.table))
+        }
+
+        fn populate(&mut self, pages: &PageMask) -> Result<(), ()> {
+            assert!(self.locked && !pages.is_empty(), "F-lock");
+            self.said.push("populate");
+            (self.no_memory != Some("host")).then_some(()).ok_or(())
+        }
+
+        fn open(&mut self) -> bool {
+            self.open = self.no_memory != Some("buffer");
+            self.open
+        }
+
+        fn close(&mut self) {
+            assert!(core::mem::take(&mut self.open));
+            self.held = PageMask::EMPTY;
+        }
+
+        fn hold(&mut self, pages: &PageMask) -> bool {
+            assert!(self.locked && self.open, "F-lock");
+            let held = self.no_memory != Some("page");
+            self.held = if held { *pages } else { PageMask::EMPTY };
+            held
+        }
+
+        fn unchanged(&mut self, pages: &PageMask) -> PageMask {
+            assert!(self.locked, "F-lock");
+            *pages - self.changed
+        }
+
+        fn keeps_copies(&mut self) -> bool {
+            self.keeps
+        }
+
+        fn arrived(&mut self, pages: &PageMask) {
+            assert!(self.locked, "F-lock");
+            self.arrived = *pages;
+        }
+
+        fn lost(&mut self, pages: &PageMask) {
+            self.lost = *pages;
+        }
+
+        fn unlock(&mut self) {
+            assert!(core::mem::take(&mut self.locked), "F-lock");
+        }
+
+        fn lock(&mut self) {
+            assert!(!core::mem::replace(&mut self.locked, true), "F-lock");
+        }
+
+        fn progress(&mut self) -> u32 {
+            7
+        }
+
+        fn wait(&mut self, progress: u32) {
+            assert!(!self.locked && progress == 7, "F-lock");
+            self.said.push("wait");
+        }
+
+        fn read(&mut self, piece: &Piece) -> Did {
+            assert!(!self.locked, "F-lock");
+            let of = PageMask::from(piece.pages);
+            assert!(of.is_subset(&self.held), "F-memory");
+            assert_eq!(
+                u32::from(piece.place.offset),
+                u32::from(piece.pages.first())
+            );
+            self.said.push("read");
+            if of.intersects(&self.bad) {
+                Did::Never
+            } else if of.intersects(&self.not_now) {
+                Did::NotNow
+            } else {
+                Did::All
+            }
+        }
+
+        fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
+            let of = PageMask::from(piece.pages);
+            (of - self.wrong, of & self.wrong)
+        }
+
+        fn count_errors(&mut self, n: u32) {
+            self.errors += n;
+        }
+
+        fn tell(&mut self) {
+            self.said.push("tell");
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_comes_and_then_none_of_it_is_there() {
+        let mut m = Script::new();
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
+        assert_eq!((m.arrived, m.count("read"), m.errors), (pages(3, 9), 1, 0));
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
+        assert_eq!((m.count("tell"), m.count("populate")), (1, 1));
+        assert!(!m.block.on_flash().intersects(&pages(3, 9)));
+        m.keeps = true;
+        assert_eq!(m.fetch(pages(20, 22)), Fetched::Again);
+        assert_eq!(m.block.copies(), pages(20, 22));
+    }
+
+    #[test]
+    fn one_bad_page_costs_itself_and_one_that_is_not_there_now_nothing() {
+        let mut m = Script::new();
+        (m.bad, m.not_now) = (pages(5, 6), pages(7, 8));
+        assert_eq!(m.fetch(pages(4, 9)), Fetched::Again);
+        assert_eq!(
+            (m.lost, m.arrived),
+            (pages(5, 6), pages(4, 9) - pages(5, 6) - pages(7, 8))
+        );
+        // The whole, and each page.
+        assert_eq!((m.count("read"), m.errors), (6, 1));
+        assert!(pages(7, 8).is_subset(&m.block.on_flash()));
+        assert_eq!(m.fetch(pages(4, 9)), Fetched::Lost);
+        m.not_now = PageMask::EMPTY;
+        assert_eq!(m.fetch(pages(7, 8)), Fetched::Again);
+        assert_eq!(m.arrived, pages(7, 8));
+    }
+
+    #[test]
+    fn what_is_something_else_is_lost_and_what_came_to_other_memory_is_not_there() {
+        let mut m = Script::new();
+        (m.wrong, m.changed) = (pages(1, 3), pages(4, 5));
+        assert_eq!(m.fetch(pages(0, 6)), Fetched::Again);
+        assert_eq!((m.lost, m.errors), (pages(1, 3), 2));
+        assert_eq!(m.arrived, pages(0, 6) - pages(1, 3) - pages(4, 5));
+        assert!(pages(4, 5).is_subset(&m.block.on_flash()));
+    }
+
+    #[test]
+    fn without_memory_all_is_where_it_was() {
+        for (what, fetched) in [
+            ("host", Err(())),
+            ("buffer", Ok(Fetched::NoMemory)),
+            ("page", Ok(Fetched::NoMemory)),
+        ] {
+            let mut m = Script::new();
+            m.no_memory = Some(what);
+            assert_eq!(fetch(&mut m, &pages(0, 6)), fetched);
+            assert!(
+                m.locked && !m.open && m.block.in_flight().is_empty(),
+                "{what}"
+            );
+            assert_eq!((m.block.on_flash(), m.count("read")), (PageMask::FULL, 0));
+        }
+    }
+
+    #[test]
+    fn who_wants_what_is_being_read_waits_for_that() {
+        let mut m = Script::new();
+        let read = m.block.begin_read(&mut m.table, &pages(0, 4));
+        assert_eq!(fetch(&mut m, &pages(0, 2)), Ok(Fetched::Again));
+        assert_eq!(
+            (m.count("wait"), m.count("populate"), m.locked),
+            (1, 0, true)
+        );
+        let read = read.unwrap().unwrap();
+        let none = PageMask::EMPTY;
+        let _ = m
+            .block
+            .end_read(&mut m.table, read, &pages(0, 4), &none, false);
+        assert_eq!(m.fetch(pages(0, 2)), Fetched::All);
+    }
+}

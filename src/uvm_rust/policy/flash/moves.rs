@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What is moved by call, between host memory and the device (`UVM_RUST_FLASH_MOVE`).
+//!
+//! ```text
+//!  run            part by part, until somebody suspends
+//!    write_part   the tenant's turn; what it wrote before is paid for; a buffer; the part
+//!      part       device; VA space; va_block after va_block
+//! ```
+//!
+//! A tenant writes at no more than some rate, as that wears the device. One thread of it has the turn to
+//! write, from its look at what is paid for to the note of what it wrote: all would look before the first
+//! has noted.
+//!
+//! # Invariants
+//!
+//! - **V-order**: the turn is outside the lock that keeps the device attached, which is outside that of the
+//!   VA space. Each that was taken is let go.
+//! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
+//! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
+
+use super::drain::Fetched;
+
+/// What a call moves before it lets go of its locks.
+pub const AT_ONCE: u64 = 16 << 20;
+
+/// Bytes of a va_block, which is written as a whole.
+const BLOCK_BYTES: u64 = 2 << 20;
+
+/// Why not all was moved. What was stays so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// No device is attached.
+    NoDevice,
+    /// There is no memory.
+    NoMemory,
+    /// Some of the range is not managed memory.
+    NotManaged,
+    /// A signal has come.
+    Interrupted,
+    /// Somebody wants to suspend: the call is to be made again.
+    Again,
+    /// Something cannot be brought back.
+    Unreadable,
+}
+
+/// What a call works on.
+pub trait Machine {
+    /// Takes the tenant's turn to write; false if a signal comes first.
+    fn take_turn(&mut self) -> bool;
+
+    /// Lets the turn go.
+    fn end_turn(&mut self);
+
+    /// Whether a device is attached, now.
+    fn has_device(&mut self) -> bool;
+
+    /// Whether what the tenant has written is paid for.
+    fn may_write(&mut self) -> bool;
+
+    /// Whether somebody waits to suspend, who waits for this call.
+    fn is_awaited(&mut self) -> bool;
+
+    /// A call is made to wait.
+    fn count_throttled(&mut self);
+
+    /// Sleeps for a moment; false if a signal has come.
+    fn nap(&mut self) -> bool;
+
+    /// Gets a buffer to write from; false without memory.
+    fn open(&mut self) -> bool;
+
+    /// Gives the buffer back.
+    fn close(&mut self);
+
+    /// Keeps the device that is attached; false if there is none.
+    fn keep_device(&mut self) -> bool;
+
+    /// Lets go what `keep_device` kept.
+    fn leave_device(&mut self);
+
+    /// Takes the lock of the VA space in read mode.
+    fn enter_space(&mut self);
+
+    /// Lets the lock of the VA space go.
+    fn leave_space(&mut self);
+
+    // With the VA space's lock.
+
+    /// Whether all of a part is managed memory.
+    fn is_managed(&mut self, base: u64, length: u64) -> bool;
+
+    /// Gets what a fetch needs; false without memory.
+    fn prepare(&mut self) -> bool;
+
+    /// Gives back what `prepare` got.
+    fn put(&mut self);
+
+    /// Chooses the first va_block that has pages from `base` to `end` (which is in it), and returns the
+    /// first byte behind it.
+    fn choose(&mut self, base: u64, end: u64) -> Option<u64>;
+
+    /// Writes what of the part the chosen block has in host memory.
+    fn write(&mut self);
+
+    /// Takes the chosen block's lock.
+    fn lock(&mut self);
+
+    /// Lets the block's lock go.
+    fn unlock(&mut self);
+
+    /// Brings what of the part the locked block has on the device to host memory, and drops its lock for
+    /// that.
+    fn fetch(&mut self) -> Fetched;
+
+    /// Whether the thread is to die.
+    fn dying(&mut self) -> bool;
+
+    /// Lets other threads run.
+    fn rest(&mut self);
+
+    /// Notes what was written since the last time.
+    fn pay(&mut self);
+}
+
+/// How much of the `left` bytes from `at` on is moved at once: up to the end of a va_block.
+pub fn at_once(at: u64, left: u64) -> u64 {
+    left.min(AT_ONCE - at % BLOCK_BYTES)
+}
+
+/// Moves a range to the device, or `to_host`.
+///
+/// # Errors
+///
+/// What was moved stays so.
+pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+    let (mut at, mut left) = (base, length);
+    while left > 0 {
+        let some = at_once(at, left);
+        if to_host {
+            part(m, at, some, true)?;
+        } else {
+            write_part(m, at, some)?;
+        }
+        at = at.saturating_add(some);
+        left -= some;
+        // What was moved is not moved again when the caller asks once more.
+        if left > 0 && m.is_awaited() {
+            return Err(Failed::Again);
+        }
+    }
+    Ok(())
+}
+
+/// Writes a part when the tenant may.
+fn write_part<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<(), Failed> {
+    if !m.take_turn() {
+        return Err(Failed::Interrupted);
+    }
+    let moved = wait_to_write(m).and_then(|()| {
+        if !m.open() {
+            return Err(Failed::NoMemory);
+        }
+        let moved = part(m, base, length, false);
+        m.close();
+        moved
+    });
+    m.end_turn();
+    moved
+}
+
+/// V-wait.
+fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
+    if !m.has_device() {
+        return Err(Failed::NoDevice);
+    }
+    let mut waited = false;
+    while !m.may_write() {
+        // Who suspends waits for this call, and meanwhile all others are refused.
+        if m.is_awaited() {
+            return Err(Failed::Again);
+        }
+        if !waited {
+            m.count_throttled();
+        }
+        waited = true;
+        if !m.nap() {
+            return Err(Failed::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+/// Moves a part.
+fn part<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+    if !m.keep_device() {
+        return Err(Failed::NoDevice);
+    }
+    m.enter_space();
+    let moved = if !m.is_managed(base, length) {
+        Err(Failed::NotManaged)
+    } else if m.prepare() {
+        let moved = blocks(m, base, length, to_host);
+        m.put();
+        moved
+    } else {
+        Err(Failed::NoMemory)
+    };
+    m.leave_space();
+    if !to_host {
+        m.pay();
+    }
+    m.leave_device();
+    moved
+}
+
+fn blocks<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+    let end = base.saturating_add(length.saturating_sub(1));
+    let mut at = base;
+    while at <= end {
+        if m.dying() {
+            return Err(Failed::Interrupted);
+        }
+        let Some(behind) = m.choose(at, end) else {
+            break;
+        };
+        if to_host {
+            m.lock();
+            let fetched = fetch(m);
+            m.unlock();
+            fetched?;
+        } else {
+            m.write();
+        }
+        m.rest();
+        at = behind;
+    }
+    Ok(())
+}
+
+fn fetch<M: Machine>(m: &mut M) -> Result<(), Failed> {
+    loop {
+        match m.fetch() {
+            Fetched::All => return Ok(()),
+            Fetched::Failed => return Err(Failed::Unreadable),
+            // It may be of a device that never answers.
+            Fetched::Again if m.dying() => return Err(Failed::Interrupted),
+            Fetched::Again => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A call, whose steps are noted, and what stands in its way.
+    #[derive(Default)]
+    struct Script {
+        said: Vec<&'static str>,
+        held: Vec<&'static str>,
+        parts: Vec<(u64, u64)>,
+        /// What is so from the start, or at the n-th look.
+        no_device: bool,
+        no_memory: Option<&'static str>,
+        not_managed: bool,
+        unpaid: u32,
+        awaited_after: Option<usize>,
+        dies_after: Option<usize>,
+        signal: bool,
+        fetches: Vec<Fetched>,
+    }
+
+    impl Script {
+        fn take(&mut self, what: &'static str, inside: &[&'static str]) {
+            self.said.push(what);
+            assert_eq!(self.held, inside, "V-order: {what}");
+            self.held.push(what);
+        }
+
+        fn give(&mut self, what: &'static str) {
+            assert_eq!(self.held.pop(), Some(what), "V-order");
+        }
+
+        fn count(&self, what: &str) -> usize {
+            self.said.iter().filter(|said| **said == what).count()
+        }
+
+        fn writes(&self) -> bool {
+            self.held.first() == Some(&"turn")
+        }
+    }
+
+    impl Machine for Script {
+        fn take_turn(&mut self) -> bool {
+            self.take("turn", &[]);
+            true
+        }
+
+        fn end_turn(&mut self) {
+            self.give("turn");
+        }
+
+        fn has_device(&mut self) -> bool {
+            !self.no_device
+        }
+
+        fn may_write(&mut self) -> bool {
+            assert_eq!(self.held, ["turn"], "V-wait");
+            self.unpaid = self.unpaid.saturating_sub(1);
+            self.unpaid == 0
+        }
+
+        fn is_awaited(&mut self) -> bool {
+            self.awaited_after.is_some_and(|n| self.said.len() >= n)
+        }
+
+        fn count_throttled(&mut self) {
+            self.said.push("throttled");
+        }
+
+        fn nap(&mut self) -> bool {
+            assert_eq!(self.held, ["turn"], "V-wait");
+            self.said.push("nap");
+            !self.signal
+        }
+
+        fn open(&mut self) -> bool {
+            if self.no_memory == Some("buffer") {
+                return false;
+            }
+            self.take("buffer", &["turn"]);
+            true
+        }
+
+        fn close(&mut self) {
+            self.give("buffer");
+        }
+
+        fn keep_device(&mut self) -> bool {
+            if self.no_device {
+                return false;
+            }
+            let inside: &[_] = if self.writes() {
+                &["turn", "buffer"]
+            } else {
+                &[]
+            };
+            self.take("device", inside);
+            true
+        }
+
+        fn leave_device(&mut self) {
+            self.give("device");
+        }
+
+        fn enter_space(&mut self) {
+            let outer = self.held.clone();
+            assert_eq!(outer.last(), Some(&"device"), "V-order");
+            self.take("space", &outer);
+        }
+
+        fn leave_space(&mut self) {
+            self.give("space");
+        }
+
+        fn is_managed(&mut self, base: u64, length: u64) -> bool {
+            self.parts.push((base, length));
+            !self.not_managed
+        }
+
+        fn prepare(&mut self) -> bool {
+            if self.no_memory == Some("context") {
+                return false;
+            }
+            let outer = self.held.clone();
+            self.take("context", &outer);
+            true
+        }
+
+        fn put(&mut self) {
+            self.give("context");
+        }
+
+        fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
+            assert_eq!(self.held.last(), Some(&"context"));
+            assert!(base <= end);
+            // The one at 4 MiB was never touched.
+            let block = base / BLOCK_BYTES;
+            let block = if block == 2 { 3 } else { block };
+            (block * BLOCK_BYTES <= end).then_some((block + 1) * BLOCK_BYTES)
+        }
+
+        fn write(&mut self) {
+            assert!(self.writes());
+            self.said.push("write");
+        }
+
+        fn lock(&mut self) {
+            let outer = self.held.clone();
+            self.take("block", &outer);
+        }
+
+        fn unlock(&mut self) {
+            self.give("block");
+        }
+
+        fn fetch(&mut self) -> Fetched {
+            assert_eq!(self.held.last(), Some(&"block"));
+            self.said.push("fetch");
+            self.fetches.pop().unwrap_or(Fetched::All)
+        }
+
+        fn dying(&mut self) -> bool {
+            self.dies_after.is_some_and(|n| self.said.len() >= n)
+        }
+
+        fn rest(&mut self) {
+            assert_eq!(self.held.last(), Some(&"context"));
+        }
+
+        fn pay(&mut self) {
+            assert!(
+                self.writes() && self.held.last() == Some(&"device"),
+                "V-paid"
+            );
+            self.said.push("pay");
+        }
+    }
+
+    #[test]
+    fn a_range_is_moved_in_parts_that_end_with_a_block() {
+        let mut m = Script::default();
+        assert_eq!(run(&mut m, MIB, 40 * MIB, false), Ok(()));
+        let parts = [(1, 15), (16, 16), (32, 9)].map(|(at, some)| (at * MIB, some * MIB));
+        assert_eq!(m.parts, parts);
+        // The one that was never touched is left out.
+        assert_eq!(
+            (m.count("write"), m.count("turn"), m.count("pay")),
+            (20, 3, 3)
+        );
+        assert!(m.held.is_empty());
+    }
+
+    #[test]
+    fn to_the_host_nobody_waits_or_pays() {
+        let mut m = Script {
+            fetches: [Fetched::All, Fetched::Again, Fetched::Again].into(),
+            unpaid: 9,
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, 20 * MIB, true), Ok(()));
+        assert_eq!(
+            (m.count("fetch"), m.count("block"), m.count("context")),
+            (11, 9, 2)
+        );
+        assert_eq!((m.count("pay"), m.count("turn"), m.count("nap")), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_has_written_much_waits_and_is_counted_once() {
+        let mut m = Script {
+            unpaid: 4,
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, false), Ok(()));
+        assert_eq!(
+            (m.count("nap"), m.count("throttled"), m.count("write")),
+            (3, 1, 1)
+        );
+        let mut m = Script {
+            unpaid: 4,
+            signal: true,
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, false), Err(Failed::Interrupted));
+        assert_eq!((m.count("nap"), m.count("write")), (1, 0));
+        assert!(m.held.is_empty());
+    }
+
+    #[test]
+    fn who_suspends_comes_first() {
+        // While it waits for its rate, and between two parts; but not after the last.
+        for (unpaid, after, parts) in [(9, 2, 0), (0, 1, 1)] {
+            let mut m = Script {
+                unpaid,
+                awaited_after: Some(after),
+                ..Script::default()
+            };
+            assert_eq!(run(&mut m, 0, 17 * MIB, false), Err(Failed::Again));
+            assert_eq!((m.parts.len(), m.held.len()), (parts, 0));
+        }
+        let mut m = Script {
+            awaited_after: Some(1),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, false), Ok(()));
+    }
+
+    #[test]
+    fn all_is_let_go_whatever_fails() {
+        let failures = [
+            (
+                Failed::NoDevice,
+                Script {
+                    no_device: true,
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::NotManaged,
+                Script {
+                    not_managed: true,
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::NoMemory,
+                Script {
+                    no_memory: Some("context"),
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::Interrupted,
+                Script {
+                    dies_after: Some(2),
+                    ..Script::default()
+                },
+            ),
+        ];
+        for (failed, mut m) in failures {
+            assert_eq!(run(&mut m, 0, MIB, true), Err(failed));
+            assert!(m.held.is_empty(), "{failed:?}");
+            (m.said, m.dies_after) = (Vec::new(), m.dies_after.map(|n| n + 2));
+            let kept = !m.no_device;
+            assert_eq!(run(&mut m, 0, MIB, false), Err(failed));
+            assert!(m.held.is_empty(), "{failed:?}");
+            assert_eq!(m.count("pay"), usize::from(kept), "V-paid");
+        }
+        let mut m = Script {
+            no_memory: Some("buffer"),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, false), Err(Failed::NoMemory));
+        assert!(m.held.is_empty());
+        let mut m = Script {
+            fetches: [Fetched::Failed].into(),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, true), Err(Failed::Unreadable));
+        assert!(m.held.is_empty());
+        // A fetch that never ends.
+        let mut m = Script {
+            fetches: [Fetched::Again; 99].into(),
+            dies_after: Some(8),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, true), Err(Failed::Interrupted));
+        assert!(m.count("fetch") < 9 && m.held.is_empty());
+    }
+}

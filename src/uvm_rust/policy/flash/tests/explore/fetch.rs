@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The fetch as it is (policy/flash/fetch.rs), on the machine of the explorer, for who detaches: between any
+//! two of its calls the other threads go on.
+
+use super::super::super::fetch::{Did, Machine};
+use super::super::super::{BlockPages, Piece, Table};
+use super::spill::Real;
+use super::world::{Bytes, To};
+use crate::policy::mask::PageMask;
+use std::vec::Vec;
+
+/// A fetch under way.
+#[derive(Default)]
+pub(super) struct Fetching {
+    open: bool,
+    /// What host memory is kept.
+    kept: PageMask,
+    /// What was read last, and not decrypted.
+    bytes: Vec<Bytes>,
+    /// A read has ended, and nobody was told.
+    untold: bool,
+}
+
+impl Machine for Real<'_, '_> {
+    type Error = ();
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
+        let b = self.b();
+        let s = &mut *self.w.now();
+        let block = &mut s.blocks[b];
+        (block.used && !block.dead).then(|| f(&mut block.state, &mut s.table))
+    }
+
+    fn populate(&mut self, _pages: &PageMask) -> Result<(), ()> {
+        self.b();
+        self.needs_space();
+        (!self.w.chance(64)).then_some(()).ok_or(())
+    }
+
+    fn open(&mut self) -> bool {
+        self.fetching.open = !self.w.chance(64);
+        self.fetching.open
+    }
+
+    fn close(&mut self) {
+        if self.fetching.untold {
+            self.broken("a read has ended, and those are not told who wait");
+        }
+        self.fetching = Fetching::default();
+    }
+
+    fn hold(&mut self, pages: &PageMask) -> bool {
+        self.b();
+        if !self.fetching.open {
+            self.broken("F-lock: not open");
+        }
+        self.fetching.untold = true;
+        let held = !self.w.chance(64);
+        self.fetching.kept = if held { *pages } else { PageMask::EMPTY };
+        held
+    }
+
+    fn unchanged(&mut self, pages: &PageMask) -> PageMask {
+        self.b();
+        *pages
+    }
+
+    fn keeps_copies(&mut self) -> bool {
+        let b = self.b();
+        self.w.of(b, |block| block.read_mostly) && self.w.now().attached
+    }
+
+    fn arrived(&mut self, pages: &PageMask) {
+        let b = self.b();
+        self.w.now().blocks[b].resident |= *pages;
+    }
+
+    fn lost(&mut self, _pages: &PageMask) {
+        self.broken("a page is lost");
+    }
+
+    fn unlock(&mut self) {
+        self.let_lock_go();
+    }
+
+    fn lock(&mut self) {
+        self.take_lock();
+    }
+
+    fn progress(&mut self) -> u32 {
+        self.w.now().progress
+    }
+
+    fn wait(&mut self, progress: u32) {
+        if self.locked {
+            self.broken("F-lock: it waits with the lock");
+        }
+        self.until(|w| (w.now().progress != progress).then_some(()));
+    }
+
+    fn read(&mut self, piece: &Piece) -> Did {
+        if !PageMask::from(piece.pages).is_subset(&self.fetching.kept) {
+            self.broken("F-memory: what is read into is not kept");
+        }
+        if self.w.chance(self.w.fails.get()) {
+            return Did::NotNow;
+        }
+        let b = self.chosen.unwrap_or_default();
+        let to = Some(To::Memory(b, piece.pages.first()));
+        let nothing = (0..piece.pages.pages()).map(|_| Bytes::default()).collect();
+        let id = self.w.now().submit(piece.place, nothing, to, false);
+        self.fetching.bytes = self.transfer(id);
+        Did::All
+    }
+
+    fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
+        let none = PageMask::EMPTY;
+        self.pause();
+        let bytes = core::mem::take(&mut self.fetching.bytes);
+        if self.w.chance(self.w.unsure.get()) {
+            return (none, none);
+        }
+        let pages = PageMask::from(piece.pages);
+        if !self.w.sums_match(piece, &bytes) {
+            return (none, pages);
+        }
+        let b = self.chosen.unwrap_or_default();
+        let block = &mut self.w.now().blocks[b];
+        let memory = block.memory[usize::from(piece.pages.first())..].iter_mut();
+        for (memory, bytes) in memory.zip(&bytes) {
+            *memory = bytes.value;
+        }
+        (pages, none)
+    }
+
+    fn count_errors(&mut self, _n: u32) {}
+
+    fn tell(&mut self) {
+        self.fetching.untold = false;
+        self.w.now().progress += 1;
+    }
+}
