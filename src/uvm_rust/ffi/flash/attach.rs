@@ -260,7 +260,8 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
         flash.table.lock().held(owner.key())
     });
     // SAFETY: there is a tier.
-    (stats.host_pages, stats.host_peak) = unsafe { tier::host(current()) };
+    let host = unsafe { tier::host(current()) };
+    (stats.host_pages, stats.host_peak) = host;
 }
 
 #[no_mangle]
