@@ -8,8 +8,8 @@
 use super::seam::{self, SeqFile};
 use super::tenant::Charged;
 use super::{bindings, discard, fault, gpu};
-use crate::driver::prefetch::{Prefetcher, Process};
 use crate::driver::discard::status;
+use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::{Queue, RootChunks};
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{
@@ -218,7 +218,9 @@ impl<'a> Turning<'a> {
 
     /// The va_block that is locked.
     fn block(&self) -> Option<*mut bindings::uvm_va_block_struct> {
-        self.chosen.filter(|_| self.locked.is_some()).map(NonNull::as_ptr)
+        self.chosen
+            .filter(|_| self.locked.is_some())
+            .map(NonNull::as_ptr)
     }
 
     /// Takes the VA space's lock, if it has the GPU; whether it has.

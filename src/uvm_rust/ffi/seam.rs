@@ -244,7 +244,10 @@ impl VaSpaceGpu<'_> {
                 *out = length(queue);
             }
             if cfg!(uvm_checks) && roots.is_some() {
-                let held: u64 = [Queue::Unused, Queue::Discarded, Queue::Used].map(length).iter().sum();
+                let held: u64 = [Queue::Unused, Queue::Discarded, Queue::Used]
+                    .map(length)
+                    .iter()
+                    .sum();
                 if length(Queue::Free) != listed(Queue::Free) || held != listed(Queue::Used) {
                     pr_err!("Assert failed: the queues have other chunks than upstream's lists\n");
                 }

@@ -9,9 +9,8 @@ use crate::driver::discard::status;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
 use bindings::{
-    mm_struct,
-    uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev, uvm_seam_space,
-    uvm_va_block_struct,
+    mm_struct, uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev,
+    uvm_seam_space, uvm_va_block_struct,
 };
 use core::ptr::null_mut;
 use kernel::prelude::*;

@@ -124,7 +124,10 @@ impl Machine for Fetching {
             note_copies(self.known());
             count(self.block, true);
         }
-        self.counts(Counter::Fetched, u64::from(pages.count()) * PAGE_SIZE as u64);
+        self.counts(
+            Counter::Fetched,
+            u64::from(pages.count()) * PAGE_SIZE as u64,
+        );
     }
 
     fn lost(&mut self, pages: &PageMask) {

@@ -129,9 +129,8 @@ impl Machine for Moving {
         let (mut start, mut pages) = (base, bindings::uvm_rust_mask::default());
         // SAFETY: the VA space is locked, and all from `base` to `end` is managed; `start` and `pages` are
         // ours for the call.
-        let block = unsafe {
-            bindings::uvm_seam_flash_next_block(self.space, &mut start, end, &mut pages)
-        };
+        let block =
+            unsafe { bindings::uvm_seam_flash_next_block(self.space, &mut start, end, &mut pages) };
         self.block = block;
         self.pages = PageMask::from_words(pages.words);
         // SAFETY: the VA space's lock keeps the block, until another is chosen or all is let go.
@@ -178,7 +177,12 @@ impl Machine for Moving {
 
 /// Moves a range between host memory and the device. Sleeps, and takes the VA space's lock itself. There is a
 /// tier.
-pub(crate) fn move_range(space: &VaSpace<'_>, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+pub(crate) fn move_range(
+    space: &VaSpace<'_>,
+    base: u64,
+    length: u64,
+    to_host: bool,
+) -> Result<(), Failed> {
     let space = space.as_ptr();
     // SAFETY: the VA space is there, and has a tenant, as there is a tier.
     let owner = unsafe { OwnerHandle::new(bindings::uvm_seam_flash_owner_of(space)) };

@@ -8,7 +8,8 @@
 use super::block::{handle, known, used};
 use super::chosen::{as_c, Chosen};
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live, State,
+    current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live,
+    State,
 };
 use super::{bindings, flash, is_sound, piece_of, read_parameter, table_of};
 use crate::driver::flash::Counter;
@@ -25,9 +26,7 @@ use bindings::{
 use core::ffi::c_int;
 use kernel::page::PAGE_SIZE;
 
-crate::ffi::check_exports!(
-    uvm_rust_flash_work,
-);
+crate::ffi::check_exports!(uvm_rust_flash_work,);
 
 /// The device that is spilled to, for the length of a call.
 ///
@@ -202,7 +201,10 @@ impl Machine for Spilling {
     fn rest(&mut self, began: Option<u64>) {
         let now = self.now_us();
         let took = now.saturating_sub(began.unwrap_or(now));
-        let us = pace::rest_us(took, read_parameter(&raw const bindings::uvm_rust_flash_share));
+        let us = pace::rest_us(
+            took,
+            read_parameter(&raw const bindings::uvm_rust_flash_share),
+        );
         if us > 0 {
             // SAFETY: no lock is held.
             unsafe { bindings::uvm_seam_flash_sleep(us) };
@@ -346,7 +348,8 @@ impl Machine for Spilling {
 
     fn hold(&mut self, spill: &Spill) -> bool {
         // SAFETY: the block is locked, and the buffer holds nothing; the mask is read.
-        let hold = |block| unsafe { bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io) };
+        let hold =
+            |block| unsafe { bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io) };
         self.at.locked().is_some_and(hold)
     }
 
@@ -385,7 +388,14 @@ impl Machine for Spilling {
         let transfer = |at: Place, write| {
             // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
             0 == unsafe {
-                bindings::uvm_seam_flash_copy(self.to.dev, self.io, at.slot, at.offset, to_move.pages, write)
+                bindings::uvm_seam_flash_copy(
+                    self.to.dev,
+                    self.io,
+                    at.slot,
+                    at.offset,
+                    to_move.pages,
+                    write,
+                )
             }
         };
         if !transfer(to_move.from, false) {

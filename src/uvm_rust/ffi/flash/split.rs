@@ -138,7 +138,9 @@ unsafe extern "C" fn uvm_rust_flash_before_split(
     } else {
         split::before(&mut splitting)
     };
-    let made = splitting.made.map_or(null_mut(), |made| made.as_ptr().cast());
+    let made = splitting
+        .made
+        .map_or(null_mut(), |made| made.as_ptr().cast());
     // SAFETY: I-call.
     unsafe { *upper = made };
     result.map_or(NO_MEMORY, |()| 0)

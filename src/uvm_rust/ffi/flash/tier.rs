@@ -19,8 +19,8 @@ use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
 use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_owner,
-    uvm_rust_tier, uvm_seam_flash_dev, uvm_va_block_struct,
+    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_owner, uvm_rust_tier, uvm_seam_flash_dev,
+    uvm_va_block_struct,
 };
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -294,10 +294,17 @@ pub(super) fn current() -> *mut uvm_rust_tier {
 /// # Safety
 ///
 /// I-own for both: whoever calls keeps the device until [`detach`].
-pub(super) unsafe fn attach(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev, limit: u64, workers: u32) {
+pub(super) unsafe fn attach(
+    tier: *mut uvm_rust_tier,
+    dev: *mut uvm_seam_flash_dev,
+    limit: u64,
+    workers: u32,
+) {
     // SAFETY: by this function's contract.
     unsafe {
-        with(tier, |state, _| state.attach(DeviceHandle(dev), limit, workers));
+        with(tier, |state, _| {
+            state.attach(DeviceHandle(dev), limit, workers)
+        });
         of(tier).is_attached.store(true, Relaxed);
         with(tier, |state, _| kick(state));
     }
