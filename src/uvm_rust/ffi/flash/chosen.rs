@@ -166,6 +166,7 @@ impl Chosen {
         match unsafe { fetch_locked(block, context, pages, false) } {
             status::OK => Fetched::All,
             status::AGAIN => Fetched::Again,
+            status::NO_MEMORY => Fetched::NoMemory,
             _ => Fetched::Failed,
         }
     }

@@ -15,6 +15,7 @@
 use super::block::{handle, known, Block};
 use super::{bindings, flash, table_of};
 use crate::driver::flash::{Counter, Tier};
+use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
@@ -167,9 +168,15 @@ unsafe fn take(
     unsafe { with(tier, |state, live| f(state, live).map_or(null_mut(), of)) }
 }
 
+/// In milliseconds.
 fn now() -> u64 {
     // SAFETY: no preconditions.
     unsafe { bindings::uvm_seam_now() }
+}
+
+fn now_ns() -> Ns {
+    // SAFETY: no preconditions.
+    Ns(unsafe { bindings::uvm_seam_flash_now_us() }.saturating_mul(1000))
 }
 
 /// Wakes those for whom there is something to do.
@@ -469,7 +476,7 @@ unsafe extern "C" fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> boo
 /// The owner is there.
 pub(super) unsafe fn may_write(owner: OwnerHandle) -> bool {
     // SAFETY: by this function's contract.
-    unsafe { owner.with(|state, live| state.may_write(live, owner, now())) }
+    unsafe { owner.with(|state, live| state.may_write(live, owner, now_ns())) }
 }
 
 /// The tenant has written so many bytes by call, at `mib` MiB a second.
@@ -479,7 +486,7 @@ pub(super) unsafe fn may_write(owner: OwnerHandle) -> bool {
 /// The owner is there.
 pub(super) unsafe fn wrote(owner: OwnerHandle, bytes: u64, mib: u32) {
     // SAFETY: by this function's contract.
-    unsafe { owner.with(|state, live| state.wrote(live, owner, now(), bytes, mib)) };
+    unsafe { owner.with(|state, live| state.wrote(live, owner, now_ns(), bytes, mib)) };
 }
 
 #[no_mangle]

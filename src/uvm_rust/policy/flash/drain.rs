@@ -32,6 +32,8 @@ pub enum Fetched {
     All,
     /// The block's lock was let go.
     Again,
+    /// There is no memory, or nothing has come: all is where it was.
+    NoMemory,
     /// Something cannot be brought back.
     Failed,
 }

@@ -242,6 +242,7 @@ fn fetch<M: Machine>(m: &mut M) -> Result<(), Failed> {
     loop {
         match m.fetch() {
             Fetched::All => return Ok(()),
+            Fetched::NoMemory => return Err(Failed::NoMemory),
             Fetched::Failed => return Err(Failed::Unreadable),
             // It may be of a device that never answers.
             Fetched::Again if m.dying() => return Err(Failed::Interrupted),
@@ -547,12 +548,18 @@ mod tests {
         };
         assert_eq!(run(&mut m, 0, MIB, false), Err(Failed::NoMemory));
         assert!(m.held.is_empty());
-        let mut m = Script {
-            fetches: [Fetched::Failed].into(),
-            ..Script::default()
-        };
-        assert_eq!(run(&mut m, 0, MIB, true), Err(Failed::Unreadable));
-        assert!(m.held.is_empty());
+        // What is whole on the device is not said to be lost.
+        for (fetched, failed) in [
+            (Fetched::NoMemory, Failed::NoMemory),
+            (Fetched::Failed, Failed::Unreadable),
+        ] {
+            let mut m = Script {
+                fetches: [fetched].into(),
+                ..Script::default()
+            };
+            assert_eq!(run(&mut m, 0, MIB, true), Err(failed));
+            assert!(m.held.is_empty());
+        }
         // A fetch that never ends.
         let mut m = Script {
             fetches: [Fetched::Again; 99].into(),

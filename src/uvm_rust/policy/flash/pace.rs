@@ -10,6 +10,17 @@ pub const REST_MOST_US: u64 = 1_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// A time on a clock that never goes back, in nanoseconds. Other clocks of the tier count in other
+/// units, so what is paid for has a type of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ns(pub u64);
+
+impl Ns {
+    fn saturating_add(self, nanoseconds: u64) -> Self {
+        Self(self.0.saturating_add(nanoseconds))
+    }
+}
+
 /// How long a worker rests after a write of `took` microseconds, to be at work for `percent` of the
 /// time; out of 1 to 100 the nearest is meant.
 pub fn rest_us(took: u64, percent: u32) -> u64 {
@@ -18,14 +29,14 @@ pub fn rest_us(took: u64, percent: u32) -> u64 {
 }
 
 /// Whether who has paid for what it wrote at the time `paid` may write again `now`. A second's worth
-/// may be written at once; then each byte takes its time. In nanoseconds.
-pub fn may_write(paid: u64, now: u64) -> bool {
+/// may be written at once; then each byte takes its time.
+pub fn may_write(paid: Ns, now: Ns) -> bool {
     paid <= now.saturating_add(SECOND_NS)
 }
 
 /// When `bytes` more, at `mib` MiB a second, will be paid for by one who had paid at `paid`; 0: at any
-/// rate. Who had not written for a while has saved nothing by that. In nanoseconds.
-pub fn paid_after(paid: u64, now: u64, bytes: u64, mib: u32) -> u64 {
+/// rate. Who had not written for a while has saved nothing by that.
+pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
     if mib == 0 || bytes == 0 {
         return paid;
     }
@@ -57,8 +68,8 @@ mod tests {
 
     #[test]
     fn a_second_is_written_at_once_and_then_each_byte_takes_its_time() {
-        let mut now = 5 * SECOND_NS;
-        let mut paid = 0;
+        let mut now = Ns(5 * SECOND_NS);
+        let mut paid = Ns(0);
         let mut written = 0u64;
         while may_write(paid, now) {
             paid = paid_after(paid, now, 1 << 20, 64);
@@ -68,20 +79,20 @@ mod tests {
         // From then on 64 MiB a second.
         for _ in 0..1000 {
             while !may_write(paid, now) {
-                now += 1000;
+                now.0 += 1000;
             }
             paid = paid_after(paid, now, 1 << 20, 64);
         }
-        let seconds = (now - 5 * SECOND_NS) as f64 / 1e9;
+        let seconds = (now.0 - 5 * SECOND_NS) as f64 / 1e9;
         assert!((seconds - 1000.0 / 64.0).abs() < 0.05, "{seconds} s");
     }
 
     #[test]
     fn who_pauses_saves_nothing_and_no_rate_is_any_rate() {
-        let paid = paid_after(0, 90 * SECOND_NS, 1 << 20, 1);
-        assert_eq!(paid, 91 * SECOND_NS);
-        assert_eq!(paid_after(7, 90, 1 << 40, 0), 7);
-        assert_eq!(paid_after(7, 90, 0, 1), 7);
+        let paid = paid_after(Ns(0), Ns(90 * SECOND_NS), 1 << 20, 1);
+        assert_eq!(paid, Ns(91 * SECOND_NS));
+        assert_eq!(paid_after(Ns(7), Ns(90), 1 << 40, 0), Ns(7));
+        assert_eq!(paid_after(Ns(7), Ns(90), 0, 1), Ns(7));
     }
 
     #[test]
@@ -91,14 +102,15 @@ mod tests {
                 let exact =
                     u128::from(bytes) * 1_000_000_000 / (u128::from(mib.min(1 << 22)) << 20);
                 let exact = exact.min(u64::MAX.into());
-                let paid = paid_after(0, 0, bytes, mib);
+                let Ns(paid) = paid_after(Ns(0), Ns(0), bytes, mib);
                 assert!(
                     u128::from(paid).abs_diff(exact) <= 1,
                     "{bytes} at {mib}: {paid}, {exact}"
                 );
             }
         }
-        assert!(may_write(u64::MAX, u64::MAX));
-        assert_eq!(paid_after(u64::MAX, 0, 1 << 20, 1), u64::MAX);
+        let last = Ns(u64::MAX);
+        assert!(may_write(last, last));
+        assert_eq!(paid_after(last, Ns(0), 1 << 20, 1), last);
     }
 }

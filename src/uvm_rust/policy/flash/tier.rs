@@ -25,7 +25,7 @@
 //! - **T-gone**: a block that was removed, and an owner, is in no list.
 
 use super::list::{Links, List};
-use super::pace;
+use super::pace::{self, Ns};
 use super::pressure::{Next, Pressure, Tried};
 
 /// Blocks of one owner that are read for GPU faults at the same time.
@@ -98,8 +98,8 @@ pub struct Owner<B, O> {
     asking: List<B>,
     /// By fetcher: it is queued or at work, and looks at what is asked for before it ends.
     awake: u32,
-    /// When what it wrote by call has been paid for, in nanoseconds.
-    paid: u64,
+    /// When what it wrote by call has been paid for.
+    paid: Ns,
     all: Links<O>,
 }
 
@@ -115,7 +115,7 @@ impl<B, O> Owner<B, O> {
             copies: List::default(),
             asking: List::default(),
             awake: 0,
-            paid: 0,
+            paid: Ns::default(),
             all: Links::default(),
         }
     }
@@ -560,13 +560,13 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         &self,
         records: &mut R,
         owner: O,
-        now: u64,
+        now: Ns,
     ) -> bool {
         pace::may_write(records.owner(owner).paid, now)
     }
 
     /// An owner has written `bytes` by call, at `mib` MiB a second, 0 for any.
-    pub fn wrote<R>(&mut self, records: &mut R, owner: O, now: u64, bytes: u64, mib: u32)
+    pub fn wrote<R>(&mut self, records: &mut R, owner: O, now: Ns, bytes: u64, mib: u32)
     where
         R: Records<Block = B, Owner = O>,
     {

@@ -2,6 +2,7 @@
 
 //! The tier against a slow and obvious one, and one test for each sentence about whose turn it is.
 
+use super::super::pace::Ns;
 use super::super::pressure::{Pressure, Tried, AGAIN_MS};
 use super::super::tier::{Block, Ended, Owner, Records, Tier, FETCHERS_EACH};
 use super::super::wants::{Park, Wants};
@@ -265,10 +266,10 @@ fn a_fetcher_stays_awake_while_something_is_asked_for() {
 fn what_is_written_by_call_is_paid_for_by_each_alone() {
     let mut r = Rig::default();
     let (a, b) = (r.owner(), r.owner());
-    r.tier.wrote(&mut r.live, a, 0, 3 << 20, 1);
-    assert!(!r.tier.may_write(&mut r.live, a, 0));
-    assert!(r.tier.may_write(&mut r.live, b, 0));
-    assert!(r.tier.may_write(&mut r.live, a, 2_000_000_000));
+    r.tier.wrote(&mut r.live, a, Ns(0), 3 << 20, 1);
+    assert!(!r.tier.may_write(&mut r.live, a, Ns(0)));
+    assert!(r.tier.may_write(&mut r.live, b, Ns(0)));
+    assert!(r.tier.may_write(&mut r.live, a, Ns(2_000_000_000)));
 }
 
 #[test]
