@@ -137,7 +137,9 @@ impl Process {
         let parameters = Parameters::read();
         let share = tenant.share(gpu, parameters.memory)?;
         let added = Prefetcher::new(&parameters, gpu, parent, share)?;
-        let mut gpus = KVec::with_capacity(self.gpus.lock().len() + 1, GFP_KERNEL_ACCOUNT)?;
+        // A statement of its own: as a part of the next one, the lock would be held while that allocates.
+        let known = self.gpus.lock().len();
+        let mut gpus = KVec::with_capacity(known + 1, GFP_KERNEL_ACCOUNT)?;
         {
             // There is room, so that nothing is allocated under the lock.
             let mut before = self.gpus.lock();
