@@ -97,9 +97,10 @@ static void fetch_block(uvm_va_block_t *block)
 	/* Without the VA space's lock the block's was never dropped. */
 	if (f)
 		uvm_rust_flash_block_tried(f, failed);
-	uvm_mutex_unlock(&block->lock);
+	/* The block's lock is the last: who ends the VA space needs it, and frees the other lock then. */
 	if (va_space)
 		uvm_up_read(&va_space->lock);
+	uvm_mutex_unlock(&block->lock);
 	if (awake)
 		uvm_up_read(&g_uvm_global.pm.lock);
 }

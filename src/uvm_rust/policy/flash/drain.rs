@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - **N-lock**: as S-lock of `spill.rs`; the VA space's lock is only tried with the block's held.
+//! - **N-lock**: as S-lock and S-end of `spill.rs`; the VA space's lock is only tried with the block's held.
 //! - **N-file**: the device is let go only where nothing is on it and nobody uses it: a fetch goes on
 //!   after its pages were discarded, which leaves none there.
 //! - **N-end**: a thread that is to die ends, at the next block, try or wait.
@@ -138,11 +138,10 @@ fn block<M: Machine>(m: &mut M) {
         let entered = is_on && m.try_space();
         if entered {
             bring_back(m);
-        }
-        m.unlock();
-        if entered {
+            // N-lock.
             m.leave_space();
         }
+        m.unlock();
         if entered || !is_on || m.dying() {
             return;
         }
@@ -242,7 +241,7 @@ mod tests {
         }
 
         fn leave_space(&mut self) {
-            assert!(!self.locked && self.entered, "N-lock");
+            assert!(self.locked && self.entered, "N-lock");
             self.entered = false;
         }
 

@@ -32,6 +32,8 @@
 //!   it is locked.
 //! - **S-order**: the VA space's lock is only tried with the block's held: whoever waits to write
 //!   comes first, and a thread that waits for us holds it in read mode.
+//! - **S-end**: the VA space's lock that was tried is let go before the block's. Who ends the VA space
+//!   takes both, this one last, and frees the first then: nobody may still be about to let that go.
 //! - **S-pins**: a spill that has begun is ended or abandoned, so its room on the device is given back.
 
 use super::super::mask::{PageMask, PAGES};
@@ -337,10 +339,11 @@ fn once<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Out
             Err(Outcome::Later)
         }
     };
-    m.unlock();
+    // S-end.
     if entered {
         m.leave_space();
     }
+    m.unlock();
     m.close();
     match begun {
         Ok(spill) => written(m, spill),

@@ -145,10 +145,10 @@ async fn fetch_block(w: &World, b: usize) {
     if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
         w.now().blocks[b].wants.tried(failed);
     }
-    w.unlock_block(b);
     if locked {
-        w.read_unlock(space);
+        w.end_try(space).await;
     }
+    w.unlock_block(b);
 }
 
 /// discard_block_locked() of a lazy discard: mappings and memory stay.

@@ -200,6 +200,8 @@ impl<'a, 'w> Real<'a, 'w> {
     pub(super) fn unlock_space(&mut self) {
         if let Some(space) = self.in_space.take() {
             self.w.read_unlock(space);
+            self.pause();
+            self.w.has_left(space);
         }
     }
 

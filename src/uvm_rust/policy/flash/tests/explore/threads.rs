@@ -67,10 +67,10 @@ async fn spill_once(w: &World, b: usize, wanted: PageMask, locked: bool) -> Outc
         return Outcome::Later;
     }
     let begun = spill_begin(w, b, wanted).await;
-    w.unlock_block(b);
     if !locked {
-        w.read_unlock(space);
+        w.end_try(space).await;
     }
+    w.unlock_block(b);
     let spill = match begun {
         Ok(spill) => spill,
         Err(outcome) => return outcome,
@@ -582,6 +582,7 @@ pub(super) async fn death(w: &World, space: usize) {
         s.forget(b);
     }
     w.write_unlock(space);
+    w.now().spaces[space].freed = true;
 }
 
 /// detach_locked(): the workers have ended; all is brought back, and the file is closed.
@@ -623,8 +624,8 @@ async fn drain_block(w: &World, b: usize) {
                 }
             }
             give_up_block(w, b);
+            w.end_try(space).await;
             w.unlock_block(b);
-            w.read_unlock(space);
             return;
         }
         w.unlock_block(b);

@@ -141,6 +141,8 @@ impl Block {
 pub(super) struct Space {
     pub(super) lock: SpaceLock,
     pub(super) gone: bool,
+    /// The process's death has ended, so its locks are there no more.
+    pub(super) freed: bool,
 }
 
 /// Where the bytes of a read go.
@@ -527,6 +529,23 @@ impl World {
 
     pub(super) fn read_unlock(&self, space: usize) {
         self.now().spaces[space].lock.read_unlock();
+    }
+
+    /// Who has only tried the VA space's lock lets it go: nothing else keeps the VA space, and the lock
+    /// can be had by others before this thread has left it (S-end).
+    pub(super) async fn end_try(&self, space: usize) {
+        self.read_unlock(space);
+        self.pause().await;
+        self.has_left(space);
+    }
+
+    pub(super) fn has_left(&self, space: usize) {
+        let s = &mut *self.now();
+        if s.spaces[space].freed {
+            s.blame(format!(
+                "S-end: a lock of VA space {space} is let go that is freed"
+            ));
+        }
     }
 
     pub(super) async fn write_lock(&self, space: usize) {
