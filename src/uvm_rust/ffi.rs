@@ -42,15 +42,20 @@ pub(crate) mod fault;
 #[cfg(not(uvm_native))]
 pub(crate) mod flash;
 mod gpu;
+#[cfg(not(uvm_native))]
+mod life;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
+mod space;
 #[cfg(not(uvm_native))]
 pub(crate) mod status;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;
 mod tree;
 pub(crate) mod uaccess;
+#[cfg(not(uvm_native))]
+pub(crate) mod work;

@@ -44,6 +44,10 @@ int num_possible_nodes(void) { return nodes; }
 void cond_resched(void) { note("rest"); }
 bool fatal_signal_pending(void *task) { return failing && !strcmp(failing, "signal"); }
 
+bool uvm_down_read_trylock(int *lock) { return true; }
+void uvm_up_read(int *lock) { }
+struct test_global g_uvm_global;
+
 void uvm_mutex_lock(uvm_mutex_t *lock) { note(lock == &block.lock ? "lock" : "lock-upper"); lock->held = true; }
 void uvm_mutex_unlock(uvm_mutex_t *lock) { note(lock == &block.lock ? "unlock" : "unlock-upper"); lock->held = false; }
 void uvm_va_space_down_read(uvm_va_space_t *va_space) { note("down"); }
@@ -63,8 +67,8 @@ void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct 
 }
 
 static uvm_va_range_t ranges[2] = {
-	{ &space, { 0x200000, 0x3fffff }, &ranges[1] },
-	{ &space, { 0x400000, 0x5fffff }, NULL },
+	{ &space, UVM_VA_RANGE_TYPE_MANAGED, { 0x200000, 0x3fffff }, &ranges[1] },
+	{ &space, UVM_VA_RANGE_TYPE_MANAGED + 1, { 0x400000, 0x5fffff }, NULL },
 };
 
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end)
@@ -76,6 +80,15 @@ uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, N
 		if (start <= range->node.end && end >= range->node.start)
 			break;
 	return range;
+}
+
+uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range)
+{
+	static uvm_va_policy_t host;
+
+	if (range->type != UVM_VA_RANGE_TYPE_MANAGED)
+		note("wrong");
+	return &host;
 }
 
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address) { return address / UVM_CHUNK_SIZE_MAX; }
@@ -152,6 +165,7 @@ uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gp
 
 /* --- the seam's other files ---------------------------------------------------------------- */
 
+void uvm_rust_on_any_node(uvm_va_block_context_t *context) { }
 bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu) { return container_of(gpu, struct test_gpu, gpu)->evicts; }
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return failing && !strcmp(failing, "faultable"); }
 
@@ -159,16 +173,6 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *of, uvm_page_mask_t *out)
 {
 	*out = (uvm_page_mask_t){ { 11 } };
 }
-
-NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *of, uvm_va_block_context_t *context, const uvm_page_mask_t *unmap,
-				    const uvm_page_mask_t *drop)
-{
-	if (of != &block || context != &the_context || context->mm != mm || unmap != drop || drop->words[0] != 12)
-		note("wrong");
-	return may_fail("drop");
-}
-
-void uvm_rust_block_forget_thrashing(uvm_va_block_t *of, const uvm_page_mask_t *pages) { note("thrashing"); }
 
 static const uvm_gpu_chunk_t *discarded;
 static const uvm_pmm_gpu_t *discarded_on;
@@ -180,7 +184,6 @@ void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 }
 
 void uvm_rust_flash_block_gone(uvm_va_block_t *of) { note("flash-gone"); }
-void uvm_rust_flash_discarded(uvm_va_block_t *of, const struct uvm_rust_mask *pages) { note("stored"); }
 
 NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *of, __u32 at, struct uvm_rust_flash_block **upper)
 {
@@ -222,14 +225,15 @@ _Bool uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at, struct uvm_rust_
 }
 
 /* What a call is asked for. */
-static void (*run)(struct uvm_seam_discard *call);
+static struct uvm_seam_space *const of = (struct uvm_seam_space *)&space;
+static void (*run)(struct uvm_seam_tracker *tracker);
 
-__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager,
-			     struct uvm_seam_discarded *counts)
+__u32 uvm_rust_discard_range(struct uvm_seam_space *in, struct uvm_seam_tracker *tracker, __u64 base, __u64 length,
+			     _Bool eager, struct uvm_seam_discarded *counts)
 {
-	if (base != 1 || length != 2 || !eager || uvm_rust_discard_granule != 64 || !counts)
+	if (in != of || base != 1 || length != 2 || !eager || uvm_rust_discard_granule != 64 || !counts)
 		note("wrong");
-	run(call);
+	run(tracker);
 	return NV_ERR_INVALID_DEVICE;
 }
 
@@ -263,129 +267,116 @@ static void begin(void)
 }
 
 /* Asks for what @what asks for, with a call of which Rust holds what is said. */
-static bool asked(void (*what)(struct uvm_seam_discard *call))
+static bool asked(void (*what)(struct uvm_seam_tracker *tracker))
 {
 	struct uvm_seam_discarded counts = { 0 };
 
 	run = what;
-	return uvm_seam_discard((struct uvm_seam_space *)&space, 1, 2, true, &counts) == NV_ERR_INVALID_DEVICE &&
+	return uvm_seam_discard(of, 1, 2, true, &counts) == NV_ERR_INVALID_DEVICE &&
 	       !strstr(did, "wrong");
 }
 
 static bool holds;
 
-static bool chosen(struct uvm_seam_discard *call, NvU64 at, struct uvm_rust_span *span)
+/* What is chosen: where it is, and the block at @at. */
+static uvm_va_block_t *chosen(NvU64 at, struct uvm_rust_range *range)
 {
-	uvm_seam_discard_block(call, at);
-	if (call->block)
-		uvm_seam_block_span(call->block, span);
-	return call->block;
+	uvm_va_range_t *found = uvm_seam_range(of, at, at, range);
+
+	return found ? uvm_seam_range_block(found, at) : NULL;
 }
 
-static void whole_call(struct uvm_seam_discard *call)
+static void whole_call(struct uvm_seam_tracker *tracker)
 {
+	struct mm_struct *entered = uvm_seam_space_enter(of);
+	struct uvm_seam_context *context;
+	struct uvm_rust_range range;
 	struct uvm_rust_span span;
 
-	holds = !uvm_seam_discard_enter(call);
+	holds = !uvm_seam_has_non_faultable(of);
 	type = UVM_API_RANGE_TYPE_MANAGED;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_MANAGED;
+	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_MANAGED;
 	type = UVM_API_RANGE_TYPE_HMM;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_HMM;
+	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_HMM;
 	type = UVM_API_RANGE_TYPE_ATS;
-	holds &= uvm_seam_discard_kind(call, 7, 8) == UVM_RUST_KIND_ATS;
+	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_ATS;
 	type = UVM_API_RANGE_TYPE_INVALID;
-	holds &= uvm_seam_discard_kind(call, 7, 8) > UVM_RUST_KIND_ATS;
-	holds &= uvm_seam_discard_open(call) == NV_OK;
+	holds &= uvm_seam_range_kind(of, entered, 7, 8) > UVM_RUST_KIND_ATS;
+	context = uvm_seam_context_new(entered);
+	holds &= !!context;
 	/* The one that holds the address, the next to it, and no more. */
-	holds &= uvm_seam_discard_range(call, 0x201000, &span) && span.first == 0x200000 &&
-		 span.last == 0x3fffff;
-	holds &= chosen(call, 0x201000, &span) && span.first == 0x200000 && span.last == 0x3fffff;
-	uvm_seam_block_lock(call->block);
+	holds &= chosen(0x201000, &range) == &block && range.first == 0x200000 && range.last == 0x3fffff &&
+		 range.managed && range.prefers_host;
+	uvm_seam_block_span(&block, &span);
+	holds &= span.first == 0x200000 && span.last == 0x3fffff;
+	uvm_seam_block_lock(&block);
 	block.tracker = 1;
-	holds &= uvm_seam_discard_note_work(call) == NV_OK;
-	uvm_seam_block_unlock(call->block);
-	holds &= uvm_seam_discard_range(call, 0x400000, &span) && span.first == 0x400000;
-	holds &= !chosen(call, 0x400000, &span);
-	holds &= !uvm_seam_discard_range(call, 0x600000, &span);
-	uvm_seam_discard_close(call);
-	uvm_seam_discard_leave(call);
-	holds &= uvm_seam_discard_wait(call) == NV_OK;
+	holds &= uvm_seam_tracker_add(tracker, &block) == NV_OK;
+	uvm_seam_block_unlock(&block);
+	holds &= !chosen(0x400000, &range) && range.first == 0x400000 && !range.managed && !range.prefers_host;
+	holds &= !uvm_seam_range(of, 0x600000, 0x600000, &range);
+	uvm_seam_context_free(context);
+	uvm_seam_space_leave(of, entered);
+	holds &= uvm_seam_tracker_end(tracker) == NV_OK;
 }
 
-static struct uvm_rust_block **choose(struct uvm_seam_discard *call)
-{
-	struct uvm_rust_span span;
-
-	uvm_seam_discard_enter(call);
-	uvm_seam_discard_open(call);
-	uvm_seam_discard_range(call, 0x200000, &span);
-	chosen(call, 0x200000, &span);
-	return uvm_seam_block_lock(call->block);
-}
-
-static void memories(struct uvm_seam_discard *call)
+static void memories(struct uvm_seam_tracker *tracker)
 {
 	struct uvm_rust_held held;
 	__u32 from;
 
-	choose(call);
-	holds = uvm_seam_discard_held(call, UVM_RUST_MEMORY_HOST, &held) && held.memory == UVM_RUST_MEMORY_HOST &&
+	holds = uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_HOST, &held) && held.memory == UVM_RUST_MEMORY_HOST &&
 		held.one_place && !held.root_chunk && held.resident.words[0] == 3;
 	nodes = 2;
-	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_HOST, &held) && !held.one_place;
+	holds &= uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_HOST, &held) && !held.one_place;
 	/* The first GPU is not registered, the second has nothing in the block. */
 	space.registered_gpus.bits &= ~(1u << 1);
 	block.states[2] = NULL;
 	for (from = UVM_RUST_MEMORY_GPU(0); from <= UVM_RUST_MEMORY_GPU(2); from++)
-		holds &= uvm_seam_discard_held(call, from, &held) && held.memory == UVM_RUST_MEMORY_GPU(2) &&
+		holds &= uvm_seam_discard_held(of, &block, from, &held) && held.memory == UVM_RUST_MEMORY_GPU(2) &&
 			 held.one_place && held.root_chunk && held.resident.words[0] == 13;
 	states[4].chunks[0] = NULL;
-	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(3), &held) && held.memory == UVM_RUST_MEMORY_GPU(3) &&
+	holds &= uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(3), &held) && held.memory == UVM_RUST_MEMORY_GPU(3) &&
 		 !held.root_chunk;
 	states[4].chunks[0] = &chunks[4];
 	gpus[4].evicts = false;
-	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(3), &held) && !held.root_chunk;
+	holds &= uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(3), &held) && !held.root_chunk;
 	block.end -= PAGE_SIZE;
-	holds &= uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(2), &held) && !held.root_chunk;
-	holds &= !uvm_seam_discard_held(call, UVM_RUST_MEMORY_GPU(4), &held) &&
-		 !uvm_seam_discard_held(call, 0xffff, &held);
-	uvm_seam_discard_requeue(call, UVM_RUST_MEMORY_GPU(2));
+	holds &= uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(2), &held) && !held.root_chunk;
+	holds &= !uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(4), &held) &&
+		 !uvm_seam_discard_held(of, &block, 0xffff, &held);
+	uvm_seam_discard_requeue(of, &block, UVM_RUST_MEMORY_GPU(2));
 	holds &= discarded == &chunks[3] && discarded_on == &gpus[3].gpu.pmm;
 }
 
-static void drops(struct uvm_seam_discard *call)
+static void fails_to(struct uvm_seam_tracker *tracker)
 {
-	const struct uvm_rust_mask pages = { { 12 } };
+	struct uvm_seam_context *context = uvm_seam_context_new(mm);
 
-	choose(call);
-	holds = uvm_seam_discard_drop(call, &pages) == NV_OK;
-	failing = "drop";
-	fails = NV_ERR_MORE_PROCESSING_REQUIRED;
-	holds &= uvm_seam_discard_drop(call, &pages) == NV_ERR_MORE_PROCESSING_REQUIRED;
+	holds = context && the_context.mm == mm;
 	fails = NV_ERR_NO_MEMORY;
-	holds &= uvm_seam_discard_drop(call, &pages) == NV_ERR_NO_MEMORY;
 	failing = "track";
-	holds &= uvm_seam_discard_note_work(call) == NV_ERR_NO_MEMORY;
+	holds &= uvm_seam_tracker_add(tracker, &block) == NV_ERR_NO_MEMORY;
 	failing = "context";
-	holds &= uvm_seam_discard_open(call) == NV_ERR_NO_MEMORY;
+	holds &= !uvm_seam_context_new(mm);
 }
 
-static void facts(struct uvm_seam_discard *call)
+static void facts(struct uvm_seam_tracker *tracker)
 {
 	struct uvm_rust_mask resident;
-	struct uvm_rust_block **place = choose(call);
+	struct uvm_rust_block **place = uvm_seam_block_lock(&block);
 
 	states[2].pte_is_2m = true;
 	block.mapped.bits = 1u << 1 | 1;
-	holds = !uvm_seam_discard_facts(call, &resident) && resident.words[0] == 11;
+	holds = !uvm_seam_discard_facts(&block, &resident) && resident.words[0] == 11;
 	block.mapped.bits = 1u << 1 | 1u << 2;
-	holds &= uvm_seam_discard_facts(call, &resident);
+	holds &= uvm_seam_discard_facts(&block, &resident);
 	holds &= !*place;
 	*place = &state;
 	holds &= block.uvm_rust == &state;
 	holds &= !uvm_seam_dying();
 	failing = "faultable";
-	holds &= uvm_seam_discard_enter(call);
+	holds &= uvm_seam_has_non_faultable(of);
 	failing = "signal";
 	holds &= uvm_seam_dying();
 }
@@ -420,7 +411,7 @@ int main(void)
 	begin();
 	say("it finds the memories that a block has pages in", asked(memories) && holds);
 	begin();
-	say("it tells a drop that is to be repeated from one that failed", asked(drops) && holds);
+	say("it says what failed", asked(fails_to) && holds);
 	begin();
 	say("it says what a block is", asked(facts) && holds);
 

@@ -20,6 +20,7 @@ struct test_gpu_state;
 struct test_gpu;
 
 #define SEAM_VA_SPACE_FIELDS					\
+	int lock;						\
 	uvm_processor_mask_t registered_gpus;			\
 	struct test_gpu *gpus[1 + TEST_GPUS];
 #define SEAM_VA_BLOCK_FIELDS					\
@@ -45,18 +46,25 @@ int num_possible_nodes(void);
 /* --- upstream -------------------------------------------------------------------- */
 
 void uvm_mutex_lock(uvm_mutex_t *lock);
+bool uvm_down_read_trylock(int *lock);
+void uvm_up_read(int *lock);
+extern struct test_global { struct { int lock; } pm; } g_uvm_global;
 void uvm_mutex_unlock(uvm_mutex_t *lock);
 void uvm_va_space_down_read(uvm_va_space_t *va_space);
 void uvm_va_space_up_read(uvm_va_space_t *va_space);
 struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space);
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm);
 
+enum { UVM_VA_RANGE_TYPE_MANAGED = 1 };
 typedef struct uvm_va_range_struct {
 	uvm_va_space_t *va_space;
+	int type;
 	struct { NvU64 start, end; } node;
 	struct uvm_va_range_struct *next;
 } uvm_va_range_t;
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
+typedef struct { uvm_gpu_id_t preferred_location; } uvm_va_policy_t;
+uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
 
@@ -106,18 +114,15 @@ static inline const struct uvm_rust_mask *uvm_rust_mask(const uvm_page_mask_t *m
 	return (const struct uvm_rust_mask *)mask;
 }
 #define uvm_rust_memory(id)	(UVM_ID_IS_CPU(id) ? UVM_RUST_MEMORY_HOST : UVM_RUST_MEMORY_GPU(uvm_id_gpu_index(id)))
+void uvm_rust_on_any_node(uvm_va_block_context_t *context);
 bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
-NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop);
-void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_t *pages);
 void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 
 struct uvm_rust_flash_block;
 void uvm_rust_flash_block_gone(uvm_va_block_t *block);
-void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask *pages);
 NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, __u32 at, struct uvm_rust_flash_block **upper);
 void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, __u32 at,
 				struct uvm_rust_flash_block *upper);

@@ -115,7 +115,6 @@ int uvm_rust_evict_policy_get(char *buffer) { return 0; }
 void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder) { find_and_use(index); }
 __u32 uvm_rust_queues_length(__u32 index, __u32 queue) { return 0; }
 
-bool uvm_rust_stats = true;
 
 /* --- upstream, and Linux ----------------------------------------------------------------- */
 

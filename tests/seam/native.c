@@ -174,7 +174,7 @@ struct uvm_rust_space {
 };
 static struct uvm_rust_space state;
 
-struct uvm_rust_space *uvm_rust_space_create(__u32 pid, __u32 gpus)
+struct uvm_rust_space *uvm_rust_space_create(struct uvm_seam_space *of, __u32 pid, __u32 gpus)
 {
 	return &state;
 }
@@ -267,7 +267,7 @@ static void list_tests(void)
 	chunks[4].state = UVM_PMM_GPU_CHUNK_STATE_FREE;
 	say("a free one leaves none of them", leaves(&chunks[4]) == UVM_RUST_QUEUE_FREE);
 	for (i = UVM_RUST_QUEUE_FREE; i <= UVM_RUST_QUEUE_USED; i++)
-		queued[i] = uvm_seam_list_length(&gpu, i);
+		queued[i] = uvm_seam_list_length(&gpu, i, 100);
 	say("the lists are counted", queued[UVM_RUST_QUEUE_FREE] == 7 && queued[UVM_RUST_QUEUE_UNUSED] == 1 &&
 	    queued[UVM_RUST_QUEUE_DISCARDED] == 2 && queued[UVM_RUST_QUEUE_USED] == 3);
 	chain(&chunks[5].list, NULL, 0);

@@ -105,7 +105,7 @@ typedef struct {
 	NvU32 num_instances;
 } uvm_fault_buffer_entry_t;
 typedef enum {
-	UVM_PERF_EVENT_FAULT, UVM_PERF_EVENT_MIGRATION, UVM_PERF_EVENT_BLOCK_DESTROY, UVM_PERF_EVENT_COUNT,
+	UVM_PERF_EVENT_FAULT, UVM_PERF_EVENT_MIGRATION, UVM_PERF_EVENT_BLOCK_DESTROY, UVM_PERF_EVENT_RANGE_DESTROY, UVM_PERF_EVENT_COUNT,
 } uvm_perf_event_t;
 typedef union {
 	struct {

@@ -34,12 +34,22 @@ struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu)
 _Bool uvm_rust_gpu_is_known(__u32 index);
 
 /*
- * State of a VA space, from uvm_perf_heuristics_load() to
- * uvm_perf_heuristics_unload(), both under the VA space's lock in write mode.
- * @gpus: how many GPU numbers there are. Returns NULL if there is no memory.
+ * What there is of a VA space, from uvm_perf_heuristics_load() to uvm_perf_heuristics_unload(), both under the
+ * VA space's lock in write mode: what is counted of it, unless nothing is; what its kernels are known to do, if
+ * announcements are taken; and its tenant, if there is an SSD tier. @gpus: how many GPU numbers there are. Called
+ * by a thread that has an mm. Returns NULL if there is no memory.
  */
-struct uvm_rust_space *uvm_rust_space_create(__u32 pid, __u32 gpus);
+struct uvm_rust_space *uvm_rust_space_create(struct uvm_seam_space *of, __u32 pid, __u32 gpus);
 void uvm_rust_space_destroy(struct uvm_rust_space *space);
+
+/*
+ * The VA space ends. Its worker does not run after this; faults may still come. Takes the VA space's
+ * lock.
+ */
+void uvm_rust_space_stop(struct uvm_rust_space *space);
+
+/* Addresses from @first to @last are memory no more. Caller holds the VA space's lock in write mode. */
+void uvm_rust_space_forget(struct uvm_rust_space *space, __u64 first, __u64 last);
 
 /*
  * A GPU was registered in a VA space (again, perhaps). Caller holds the VA
@@ -81,19 +91,12 @@ void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, struct uvm_seam_pm
  */
 void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 
-/* With the module; at its end no VA space exists. The first says whether there is memory for it. */
-_Bool uvm_rust_tenants_init(void);
-void uvm_rust_tenants_exit(void);
-
 /*
- * The tenant that this thread belongs to, held once more, with what it is to the SSD tier; NULL
- * without memory. The thread has an mm, and may sleep.
+ * With the module; at its end no VA space exists. The first says whether there is memory, and what it made goes
+ * in the second, in any case.
  */
-struct uvm_rust_tenant *uvm_rust_tenant_get(void);
-/* Lets it go; NULL is nobody. The last one frees it. May sleep. */
-void uvm_rust_tenant_put(struct uvm_rust_tenant *tenant);
-/* What it is to the SSD tier; it stays as long as the tenant. */
-struct uvm_rust_flash_owner *uvm_rust_tenant_flash(struct uvm_rust_tenant *tenant);
+_Bool uvm_rust_init(void);
+void uvm_rust_exit(void);
 
 /* Text for debugfs. Caller keeps the object alive. */
 void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
@@ -115,6 +118,8 @@ struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 void uvm_seam_space_lock(struct uvm_seam_space *space);
 void uvm_seam_space_unlock(struct uvm_seam_space *space);
 
+_Bool uvm_seam_space_trylock(struct uvm_seam_space *space);
+
 /* Our state of a VA space: what uvm_rust_space_create() gave. Caller holds its lock. */
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
@@ -124,15 +129,18 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
  */
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_gpu_struct **gpu);
 
+/* A GPU's number. */
+__u32 uvm_seam_gpu_number(struct uvm_gpu_struct *gpu);
+
 /* Takes the list_lock of a GPU's PMM, a spinlock. Caller keeps the GPU. */
 void uvm_seam_lock_chunks(struct uvm_gpu_struct *gpu);
 void uvm_seam_unlock_chunks(struct uvm_gpu_struct *gpu);
 
 /*
- * Of upstream's lists, by UVM_RUST_QUEUE_*: how long one is, 0 where there is none; and the one
- * that root chunk @index is on, _ADDRESS for none. Caller holds the list_lock.
+ * Of upstream's lists, by UVM_RUST_QUEUE_*: how long one is, 0 where there is none, counted no further than
+ * @most; and the one that root chunk @index is on, _ADDRESS for none. Caller holds the list_lock.
  */
-__u64 uvm_seam_list_length(struct uvm_gpu_struct *gpu, __u32 queue);
+__u32 uvm_seam_list_length(struct uvm_gpu_struct *gpu, __u32 queue, __u32 most);
 __u32 uvm_seam_list_with(struct uvm_gpu_struct *gpu, __u32 index);
 
 /*
@@ -140,12 +148,6 @@ __u32 uvm_seam_list_with(struct uvm_gpu_struct *gpu, __u32 index);
  * free, _ADDRESS if it is the first of none. Called within uvm_rust_chunk_leaves().
  */
 __u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index);
-
-/*
- * Module parameters, of which Rust reads those of the other subjects as well; nobody writes them
- * once the module is loaded.
- */
-extern _Bool uvm_rust_stats;
 
 /*
  * Whether the calling thread may see what all processes together did: it has
@@ -160,6 +162,34 @@ _Bool uvm_seam_sees_others(void);
  */
 struct mem_cgroup *uvm_seam_tenant_of_this_thread(__u32 *user);
 void uvm_seam_memcg_put(struct mem_cgroup *memcg);
+/* What this thread allocates is charged to @memcg from now on. Returns to whom it was before. */
+struct mem_cgroup *uvm_seam_charge(struct mem_cgroup *memcg);
+
+/* Work that is done later, with no lock held, by a thread of a queue that at most so many have at a time; 0: many. */
+struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most);
+/* The kernel's. Nothing is queued there any more. */
+void destroy_workqueue(struct workqueue_struct *queue);
+
+#define UVM_RUST_WORK_PREFETCH	0
+#define UVM_RUST_WORK_FETCH	1
+#define UVM_RUST_WORK_SPILL	2
+#define UVM_RUST_WORKS		3
+
+/* An item that calls @run, one thread at a time; UVM_RUST_WORK_*: what that locks. NULL without memory. */
+struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);
+void uvm_seam_work_free(struct uvm_seam_work *work);
+/*
+ * Has it run, once more if it does; any context that may take a spinlock. The second: in so many milliseconds, and
+ * not before.
+ */
+void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work);
+void uvm_seam_work_queue_in(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms);
+/* Waits until it does not run, and forgets that it was queued; nobody queues it from then on, but itself. */
+void uvm_seam_work_stop(struct uvm_seam_work *work);
+
+/* The lock of power management in read mode, if that can be had at once. */
+_Bool uvm_seam_pm_trylock(void);
+void uvm_seam_pm_unlock(void);
 
 /* Whether NVIDIA's tests may be called. */
 _Bool uvm_seam_tests_enabled(void);

@@ -128,6 +128,11 @@ __u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index)
 	return UVM_RUST_QUEUE_ADDRESS;
 }
 
+__u32 uvm_seam_gpu_number(uvm_gpu_t *gpu)
+{
+	return uvm_id_gpu_index(gpu->id);
+}
+
 void uvm_seam_lock_chunks(uvm_gpu_t *gpu)
 	__acquires(&gpu->pmm.list_lock.lock)
 {
@@ -140,14 +145,14 @@ void uvm_seam_unlock_chunks(uvm_gpu_t *gpu)
 	uvm_spin_unlock(&gpu->pmm.list_lock);
 }
 
-__u64 uvm_seam_list_length(uvm_gpu_t *gpu, __u32 queue)
+__u32 uvm_seam_list_length(uvm_gpu_t *gpu, __u32 queue, __u32 most)
 {
 	const struct list_head *list = list_of(&gpu->pmm, queue), *node;
-	__u64 length = 0;
+	__u32 length = 0;
 
 	if (queue == UVM_RUST_QUEUE_FREE)
-		return uvm_rust_free_list_length(&gpu->pmm, U32_MAX);
-	for (node = list ? list->next : list; node != list; node = node->next)
+		return uvm_rust_free_list_length(&gpu->pmm, most);
+	for (node = list ? list->next : list; node != list && length < most; node = node->next)
 		length++;
 	return length;
 }

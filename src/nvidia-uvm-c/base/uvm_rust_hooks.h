@@ -28,11 +28,7 @@
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
 
-/*
- * How many root chunks are free. The second counts those on upstream's lists, and so does the first
- * without queues, but no more than @most. Caller holds pmm->list_lock.
- */
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
+/* How many root chunks are free by upstream's lists, but no more than @most. Caller holds pmm->list_lock. */
 __u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most);
 
 /* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
@@ -96,45 +92,13 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 /* Pages of a va_block that are resident on any processor. */
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
 
-/*
- * Unmaps @unmap from all processors and takes residency of @drop, a part of it,
- * from all of them. Nothing is copied. May give NV_ERR_MORE_PROCESSING_REQUIRED,
- * as uvm_va_block_unmap() may, having changed mappings only.
- */
-NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop);
-void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_t *pages);
-
 /* Before the chunks of @block in @root_chunk are evicted: drops what is discarded in them. */
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk);
 
+/* A range is memory no more. */
+void uvm_rust_on_range_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 /* Frees the state of a va_block that dies. */
 void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
-
-/* --- the SSD tier ------------------------------------------------------------------ */
-
-/* With the module; at its end no VA space exists. */
-void uvm_rust_flash_init(void);
-void uvm_rust_flash_exit(void);
-/* Its VA spaces come and go, in upstream's order: after and before their blocks. */
-NV_STATUS uvm_rust_flash_load(uvm_va_space_t *va_space);
-void uvm_rust_flash_unload(uvm_va_space_t *va_space);
-
-/* --- prefetching: uvm_rust_prefetch.c ------------------------------------------ */
-
-NV_STATUS uvm_rust_prefetch_init(void);
-void uvm_rust_prefetch_exit(void);
-
-/*
- * A VA space begins, ends (no lock held; its worker has stopped after this), and is gone (the
- * VA space's lock in write mode, as for the first).
- */
-NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space);
-void uvm_rust_prefetch_stop(uvm_va_space_t *va_space);
-void uvm_rust_prefetch_unload(uvm_va_space_t *va_space);
-
-/* What was learnt, as text. Caller keeps the VA space. */
-void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 

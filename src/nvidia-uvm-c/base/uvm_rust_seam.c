@@ -26,15 +26,6 @@
 #include "uvm_rust_base_ffi.h"
 #include "uvm_rust_hooks.h"
 
-bool uvm_rust_stats = true;
-module_param(uvm_rust_stats, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_stats, "Count traffic, faults and evictions per GPU and per process (default 1)");
-
-static bool uvm_rust_stats_public;
-module_param(uvm_rust_stats_public, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_stats_public,
-		 "Show what all processes together did to every process; 0: to CAP_SYS_ADMIN only (default 0)");
-
 struct dentry *uvm_rust_debug_dir;
 
 static __u32 processor_number(uvm_processor_id_t id)
@@ -60,8 +51,6 @@ static int show_processes(struct seq_file *seq)
 	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node) {
 		if (va_space->uvm_rust)
 			uvm_rust_space_show(va_space->uvm_rust, seq);
-		if (UVM_RUST_HOOKED)
-			uvm_rust_prefetch_show_space(va_space, seq);
 	}
 	uvm_mutex_unlock(&g_uvm_global.va_spaces.lock);
 	return 0;
@@ -79,15 +68,11 @@ NV_STATUS uvm_perf_heuristics_init(void)
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
 	if (UVM_RUST_HOOKED) {
-		if (status == NV_OK && !uvm_rust_tenants_init())
-			status = NV_ERR_NO_MEMORY;
-		if (status == NV_OK)
-			status = uvm_rust_prefetch_init();
 		uvm_rust_nobody_init();
 		if (status == NV_OK)
 			status = uvm_rust_notifier_init();
-		if (status == NV_OK)
-			uvm_rust_flash_init();
+		if (status == NV_OK && !uvm_rust_init())
+			status = NV_ERR_NO_MEMORY;
 	}
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
@@ -101,10 +86,8 @@ void uvm_perf_heuristics_exit(void)
 	debugfs_remove(uvm_rust_debug_dir);
 	uvm_rust_debug_dir = NULL;
 	if (UVM_RUST_HOOKED) {
-		uvm_rust_flash_exit();
+		uvm_rust_exit();
 		uvm_rust_notifier_exit();
-		uvm_rust_prefetch_exit();
-		uvm_rust_tenants_exit();
 	}
 	uvm_perf_heuristics_exit__c();
 }
@@ -154,34 +137,40 @@ static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_per
 			   data->migration.bytes);
 }
 
+static NV_STATUS listen(uvm_va_space_t *va_space, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
+{
+	return uvm_perf_register_event_callback(&va_space->perf_events, event, callback);
+}
+
+static void listen_no_more(uvm_va_space_t *va_space, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
+{
+	uvm_perf_unregister_event_callback(&va_space->perf_events, event, callback);
+}
+
 NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 {
 	NV_STATUS status = uvm_perf_heuristics_load__c(va_space);
 
-	if (status == NV_OK && UVM_RUST_HOOKED) {
-		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
-							  uvm_rust_on_block_destroy);
-		if (status == NV_OK)
-			status = uvm_rust_flash_load(va_space);
-		if (status == NV_OK)
-			status = uvm_rust_prefetch_load(va_space);
-	}
-	if (status != NV_OK || !uvm_rust_stats)
-		return status;
-	va_space->uvm_rust = uvm_rust_space_create(current->tgid, UVM_ID_MAX_GPUS);
-	if (!va_space->uvm_rust)
-		return NV_ERR_NO_MEMORY;
-	if (!UVM_RUST_HOOKED || !uvm_rust_fault)
-		status = uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
 	if (status != NV_OK)
 		return status;
-	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
+	va_space->uvm_rust = uvm_rust_space_create((struct uvm_seam_space *)va_space, current->tgid, UVM_ID_MAX_GPUS);
+	if (!va_space->uvm_rust)
+		return NV_ERR_NO_MEMORY;
+	if (UVM_RUST_HOOKED)
+		status = listen(va_space, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy);
+	if (status == NV_OK && UVM_RUST_HOOKED && uvm_rust_announce)
+		status = listen(va_space, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
+	if (status == NV_OK && uvm_rust_stats && !(UVM_RUST_HOOKED && uvm_rust_fault))
+		status = listen(va_space, UVM_PERF_EVENT_FAULT, on_fault);
+	if (status == NV_OK && uvm_rust_stats)
+		status = listen(va_space, UVM_PERF_EVENT_MIGRATION, on_migration);
+	return status;
 }
 
 void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
 {
-	if (UVM_RUST_HOOKED)
-		uvm_rust_prefetch_stop(va_space);
+	if (UVM_RUST_HOOKED && va_space->uvm_rust)
+		uvm_rust_space_stop(va_space->uvm_rust);
 	uvm_perf_heuristics_stop__c(va_space);
 }
 
@@ -191,17 +180,14 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	if (!va_space->perf_events.va_space)
 		return uvm_perf_heuristics_unload__c(va_space);
 	if (UVM_RUST_HOOKED) {
-		uvm_rust_prefetch_unload(va_space);
-		uvm_rust_flash_unload(va_space);
-		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_DESTROY,
-						   uvm_rust_on_block_destroy);
+		listen_no_more(va_space, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
+		listen_no_more(va_space, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy);
 	}
-	if (va_space->uvm_rust) {
-		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_FAULT, on_fault);
-		uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_MIGRATION, on_migration);
+	listen_no_more(va_space, UVM_PERF_EVENT_FAULT, on_fault);
+	listen_no_more(va_space, UVM_PERF_EVENT_MIGRATION, on_migration);
+	if (va_space->uvm_rust)
 		uvm_rust_space_destroy(va_space->uvm_rust);
-		va_space->uvm_rust = NULL;
-	}
+	va_space->uvm_rust = NULL;
 	uvm_perf_heuristics_unload__c(va_space);
 }
 

@@ -7,6 +7,8 @@
 
 #include <linux/types.h>
 
+#include "uvm_rust_params_ffi.h"
+
 struct file;
 struct seq_file;
 struct mem_cgroup;
@@ -21,11 +23,10 @@ struct mm_struct;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_pmm;	/* upstream's uvm_pmm_gpu_t */
 struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
-struct uvm_rust_space;	/* what is counted of a VA space */
+struct uvm_rust_space;	/* what there is of a VA space */
 struct uvm_rust_block;	/* what of a va_block is discarded */
-struct uvm_rust_tenant;	/* a user within a memory cgroup: policy/tenants.rs */
-struct uvm_rust_prefetch;	/* what a VA space's kernels do */
-struct uvm_rust_flash_owner;	/* what a tenant is to the SSD tier */
+struct uvm_seam_work;		/* something that is done later */
+struct workqueue_struct;
 
 /* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
  * the CPU is UVM_RUST_CPU. */

@@ -27,17 +27,6 @@
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
 
-bool uvm_rust_discard = true;
-module_param(uvm_rust_discard, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_discard, "Offer UvmDiscard and UvmDiscardLazy (default 1)");
-
-/* 64 KiB is the largest GPU page below 2 MiB, so discarding such a part splits none. */
-uint uvm_rust_discard_granule = 64;
-module_param(uvm_rust_discard_granule, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_discard_granule,
-		 "Where a range covers a 2 MiB block in part, discard whole aligned pieces of this many KiB: "
-		 "a power of two from 4 to 2048; 2048 leaves such blocks alone (default 64)");
-
 bool uvm_seam_tests_enabled(void)
 {
 	return uvm_enable_builtin_tests;
@@ -94,56 +83,79 @@ NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_blo
 	return NV_OK;
 }
 
-/* --- discarding: what the walk asks for -------------------------------------------- */
+/* --- looking blocks up ------------------------------------------------------------- */
 
-bool uvm_seam_discard_enter(struct uvm_seam_discard *call)
+bool uvm_seam_pm_trylock(void)
 {
-	call->mm = uvm_va_space_mm_or_current_retain_lock(call->va_space);
-	uvm_va_space_down_read(call->va_space);
-	return uvm_rust_has_non_faultable(call->va_space);
+	return uvm_down_read_trylock(&g_uvm_global.pm.lock);
 }
 
-void uvm_seam_discard_leave(struct uvm_seam_discard *call)
+void uvm_seam_pm_unlock(void)
 {
-	uvm_va_space_up_read(call->va_space);
-	uvm_va_space_mm_or_current_release_unlock(call->va_space, call->mm);
+	uvm_up_read(&g_uvm_global.pm.lock);
 }
 
-__u32 uvm_seam_discard_wait(struct uvm_seam_discard *call)
+bool uvm_seam_space_trylock(struct uvm_seam_space *space)
 {
-	return uvm_tracker_wait_deinit(call->tracker);
+	return uvm_down_read_trylock(&((uvm_va_space_t *)space)->lock);
 }
 
-__u32 uvm_seam_discard_kind(struct uvm_seam_discard *call, __u64 base, __u64 length)
+bool uvm_seam_has_non_faultable(struct uvm_seam_space *space)
+{
+	return uvm_rust_has_non_faultable((uvm_va_space_t *)space);
+}
+
+struct mm_struct *uvm_seam_space_enter(struct uvm_seam_space *space)
+{
+	struct mm_struct *mm = uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space);
+
+	uvm_va_space_down_read((uvm_va_space_t *)space);
+	return mm;
+}
+
+void uvm_seam_space_leave(struct uvm_seam_space *space, struct mm_struct *mm)
+{
+	uvm_va_space_up_read((uvm_va_space_t *)space);
+	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
+}
+
+__u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length)
 {
 	BUILD_BUG_ON(UVM_API_RANGE_TYPE_MANAGED != UVM_RUST_KIND_MANAGED);
 	BUILD_BUG_ON(UVM_API_RANGE_TYPE_HMM != UVM_RUST_KIND_HMM || UVM_API_RANGE_TYPE_ATS != UVM_RUST_KIND_ATS);
-	return uvm_api_range_type_check(call->va_space, call->mm, base, length);
+	return uvm_api_range_type_check((uvm_va_space_t *)space, mm, base, length);
 }
 
-__u32 uvm_seam_discard_open(struct uvm_seam_discard *call)
+struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm)
 {
-	call->context = uvm_va_block_context_alloc(call->mm);
-	return call->context ? NV_OK : NV_ERR_NO_MEMORY;
+	uvm_va_block_context_t *context = uvm_va_block_context_alloc(mm);
+
+	if (context)
+		uvm_rust_on_any_node(context);
+	return (struct uvm_seam_context *)context;
 }
 
-void uvm_seam_discard_close(struct uvm_seam_discard *call)
+void uvm_seam_context_free(struct uvm_seam_context *context)
 {
-	uvm_va_block_context_free(call->context);
+	uvm_va_block_context_free((uvm_va_block_context_t *)context);
 }
 
-bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *range)
+uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 last, struct uvm_rust_range *out)
 {
-	call->range = uvm_va_space_iter_first(call->va_space, at, at);
-	if (!call->range)
-		return false;
-	*range = (struct uvm_rust_span){ call->range->node.start, call->range->node.end };
-	return true;
+	uvm_va_range_t *range = uvm_va_space_iter_first((uvm_va_space_t *)space, from, last);
+
+	if (!range)
+		return NULL;
+	*out = (struct uvm_rust_range){
+		.first = range->node.start, .last = range->node.end, .managed = range->type == UVM_VA_RANGE_TYPE_MANAGED,
+	};
+	out->prefers_host = out->managed && UVM_ID_IS_CPU(uvm_va_range_get_policy(range)->preferred_location);
+	return range;
 }
 
-void uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at)
+uvm_va_block_t *uvm_seam_range_block(uvm_va_range_t *range, __u64 at)
 {
-	call->block = uvm_va_range_block(call->range, uvm_va_range_block_index(call->range, at));
+	return uvm_va_range_block(range, uvm_va_range_block_index(range, at));
 }
 
 void uvm_seam_block_span(uvm_va_block_t *block, struct uvm_rust_span *span)
@@ -171,13 +183,15 @@ __u32 uvm_seam_block_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, __u64 address)
 	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
 }
 
-bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident)
+/* --- discarding: what the walk asks for -------------------------------------------- */
+
+bool uvm_seam_discard_facts(uvm_va_block_t *block, struct uvm_rust_mask *resident)
 {
 	uvm_gpu_id_t id;
 
-	uvm_rust_resident_anywhere(call->block, (uvm_page_mask_t *)resident);
-	for_each_gpu_id_in_mask(id, &call->block->mapped) {
-		if (uvm_va_block_gpu_state_get(call->block, id)->pte_is_2m)
+	uvm_rust_resident_anywhere(block, (uvm_page_mask_t *)resident);
+	for_each_gpu_id_in_mask(id, &block->mapped) {
+		if (uvm_va_block_gpu_state_get(block, id)->pte_is_2m)
 			return true;
 	}
 	return false;
@@ -189,11 +203,11 @@ static bool has_root_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_va_block_g
 	return uvm_va_block_size(block) == UVM_CHUNK_SIZE_MAX && state->chunks[0] && uvm_rust_gpu_supports_eviction(gpu);
 }
 
-bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held)
+bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 from, struct uvm_rust_held *held)
 {
+	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
 	/* A GPU that is not registered has nothing in a block. */
-	const uvm_processor_mask_t *gpus = &call->va_space->registered_gpus;
-	uvm_va_block_t *block = call->block;
+	const uvm_processor_mask_t *gpus = &va_space->registered_gpus;
 	uvm_gpu_id_t id;
 
 	if (from == UVM_RUST_MEMORY_HOST) {
@@ -214,35 +228,28 @@ bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm
 		held->resident = *uvm_rust_mask(&state->resident);
 		held->memory = uvm_rust_memory(id);
 		held->one_place = true;
-		held->root_chunk = has_root_chunk(block, uvm_va_space_get_gpu(call->va_space, id), state);
+		held->root_chunk = has_root_chunk(block, uvm_va_space_get_gpu(va_space, id), state);
 		return true;
 	}
 	return false;
 }
 
-__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
-{
-	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
-
-	return uvm_rust_block_drop_pages(call->block, call->context, drop, drop);
-}
-
-void uvm_seam_discard_forget_thrashing(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages)
-{
-	uvm_rust_block_forget_thrashing(call->block, (const uvm_page_mask_t *)pages);
-}
-
-void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory)
+void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 memory)
 {
 	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
 
-	uvm_rust_chunk_discarded(&uvm_va_space_get_gpu(call->va_space, id)->pmm,
-				 uvm_va_block_gpu_state_get(call->block, id)->chunks[0]);
+	uvm_rust_chunk_discarded(&uvm_va_space_get_gpu((uvm_va_space_t *)space, id)->pmm,
+				 uvm_va_block_gpu_state_get(block, id)->chunks[0]);
 }
 
-__u32 uvm_seam_discard_note_work(struct uvm_seam_discard *call)
+__u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, uvm_va_block_t *block)
 {
-	return uvm_tracker_add_tracker_safe(call->tracker, &call->block->tracker);
+	return uvm_tracker_add_tracker_safe((uvm_tracker_t *)tracker, &block->tracker);
+}
+
+__u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker)
+{
+	return uvm_tracker_wait_deinit((uvm_tracker_t *)tracker);
 }
 
 void uvm_seam_rest(void)
@@ -259,8 +266,7 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 		       struct uvm_seam_discarded *counts)
 {
 	uvm_tracker_t tracker;
-	struct uvm_seam_discard call = { .va_space = (uvm_va_space_t *)space, .tracker = &tracker };
 
 	uvm_tracker_init(&tracker);
-	return uvm_rust_discard_range(&call, base, length, eager, counts);
+	return uvm_rust_discard_range(space, (struct uvm_seam_tracker *)&tracker, base, length, eager, counts);
 }

@@ -7,6 +7,9 @@
 
 #include "uvm_rust_types.h"
 
+struct uvm_seam_context;	/* upstream's uvm_va_block_context_t */
+struct uvm_seam_tracker;	/* upstream's uvm_tracker_t */
+
 /* --- called by C ------------------------------------------------------------ */
 
 /*
@@ -17,17 +20,21 @@
 /* NULL is none. */
 void uvm_rust_block_destroy(struct uvm_rust_block *block);
 
+/*
+ * Before @pages are made resident where @resident_at_destination is: drops what is discarded lazily instead of copying
+ * it. And before @leaving pages are evicted. Return an NV_STATUS; that of the first is also that the lock was let go.
+ */
+__u32 uvm_rust_block_drop_stale(struct uvm_va_block_struct *of, struct uvm_seam_context *context,
+				struct uvm_rust_block *block, const struct uvm_rust_mask *pages,
+				const struct uvm_rust_mask *resident_at_destination);
+__u32 uvm_rust_block_drop_needless(struct uvm_va_block_struct *of, struct uvm_rust_block *block,
+				   const struct uvm_rust_mask *leaving);
+
 /* These fill @out and return whether it names a page. */
-_Bool uvm_rust_block_stale(struct uvm_rust_block *block, const struct uvm_rust_mask *pages,
-			   const struct uvm_rust_mask *resident_at_destination, struct uvm_rust_mask *out);
 /* Of a chunk, which has pages @first to @outer - 1. */
 _Bool uvm_rust_block_zeroing(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
 			     const struct uvm_rust_mask *resident, const struct uvm_rust_mask *resident_there,
 			     struct uvm_rust_mask *out);
-_Bool uvm_rust_block_needless(struct uvm_rust_block *block, const struct uvm_rust_mask *leaving,
-			      struct uvm_rust_mask *out);
-
-void uvm_rust_block_dropped(struct uvm_rust_block *block, const struct uvm_rust_mask *pages);
 /* Upstream has just zeroed what is not @resident anywhere, unless the chunk @was_zero as it came. */
 void uvm_rust_block_added(struct uvm_rust_block *block, __u32 memory, __u32 first, __u32 outer,
 			  const struct uvm_rust_mask *resident, _Bool was_zero);
@@ -60,30 +67,11 @@ struct uvm_seam_discarded {
 };
 
 /*
- * The discard of one range: what C has of it, and what Rust keeps between two calls below. On the stack
- * of uvm_seam_discard().
+ * Discards [base, base + length) of a VA space by way of uvm_seam_discard_*(). @tracker: for work to wait
+ * for, on the stack of uvm_seam_discard(). Returns an NV_STATUS. Sleeps.
  */
-struct uvm_seam_discard {
-	struct uvm_va_space_struct *va_space;
-	void *tracker;	/* work to wait for */
-	/* Between enter and leave, and between open and close. */
-	struct mm_struct *mm;
-	void *context;
-	/* The ones that were chosen last; NULL for none. */
-	struct uvm_va_range_struct *range;
-	struct uvm_va_block_struct *block;
-};
-
-/*
- * Discards [base, base + length) by way of uvm_seam_discard_*(), which mean @call's VA space.
- * Returns an NV_STATUS. Sleeps.
- */
-__u32 uvm_rust_discard_range(struct uvm_seam_discard *call, __u64 base, __u64 length, _Bool eager,
-			     struct uvm_seam_discarded *counts);
-
-/* Module parameters. */
-extern _Bool uvm_rust_discard;
-extern unsigned int uvm_rust_discard_granule;
+__u32 uvm_rust_discard_range(struct uvm_seam_space *space, struct uvm_seam_tracker *tracker, __u64 base, __u64 length,
+			     _Bool eager, struct uvm_seam_discarded *counts);
 
 /* --- called by Rust ----------------------------------------------------------- */
 
@@ -100,6 +88,47 @@ void uvm_seam_block_span(struct uvm_va_block_struct *block, struct uvm_rust_span
  */
 struct uvm_rust_block **uvm_seam_block_lock(struct uvm_va_block_struct *block);
 void uvm_seam_block_unlock(struct uvm_va_block_struct *block);
+
+#define UVM_RUST_KIND_MANAGED	0
+#define UVM_RUST_KIND_HMM	1
+#define UVM_RUST_KIND_ATS	2
+
+/*
+ * The memory of a process, with the lock of its VA space held: its addresses, and whether it is managed and prefers
+ * the host.
+ */
+struct uvm_rust_range {
+	__u64 first, last;
+	_Bool managed, prefers_host;
+};
+/* The first memory with a part from @from to @last; NULL if there is none. */
+struct uvm_va_range_struct *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 last,
+					   struct uvm_rust_range *out);
+/* The va_block at @at of a range of managed memory, in which that is; NULL if nobody touched it. */
+struct uvm_va_block_struct *uvm_seam_range_block(struct uvm_va_range_struct *range, __u64 at);
+/* Takes the VA space's lock in read mode, and that of the process' memory, which is returned, or NULL for nobody's. */
+struct mm_struct *uvm_seam_space_enter(struct uvm_seam_space *space);
+void uvm_seam_space_leave(struct uvm_seam_space *space, struct mm_struct *mm);
+/* With them: what all of a range is, UVM_RUST_KIND_*, or another number. */
+__u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length);
+/* Whether a GPU is registered that cannot fault. */
+_Bool uvm_seam_has_non_faultable(struct uvm_seam_space *space);
+/* What upstream works with. NULL without memory, which is charged as upstream does for @mm; NULL for nobody's. */
+struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm);
+void uvm_seam_context_free(struct uvm_seam_context *context);
+
+/*
+ * With the va_block locked: unmaps @unmap from all processors and takes residency of @drop, a part of it, from all of
+ * them. Nothing is copied. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go, having changed
+ * mappings only.
+ */
+__u32 uvm_seam_block_drop(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+			  const struct uvm_rust_mask *unmap, const struct uvm_rust_mask *drop);
+/*
+ * Nobody has @pages any more: what UVM knows of who thrashes on them goes, as with pages that
+ * HMM lost. It would take them to be where they were pinned.
+ */
+void uvm_seam_block_forget_thrashing(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
 
 /* The root chunk of the page at @address on a GPU, or UVM_RUST_NO_CHUNK. With the va_block locked. */
 __u32 uvm_seam_block_chunk(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, __u64 address);
@@ -118,14 +147,10 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, _
 /* --- discard: called by Rust, within uvm_rust_discard_range() ---------------------- */
 
 /*
- * With its @call; each means what the method of the same name of `Machine` in
- * policy/discard/walk.rs means, which says what is called between what. Those that return
- * __u32 return an NV_STATUS unless said otherwise. Addresses are from the first to the last.
+ * Each means what the method of the same name of `Machine` in policy/discard/walk.rs means, which says what is
+ * called between what. Those that return __u32 return an NV_STATUS. Of the VA space the lock is held, and of a
+ * block, which is managed memory, its own.
  */
-
-#define UVM_RUST_KIND_MANAGED	0
-#define UVM_RUST_KIND_HMM	1
-#define UVM_RUST_KIND_ATS	2
 
 struct uvm_rust_held {
 	struct uvm_rust_mask resident;
@@ -134,36 +159,17 @@ struct uvm_rust_held {
 	_Bool root_chunk;
 };
 
-/* Returns whether a GPU is registered that cannot fault. */
-_Bool uvm_seam_discard_enter(struct uvm_seam_discard *call);
-void uvm_seam_discard_leave(struct uvm_seam_discard *call);
-/* Called once, after leave, and nothing after it. */
-__u32 uvm_seam_discard_wait(struct uvm_seam_discard *call);
-
-/* These between enter and leave. */
-/* Returns UVM_RUST_KIND_*, or another number. */
-__u32 uvm_seam_discard_kind(struct uvm_seam_discard *call, __u64 base, __u64 length);
-__u32 uvm_seam_discard_open(struct uvm_seam_discard *call);
-void uvm_seam_discard_close(struct uvm_seam_discard *call);
-
-/* These between open and close, on memory of the kind UVM_RUST_KIND_MANAGED. */
-_Bool uvm_seam_discard_range(struct uvm_seam_discard *call, __u64 at, struct uvm_rust_span *range);
-/* Chooses the block at @at, which is in the range that was chosen last, if there is one. */
-void uvm_seam_discard_block(struct uvm_seam_discard *call, __u64 at);
 /* Upstream's. */
 _Bool uvm_range_group_all_migratable(struct uvm_va_space_struct *va_space, __u64 first, __u64 last);
-/* These with the block that was chosen last, locked. */
 /* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
-_Bool uvm_seam_discard_facts(struct uvm_seam_discard *call, struct uvm_rust_mask *resident);
-_Bool uvm_seam_discard_held(struct uvm_seam_discard *call, __u32 from, struct uvm_rust_held *held);
-/* NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go on the way. */
-__u32 uvm_seam_discard_drop(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages);
-void uvm_seam_discard_forget_thrashing(struct uvm_seam_discard *call, const struct uvm_rust_mask *pages);
-/* Forgets the copies of pages on the SSD. */
-void uvm_rust_flash_discarded(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
+_Bool uvm_seam_discard_facts(struct uvm_va_block_struct *block, struct uvm_rust_mask *resident);
+_Bool uvm_seam_discard_held(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 from,
+			    struct uvm_rust_held *held);
 /* @memory is one that uvm_seam_discard_held() gave with a root chunk. */
-void uvm_seam_discard_requeue(struct uvm_seam_discard *call, __u32 memory);
-__u32 uvm_seam_discard_note_work(struct uvm_seam_discard *call);
+void uvm_seam_discard_requeue(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 memory);
+/* Notes what GPUs do with the block. The second waits for all that was noted; nothing is called after it. */
+__u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, struct uvm_va_block_struct *block);
+__u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker);
 
 /* cond_resched(), and fatal_signal_pending() for the calling thread. */
 void uvm_seam_rest(void);

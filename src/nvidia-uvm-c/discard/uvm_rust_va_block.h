@@ -42,12 +42,6 @@ static void mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page, in
 #endif
 }
 
-static bool uvm_rust_test_unprepared;
-module_param(uvm_rust_test_unprepared, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_test_unprepared,
-		 "For tests only: hand out pages that were never zeroed after a discard. "
-		 "Leaks memory of other processes (default 0; needs uvm_enable_builtin_tests=1)");
-
 static bool skip_preparing(uvm_va_block_t *block)
 {
 	return likely(!block->uvm_rust) || (uvm_rust_test_unprepared && uvm_enable_builtin_tests);
@@ -98,41 +92,38 @@ static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
 	}
 }
 
-NV_STATUS uvm_rust_block_unmap_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				     const uvm_page_mask_t *pages)
+__u32 uvm_seam_block_unmap(uvm_va_block_t *block, struct uvm_seam_context *context, const struct uvm_rust_mask *of)
 {
+	const uvm_page_mask_t *pages = (const uvm_page_mask_t *)of;
 	/* Not block->mapped itself, which changes on the way. It is five words long. */
 	uvm_processor_mask_t mapped = block->mapped;
-	NV_STATUS status = uvm_va_block_unmap_mask(block, context, &mapped, uvm_va_block_region_from_block(block), pages);
+	NV_STATUS status = uvm_va_block_unmap_mask(block, (uvm_va_block_context_t *)context, &mapped,
+						   uvm_va_block_region_from_block(block), pages);
 
 	if (status == NV_OK)
 		uvm_page_mask_andnot(&block->maybe_mapped_pages, &block->maybe_mapped_pages, pages);
 	return status;
 }
 
-/*
- * Nobody has @pages any more: what UVM knows of who thrashes on them goes, as with pages that
- * HMM lost. It would take them to be where they were pinned. The block is locked.
- */
-void uvm_rust_block_forget_thrashing(uvm_va_block_t *block, const uvm_page_mask_t *pages)
+void uvm_seam_block_forget_thrashing(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block), region;
 	uvm_perf_event_data_t event = { .block_munmap.block = block };
 
-	for_each_va_block_subregion_in_mask(region, pages, whole) {
+	for_each_va_block_subregion_in_mask(region, (const uvm_page_mask_t *)pages, whole) {
 		event.block_munmap.region = region;
 		uvm_perf_event_notify(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
 	}
 }
 
-NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_t *context,
-				    const uvm_page_mask_t *unmap, const uvm_page_mask_t *drop)
+__u32 uvm_seam_block_drop(uvm_va_block_t *block, struct uvm_seam_context *context, const struct uvm_rust_mask *unmap,
+			  const struct uvm_rust_mask *drop)
 {
-	NV_STATUS status = uvm_rust_block_unmap_pages(block, context, unmap);
+	NV_STATUS status = uvm_seam_block_unmap(block, context, unmap);
 
 	if (status == NV_OK)
-		drop_residency(block, drop);
+		drop_residency(block, (const uvm_page_mask_t *)drop);
 	return status;
 }
 
@@ -141,41 +132,33 @@ NV_STATUS uvm_rust_block_drop_pages(uvm_va_block_t *block, uvm_va_block_context_
 NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t dest_id,
 			      uvm_va_block_region_t region, const uvm_page_mask_t *mask)
 {
-	uvm_page_mask_t pages __uninitialized, stale __uninitialized;
-	NV_STATUS status;
+	uvm_page_mask_t pages __uninitialized;
 
 	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		status = flash_before_populate(block, context, dest_id, region, mask);
+		NV_STATUS status = flash_before_populate(block, context, dest_id, region, mask);
+
 		if (status != NV_OK)
 			return status;
 	}
 	if (likely(!block->uvm_rust))
 		return NV_OK;
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	if (!uvm_rust_block_stale(block->uvm_rust, uvm_rust_mask(&pages),
-				  uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)), uvm_rust_mask_out(&stale)))
-		return NV_OK;
-	status = uvm_rust_block_drop_pages(block, context, &stale, &stale);
-	if (status == NV_OK)
-		uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&stale));
-	return status;
+	return uvm_rust_block_drop_stale(block, (struct uvm_seam_context *)context, block->uvm_rust, uvm_rust_mask(&pages),
+					 uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)));
 }
 
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk)
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
-	uvm_page_mask_t leaving __uninitialized, drop __uninitialized;
-	uvm_va_block_context_t *context;
+	uvm_page_mask_t leaving __uninitialized;
 	uvm_va_block_region_t region;
 	uvm_chunk_size_t size;
 	uvm_page_index_t page;
-	NV_STATUS status;
 
 	if (likely(!block->uvm_rust) || !state)
 		return NV_OK;
 
-	/* Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it. */
 	uvm_page_mask_zero(&leaving);
 	for (page = 0; page < whole.outer; page = region.outer) {
 		size_t index = block_gpu_chunk_index(block, gpu, page, &size);
@@ -185,19 +168,7 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 			uvm_page_mask_region_fill(&leaving, region);
 	}
 	uvm_page_mask_and(&leaving, &leaving, &state->resident);
-	if (!uvm_rust_block_needless(block->uvm_rust, uvm_rust_mask(&leaving), uvm_rust_mask_out(&drop)))
-		return NV_OK;
-
-	context = uvm_va_block_context_alloc(NULL);
-	if (!context)
-		return NV_ERR_NO_MEMORY;
-	status = uvm_rust_block_drop_pages(block, context, &leaving, &drop);
-	uvm_va_block_context_free(context);
-	if (status == NV_OK) {
-		uvm_rust_block_forget_thrashing(block, &drop);
-		uvm_rust_block_dropped(block->uvm_rust, uvm_rust_mask(&drop));
-	}
-	return status;
+	return uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(&leaving));
 }
 
 /* --- preparing pages --------------------------------------------------------- */

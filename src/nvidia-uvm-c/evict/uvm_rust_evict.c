@@ -11,10 +11,6 @@
 
 #include "uvm_rust_hooks.h"
 
-bool uvm_rust_evict = true;
-module_param(uvm_rust_evict, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_evict, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)");
-
 static int set_policy(const char *name, const struct kernel_param *param)
 {
 	return uvm_rust_evict_policy_set(name);
@@ -34,13 +30,6 @@ MODULE_PARM_DESC(uvm_rust_evict_policy, "With uvm_rust_evict: which used chunk i
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_used);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_root_chunk_unused);
 UVM_RUST_C_BODY(uvm_pmm_gpu_mark_chunk_evicted);
-
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most)
-{
-	if (!uvm_rust_evict)
-		return uvm_rust_free_list_length(pmm, most);
-	return uvm_rust_queues_length(uvm_rust_gpu_index(pmm), UVM_RUST_QUEUE_FREE);
-}
 
 static void set_queue(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, __u32 queue, uvm_va_space_t *holder)
 {

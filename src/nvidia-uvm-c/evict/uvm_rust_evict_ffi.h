@@ -11,8 +11,7 @@
 
 #define UVM_RUST_NO_CHUNK	0xffffffffu
 
-/* Module parameter: without it there are no queues, and nothing comes of these. */
-extern _Bool uvm_rust_evict;
+/* Without the module parameter uvm_rust_evict there are no queues, and nothing comes of these. */
 
 /*
  * Module parameter: the policy that chooses among used chunks, of the GPUs that are registered from

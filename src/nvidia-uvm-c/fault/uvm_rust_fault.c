@@ -61,12 +61,7 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #undef uvm_parent_gpu_fault_buffer_deinit
 
 #include "uvm_rust_fault_ffi.h"
-#include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
-
-bool uvm_rust_fault = true;
-module_param(uvm_rust_fault, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_fault, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)");
 
 static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
 {
@@ -364,7 +359,7 @@ void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
 
 /* --- a VA space ---------------------------------------------------------------- */
 
-bool uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
+uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)(uintptr_t)space;
 
@@ -381,20 +376,13 @@ bool uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
 		f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
 	else
 		f->gpu_va_space = uvm_gpu_va_space_get(va_space, f->gpu);
-	return f->gpu_va_space != NULL;
+	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
 }
 
 void uvm_seam_fault_leave(struct uvm_seam_fault *f)
 {
 	uvm_va_space_up_read(f->va_space);
 	uvm_va_space_mm_release_unlock(f->va_space, f->mm);
-}
-
-__u32 uvm_seam_fault_park(struct uvm_seam_fault *f, __u32 first)
-{
-	if (!static_branch_unlikely(&uvm_rust_flash_used_key))
-		return 0;
-	return uvm_rust_flash_park(f->va_space, f->gpu_va_space->gpu, f->batch, first);
 }
 
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
@@ -475,10 +463,4 @@ __u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f, __u32 reason)
 		return cancel_faults_precise_tlb(f->gpu, f->batch);
 	cancel_fault_batch_tlb(f->gpu, f->batch, uvm_tools_status_to_fatal_fault_reason(reason));
 	return NV_OK;
-}
-
-void uvm_seam_fault_broken(struct uvm_seam_fault *f, const __u8 *text, __kernel_size_t len)
-{
-	UVM_ASSERT_MSG(false, "GPU %s: invariant %.*s of the fault service loop\n",
-		       uvm_gpu_name(f->gpu), (int)len, text);
 }

@@ -24,9 +24,6 @@ void uvm_rust_tree_prefetch(const struct uvm_rust_tree *tree, __u16 first, __u16
 			    const struct uvm_rust_mask *faulted, const struct uvm_rust_mask *leaves,
 			    struct uvm_rust_mask *out);
 
-/* Module parameter: whether faults are serviced, and counted, by the loop in Rust. */
-extern _Bool uvm_rust_fault;
-
 /* --- fault service: called by C -------------------------------------------- */
 
 /*
@@ -144,12 +141,10 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_
 void uvm_seam_fault_outcome(struct uvm_seam_fault *fault, struct uvm_rust_fault_outcome *out);
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
-/* @space is one that translate gave in this call, which keeps it alive. */
-_Bool uvm_seam_fault_enter(struct uvm_seam_fault *fault, __u64 space, _Bool to_cancel);
+/* @space is one that translate gave in this call, which keeps it alive. Returns the GPU there, or NULL. */
+struct uvm_gpu_struct *uvm_seam_fault_enter(struct uvm_seam_fault *fault, __u64 space, _Bool to_cancel);
 void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
-/* These five between enter and leave, with @first and @at in the published order. */
-/* How many faults wait elsewhere for a slower tier; not an NV_STATUS. */
-__u32 uvm_seam_fault_park(struct uvm_seam_fault *fault, __u32 first);
+/* These four between enter and leave, with @first and @at in the published order. */
 /* NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, __u32 first, _Bool per_block, _Bool in_place,
 			     struct uvm_rust_fault_served *served);
@@ -165,6 +160,5 @@ __u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *fault, _Bool settle);
 __u32 uvm_seam_fault_wait_service(struct uvm_seam_fault *fault);
 /* Not between enter and leave. */
 __u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *fault, __u32 reason);
-void uvm_seam_fault_broken(struct uvm_seam_fault *fault, const __u8 *text, __kernel_size_t len);
 
 #endif

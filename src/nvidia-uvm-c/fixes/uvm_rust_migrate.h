@@ -25,11 +25,8 @@
  */
 static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_va_block_context_t *context)
 {
-	uvm_page_mask_t copies;
-
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) &&
-	    uvm_rust_flash_set(va_block, UVM_RUST_FLASH_COPIES, &copies))
-		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask, &copies);
+	if (static_branch_unlikely(&uvm_rust_flash_used_key))
+		uvm_rust_flash_leave_copied(va_block->uvm_rust_flash, uvm_rust_mask_out(&context->caller_page_mask));
 	if (uvm_rust_fix_duplicates)
 		uvm_page_mask_andnot(&context->caller_page_mask, &context->caller_page_mask,
 				     &va_block->read_duplicated_pages);

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The SSD tier: which va_blocks have pages in host memory.
+ * The SSD tier: what Rust, which decides (policy/flash/), asks of upstream and of the kernel, and where
+ * upstream's functions lead to it.
  *
  * With uvm_rust_flash=1 something is known of every managed va_block with host memory
  * (struct uvm_rust_flash_block, which is Rust's). It is made when pages first arrive there,
  * counts that memory, and dies with the block (the BLOCK_DESTROY event).
  */
-#include <linux/sched/mm.h>
-#include <linux/slab.h>
+#include <linux/delay.h>
+#include <linux/ktime.h>
+#include <linux/sched/signal.h>
 
 #include "uvm_api.h"
 #include "uvm_common.h"
+#include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_perf_prefetch.h"
+#include "uvm_perf_thrashing.h"
 #include "uvm_va_block.h"
+#include "uvm_va_policy.h"
 #include "uvm_va_range.h"
 #include "uvm_va_space.h"
 
@@ -22,21 +27,15 @@
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
-/* --- host memory --------------------------------------------------------------------- */
+/* Written to by attaching and detaching; outside all other locks but a tenant's turn. */
+DECLARE_RWSEM(uvm_rust_flash_attach_lock);
 
-struct uvm_rust_flash_block *uvm_seam_flash_block_alloc(struct uvm_rust_flash_owner *owner, __u64 bytes)
+void uvm_seam_flash_hook(bool used)
 {
-	struct mem_cgroup *before = set_active_memcg(owner->memcg);
-	struct uvm_rust_flash_block *f = kmalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT);
-
-	set_active_memcg(before);
-	return f ? f : kmalloc(bytes, GFP_KERNEL);
+	static_branch_enable(used ? &uvm_rust_flash_used_key : &uvm_rust_flash_key);
 }
 
-void uvm_seam_flash_block_free(struct uvm_rust_flash_block *f)
-{
-	kfree(f);
-}
+/* --- va_blocks -------------------------------------------------------------------------- */
 
 bool uvm_seam_va_block_hold(uvm_va_block_t *block)
 {
@@ -53,29 +52,89 @@ u32 uvm_seam_flash_host_pages(uvm_va_block_t *block)
 	return uvm_page_mask_weight(&block->cpu.allocated);
 }
 
-struct uvm_rust_owner *uvm_seam_flash_owner(uvm_va_block_t *block)
+void uvm_seam_va_block_put(uvm_va_block_t *block)
 {
-	return uvm_rust_flash_owner_of(uvm_va_block_get_va_space(block))->rust;
+	uvm_va_block_release(block);
 }
 
-/* --- what happens to a block ------------------------------------------------------------- */
-
-void uvm_rust_flash_discarded(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
+struct uvm_rust_flash_block *uvm_seam_va_block_flash(uvm_va_block_t *block)
 {
-	uvm_rust_flash_forget(uvm_rust_flash_of(block), pages);
+	return uvm_va_block_is_dead(block) ? NULL : block->uvm_rust_flash;
 }
 
-/* A spill of this block comes to nothing. Caller holds its lock. */
-static void cancel_spill(uvm_va_block_t *block)
+bool uvm_seam_va_block_is_dead(uvm_va_block_t *block)
 {
-	uvm_page_mask_t all;
-
-	if (!uvm_rust_flash_block_is_used(uvm_rust_flash_of(block)))
-		return;
-	uvm_page_mask_init_from_region(&all, uvm_va_block_region_from_block(block), NULL);
-	uvm_rust_flash_touched(uvm_rust_flash_of(block), uvm_rust_mask(&all));
+	return uvm_va_block_is_dead(block);
 }
 
+struct uvm_seam_space *uvm_seam_block_space(uvm_va_block_t *block)
+{
+	return (struct uvm_seam_space *)uvm_va_block_get_va_space(block);
+}
+
+bool uvm_seam_block_prefers_host(uvm_va_block_t *block)
+{
+	return UVM_ID_IS_CPU(uvm_va_range_get_policy(block->va_range)->preferred_location);
+}
+
+void uvm_seam_flash_look(uvm_va_block_t *block, struct uvm_seam_flash_facts *facts)
+{
+	uvm_page_mask_t *only_host = (uvm_page_mask_t *)&facts->only_host;
+	uvm_gpu_id_t id;
+
+	uvm_page_mask_andnot(only_host, &block->cpu.resident, &block->read_duplicated_pages);
+	for_each_gpu_id_in_mask(id, &block->resident)
+		uvm_page_mask_andnot(only_host, only_host, uvm_rust_resident_mask(block, id));
+	uvm_page_mask_copy((uvm_page_mask_t *)&facts->mapped, &block->maybe_mapped_pages);
+	facts->has_unused = !uvm_page_mask_subset(&block->cpu.allocated, &block->cpu.resident);
+}
+
+__u32 uvm_seam_block_wait(uvm_va_block_t *block)
+{
+	return uvm_tracker_wait(&block->tracker);
+}
+
+void uvm_seam_flash_room(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_flash_room *out)
+{
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
+	uvm_page_mask_t *staged = (uvm_page_mask_t *)&out->staged;
+	uvm_gpu_id_t id;
+
+	out->allocated = *uvm_rust_mask(&block->cpu.allocated);
+	if (thrashing)
+		out->thrashing = *uvm_rust_mask(thrashing);
+	for_each_gpu_id_in_mask(id, &block->resident) {
+		if (gpu && uvm_id_equal(id, gpu->id))
+			out->there = *uvm_rust_mask(uvm_rust_resident_mask(block, id));
+		else if (gpu && !uvm_processor_mask_test(&va_space->can_copy_from[uvm_id_value(gpu->id)], id))
+			uvm_page_mask_or(staged, staged, uvm_rust_resident_mask(block, id));
+	}
+}
+
+/* --- waiting ---------------------------------------------------------------------------- */
+
+u64 uvm_seam_flash_now_us(void)
+{
+	return ktime_to_us(ktime_get());
+}
+
+void uvm_seam_flash_sleep(u64 us)
+{
+	fsleep(us);
+}
+
+bool uvm_seam_flash_suspends(void)
+{
+	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
+}
+
+bool uvm_seam_flash_nap(u32 ms)
+{
+	return msleep_interruptible(ms) && signal_pending(current);
+}
+
+/* A range whose mappings change: what is under way to write its blocks comes to nothing. */
 static void cancel_range(uvm_va_range_t *range)
 {
 	uvm_va_block_t *block;
@@ -84,7 +143,7 @@ static void cancel_range(uvm_va_range_t *range)
 		return;
 	for_each_va_block_in_va_range(range, block) {
 		uvm_mutex_lock(&block->lock);
-		cancel_spill(block);
+		uvm_rust_flash_cancel_spill(block->uvm_rust_flash);
 		uvm_mutex_unlock(&block->lock);
 	}
 }
@@ -117,15 +176,8 @@ void uvm_va_range_unset_accessed_by(uvm_va_range_t *range, uvm_processor_id_t id
 void uvm_va_block_remove_gpu_va_space(uvm_va_block_t *block, uvm_gpu_va_space_t *gpu_va_space,
 				      uvm_va_block_context_t *context)
 {
-	cancel_spill(block);
+	uvm_rust_flash_cancel_spill(block->uvm_rust_flash);
 	uvm_va_block_remove_gpu_va_space__c(block, gpu_va_space, context);
-}
-
-noinline bool uvm_rust_flash_has(uvm_va_block_t *block, u32 set, uvm_page_index_t index)
-{
-	uvm_page_mask_t pages;
-
-	return uvm_rust_flash_set(block, set, &pages) && uvm_page_mask_test(&pages, index);
 }
 
 /* A GPU's access to a page that is lost is as fatal as one to a page that it may not access. */
@@ -133,40 +185,9 @@ NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_b
 						 uvm_processor_id_t id, uvm_page_index_t index,
 						 uvm_fault_access_type_t access, bool allow_migration)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && uvm_rust_flash_has(block, UVM_RUST_FLASH_LOST, index))
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && uvm_rust_flash_is_lost(block->uvm_rust_flash, index))
 		return NV_ERR_INVALID_OPERATION;
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
-}
-
-/* Takes @pages out of what is brought along with others. */
-static void leave_out(uvm_perf_prefetch_hint_t *hint, const uvm_page_mask_t *pages)
-{
-	if (!uvm_page_mask_andnot(&hint->prefetch_pages_mask, &hint->prefetch_pages_mask, pages))
-		hint->residency = UVM_ID_INVALID;
-}
-
-/*
- * Pages that are lost are not brought along with others. Nor are those on flash brought along
- * to a GPU: the faults of all processes would wait for the read. It is begun, and the next
- * fault nearby brings them.
- */
-static noinline void choose_along(uvm_va_block_t *block, uvm_processor_id_t to, uvm_perf_prefetch_hint_t *hint)
-{
-	uvm_page_mask_t pages;
-
-	if (UVM_ID_IS_INVALID(hint->residency))
-		return;
-	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_LOST, &pages))
-		leave_out(hint, &pages);
-	if (UVM_ID_IS_CPU(to) || !uvm_rust_flash_parks())
-		return;
-	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_IN_FLIGHT, &pages))
-		leave_out(hint, &pages);
-	if (uvm_rust_flash_set(block, UVM_RUST_FLASH_ON_FLASH, &pages) &&
-	    uvm_page_mask_and(&pages, &pages, &hint->prefetch_pages_mask)) {
-		uvm_rust_flash_block_ask(uvm_rust_flash_of(block), uvm_rust_mask(&pages));
-		leave_out(hint, &pages);
-	}
 }
 
 void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_context_t *context,
@@ -175,8 +196,18 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 					 uvm_perf_prefetch_bitmap_tree_t *tree, uvm_perf_prefetch_hint_t *hint)
 {
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
-	if (static_branch_unlikely(&uvm_rust_flash_used_key))
-		choose_along(block, new_residency, hint);
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) && UVM_ID_IS_VALID(hint->residency) &&
+	    !uvm_rust_flash_along(block, UVM_ID_IS_GPU(new_residency), uvm_rust_mask_out(&hint->prefetch_pages_mask)))
+		hint->residency = UVM_ID_INVALID;
+}
+
+static uvm_page_mask_t page_at(uvm_va_block_t *block, NvU64 address)
+{
+	uvm_page_mask_t page;
+
+	uvm_page_mask_zero(&page);
+	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, address));
+	return page;
 }
 
 /* The debugger's way to write to memory, which maps nothing. */
@@ -184,22 +215,18 @@ NV_STATUS uvm_va_block_write_from_cpu(uvm_va_block_t *block, uvm_va_block_contex
 				      uvm_mem_t *src, size_t size)
 {
 	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		uvm_page_mask_t page;
+		uvm_page_mask_t page = page_at(block, dst);
 
-		uvm_page_mask_zero(&page);
-		uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, dst));
-		uvm_rust_flash_may_be_written(block, &page);
+		uvm_rust_flash_may_write(block->uvm_rust_flash, uvm_rust_mask(&page));
 	}
 	return uvm_va_block_write_from_cpu__c(block, context, dst, src, size);
 }
 
 static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 src)
 {
-	uvm_page_mask_t page;
+	uvm_page_mask_t page = page_at(block, src);
 
 	uvm_rust_on_any_node(context);
-	uvm_page_mask_zero(&page);
-	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, src));
 	return uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&page), false);
 }
 

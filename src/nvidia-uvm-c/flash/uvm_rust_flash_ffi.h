@@ -13,35 +13,13 @@
 
 #include "uvm_rust_types.h"
 
-struct uvm_rust_flash_table;	/* the slots of a device */
 struct uvm_rust_flash_block;	/* what is known of a va_block: uvm_va_block_t.uvm_rust_flash */
-struct uvm_rust_tier;		/* who uses the tier */
-struct uvm_rust_owner;		/* what is known of a tenant */
 struct uvm_va_block_struct;	/* upstream's uvm_va_block_t */
-struct uvm_seam_flash_dev;	/* an open device, which is counted */
-struct uvm_seam_flash_io;	/* a buffer for a read, a write or a copy */
-struct uvm_seam_context;	/* upstream's uvm_va_block_context_t */
-struct uvm_seam_space;
-struct mm_struct;
+struct uvm_seam_flash_dev;	/* an open device */
+struct page;
+struct skcipher_request;
+struct uvm_seam_context;
 struct rw_semaphore;
-struct uvm_rust_flash_owner;	/* C's part of a tenant */
-
-/* All blocks, reads, writes and moves of it have ended. */
-void uvm_rust_flash_destroy(struct uvm_rust_flash_table *table);
-
-/* Neighbouring pages of a va_block that are neighbours on the device. */
-struct uvm_rust_flash_piece {
-	__u64 stamp;
-	__u32 slot;
-	__u16 offset;
-	__u16 first;
-	__u16 pages;
-	__u16 reserved[3];
-};
-
-/* Checksums of the pages of @piece. False if they are not kept. */
-_Bool uvm_rust_flash_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, __u32 *sums);
-void uvm_rust_flash_set_sums(struct uvm_rust_flash_table *table, const struct uvm_rust_flash_piece *piece, const __u32 *sums);
 
 /* --- a va_block: policy/flash/{block,wants}.rs ------------------------------------ */
 
@@ -53,25 +31,14 @@ void uvm_rust_flash_note(struct uvm_va_block_struct *block, _Bool used);
 /* It is being destroyed. */
 void uvm_rust_flash_block_gone(struct uvm_va_block_struct *block);
 
-/*
- * The pages' state is of one device, and made by the first spill there, of a va_block of @pages pages.
- * False without memory, or while it is of a device that is gone. It is charged to the memory cgroup
- * that is active, if that has room.
- */
-_Bool uvm_rust_flash_block_use(struct uvm_rust_flash_block *block, struct uvm_seam_flash_dev *dev, __u32 pages);
-/* These take NULL for a block of which nothing is known. */
-_Bool uvm_rust_flash_block_is_used(struct uvm_rust_flash_block *block);
-/* Sets of pages of a block. */
-#define UVM_RUST_FLASH_ON_FLASH		0
-#define UVM_RUST_FLASH_IN_FLIGHT	1
-#define UVM_RUST_FLASH_LOST		2
-#define UVM_RUST_FLASH_SPILLING		3
-#define UVM_RUST_FLASH_COPIES		4
-
-/* Fills @out; returns whether it names a page. These take NULL for @block. */
-_Bool uvm_rust_flash_pages(struct uvm_rust_flash_block *block, __u32 set, struct uvm_rust_mask *out);
-void uvm_rust_flash_touched(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
-void uvm_rust_flash_forget(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+/* These take NULL for a block of which nothing is known. Whether page @page is lost; whether flash has a copy of it. */
+_Bool uvm_rust_flash_is_lost(struct uvm_rust_flash_block *block, __u32 page);
+_Bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page);
+/* Takes those out of @pages that flash has copies of. */
+void uvm_rust_flash_leave_copied(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
+/* What is under way to write the block comes to nothing. */
+void uvm_rust_flash_cancel_spill(struct uvm_rust_flash_block *block);
+/* Somebody may write to those of @pages that are in memory from now on: copies that flash has are no longer valid. */
 void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
 /*
  * Before and after a split at page @at (policy/flash/split.rs), while the VA space's lock is held in write
@@ -83,13 +50,24 @@ __u32 uvm_rust_flash_before_split(struct uvm_va_block_struct *block, __u32 at, s
 void uvm_rust_flash_after_split(struct uvm_va_block_struct *block, struct uvm_va_block_struct *upper_block, __u32 at,
 				struct uvm_rust_flash_block *upper);
 
-/* Whether a GPU's faults on @pages have to be put off; then what they wait for is asked for. */
-_Bool uvm_rust_flash_block_parks(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
-/* Has @pages, which are on flash, fetched by somebody else (uvm_seam_flash_fetch()). */
-void uvm_rust_flash_block_ask(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
-/* What was asked for; and it was tried to fetch it, which may have @failed. */
-void uvm_rust_flash_block_asked(struct uvm_rust_flash_block *block, struct uvm_rust_mask *out);
-void uvm_rust_flash_block_tried(struct uvm_rust_flash_block *block, _Bool failed);
+/*
+ * Takes those out of @pages, which a fault of a GPU's or (not @to_gpu) of a CPU's is to bring along, that it should not.
+ * False: that leaves none.
+ */
+_Bool uvm_rust_flash_along(struct uvm_va_block_struct *block, _Bool to_gpu, struct uvm_rust_mask *pages);
+
+/* Why pages are made resident: anything else, an eviction, a CPU's fault, or a GPU's. */
+#define UVM_RUST_FLASH_FOR_CALL		0
+#define UVM_RUST_FLASH_FOR_EVICTION	1
+#define UVM_RUST_FLASH_FOR_FAULT	2
+#define UVM_RUST_FLASH_FOR_GPU_FAULT	3
+
+/*
+ * Before @wanted pages are made resident on @gpu, or NULL for the host (policy/flash/room.rs): waits for room, and
+ * brings what is on flash. As uvm_rust_flash_fetch().
+ */
+__u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+				     struct uvm_gpu_struct *gpu, __u32 why, const struct uvm_rust_mask *wanted);
 
 /*
  * Brings those of @wanted that are on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's
@@ -99,140 +77,84 @@ void uvm_rust_flash_block_tried(struct uvm_rust_flash_block *block, _Bool failed
 __u32 uvm_rust_flash_fetch(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
 			   const struct uvm_rust_mask *wanted, _Bool fault);
 
-/* --- spilling: policy/flash/spill.rs -------------------------------------------------- */
-
-/*
- * What a worker of @dev does when it is woken: spills what is to be spilled by way of @io, and gathers free
- * space. Sleeps.
- */
-void uvm_rust_flash_work(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io);
-/* Lets all devices go, before the module does: no VA space exists, and no call is under way. */
-void uvm_rust_flash_let_go(void);
-
-/* --- who uses it: policy/flash/tier.rs --------------------------------------------- */
-
-/*
- * All of these take the tier's lock. What gives a va_block gives a reference on it, too, or NULL.
- */
-struct uvm_rust_tier *uvm_rust_tier_create(void);
-/* It; NULL unless there is one. Fixed from the module's init to its exit. */
-extern struct uvm_rust_tier *uvm_rust_tier;
-/* All owners are gone, and no device is attached. */
-void uvm_rust_tier_destroy(struct uvm_rust_tier *tier);
-
-/* The attached device with a reference, or NULL. */
-struct uvm_seam_flash_dev *uvm_rust_tier_device(struct uvm_rust_tier *tier);
-/* So many GPU faults were put off. */
-void uvm_rust_tier_parked(struct uvm_rust_tier *tier, __u32 faults);
-
-/* Wakes the workers if there is something for them (uvm_seam_flash_wake()). */
-void uvm_rust_tier_kick(struct uvm_rust_tier *tier);
-/* A tenant, whose C part @of outlives it. Returns NULL if there is no memory. */
-struct uvm_rust_owner *uvm_rust_owner_create(struct uvm_rust_tier *tier, struct uvm_rust_flash_owner *of);
-void uvm_rust_owner_destroy(struct uvm_rust_owner *owner);
-/*
- * Whether too much host memory is in use, the tenant has its share of it, and waiting may help. Who has
- * less than its share does not wait for others.
- */
-_Bool uvm_rust_owner_must_wait(struct uvm_rust_owner *owner);
-
-/* Blocks that are read for GPU faults at the same time, and those of them that are one tenant's. */
-#define UVM_RUST_FLASH_FETCHERS		16
-#define UVM_RUST_FLASH_FETCHERS_EACH	(UVM_RUST_FLASH_FETCHERS / 2)
-
-/* The tenant's block that asked first. And a fetcher has done what it found: whether there is more. */
-struct uvm_va_block_struct *uvm_rust_owner_asking(struct uvm_rust_owner *owner);
-_Bool uvm_rust_owner_fetched(struct uvm_rust_owner *owner, __u32 fetcher);
-
 /* --- called by Rust ------------------------------------------------------------ */
 
-struct uvm_rust_flash_attach;
+/* Turns the hooks on: those that count host memory, or (@used) those for what a device has, from its attaching on. */
+void uvm_seam_flash_hook(_Bool used);
 
-/* Whether there is an SSD tier (module parameter uvm_rust_flash). */
-_Bool uvm_seam_flash_enabled(void);
-
-/* Under the tier's lock: wakes the first @count workers, or one of them in @ms milliseconds, of the attached device. */
-void uvm_seam_flash_wake(__u32 count);
-void uvm_seam_flash_look_again(__u64 ms);
-/* Wakes a fetcher of the tenant's. */
-void uvm_seam_flash_fetch(struct uvm_rust_flash_owner *owner, __u32 fetcher);
 /* Where a va_block keeps what is known of it, which its lock protects; NULL for ordinary memory. */
 struct uvm_rust_flash_block **uvm_seam_flash_slot(struct uvm_va_block_struct *block);
-/* How many pages of host memory it has; its lock is held. And its tenant. */
+/* How many pages of host memory it has; its lock is held. */
 __u32 uvm_seam_flash_host_pages(struct uvm_va_block_struct *block);
-struct uvm_rust_owner *uvm_seam_flash_owner(struct uvm_va_block_struct *block);
 /* Under the tier's lock: a reference on a va_block, unless its last one is going. */
 _Bool uvm_seam_va_block_hold(struct uvm_va_block_struct *block);
-/* References on a device. The last one may sleep. */
-void uvm_seam_flash_dev_get(struct uvm_seam_flash_dev *dev);
-void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev);
-/*
- * Memory for what is known of a va_block, or NULL. It is charged to the tenant as long as its memory
- * cgroup has room, which is not waited for: a block that is not known is neither counted nor spilled,
- * and who could bring that about would be beyond all limits.
- */
-struct uvm_rust_flash_block *uvm_seam_flash_block_alloc(struct uvm_rust_flash_owner *owner, __u64 bytes);
-void uvm_seam_flash_block_free(struct uvm_rust_flash_block *block);
-
 /*
  * A spill: `Machine` of policy/flash/spill.rs has what each is for. The caller has a reference on @block.
- * From _try_space() on its lock is held, and from _may_spill() on it is alive.
+ * From _block_space() on its lock is held, and it is alive.
  */
 void uvm_seam_va_block_put(struct uvm_va_block_struct *block);
-void uvm_seam_va_block_lock(struct uvm_va_block_struct *block);
-void uvm_seam_va_block_unlock(struct uvm_va_block_struct *block);
 /* What is known of it, with its lock held; NULL if it is dead. */
 struct uvm_rust_flash_block *uvm_seam_va_block_flash(struct uvm_va_block_struct *block);
-/* Its VA space, whose lock is held in read mode then; NULL if that cannot be had at once. */
-struct uvm_seam_space *uvm_seam_va_block_try_space(struct uvm_va_block_struct *block);
-void uvm_seam_flash_leave_space(struct uvm_seam_space *space);
-/* NULL without memory, which is charged as upstream does for @mm; NULL for nobody's. */
-struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm);
-void uvm_seam_context_free(struct uvm_seam_context *context);
+_Bool uvm_seam_va_block_is_dead(struct uvm_va_block_struct *block);
+struct uvm_seam_space *uvm_seam_block_space(struct uvm_va_block_struct *block);
 
 struct uvm_seam_flash_facts {
 	struct uvm_rust_mask only_host, mapped;
 	_Bool has_unused;
 };
-/* The first with the VA space's lock held, too. */
-_Bool uvm_seam_flash_may_spill(struct uvm_va_block_struct *block);
 void uvm_seam_flash_look(struct uvm_va_block_struct *block, struct uvm_seam_flash_facts *facts);
-/* Gives it a state on the device (uvm_rust_flash_block_use()). */
-_Bool uvm_seam_flash_use(struct uvm_va_block_struct *block, struct uvm_seam_flash_dev *dev);
-/* Takes those out of @pages that somebody holds without a mapping. */
-void uvm_seam_flash_leave_held(struct uvm_va_block_struct *block, struct uvm_rust_mask *pages);
-/* Returns an NV_STATUS; with *@again the lock was let go. The VA space's lock is held, too. */
-__u32 uvm_seam_flash_unmap(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-			   const struct uvm_rust_mask *pages, _Bool *again);
-_Bool uvm_seam_flash_wait_gpus(struct uvm_va_block_struct *block);
-/* Fills @out with those of @pages that were discarded, which are dropped then. */
-void uvm_seam_flash_stale(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages, struct uvm_rust_mask *out);
-void uvm_seam_flash_dropped(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
-/* Whether host memory was freed. */
-_Bool uvm_seam_flash_left_host(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
-/* Keeps the host memory of @pages in @io; false if some page has none. */
-_Bool uvm_seam_flash_hold(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages, struct uvm_seam_flash_io *io);
+/* The host memory of a page; NULL if it has none. Whether somebody holds it without a mapping. */
+struct page *uvm_seam_host_page(struct uvm_va_block_struct *block, __u32 index);
+_Bool uvm_seam_page_is_held(struct page *page);
+/* Unmaps @pages from all processors. Returns an NV_STATUS; _MORE_PROCESSING_REQUIRED: the lock was let go. */
+__u32 uvm_seam_block_unmap(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+			   const struct uvm_rust_mask *pages);
+/* Waits for the GPUs' work on it. Returns an NV_STATUS. */
+__u32 uvm_seam_block_wait(struct uvm_va_block_struct *block);
+/*
+ * Takes residency of @pages, which are mapped nowhere, and frees the host memory of which nothing is resident but what
+ * is @in_flight. The GPUs were waited for.
+ */
+void uvm_seam_flash_left_host(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages,
+			      const struct uvm_rust_mask *in_flight);
+/* What stands for room (policy/flash/room.rs) of a locked block and @gpu, or NULL. */
+struct uvm_rust_flash_room {
+	struct uvm_rust_mask allocated;		/* has host memory */
+	struct uvm_rust_mask thrashing;
+	struct uvm_rust_mask there;		/* is resident on the GPU */
+	struct uvm_rust_mask staged;		/* is resident on GPUs from which it comes by way of the host */
+};
+void uvm_seam_flash_room(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_flash_room *out);
+/* Whether the memory that the block is of prefers to be on the host. */
+_Bool uvm_seam_block_prefers_host(struct uvm_va_block_struct *block);
 
-/* The device. No lock is held. A piece that is held in @io is written: 0, -errno, or that it was not tried. */
-#define UVM_RUST_FLASH_NOT_WRITTEN	1
-int uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 const struct uvm_rust_flash_piece *piece);
-/* Reads pages into buffers of @io's own, or writes them from there: 0 or -errno. */
-int uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, __u32 slot, __u16 offset,
-			__u16 pages, _Bool write);
-/* A piece is read into what is held in @io; @fault: for a fault, which comes first. 0 or -errno. */
-int uvm_seam_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			const struct uvm_rust_flash_piece *piece, _Bool fault);
-/* What was read is decrypted there. Adds to @right what is what was written, to @wrong what is something else. */
-void uvm_seam_flash_decrypt(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			    const struct uvm_rust_flash_piece *piece, struct uvm_rust_mask *right,
-			    struct uvm_rust_mask *wrong);
-/* Lets go what is held in @io. */
-void uvm_seam_flash_release(struct uvm_seam_flash_io *io);
+/* References on a page; a new one, or NULL; and what is in one that is new. */
+void uvm_seam_page_get(struct page *page);
+void uvm_seam_page_put(struct page *page);
+struct page *uvm_seam_page_new(_Bool account);
+__u8 *uvm_seam_page_bytes(struct page *page);
+
+/* Room for what the kernel says of a page. */
+struct uvm_rust_bvec {
+	__u64 words[2];
+};
+
+/*
+ * The device. No lock is held. Pages are read or written at a position in bytes: 0 or -errno. @room: for as many.
+ * @level: of best-effort I/O, 0 comes first.
+ */
+int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, struct uvm_rust_bvec *room, __u16 pages,
+			    __u64 position, _Bool write, __u8 level);
+/* What encrypts page after page. NULL without memory. It is freed before the device. */
+struct skcipher_request *uvm_seam_flash_request_new(struct uvm_seam_flash_dev *dev);
+void uvm_seam_flash_request_free(struct skcipher_request *request);
+/* Encrypts a page into another, or decrypts it. False: it could not be. Sleeps. */
+_Bool uvm_seam_flash_crypt(struct skcipher_request *request, struct page *from, struct page *to, __u64 stamp,
+			   _Bool encrypt);
+/* The checksum of a page and a stamp. */
+__u32 uvm_seam_flash_sum(struct page *page, __u64 stamp);
 /* Whether it is there. Any lock. */
 _Bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev);
-/* Wakes those who wait for room and, if one has @ended, for reads and writes. */
-void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev, _Bool ended);
 
 /*
  * Fetching, with the block's lock. Makes host memory for @pages, at least one, and may change them: an NV_STATUS,
@@ -240,30 +162,23 @@ void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev, _Bool ended);
  */
 __u32 uvm_seam_flash_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
 			      struct uvm_rust_mask *pages);
-/* Takes those out of @pages that have other host memory now than what is held in @io. */
-void uvm_seam_flash_unchanged(struct uvm_va_block_struct *block, struct uvm_seam_flash_io *io, struct uvm_rust_mask *pages);
 /* @pages, at least one, hold in host memory what was written. */
 void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
 /* Elsewhere who reads a page gets to write to it, too. */
 _Bool uvm_seam_flash_is_read_mostly(struct uvm_va_block_struct *block);
-extern _Bool uvm_rust_flash_copies;
 /* Says that so many of its pages cannot be read. */
 void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages);
-/* Changes whenever a read or a write ends; waits until it is not @progress, or a second. */
+/*
+ * Raised by the second, where a read or a write ends, or there is room; waits until it is not @progress any more,
+ * or so many milliseconds.
+ */
 __u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev);
-void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress);
+void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev);
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress, __u32 ms);
 
-/* The worker. The lock of power management in read mode, if that can be had at once. */
-_Bool uvm_seam_flash_enter(void);
-void uvm_seam_flash_leave(void);
 /* Microseconds from some time on; sleeps so many. */
 __u64 uvm_seam_flash_now_us(void);
 void uvm_seam_flash_sleep(__u64 us);
-
-/* Module parameters, of which root may change the last two at any time. */
-extern unsigned int uvm_rust_flash_depth;
-extern unsigned int uvm_rust_flash_share;
-extern unsigned int uvm_rust_flash_move_mib;
 
 /*
  * Attaching and detaching write this lock, moving and statistics read it. It is outside all others but a tenant's
@@ -278,49 +193,18 @@ void up_write(struct rw_semaphore *sem);
 _Bool capable(int cap);
 
 /*
- * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and fills @dev, with
- * one reference, or -errno.
+ * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and fills @dev, or
+ * -errno.
  */
 int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev);
-/* How long it is; so many slots in front of the first one are not for pages. */
-#define UVM_RUST_FLASH_RESERVED_SLOTS	1
+void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);
+/* How long it is. */
 __u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev);
-/* Marks it as ours, which it must be already, or empty, unless by @force. Returns 0 or -errno. */
-int uvm_seam_flash_probe(struct uvm_seam_flash_dev *dev, _Bool force);
-/* Where it keeps its table, which its last reference destroys. */
-struct uvm_rust_flash_table **uvm_seam_flash_table(struct uvm_seam_flash_dev *dev);
 /* Lets the device go, of which nothing is needed any more. */
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);
-/*
- * Makes @count workers that spill to @dev: 0 or -errno. Nobody wakes them before the tier has the device, or when
- * they are to stop. Caller has the lock above in write mode.
- */
-int uvm_seam_flash_start_workers(struct uvm_seam_flash_dev *dev, __u32 count);
-void uvm_seam_flash_stop_workers(void);
-/* A buffer, with @bounce also for what a write or a copy needs, which are 2 MiB; NULL without memory. */
-struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(_Bool bounce, _Bool account);
-void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io);
-
-/* Moving a range. Takes the VA space's lock in read mode, and that of the process' memory, which may be nobody's. */
-struct mm_struct *uvm_seam_flash_enter_space(struct uvm_seam_space *space);
-void uvm_seam_flash_exit_space(struct uvm_seam_space *space, struct mm_struct *mm);
-/* With them: whether all of a range is managed memory. */
-_Bool uvm_seam_flash_is_managed(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length);
-/* The first va_block with pages from @start to @end, which are filled in; then @start is behind it. NULL for none. */
-struct uvm_va_block_struct *uvm_seam_flash_next_block(struct uvm_seam_space *space, __u64 *start, __u64 end,
-						      struct uvm_rust_mask *pages);
 /* Whether somebody waits to suspend, who waits for this call, too. */
 _Bool uvm_seam_flash_suspends(void);
 /* Sleeps; whether a signal has come. */
 _Bool uvm_seam_flash_nap(__u32 ms);
-/* A tenant's turn, which one thread has at a time; false: a signal has come. */
-_Bool uvm_seam_flash_take_turn(struct uvm_rust_flash_owner *owner);
-void uvm_seam_flash_end_turn(struct uvm_rust_flash_owner *owner);
-struct uvm_rust_owner *uvm_seam_flash_owner_of(struct uvm_seam_space *space);
-
-/* With the tenant, which says whom it charges. Returns NULL without memory. */
-struct uvm_rust_flash_owner *uvm_seam_flash_owner_new(struct mem_cgroup *memcg);
-/* Nobody has a block of its any more. */
-void uvm_seam_flash_owner_free(struct uvm_rust_flash_owner *owner);
 
 #endif

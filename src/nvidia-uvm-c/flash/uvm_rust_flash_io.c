@@ -25,98 +25,53 @@
 #include "uvm_va_block.h"
 #include "uvm_rust_flash.h"
 
-/* In front of the first slot. */
-#define RESERVED_SIZE	((loff_t)UVM_RUST_FLASH_RESERVED_SLOTS * FLASH_SLOT_SIZE)
-/* What must be empty, or begin with our mark. */
-#define PROBE_PAGES	32u
-
-static const char mark[] = "uvm-rust flash 1: what follows is encrypted with a key that is gone\n";
-
 /* --- raw I/O ------------------------------------------------------------------------ */
 
-static loff_t position(u32 slot, u16 offset)
+int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, struct uvm_rust_bvec *room, u16 pages,
+			    u64 position, bool write, u8 level)
 {
-	return RESERVED_SIZE + (loff_t)slot * FLASH_SLOT_SIZE + (loff_t)offset * PAGE_SIZE;
-}
-
-/*
- * The arbiter between those who share the device is the kernel's I/O scheduler, to which we
- * say who comes first: whoever waits in a fault, then who asked in time, then spills. All
- * are best effort: a process is not to keep others from a disk of which we have a part, and
- * where the host is full, faults wait for spills.
- */
-enum urgency {
-	FAULT = 0,
-	REQUEST = IOPRIO_BE_NORM,
-	BACKGROUND = IOPRIO_NR_LEVELS - 1,
-};
-
-/* Whole pages, or an error. The array is used up. */
-static int transfer(struct file *file, bool write, enum urgency urgency, struct bio_vec *bvec, u32 pages, loff_t pos)
-{
+	struct bio_vec *bvec = (struct bio_vec *)room;
 	size_t length = (size_t)pages * PAGE_SIZE;
 	struct iov_iter iter;
 	struct kiocb kiocb;
 	ssize_t ret;
+	u32 k;
 
-	init_sync_kiocb(&kiocb, file);
-	kiocb.ki_pos = pos;
-	kiocb.ki_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, urgency);
+	BUILD_BUG_ON(sizeof(*room) != sizeof(*bvec));
+	for (k = 0; k < pages; k++)
+		bvec_set_page(&bvec[k], of[k], PAGE_SIZE, 0);
+	init_sync_kiocb(&kiocb, dev->file);
+	kiocb.ki_pos = position;
+	kiocb.ki_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, level);
 	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, pages, length);
 	if (write) {
 		kiocb_start_write(&kiocb);
-		ret = vfs_iocb_iter_write(file, &kiocb, &iter);
+		ret = vfs_iocb_iter_write(dev->file, &kiocb, &iter);
 		kiocb_end_write(&kiocb);
 	}
 	else {
-		ret = vfs_iocb_iter_read(file, &kiocb, &iter);
+		ret = vfs_iocb_iter_read(dev->file, &kiocb, &iter);
 	}
 	if (ret < 0)
 		return ret;
 	return (size_t)ret == length ? 0 : -EIO;
 }
 
-/* --- buffers -------------------------------------------------------------------------- */
+/* --- pages ---------------------------------------------------------------------------- */
 
-void uvm_seam_flash_release(struct uvm_seam_flash_io *io)
+struct page *uvm_seam_page_new(bool account)
 {
-	u32 i;
-
-	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
-		if (io->pages[i])
-			put_page(io->pages[i]);
-		io->pages[i] = NULL;
-	}
+	return alloc_page(account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 }
 
-void uvm_rust_flash_io_free(struct uvm_seam_flash_io *io)
+u8 *uvm_seam_page_bytes(struct page *page)
 {
-	u32 i;
-
-	if (!io)
-		return;
-	uvm_seam_flash_release(io);
-	for (i = 0; i < FLASH_SLOT_PAGES; i++) {
-		if (io->bounce[i])
-			__free_page(io->bounce[i]);
-	}
-	kvfree(io);
+	return page_address(page);
 }
 
-struct uvm_seam_flash_io *uvm_rust_flash_io_alloc(bool bounce, bool account)
+void uvm_seam_page_put(struct page *page)
 {
-	gfp_t gfp = account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL;
-	struct uvm_seam_flash_io *io = kvzalloc(sizeof(*io), gfp);
-	u32 i;
-
-	for (i = 0; io && bounce && i < FLASH_SLOT_PAGES; i++) {
-		io->bounce[i] = alloc_page(gfp);
-		if (!io->bounce[i]) {
-			uvm_rust_flash_io_free(io);
-			return NULL;
-		}
-	}
-	return io;
+	put_page(page);
 }
 
 bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
@@ -128,46 +83,39 @@ bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
 
 /* --- encryption ------------------------------------------------------------------------ */
 
-/* What encrypts page after page, and waits for those implementations that answer later. */
-struct crypt
+struct skcipher_request *uvm_seam_flash_request_new(struct uvm_seam_flash_dev *dev)
 {
-	struct skcipher_request *req;
-	struct crypto_wait wait;
-};
+	return skcipher_request_alloc(dev->tfm, GFP_KERNEL);
+}
 
-/* Sleeps if the cipher does. */
-static int crypt_page(struct crypt *crypt, bool encrypt, struct page *from, struct page *to, u64 stamp)
+void uvm_seam_flash_request_free(struct skcipher_request *req)
 {
-	struct skcipher_request *req = crypt->req;
-	struct scatterlist src, dst;
+	skcipher_request_free(req);
+}
+
+bool uvm_seam_flash_crypt(struct skcipher_request *req, struct page *from, struct page *to, u64 stamp, bool encrypt)
+{
 	__le64 tweak[2] = { cpu_to_le64(stamp), 0 };
+	struct scatterlist src, dst;
+	/* Some implementations answer later. */
+	DECLARE_CRYPTO_WAIT(wait);
 
 	sg_init_table(&src, 1);
 	sg_set_page(&src, from, PAGE_SIZE, 0);
 	sg_init_table(&dst, 1);
 	sg_set_page(&dst, to, PAGE_SIZE, 0);
+	skcipher_request_set_callback(req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP, crypto_req_done, &wait);
 	skcipher_request_set_crypt(req, &src, &dst, PAGE_SIZE, tweak);
-	return crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &crypt->wait);
+	return crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &wait) == 0;
 }
 
-static u32 page_sum(struct page *page, u64 stamp)
+u32 uvm_seam_flash_sum(struct page *page, u64 stamp)
 {
 	void *data = kmap_local_page(page);
 	u32 sum = crc32c(crc32c(~0u, &stamp, sizeof(stamp)), data, PAGE_SIZE);
 
 	kunmap_local(data);
 	return sum;
-}
-
-static bool crypt_begin(struct crypt *crypt, struct uvm_seam_flash_dev *dev)
-{
-	crypt->req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
-	if (!crypt->req)
-		return false;
-	crypto_init_wait(&crypt->wait);
-	skcipher_request_set_callback(crypt->req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP,
-				      crypto_req_done, &crypt->wait);
-	return true;
 }
 
 static int make_key(struct uvm_seam_flash_dev *dev)
@@ -191,124 +139,7 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 	return ret;
 }
 
-/* --- pages of a va_block ------------------------------------------------------------------ */
-
-int uvm_seam_flash_read(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			const struct uvm_rust_flash_piece *piece, bool fault)
-{
-	u32 k;
-
-	for (k = 0; k < piece->pages; k++)
-		bvec_set_page(&io->bvec[k], io->pages[piece->first + k], PAGE_SIZE, 0);
-	return transfer(dev->file, false, fault ? FAULT : REQUEST, io->bvec, piece->pages,
-			position(piece->slot, piece->offset));
-}
-
-void uvm_seam_flash_decrypt(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			    const struct uvm_rust_flash_piece *piece, struct uvm_rust_mask *right,
-			    struct uvm_rust_mask *wrong)
-{
-	bool checked = uvm_rust_flash_sums(dev->table, piece, io->sums);
-	struct crypt crypt;
-	u32 k;
-
-	if (!crypt_begin(&crypt, dev))
-		return;
-	for (k = 0; k < piece->pages; k++) {
-		struct page *page = io->pages[piece->first + k];
-		u64 stamp = piece->stamp + k;
-
-		if (checked && page_sum(page, stamp) != io->sums[k])
-			uvm_page_mask_set((uvm_page_mask_t *)wrong, piece->first + k);
-		else if (crypt_page(&crypt, false, page, page, stamp) == 0)
-			uvm_page_mask_set((uvm_page_mask_t *)right, piece->first + k);
-	}
-	skcipher_request_free(crypt.req);
-}
-
-static bool seal_pages(struct uvm_seam_flash_io *io, struct crypt *crypt,
-		       const struct uvm_rust_flash_piece *piece)
-{
-	u32 k;
-
-	for (k = 0; k < piece->pages; k++) {
-		u32 page = piece->first + k;
-
-		if (crypt_page(crypt, true, io->pages[page], io->bounce[page], piece->stamp + k))
-			return false;
-		io->sums[k] = page_sum(io->bounce[page], piece->stamp + k);
-		bvec_set_page(&io->bvec[k], io->bounce[page], PAGE_SIZE, 0);
-		cond_resched();
-	}
-	return true;
-}
-
-int uvm_seam_flash_write(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io,
-			 const struct uvm_rust_flash_piece *piece)
-{
-	struct crypt crypt;
-	bool sealed;
-	int ret;
-
-	if (!crypt_begin(&crypt, dev))
-		return UVM_RUST_FLASH_NOT_WRITTEN;
-	sealed = seal_pages(io, &crypt, piece);
-	skcipher_request_free(crypt.req);
-	if (!sealed)
-		return UVM_RUST_FLASH_NOT_WRITTEN;
-	ret = transfer(dev->file, true, BACKGROUND, io->bvec, piece->pages, position(piece->slot, piece->offset));
-	if (ret == 0)
-		uvm_rust_flash_set_sums(dev->table, piece, io->sums);
-	return ret;
-}
-
-int uvm_seam_flash_copy(struct uvm_seam_flash_dev *dev, struct uvm_seam_flash_io *io, u32 slot, u16 offset, u16 pages,
-			bool write)
-{
-	u32 k;
-
-	for (k = 0; k < pages; k++)
-		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-	return transfer(dev->file, write, BACKGROUND, io->bvec, pages, position(slot, offset));
-}
-
 /* --- opening --------------------------------------------------------------------------------- */
-
-/* 0 if the device begins with zeros or our mark; then, and by force, puts the mark there. */
-static int probe(struct file *file, struct uvm_seam_flash_io *io, bool force)
-{
-	u32 k;
-	int ret;
-
-	for (k = 0; k < PROBE_PAGES; k++)
-		bvec_set_page(&io->bvec[k], io->bounce[k], PAGE_SIZE, 0);
-	ret = transfer(file, false, REQUEST, io->bvec, PROBE_PAGES, 0);
-	if (ret)
-		return ret;
-	for (k = 0; !force && k < PROBE_PAGES; k++) {
-		char *data = kmap_local_page(io->bounce[k]);
-		bool ours = k == 0 && !memcmp(data, mark, sizeof(mark));
-
-		if (!ours && memchr_inv(data, 0, PAGE_SIZE))
-			ret = -ENOTEMPTY;
-		kunmap_local(data);
-		if (ret)
-			return ret;
-	}
-	clear_highpage(io->bounce[0]);
-	memcpy_to_page(io->bounce[0], 0, mark, sizeof(mark));
-	bvec_set_page(&io->bvec[0], io->bounce[0], PAGE_SIZE, 0);
-	return transfer(file, true, REQUEST, io->bvec, 1, 0);
-}
-
-int uvm_seam_flash_probe(struct uvm_seam_flash_dev *dev, bool force)
-{
-	struct uvm_seam_flash_io *io = uvm_rust_flash_io_alloc(true, false);
-	int ret = io ? probe(dev->file, io, force) : -ENOMEM;
-
-	uvm_rust_flash_io_free(io);
-	return ret;
-}
 
 u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev)
 {
@@ -341,26 +172,12 @@ void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev)
 	dev->file = NULL;
 }
 
-static void release_dev(struct kref *ref)
+void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev)
 {
-	struct uvm_seam_flash_dev *dev = container_of(ref, struct uvm_seam_flash_dev, ref);
-
-	if (dev->table)
-		uvm_rust_flash_destroy(dev->table);
 	if (dev->tfm)
 		crypto_free_skcipher(dev->tfm);
 	uvm_seam_flash_close(dev);
 	kfree(dev);
-}
-
-void uvm_seam_flash_dev_get(struct uvm_seam_flash_dev *dev)
-{
-	kref_get(&dev->ref);
-}
-
-void uvm_seam_flash_dev_put(struct uvm_seam_flash_dev *dev)
-{
-	kref_put(&dev->ref, release_dev);
 }
 
 int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
@@ -370,19 +187,31 @@ int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
 
 	if (!dev)
 		return -ENOMEM;
-	kref_init(&dev->ref);
 	init_waitqueue_head(&dev->wait);
 	ret = make_key(dev);
 	if (ret == 0)
 		ret = open_file(dev, path);
 	if (ret)
-		uvm_seam_flash_dev_put(dev);
+		uvm_seam_flash_free(dev);
 	else
 		*out = dev;
 	return ret;
 }
 
-struct uvm_rust_flash_table **uvm_seam_flash_table(struct uvm_seam_flash_dev *dev)
+/* --- who waits for it -------------------------------------------------------------------------- */
+
+u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev)
 {
-	return &dev->table;
+	return atomic_read(&dev->progress);
+}
+
+void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev)
+{
+	atomic_inc(&dev->progress);
+	wake_up_all(&dev->wait);
+}
+
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, u32 progress, u32 ms)
+{
+	wait_event_timeout(dev->wait, atomic_read(&dev->progress) != progress, msecs_to_jiffies(ms));
 }

@@ -9,10 +9,7 @@
  * it), the VA space's lock in read mode, and for one the va_block's. It holds none while
  * it waits for the fault service.
  */
-#include <linux/memcontrol.h>
 #include <linux/random.h>
-#include <linux/sched/mm.h>
-#include <linux/workqueue.h>
 
 #include "uvm_api.h"
 #include "uvm_common.h"
@@ -29,50 +26,11 @@
 
 #include "uvm_rust_hooks.h"
 
-bool uvm_rust_announce = true;
-module_param(uvm_rust_announce, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_announce, "Take announcements of kernels, and learn from them (default 1)");
-
-bool uvm_rust_prefetch;
-module_param(uvm_rust_prefetch, bool, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch, "Prefetch what announced kernels are expected to access (default 0)");
-
-uint uvm_rust_preevict;
-module_param(uvm_rust_preevict, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_preevict, "With uvm_rust_prefetch: keep so many 2 MiB chunks of a GPU ready by moving what is not expected to the host; 0: none (default 0)");
-
-uint uvm_rust_prefetch_ahead = 32;
-module_param(uvm_rust_prefetch_ahead, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_ahead, "Kernels to look ahead, 0 to 4096 (default 32)");
-
-uint uvm_rust_prefetch_rows = 2048;
-module_param(uvm_rust_prefetch_rows, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_rows, "Rows of a kernel's block table, 1 to 65536 (default 2048)");
-
-uint uvm_rust_prefetch_assoc = 2;
-module_param(uvm_rust_prefetch_assoc, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_assoc, "Blocks in a row, 1 to 16 (default 2)");
-
-uint uvm_rust_prefetch_succs = 4;
-module_param(uvm_rust_prefetch_succs, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_succs, "Successors of a block, 1 to 16 (default 4)");
-
-uint uvm_rust_prefetch_memory = 64;
-module_param(uvm_rust_prefetch_memory, uint, 0444);
-MODULE_PARM_DESC(uvm_rust_prefetch_memory, "MiB that the tables of a user in a memory cgroup may take for each GPU, in all VA spaces (default 64)");
-
-/* One for all VA spaces; an item of it runs on one CPU at a time. */
-static struct workqueue_struct *prefetch_wq;
-
 /*
  * What the worker of a VA space works with, Rust's from uvm_seam_prefetch_create() to
  * uvm_seam_prefetch_free(). One turn of the worker uses it at a time, and in the end who stops it.
  */
 struct uvm_seam_prefetch {
-	uvm_va_space_t *va_space;
-	struct work_struct work;
-	/* What the worker, a kernel thread, allocates is charged to this. */
-	struct mem_cgroup *memcg;
 	uvm_rust_move_context_t *context;
 	uvm_va_block_retry_t retry;
 	/* By number of a copy, what it waits for. */
@@ -81,16 +39,7 @@ struct uvm_seam_prefetch {
 
 /* --- life ------------------------------------------------------------------------------- */
 
-static void work_entry(struct work_struct *item)
-{
-	struct uvm_seam_prefetch *call = container_of(item, struct uvm_seam_prefetch, work);
-	struct mem_cgroup *before = set_active_memcg(call->memcg);
-
-	UVM_ENTRY_VOID(uvm_rust_prefetch_work(call->va_space->uvm_rust_prefetch));
-	set_active_memcg(before);
-}
-
-struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space, struct mem_cgroup *memcg)
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(void)
 {
 	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(sizeof(*call));
 	int i;
@@ -99,10 +48,7 @@ struct uvm_seam_prefetch *uvm_seam_prefetch_create(struct uvm_seam_space *space,
 		return NULL;
 	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
 		uvm_tracker_init(&call->copies[i]);
-	call->va_space = (uvm_va_space_t *)space;
-	INIT_WORK(&call->work, work_entry);
 	call->context = uvm_rust_move_context_alloc(NULL);
-	call->memcg = memcg;
 	if (call->context)
 		return call;
 	uvm_seam_prefetch_free(call);
@@ -121,17 +67,6 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 	uvm_kvfree(call);
 }
 
-void uvm_seam_prefetch_wake(struct uvm_seam_prefetch *call)
-{
-	queue_work(prefetch_wq, &call->work);
-}
-
-void uvm_seam_prefetch_stop(struct uvm_seam_prefetch *call)
-{
-	/* disable_work_sync() is 6.10's. */
-	cancel_work_sync(&call->work);
-}
-
 __u64 uvm_seam_random(void)
 {
 	return get_random_u64();
@@ -145,76 +80,15 @@ _Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *p
 	return of->parent->replayable_faults_supported;
 }
 
-struct uvm_rust_prefetch *uvm_seam_prefetch_of(struct uvm_seam_space *space)
-{
-	return ((uvm_va_space_t *)space)->uvm_rust_prefetch;
-}
-
-static void on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+void uvm_rust_on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	const uvm_va_range_t *range = data->range_destroy.range;
 
 	if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
-		uvm_rust_prefetch_forget(range->va_space->uvm_rust_prefetch, range->node.start, range->node.end);
-}
-
-NV_STATUS uvm_rust_prefetch_init(void)
-{
-	prefetch_wq = alloc_workqueue("uvm_rust_prefetch", WQ_UNBOUND | WQ_FREEZABLE, 0);
-	return prefetch_wq ? NV_OK : NV_ERR_NO_MEMORY;
-}
-
-void uvm_rust_prefetch_exit(void)
-{
-	/* Also called when initialisation failed. */
-	if (prefetch_wq)
-		destroy_workqueue(prefetch_wq);
-	prefetch_wq = NULL;
-}
-
-NV_STATUS uvm_rust_prefetch_load(uvm_va_space_t *va_space)
-{
-	if (!uvm_rust_announce)
-		return NV_OK;
-	va_space->uvm_rust_prefetch = uvm_rust_prefetch_create((struct uvm_seam_space *)va_space);
-	if (!va_space->uvm_rust_prefetch)
-		return NV_ERR_NO_MEMORY;
-	return uvm_perf_register_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY,
-						on_range_destroy);
-}
-
-void uvm_rust_prefetch_stop(uvm_va_space_t *va_space)
-{
-	if (va_space->uvm_rust_prefetch)
-		uvm_rust_prefetch_end(va_space->uvm_rust_prefetch);
-}
-
-void uvm_rust_prefetch_unload(uvm_va_space_t *va_space)
-{
-	if (!va_space->uvm_rust_prefetch)
-		return;
-	uvm_perf_unregister_event_callback(&va_space->perf_events, UVM_PERF_EVENT_RANGE_DESTROY, on_range_destroy);
-	uvm_rust_prefetch_destroy(va_space->uvm_rust_prefetch);
-	va_space->uvm_rust_prefetch = NULL;
-}
-
-void uvm_rust_prefetch_show_space(uvm_va_space_t *va_space, struct seq_file *seq)
-{
-	if (va_space->uvm_rust_prefetch)
-		uvm_rust_prefetch_show(va_space->uvm_rust_prefetch, seq);
+		uvm_rust_space_forget(range->va_space->uvm_rust, range->node.start, range->node.end);
 }
 
 /* --- the worker's operations: uvm_rust_prefetch_ffi.h says what each is for ------------------ */
-
-_Bool uvm_seam_pm_trylock(void)
-{
-	return uvm_down_read_trylock(&g_uvm_global.pm.lock);
-}
-
-void uvm_seam_pm_unlock(void)
-{
-	uvm_up_read(&g_uvm_global.pm.lock);
-}
 
 uvm_gpu_t *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending)
 {
@@ -242,32 +116,14 @@ __u64 uvm_seam_prefetch_pma_free(uvm_gpu_t *gpu)
 	return uvm_rust_pma_free_2m(&gpu->pmm);
 }
 
-__u32 uvm_seam_prefetch_free_chunks(uvm_gpu_t *gpu, __u32 enough)
+void uvm_seam_prefetch_look(uvm_va_range_t *range, uvm_gpu_t *gpu, struct uvm_rust_prefetch_found *found)
 {
-	return uvm_rust_free_root_chunks(&gpu->pmm, enough);
-}
+	uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
 
-_Bool uvm_seam_prefetch_find(struct uvm_seam_space *space, uvm_gpu_t *gpu, __u64 from, __u64 last,
-			     struct uvm_rust_prefetch_found *found)
-{
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	uvm_va_range_t *range = uvm_va_space_iter_first(va_space, from, last);
-	uvm_va_policy_t *policy;
-
-	if (!range)
-		return false;
-	*found = (struct uvm_rust_prefetch_found){ .next = range->node.end + 1 };
-	if (range->type == UVM_VA_RANGE_TYPE_MANAGED)
-		found->block = uvm_va_range_block(range, uvm_va_range_block_index(range, max_t(NvU64, from, range->node.start)));
-	if (!found->block)
-		return true;
-	policy = uvm_va_range_get_policy(range);
 	found->preferred_elsewhere = UVM_ID_IS_VALID(policy->preferred_location) &&
 				     !uvm_id_equal(policy->preferred_location, gpu->id);
-	found->read_duplicated = uvm_va_policy_is_read_duplicate(policy, va_space);
+	found->read_duplicated = uvm_va_policy_is_read_duplicate(policy, range->va_space);
 	found->lite = uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id);
-	found->group_stays = !uvm_range_group_all_migratable(va_space, found->block->start, found->block->end);
-	return true;
 }
 
 /* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */

@@ -121,7 +121,7 @@ impl Process {
             Some(tenant) => tenant,
             none => none.insert(Held::of_this_thread(registry().ok_or(ENOMEM)?)?),
         };
-        self.worker.make(&self.home, tenant.charged())?;
+        self.worker.make(self, tenant.charged())?;
         let prefetcher = match self.of(gpu) {
             Some(known) => known,
             None => self.add(tenant, gpu, parent)?,

@@ -89,8 +89,6 @@ impl Tenant {
 pub(crate) struct Held {
     registry: &'static Registry,
     tenant: Arc<Tenant>,
-    /// Somebody else holds it instead, and will give it back.
-    kept: bool,
 }
 
 impl Held {
@@ -102,7 +100,7 @@ impl Held {
     pub(crate) fn of_this_thread(registry: &'static Registry) -> Result<Self> {
         let charged = Charged::of_this_thread();
         let who = charged.who();
-        let held = |tenant| Self::again(registry, tenant);
+        let held = |tenant| Self { registry, tenant };
         if let Some(tenant) = registry.lock().hold(who) {
             return Ok(held(tenant));
         }
@@ -110,21 +108,6 @@ impl Held {
         let made = Tenant::new(who, charged)?;
         let tenant = registry.lock().add(who, &made);
         Ok(held(tenant.map_err(|_| ENOMEM)?))
-    }
-
-    /// One that was held, and kept elsewhere.
-    pub(crate) fn again(registry: &'static Registry, tenant: Arc<Tenant>) -> Self {
-        Self {
-            registry,
-            tenant,
-            kept: false,
-        }
-    }
-
-    /// The tenant, for who keeps it elsewhere, and gives it back by way of [`Held::again`].
-    pub(crate) fn keep(mut self) -> Arc<Tenant> {
-        self.kept = true;
-        self.tenant.clone()
     }
 }
 
@@ -138,9 +121,6 @@ impl core::ops::Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
         let last = self.registry.lock().release(self.tenant.who);
         // Freed here, outside the lock, if nobody else has it.
         drop(last);

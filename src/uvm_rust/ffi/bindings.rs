@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options cf420d7fe324b77a.
+// Of headers and options 10516ab82c760f36.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -53,6 +53,10 @@ pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
 pub const UVM_RUST_NOT_OURS: u32 = 1;
+pub const UVM_RUST_WORK_PREFETCH: u32 = 0;
+pub const UVM_RUST_WORK_FETCH: u32 = 1;
+pub const UVM_RUST_WORK_SPILL: u32 = 2;
+pub const UVM_RUST_WORKS: u32 = 3;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
 pub const UVM_RUST_KIND_HMM: u32 = 1;
 pub const UVM_RUST_KIND_ATS: u32 = 2;
@@ -65,15 +69,10 @@ pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_FLASH_ON_FLASH: u32 = 0;
-pub const UVM_RUST_FLASH_IN_FLIGHT: u32 = 1;
-pub const UVM_RUST_FLASH_LOST: u32 = 2;
-pub const UVM_RUST_FLASH_SPILLING: u32 = 3;
-pub const UVM_RUST_FLASH_COPIES: u32 = 4;
-pub const UVM_RUST_FLASH_FETCHERS: u32 = 16;
-pub const UVM_RUST_FLASH_FETCHERS_EACH: u32 = 8;
-pub const UVM_RUST_FLASH_NOT_WRITTEN: u32 = 1;
-pub const UVM_RUST_FLASH_RESERVED_SLOTS: u32 = 1;
+pub const UVM_RUST_FLASH_FOR_CALL: u32 = 0;
+pub const UVM_RUST_FLASH_FOR_EVICTION: u32 = 1;
+pub const UVM_RUST_FLASH_FOR_FAULT: u32 = 2;
+pub const UVM_RUST_FLASH_FOR_GPU_FAULT: u32 = 3;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
@@ -226,6 +225,69 @@ pub struct uvm_rust_flash_move_range {
     pub base: __u64,
     pub length: __u64,
 }
+unsafe extern "C" {
+    pub static mut uvm_rust_stats: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_stats_public: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_discard: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_discard_granule: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_test_unprepared: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_evict: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_fault: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_announce: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_preevict: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_ahead: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_rows: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_assoc: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_succs: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_prefetch_memory: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_depth: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_share: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_move_mib: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_park: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_copies: bool;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct file {
@@ -303,17 +365,12 @@ pub struct uvm_rust_block {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_tenant {
+pub struct uvm_seam_work {
     _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_prefetch {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_owner {
+pub struct workqueue_struct {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -334,10 +391,20 @@ unsafe extern "C" {
     pub fn uvm_rust_gpu_is_known(index: __u32) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_create(pid: __u32, gpus: __u32) -> *mut uvm_rust_space;
+    pub fn uvm_rust_space_create(
+        of: *mut uvm_seam_space,
+        pid: __u32,
+        gpus: __u32,
+    ) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
     pub fn uvm_rust_space_destroy(space: *mut uvm_rust_space);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_stop(space: *mut uvm_rust_space);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_space_forget(space: *mut uvm_rust_space, first: __u64, last: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_space_add_gpu(space: *mut uvm_rust_space, gpu_index: __u32);
@@ -373,19 +440,10 @@ unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tenants_init() -> bool;
+    pub fn uvm_rust_init() -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_tenants_exit();
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tenant_get() -> *mut uvm_rust_tenant;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tenant_put(tenant: *mut uvm_rust_tenant);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tenant_flash(tenant: *mut uvm_rust_tenant) -> *mut uvm_rust_flash_owner;
+    pub fn uvm_rust_exit();
 }
 unsafe extern "C" {
     pub fn uvm_rust_gpu_show(gpu_index: __u32, seq: *mut seq_file);
@@ -410,6 +468,9 @@ unsafe extern "C" {
     pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_space_trylock(space: *mut uvm_seam_space) -> bool;
+}
+unsafe extern "C" {
     pub fn uvm_seam_space_state(space: *mut uvm_seam_space) -> *mut uvm_rust_space;
 }
 unsafe extern "C" {
@@ -420,22 +481,22 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
+    pub fn uvm_seam_gpu_number(gpu: *mut uvm_gpu_struct) -> __u32;
+}
+unsafe extern "C" {
     pub fn uvm_seam_lock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_unlock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_list_length(gpu: *mut uvm_gpu_struct, queue: __u32) -> __u64;
+    pub fn uvm_seam_list_length(gpu: *mut uvm_gpu_struct, queue: __u32, most: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_list_with(gpu: *mut uvm_gpu_struct, index: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_list_of(pmm: *mut uvm_seam_pmm, index: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_stats: bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_sees_others() -> bool;
@@ -447,6 +508,47 @@ unsafe extern "C" {
     pub fn uvm_seam_memcg_put(memcg: *mut mem_cgroup);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_charge(memcg: *mut mem_cgroup) -> *mut mem_cgroup;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_queue_new(
+        name: *const ::core::ffi::c_char,
+        most: __u32,
+    ) -> *mut workqueue_struct;
+}
+unsafe extern "C" {
+    pub fn destroy_workqueue(queue: *mut workqueue_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_work_new(
+        kind: __u32,
+        run: ::core::option::Option<unsafe extern "C" fn(of: *mut ::core::ffi::c_void)>,
+        of: *mut ::core::ffi::c_void,
+    ) -> *mut uvm_seam_work;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_work_free(work: *mut uvm_seam_work);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_work_queue(queue: *mut workqueue_struct, work: *mut uvm_seam_work);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_work_queue_in(
+        queue: *mut workqueue_struct,
+        work: *mut uvm_seam_work,
+        ms: __u64,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_work_stop(work: *mut uvm_seam_work);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_pm_trylock() -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_pm_unlock();
+}
+unsafe extern "C" {
     pub fn uvm_seam_tests_enabled() -> bool;
 }
 unsafe extern "C" {
@@ -455,16 +557,34 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_context {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_tracker {
+    _unused: [u8; 0],
+}
 unsafe extern "C" {
     pub fn uvm_rust_block_destroy(block: *mut uvm_rust_block);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_stale(
+    pub fn uvm_rust_block_drop_stale(
+        of: *mut uvm_va_block_struct,
+        context: *mut uvm_seam_context,
         block: *mut uvm_rust_block,
         pages: *const uvm_rust_mask,
         resident_at_destination: *const uvm_rust_mask,
-        out: *mut uvm_rust_mask,
-    ) -> bool;
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_drop_needless(
+        of: *mut uvm_va_block_struct,
+        block: *mut uvm_rust_block,
+        leaving: *const uvm_rust_mask,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_zeroing(
@@ -476,16 +596,6 @@ unsafe extern "C" {
         resident_there: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_needless(
-        block: *mut uvm_rust_block,
-        leaving: *const uvm_rust_mask,
-        out: *mut uvm_rust_mask,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_dropped(block: *mut uvm_rust_block, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_added(
@@ -540,39 +650,15 @@ pub struct uvm_seam_discarded {
     pub skipped: __u64,
     pub partial: __u64,
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_discard {
-    pub va_space: *mut uvm_va_space_struct,
-    pub tracker: *mut ::core::ffi::c_void,
-    pub mm: *mut mm_struct,
-    pub context: *mut ::core::ffi::c_void,
-    pub range: *mut uvm_va_range_struct,
-    pub block: *mut uvm_va_block_struct,
-}
-impl Default for uvm_seam_discard {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 unsafe extern "C" {
     pub fn uvm_rust_discard_range(
-        call: *mut uvm_seam_discard,
+        space: *mut uvm_seam_space,
+        tracker: *mut uvm_seam_tracker,
         base: __u64,
         length: __u64,
         eager: bool,
         counts: *mut uvm_seam_discarded,
     ) -> __u32;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_discard: bool;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_discard_granule: ::core::ffi::c_uint;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -588,6 +674,65 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_unlock(block: *mut uvm_va_block_struct);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_range {
+    pub first: __u64,
+    pub last: __u64,
+    pub managed: bool,
+    pub prefers_host: bool,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_range(
+        space: *mut uvm_seam_space,
+        from: __u64,
+        last: __u64,
+        out: *mut uvm_rust_range,
+    ) -> *mut uvm_va_range_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_range_block(
+        range: *mut uvm_va_range_struct,
+        at: __u64,
+    ) -> *mut uvm_va_block_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_enter(space: *mut uvm_seam_space) -> *mut mm_struct;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_leave(space: *mut uvm_seam_space, mm: *mut mm_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_range_kind(
+        space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
+        base: __u64,
+        length: __u64,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_has_non_faultable(space: *mut uvm_seam_space) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_context_new(mm: *mut mm_struct) -> *mut uvm_seam_context;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_drop(
+        block: *mut uvm_va_block_struct,
+        context: *mut uvm_seam_context,
+        unmap: *const uvm_rust_mask,
+        drop: *const uvm_rust_mask,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_forget_thrashing(
+        block: *mut uvm_va_block_struct,
+        pages: *const uvm_rust_mask,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_chunk(
@@ -621,34 +766,6 @@ pub struct uvm_rust_held {
     pub root_chunk: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_enter(call: *mut uvm_seam_discard) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_leave(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_wait(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_kind(call: *mut uvm_seam_discard, base: __u64, length: __u64) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_open(call: *mut uvm_seam_discard) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_close(call: *mut uvm_seam_discard);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_range(
-        call: *mut uvm_seam_discard,
-        at: __u64,
-        range: *mut uvm_rust_span,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_block(call: *mut uvm_seam_discard, at: __u64);
-}
-unsafe extern "C" {
     pub fn uvm_range_group_all_migratable(
         va_space: *mut uvm_va_space_struct,
         first: __u64,
@@ -657,44 +774,39 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_facts(
-        call: *mut uvm_seam_discard,
+        block: *mut uvm_va_block_struct,
         resident: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_held(
-        call: *mut uvm_seam_discard,
+        space: *mut uvm_seam_space,
+        block: *mut uvm_va_block_struct,
         from: __u32,
         held: *mut uvm_rust_held,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_drop(call: *mut uvm_seam_discard, pages: *const uvm_rust_mask)
-        -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_forget_thrashing(
-        call: *mut uvm_seam_discard,
-        pages: *const uvm_rust_mask,
+    pub fn uvm_seam_discard_requeue(
+        space: *mut uvm_seam_space,
+        block: *mut uvm_va_block_struct,
+        memory: __u32,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_discarded(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_tracker_add(
+        tracker: *mut uvm_seam_tracker,
+        block: *mut uvm_va_block_struct,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_discard_requeue(call: *mut uvm_seam_discard, memory: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_discard_note_work(call: *mut uvm_seam_discard) -> __u32;
+    pub fn uvm_seam_tracker_end(tracker: *mut uvm_seam_tracker) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_rest();
 }
 unsafe extern "C" {
     pub fn uvm_seam_dying() -> bool;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_evict: bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_evict_policy_set(name: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
@@ -784,9 +896,6 @@ unsafe extern "C" {
         leaves: *const uvm_rust_mask,
         out: *mut uvm_rust_mask,
     );
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_fault: bool;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -918,13 +1027,14 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_enter(fault: *mut uvm_seam_fault, space: __u64, to_cancel: bool) -> bool;
+    pub fn uvm_seam_fault_enter(
+        fault: *mut uvm_seam_fault,
+        space: __u64,
+        to_cancel: bool,
+    ) -> *mut uvm_gpu_struct;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_park(fault: *mut uvm_seam_fault, first: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_service(
@@ -959,31 +1069,9 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
 }
-unsafe extern "C" {
-    pub fn uvm_seam_fault_broken(
-        fault: *mut uvm_seam_fault,
-        text: *const __u8,
-        len: __kernel_size_t,
-    );
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_flash_table {
-    _unused: [u8; 0],
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_flash_block {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_tier {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_rust_owner {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -993,12 +1081,12 @@ pub struct uvm_seam_flash_dev {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_flash_io {
+pub struct page {
     _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_context {
+pub struct skcipher_request {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -1007,60 +1095,22 @@ pub struct rw_semaphore {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_destroy(table: *mut uvm_rust_flash_table);
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_flash_piece {
-    pub stamp: __u64,
-    pub slot: __u32,
-    pub offset: __u16,
-    pub first: __u16,
-    pub pages: __u16,
-    pub reserved: [__u16; 3usize],
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_sums(
-        table: *mut uvm_rust_flash_table,
-        piece: *const uvm_rust_flash_piece,
-        sums: *mut __u32,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_set_sums(
-        table: *mut uvm_rust_flash_table,
-        piece: *const uvm_rust_flash_piece,
-        sums: *const __u32,
-    );
-}
-unsafe extern "C" {
     pub fn uvm_rust_flash_note(block: *mut uvm_va_block_struct, used: bool);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_block_gone(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_use(
-        block: *mut uvm_rust_flash_block,
-        dev: *mut uvm_seam_flash_dev,
-        pages: __u32,
-    ) -> bool;
+    pub fn uvm_rust_flash_is_lost(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool;
+    pub fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_pages(
-        block: *mut uvm_rust_flash_block,
-        set: __u32,
-        out: *mut uvm_rust_mask,
-    ) -> bool;
+    pub fn uvm_rust_flash_leave_copied(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_touched(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_forget(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_cancel_spill(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
@@ -1081,19 +1131,20 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_parks(
-        block: *mut uvm_rust_flash_block,
-        pages: *const uvm_rust_mask,
+    pub fn uvm_rust_flash_along(
+        block: *mut uvm_va_block_struct,
+        to_gpu: bool,
+        pages: *mut uvm_rust_mask,
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_block_ask(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_asked(block: *mut uvm_rust_flash_block, out: *mut uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool);
+    pub fn uvm_rust_flash_before_populate(
+        block: *mut uvm_va_block_struct,
+        context: *mut uvm_seam_context,
+        gpu: *mut uvm_gpu_struct,
+        why: __u32,
+        wanted: *const uvm_rust_mask,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_fetch(
@@ -1104,58 +1155,7 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_let_go();
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_create() -> *mut uvm_rust_tier;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_tier: *mut uvm_rust_tier;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_create(
-        tier: *mut uvm_rust_tier,
-        of: *mut uvm_rust_flash_owner,
-    ) -> *mut uvm_rust_owner;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_va_block_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: __u32) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_enabled() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_wake(count: __u32);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_look_again(ms: __u64);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_fetch(owner: *mut uvm_rust_flash_owner, fetcher: __u32);
+    pub fn uvm_seam_flash_hook(used: bool);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_slot(block: *mut uvm_va_block_struct) -> *mut *mut uvm_rust_flash_block;
@@ -1164,49 +1164,19 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_host_pages(block: *mut uvm_va_block_struct) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_owner(block: *mut uvm_va_block_struct) -> *mut uvm_rust_owner;
-}
-unsafe extern "C" {
     pub fn uvm_seam_va_block_hold(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_dev_get(dev: *mut uvm_seam_flash_dev);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_dev_put(dev: *mut uvm_seam_flash_dev);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_block_alloc(
-        owner: *mut uvm_rust_flash_owner,
-        bytes: __u64,
-    ) -> *mut uvm_rust_flash_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_block_free(block: *mut uvm_rust_flash_block);
 }
 unsafe extern "C" {
     pub fn uvm_seam_va_block_put(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_lock(block: *mut uvm_va_block_struct);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_va_block_unlock(block: *mut uvm_va_block_struct);
-}
-unsafe extern "C" {
     pub fn uvm_seam_va_block_flash(block: *mut uvm_va_block_struct) -> *mut uvm_rust_flash_block;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_try_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
+    pub fn uvm_seam_va_block_is_dead(block: *mut uvm_va_block_struct) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_leave_space(space: *mut uvm_seam_space);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_context_new(mm: *mut mm_struct) -> *mut uvm_seam_context;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
+    pub fn uvm_seam_block_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1216,96 +1186,97 @@ pub struct uvm_seam_flash_facts {
     pub has_unused: bool,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_may_spill(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_look(block: *mut uvm_va_block_struct, facts: *mut uvm_seam_flash_facts);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_use(
-        block: *mut uvm_va_block_struct,
-        dev: *mut uvm_seam_flash_dev,
-    ) -> bool;
+    pub fn uvm_seam_host_page(block: *mut uvm_va_block_struct, index: __u32) -> *mut page;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_leave_held(block: *mut uvm_va_block_struct, pages: *mut uvm_rust_mask);
+    pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_unmap(
+    pub fn uvm_seam_block_unmap(
         block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
         pages: *const uvm_rust_mask,
-        again: *mut bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_wait_gpus(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_stale(
-        block: *mut uvm_va_block_struct,
-        pages: *const uvm_rust_mask,
-        out: *mut uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_dropped(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_block_wait(block: *mut uvm_va_block_struct) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_left_host(
         block: *mut uvm_va_block_struct,
         pages: *const uvm_rust_mask,
-    ) -> bool;
+        in_flight: *const uvm_rust_mask,
+    );
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_room {
+    pub allocated: uvm_rust_mask,
+    pub thrashing: uvm_rust_mask,
+    pub there: uvm_rust_mask,
+    pub staged: uvm_rust_mask,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_hold(
+    pub fn uvm_seam_flash_room(
         block: *mut uvm_va_block_struct,
-        pages: *const uvm_rust_mask,
-        io: *mut uvm_seam_flash_io,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_write(
-        dev: *mut uvm_seam_flash_dev,
-        io: *mut uvm_seam_flash_io,
-        piece: *const uvm_rust_flash_piece,
-    ) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_copy(
-        dev: *mut uvm_seam_flash_dev,
-        io: *mut uvm_seam_flash_io,
-        slot: __u32,
-        offset: __u16,
-        pages: __u16,
-        write: bool,
-    ) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_read(
-        dev: *mut uvm_seam_flash_dev,
-        io: *mut uvm_seam_flash_io,
-        piece: *const uvm_rust_flash_piece,
-        fault: bool,
-    ) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_decrypt(
-        dev: *mut uvm_seam_flash_dev,
-        io: *mut uvm_seam_flash_io,
-        piece: *const uvm_rust_flash_piece,
-        right: *mut uvm_rust_mask,
-        wrong: *mut uvm_rust_mask,
+        gpu: *mut uvm_gpu_struct,
+        out: *mut uvm_rust_flash_room,
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_release(io: *mut uvm_seam_flash_io);
+    pub fn uvm_seam_block_prefers_host(block: *mut uvm_va_block_struct) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_page_get(page: *mut page);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_page_put(page: *mut page);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_page_new(account: bool) -> *mut page;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_page_bytes(page: *mut page) -> *mut __u8;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_bvec {
+    pub words: [__u64; 2usize],
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_transfer(
+        dev: *mut uvm_seam_flash_dev,
+        of: *mut *mut page,
+        room: *mut uvm_rust_bvec,
+        pages: __u16,
+        position: __u64,
+        write: bool,
+        level: __u8,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_request_new(dev: *mut uvm_seam_flash_dev) -> *mut skcipher_request;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_request_free(request: *mut skcipher_request);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_crypt(
+        request: *mut skcipher_request,
+        from: *mut page,
+        to: *mut page,
+        stamp: __u64,
+        encrypt: bool,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_sum(page: *mut page, stamp: __u64) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_is_there(dev: *mut uvm_seam_flash_dev) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev, ended: bool);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_populate(
@@ -1315,20 +1286,10 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_unchanged(
-        block: *mut uvm_va_block_struct,
-        io: *mut uvm_seam_flash_io,
-        pages: *mut uvm_rust_mask,
-    );
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_arrived(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_is_read_mostly(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_flash_copies: bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
@@ -1337,28 +1298,16 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_progress(dev: *mut uvm_seam_flash_dev) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_wait(dev: *mut uvm_seam_flash_dev, progress: __u32);
+    pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_enter() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_leave();
+    pub fn uvm_seam_flash_wait(dev: *mut uvm_seam_flash_dev, progress: __u32, ms: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_now_us() -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_sleep(us: __u64);
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_flash_depth: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_flash_share: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_flash_move_mib: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_attach_lock: rw_semaphore;
@@ -1385,53 +1334,13 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
+    pub fn uvm_seam_flash_free(dev: *mut uvm_seam_flash_dev);
+}
+unsafe extern "C" {
     pub fn uvm_seam_flash_bytes(dev: *mut uvm_seam_flash_dev) -> __u64;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_probe(dev: *mut uvm_seam_flash_dev, force: bool) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_table(dev: *mut uvm_seam_flash_dev) -> *mut *mut uvm_rust_flash_table;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_close(dev: *mut uvm_seam_flash_dev);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_start_workers(
-        dev: *mut uvm_seam_flash_dev,
-        count: __u32,
-    ) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_stop_workers();
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_io_alloc(bounce: bool, account: bool) -> *mut uvm_seam_flash_io;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_io_free(io: *mut uvm_seam_flash_io);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_enter_space(space: *mut uvm_seam_space) -> *mut mm_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_exit_space(space: *mut uvm_seam_space, mm: *mut mm_struct);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_is_managed(
-        space: *mut uvm_seam_space,
-        mm: *mut mm_struct,
-        base: __u64,
-        length: __u64,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_next_block(
-        space: *mut uvm_seam_space,
-        start: *mut __u64,
-        end: __u64,
-        pages: *mut uvm_rust_mask,
-    ) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_suspends() -> bool;
@@ -1439,70 +1348,10 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_flash_nap(ms: __u32) -> bool;
 }
-unsafe extern "C" {
-    pub fn uvm_seam_flash_take_turn(owner: *mut uvm_rust_flash_owner) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_end_turn(owner: *mut uvm_rust_flash_owner);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_owner_of(space: *mut uvm_seam_space) -> *mut uvm_rust_owner;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_owner_new(memcg: *mut mem_cgroup) -> *mut uvm_rust_flash_owner;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_owner_free(owner: *mut uvm_rust_flash_owner);
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_announce: bool;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch: bool;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_preevict: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch_ahead: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch_rows: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch_assoc: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch_succs: ::core::ffi::c_uint;
-}
-unsafe extern "C" {
-    pub static mut uvm_rust_prefetch_memory: ::core::ffi::c_uint;
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_prefetch {
     _unused: [u8; 0],
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_create(space: *mut uvm_seam_space) -> *mut uvm_rust_prefetch;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_destroy(prefetch: *mut uvm_rust_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_end(prefetch: *mut uvm_rust_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_work(prefetch: *mut uvm_rust_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_forget(prefetch: *mut uvm_rust_prefetch, first: __u64, last: __u64);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_prefetch_show(prefetch: *mut uvm_rust_prefetch, seq: *mut seq_file);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_of(space: *mut uvm_seam_space) -> *mut uvm_rust_prefetch;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_parent(
@@ -1512,28 +1361,13 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_create(
-        space: *mut uvm_seam_space,
-        memcg: *mut mem_cgroup,
-    ) -> *mut uvm_seam_prefetch;
+    pub fn uvm_seam_prefetch_create() -> *mut uvm_seam_prefetch;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_wake(call: *mut uvm_seam_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_stop(call: *mut uvm_seam_prefetch);
-}
-unsafe extern "C" {
     pub fn uvm_seam_random() -> __u64;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_pm_trylock() -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_pm_unlock();
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_gpu(
@@ -1550,38 +1384,21 @@ unsafe extern "C" {
     ) -> *mut uvm_va_block_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_free_chunks(gpu: *mut uvm_gpu_struct, enough: __u32) -> __u32;
-}
-unsafe extern "C" {
     pub fn uvm_seam_prefetch_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_prefetch_found {
-    pub next: __u64,
-    pub block: *mut uvm_va_block_struct,
     pub preferred_elsewhere: bool,
     pub read_duplicated: bool,
     pub lite: bool,
-    pub group_stays: bool,
-}
-impl Default for uvm_rust_prefetch_found {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_find(
-        space: *mut uvm_seam_space,
+    pub fn uvm_seam_prefetch_look(
+        range: *mut uvm_va_range_struct,
         gpu: *mut uvm_gpu_struct,
-        from: __u64,
-        last: __u64,
         found: *mut uvm_rust_prefetch_found,
-    ) -> bool;
+    );
 }
 unsafe extern "C" {
     pub fn uvm_va_space_mm_retain(va_space: *mut uvm_va_space_struct) -> *mut mm_struct;

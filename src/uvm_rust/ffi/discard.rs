@@ -19,13 +19,12 @@ use kernel::types::ForeignOwnable;
 
 #[cfg(not(uvm_native))]
 pub(crate) mod call;
+#[cfg(not(uvm_native))]
+mod drops;
 
 super::check_exports!(
     uvm_rust_block_destroy,
-    uvm_rust_block_stale,
     uvm_rust_block_zeroing,
-    uvm_rust_block_needless,
-    uvm_rust_block_dropped,
     uvm_rust_block_added,
     uvm_rust_block_prepare,
     uvm_rust_block_zeroing_host,
@@ -54,16 +53,18 @@ pub(super) unsafe fn read(mask: *const uvm_rust_mask) -> PageMask {
     PageMask::from_words(unsafe { *mask }.words)
 }
 
+pub(super) fn as_c(mask: &PageMask) -> uvm_rust_mask {
+    uvm_rust_mask {
+        words: *mask.words(),
+    }
+}
+
 /// # Safety
 ///
 /// `out` is valid for writing.
 pub(super) unsafe fn write(out: *mut uvm_rust_mask, mask: &PageMask) -> bool {
     // SAFETY: by this function's contract.
-    unsafe {
-        *out = uvm_rust_mask {
-            words: *mask.words(),
-        }
-    };
+    unsafe { *out = as_c(mask) };
     !mask.is_empty()
 }
 
@@ -95,20 +96,6 @@ unsafe extern "C" fn uvm_rust_block_destroy(block: *mut bindings::uvm_rust_block
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_stale(
-    block: *mut bindings::uvm_rust_block,
-    pages: *const uvm_rust_mask,
-    resident_at_destination: *const uvm_rust_mask,
-    out: *mut uvm_rust_mask,
-) -> bool {
-    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe {
-        let stale = borrow(block).stale(&read(pages), &read(resident_at_destination));
-        write(out, &stale)
-    }
-}
-
-#[no_mangle]
 unsafe extern "C" fn uvm_rust_block_zeroing(
     block: *mut bindings::uvm_rust_block,
     number: u32,
@@ -126,25 +113,6 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
         let zeroing = borrow(block).zeroing(memory, chunk, &PageMask::FULL, &resident, &there);
         write(out, &zeroing.pages())
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_needless(
-    block: *mut bindings::uvm_rust_block,
-    leaving: *const uvm_rust_mask,
-    out: *mut uvm_rust_mask,
-) -> bool {
-    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe { write(out, &borrow(block).needless(&read(leaving))) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_dropped(
-    block: *mut bindings::uvm_rust_block,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for `pages`.
-    unsafe { borrow(block).dropped(&read(pages)) };
 }
 
 #[no_mangle]

@@ -15,7 +15,7 @@
 
 use super::bindings;
 use super::status::Status;
-use super::{entry, evict, gpu, prefetch};
+use super::{evict, flash, gpu, space};
 use crate::driver::discard::status;
 use crate::driver::fault::FaultLoop;
 use crate::driver::prefetch::Process;
@@ -48,6 +48,10 @@ pub(crate) struct FaultGpu<'a> {
     duplicates: u32,
     /// Whether that batch holds a fatal fault.
     fatal: bool,
+    /// Whether some of it was put off.
+    parked: bool,
+    /// The GPU in the VA space that is entered; null if it is not registered there.
+    there: *mut bindings::uvm_gpu_struct,
     /// Length of the order that was last published.
     published: u32,
     /// Between `enter` and `leave`.
@@ -81,6 +85,8 @@ impl FaultGpu<'_> {
             batch: 0,
             duplicates: 0,
             fatal: false,
+            parked: false,
+            there: null_mut(),
             published: 0,
             entered: false,
             _call: PhantomData,
@@ -98,19 +104,13 @@ impl FaultGpu<'_> {
     fn stats(&self) -> Option<&Space> {
         // SAFETY: the VA space is entered, so its lock is held, which keeps its statistics (I-own) for
         // as long as `self` is borrowed.
-        unsafe {
-            let stats = bindings::uvm_seam_space_state(self.space()?);
-            (!stats.is_null()).then(|| entry::borrow_space(stats))
-        }
+        unsafe { space::of(self.space()?) }?.stats.as_deref()
     }
 
     /// What is known of the kernels of the VA space that is entered, if announcements are taken.
     fn process(&self) -> Option<&Process> {
         // SAFETY: as for `stats`.
-        unsafe {
-            let process = bindings::uvm_seam_prefetch_of(self.space()?);
-            (!process.is_null()).then(|| prefetch::borrow(process))
-        }
+        unsafe { space::of(self.space()?) }?.process.as_deref()
     }
 
     /// How many of `n` faults from `first` are in the published order.
@@ -127,10 +127,11 @@ impl Machine for FaultGpu<'_> {
     const CHECKS: bool = cfg!(uvm_checks);
 
     fn broken(&mut self, invariant: &'static str) {
-        // SAFETY: the text has `len` bytes.
-        unsafe {
-            bindings::uvm_seam_fault_broken(self.fault, invariant.as_ptr(), invariant.len() as _)
-        };
+        pr_err!(
+            "Assert failed: GPU {}: invariant {} of the fault service loop\n",
+            self.gpu,
+            invariant
+        );
     }
 
     fn ring(&mut self) -> (u32, u32) {
@@ -171,7 +172,7 @@ impl Machine for FaultGpu<'_> {
     }
 
     fn begin(&mut self) {
-        (self.duplicates, self.fatal) = (0, false);
+        (self.duplicates, self.fatal, self.parked) = (0, false, false);
         // SAFETY: as for all.
         unsafe { bindings::uvm_seam_fault_begin(self.fault) };
     }
@@ -215,7 +216,8 @@ impl Machine for FaultGpu<'_> {
         self.entered = true;
         // SAFETY: `space` is one that `translate` gave, and alive (I-space); nothing
         // is entered.
-        unsafe { bindings::uvm_seam_fault_enter(self.fault, space, to_cancel) }
+        self.there = unsafe { bindings::uvm_seam_fault_enter(self.fault, space, to_cancel) };
+        !self.there.is_null()
     }
 
     fn invalidate(&mut self) -> Result<(), Status> {
@@ -234,13 +236,12 @@ impl Machine for FaultGpu<'_> {
         }
     }
 
-    fn park(&mut self, first: u32) -> Option<Served> {
-        if !self.entered || self.clip(first, 1) == 0 {
-            return None;
-        }
+    fn park(&mut self, first: u32, records: &[Record]) -> Option<Served> {
+        let space = self.space()?;
         // SAFETY: a VA space is entered, in which the GPU is registered since the loop heeds what
-        // `enter` said, and `first` is in the order.
-        let faults = unsafe { bindings::uvm_seam_fault_park(self.fault, first) };
+        // `enter` said; `records` is what was published from `first` on.
+        let faults = unsafe { flash::park(space, self.there, records, first == 0) };
+        self.parked |= faults > 0;
         let fatal = self.fatal;
         (faults > 0).then_some(Served::Faults { faults, fatal })
     }
@@ -307,7 +308,7 @@ impl Machine for FaultGpu<'_> {
         Outcome {
             duplicates: out.duplicates,
             invalid_prefetches: out.invalid_prefetches,
-            throttled: out.throttled != 0,
+            throttled: out.throttled != 0 || self.parked,
             fatal: (out.fatal_space != 0).then_some(out.fatal_space),
             prefetch_faults: match (out.prefetch_switch, out.prefetch_on) {
                 (0, _) => PrefetchFaults::Fixed,

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Prefetching: what C calls, and what the worker asks of C.
+//! Prefetching: what the worker asks of C.
 
-// What each asks of its caller is in uvm_rust_prefetch_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
-
-use super::seam::{self, SeqFile};
+use super::seam;
 use super::tenant::Charged;
+use super::work::{Charging, Kind, Work, WorkQueue};
 use super::{bindings, discard, fault, gpu};
 use crate::driver::discard::status;
 use crate::driver::prefetch::{Prefetcher, Process};
@@ -21,15 +19,6 @@ use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
-
-super::check_exports!(
-    uvm_rust_prefetch_create,
-    uvm_rust_prefetch_destroy,
-    uvm_rust_prefetch_end,
-    uvm_rust_prefetch_work,
-    uvm_rust_prefetch_forget,
-    uvm_rust_prefetch_show,
-);
 
 /// The VA space that a [`Process`] belongs to, which it does not outlive.
 pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
@@ -46,18 +35,59 @@ impl Home {
     }
 }
 
-/// What the worker of a VA space works with, in C, from the first announcement on.
-pub(crate) struct Worker(AtomicPtr<bindings::uvm_seam_prefetch>);
+/// Those of all VA spaces; an item of it runs on one CPU at a time.
+pub(super) static WORKERS: WorkQueue = WorkQueue::none();
+
+/// The worker of a VA space, from the first announcement on.
+pub(crate) struct Worker(AtomicPtr<Made>);
+
+/// What the worker works with.
+struct Made {
+    /// In C. Invariant: what `uvm_seam_prefetch_create` gave, which is freed by `drop`.
+    call: NonNull<bindings::uvm_seam_prefetch>,
+    /// What the worker, a kernel thread, allocates is charged to this, which outlives it.
+    group: *mut bindings::mem_cgroup,
+    work: Option<Work>,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.work = None;
+        // SAFETY: valid by the type's invariant, and the worker has stopped.
+        unsafe { bindings::uvm_seam_prefetch_free(self.call.as_ptr()) };
+    }
+}
+
+/// A turn of the worker: learns, and prefetches.
+///
+/// # Safety
+///
+/// `of` is what [`Worker::make`] made the work of, which this is.
+unsafe extern "C" fn work(of: *mut c_void) {
+    // SAFETY: `make` gave it, and a process stops its worker before it goes.
+    let process = unsafe { &*of.cast::<Process>() };
+    let Some(made) = process.worker().get() else {
+        return;
+    };
+    // SAFETY: the group outlives the worker.
+    let _charging = unsafe { Charging::to(made.group) };
+    process.work(|prefetcher| {
+        // SAFETY: a work item runs on one CPU at a time, and not after `end` stopped it.
+        let turning = unsafe { Turning::new(process, prefetcher) };
+        turning.is_some_and(|mut turning| prefetcher.work(&mut turning))
+    });
+}
 
 impl Worker {
     /// None yet.
     pub(crate) const fn new() -> Self {
-        // Invariant: null, or what `uvm_seam_prefetch_create` gave, which is freed by `drop`.
+        // Invariant: null, or a boxed `Made`, which is freed by `drop`.
         Self(AtomicPtr::new(null_mut()))
     }
 
-    fn get(&self) -> Option<NonNull<bindings::uvm_seam_prefetch>> {
-        NonNull::new(self.0.load(Acquire))
+    fn get(&self) -> Option<&Made> {
+        // SAFETY: by the type's invariant; only shared references are made to it.
+        unsafe { self.0.load(Acquire).as_ref() }
     }
 
     /// Whether there is one.
@@ -65,46 +95,54 @@ impl Worker {
         self.get().is_some()
     }
 
-    /// Makes it if there is none, charged to `charged`, which outlives it. One thread at a time.
+    /// Makes that of `process`, which this is a part of, if there is none, charged to `charged`, which outlives
+    /// it. One thread at a time.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn make(&self, home: &Home, charged: &Charged) -> Result {
-        if !self.is_made() {
-            let (space, group) = (home.0.as_ptr(), charged.group());
-            // SAFETY: the VA space outlives this, and so does the group.
-            let made = unsafe { bindings::uvm_seam_prefetch_create(space, group) };
-            let made = NonNull::new(made).ok_or(ENOMEM)?;
-            self.0.store(made.as_ptr(), Release);
+    pub(crate) fn make(&self, process: &Process, charged: &Charged) -> Result {
+        if self.is_made() {
+            return Ok(());
         }
+        // SAFETY: no preconditions.
+        let call = unsafe { bindings::uvm_seam_prefetch_create() };
+        let mut made = Made {
+            call: NonNull::new(call).ok_or(ENOMEM)?,
+            group: charged.group(),
+            work: None,
+        };
+        let process = core::ptr::from_ref(process).cast_mut().cast();
+        // SAFETY: a process stays where it is, and ends its worker before it goes (I-own).
+        made.work = Some(unsafe { Work::new(Kind::Prefetch, work, process) }?);
+        let made = KBox::new(made, GFP_KERNEL_ACCOUNT)?;
+        self.0.store(made.into_foreign().cast_mut().cast(), Release);
         Ok(())
     }
 
     /// Has `Process::work` called, once more if it runs.
     pub(crate) fn wake(&self) {
-        if let Some(call) = self.get() {
-            // SAFETY: valid by the type's invariant.
-            unsafe { bindings::uvm_seam_prefetch_wake(call.as_ptr()) };
+        if let Some(work) = self.get().and_then(|made| made.work.as_ref()) {
+            work.queue(&WORKERS);
         }
     }
 
     /// Waits until it does not run, and takes back that it was woken. Sleeps. Whoever calls this sees to
     /// it that nobody wakes it any more.
     pub(crate) fn stop(&self) {
-        if let Some(call) = self.get() {
-            // SAFETY: valid by the type's invariant; no lock is held that the worker takes.
-            unsafe { bindings::uvm_seam_prefetch_stop(call.as_ptr()) };
+        if let Some(work) = self.get().and_then(|made| made.work.as_ref()) {
+            work.stop();
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(call) = self.get() {
-            // SAFETY: valid by the type's invariant, and nobody has it any more: a process ends
-            // before it is dropped (I-own), and with it the work item, if there was one.
-            unsafe { bindings::uvm_seam_prefetch_free(call.as_ptr()) };
+        let made = self.0.swap(null_mut(), AcqRel);
+        if !made.is_null() {
+            // SAFETY: by the type's invariant, and nobody has it any more: a process ends before it is
+            // dropped (I-own), and with it the work item, if there was one.
+            drop(unsafe { <KBox<Made> as ForeignOwnable>::from_foreign(made.cast()) });
         }
     }
 }
@@ -195,7 +233,7 @@ impl<'a> Turning<'a> {
     /// Nobody else has one of `process` for `'a`.
     unsafe fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Option<Self> {
         Some(Self {
-            call: process.worker().get()?.as_ptr(),
+            call: process.worker().get()?.call.as_ptr(),
             process,
             prefetcher,
             held: Held::Nothing,
@@ -260,20 +298,40 @@ impl<'a> Turning<'a> {
 
     /// The va_block at the first memory from `from` to `last`, if there is memory, and where that ends.
     fn find(&self, from: u64, last: u64) -> Option<(Option<Chosen>, u64)> {
-        let mut found = bindings::uvm_rust_prefetch_found::default();
-        let (space, gpu) = (self.space(), self.gpu);
-        let any = self.entered()
-            // SAFETY: the VA space's lock is held, and the GPU there; `found` is ours for the call.
-            && unsafe { bindings::uvm_seam_prefetch_find(space, gpu, from, last, &mut found) };
-        let hindrances = Hindrances {
-            no_block: false,
-            preferred_elsewhere: found.preferred_elsewhere,
-            read_duplicated: found.read_duplicated,
-            lite: found.lite,
-            group_stays: found.group_stays,
-        };
-        let block = NonNull::new(found.block).map(|block| (block, hindrances));
-        any.then_some((block, found.next))
+        if !self.entered() {
+            return None;
+        }
+        let (space, mut at) = (self.space(), bindings::uvm_rust_range::default());
+        // SAFETY: the VA space's lock is held, and the GPU there; what is filled in is ours for the calls. The
+        // address is in the range, if that is managed memory.
+        unsafe {
+            let range = bindings::uvm_seam_range(space, from, last, &mut at);
+            if range.is_null() {
+                return None;
+            }
+            let mut block = None;
+            if at.managed {
+                block = NonNull::new(bindings::uvm_seam_range_block(range, from.max(at.first)));
+            }
+            let chosen = block.map(|block| {
+                let mut found = bindings::uvm_rust_prefetch_found::default();
+                bindings::uvm_seam_prefetch_look(range, self.gpu, &mut found);
+                let span = span(block);
+                let hindrances = Hindrances {
+                    no_block: false,
+                    preferred_elsewhere: found.preferred_elsewhere,
+                    read_duplicated: found.read_duplicated,
+                    lite: found.lite,
+                    group_stays: !bindings::uvm_range_group_all_migratable(
+                        space.cast(),
+                        span.first,
+                        span.last,
+                    ),
+                };
+                (block, hindrances)
+            });
+            Some((chosen, at.last.wrapping_add(1)))
+        }
     }
 
     /// As [`Machine::chunks`], with the PMM's `list_lock` held throughout, and also where there are no
@@ -296,6 +354,18 @@ impl<'a> Turning<'a> {
         unsafe { bindings::uvm_seam_unlock_chunks(gpu) };
         Some(result)
     }
+}
+
+/// A va_block's addresses.
+///
+/// # Safety
+///
+/// The lock of its VA space is held.
+unsafe fn span(block: NonNull<bindings::uvm_va_block_struct>) -> bindings::uvm_rust_span {
+    let mut span = bindings::uvm_rust_span::default();
+    // SAFETY: by this function's contract; `span` is ours for the call.
+    unsafe { bindings::uvm_seam_block_span(block.as_ptr(), &mut span) };
+    span
 }
 
 // Numbers that both sides count with.
@@ -377,7 +447,9 @@ impl Machine for Turning<'_> {
         let listed = self.with_lock(|turning, roots| match roots {
             Some(roots) => roots.length(Queue::Free),
             // SAFETY: the GPU is there, and the `list_lock` held.
-            None => unsafe { bindings::uvm_seam_prefetch_free_chunks(turning.gpu, more) },
+            None => unsafe {
+                bindings::uvm_seam_list_length(turning.gpu, bindings::UVM_RUST_QUEUE_FREE, more)
+            },
         });
         enough - more + listed.map_or(0, |listed| listed.min(more))
     }
@@ -471,10 +543,9 @@ impl Machine for Turning<'_> {
 
     fn chunk(&mut self) -> Option<u32> {
         let block = self.block()?;
-        let mut span = bindings::uvm_rust_span::default();
-        // SAFETY: the va_block is locked, and the GPU there; `span` is ours for the call.
+        // SAFETY: the va_block is locked, and the GPU there.
         is_number(unsafe {
-            bindings::uvm_seam_block_span(block, &mut span);
+            let span = span(NonNull::new_unchecked(block));
             bindings::uvm_seam_block_chunk(block, self.gpu, span.first)
         })
     }
@@ -517,72 +588,28 @@ impl Machine for Turning<'_> {
     }
 }
 
-/// The process behind a pointer that C keeps.
+/// What the kernels of a VA space, whose state this becomes, are known to do; `None` if announcements are not taken.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn process_of(
+    space: NonNull<bindings::uvm_seam_space>,
+) -> Result<Option<Pin<KBox<Process>>>> {
+    let taken = seam::announce_enabled();
+    taken.then(|| Process::new(Home(space))).transpose()
+}
+
+/// The VA space ends. Its worker does not run after this; faults may still come.
 ///
 /// # Safety
 ///
-/// `prefetch` came from [`uvm_rust_prefetch_create`] and is not destroyed during `'a`.
-pub(super) unsafe fn borrow<'a>(prefetch: *mut bindings::uvm_rust_prefetch) -> &'a Process {
-    // SAFETY: by this function's contract `prefetch` points to a live, boxed
-    // `Process`, to which only shared references are made.
-    unsafe { &*prefetch.cast::<Process>() }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_create(
-    space: *mut bindings::uvm_seam_space,
-) -> *mut bindings::uvm_rust_prefetch {
-    let process = NonNull::new(space).and_then(|space| Process::new(Home(space)).ok());
-    process.map_or(null_mut(), |p| p.into_foreign().cast_mut().cast())
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_destroy(prefetch: *mut bindings::uvm_rust_prefetch) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe {
-        <Pin<KBox<Process>> as ForeignOwnable>::from_foreign(prefetch.cast::<c_void>())
-    });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_end(prefetch: *mut bindings::uvm_rust_prefetch) {
-    // SAFETY: I-own.
-    let process = unsafe { borrow(prefetch) };
+/// This is called once.
+pub(super) unsafe fn end(process: &Process) {
     process.end(|prefetcher| {
-        // SAFETY: the worker has stopped, and C ends a process once.
+        // SAFETY: the worker has stopped, and by this function's contract.
         if let Some(mut turning) = unsafe { Turning::new(process, prefetcher) } {
             turning.ending(|turning| prefetcher.leave(turning));
         }
     });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_work(prefetch: *mut bindings::uvm_rust_prefetch) {
-    // SAFETY: I-own.
-    let process = unsafe { borrow(prefetch) };
-    process.work(|prefetcher| {
-        // SAFETY: a work item runs on one CPU at a time, and not after `end` stopped it.
-        let turning = unsafe { Turning::new(process, prefetcher) };
-        turning.is_some_and(|mut turning| prefetcher.work(&mut turning))
-    });
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_forget(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    first: u64,
-    last: u64,
-) {
-    // SAFETY: I-own.
-    unsafe { borrow(prefetch) }.forget(first, last);
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_prefetch_show(
-    prefetch: *mut bindings::uvm_rust_prefetch,
-    seq: *mut bindings::seq_file,
-) {
-    // SAFETY: I-own for `prefetch`, I-call for `seq`.
-    let (process, mut out) = unsafe { (borrow(prefetch), SeqFile::new(seq)) };
-    let _ = process.show(&mut out);
 }

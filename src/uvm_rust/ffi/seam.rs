@@ -2,9 +2,7 @@
 
 //! What Rust asks of upstream, as safe types around the seam's C functions.
 
-#[cfg(not(uvm_native))]
-use super::prefetch;
-use super::{bindings, discard, entry, gpu};
+use super::{bindings, discard, gpu, space};
 use crate::driver::discard::status;
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Process;
@@ -130,11 +128,10 @@ impl VaSpace<'_> {
 impl LockedVaSpace<'_> {
     /// The statistics of this VA space, if they are kept.
     pub(crate) fn stats(&self) -> Option<&Space> {
-        // SAFETY: valid by the invariant of `VaSpace`, and the lock is held.
-        let state = unsafe { bindings::uvm_seam_space_state(self.0.space.as_ptr()) };
-        // SAFETY: I-own: not null, so from `uvm_rust_space_create`; destroyed only
-        // under this lock in write mode, and `self` holds it in read mode.
-        (!state.is_null()).then(|| unsafe { entry::borrow_space(state) })
+        // SAFETY: valid by the invariant of `VaSpace`, and `self` holds the lock.
+        unsafe { space::of(self.0.space.as_ptr()) }?
+            .stats
+            .as_deref()
     }
 
     /// Calls `look` with the state of the va_block that has `address`, the page there, and the va_block,
@@ -170,11 +167,10 @@ impl LockedVaSpace<'_> {
     /// What is known of this VA space's kernels; `None` if none are announced.
     #[cfg(not(uvm_native))]
     pub(crate) fn process(&self) -> Option<&Process> {
-        // SAFETY: valid by the invariant of `VaSpace`, and the lock is held.
-        let state = unsafe { bindings::uvm_seam_prefetch_of(self.0.space.as_ptr()) };
-        // SAFETY: I-own: not null, so from `uvm_rust_prefetch_create`; destroyed only
-        // under this lock in write mode, and `self` holds it in read mode.
-        (!state.is_null()).then(|| unsafe { prefetch::borrow(state) })
+        // SAFETY: valid by the invariant of `VaSpace`, and `self` holds the lock.
+        unsafe { space::of(self.0.space.as_ptr()) }?
+            .process
+            .as_deref()
     }
 
     /// The number of the parent of a GPU, if it has replayable faults.
@@ -233,8 +229,10 @@ impl VaSpaceGpu<'_> {
     /// How many root chunks each of its queues has now; without queues, each of upstream's lists. What
     /// there is, both know; not in which order, or how it is used.
     pub(crate) fn queued(&self, out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize]) {
+        let (gpu, most) = (self.gpu, u32::MAX);
         // SAFETY: called below, with the `list_lock` held.
-        let listed = |queue| unsafe { bindings::uvm_seam_list_length(self.gpu, queue as u32) };
+        let length = |queue| unsafe { bindings::uvm_seam_list_length(gpu, queue as u32, most) };
+        let listed = |queue| u64::from(length(queue));
         self.with_chunks(|roots| {
             let length = |queue| match &roots {
                 Some(roots) => roots.length(queue).into(),
@@ -309,8 +307,11 @@ pub(crate) fn global_status() -> u32 {
 
 /// Whether there is an SSD tier (module parameter `uvm_rust_flash`), which needs our hooks.
 pub(crate) fn flash_enabled() -> bool {
-    // SAFETY: reads a parameter that never changes after load.
-    cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_flash_enabled() }
+    #[cfg(not(uvm_native))]
+    let has_tier = !super::flash::current().is_null();
+    #[cfg(uvm_native)]
+    let has_tier = false;
+    has_tier
 }
 
 /// Text output of a debugfs file.

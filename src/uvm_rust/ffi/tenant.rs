@@ -1,29 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Tenants: what C calls, and what is theirs in C.
-
-// What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
+//! Tenants: the registry, whom memory is charged to, and what they are to the SSD tier.
 
 use super::bindings;
-use crate::driver::tenant::{new_registry, Held, Registry, Tenant};
+use super::flash::{current, Owner, OwnerHandle};
+use crate::driver::tenant::{new_registry, Held, Registry};
 use crate::policy::tenants::Who;
-use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
-use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 
-super::check_exports!(
-    uvm_rust_tenants_init,
-    uvm_rust_tenants_exit,
-    uvm_rust_tenant_get,
-    uvm_rust_tenant_put,
-    uvm_rust_tenant_flash,
-);
-
-/// The registry, from `uvm_rust_tenants_init` to `uvm_rust_tenants_exit`; else null.
+/// The registry, from `init` to `exit`; else null.
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
 
 /// The registry; `None` while the module is not there.
@@ -62,7 +50,7 @@ impl Charged {
         }
     }
 
-    /// For C, which uses it as long as this is there.
+    /// For whom it is named to C, as long as this is there.
     pub(super) fn group(&self) -> *mut bindings::mem_cgroup {
         self.group
     }
@@ -75,30 +63,27 @@ impl Drop for Charged {
     }
 }
 
-/// What a tenant is to the SSD tier, in C, from the first VA space on that may use it.
-pub(crate) struct FlashOwner(AtomicPtr<bindings::uvm_rust_flash_owner>);
+/// What a tenant is to the SSD tier, from the first VA space on that may use it.
+pub(crate) struct FlashOwner(AtomicPtr<Owner>);
 
 impl FlashOwner {
     /// Nothing yet.
     pub(crate) const fn none() -> Self {
-        // Invariant: null, or what `uvm_seam_flash_owner_new` gave, which is freed by `drop`.
+        // Invariant: null, or what `Owner::create` gave, which is destroyed by `drop`.
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// Makes it if there is none, with `charged` paying, which is there as long.
+    /// Makes it if there is none, with `charged` paying, which is there as long; without a tier there is none.
     fn make(&self, charged: &Charged) -> Result {
-        if !self.0.load(Acquire).is_null() {
+        if !self.0.load(Acquire).is_null() || current().is_null() {
             return Ok(());
         }
-        // SAFETY: the group is there, by this function's contract.
-        let made = unsafe { bindings::uvm_seam_flash_owner_new(charged.group()) };
-        if made.is_null() {
-            return Err(ENOMEM);
-        }
+        // SAFETY: there is a tier, and the group is there, by this function's contract.
+        let made = unsafe { Owner::create(current(), charged.group()) }?.as_ptr();
         let first = self.0.compare_exchange(null_mut(), made, AcqRel, Acquire);
         if first.is_err() {
             // SAFETY: just made, and nobody else's.
-            unsafe { bindings::uvm_seam_flash_owner_free(made) };
+            unsafe { Owner::destroy(made) };
         }
         Ok(())
     }
@@ -109,58 +94,51 @@ impl Drop for FlashOwner {
         let owner = self.0.load(Acquire);
         if !owner.is_null() {
             // SAFETY: by the type's invariant; nobody holds the tenant, so none of its blocks is left.
-            unsafe { bindings::uvm_seam_flash_owner_free(owner) };
+            unsafe { Owner::destroy(owner) };
         }
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tenants_init() -> bool {
-    let Ok(registry) = new_registry() else {
-        return false;
-    };
-    REGISTRY.store(registry.into_foreign().cast_mut().cast(), Release);
-    true
+/// The module begins.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn init() -> Result {
+    REGISTRY.store(new_registry()?.into_foreign().cast_mut().cast(), Release);
+    Ok(())
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tenants_exit() {
+/// The module ends, if it has begun.
+///
+/// # Safety
+///
+/// Nobody uses the registry any more: no VA space exists.
+pub(super) unsafe fn exit() {
     let registry = REGISTRY.swap(null_mut(), AcqRel);
     if !registry.is_null() {
-        // SAFETY: it came from `into_foreign`, and nobody uses it any more, as the header says.
+        // SAFETY: it came from `into_foreign`, and nobody uses it any more.
         drop(unsafe { <Pin<KBox<Registry>> as ForeignOwnable>::from_foreign(registry.cast()) });
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tenant_get() -> *mut bindings::uvm_rust_tenant {
-    let held = registry().ok_or(ENOMEM).and_then(|registry| {
-        let held = Held::of_this_thread(registry)?;
-        held.flash().make(held.charged())?;
-        Ok(held)
-    });
-    match held {
-        // What C holds, it puts.
-        Ok(held) => held.keep().into_foreign().cast_mut().cast(),
-        Err(_) => null_mut(),
+/// The tenant that this thread, which has an mm, belongs to, with what it is to the SSD tier; `None` without one.
+/// May sleep.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn of_flash() -> Result<Option<Held>> {
+    if current().is_null() {
+        return Ok(None);
     }
+    let held = Held::of_this_thread(registry().ok_or(ENOMEM)?)?;
+    held.flash().make(held.charged())?;
+    Ok(Some(held))
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tenant_put(tenant: *mut bindings::uvm_rust_tenant) {
-    let (Some(registry), false) = (registry(), tenant.is_null()) else {
-        return;
-    };
-    // SAFETY: I-own: it came from `into_foreign`, and C puts it once.
-    let tenant = unsafe { <Arc<Tenant> as ForeignOwnable>::from_foreign(tenant.cast::<c_void>()) };
-    drop(Held::again(registry, tenant));
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tenant_flash(
-    tenant: *mut bindings::uvm_rust_tenant,
-) -> *mut bindings::uvm_rust_flash_owner {
-    // SAFETY: I-own: it is held.
-    let tenant = unsafe { <Arc<Tenant> as ForeignOwnable>::borrow(tenant.cast::<c_void>()) };
-    tenant.flash().0.load(Acquire)
+/// What a tenant that [`of_flash`] gave is to the SSD tier, as long as it is held.
+pub(super) fn flash_owner(held: &Held) -> OwnerHandle {
+    // SAFETY: it was made before it was given, and stays as long as the tenant.
+    unsafe { OwnerHandle::new(held.flash().0.load(Acquire)) }
 }

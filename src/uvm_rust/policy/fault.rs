@@ -48,7 +48,7 @@ mod cancel;
 mod decide;
 mod service;
 
-pub use batch::Batch;
+pub use batch::{run_within, Batch};
 // The driver uses a part of it; tests and uvmsim the rest.
 #[allow(unused_imports)]
 pub use decide::{

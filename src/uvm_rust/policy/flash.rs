@@ -28,11 +28,12 @@
 //! [`BlockPages`] is this state of one va_block, [`Table`] the device: slots of 2 MiB
 //! and extents in them. No page has two places that count, and no place two pages.
 //! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
-//! `pace.rs` how fast. [`wants::Wants`] is what GPU faults wait for.
+//! `pace.rs` how fast, [`room`] with what. [`wants::Wants`] is what GPU faults wait for, and [`asked`] reads it.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
+pub mod asked;
 pub mod block;
 pub mod drain;
 pub mod fetch;
@@ -40,10 +41,13 @@ pub mod list;
 pub mod moves;
 pub mod pace;
 pub mod pressure;
+pub mod probe;
+pub mod room;
 pub mod spill;
 pub mod split;
 pub mod table;
 pub mod tier;
+pub mod turn;
 pub mod wants;
 
 pub use block::{BlockPages, Read, ReadError, Spill};

@@ -11,8 +11,9 @@
 // What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::super::bindings;
 use super::super::status::Status;
+use super::super::{bindings, flash};
+use super::as_c;
 use crate::driver::discard::{self, status};
 use crate::mem::OutOfMemory;
 use crate::policy::discard::{
@@ -48,11 +49,16 @@ enum At {
 
 /// A VA space for the length of one discard of a range.
 pub(crate) struct DiscardCall<'a> {
-    /// Invariant: valid for `'a`, and used by nobody else. What it says of a VA space is what C has
-    /// found or locked, as far as `at` says.
-    call: *mut bindings::uvm_seam_discard,
-    /// Whether a GPU that cannot fault is registered, as `enter` found.
-    non_faultable: bool,
+    /// Invariant: valid for `'a`.
+    space: *mut bindings::uvm_seam_space,
+    /// Invariant: valid for `'a`, and used by nobody else.
+    tracker: *mut bindings::uvm_seam_tracker,
+    /// Invariant: these were found or taken, as far as `at` says.
+    mm: *mut bindings::mm_struct,
+    context: *mut bindings::uvm_seam_context,
+    range: *mut bindings::uvm_va_range_struct,
+    /// The block that was chosen last; null for none.
+    block: *mut bindings::uvm_va_block_struct,
     /// Invariant: what was last asked of C says so.
     at: At,
     /// Invariant: while `Locked`, where C keeps the state of the chosen block, which nobody else
@@ -64,12 +70,19 @@ pub(crate) struct DiscardCall<'a> {
 impl DiscardCall<'_> {
     /// # Safety
     ///
-    /// `call` is valid, new, and used by nobody else, for the returned value's lifetime; the
+    /// Both are valid for the returned value's lifetime, the tracker is used by nobody else, and the
     /// thread holds no lock of the VA space's.
-    unsafe fn new(call: *mut bindings::uvm_seam_discard) -> Self {
+    unsafe fn new(
+        space: *mut bindings::uvm_seam_space,
+        tracker: *mut bindings::uvm_seam_tracker,
+    ) -> Self {
         Self {
-            call,
-            non_faultable: false,
+            space,
+            tracker,
+            mm: null_mut(),
+            context: null_mut(),
+            range: null_mut(),
+            block: null_mut(),
             at: At::Out,
             place: null_mut(),
             _call: PhantomData,
@@ -93,12 +106,6 @@ impl DiscardCall<'_> {
         open
     }
 
-    /// The block that was chosen last; null for none.
-    fn chosen(&self) -> *mut bindings::uvm_va_block_struct {
-        // SAFETY: valid by the type's invariant.
-        unsafe { (*self.call).block }
-    }
-
     /// What C keeps as the state of the locked block; null for none.
     fn kept(&self) -> *mut bindings::uvm_rust_block {
         // SAFETY: by the type's invariant.
@@ -106,13 +113,7 @@ impl DiscardCall<'_> {
     }
 }
 
-fn as_c(mask: &PageMask) -> bindings::uvm_rust_mask {
-    bindings::uvm_rust_mask {
-        words: *mask.words(),
-    }
-}
-
-// In all blocks below `self.call` is valid by the type's invariant; what else a call
+// In all blocks below the pointers are valid by the type's invariants; what else a call
 // needs is in each comment.
 impl Machine for DiscardCall<'_> {
     type Error = Status;
@@ -127,7 +128,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Out) {
             self.at = At::Entered;
             // SAFETY: no lock is held.
-            self.non_faultable = unsafe { bindings::uvm_seam_discard_enter(self.call) };
+            self.mm = unsafe { bindings::uvm_seam_space_enter(self.space) };
         }
     }
 
@@ -135,12 +136,13 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Entered) {
             self.at = At::Out;
             // SAFETY: entered, and left once.
-            unsafe { bindings::uvm_seam_discard_leave(self.call) };
+            unsafe { bindings::uvm_seam_space_leave(self.space, self.mm) };
         }
     }
 
     fn has_non_faultable(&mut self) -> bool {
-        self.is_at(At::Entered) && self.non_faultable
+        // SAFETY: entered.
+        self.is_at(At::Entered) && unsafe { bindings::uvm_seam_has_non_faultable(self.space) }
     }
 
     fn kind(&mut self, span: Span) -> Kind {
@@ -149,7 +151,7 @@ impl Machine for DiscardCall<'_> {
         }
         let length = span.last - span.first + 1;
         // SAFETY: entered.
-        match unsafe { bindings::uvm_seam_discard_kind(self.call, span.first, length) } {
+        match unsafe { bindings::uvm_seam_range_kind(self.space, self.mm, span.first, length) } {
             bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
             bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
             _ => Kind::Unknown,
@@ -158,8 +160,11 @@ impl Machine for DiscardCall<'_> {
 
     fn open(&mut self) -> Result<(), Status> {
         if self.is_at(At::Entered) {
-            // SAFETY: entered, and not open.
-            Status::check(unsafe { bindings::uvm_seam_discard_open(self.call) })?;
+            // SAFETY: entered, and not open; the process is kept until `leave`.
+            self.context = unsafe { bindings::uvm_seam_context_new(self.mm) };
+            if self.context.is_null() {
+                return Status::check(status::NO_MEMORY);
+            }
             self.at = At::Open;
         }
         Ok(())
@@ -169,7 +174,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_open() {
             self.at = At::Entered;
             // SAFETY: open, and closed once; nothing is locked.
-            unsafe { bindings::uvm_seam_discard_close(self.call) };
+            unsafe { bindings::uvm_seam_context_free(self.context) };
         }
     }
 
@@ -179,7 +184,7 @@ impl Machine for DiscardCall<'_> {
         }
         self.at = At::Over;
         // SAFETY: no lock is held, and nothing is asked of C after this.
-        Status::check(unsafe { bindings::uvm_seam_discard_wait(self.call) })
+        Status::check(unsafe { bindings::uvm_seam_tracker_end(self.tracker) })
     }
 
     fn range(&mut self, at: u64, _: u64) -> Option<Span> {
@@ -187,10 +192,11 @@ impl Machine for DiscardCall<'_> {
             return None;
         }
         self.at = At::Open;
-        let mut range = bindings::uvm_rust_span { first: 0, last: 0 };
+        let mut range = bindings::uvm_rust_range::default();
         // SAFETY: open, on memory of which the walk has asked the kind; `range` is written at
         // most once.
-        if !unsafe { bindings::uvm_seam_discard_range(self.call, at, &mut range) } {
+        self.range = unsafe { bindings::uvm_seam_range(self.space, at, at, &mut range) };
+        if self.range.is_null() {
             return None;
         }
         self.at = At::InRange;
@@ -217,14 +223,14 @@ impl Machine for DiscardCall<'_> {
         }
         self.at = At::InRange;
         // SAFETY: a range is chosen, in which `at` is, as the walk clips it to what `range` gave.
-        unsafe { bindings::uvm_seam_discard_block(self.call, at) };
-        if self.chosen().is_null() {
+        self.block = unsafe { bindings::uvm_seam_range_block(self.range, at) };
+        if self.block.is_null() {
             return None;
         }
         self.at = At::InBlock;
         let mut span = bindings::uvm_rust_span::default();
         // SAFETY: the VA space's lock keeps the block; `span` is ours for the call.
-        unsafe { bindings::uvm_seam_block_span(self.chosen(), &mut span) };
+        unsafe { bindings::uvm_seam_block_span(self.block, &mut span) };
         Some(Span {
             first: span.first,
             last: span.last,
@@ -232,8 +238,7 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn may_migrate(&mut self, span: Span) -> bool {
-        // SAFETY: valid by the type's invariant.
-        let space = unsafe { (*self.call).va_space };
+        let space = self.space.cast();
         self.is_open()
             // SAFETY: open, so the VA space's lock is held.
             && unsafe { bindings::uvm_range_group_all_migratable(space, span.first, span.last) }
@@ -243,7 +248,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::InBlock) {
             self.at = At::Locked;
             // SAFETY: a block is chosen, and none is locked.
-            self.place = unsafe { bindings::uvm_seam_block_lock(self.chosen()) };
+            self.place = unsafe { bindings::uvm_seam_block_lock(self.block) };
         }
     }
 
@@ -252,7 +257,7 @@ impl Machine for DiscardCall<'_> {
             self.at = At::InBlock;
             self.place = null_mut();
             // SAFETY: locked, and unlocked once.
-            unsafe { bindings::uvm_seam_block_unlock(self.chosen()) };
+            unsafe { bindings::uvm_seam_block_unlock(self.block) };
         }
     }
 
@@ -260,7 +265,7 @@ impl Machine for DiscardCall<'_> {
         let mut resident = bindings::uvm_rust_mask::default();
         let mapped_2m = self.is_at(At::Locked)
             // SAFETY: locked; `resident` is written once.
-            && unsafe { bindings::uvm_seam_discard_facts(self.call, &mut resident) };
+            && unsafe { bindings::uvm_seam_discard_facts(self.block, &mut resident) };
         Facts {
             resident: PageMask::from_words(resident.words),
             mapped_2m,
@@ -293,7 +298,7 @@ impl Machine for DiscardCall<'_> {
         let mut held = bindings::uvm_rust_held::default();
         let found = self.is_at(At::Locked)
             // SAFETY: locked; `held` is written at most once.
-            && unsafe { bindings::uvm_seam_discard_held(self.call, from.0.into(), &mut held) };
+            && unsafe { bindings::uvm_seam_discard_held(self.space, self.block, from.0.into(), &mut held) };
         found.then(|| Held {
             memory: super::memory(held.memory),
             resident: PageMask::from_words(held.resident.words),
@@ -307,7 +312,9 @@ impl Machine for DiscardCall<'_> {
             return Ok(Dropped::All);
         }
         // SAFETY: locked; the mask is read.
-        match unsafe { bindings::uvm_seam_discard_drop(self.call, &as_c(pages)) } {
+        match unsafe {
+            bindings::uvm_seam_block_drop(self.block, self.context, &as_c(pages), &as_c(pages))
+        } {
             status::AGAIN => Ok(Dropped::Again),
             other => Status::check(other).map(|()| Dropped::All),
         }
@@ -316,14 +323,14 @@ impl Machine for DiscardCall<'_> {
     fn forget_thrashing(&mut self, pages: &PageMask) {
         if self.is_at(At::Locked) {
             // SAFETY: locked; the mask is read.
-            unsafe { bindings::uvm_seam_discard_forget_thrashing(self.call, &as_c(pages)) };
+            unsafe { bindings::uvm_seam_block_forget_thrashing(self.block, &as_c(pages)) };
         }
     }
 
     fn forget_stored(&mut self, pages: &PageMask) {
         if self.is_at(At::Locked) {
-            // SAFETY: locked; the mask is read.
-            unsafe { bindings::uvm_rust_flash_discarded(self.chosen(), &as_c(pages)) };
+            // SAFETY: locked.
+            unsafe { flash::discarded(self.block, pages) };
         }
     }
 
@@ -331,7 +338,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Locked) {
             // SAFETY: locked; `held` gave `memory` with a root chunk under this hold of the lock,
             // as the walk heeds what it says.
-            unsafe { bindings::uvm_seam_discard_requeue(self.call, memory.0.into()) };
+            unsafe { bindings::uvm_seam_discard_requeue(self.space, self.block, memory.0.into()) };
         }
     }
 
@@ -340,21 +347,22 @@ impl Machine for DiscardCall<'_> {
             return Ok(());
         }
         // SAFETY: locked.
-        Status::check(unsafe { bindings::uvm_seam_discard_note_work(self.call) })
+        Status::check(unsafe { bindings::uvm_seam_tracker_add(self.tracker, self.block) })
     }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_discard_range(
-    call: *mut bindings::uvm_seam_discard,
+    space: *mut bindings::uvm_seam_space,
+    tracker: *mut bindings::uvm_seam_tracker,
     base: u64,
     length: u64,
     eager: bool,
     counts: *mut bindings::uvm_seam_discarded,
 ) -> u32 {
     let mode = if eager { Mode::Eager } else { Mode::Lazy };
-    // SAFETY: I-call for both, and I-lock: no lock is held.
-    let (mut call, counts) = unsafe { (DiscardCall::new(call), &mut *counts) };
+    // SAFETY: I-call for all, and I-lock: no lock is held.
+    let (mut call, counts) = unsafe { (DiscardCall::new(space, tracker), &mut *counts) };
     // SAFETY: a parameter, which nobody writes once the module is loaded.
     let granule = unsafe { bindings::uvm_rust_discard_granule };
     let request = Request {

@@ -6,103 +6,54 @@
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
+use super::bindings;
+use super::dev::Dev;
+use super::room::owner_of;
 use super::tier::{BlockHandle, OwnerHandle, Record};
-use super::{bindings, flash, table_of};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
+use crate::ffi::work::Charging;
 use crate::policy::flash::tier;
 use crate::policy::flash::wants::{Park, Wants};
 use crate::policy::flash::BlockPages;
 use crate::policy::mask::PageMask;
-use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_table, uvm_rust_mask, uvm_seam_flash_dev,
-    uvm_va_block_struct,
-};
+use bindings::{uvm_rust_flash_block, uvm_rust_mask, uvm_va_block_struct};
 use core::cell::UnsafeCell;
 use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::ForeignOwnable;
 
 crate::ffi::check_exports!(
     uvm_rust_flash_note,
     uvm_rust_flash_block_gone,
-    uvm_rust_flash_block_use,
-    uvm_rust_flash_block_is_used,
-    uvm_rust_flash_pages,
-    uvm_rust_flash_touched,
-    uvm_rust_flash_forget,
+    uvm_rust_flash_is_lost,
+    uvm_rust_flash_is_copied,
+    uvm_rust_flash_leave_copied,
+    uvm_rust_flash_cancel_spill,
     uvm_rust_flash_may_write,
-    uvm_rust_flash_block_parks,
-    uvm_rust_flash_block_ask,
-    uvm_rust_flash_block_asked,
-    uvm_rust_flash_block_tried,
 );
-
-/// A reference on an open device, and its table.
-pub(super) struct Device {
-    /// Invariant: this owns one of its references.
-    dev: NonNull<uvm_seam_flash_dev>,
-    /// Invariant: the device's, which has it until its last reference goes.
-    table: *mut uvm_rust_flash_table,
-}
-
-impl Device {
-    /// # Safety
-    ///
-    /// `dev` is an open device with a table, on which somebody has a reference.
-    unsafe fn new(dev: NonNull<uvm_seam_flash_dev>) -> Self {
-        // SAFETY: by this function's contract; given back by `Drop`.
-        unsafe { bindings::uvm_seam_flash_dev_get(dev.as_ptr()) };
-        Self {
-            dev,
-            // SAFETY: by this function's contract.
-            table: unsafe { table_of(dev.as_ptr()) },
-        }
-    }
-
-    pub(super) fn as_ptr(&self) -> *mut uvm_seam_flash_dev {
-        self.dev.as_ptr()
-    }
-
-    pub(super) fn table(&self) -> &Flash {
-        // SAFETY: by the type's invariants it is not destroyed as long as `self` is there.
-        unsafe { flash(self.table) }
-    }
-}
-
-impl Clone for Device {
-    fn clone(&self) -> Self {
-        // SAFETY: by the type's invariants.
-        unsafe { Self::new(self.dev) }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: the reference is this one's, and the table is not used any more.
-        unsafe { bindings::uvm_seam_flash_dev_put(self.dev.as_ptr()) };
-    }
-}
 
 /// Which pages are on a device. Gives their places back when it is dropped.
 pub(super) struct State {
     pub(super) pages: BlockPages,
-    device: Device,
+    device: Arc<Dev>,
 }
 
 impl State {
     /// Whether it is of this device.
-    pub(super) fn is_on(&self, dev: *mut uvm_seam_flash_dev) -> bool {
-        self.device.dev.as_ptr() == dev
+    pub(super) fn is_on(&self, dev: &Dev) -> bool {
+        core::ptr::eq(&*self.device, dev)
     }
 
     pub(super) fn split(&mut self) -> (&mut BlockPages, &Flash) {
-        (&mut self.pages, self.device.table())
+        (&mut self.pages, self.device.flash())
     }
 }
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.pages.release(&mut self.device.table().table.lock());
+        self.pages.release(&mut self.device.flash().table.lock());
     }
 }
 
@@ -126,20 +77,23 @@ pub(super) struct Block {
 
 impl Block {
     /// In memory of its own, which [`free`] gives back.
+    ///
+    /// It is charged to the tenant as long as its memory cgroup has room, which is not waited for: a block that
+    /// is not known is neither counted nor spilled, and who could bring that about would be beyond all limits.
     fn new(owner: OwnerHandle) -> Option<NonNull<Self>> {
-        let size = core::mem::size_of::<Self>() as u64;
-        // SAFETY: the owner's C part outlives it, and so does the owner its blocks (I-owner).
-        let memory = unsafe { bindings::uvm_seam_flash_block_alloc(owner.seam(), size) };
-        let block = NonNull::new(memory.cast::<Self>())?;
-        let new = Self {
+        let new = || Self {
             owner,
             record: UnsafeCell::new(tier::Block::new(owner)),
             of: UnsafeCell::new(null_mut()),
             own: UnsafeCell::default(),
         };
-        // SAFETY: it is memory of this size that nobody else has, aligned as the slab allocator's is.
-        unsafe { block.write(new) };
-        Some(block)
+        let charged = {
+            // SAFETY: the tenant keeps its group, and outlives this (I-owner).
+            let _charging = unsafe { Charging::to(owner.group()) };
+            KBox::new(new(), GFP_NOWAIT | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL))
+        };
+        let block = charged.or_else(|_| KBox::new(new(), GFP_KERNEL)).ok()?;
+        NonNull::new(block.into_foreign().cast_mut().cast())
     }
 
     pub(super) fn owner(&self) -> OwnerHandle {
@@ -163,11 +117,8 @@ impl Block {
 ///
 /// `block` came from [`Block::new`] and is not used again; the tier knows nothing of it.
 pub(super) unsafe fn free(block: NonNull<Block>) {
-    // SAFETY: by this function's contract; what `new` wrote is dropped once.
-    unsafe {
-        block.drop_in_place();
-        bindings::uvm_seam_flash_block_free(block.as_ptr().cast());
-    }
+    // SAFETY: by this function's contract: `new` got it from `into_foreign`, and it is dropped once.
+    drop(unsafe { <KBox<Block> as ForeignOwnable>::from_foreign(block.as_ptr().cast()) });
 }
 
 /// # Safety
@@ -266,7 +217,9 @@ pub(super) unsafe fn count(of: *mut uvm_va_block_struct, mut used: bool) {
             if pages == 0 {
                 return;
             }
-            let owner = OwnerHandle::new(bindings::uvm_seam_flash_owner(of));
+            let Some(owner) = owner_of(bindings::uvm_seam_block_space(of)) else {
+                return;
+            };
             // Without memory for that, the block is neither counted nor spilled.
             let Some(block) = Block::new(owner) else {
                 return;
@@ -290,47 +243,35 @@ unsafe extern "C" fn uvm_rust_flash_block_gone(of: *mut uvm_va_block_struct) {
     unsafe { forget(of) };
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_use(
+/// The pages' state is of one device, and made by the first spill there, of a va_block of `pages` pages. False
+/// without memory, or while it is of a device that is gone. It is charged to the tenant, if its memory cgroup has
+/// room.
+///
+/// # Safety
+///
+/// As [`own`].
+pub(super) unsafe fn use_device(
     block: *mut uvm_rust_flash_block,
-    dev: *mut uvm_seam_flash_dev,
-    pages: u32,
+    dev: &Arc<Dev>,
+    pages: u16,
 ) -> bool {
-    // SAFETY: I-own and I-lock.
-    let own = unsafe { own(block) };
-    let Some(dev) = NonNull::new(dev) else {
-        return false;
-    };
+    // SAFETY: by this function's contract.
+    let (own, owner) = unsafe { (own(block), known(block).owner) };
     // Of a device that is gone, for which it holds nothing.
-    let of_another = |s: &mut KBox<State>| s.device.dev != dev && s.pages.is_idle();
+    let of_another = |s: &mut KBox<State>| !s.is_on(dev) && s.pages.is_idle();
     drop(own.state.take_if(of_another));
     if own.state.is_none() {
         let new = || State {
-            pages: BlockPages::new(short(pages)),
-            // SAFETY: I-call: the caller has a reference on the device.
-            device: unsafe { Device::new(dev) },
+            pages: BlockPages::new(pages),
+            device: dev.clone(),
         };
+        // SAFETY: the tenant keeps its group, and outlives this (I-owner).
+        let _charging = unsafe { Charging::to(owner.group()) };
         // A tenant whose memory cgroup is full is spilled all the same.
         let charged = KBox::new(new(), GFP_KERNEL_ACCOUNT);
         own.state = charged.or_else(|_| KBox::new(new(), GFP_KERNEL)).ok();
     }
-    own.state.as_ref().is_some_and(|s| s.device.dev == dev)
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_is_used(block: *mut uvm_rust_flash_block) -> bool {
-    // SAFETY: null, or I-own and I-lock.
-    unsafe { used(block) }.is_some()
-}
-
-/// The device of its state, which keeps it; null without.
-///
-/// # Safety
-///
-/// As [`used`].
-pub(super) unsafe fn device(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_flash_dev {
-    // SAFETY: by this function's contract.
-    unsafe { used(block) }.map_or(null_mut(), |s| s.device.dev.as_ptr())
+    own.state.as_ref().is_some_and(|s| s.is_on(dev))
 }
 
 /// A reference on the device of its state; `None` without.
@@ -338,7 +279,7 @@ pub(super) unsafe fn device(block: *mut uvm_rust_flash_block) -> *mut uvm_seam_f
 /// # Safety
 ///
 /// As [`used`].
-pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Device> {
+pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Arc<Dev>> {
     // SAFETY: by this function's contract.
     unsafe { used(block) }.map(|s| s.device.clone())
 }
@@ -355,50 +296,63 @@ pub(super) unsafe fn drop_idle(block: *mut uvm_rust_flash_block) {
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_pages(
+/// Whether page `page` is one of a set.
+///
+/// # Safety
+///
+/// As [`used`].
+unsafe fn has(
     block: *mut uvm_rust_flash_block,
-    set: u32,
-    out: *mut uvm_rust_mask,
+    page: u32,
+    of: fn(&BlockPages) -> PageMask,
 ) -> bool {
-    // SAFETY: null, or I-own and I-lock.
-    let Some(State { pages: block, .. }) = (unsafe { used(block) }) else {
-        return false;
-    };
-    let pages = match set {
-        bindings::UVM_RUST_FLASH_ON_FLASH => block.on_flash(),
-        bindings::UVM_RUST_FLASH_IN_FLIGHT => block.in_flight(),
-        bindings::UVM_RUST_FLASH_LOST => block.lost(),
-        bindings::UVM_RUST_FLASH_SPILLING => block.spilling(),
-        bindings::UVM_RUST_FLASH_COPIES => block.copies(),
-        _ => PageMask::EMPTY,
-    };
-    // SAFETY: I-call.
-    unsafe { write(out, &pages) }
+    // SAFETY: by this function's contract.
+    unsafe { used(block) }.is_some_and(|state| of(&state.pages).test(short(page)))
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_touched(
+unsafe extern "C" fn uvm_rust_flash_is_lost(block: *mut uvm_rust_flash_block, page: u32) -> bool {
+    // SAFETY: null, or I-own and I-lock.
+    unsafe { has(block, page, BlockPages::lost) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: u32) -> bool {
+    // SAFETY: null, or I-own and I-lock.
+    unsafe { has(block, page, BlockPages::copies) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_leave_copied(
     block: *mut uvm_rust_flash_block,
-    pages: *const uvm_rust_mask,
+    pages: *mut uvm_rust_mask,
 ) {
     // SAFETY: null, or I-own and I-lock, for `block`; I-call for `pages`.
-    let (state, pages) = unsafe { (used(block), read(pages)) };
-    if let Some(state) = state {
-        state.pages.touched(&pages);
+    unsafe {
+        if let Some(state) = used(block) {
+            write(pages, &(read(pages) - state.pages.copies()));
+        }
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_forget(
-    block: *mut uvm_rust_flash_block,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: null, or I-own and I-lock, for `block`; I-call for `pages`.
-    let (state, pages) = unsafe { (used(block), read(pages)) };
-    if let Some(state) = state {
+unsafe extern "C" fn uvm_rust_flash_cancel_spill(block: *mut uvm_rust_flash_block) {
+    // SAFETY: null, or I-own and I-lock.
+    if let Some(state) = unsafe { used(block) } {
+        state.pages.touched(&PageMask::FULL);
+    }
+}
+
+/// `pages` are discarded: what is there of them on a device is forgotten.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn discarded(of: *mut uvm_va_block_struct, pages: &PageMask) {
+    // SAFETY: by this function's contract; what is known of a dead block is gone.
+    if let Some(state) = unsafe { used(bindings::uvm_seam_va_block_flash(of)) } {
         let (block, flash) = state.split();
-        block.forget(&mut flash.table.lock(), &pages);
+        block.forget(&mut flash.table.lock(), pages);
     }
 }
 
@@ -471,64 +425,62 @@ pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: Non
 /// # Safety
 ///
 /// As [`own`].
-unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask) {
+pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask) {
     // SAFETY: by this function's contract.
-    let (block, own) = unsafe { (known(block), own(block)) };
-    if !own.wants.ask(pages) {
-        return;
-    }
-    // SAFETY: the owner outlives its blocks (I-owner).
-    let woken = unsafe { block.owner.with(|tier, live| tier.ask(live, handle(block))) };
-    if let Some(fetcher) = woken {
-        // SAFETY: so does its C part.
-        unsafe { bindings::uvm_seam_flash_fetch(block.owner.seam(), fetcher) };
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_parks(
-    block: *mut uvm_rust_flash_block,
-    pages: *const uvm_rust_mask,
-) -> bool {
-    if block.is_null() {
-        return false;
-    }
-    // SAFETY: I-own and I-lock for `block`; I-call for `pages`.
-    let (own, pages) = unsafe { (own(block), read(pages)) };
-    let Some(state) = &own.state else {
-        return false;
-    };
-    match own.wants.park(&state.pages, &pages) {
-        Park::No => false,
-        Park::Wait => true,
-        Park::Ask(wanted) => {
-            // SAFETY: I-own and I-lock; the references above are not used any more.
-            unsafe { ask(block, &wanted) };
-            true
+    unsafe {
+        if own(block).wants.ask(pages) {
+            super::tier::ask(known(block));
         }
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_ask(
-    block: *mut uvm_rust_flash_block,
-    pages: *const uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`; I-call for `pages`.
-    unsafe { ask(block, &read(pages)) };
+/// Whether a GPU's faults on `pages` have to be put off; then what they wait for is asked for.
+///
+/// # Safety
+///
+/// As [`used`].
+pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -> bool {
+    if block.is_null() {
+        return false;
+    }
+    // SAFETY: by this function's contract; the reference ends before anything is asked for.
+    unsafe {
+        let own = own(block);
+        let park = own
+            .state
+            .as_ref()
+            .map(|state| own.wants.park(&state.pages, pages));
+        if let Some(Park::Ask(wanted)) = &park {
+            ask(block, wanted);
+        }
+        park.is_some_and(|park| park != Park::No)
+    }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_asked(
-    block: *mut uvm_rust_flash_block,
-    out: *mut uvm_rust_mask,
-) {
-    // SAFETY: I-own and I-lock for `block`; I-call for `out`.
-    unsafe { write(out, &own(block).wants.asked()) };
+/// What was asked for of a block, and has not come.
+///
+/// # Safety
+///
+/// As [`own`].
+pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> PageMask {
+    // SAFETY: by this function's contract.
+    unsafe { own(block) }.wants.asked()
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_block_tried(block: *mut uvm_rust_flash_block, failed: bool) {
-    // SAFETY: I-own and I-lock.
+/// It was tried to fetch what was asked for, which may have failed.
+///
+/// # Safety
+///
+/// As [`own`].
+pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
+    // SAFETY: by this function's contract.
     unsafe { own(block) }.wants.tried(failed);
+}
+
+/// A va_block's addresses.
+pub(super) fn span(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_span {
+    let mut span = bindings::uvm_rust_span::default();
+    // SAFETY: all callers have the block, and the lock of its VA space; `span` is ours for the call.
+    unsafe { bindings::uvm_seam_block_span(of, &mut span) };
+    span
 }

@@ -4,13 +4,16 @@
 
 use super::bindings;
 use super::block::{used, State};
+use super::dev::Dev;
 use super::fetch::fetch_locked;
 use crate::driver::discard::status;
+use crate::ffi::discard;
+use crate::policy::discard::BlockState;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
 use bindings::{
-    mm_struct, uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_dev,
-    uvm_seam_space, uvm_va_block_struct,
+    mm_struct, uvm_rust_block, uvm_rust_flash_block, uvm_seam_context, uvm_seam_space,
+    uvm_va_block_struct,
 };
 use core::ptr::null_mut;
 use kernel::prelude::*;
@@ -25,12 +28,8 @@ pub(super) struct Chosen {
     space: *mut uvm_seam_space,
     /// What upstream works with, between `open` and `close`; or null.
     context: *mut uvm_seam_context,
-}
-
-pub(super) fn as_c(mask: &PageMask) -> uvm_rust_mask {
-    uvm_rust_mask {
-        words: *mask.words(),
-    }
+    /// Where C keeps what of the block is discarded; valid while it is locked.
+    discarded: *mut *mut uvm_rust_block,
 }
 
 impl Chosen {
@@ -40,6 +39,7 @@ impl Chosen {
             is_locked: false,
             space: null_mut(),
             context: null_mut(),
+            discarded: null_mut(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Chosen {
             pr_err!("flash: S-lock does not hold\n");
         } else if !self.block.is_null() {
             // SAFETY: it is chosen, and not locked by us.
-            unsafe { bindings::uvm_seam_va_block_lock(self.block) };
+            self.discarded = unsafe { bindings::uvm_seam_block_lock(self.block) };
             self.is_locked = true;
         }
     }
@@ -79,7 +79,7 @@ impl Chosen {
     pub(super) fn unlock(&mut self) {
         if core::mem::take(&mut self.is_locked) {
             // SAFETY: it is locked by us.
-            unsafe { bindings::uvm_seam_va_block_unlock(self.block) };
+            unsafe { bindings::uvm_seam_block_unlock(self.block) };
         }
     }
 
@@ -108,7 +108,7 @@ impl Chosen {
     /// # Safety
     ///
     /// One such reference exists at a time, and ends before the lock is let go.
-    pub(super) unsafe fn state<'a>(&self, dev: *mut uvm_seam_flash_dev) -> Option<&'a mut State> {
+    pub(super) unsafe fn state<'a>(&self, dev: &Dev) -> Option<&'a mut State> {
         // SAFETY: by this function's contract; it is null, or the block is locked.
         let state = unsafe { used(self.known()) };
         state.filter(|state| state.is_on(dev))
@@ -119,7 +119,12 @@ impl Chosen {
             return false;
         };
         // SAFETY: the block is locked and alive.
-        self.space = unsafe { bindings::uvm_seam_va_block_try_space(block) };
+        unsafe {
+            let space = bindings::uvm_seam_block_space(block);
+            if bindings::uvm_seam_space_trylock(space) {
+                self.space = space;
+            }
+        }
         !self.space.is_null()
     }
 
@@ -127,7 +132,7 @@ impl Chosen {
         let space = core::mem::replace(&mut self.space, null_mut());
         if !space.is_null() {
             // SAFETY: `try_space` took it.
-            unsafe { bindings::uvm_seam_flash_leave_space(space) };
+            unsafe { bindings::uvm_seam_space_unlock(space) };
         }
     }
 
@@ -169,6 +174,22 @@ impl Chosen {
             status::NO_MEMORY => Fetched::NoMemory,
             _ => Fetched::Failed,
         }
+    }
+
+    /// What of the block is discarded, if anything is.
+    pub(super) fn discarded(&mut self) -> Option<&mut BlockState> {
+        self.locked()?;
+        // SAFETY: the block is locked, so it is C's place for that (I-own, I-lock), and nobody else uses what is
+        // there as long as `self` is borrowed.
+        unsafe {
+            let state = *self.discarded;
+            (!state.is_null()).then(|| discard::borrow(state))
+        }
+    }
+
+    /// Its VA space, if that is locked by us; or null.
+    pub(super) fn space(&self) -> *mut uvm_seam_space {
+        self.space
     }
 
     /// The block and what `open` got, if it is locked.

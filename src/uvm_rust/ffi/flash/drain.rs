@@ -2,19 +2,21 @@
 
 //! Detaching, as `policy/flash/drain.rs` sees it.
 
+use super::bindings;
 use super::block::drop_idle;
 use super::chosen::Chosen;
+use super::dev::Dev;
+use super::fetch::WAIT_MS;
 use super::tier::{current, detaching, unseen};
-use super::{bindings, flash, table_of};
+use crate::driver::flash::Tier;
 use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
-use bindings::{uvm_rust_flash_table, uvm_rust_tier, uvm_seam_flash_dev};
+use kernel::sync::Arc;
 
-/// One detaching. Invariant: the tier, the device and its table are there; whoever called keeps them.
+/// One detaching. Invariant: the tier is there; whoever called keeps it.
 struct Draining {
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    table: *mut uvm_rust_flash_table,
+    tier: *const Tier,
+    dev: Arc<Dev>,
     number: u32,
     at: Chosen,
 }
@@ -49,7 +51,7 @@ impl Machine for Draining {
 
     fn is_on_device(&mut self) -> bool {
         // SAFETY: the reference is not used.
-        unsafe { self.at.state(self.dev) }.is_some()
+        unsafe { self.at.state(&self.dev) }.is_some()
     }
 
     fn open(&mut self) -> bool {
@@ -62,7 +64,7 @@ impl Machine for Draining {
 
     fn fetch(&mut self) -> Fetched {
         // SAFETY: the reference ends here.
-        let pages = unsafe { self.at.state(self.dev) }.map(|state| state.pages.on_flash());
+        let pages = unsafe { self.at.state(&self.dev) }.map(|state| state.pages.on_flash());
         match pages {
             Some(pages) => self.at.fetch(&pages),
             None => Fetched::All,
@@ -71,7 +73,7 @@ impl Machine for Draining {
 
     fn give_up(&mut self) {
         // SAFETY: the reference ends with this function.
-        if let Some(state) = unsafe { self.at.state(self.dev) } {
+        if let Some(state) = unsafe { self.at.state(&self.dev) } {
             super::block::give_up(state, &PageMask::FULL);
         }
     }
@@ -97,10 +99,8 @@ impl Machine for Draining {
     }
 
     fn left(&mut self) -> Left {
-        // SAFETY: see above.
-        let progress = unsafe { bindings::uvm_seam_flash_progress(self.dev) };
-        // SAFETY: see above.
-        let table = unsafe { flash(self.table) }.table.lock();
+        let progress = self.dev.progress();
+        let table = self.dev.flash().table.lock();
         Left {
             pages: table.usage().pages,
             is_busy: table.is_busy(),
@@ -109,8 +109,7 @@ impl Machine for Draining {
     }
 
     fn wait(&mut self, progress: u32) {
-        // SAFETY: see above; no lock is held.
-        unsafe { bindings::uvm_seam_flash_wait(self.dev, progress) };
+        self.dev.wait(progress, WAIT_MS);
     }
 }
 
@@ -119,15 +118,14 @@ impl Machine for Draining {
 ///
 /// # Safety
 ///
-/// The tier and the device are there meanwhile.
-pub(super) unsafe fn drain(dev: *mut uvm_seam_flash_dev) -> Result<(), Stays> {
+/// The tier is there meanwhile.
+pub(super) unsafe fn drain(dev: Arc<Dev>) -> Result<(), Stays> {
     let tier = current();
     // SAFETY: by this function's contract.
-    let (table, number) = unsafe { (table_of(dev), detaching(tier)) };
+    let number = unsafe { detaching(tier) };
     drain::drain(&mut Draining {
         tier,
         dev,
-        table,
         number,
         at: Chosen::none(),
     })

@@ -5,26 +5,28 @@
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::block::{count, device_of, used, Device};
-use super::chosen::as_c;
+use super::bindings;
+use super::block::{count, device_of, used};
+use super::dev::Dev;
+use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
-use super::{bindings, is_sound, piece_of};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
-use crate::ffi::discard::read;
+use crate::ffi::discard::{as_c, read};
 use crate::ffi::status::Status;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine};
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
-use bindings::{
-    uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_seam_flash_io, uvm_va_block_struct,
-};
+use bindings::{uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_va_block_struct};
 use core::ffi::c_int;
-use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 crate::ffi::check_exports!(uvm_rust_flash_fetch);
+
+/// Milliseconds until who waits for a read or a write that ends looks again without.
+pub(super) const WAIT_MS: u32 = 1000;
 
 /// One fetch.
 ///
@@ -33,10 +35,10 @@ crate::ffi::check_exports!(uvm_rust_flash_fetch);
 struct Fetching {
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
-    device: Device,
+    device: Arc<Dev>,
     is_fault: bool,
-    /// Null, or a buffer that nobody else uses.
-    io: *mut uvm_seam_flash_io,
+    /// Between `open` and `close`.
+    io: Option<Io>,
 }
 
 impl Fetching {
@@ -46,7 +48,7 @@ impl Fetching {
     }
 
     fn counts(&self, counter: Counter, n: u64) {
-        self.device.table().counters.add(counter, n);
+        self.device.counts(counter, n);
     }
 }
 
@@ -79,38 +81,34 @@ impl Machine for Fetching {
     }
 
     fn open(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        self.io = unsafe { bindings::uvm_rust_flash_io_alloc(false, false) };
-        !self.io.is_null()
+        self.io = Io::new(false, false);
+        self.io.is_some()
     }
 
     fn close(&mut self) {
-        let io = core::mem::replace(&mut self.io, null_mut());
-        // SAFETY: null, or `open` got it, and it is not used any more.
-        unsafe { bindings::uvm_rust_flash_io_free(io) };
+        self.io = None;
     }
 
     fn hold(&mut self, pages: &PageMask) -> bool {
-        // SAFETY: see above; the buffer holds nothing, and the mask is read.
-        unsafe { bindings::uvm_seam_flash_hold(self.block, &as_c(pages), self.io) }
+        let block = self.block;
+        // SAFETY: see above.
+        let hold = |io: &mut Io| unsafe { io.hold(block, pages) };
+        self.io.as_mut().is_some_and(hold)
     }
 
     fn unchanged(&mut self, pages: &PageMask) -> PageMask {
-        let mut mask = as_c(pages);
-        // SAFETY: see above; the mask is read and written.
-        unsafe {
-            bindings::uvm_seam_flash_unchanged(self.block, self.io, &mut mask);
-            read(&mask)
-        }
+        // SAFETY: see above.
+        let unchanged = |io: &Io| unsafe { io.unchanged(self.block, pages) };
+        self.io.as_ref().map_or(PageMask::EMPTY, unchanged)
     }
 
     fn keeps_copies(&mut self) -> bool {
-        let dev = self.device.as_ptr();
-        // SAFETY: see above; the tier and the device are there, and a parameter does not change.
+        let dev = &self.device;
+        // SAFETY: see above; the tier is there, and a parameter does not change.
         unsafe {
             bindings::uvm_rust_flash_copies
                 && is_attached(current(), dev)
-                && is_sound(dev)
+                && dev.is_sound()
                 && bindings::uvm_seam_flash_is_read_mostly(self.block)
         }
     }
@@ -139,30 +137,33 @@ impl Machine for Fetching {
 
     fn unlock(&mut self) {
         // SAFETY: the block is locked.
-        unsafe { bindings::uvm_seam_va_block_unlock(self.block) };
+        unsafe { bindings::uvm_seam_block_unlock(self.block) };
     }
 
     fn lock(&mut self) {
         // SAFETY: it was unlocked.
-        unsafe { bindings::uvm_seam_va_block_lock(self.block) };
+        unsafe { bindings::uvm_seam_block_lock(self.block) };
     }
 
     fn progress(&mut self) -> u32 {
-        // SAFETY: the device is kept.
-        unsafe { bindings::uvm_seam_flash_progress(self.device.as_ptr()) }
+        self.device.progress()
     }
 
     fn wait(&mut self, progress: u32) {
-        // SAFETY: the device is kept; no lock is held but the VA space's.
-        unsafe { bindings::uvm_seam_flash_wait(self.device.as_ptr(), progress) };
+        self.device.wait(progress, WAIT_MS);
     }
 
     fn read(&mut self, piece: &Piece) -> Did {
-        let dev = self.device.as_ptr();
+        let Some(io) = &mut self.io else {
+            return Did::NotNow;
+        };
+        let urgency = if self.is_fault {
+            Urgency::Fault
+        } else {
+            Urgency::Request
+        };
         // SAFETY: see above; what the piece is read into is held, and its place is pinned.
-        match unsafe {
-            bindings::uvm_seam_flash_read(dev, self.io, &piece_of(piece), self.is_fault)
-        } {
+        match unsafe { io.read(&self.device, piece, urgency) } {
             0 => Did::All,
             errno if is_passing(errno) => Did::NotNow,
             _ => Did::Never,
@@ -170,14 +171,10 @@ impl Machine for Fetching {
     }
 
     fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
-        let dev = self.device.as_ptr();
-        let (mut right, mut wrong) = (uvm_rust_mask::default(), uvm_rust_mask::default());
-        // SAFETY: see above; the piece was read, and the masks are ours for the call.
-        unsafe {
-            let piece = piece_of(piece);
-            bindings::uvm_seam_flash_decrypt(dev, self.io, &piece, &mut right, &mut wrong);
-            (read(&right), read(&wrong))
-        }
+        let Some(io) = &mut self.io else {
+            return (PageMask::EMPTY, PageMask::EMPTY);
+        };
+        io.decrypt(&self.device, piece)
     }
 
     fn count_errors(&mut self, n: u32) {
@@ -185,8 +182,7 @@ impl Machine for Fetching {
     }
 
     fn tell(&mut self) {
-        // SAFETY: the device is kept.
-        unsafe { bindings::uvm_seam_flash_tell(self.device.as_ptr(), true) };
+        self.device.tell();
     }
 }
 
@@ -211,7 +207,7 @@ pub(super) unsafe fn fetch_locked(
         context,
         device,
         is_fault,
-        io: null_mut(),
+        io: None,
     };
     match fetch(&mut fetching, wanted) {
         Ok(Fetched::All) => status::OK,

@@ -3,17 +3,22 @@
 //! Moving a range by call, as `policy/flash/moves.rs` sees it.
 
 use super::attach::Reading;
+use super::bindings;
+use super::block::span;
 use super::chosen::Chosen;
+use super::io::Io;
+use super::room::{owner_of, rate, BLOCK_BYTES};
 use super::spill::move_out;
 use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
-use super::{bindings, read_parameter};
 use crate::driver::flash::Counter;
 use crate::ffi::seam::VaSpace;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine};
-use crate::policy::mask::PageMask;
-use bindings::{mm_struct, uvm_seam_flash_io, uvm_seam_space, uvm_va_block_struct};
+use crate::policy::flash::turn::Ticket;
+use crate::policy::mask::{PageMask, Region};
+use bindings::{mm_struct, uvm_seam_space, uvm_va_block_struct};
 use core::ptr::null_mut;
+use kernel::page::PAGE_SIZE;
 
 /// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
 const NAP_MS: u32 = 10;
@@ -25,7 +30,9 @@ const NAP_MS: u32 = 10;
 struct Moving {
     space: *mut uvm_seam_space,
     owner: OwnerHandle,
-    io: *mut uvm_seam_flash_io,
+    /// Of the turn that was taken.
+    ticket: Option<Ticket>,
+    io: Option<Io>,
     device: Option<Reading>,
     mm: *mut mm_struct,
     at: Chosen,
@@ -35,21 +42,55 @@ struct Moving {
     wrote: u64,
 }
 
-fn rate() -> u32 {
-    read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
+/// The first va_block with pages from `start` to `end`, and these.
+///
+/// # Safety
+///
+/// The VA space is locked, and all of that is managed memory.
+unsafe fn next_block(
+    space: *mut uvm_seam_space,
+    start: u64,
+    end: u64,
+) -> Option<(*mut uvm_va_block_struct, PageMask)> {
+    let (mut range, mut at) = (bindings::uvm_rust_range::default(), start);
+    while at <= end {
+        // SAFETY: by this function's contract; `range` is ours for the call.
+        let of = unsafe { bindings::uvm_seam_range(space, at, end, &mut range) };
+        if of.is_null() {
+            return None;
+        }
+        let last = end.min(range.last);
+        at = at.max(range.first);
+        while at <= last {
+            // SAFETY: the range is there, and has that address.
+            let block = unsafe { bindings::uvm_seam_range_block(of, at) };
+            if !block.is_null() {
+                let of = span(block);
+                let page = |address: u64| ((address - of.first) / PAGE_SIZE as u64) as u16;
+                let pages = Region::new(page(at), page(last.min(of.last)) + 1);
+                return Some((block, pages.into()));
+            }
+            at = (at - at % BLOCK_BYTES).saturating_add(BLOCK_BYTES);
+        }
+        at = range.last.saturating_add(1);
+    }
+    None
 }
 
 // In all blocks below the pointers are valid by the type's invariant, and locks are held as the policy
 // documents it (V-order).
 impl Machine for Moving {
     fn take_turn(&mut self) -> bool {
-        // SAFETY: see above; no lock is held.
-        unsafe { bindings::uvm_seam_flash_take_turn(self.owner.seam()) }
+        // SAFETY: see above.
+        self.ticket = unsafe { self.owner.get() }.take_turn();
+        self.ticket.is_some()
     }
 
     fn end_turn(&mut self) {
-        // SAFETY: the turn is ours.
-        unsafe { bindings::uvm_seam_flash_end_turn(self.owner.seam()) };
+        if let Some(ticket) = self.ticket.take() {
+            // SAFETY: see above.
+            unsafe { self.owner.get() }.end_turn(ticket);
+        }
     }
 
     fn has_device(&mut self) -> bool {
@@ -79,20 +120,17 @@ impl Machine for Moving {
     }
 
     fn open(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        self.io = unsafe { bindings::uvm_rust_flash_io_alloc(true, true) };
-        !self.io.is_null()
+        self.io = Io::new(true, true);
+        self.io.is_some()
     }
 
     fn close(&mut self) {
-        let io = core::mem::replace(&mut self.io, null_mut());
-        // SAFETY: null, or `open` got it, and it is not used any more.
-        unsafe { bindings::uvm_rust_flash_io_free(io) };
+        self.io = None;
     }
 
     fn keep_device(&mut self) -> bool {
         let lock = Reading::lock();
-        self.device = (!lock.attached().is_null()).then_some(lock);
+        self.device = lock.attached().is_some().then_some(lock);
         self.device.is_some()
     }
 
@@ -102,18 +140,19 @@ impl Machine for Moving {
 
     fn enter_space(&mut self) {
         // SAFETY: see above.
-        self.mm = unsafe { bindings::uvm_seam_flash_enter_space(self.space) };
+        self.mm = unsafe { bindings::uvm_seam_space_enter(self.space) };
     }
 
     fn leave_space(&mut self) {
         let mm = core::mem::replace(&mut self.mm, null_mut());
         // SAFETY: `enter_space` took the lock, and gave the process.
-        unsafe { bindings::uvm_seam_flash_exit_space(self.space, mm) };
+        unsafe { bindings::uvm_seam_space_leave(self.space, mm) };
     }
 
     fn is_managed(&mut self, base: u64, length: u64) -> bool {
         // SAFETY: the VA space is locked.
-        unsafe { bindings::uvm_seam_flash_is_managed(self.space, self.mm, base, length) }
+        let kind = unsafe { bindings::uvm_seam_range_kind(self.space, self.mm, base, length) };
+        kind == bindings::UVM_RUST_KIND_MANAGED
     }
 
     fn prepare(&mut self) -> bool {
@@ -126,24 +165,22 @@ impl Machine for Moving {
     }
 
     fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
-        let (mut start, mut pages) = (base, bindings::uvm_rust_mask::default());
-        // SAFETY: the VA space is locked, and all from `base` to `end` is managed; `start` and `pages` are
-        // ours for the call.
-        let block =
-            unsafe { bindings::uvm_seam_flash_next_block(self.space, &mut start, end, &mut pages) };
-        self.block = block;
-        self.pages = PageMask::from_words(pages.words);
+        // SAFETY: the VA space is locked, and all from `base` to `end` is managed.
+        let next = unsafe { next_block(self.space, base, end) };
+        let (block, pages) = next.unwrap_or((null_mut(), PageMask::EMPTY));
+        (self.block, self.pages) = (block, pages);
         // SAFETY: the VA space's lock keeps the block, until another is chosen or all is let go.
-        unsafe { self.at.choose(block) }.then_some(start)
+        unsafe { self.at.choose(block) }.then(|| span(block).last + 1)
     }
 
     fn write(&mut self) {
-        let Some(lock) = &self.device else {
+        let dev = self.device.as_ref().and_then(Reading::attached);
+        let (Some(dev), Some(io)) = (dev, &mut self.io) else {
             return;
         };
-        // SAFETY: the lock keeps the device, and the VA space's the block, which is not locked; the buffer is
-        // ours.
-        let bytes = unsafe { move_out(lock.attached(), self.io, self.block, &self.pages) };
+        // SAFETY: the lock keeps the device, and the VA space's the block, which is not locked; the buffer has
+        // pages of its own.
+        let bytes = unsafe { move_out(dev, io, self.block, &self.pages) };
         self.wrote = self.wrote.saturating_add(bytes);
     }
 
@@ -185,11 +222,14 @@ pub(crate) fn move_range(
 ) -> Result<(), Failed> {
     let space = space.as_ptr();
     // SAFETY: the VA space is there, and has a tenant, as there is a tier.
-    let owner = unsafe { OwnerHandle::new(bindings::uvm_seam_flash_owner_of(space)) };
+    let Some(owner) = (unsafe { owner_of(space) }) else {
+        return Err(Failed::NoDevice);
+    };
     let mut moving = Moving {
         space,
         owner,
-        io: null_mut(),
+        ticket: None,
+        io: None,
         device: None,
         mm: null_mut(),
         at: Chosen::none(),

@@ -2,39 +2,33 @@
 
 //! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
 
-// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
-
-use super::block::{handle, known, used};
-use super::chosen::{as_c, Chosen};
+use super::block::{handle, known, span, use_device, used};
+use super::chosen::Chosen;
+use super::dev::Dev;
+use super::io::{Io, Wrote};
 use super::tier::{
     current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live,
     State,
 };
-use super::{bindings, flash, is_sound, piece_of, read_parameter, table_of};
-use crate::driver::flash::Counter;
-use crate::ffi::discard::read;
-use crate::ffi::status::Status;
+use super::{bindings, read_parameter};
+use crate::driver::discard::status;
+use crate::driver::flash::{Counter, Tier};
+use crate::ffi::discard::as_c;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
-use crate::policy::flash::{pace, BlockPages, Move, Place, Spill, Table};
+use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
 use crate::policy::mask::PageMask;
-use bindings::{
-    uvm_rust_flash_table, uvm_rust_mask, uvm_rust_tier, uvm_seam_flash_dev, uvm_seam_flash_io,
-    uvm_va_block_struct,
-};
-use core::ffi::c_int;
+use bindings::uvm_va_block_struct;
 use kernel::page::PAGE_SIZE;
-
-crate::ffi::check_exports!(uvm_rust_flash_work,);
+use kernel::sync::Arc;
 
 /// The device that is spilled to, for the length of a call.
 ///
-/// Invariant: the tier and the device are there; whoever called keeps them.
-#[derive(Clone, Copy)]
+/// Invariant: the tier is there; whoever called keeps it.
+#[derive(Clone)]
 pub(super) struct To {
-    pub(super) tier: *mut uvm_rust_tier,
-    pub(super) dev: *mut uvm_seam_flash_dev,
+    pub(super) tier: *const Tier,
+    pub(super) dev: Arc<Dev>,
 }
 
 impl To {
@@ -43,7 +37,7 @@ impl To {
     /// # Safety
     ///
     /// No va_block is locked.
-    unsafe fn give_up_oldest(self, tenant: u64) -> Option<u32> {
+    unsafe fn give_up_oldest(&self, tenant: u64) -> Option<u32> {
         // SAFETY: by the type's invariant.
         let block = unsafe { oldest_copies(self.tier, tenant) };
         if block.is_null() {
@@ -52,11 +46,11 @@ impl To {
         // SAFETY: it came with a reference, which is given back last; it is locked, and what is known
         // of it is there meanwhile.
         unsafe {
-            bindings::uvm_seam_va_block_lock(block);
+            bindings::uvm_seam_block_lock(block);
             let state = used(bindings::uvm_seam_va_block_flash(block));
-            let state = state.filter(|state| state.is_on(self.dev));
+            let state = state.filter(|state| state.is_on(&self.dev));
             let pages = state.map_or(0, |state| super::block::give_up(state, &PageMask::FULL));
-            bindings::uvm_seam_va_block_unlock(block);
+            bindings::uvm_seam_block_unlock(block);
             bindings::uvm_seam_va_block_put(block);
             Some(pages)
         }
@@ -66,35 +60,30 @@ impl To {
 impl Copies for To {
     fn give_up_oldest(&mut self, _of_own: bool) -> Option<u32> {
         // SAFETY: it is only made where no va_block is locked.
-        unsafe { To::give_up_oldest(*self, 0) }
+        unsafe { To::give_up_oldest(self, 0) }
     }
 }
 
 /// A worker, or a call.
-pub(super) struct Spilling {
+pub(super) struct Spilling<'a> {
     to: To,
-    /// Invariant: the device's, which keeps it.
-    table: *mut uvm_rust_flash_table,
-    /// Invariant: a buffer that is used by nobody else.
-    io: *mut uvm_seam_flash_io,
+    /// With pages of its own.
+    io: &'a mut Io,
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
 }
 
-impl Spilling {
+impl<'a> Spilling<'a> {
     /// # Safety
     ///
-    /// The tier and the device are there, and the buffer is nobody else's, as long as the result.
-    unsafe fn new(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io) -> Self {
-        let to = To {
-            tier: current(),
-            dev,
-        };
+    /// The tier is there as long as the result, and the buffer has pages of its own.
+    pub(super) unsafe fn new(dev: &Arc<Dev>, io: &'a mut Io) -> Self {
         Self {
-            to,
-            // SAFETY: by this function's contract.
-            table: unsafe { table_of(dev) },
+            to: To {
+                tier: current(),
+                dev: dev.clone(),
+            },
             io,
             wrote: 0,
             at: Chosen::none(),
@@ -102,8 +91,7 @@ impl Spilling {
     }
 
     fn counts(&self, counter: Counter, n: u64) -> u64 {
-        // SAFETY: by the type's invariant.
-        unsafe { flash(self.table) }.counters.add(counter, n)
+        self.to.dev.counts(counter, n)
     }
 
     /// The device was given so many pages to write. Returns how many bytes that is.
@@ -129,7 +117,7 @@ impl Spilling {
     }
 }
 
-impl Copies for Spilling {
+impl Copies for Spilling<'_> {
     fn give_up_oldest(&mut self, of_own: bool) -> Option<u32> {
         let mut tenant = 0;
         if of_own {
@@ -151,12 +139,12 @@ impl Copies for Spilling {
 
 // In all blocks below the pointers of `self.to` and `self.io` are valid by the types' invariants, and a
 // block is chosen where the policy asks about one; what else a call needs is in each comment.
-impl Machine for Spilling {
+impl Machine for Spilling<'_> {
     fn goes_on(&mut self) -> bool {
         // SAFETY: no preconditions.
         let status = unsafe { bindings::uvm_seam_global_status() };
         // SAFETY: see above.
-        status == 0 && unsafe { goes_on_for(self.to.tier, self.to.dev) }
+        status == 0 && unsafe { goes_on_for(self.to.tier, &self.to.dev) }
     }
 
     fn choose(&mut self) -> bool {
@@ -171,17 +159,17 @@ impl Machine for Spilling {
 
     fn enter(&mut self) -> bool {
         // SAFETY: no lock is held.
-        unsafe { bindings::uvm_seam_flash_enter() }
+        unsafe { bindings::uvm_seam_pm_trylock() }
     }
 
     fn leave(&mut self) {
         // SAFETY: entered.
-        unsafe { bindings::uvm_seam_flash_leave() };
+        unsafe { bindings::uvm_seam_pm_unlock() };
     }
 
     fn ended(&mut self, tried: Tried) -> bool {
         // SAFETY: see above.
-        let stops = unsafe { ended(self.to.tier, self.to.dev, tried) };
+        let stops = unsafe { ended(self.to.tier, &self.to.dev, tried) };
         if stops {
             self.tell(false);
         }
@@ -250,8 +238,15 @@ impl Machine for Spilling {
     }
 
     fn may_spill(&mut self) -> bool {
-        // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
-        let may_spill = |block| unsafe { bindings::uvm_seam_flash_may_spill(block) };
+        let may_spill = |block| {
+            let span = span(block);
+            // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
+            unsafe {
+                let space = bindings::uvm_seam_block_space(block);
+                !bindings::uvm_seam_has_non_faultable(space)
+                    && bindings::uvm_range_group_all_migratable(space.cast(), span.first, span.last)
+            }
+        };
         self.at.alive().is_some_and(may_spill)
     }
 
@@ -269,27 +264,36 @@ impl Machine for Spilling {
     }
 
     fn not_held(&mut self, pages: &PageMask) -> PageMask {
-        let mut mask = as_c(pages);
+        let mut free = PageMask::EMPTY;
         let Some(block) = self.at.locked() else {
-            return PageMask::EMPTY;
+            return free;
         };
-        // SAFETY: the block is locked; `mask` is read and written.
-        unsafe {
-            bindings::uvm_seam_flash_leave_held(block, &mut mask);
-            read(&mask)
+        for of in pages.pages() {
+            // SAFETY: the block is locked, which keeps its host memory.
+            unsafe {
+                let page = bindings::uvm_seam_host_page(block, of.into());
+                if !page.is_null() && !bindings::uvm_seam_page_is_held(page) {
+                    free.set(of);
+                }
+            }
         }
+        free
     }
 
     fn use_device(&mut self) -> bool {
-        // SAFETY: the block is locked and alive.
-        let make = |block| unsafe { bindings::uvm_seam_flash_use(block, self.to.dev) };
-        self.at.alive().is_some_and(make)
+        let Some(block) = self.at.alive() else {
+            return false;
+        };
+        let span = span(block);
+        let pages = (span.last - span.first + 1) / PAGE_SIZE as u64;
+        // SAFETY: the block is locked and known, and who spills keeps the device.
+        unsafe { use_device(self.at.known(), &self.to.dev, pages as u16) }
     }
 
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T> {
         let block = self.at.known();
         // SAFETY: the reference ends with this function.
-        let state = unsafe { self.at.state(self.to.dev) }?;
+        let state = unsafe { self.at.state(&self.to.dev) }?;
         // SAFETY: not null, as it has a state.
         let tenant = unsafe { known(block) }.owner().key();
         let (pages, flash) = state.split();
@@ -298,59 +302,63 @@ impl Machine for Spilling {
     }
 
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
-        // SAFETY: see above.
-        f(&mut unsafe { flash(self.table) }.table.lock())
+        f(&mut self.to.dev.flash().table.lock())
     }
 
     fn unmap(&mut self, pages: &PageMask) -> Unmapped {
         let Some((block, context)) = self.at.opened() else {
             return Unmapped::Failed;
         };
-        let mut again = false;
-        // SAFETY: the block and its VA space are locked, and the context is open; the mask is read, and
-        // `again` written once.
-        let status =
-            unsafe { bindings::uvm_seam_flash_unmap(block, context, &as_c(pages), &mut again) };
-        match Status::check(status) {
-            Ok(()) if again => Unmapped::Again,
-            Ok(()) => Unmapped::All,
-            Err(_) => Unmapped::Failed,
+        // SAFETY: the block and its VA space are locked, and the context is open; the mask is read.
+        match unsafe { bindings::uvm_seam_block_unmap(block, context, &as_c(pages)) } {
+            status::OK if self.wait_gpus() => Unmapped::All,
+            status::AGAIN => Unmapped::Again,
+            _ => Unmapped::Failed,
         }
     }
 
     fn wait_gpus(&mut self) -> bool {
         // SAFETY: the block is locked.
-        let wait = |block| unsafe { bindings::uvm_seam_flash_wait_gpus(block) };
-        self.at.locked().is_some_and(wait)
+        let wait = |block| unsafe { bindings::uvm_seam_block_wait(block) };
+        self.at.locked().map(wait) == Some(status::OK)
     }
 
     fn discarded(&mut self, pages: &PageMask) -> PageMask {
-        let mut stale = uvm_rust_mask::default();
-        if let Some(block) = self.at.locked() {
-            // SAFETY: the block is locked; the masks are read and written.
-            unsafe { bindings::uvm_seam_flash_stale(block, &as_c(pages), &mut stale) };
-        }
-        PageMask::from_words(stale.words)
+        let stale = self
+            .at
+            .discarded()
+            .map(|state| state.stale(pages, &PageMask::EMPTY));
+        stale.unwrap_or(PageMask::EMPTY)
     }
 
     fn dropped(&mut self, pages: &PageMask) {
-        if let Some(block) = self.at.locked() {
-            // SAFETY: the block is locked, and `discarded` gave `pages`; the mask is read.
-            unsafe { bindings::uvm_seam_flash_dropped(block, &as_c(pages)) };
+        if let Some(state) = self.at.discarded() {
+            state.dropped(pages);
         }
     }
 
     fn left_host(&mut self, pages: &PageMask) -> bool {
-        // SAFETY: the block is locked, and the GPUs were waited for; the mask is read.
-        let left = |block| unsafe { bindings::uvm_seam_flash_left_host(block, &as_c(pages)) };
-        self.at.locked().is_some_and(left)
+        let Some(block) = self.at.locked() else {
+            return false;
+        };
+        // SAFETY: the block is locked, and the GPUs were waited for; the masks are read. The reference ends with
+        // the statement.
+        unsafe {
+            let before = bindings::uvm_seam_flash_host_pages(block);
+            let in_flight = used(self.at.known()).map(|state| state.pages.in_flight());
+            let in_flight = as_c(&in_flight.unwrap_or(PageMask::EMPTY));
+            bindings::uvm_seam_flash_left_host(block, &as_c(pages), &in_flight);
+            super::block::count(block, false);
+            bindings::uvm_seam_flash_host_pages(block) < before
+        }
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
-        // SAFETY: the block is locked, and the buffer holds nothing; the mask is read.
-        let hold =
-            |block| unsafe { bindings::uvm_seam_flash_hold(block, &as_c(&spill.pages), self.io) };
-        self.at.locked().is_some_and(hold)
+        let Some(block) = self.at.locked() else {
+            return false;
+        };
+        // SAFETY: the block is locked.
+        unsafe { self.io.hold(block, &spill.pages) }
     }
 
     fn set_aside(&mut self) {
@@ -365,44 +373,32 @@ impl Machine for Spilling {
         let mut good = PageMask::EMPTY;
         for piece in spill.pieces() {
             // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
-            let written =
-                unsafe { bindings::uvm_seam_flash_write(self.to.dev, self.io, &piece_of(piece)) };
-            if written == bindings::UVM_RUST_FLASH_NOT_WRITTEN as c_int {
+            let wrote = unsafe { self.io.write(&self.to.dev, piece) };
+            if let Wrote::Nothing = wrote {
                 continue;
             }
             // What fails half-way has worn the device as well.
             let bytes = self.writes(piece.pages.pages());
-            if written == 0 {
+            if let Wrote::All = wrote {
                 good |= PageMask::from(piece.pages);
                 self.counts(Counter::Written, bytes);
             } else if self.counts(Counter::WriteErrors, 1) == 1 {
                 kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
             }
         }
-        // SAFETY: the buffer is ours.
-        unsafe { bindings::uvm_seam_flash_release(self.io) };
+        self.io.release();
         good
     }
 
     fn copy(&mut self, to_move: &Move) -> bool {
-        let transfer = |at: Place, write| {
-            // SAFETY: no lock is held; the buffer is ours, and the places are pinned by the move.
-            0 == unsafe {
-                bindings::uvm_seam_flash_copy(
-                    self.to.dev,
-                    self.io,
-                    at.slot,
-                    at.offset,
-                    to_move.pages,
-                    write,
-                )
-            }
-        };
-        if !transfer(to_move.from, false) {
+        let (dev, pages) = (&self.to.dev, to_move.pages);
+        // SAFETY: no lock is held, and the places are pinned by the move.
+        if !unsafe { self.io.copy(dev, to_move.from, pages, false) } {
             self.counts(Counter::ReadErrors, 1);
             return false;
         }
-        let copied = transfer(to_move.to, true);
+        // SAFETY: as above.
+        let copied = unsafe { self.io.copy(dev, to_move.to, pages, true) };
         self.writes(to_move.pages);
         if !copied {
             self.counts(Counter::WriteErrors, 1);
@@ -411,13 +407,11 @@ impl Machine for Spilling {
     }
 
     fn is_sound(&mut self) -> bool {
-        // SAFETY: see above.
-        unsafe { is_sound(self.to.dev) }
+        self.to.dev.is_sound()
     }
 
-    fn tell(&mut self, ended: bool) {
-        // SAFETY: see above.
-        unsafe { bindings::uvm_seam_flash_tell(self.to.dev, ended) };
+    fn tell(&mut self, _ended: bool) {
+        self.to.dev.tell();
     }
 
     fn count(&mut self, what: Count, n: u64) {
@@ -432,12 +426,6 @@ impl Machine for Spilling {
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut uvm_seam_flash_io) {
-    // SAFETY: I-own and I-call: the caller keeps both.
-    spill::work(&mut unsafe { Spilling::new(dev, io) });
-}
-
 /// Writes what of `pages` the block has in host memory, by call. Returns how many bytes the device was
 /// given to write.
 ///
@@ -446,8 +434,8 @@ unsafe extern "C" fn uvm_rust_flash_work(dev: *mut uvm_seam_flash_dev, io: *mut 
 /// As [`Spilling::new`] for the call; a reference on the block is held, and the lock of its VA space in read
 /// mode, but not its own.
 pub(super) unsafe fn move_out(
-    dev: *mut uvm_seam_flash_dev,
-    io: *mut uvm_seam_flash_io,
+    dev: &Arc<Dev>,
+    io: &mut Io,
     block: *mut uvm_va_block_struct,
     pages: &PageMask,
 ) -> u64 {

@@ -49,10 +49,9 @@ impl Copies for Splitting {
     fn give_up_oldest(&mut self, of_own: bool) -> Option<u32> {
         self.lock(Half::Lower);
         // SAFETY: the block is locked.
-        let dev = unsafe { block::device(self.known(Half::Lower)) };
+        let dev = unsafe { block::device_of(self.known(Half::Lower)) };
         self.unlock(Half::Lower);
-        // The block's state keeps the device: who drains one needs the VA space's lock.
-        let tier = current();
+        let (tier, dev) = (current(), dev?);
         To { tier, dev }.give_up_oldest(of_own)
     }
 }
@@ -61,12 +60,12 @@ impl Copies for Splitting {
 impl Machine for Splitting {
     fn lock(&mut self, half: Half) {
         // SAFETY: see above; the policy locks one at a time.
-        unsafe { bindings::uvm_seam_va_block_lock(self.half(half)) };
+        unsafe { bindings::uvm_seam_block_lock(self.half(half)) };
     }
 
     fn unlock(&mut self, half: Half) {
         // SAFETY: it is locked by us.
-        unsafe { bindings::uvm_seam_va_block_unlock(self.half(half)) };
+        unsafe { bindings::uvm_seam_block_unlock(self.half(half)) };
     }
 
     fn is_used(&mut self) -> bool {

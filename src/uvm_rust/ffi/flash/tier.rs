@@ -1,49 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What C calls about who uses the tier. All of it takes the tier's lock.
+//! Who uses the tier. All of it takes the tier's lock.
 //!
 //! Invariants besides those of `ffi.rs`:
 //!
-//! - **I-owner**: a tenant outlives its va_blocks, and the tier its tenants. What is C's of a tenant
-//!   outlives what is Rust's.
+//! - **I-owner**: a tenant outlives its va_blocks, and the tier its tenants.
 //! - **I-record**: the handles in the tier's state are of blocks and owners that are there, as their
-//!   `destroy` takes them out first. Their records are looked at under the tier's lock only.
+//!   end takes them out first. Their records are looked at under the tier's lock only.
 
-// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
-
+use super::asked::Fetcher;
 use super::block::{handle, known, Block};
-use super::{bindings, flash, table_of};
+use super::dev::Dev;
+use super::{bindings, workers};
 use crate::driver::flash::{Counter, Tier};
 use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
-use bindings::{
-    uvm_rust_flash_block, uvm_rust_flash_owner, uvm_rust_owner, uvm_rust_tier, uvm_seam_flash_dev,
-    uvm_va_block_struct,
-};
+use crate::policy::flash::turn::{Ticket, Turns};
+use bindings::{mem_cgroup, uvm_rust_flash_block, uvm_va_block_struct};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use core::mem::ManuallyDrop;
 use core::ptr::{null_mut, NonNull};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use kernel::prelude::*;
+use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
+use kernel::time::Jiffies;
 use kernel::types::ForeignOwnable;
 
-crate::ffi::check_exports!(
-    uvm_rust_tier_create,
-    uvm_rust_tier_destroy,
-    uvm_rust_tier_device,
-    uvm_rust_tier_parked,
-    uvm_rust_tier_kick,
-    uvm_rust_owner_create,
-    uvm_rust_owner_destroy,
-    uvm_rust_owner_must_wait,
-    uvm_rust_owner_asking,
-    uvm_rust_owner_fetched,
-);
-
-const _: () = assert!(policy::FETCHERS_EACH == bindings::UVM_RUST_FLASH_FETCHERS_EACH);
+/// Until who waits for a turn looks again without being told: a second, or a few.
+const TURN_JIFFIES: Jiffies = 1000;
 
 pub(super) type Record = policy::Block<BlockHandle, OwnerHandle>;
 /// The tier, over what the records are found by here.
@@ -57,9 +44,9 @@ pub(crate) struct BlockHandle(pub(super) NonNull<Block>);
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct OwnerHandle(NonNull<Owner>);
 
-/// Names an open device. The tier does not look into it.
+/// Names an open device. The tier does not look into it. The attached one's was made of a reference.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct DeviceHandle(*mut uvm_seam_flash_dev);
+pub(crate) struct DeviceHandle(*const Dev);
 
 // SAFETY: what it names is used by whoever has the lock that protects it, on any CPU.
 unsafe impl Send for BlockHandle {}
@@ -69,28 +56,145 @@ unsafe impl Send for OwnerHandle {}
 unsafe impl Send for DeviceHandle {}
 
 /// What is known of a tenant.
-pub(super) struct Owner {
-    tier: *mut uvm_rust_tier,
-    seam: *mut uvm_rust_flash_owner,
+#[pin_data]
+pub(crate) struct Owner {
+    tier: *const Tier,
+    /// Whom its memory is charged to; its tenant keeps it.
+    group: *mut mem_cgroup,
     /// To the table: a number that no other tenant ever gets.
     key: u64,
     /// Looked at under the tier's lock only.
     record: UnsafeCell<policy::Owner<BlockHandle, OwnerHandle>>,
+    /// Who reads for its GPU faults. Fixed once it is there.
+    fetchers: UnsafeCell<[Fetcher; policy::FETCHERS_EACH as usize]>,
+    /// A call of `UVM_RUST_FLASH_MOVE` has its turn from its look at what is paid to the note of what it
+    /// wrote, or all threads would look before the first has noted. It is outside all other locks; the mutex
+    /// that says whose it is, is inside of all.
+    #[pin]
+    turns: Mutex<Turns>,
+    #[pin]
+    turn: CondVar,
+}
+
+impl Owner {
+    /// A tenant that `group` pays for.
+    ///
+    /// # Safety
+    ///
+    /// The tier and the group are there as long as the result, which [`Owner::destroy`] ends.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(in crate::ffi) unsafe fn create(
+        tier: *const Tier,
+        group: *mut mem_cgroup,
+    ) -> Result<NonNull<Self>> {
+        static KEYS: AtomicU64 = AtomicU64::new(0);
+        let key = KEYS.fetch_add(1, Relaxed) + 1;
+        let record = UnsafeCell::new(policy::Owner::new(key));
+        let owner = KBox::pin_init(
+            pin_init!(Self {
+                tier,
+                group,
+                key,
+                record,
+                fetchers: UnsafeCell::new([const { Fetcher::none() }; policy::FETCHERS_EACH as usize]),
+                turns <- new_mutex!(Turns::default()),
+                turn <- new_condvar!(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let owner = owner.into_foreign().cast_mut().cast::<Self>();
+        // SAFETY: it is there from now on, and nobody else knows of it before the tier does; by this function's
+        // contract for the tier.
+        unsafe {
+            let handle = OwnerHandle::new(owner);
+            for (number, fetcher) in (0..).zip(&mut *(*owner).fetchers.get()) {
+                if let Err(failed) = fetcher.begin(handle, number) {
+                    drop(<Pin<KBox<Self>> as ForeignOwnable>::from_foreign(
+                        owner.cast(),
+                    ));
+                    return Err(failed);
+                }
+            }
+            handle.with(|state, live| state.add_owner(live, handle));
+            Ok(handle.0)
+        }
+    }
+
+    /// It is gone.
+    ///
+    /// # Safety
+    ///
+    /// I-own: `owner` came from [`Owner::create`], and this is its one end; none of its blocks is there.
+    pub(in crate::ffi) unsafe fn destroy(owner: *mut Self) {
+        // SAFETY: by this function's contract. Once its fetchers have stopped, which no block wakes any more,
+        // and the tier knows nothing of it, nobody does.
+        unsafe {
+            let handle = OwnerHandle::new(owner);
+            (*(*owner).fetchers.get()).iter().for_each(Fetcher::stop);
+            handle.with(|state, live| state.remove_owner(live, handle));
+            drop(<Pin<KBox<Self>> as ForeignOwnable>::from_foreign(
+                owner.cast(),
+            ));
+        }
+    }
+}
+
+impl Owner {
+    /// Waits for a turn; `None` if a signal has come. Sleeps, with no lock held.
+    pub(super) fn take_turn(&self) -> Option<Ticket> {
+        let mut turns = self.turns.lock();
+        let mut ticket = None;
+        loop {
+            ticket = ticket.or_else(|| turns.come());
+            if let Some(ticket) = ticket.filter(|ticket| turns.is(*ticket)) {
+                return Some(ticket);
+            }
+            let woken = self
+                .turn
+                .wait_interruptible_timeout(&mut turns, TURN_JIFFIES);
+            if let CondVarTimeoutResult::Signal { .. } = woken {
+                if ticket.is_some_and(|ticket| turns.leave(ticket)) {
+                    self.turn.notify_all();
+                }
+                return None;
+            }
+        }
+    }
+
+    /// It is over.
+    pub(super) fn end_turn(&self, ticket: Ticket) {
+        if self.turns.lock().leave(ticket) {
+            self.turn.notify_all();
+        }
+    }
 }
 
 impl OwnerHandle {
     /// # Safety
     ///
-    /// I-own: `owner` came from [`uvm_rust_owner_create`].
-    pub(super) unsafe fn new(owner: *mut uvm_rust_owner) -> Self {
+    /// I-own: `owner` came from [`Owner::create`].
+    pub(in crate::ffi) unsafe fn new(owner: *mut Owner) -> Self {
         // SAFETY: by this function's contract it is not null.
-        Self(unsafe { NonNull::new_unchecked(owner.cast()) })
+        Self(unsafe { NonNull::new_unchecked(owner) })
     }
 
-    /// What is C's of it.
-    pub(super) fn seam(self) -> *mut uvm_rust_flash_owner {
+    /// What is known of it.
+    ///
+    /// # Safety
+    ///
+    /// It is there for `'a`.
+    pub(super) unsafe fn get<'a>(self) -> &'a Owner {
+        // SAFETY: by this function's contract; only shared references are made.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whom its memory is charged to.
+    pub(super) fn group(self) -> *mut mem_cgroup {
         // SAFETY: handles are made of owners that are there, and kept no longer (I-owner).
-        unsafe { self.0.as_ref() }.seam
+        unsafe { self.0.as_ref() }.group
     }
 
     pub(super) fn key(self) -> u64 {
@@ -135,10 +239,10 @@ impl Records for Live {
 
 /// # Safety
 ///
-/// `tier` came from [`uvm_rust_tier_create`] and is not destroyed during `'a`.
-unsafe fn of<'a>(tier: *mut uvm_rust_tier) -> &'a Tier {
+/// `tier` is what [`current`] gave, not null, during `'a`.
+unsafe fn of<'a>(tier: *const Tier) -> &'a Tier {
     // SAFETY: by this function's contract; only shared references are made to it.
-    unsafe { &*tier.cast::<Tier>() }
+    unsafe { &*tier }
 }
 
 /// Works on the tier's state, under its lock.
@@ -146,7 +250,7 @@ unsafe fn of<'a>(tier: *mut uvm_rust_tier) -> &'a Tier {
 /// # Safety
 ///
 /// As [`of`]; what is given to `f` gets no handle but of what is there.
-unsafe fn with<T>(tier: *mut uvm_rust_tier, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
+unsafe fn with<T>(tier: *const Tier, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
     // SAFETY: by this function's contract.
     let mut state = unsafe { of(tier) }.state.lock();
     f(&mut state, &mut Live(()))
@@ -159,7 +263,7 @@ unsafe fn with<T>(tier: *mut uvm_rust_tier, f: impl FnOnce(&mut State, &mut Live
 ///
 /// As [`with`].
 unsafe fn take(
-    tier: *mut uvm_rust_tier,
+    tier: *const Tier,
     f: impl FnOnce(&mut State, &mut Live) -> Option<BlockHandle>,
 ) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract; I-record, and what the tier knows of is published.
@@ -186,9 +290,8 @@ fn kick(state: &State) {
     }
     let count = state.wakes(now());
     if count > 0 {
-        // SAFETY: the tier's lock is held, and that many workers are there as long as the device is
-        // attached.
-        unsafe { bindings::uvm_seam_flash_wake(count) };
+        // SAFETY: the tier's lock is held, and a device attached.
+        unsafe { workers::wake(count) };
     }
 }
 
@@ -197,7 +300,7 @@ fn kick(state: &State) {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn goes_on_for(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool {
+pub(super) unsafe fn goes_on_for(tier: *const Tier, dev: &Dev) -> bool {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.goes_on(DeviceHandle(dev), now())) }
 }
@@ -207,7 +310,7 @@ pub(super) unsafe fn goes_on_for(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_fl
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn victim(tier: *mut uvm_rust_tier) -> *mut uvm_va_block_struct {
+pub(super) unsafe fn victim(tier: *const Tier) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract.
     unsafe { take(tier, State::victim) }
 }
@@ -217,16 +320,12 @@ pub(super) unsafe fn victim(tier: *mut uvm_rust_tier) -> *mut uvm_va_block_struc
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn ended(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    tried: Tried,
-) -> bool {
+pub(super) unsafe fn ended(tier: *const Tier, dev: &Dev, tried: Tried) -> bool {
     let end = |state: &mut State, _: &mut Live| {
         let ended = state.ended(DeviceHandle(dev), tried, now());
         if let Some(ms) = ended.again {
             // SAFETY: the tier's lock is held, and the device attached.
-            unsafe { bindings::uvm_seam_flash_look_again(ms) };
+            unsafe { workers::look_again(ms) };
         }
         ended.stops
     };
@@ -239,7 +338,7 @@ pub(super) unsafe fn ended(
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn hope_for_all(tier: *mut uvm_rust_tier) {
+pub(super) unsafe fn hope_for_all(tier: *const Tier) {
     // SAFETY: by this function's contract.
     unsafe { with(tier, State::hope_for_all) };
 }
@@ -250,10 +349,7 @@ pub(super) unsafe fn hope_for_all(tier: *mut uvm_rust_tier) {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn oldest_copies(
-    tier: *mut uvm_rust_tier,
-    tenant: u64,
-) -> *mut uvm_va_block_struct {
+pub(super) unsafe fn oldest_copies(tier: *const Tier, tenant: u64) -> *mut uvm_va_block_struct {
     let of = (tenant != 0).then_some(tenant);
     // SAFETY: by this function's contract.
     unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
@@ -264,7 +360,7 @@ pub(super) unsafe fn oldest_copies(
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn detaching(tier: *mut uvm_rust_tier) -> u32 {
+pub(super) unsafe fn detaching(tier: *const Tier) -> u32 {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.detaching()) }
 }
@@ -274,44 +370,49 @@ pub(super) unsafe fn detaching(tier: *mut uvm_rust_tier) -> u32 {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn unseen(tier: *mut uvm_rust_tier, detaching: u32) -> *mut uvm_va_block_struct {
+pub(super) unsafe fn unseen(tier: *const Tier, detaching: u32) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract.
     unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_create() -> *mut uvm_rust_tier {
-    Tier::new().map_or(null_mut(), |tier| tier.into_foreign().cast_mut().cast())
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_destroy(tier: *mut uvm_rust_tier) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <Pin<KBox<Tier>> as ForeignOwnable>::from_foreign(tier.cast::<c_void>()) });
-}
+/// The tier, as long as the module is loaded with one; else null.
+static TIER: AtomicPtr<Tier> = AtomicPtr::new(null_mut());
 
 /// The tier; null without one.
-pub(super) fn current() -> *mut uvm_rust_tier {
-    // SAFETY: it is fixed from the module's init to its exit, between which all calls come.
-    unsafe { bindings::uvm_rust_tier }
+pub(crate) fn current() -> *const Tier {
+    TIER.load(Acquire)
+}
+
+/// Makes the tier. Without memory there is none.
+pub(super) fn create() {
+    if let Ok(tier) = Tier::new() {
+        TIER.store(tier.into_foreign().cast_mut().cast(), Release);
+    }
+}
+
+/// There is no tier any more, if there was one.
+///
+/// # Safety
+///
+/// All owners are gone, and no device is attached.
+pub(super) unsafe fn destroy() {
+    let tier = TIER.swap(null_mut(), AcqRel);
+    if !tier.is_null() {
+        // SAFETY: it came from `into_foreign`, and nobody uses it any more.
+        drop(unsafe { <Pin<KBox<Tier>> as ForeignOwnable>::from_foreign(tier.cast::<c_void>()) });
+    }
 }
 
 /// A device is there, for so many workers; with more than `limit` pages there is too little host memory.
 ///
 /// # Safety
 ///
-/// I-own for both: whoever calls keeps the device until [`detach`].
-pub(super) unsafe fn attach(
-    tier: *mut uvm_rust_tier,
-    dev: *mut uvm_seam_flash_dev,
-    limit: u64,
-    workers: u32,
-) {
+/// As [`of`]; there is none.
+pub(super) unsafe fn attach(tier: *const Tier, dev: Arc<Dev>, limit: u64, workers: u32) {
+    let dev = DeviceHandle(Arc::into_raw(dev));
     // SAFETY: by this function's contract.
     unsafe {
-        with(tier, |state, _| {
-            state.attach(DeviceHandle(dev), limit, workers)
-        });
+        with(tier, |state, _| state.attach(dev, limit, workers));
         of(tier).is_attached.store(true, Relaxed);
         with(tier, |state, _| kick(state));
     }
@@ -322,11 +423,17 @@ pub(super) unsafe fn attach(
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn detach(tier: *mut uvm_rust_tier) {
-    // SAFETY: by this function's contract.
+pub(super) unsafe fn detach(tier: *const Tier) {
+    let leave = |state: &mut State, _: &mut Live| {
+        let dev = state.device();
+        state.detach();
+        dev
+    };
+    // SAFETY: by this function's contract; what the tier had is that of `attach`, and nobody finds it any more.
+    // It is let go without the lock.
     unsafe {
         of(tier).is_attached.store(false, Relaxed);
-        with(tier, |state, _| state.detach());
+        drop(with(tier, leave).map(|DeviceHandle(dev)| Arc::from_raw(dev)));
     }
 }
 
@@ -335,7 +442,7 @@ pub(super) unsafe fn detach(tier: *mut uvm_rust_tier) {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn has_device(tier: *mut uvm_rust_tier) -> bool {
+pub(super) unsafe fn has_device(tier: *const Tier) -> bool {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.device().is_some()) }
 }
@@ -345,7 +452,7 @@ pub(super) unsafe fn has_device(tier: *mut uvm_rust_tier) -> bool {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn workers(tier: *mut uvm_rust_tier) -> u32 {
+pub(super) unsafe fn workers(tier: *const Tier) -> u32 {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.workers()) }
 }
@@ -355,32 +462,26 @@ pub(super) unsafe fn workers(tier: *mut uvm_rust_tier) -> u32 {
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn host(tier: *mut uvm_rust_tier) -> (u64, u64) {
+pub(super) unsafe fn host(tier: *const Tier) -> (u64, u64) {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.host()) }
 }
 
-/// The attached device, with a reference, or null.
+/// The attached device; `None` without.
 ///
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
+pub(super) unsafe fn device(tier: *const Tier) -> Option<Arc<Dev>> {
     let get = |state: &mut State, _: &mut Live| {
         let DeviceHandle(dev) = state.device()?;
-        // SAFETY: the caller of `attach` keeps it until it has been detached, for which the lock is
-        // needed that is held.
-        unsafe { bindings::uvm_seam_flash_dev_get(dev) };
-        Some(dev)
+        // SAFETY: the tier's reference, which `attach` made this of, is there as long as the lock is held, and
+        // stays the tier's.
+        let dev = ManuallyDrop::new(unsafe { Arc::from_raw(dev) });
+        Some(Arc::clone(&dev))
     };
     // SAFETY: by this function's contract.
-    unsafe { with(tier, get) }.unwrap_or(null_mut())
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_seam_flash_dev {
-    // SAFETY: I-own.
-    unsafe { device(tier) }
+    unsafe { with(tier, get) }
 }
 
 /// Whether this is the attached device.
@@ -388,7 +489,7 @@ unsafe extern "C" fn uvm_rust_tier_device(tier: *mut uvm_rust_tier) -> *mut uvm_
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn is_attached(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_flash_dev) -> bool {
+pub(super) unsafe fn is_attached(tier: *const Tier, dev: &Dev) -> bool {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.device() == Some(DeviceHandle(dev))) }
 }
@@ -398,73 +499,32 @@ pub(super) unsafe fn is_attached(tier: *mut uvm_rust_tier, dev: *mut uvm_seam_fl
 /// # Safety
 ///
 /// As [`of`].
-pub(super) unsafe fn count_of_device(tier: *mut uvm_rust_tier, counter: Counter, n: u64) {
-    // SAFETY: by this function's contract; what is given is kept until it is put.
-    unsafe {
-        let dev = device(tier);
-        if !dev.is_null() {
-            flash(table_of(dev)).counters.add(counter, n);
-            bindings::uvm_seam_flash_dev_put(dev);
-        }
+pub(super) unsafe fn count_of_device(tier: *const Tier, counter: Counter, n: u64) {
+    // SAFETY: by this function's contract.
+    if let Some(dev) = unsafe { device(tier) } {
+        dev.counts(counter, n);
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_parked(tier: *mut uvm_rust_tier, faults: u32) {
-    // SAFETY: I-own.
-    unsafe { count_of_device(tier, Counter::Parked, faults.into()) };
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_tier_kick(tier: *mut uvm_rust_tier) {
-    // SAFETY: I-own.
+/// Wakes the workers if there is something for them.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn kick_workers(tier: *const Tier) {
+    // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| kick(state)) };
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_create(
-    tier: *mut uvm_rust_tier,
-    seam: *mut uvm_rust_flash_owner,
-) -> *mut uvm_rust_owner {
-    static KEYS: AtomicU64 = AtomicU64::new(0);
-    let key = KEYS.fetch_add(1, Relaxed) + 1;
-    let owner = Owner {
-        tier,
-        seam,
-        key,
-        record: UnsafeCell::new(policy::Owner::new(key)),
-    };
-    let Ok(owner) = KBox::new(owner, GFP_KERNEL_ACCOUNT) else {
-        return null_mut();
-    };
-    let owner = owner.into_foreign().cast_mut().cast::<uvm_rust_owner>();
-    // SAFETY: it is there from now on; I-own for `tier`.
+/// Whether too much host memory is in use, the tenant has its share of it, and waiting may help.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn must_wait(owner: OwnerHandle) -> bool {
+    // SAFETY: by this function's contract, and I-owner for the tier.
     unsafe {
-        let owner = OwnerHandle::new(owner);
-        owner.with(|state, live| state.add_owner(live, owner));
-    }
-    owner
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_destroy(owner: *mut uvm_rust_owner) {
-    // SAFETY: I-own: it came from `into_foreign` and this is its one destroy, after which the tier
-    // knows nothing of it.
-    unsafe {
-        let handle = OwnerHandle::new(owner);
-        handle.with(|state, live| state.remove_owner(live, handle));
-        drop(<KBox<Owner> as ForeignOwnable>::from_foreign(
-            owner.cast::<c_void>(),
-        ));
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_must_wait(owner: *mut uvm_rust_owner) -> bool {
-    // SAFETY: I-own, and I-owner for the tier.
-    unsafe {
-        let owner = OwnerHandle::new(owner);
-        of(owner.0.as_ref().tier).is_attached.load(Relaxed)
+        of(owner.get().tier).is_attached.load(Relaxed)
             && owner.with(|state, live| state.must_wait(live, owner))
     }
 }
@@ -489,23 +549,44 @@ pub(super) unsafe fn wrote(owner: OwnerHandle, bytes: u64, mib: u32) {
     unsafe { owner.with(|state, live| state.wrote(live, owner, now_ns(), bytes, mib)) };
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_asking(owner: *mut uvm_rust_owner) -> *mut uvm_va_block_struct {
-    // SAFETY: I-own.
+/// The tenant's block that asked first, with a reference, or null.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn asking(owner: OwnerHandle) -> *mut uvm_va_block_struct {
+    // SAFETY: by this function's contract.
     unsafe {
-        let owner = OwnerHandle::new(owner);
-        take(owner.0.as_ref().tier, |state, live| {
+        take(owner.get().tier, |state, live| {
             state.next_asking(live, owner)
         })
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_owner_fetched(owner: *mut uvm_rust_owner, fetcher: u32) -> bool {
-    // SAFETY: I-own.
+/// A fetcher has done what it found. Returns whether there is more.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn fetched(owner: OwnerHandle, fetcher: u32) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.fetched(live, owner, fetcher)) }
+}
+
+/// Something is asked for of a block of the tenant's: a fetcher of the tenant's is woken, if one sleeps.
+///
+/// # Safety
+///
+/// I-own: the block was published, and is not destroyed meanwhile.
+pub(super) unsafe fn ask(block: &Block) {
+    let owner = block.owner();
+    // SAFETY: by this function's contract, and I-owner.
     unsafe {
-        let owner = OwnerHandle::new(owner);
-        owner.with(|state, live| state.fetched(live, owner, fetcher))
+        let woken = owner.with(|state, live| state.ask(live, handle(block)));
+        let fetchers = &*owner.get().fetchers.get();
+        if let Some(fetcher) = woken.and_then(|n| fetchers.get(n as usize)) {
+            fetcher.wake();
+        }
     }
 }
 

@@ -36,6 +36,17 @@ pub struct Batch {
     rising: bool,
 }
 
+/// Of records in order, those from the first on that are of its VA space, not fatal, and of addresses from `first`
+/// to `last`.
+pub fn run_within(records: &[Record], first: u64, last: u64) -> &[Record] {
+    let who = records.first().map(|record| record.who);
+    let is_one = |record: &Record| {
+        Some(record.who) == who && record.fatal == 0 && (first..=last).contains(&record.address)
+    };
+    let n = records.iter().take_while(|record| is_one(record)).count();
+    records.get(..n).unwrap_or(&[])
+}
+
 impl Batch {
     /// For a ring of `ring` entries.
     pub fn new(ring: u32) -> Result<Self, OutOfMemory> {

@@ -120,9 +120,9 @@ pub trait Machine {
     /// Lets the locks of [`Machine::enter`] go.
     fn leave(&mut self);
 
-    /// Lets fault `first` and those after it wait elsewhere if their pages are on a slower tier, to
-    /// be tried again when they are back; `None` if they need not.
-    fn park(&mut self, first: u32) -> Option<Served>;
+    /// Lets fault `first` and those after it, which `records` begins with, wait elsewhere if their pages are on a
+    /// slower tier, to be tried again when they are back; `None` if they need not.
+    fn park(&mut self, first: u32, records: &[Record]) -> Option<Served>;
 
     /// Services fault `first` and those after it in its va_block. `looked` says how far that came,
     /// also where it failed.
@@ -426,7 +426,8 @@ impl<M: Machine> Call<'_, M> {
         in_place: bool,
     ) -> Result<Served, M::Error> {
         let first = at as u32;
-        if let Some(parked) = self.machine.park(first) {
+        let records = self.batch.records().get(at..).unwrap_or(&[]);
+        if let Some(parked) = self.machine.park(first, records) {
             return Ok(parked);
         }
         let mut looked = Looked::default();
@@ -436,7 +437,6 @@ impl<M: Machine> Call<'_, M> {
         if matches!(served, Ok(Served::Again | Served::AgainInPlace)) {
             return served;
         }
-        let records = self.batch.records().get(at..).unwrap_or(&[]);
         if looked.faults > 0 {
             let of_call = records.iter().take(looked.faults as usize);
             let instances = of_call.map(|r| u64::from(r.instances)).sum();

@@ -326,3 +326,28 @@ fn any_order_of_many_faults_is_put_in_order() {
         }
     }
 }
+
+#[test]
+fn a_run_ends_with_its_addresses_its_vaspace_and_before_a_fatal_fault() {
+    let record = |address, who, fatal| Record {
+        address,
+        who,
+        fatal,
+        ..Record::default()
+    };
+    let all = [
+        record(0x1000, 1, 0),
+        record(0x2000, 1, 0),
+        record(0x3000, 1, 1),
+        record(0x4000, 1, 0),
+        record(0x5000, 2, 0),
+    ];
+    let run = |from: usize, first, last| run_within(&all[from..], first, last).len();
+    assert_eq!(run(0, 0, u64::MAX), 2);
+    assert_eq!(run(0, 0x1000, 0x1fff), 1);
+    assert_eq!(run(0, 0x2000, 0x2fff), 0);
+    assert_eq!(run(2, 0, u64::MAX), 0);
+    assert_eq!(run(3, 0, u64::MAX), 1);
+    assert_eq!(run(4, 0x5000, 0x5000), 1);
+    assert_eq!(run(5, 0, u64::MAX), 0);
+}

@@ -47,6 +47,20 @@ impl Wants {
         self.failed |= failed;
     }
 
+    /// What a fault is to bring along of `pages` of a block with this `state`, and what is to be asked for.
+    ///
+    /// Pages that are lost are not brought along with others. Nor are those on flash brought along to a GPU whose
+    /// faults are put off (`parks`): the faults of all processes would wait for the read. It is begun, and the
+    /// next fault nearby brings them.
+    pub fn along(state: &BlockPages, pages: &PageMask, parks: bool) -> (PageMask, PageMask) {
+        let pages = *pages - state.lost();
+        if !parks {
+            return (pages, PageMask::EMPTY);
+        }
+        let pages = pages - state.in_flight();
+        (pages - state.on_flash(), pages & state.on_flash())
+    }
+
     /// Whether faults on `pages` of a block with this `state` have to be put off.
     #[must_use]
     pub fn park(&mut self, state: &BlockPages, pages: &PageMask) -> Park {

@@ -230,7 +230,7 @@ impl Machine for Script {
         self.did.push(Leave);
     }
 
-    fn park(&mut self, first: u32) -> Option<Served> {
+    fn park(&mut self, first: u32, _: &[Record]) -> Option<Served> {
         if !self.parks.contains(&first) {
             return None;
         }

@@ -333,7 +333,7 @@ impl Machine for World {
         assert!(self.held.take().is_some(), "F-lock");
     }
 
-    fn park(&mut self, _: u32) -> Option<Served> {
+    fn park(&mut self, _: u32, _: &[Record]) -> Option<Served> {
         None
     }
 

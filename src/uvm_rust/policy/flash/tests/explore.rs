@@ -24,6 +24,7 @@ use std::string::{String, ToString};
 use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
 
+mod asked;
 mod drain;
 mod fetch;
 mod parked;
@@ -50,7 +51,7 @@ pub(super) enum Lack {
     MapGivesCopiesUp,
     /// Of the C: detaching waits for reads that nobody needs any more.
     DetachWaits,
-    /// Of the C: who cannot fetch for a GPU's fault now lets others ask again.
+    /// Who cannot fetch for a GPU's fault now lets others ask again.
     FetchGivesUp,
     /// Of the C: what was discarded lazily is looked for again where the lock was dropped.
     DropLooksAgain,
@@ -70,6 +71,7 @@ pub(super) enum AsItIs {
     Spill,
     Split,
     Detach,
+    Asked,
 }
 
 /// What of it has done something.
@@ -78,6 +80,7 @@ struct Done {
     spilled: u64,
     splits: u64,
     detached: u64,
+    served: u64,
 }
 
 /// One that is slow is passed over mostly when its turn comes, so that others do much
@@ -155,6 +158,12 @@ fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Res
             real.detach();
             done.detached = w.now().closed.into();
         }
+        AsItIs::Asked => {
+            // By now something was spilled.
+            (0..w.below(200)).for_each(|_| real.pause());
+            (0..2 + w.below(6)).for_each(|_| real.others.push(missing(w)));
+            done.served = real.serve_all();
+        }
     }
     real.check();
     done.spilled = real.spilled;
@@ -209,7 +218,11 @@ fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
     if draw(3) == 0 && real != AsItIs::Detach {
         threads.push(Box::pin(detach(w)));
     }
-    for _ in 0..1 + draw(4) {
+    let fetching = match real {
+        AsItIs::Asked => draw(2),
+        _ => 1 + draw(4),
+    };
+    for _ in 0..fetching {
         threads.push(Box::pin(fetchers(w)));
     }
     // All programs begin with something in memory.
@@ -236,6 +249,16 @@ fn late(w: &World) -> Thread<'_> {
     };
     Thread {
         future,
+        slow: w.chance(4),
+    }
+}
+
+/// Faults of a GPU's on what may be on flash.
+fn missing(w: &World) -> Thread<'_> {
+    let b = w.below(w.now().blocks.len());
+    w.now().gpu_faults += 1;
+    Thread {
+        future: Box::pin(gpu_faults(w, b, 1 + w.below(3))),
         slow: w.chance(4),
     }
 }
@@ -400,20 +423,24 @@ fn no_interleaving_loses_a_page() {
             AsItIs::Detach,
             AsItIs::Spill,
             AsItIs::Split,
+            AsItIs::Asked,
         ];
-        match explore(seed, None, real[(seed % 5) as usize]) {
+        match explore(seed, None, real[(seed % 6) as usize]) {
             Ok(done) => {
                 all.spilled += done.spilled;
                 all.splits += done.splits;
                 all.detached += done.detached;
+                all.served += done.served;
             }
             Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
         }
     }
     // It is of no use if what is as it is does nothing.
     let (mib, splits, detached) = (all.spilled >> 20, all.splits, all.detached);
-    std::eprintln!("as it is: {mib} MiB spilled, {splits} splits, {detached} devices let go");
+    let served = all.served;
+    std::eprintln!("as it is: {mib} MiB spilled, {splits} splits, {detached} devices let go, {served} blocks read");
     assert!(count < 1000 || mib > count / 20 && splits > count / 20 && detached > count / 20);
+    assert!(count < 1000 || served > count / 20);
 }
 
 /// Each part that keeps pages from being lost is needed, and the explorer notices within
@@ -461,6 +488,8 @@ fn whatever_is_taken_out_is_noticed() {
         (Part::CutsAnyway.into(), AsItIs::Split),
         (Lack::SpillOnlyTries, AsItIs::Detach),
         (Lack::DetachWaits, AsItIs::Detach),
+        (Lack::FetchGivesUp, AsItIs::Asked),
+        (Lack::FetchOnlyTries, AsItIs::Asked),
     ];
     let all = parts.map(Lack::from).into_iter().chain(lacks);
     let all = all.map(|lack| (lack, AsItIs::Nobody));

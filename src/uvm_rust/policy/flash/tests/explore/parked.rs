@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! GPU faults that are put off, and who reads for them (uvm_rust_flash_park.c); and what is
+//! GPU faults that are put off, and who reads for them, besides the reading as it is ([`super::asked`]); and what is
 //! discarded lazily.
 
 use super::super::super::wants::Park;
@@ -37,7 +37,7 @@ async fn gpu_fault(w: &World, b: usize) {
         if dead || !must_park(w, b, &pages) {
             if !dead && fetch_all(w, b, pages).await {
                 use_on_gpu(w, b, &pages);
-                // choose_along()
+                // What is not brought along, though it could be.
                 let along = w.some_pages(b);
                 let along = along & w.of(b, |block| block.state.on_flash());
                 if !along.is_empty() && w.chance(2) {
@@ -75,7 +75,7 @@ fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
     park != Park::No
 }
 
-/// What `uvm_rust_flash_block_ask()` does: the block wants its pages back, and a fetcher is told so.
+/// As `ask()` of ffi/flash/block.rs: the block wants its pages back, and a fetcher is told so.
 fn ask(w: &World, b: usize, pages: &PageMask) {
     let s = &mut *w.now();
     if !s.blocks[b].wants.ask(pages) {
@@ -90,7 +90,7 @@ fn ask(w: &World, b: usize, pages: &PageMask) {
     }
 }
 
-/// A thread of the queue of fetchers, with fetch_work(), as long as there are faults.
+/// A thread of the queue of fetchers, as ffi/flash/asked.rs has it, as long as there are faults.
 pub(super) async fn fetchers(w: &World) {
     loop {
         let next = w.until(|s| {
@@ -119,7 +119,7 @@ pub(super) async fn fetchers(w: &World) {
     }
 }
 
-/// fetch_block(), with a reference on the block.
+/// serve(), with a reference on the block.
 async fn fetch_block(w: &World, b: usize) {
     w.lock_block(b).await;
     let (dead, space) = w.of(b, |block| (block.dead, block.space));

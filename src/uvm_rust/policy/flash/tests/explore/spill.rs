@@ -8,6 +8,7 @@ use super::super::super::spill::{
     move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
 };
 use super::super::super::{BlockPages, Move, Spill, Table};
+use super::asked::Asked;
 use super::drain::Draining;
 use super::fetch::Fetching;
 use super::split::Halves;
@@ -20,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::vec::Vec;
 
 /// Steps of others after which somebody who waits does so for ever.
-const FOR_EVER: u32 = 30_000;
+pub(super) const FOR_EVER: u32 = 30_000;
 
 /// What a worker's turn has come to so far.
 #[derive(Default)]
@@ -54,7 +55,7 @@ pub(super) struct Real<'a, 'w> {
     pub(super) chosen: Option<usize>,
     entered: bool,
     pub(super) locked: bool,
-    in_space: Option<usize>,
+    pub(super) in_space: Option<usize>,
     /// What somebody holds of the block without a mapping, who got it while there was one.
     held: PageMask,
     /// Whether the caller has the VA space's lock.
@@ -70,6 +71,7 @@ pub(super) struct Real<'a, 'w> {
     pub(super) halves: Halves,
     pub(super) draining: Draining,
     pub(super) fetching: Fetching,
+    pub(super) asked: Asked,
     /// What left the host, to see that the explorer gets there.
     pub(super) spilled: u64,
 }
@@ -95,6 +97,7 @@ impl<'a, 'w> Real<'a, 'w> {
             halves: Halves::default(),
             draining: Draining::default(),
             fetching: Fetching::default(),
+            asked: Asked::default(),
             spilled: 0,
         }
     }
@@ -185,9 +188,15 @@ impl<'a, 'w> Real<'a, 'w> {
     }
 
     pub(super) fn try_lock_space(&mut self) -> bool {
+        let waits = self.w.lacks(Lack::SpillOnlyTries);
+        self.lock_space(waits)
+    }
+
+    /// Takes the lock of the chosen block's VA space, if it can be had at once; or else, with `waits`, later.
+    pub(super) fn lock_space(&mut self, waits: bool) -> bool {
         let b = self.b();
         let space = self.w.of(b, |block| block.space);
-        let got = if self.w.lacks(Lack::SpillOnlyTries) {
+        let got = if waits {
             self.until(|w| w.try_read_lock(space).then_some(()))
                 .is_some()
         } else {

@@ -22,7 +22,7 @@ enum Outcome {
     NoQuota,
 }
 
-/// spill_work(), for `times` blocks (uvm_rust_flash_spill.c).
+/// spill_work(), for `times` blocks (ffi/flash/spill.rs).
 pub(super) async fn worker(w: &World, times: u32) {
     for _ in 0..times {
         w.until(|_| Some(())).await;

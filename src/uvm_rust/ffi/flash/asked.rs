@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Who reads for GPU faults that were put off, as `policy/flash/asked.rs` sees it.
+
+use super::block;
+use super::chosen::Chosen;
+use super::fetch::fetch_locked;
+use super::room::Room;
+use super::tier::{asking, current, fetched, kick_workers, must_wait, OwnerHandle};
+use super::{bindings, FETCHERS};
+use crate::driver::discard::status;
+use crate::ffi::work::{Charging, Kind, Work};
+use crate::policy::flash::asked::{serve, Machine};
+use crate::policy::flash::fetch::Fetched;
+use crate::policy::flash::room::{needs_host, To};
+use bindings::{mm_struct, uvm_seam_space};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use kernel::prelude::*;
+
+/// Somebody who reads what was asked for of a tenant's blocks; in one queue with all others'.
+pub(super) struct Fetcher {
+    /// Which it is, and whose; `None` before it has begun.
+    of: Option<(OwnerHandle, u32)>,
+    work: Option<Work>,
+}
+
+impl Fetcher {
+    pub(super) const fn none() -> Self {
+        Self {
+            of: None,
+            work: None,
+        }
+    }
+
+    /// Fetcher `number` of `owner`.
+    ///
+    /// # Safety
+    ///
+    /// It is part of the owner, which stops it before it goes, and does not change from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) unsafe fn begin(&mut self, owner: OwnerHandle, number: u32) -> Result {
+        self.of = Some((owner, number));
+        let of = (self as *mut Self).cast::<c_void>();
+        // SAFETY: by this function's contract it is there, and nobody writes to it, as long as the work.
+        self.work = Some(unsafe { Work::new(Kind::Fetch, run, of) }?);
+        Ok(())
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(work) = &self.work {
+            work.queue(&FETCHERS);
+        }
+    }
+
+    /// Nobody wakes it any more.
+    pub(super) fn stop(&self) {
+        if let Some(work) = &self.work {
+            work.stop();
+        }
+    }
+}
+
+/// A turn of a fetcher.
+///
+/// # Safety
+///
+/// `of` is what [`Fetcher::begin`] made the work of, which this is.
+unsafe extern "C" fn run(of: *mut c_void) {
+    // SAFETY: `begin` gave it, and whoever has it stops the work first.
+    let fetcher = unsafe { &*of.cast::<Fetcher>() };
+    let Some((owner, number)) = fetcher.of else {
+        return;
+    };
+    // SAFETY: the owner stops this before it goes.
+    let block = unsafe { asking(owner) };
+    if !block.is_null() {
+        let mut asked = Asked {
+            owner,
+            at: Chosen::none(),
+            mm: null_mut(),
+            charging: None,
+        };
+        // SAFETY: it came with a reference, which is given back when all is done.
+        unsafe {
+            asked.at.choose(block);
+            serve(&mut asked);
+            asked.at.release();
+        }
+    }
+    // SAFETY: as above.
+    if unsafe { fetched(owner, number) } {
+        fetcher.wake();
+    }
+}
+
+/// A va_block that something was asked for of.
+///
+/// Invariant: the owner, who is its VA space's, is there; the pointer is of what was taken.
+struct Asked {
+    owner: OwnerHandle,
+    at: Chosen,
+    /// The VA space's, from `open` to `close`; null if it has none.
+    mm: *mut mm_struct,
+    charging: Option<Charging>,
+}
+
+impl Asked {
+    fn space(&self) -> *mut uvm_seam_space {
+        self.at.space()
+    }
+}
+
+// In all blocks below locks are held as the policy documents it (A-lock).
+impl Machine for Asked {
+    fn enter(&mut self) -> bool {
+        // SAFETY: only tried for: this thread neither delays a suspend nor waits behind one.
+        unsafe { bindings::uvm_seam_pm_trylock() }
+    }
+
+    fn leave(&mut self) {
+        // SAFETY: entered.
+        unsafe { bindings::uvm_seam_pm_unlock() };
+    }
+
+    fn lock(&mut self) {
+        self.at.lock();
+    }
+
+    fn unlock(&mut self) {
+        self.at.unlock();
+    }
+
+    fn is_known(&mut self) -> bool {
+        self.at.alive().is_some()
+    }
+
+    fn try_space(&mut self) -> bool {
+        self.at.try_space()
+    }
+
+    fn leave_space(&mut self) {
+        self.at.leave_space();
+    }
+
+    fn lacks_room(&mut self) -> bool {
+        let Some(block) = self.at.alive() else {
+            return false;
+        };
+        // SAFETY: the block is locked and known, and its VA space locked; the tier is there.
+        unsafe {
+            let asked = block::asked(self.at.known());
+            must_wait(self.owner)
+                && Room::of(block, null_mut())
+                    .is_some_and(|mut room| needs_host(&mut room, To::Host, &asked))
+        }
+    }
+
+    fn kick(&mut self) {
+        // SAFETY: there is a tier.
+        unsafe { kick_workers(current()) };
+    }
+
+    fn open(&mut self) -> bool {
+        // SAFETY: the VA space is locked, until `leave_space`; host memory is charged as upstream does in a
+        // fault: to that of the process, if it is one's, which is kept until `close`.
+        unsafe {
+            self.mm = bindings::uvm_va_space_mm_retain(self.space().cast());
+            let opened = self.at.open_for(self.mm);
+            if !opened {
+                self.let_mm_go();
+            }
+            // What is known of the block is the tenant's to pay for.
+            self.charging = opened.then(|| Charging::to(self.owner.group()));
+            opened
+        }
+    }
+
+    fn close(&mut self) {
+        self.charging = None;
+        self.at.close();
+        // SAFETY: opened, and the context is gone.
+        unsafe { self.let_mm_go() };
+    }
+
+    fn fetch(&mut self) -> Option<Fetched> {
+        let (block, context) = self.at.opened()?;
+        // SAFETY: the block is locked and known, and its VA space locked; the context is open.
+        match unsafe { fetch_locked(block, context, &block::asked(self.at.known()), true) } {
+            status::OK => Some(Fetched::All),
+            status::AGAIN => Some(Fetched::Again),
+            _ => None,
+        }
+    }
+
+    fn tried(&mut self, failed: bool) {
+        let known = self.at.known();
+        if !known.is_null() {
+            // SAFETY: the block is locked.
+            unsafe { block::tried(known, failed) };
+        }
+    }
+}
+
+impl Asked {
+    /// # Safety
+    ///
+    /// Nothing uses it any more, and the VA space is locked.
+    unsafe fn let_mm_go(&mut self) {
+        if !core::mem::replace(&mut self.mm, null_mut()).is_null() {
+            // SAFETY: by this function's contract; `open` retained it.
+            unsafe { bindings::uvm_va_space_mm_release(self.space().cast()) };
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! An open device, with its table and what is counted of it.
+
+use super::bindings;
+use crate::driver::flash::{Counter, Flash};
+use bindings::uvm_seam_flash_dev;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A device that is attached, or has been. Whoever has a reference may read and write what it has pinned; the file
+/// is closed when nothing is on it any more.
+pub(crate) struct Dev {
+    seam: Seam,
+    flash: Pin<KBox<Flash>>,
+}
+
+/// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
+pub(super) struct Seam(NonNull<uvm_seam_flash_dev>);
+
+// SAFETY: a file and a cipher belong to no thread.
+unsafe impl Send for Seam {}
+// SAFETY: what is done with it by way of `&self` may be done by many at a time.
+unsafe impl Sync for Seam {}
+
+impl Seam {
+    /// # Safety
+    ///
+    /// `dev` is what `uvm_seam_flash_open` has filled in, and nobody else's.
+    pub(super) unsafe fn new(dev: *mut uvm_seam_flash_dev) -> Result<Self> {
+        NonNull::new(dev).map(Self).ok_or(ENOMEM)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut uvm_seam_flash_dev {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Seam {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariant, and it is not used any more.
+        unsafe { bindings::uvm_seam_flash_free(self.as_ptr()) };
+    }
+}
+
+impl Dev {
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(seam: Seam, flash: Pin<KBox<Flash>>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { seam, flash }, GFP_KERNEL)?)
+    }
+
+    pub(super) fn seam(&self) -> &Seam {
+        &self.seam
+    }
+
+    pub(super) fn flash(&self) -> &Flash {
+        &self.flash
+    }
+
+    pub(super) fn counts(&self, counter: Counter, n: u64) -> u64 {
+        self.flash.counters.add(counter, n)
+    }
+
+    /// Whether the device is there, and has failed nothing.
+    pub(super) fn is_sound(&self) -> bool {
+        let counters = &self.flash.counters;
+        let failed = [Counter::WriteErrors, Counter::ReadErrors].map(|of| counters.get(of));
+        // SAFETY: by the invariant of `Seam`; who has a block with a state has not seen it closed.
+        failed == [0; 2] && unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
+    }
+
+    /// Changes whenever a read or a write ends, or there is room.
+    pub(super) fn progress(&self) -> u32 {
+        // SAFETY: by the invariant of `Seam`.
+        unsafe { bindings::uvm_seam_flash_progress(self.seam.as_ptr()) }
+    }
+
+    /// Tells those who wait for that.
+    pub(super) fn tell(&self) {
+        // SAFETY: by the invariant of `Seam`.
+        unsafe { bindings::uvm_seam_flash_tell(self.seam.as_ptr()) };
+    }
+
+    /// Waits until it is not `progress` any more, or so many milliseconds. No lock is held but a VA space's.
+    pub(super) fn wait(&self, progress: u32, ms: u32) {
+        // SAFETY: by the invariant of `Seam`; it may sleep here.
+        unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), progress, ms) };
+    }
+
+    /// Lets the file go.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is on the device, and nobody reads or writes it any more.
+    pub(super) unsafe fn close(&self) {
+        // SAFETY: by this function's contract.
+        unsafe { bindings::uvm_seam_flash_close(self.seam.as_ptr()) };
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What needs host memory, and who waits for it, as `policy/flash/room.rs` sees it.
+
+// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::block::{self, span, used};
+use super::fetch::fetch_locked;
+use super::tier::{count_of_device, current, device, kick_workers, must_wait, OwnerHandle};
+use super::{bindings, read_parameter, FETCHERS, USED};
+use crate::driver::discard::status;
+use crate::driver::flash::Counter;
+use crate::ffi::discard::{read, write};
+use crate::ffi::{gpu, space, tenant};
+use crate::policy::evict::Queue;
+use crate::policy::fault::{run_within, Record};
+use crate::policy::flash::room::{fault_waits, first_touch_waits, waits, Facts, Machine, To, Why};
+use crate::policy::flash::wants::Wants;
+use crate::policy::mask::PageMask;
+use bindings::{
+    uvm_gpu_struct, uvm_rust_mask, uvm_seam_context, uvm_seam_space, uvm_va_block_struct,
+};
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::Relaxed;
+use kernel::page::PAGE_SIZE;
+
+crate::ffi::check_exports!(uvm_rust_flash_before_populate, uvm_rust_flash_along);
+
+/// Addresses of a va_block, at a multiple of that.
+pub(super) const BLOCK_BYTES: u64 = 2 << 20;
+
+/// For how long somebody waits for room, until all that it is for is looked at again.
+const ROOM_US: u64 = 100_000;
+
+/// So long the first who is put off waits: the GPU repeats its faults at once, and the CPU is left to those who
+/// can help.
+const PARKED_US: u64 = 50;
+
+/// A va_block, or what would be one, and a GPU that its pages may go to.
+///
+/// Invariant: the VA space is locked, and so is the block, unless it is null, as there is none yet; so the tenant
+/// is there, and the GPU, which is null for none.
+pub(super) struct Room {
+    block: *mut uvm_va_block_struct,
+    owner: OwnerHandle,
+    gpu: *mut uvm_gpu_struct,
+    /// Of memory without a block.
+    prefers_host: bool,
+}
+
+/// The tenant of a VA space; `None` without a tier.
+///
+/// # Safety
+///
+/// The VA space is there, and its set-up is over.
+pub(super) unsafe fn owner_of(space: *mut uvm_seam_space) -> Option<OwnerHandle> {
+    // SAFETY: by this function's contract what there is of it stays.
+    let state = unsafe { space::of(space) };
+    state?.tenant.as_ref().map(tenant::flash_owner)
+}
+
+impl Room {
+    /// # Safety
+    ///
+    /// As the type's invariant; the block is alive.
+    pub(super) unsafe fn of(
+        block: *mut uvm_va_block_struct,
+        gpu: *mut uvm_gpu_struct,
+    ) -> Option<Self> {
+        Some(Self {
+            block,
+            // SAFETY: by this function's contract.
+            owner: unsafe { owner_of(bindings::uvm_seam_block_space(block)) }?,
+            gpu,
+            prefers_host: false,
+        })
+    }
+}
+
+// In all blocks below the pointers are valid, and the locks held, by the type's invariant.
+impl Machine for Room {
+    fn must_wait(&mut self) -> bool {
+        // SAFETY: see above.
+        unsafe { must_wait(self.owner) }
+    }
+
+    fn facts(&mut self) -> Facts {
+        let mut out = bindings::uvm_rust_flash_room::default();
+        // SAFETY: see above; `out` is ours for the call, and the reference ends with this function.
+        let on_flash = unsafe {
+            bindings::uvm_seam_flash_room(self.block, self.gpu, &mut out);
+            used(bindings::uvm_seam_va_block_flash(self.block)).map(|state| state.pages.on_flash())
+        };
+        let mask = |of: uvm_rust_mask| PageMask::from_words(of.words);
+        Facts {
+            allocated: mask(out.allocated),
+            thrashing: mask(out.thrashing),
+            there: mask(out.there),
+            staged: mask(out.staged) | on_flash.unwrap_or(PageMask::EMPTY),
+        }
+    }
+
+    fn lacks_chunk(&mut self, pages: &PageMask) -> bool {
+        let start = span(self.block).first;
+        let has_none = |page: u16| {
+            let address = start + u64::from(page) * PAGE_SIZE as u64;
+            // SAFETY: see above.
+            let chunk = unsafe { bindings::uvm_seam_block_chunk(self.block, self.gpu, address) };
+            chunk == bindings::UVM_RUST_NO_CHUNK
+        };
+        pages.pages().any(has_none)
+    }
+
+    fn evicts_to_host(&mut self) -> bool {
+        // SAFETY: see above. The queues are looked at under the `list_lock`, and the reference ends before that.
+        unsafe {
+            if bindings::uvm_seam_prefetch_pma_free(self.gpu) > 0 {
+                return false;
+            }
+            let number = bindings::uvm_seam_gpu_number(self.gpu);
+            bindings::uvm_seam_lock_chunks(self.gpu);
+            let roots = gpu::queues(number);
+            let has_some = |queue: Queue| match &roots {
+                Some(roots) => roots.length(queue) > 0,
+                None => bindings::uvm_seam_list_length(self.gpu, queue as u32, 1) > 0,
+            };
+            let to_spare = [Queue::Free, Queue::Unused, Queue::Discarded];
+            let evicts = !to_spare.into_iter().any(has_some);
+            bindings::uvm_seam_unlock_chunks(self.gpu);
+            evicts
+        }
+    }
+
+    fn prefers_host(&mut self) -> bool {
+        if self.block.is_null() {
+            return self.prefers_host;
+        }
+        // SAFETY: see above.
+        unsafe { bindings::uvm_seam_block_prefers_host(self.block) }
+    }
+
+    fn kick(&mut self) {
+        // SAFETY: there is a tier.
+        unsafe { kick_workers(current()) };
+    }
+}
+
+fn now_us() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_flash_now_us() }
+}
+
+/// Waits for room, for a while.
+///
+/// # Safety
+///
+/// The owner is there. No va_block is locked.
+unsafe fn wait_room(owner: OwnerHandle) {
+    // SAFETY: there is a tier.
+    let Some(dev) = (unsafe { device(current()) }) else {
+        return;
+    };
+    let end = now_us() + ROOM_US;
+    // SAFETY: there is a tier; by this function's contract.
+    unsafe {
+        kick_workers(current());
+        loop {
+            // Whoever makes room after this raises it.
+            let progress = dev.progress();
+            let left = end.saturating_sub(now_us());
+            if left == 0 || !must_wait(owner) {
+                break;
+            }
+            dev.wait(progress, left.div_ceil(1000) as u32);
+        }
+    }
+}
+
+/// Whether GPU faults are put off: the loop in Rust services them, and the module parameter says so.
+fn parks() -> bool {
+    // SAFETY: one is fixed from the load of the module on, and a byte of the other is read at once.
+    let asked = unsafe {
+        bindings::uvm_rust_fault && (&raw const bindings::uvm_rust_flash_park).read_volatile()
+    };
+    asked && FETCHERS.is_made()
+}
+
+/// Of a GPU's faults, which are of one batch and the first of it if `is_first`, the number of those on one block
+/// from the first on that have to wait, and come back by replay: nothing else is to be done for them. 0 if they
+/// can be serviced.
+///
+/// # Safety
+///
+/// The VA space is locked, and the GPU registered there; the records are published, and the first is its fault.
+pub(in crate::ffi) unsafe fn park(
+    space: *mut uvm_seam_space,
+    gpu: *mut uvm_gpu_struct,
+    records: &[Record],
+    is_first: bool,
+) -> u32 {
+    let Some(first) = records.first().filter(|_| USED.load(Relaxed) && parks()) else {
+        return 0;
+    };
+    let mut block = null_mut();
+    // SAFETY: by this function's contract; `block` is ours for the call.
+    let parked = unsafe {
+        match bindings::uvm_va_block_find(space.cast(), first.address, &mut block) {
+            status::OK => park_of_block(block, gpu, records),
+            status::OBJECT_NOT_FOUND => park_first_touch(space, gpu, records, first.address),
+            _ => 0,
+        }
+    };
+    if parked > 0 {
+        // SAFETY: no spinlock is held; there is a tier, as a device has been attached.
+        unsafe {
+            if is_first {
+                bindings::uvm_seam_flash_sleep(PARKED_US);
+            }
+            count_of_device(current(), Counter::Parked, parked.into());
+        }
+    }
+    parked
+}
+
+/// How many faults on this block have to be put off.
+///
+/// # Safety
+///
+/// As [`park`].
+unsafe fn park_of_block(
+    block: *mut uvm_va_block_struct,
+    gpu: *mut uvm_gpu_struct,
+    records: &[Record],
+) -> u32 {
+    let span = span(block);
+    let faults = run_within(records, span.first, span.last);
+    let mut pages = PageMask::EMPTY;
+    for fault in faults {
+        pages.set(((fault.address - span.first) / PAGE_SIZE as u64) as u16);
+    }
+    // SAFETY: by this function's contract; what is known of the block is looked at with its lock.
+    let parks = unsafe {
+        if faults.is_empty() || bindings::uvm_seam_flash_slot(block).is_null() {
+            return 0;
+        }
+        bindings::uvm_seam_block_lock(block);
+        let parks = !bindings::uvm_seam_va_block_is_dead(block)
+            && (Room::of(block, gpu).is_some_and(|mut room| fault_waits(&mut room, &pages))
+                || block::parks(bindings::uvm_seam_va_block_flash(block), &pages));
+        bindings::uvm_seam_block_unlock(block);
+        parks
+    };
+    if parks {
+        faults.len() as u32
+    } else {
+        0
+    }
+}
+
+/// How many faults on a block that does not exist yet have to be put off.
+///
+/// # Safety
+///
+/// As [`park`].
+unsafe fn park_first_touch(
+    space: *mut uvm_seam_space,
+    gpu: *mut uvm_gpu_struct,
+    records: &[Record],
+    address: u64,
+) -> u32 {
+    let mut range = bindings::uvm_rust_range::default();
+    // SAFETY: by this function's contract; `range` is ours for the call.
+    let waits = unsafe {
+        let found = bindings::uvm_seam_range(space, address, address, &mut range);
+        let room = owner_of(space).map(|owner| Room {
+            block: null_mut(),
+            owner,
+            gpu,
+            prefers_host: range.prefers_host,
+        });
+        !found.is_null()
+            && range.managed
+            && room.is_some_and(|mut room| first_touch_waits(&mut room))
+    };
+    if !waits {
+        return 0;
+    }
+    let start = address - address % BLOCK_BYTES;
+    let last = range.last.min(start + (BLOCK_BYTES - 1));
+    run_within(records, range.first.max(start), last).len() as u32
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_before_populate(
+    block: *mut uvm_va_block_struct,
+    context: *mut uvm_seam_context,
+    gpu: *mut uvm_gpu_struct,
+    why: u32,
+    wanted: *const uvm_rust_mask,
+) -> u32 {
+    let why = match why {
+        bindings::UVM_RUST_FLASH_FOR_EVICTION => Why::Eviction,
+        bindings::UVM_RUST_FLASH_FOR_FAULT => Why::Fault,
+        bindings::UVM_RUST_FLASH_FOR_GPU_FAULT => Why::GpuFault,
+        _ => Why::Call,
+    };
+    let to = if gpu.is_null() { To::Host } else { To::Gpu };
+    // SAFETY: I-call and I-lock: the block is locked, and so is its VA space, which keeps it; but for the wait.
+    unsafe {
+        let wanted = read(wanted);
+        let Some(mut room) = Room::of(block, gpu) else {
+            return status::OK;
+        };
+        if waits(&mut room, why, to, &wanted, parks(), || {
+            bindings::uvm_seam_dying()
+        }) {
+            bindings::uvm_seam_block_unlock(block);
+            wait_room(room.owner);
+            bindings::uvm_seam_block_lock(block);
+            return status::AGAIN;
+        }
+        let Some(state) = used(bindings::uvm_seam_va_block_flash(block)) else {
+            return status::OK;
+        };
+        state.pages.touched(&wanted);
+        // What was discarded while it is read is in flight only: its memory is not to be used before that ends.
+        let away = state.pages.on_flash() | state.pages.in_flight() | state.pages.lost();
+        if why == Why::Eviction || away.is_empty() {
+            return status::OK;
+        }
+        fetch_locked(block, context, &wanted, why != Why::Call)
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_along(
+    block: *mut uvm_va_block_struct,
+    to_gpu: bool,
+    pages: *mut uvm_rust_mask,
+) -> bool {
+    // SAFETY: I-lock; I-call for `pages`. The reference ends before anything is asked for.
+    unsafe {
+        let known = bindings::uvm_seam_va_block_flash(block);
+        let Some(state) = used(known) else {
+            return true;
+        };
+        let before = read(pages);
+        let (along, asked) = Wants::along(&state.pages, &before, to_gpu && parks());
+        if !asked.is_empty() {
+            block::ask(known, &asked);
+        }
+        along == before || write(pages, &along)
+    }
+}
+
+/// MiB a second that a tenant may write by call.
+pub(super) fn rate() -> u32 {
+    read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
+}

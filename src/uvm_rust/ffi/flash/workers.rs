@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Who spills to the attached device: its workers, and who looks again when they found nothing.
+
+use super::dev::Dev;
+use super::io::Io;
+use super::spill::Spilling;
+use super::tier::{current, kick_workers};
+use crate::ffi::work::{Kind, Work, WorkQueue};
+use crate::policy::flash::spill;
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::ForeignOwnable;
+
+/// Those of the attached device; null without. Looked at under the tier's lock while a device is attached,
+/// before and after which it changes, with the lock of attaching in write mode.
+static WORKERS: AtomicPtr<Workers> = AtomicPtr::new(null_mut());
+
+struct Workers {
+    /// They stop before their queue ends.
+    all: KVec<Worker>,
+    again: Option<Work>,
+    queue: WorkQueue,
+}
+
+struct Worker {
+    dev: Arc<Dev>,
+    /// Used by the work only, which one thread does at a time.
+    io: UnsafeCell<Io>,
+    work: Option<Work>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It stops first.
+        self.work = None;
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.again = None;
+        self.all = KVec::new();
+        self.queue.end();
+    }
+}
+
+/// A turn of a worker.
+///
+/// # Safety
+///
+/// `of` is what [`start`] made the work of, which this is.
+unsafe extern "C" fn work(of: *mut c_void) {
+    // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
+    let worker = unsafe { &*of.cast::<Worker>() };
+    // SAFETY: there is a tier as long as there are workers; the buffer is this worker's.
+    spill::work(&mut unsafe { Spilling::new(&worker.dev, &mut *worker.io.get()) });
+}
+
+/// Somebody looks again.
+///
+/// # Safety
+///
+/// There is a tier.
+unsafe extern "C" fn look(_: *mut c_void) {
+    // SAFETY: there is a tier as long as a device is attached.
+    unsafe { kick_workers(current()) };
+}
+
+/// Makes `count` workers that spill to `dev`. They do nothing before the tier has the device.
+///
+/// # Safety
+///
+/// There are none. The lock of attaching is held in write mode, and there is a tier until [`stop`].
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
+    let mut workers = KBox::new(
+        Workers {
+            all: KVec::with_capacity(count as usize, GFP_KERNEL)?,
+            again: None,
+            queue: WorkQueue::none(),
+        },
+        GFP_KERNEL,
+    )?;
+    workers.queue.make(c"uvm-rust-flash", count)?;
+    for _ in 0..count {
+        let worker = Worker {
+            dev: dev.clone(),
+            io: UnsafeCell::new(Io::new(true, false).ok_or(ENOMEM)?),
+            work: None,
+        };
+        workers.all.push(worker, GFP_KERNEL)?;
+    }
+    // They stay where they are from now on.
+    for worker in workers.all.iter_mut() {
+        let of = (worker as *mut Worker).cast();
+        // SAFETY: the worker stops the work before it goes, and nobody writes to it until then.
+        worker.work = Some(unsafe { Work::new(Kind::Spill, work, of) }?);
+    }
+    // SAFETY: it needs nothing.
+    workers.again = Some(unsafe { Work::new(Kind::Spill, look, null_mut()) }?);
+    WORKERS.store(workers.into_foreign().cast_mut().cast(), Release);
+    Ok(())
+}
+
+/// Stops them, if there are some. Sleeps.
+///
+/// # Safety
+///
+/// The tier has no device. The lock of attaching is held in write mode.
+pub(super) unsafe fn stop() {
+    let workers = WORKERS.swap(null_mut(), AcqRel);
+    if !workers.is_null() {
+        // While they still work they have shared references, so that nothing is dropped before they stop.
+        // SAFETY: it came from `into_foreign`, and is there until it is dropped below.
+        let at_work = unsafe { &*workers };
+        at_work.again.iter().for_each(Work::stop);
+        at_work
+            .all
+            .iter()
+            .filter_map(|w| w.work.as_ref())
+            .for_each(Work::stop);
+        // SAFETY: it came from `into_foreign`, and by this function's contract nobody wakes them.
+        drop(unsafe { <KBox<Workers> as ForeignOwnable>::from_foreign(workers.cast()) });
+    }
+}
+
+/// # Safety
+///
+/// The tier's lock is held for `'a`, and it has a device.
+unsafe fn there<'a>() -> Option<&'a Workers> {
+    // SAFETY: by this function's contract they are not stopped meanwhile.
+    unsafe { WORKERS.load(Acquire).as_ref() }
+}
+
+/// Wakes the first `count` of them.
+///
+/// # Safety
+///
+/// The tier's lock is held, and it has a device.
+pub(super) unsafe fn wake(count: u32) {
+    // SAFETY: by this function's contract.
+    if let Some(workers) = unsafe { there() } {
+        let first = workers.all.iter().take(count as usize);
+        first
+            .filter_map(|w| w.work.as_ref())
+            .for_each(|w| w.queue(&workers.queue));
+    }
+}
+
+/// Has somebody look again in `ms` milliseconds.
+///
+/// # Safety
+///
+/// As [`wake`].
+pub(super) unsafe fn look_again(ms: u64) {
+    // SAFETY: by this function's contract.
+    if let Some(workers) = unsafe { there() } {
+        if let Some(again) = &workers.again {
+            again.queue_in(&workers.queue, ms);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What there is as long as the module is.
+
+// What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
+#![allow(clippy::missing_safety_doc)]
+
+use super::{flash, prefetch, tenant};
+use kernel::prelude::*;
+
+super::check_exports!(uvm_rust_init, uvm_rust_exit);
+
+fn init() -> Result {
+    tenant::init()?;
+    prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
+    flash::init();
+    Ok(())
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_init() -> bool {
+    init().is_ok()
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_exit() {
+    // SAFETY: the module goes: no VA space exists, and no call is under way.
+    unsafe {
+        flash::exit();
+        prefetch::WORKERS.end();
+        tenant::exit();
+    }
+}

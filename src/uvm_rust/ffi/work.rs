@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Work that is done later by a thread of the kernel's, and to whom memory is charged.
+
+use super::bindings;
+use bindings::{mem_cgroup, uvm_seam_work, workqueue_struct};
+use core::ffi::{c_void, CStr};
+use core::ptr::{null_mut, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+use kernel::prelude::*;
+
+/// A queue of work, from [`WorkQueue::make`] to [`WorkQueue::end`], while which work may be queued.
+pub(crate) struct WorkQueue(AtomicPtr<workqueue_struct>);
+
+impl WorkQueue {
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        // Invariant: null, or a queue of `uvm_seam_queue_new`, which `end` destroys.
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Makes it, for at most so many threads at a time; 0: many. One thread calls this, once before `end`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn make(&self, name: &CStr, most: u32) -> Result {
+        // SAFETY: the name is copied.
+        let queue = unsafe { bindings::uvm_seam_queue_new(name.as_ptr(), most) };
+        self.0.store(queue, Release);
+        if queue.is_null() {
+            return Err(ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Whether it is there.
+    pub(crate) fn is_made(&self) -> bool {
+        !self.0.load(Relaxed).is_null()
+    }
+
+    /// Destroys it, if it is there. No work is there any more, nor queued meanwhile.
+    pub(crate) fn end(&self) {
+        let queue = self.0.swap(null_mut(), AcqRel);
+        if !queue.is_null() {
+            // SAFETY: by the type's invariant, and nobody has it any more.
+            unsafe { bindings::destroy_workqueue(queue) };
+        }
+    }
+}
+
+/// What work locks: of one kind of work lockdep is not told what another locks.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Prefetch = bindings::UVM_RUST_WORK_PREFETCH as isize,
+    Fetch = bindings::UVM_RUST_WORK_FETCH as isize,
+    Spill = bindings::UVM_RUST_WORK_SPILL as isize,
+}
+
+/// Something that is done later, by one thread at a time. Stopped when it is dropped.
+///
+/// Invariant: it came from `uvm_seam_work_new`, and is freed by `drop`.
+pub(super) struct Work(NonNull<uvm_seam_work>);
+
+// SAFETY: a work item belongs to no thread.
+unsafe impl Send for Work {}
+// SAFETY: what is done with it by way of `&self` is the kernel's, which locks it.
+unsafe impl Sync for Work {}
+
+impl Work {
+    /// Calls `run` with `of` whenever it is queued.
+    ///
+    /// # Safety
+    ///
+    /// That may be done, by one thread at a time that holds no lock, as long as this is there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) unsafe fn new(
+        kind: Kind,
+        run: unsafe extern "C" fn(of: *mut c_void),
+        of: *mut c_void,
+    ) -> Result<Self> {
+        // SAFETY: by this function's contract; `kind` is one of C's.
+        let work = unsafe { bindings::uvm_seam_work_new(kind as u32, Some(run), of) };
+        Ok(Self(NonNull::new(work).ok_or(ENOMEM)?))
+    }
+
+    /// Has it done, once more if it is being done; nothing happens without a queue.
+    pub(super) fn queue(&self, queue: &WorkQueue) {
+        let queue = queue.0.load(Acquire);
+        if !queue.is_null() {
+            // SAFETY: by the types' invariants.
+            unsafe { bindings::uvm_seam_work_queue(queue, self.0.as_ptr()) };
+        }
+    }
+
+    /// The same in `ms` milliseconds, and not before.
+    pub(super) fn queue_in(&self, queue: &WorkQueue, ms: u64) {
+        let queue = queue.0.load(Acquire);
+        if !queue.is_null() {
+            // SAFETY: by the types' invariants.
+            unsafe { bindings::uvm_seam_work_queue_in(queue, self.0.as_ptr(), ms) };
+        }
+    }
+
+    /// Waits until it is not being done, and takes back that it was queued. Sleeps. Whoever calls this sees
+    /// to it that nobody queues it any more.
+    pub(super) fn stop(&self) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_work_stop(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.stop();
+        // SAFETY: by the type's invariant; it is not being done, and nobody queues it, as nobody has it.
+        unsafe { bindings::uvm_seam_work_free(self.0.as_ptr()) };
+    }
+}
+
+/// As long as it is there, what this thread allocates for users is charged to a memory cgroup.
+pub(super) struct Charging(*mut mem_cgroup);
+
+impl Charging {
+    /// # Safety
+    ///
+    /// `group` is null, for the thread's own, or there as long as the result, which stays with this thread.
+    pub(super) unsafe fn to(group: *mut mem_cgroup) -> Self {
+        // SAFETY: by this function's contract; `drop` undoes it.
+        Self(unsafe { bindings::uvm_seam_charge(group) })
+    }
+}
+
+impl Drop for Charging {
+    fn drop(&mut self) {
+        // SAFETY: it was active before.
+        unsafe { bindings::uvm_seam_charge(self.0) };
+    }
+}

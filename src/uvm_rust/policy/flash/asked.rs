@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Reading what was asked for of a va_block, for GPU faults that were put off ([`super::wants`]).
+//!
+//! A fetcher of the tenant's does it, one block at a time: then the others' fetchers, which stand in the same
+//! queue, have their turn. Whoever wants the pages next finds out by itself what has failed, and says so to
+//! the program.
+//!
+//! # Invariants
+//!
+//! - **A-lock**: the block's lock is held from `lock` to `unlock`, but for the I/O of `fetch`; the VA space's
+//!   is taken with it, against the order of locks, and so only tried.
+//! - **A-again**: whatever comes of it, who asks from then on has somebody told.
+
+use super::fetch::Fetched;
+
+/// A va_block, on which a reference is held.
+pub trait Machine {
+    /// Keeps the system from being suspended; false if it is about to be.
+    fn enter(&mut self) -> bool;
+
+    /// Does so no more.
+    fn leave(&mut self);
+
+    /// Takes the block's lock.
+    fn lock(&mut self);
+
+    /// Lets it go.
+    fn unlock(&mut self);
+
+    // With it.
+
+    /// Whether the block is alive, and something is known of it.
+    fn is_known(&mut self) -> bool;
+
+    /// Takes the lock of its VA space, if that can be had at once.
+    fn try_space(&mut self) -> bool;
+
+    /// Lets the VA space's lock go, while the block's is held: nothing else keeps the VA space.
+    fn leave_space(&mut self);
+
+    /// Whether what is asked for needs host memory that is not there: read, it would be in host memory.
+    fn lacks_room(&mut self) -> bool;
+
+    /// Has those look who make room.
+    fn kick(&mut self);
+
+    /// Gets what upstream works with; false without memory.
+    fn open(&mut self) -> bool;
+
+    /// Gives that back.
+    fn close(&mut self);
+
+    /// Fetches what is asked for by now; `None` if upstream failed.
+    fn fetch(&mut self) -> Option<Fetched>;
+
+    /// It was tried to fetch what was asked for, which may have failed.
+    fn tried(&mut self, failed: bool);
+}
+
+/// Reads what is asked for. If a lock cannot be had now, the fault will be back.
+pub fn serve<M: Machine>(m: &mut M) {
+    let awake = m.enter();
+    m.lock();
+    let known = m.is_known();
+    let in_space = known && awake && m.try_space();
+    let mut failed = false;
+    // Without room the faults wait for that first.
+    if in_space && m.lacks_room() {
+        m.kick();
+    } else if in_space {
+        failed = !all(m);
+    }
+    // A-again. Without the VA space's lock the block's was never let go, and with it no block dies.
+    if known {
+        m.tried(failed);
+    }
+    // S-end of `spill.rs`: who ends the VA space frees its lock after it had the block's.
+    if in_space {
+        m.leave_space();
+    }
+    m.unlock();
+    if awake {
+        m.leave();
+    }
+}
+
+/// Until nothing of what is asked for is on flash; whether that is so.
+fn all<M: Machine>(m: &mut M) -> bool {
+    if !m.open() {
+        return false;
+    }
+    let fetched = loop {
+        match m.fetch() {
+            Some(Fetched::Again) => {}
+            fetched => break fetched,
+        }
+    };
+    m.close();
+    fetched == Some(Fetched::All)
+}

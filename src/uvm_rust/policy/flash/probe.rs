@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Whether a device may be written to: it begins with zeros, or with our mark.
+
+/// So many pages at the beginning are looked at, and hold nothing else.
+pub const PROBED: u16 = 32;
+
+/// What the first page begins with, and has nothing else.
+pub const MARK: &[u8] = b"uvm-rust flash 1: what follows is encrypted with a key that is gone\n\0";
+
+/// Whether a page at the beginning, perhaps the `first`, is as it is to be.
+pub fn is_ours(page: &[u8], first: bool) -> bool {
+    first && page.starts_with(MARK) || page.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn what_is_not_empty_and_not_marked_is_somebody_elses() {
+        let mut page = vec![0; 4096];
+        assert!(is_ours(&page, true) && is_ours(&page, false));
+        page[4095] = 1;
+        assert!(!is_ours(&page, true) && !is_ours(&page, false));
+        page[..MARK.len()].copy_from_slice(MARK);
+        assert!(is_ours(&page, true) && !is_ours(&page, false));
+        page[10] ^= 1;
+        assert!(!is_ours(&page, true));
+        // The mark ends with a zero, as it was written by the first versions.
+        assert_eq!(MARK.len(), 69);
+    }
+}
