@@ -32,7 +32,7 @@ pub(crate) mod status {
     pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
     pub(crate) const MISMATCHED_TARGET: u32 = 0x1_0004;
-    /// `NV_WARN_MORE_PROCESSING_REQUIRED`.
+    /// `NV_WARN_MORE_PROCESSING_REQUIRED`: the block's lock was let go, and all is to be looked at anew.
     pub(crate) const MORE_PROCESSING: u32 = 0x1_0005;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }
@@ -43,7 +43,7 @@ const DISCARD: u32 = 80;
 const TEST_DISCARD_STATUS: u32 = 200 + 110;
 const TEST_ALLOC_LIST: u32 = 200 + 111;
 
-/// `UVM_DISCARD_FLAGS_UNMAP`.
+/// `UVM_DISCARD_FLAGS_UNMAP`: the eager discard, which unmaps the pages.
 const UNMAP: u64 = 1;
 
 /// An ioctl that a later upstream knows. Its convention: the result is the
@@ -120,7 +120,7 @@ fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 /// Blocks that a discard met.
 pub(crate) type Counts = uapi::uvm_seam_discarded;
 
-/// None yet.
+/// What is counted before the first block.
 const NO_BLOCKS: Counts = Counts {
     discarded: 0,
     skipped: 0,
@@ -147,7 +147,7 @@ pub(crate) fn range(call: &mut DiscardCall<'_>, request: &Request, counts: &mut 
     }
 }
 
-/// `UVM_RUST_DISCARD_BATCH`.
+/// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call.
 pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut batch, size) = uaccess::read_sized::<uapi::uvm_rust_discard_batch>(
         arg,

@@ -38,7 +38,7 @@ pub(crate) enum Counter {
     Refused,
     Parked,
     Throttled,
-    /// The last one.
+    /// Microseconds in which workers rested; the last counter.
     RestedUs,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// Nobody's.
+    /// Makes the state of a tier that has neither tenants nor a device yet.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ fn enabled() -> Result {
     }
 }
 
-/// `UVM_RUST_FLASH_ATTACH`.
+/// Does `UVM_RUST_FLASH_ATTACH`: a block device becomes the tier's.
 pub(crate) fn attach(arg: usize) -> Result {
     let (attach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_attach>(
         arg,
@@ -149,7 +149,7 @@ pub(crate) fn attach(arg: usize) -> Result {
     crate::ffi::flash::attach(&attach)
 }
 
-/// `UVM_RUST_FLASH_DETACH`.
+/// Does `UVM_RUST_FLASH_DETACH`: all that is on the device comes back, and the device is let go.
 pub(crate) fn detach(arg: usize) -> Result {
     let (detach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_detach>(
         arg,
@@ -162,7 +162,7 @@ pub(crate) fn detach(arg: usize) -> Result {
     crate::ffi::flash::detach()
 }
 
-/// `UVM_RUST_FLASH_GET_STATS`.
+/// Does `UVM_RUST_FLASH_GET_STATS`, which anybody may call.
 pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut stats, size) =
         uaccess::read_sized::<uapi::uvm_rust_flash_stats>(arg, uapi::UVM_RUST_FLASH_STATS_SIZE_V1)?;
@@ -190,7 +190,7 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     uaccess::write_sized(arg, stats, size)
 }
 
-/// `UVM_RUST_FLASH_MOVE`.
+/// Does `UVM_RUST_FLASH_MOVE`: a range of the caller's goes to the device, or comes back.
 pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     let (range, _) = uaccess::read_sized::<uapi::uvm_rust_flash_move_range>(
         arg,

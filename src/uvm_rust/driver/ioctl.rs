@@ -16,13 +16,13 @@ use kernel::prelude::*;
 /// `UVM_RUST_FEATURE_STATS`, which is not in a form that bindgen reads.
 const FEATURE_STATS: u64 = 1 << 0;
 
-/// `UVM_RUST_FEATURE_DISCARD`.
+/// `UVM_RUST_FEATURE_DISCARD`: the discard calls are there.
 const FEATURE_DISCARD: u64 = 1 << 1;
 
-/// `UVM_RUST_FEATURE_EXEC_ID`.
+/// `UVM_RUST_FEATURE_EXEC_ID`: kernels can be announced.
 const FEATURE_EXEC_ID: u64 = 1 << 2;
 
-/// `UVM_RUST_FEATURE_FLASH`.
+/// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
 
 /// The kernel crate of Linux 6.12 has no name for it.

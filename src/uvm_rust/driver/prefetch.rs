@@ -10,13 +10,16 @@
 //! What the worker does when is decided in `policy/prefetch/worker.rs`; its operations are
 //! those of [`Turning`].
 //!
-//! Locks, outermost first, all of them below the VA space's (`forget` runs with that in write mode,
-//! announcements and turns with it in read mode): `announcing` is a mutex that serialises
-//! announcements, and with it changes of `gpus`; `gpus` a spinlock, held while an entry is looked
-//! up, or a fault put into its ring; `correlator` a mutex that the worker holds while it learns or
-//! walks the tables, and lets go before it asks for a block to be moved. No two of the last three
-//! are held together but `announcing` and one of the others. `ending` is a spinlock and a leaf. Counters are relaxed
-//! atomics.
+//! Locks, outermost first, all of them below the VA space's, which `forget` runs with in write mode, and
+//! announcements and turns in read mode:
+//!
+//! - `announcing` is a mutex that serialises announcements, and with it changes of `gpus`.
+//! - `gpus` is a spinlock, held while an entry is looked up, or a fault put into its ring.
+//! - `correlator` is a mutex that the worker holds while it learns or walks the tables. The worker lets it
+//!   go before it asks for a block to be moved.
+//!
+//! No two of these three are held together but `announcing` and one of the others. `ending` is a spinlock
+//! and a leaf. Counters are relaxed atomics.
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
@@ -229,6 +232,8 @@ pub(crate) struct Prefetcher {
 }
 
 impl Prefetcher {
+    /// Makes what is known of the kernels on one GPU: nothing yet.
+    ///
     /// # Errors
     ///
     /// `ENOMEM`.
@@ -322,7 +327,7 @@ impl Prefetcher {
         self.counters.pages_out.fetch_add(pages.into(), Relaxed);
     }
 
-    /// Fills in `UVM_RUST_GET_PREFETCH_STATS`.
+    /// Fills in what `UVM_RUST_GET_PREFETCH_STATS` gives of one GPU.
     pub(crate) fn fill(&self, out: &mut c::uvm_rust_prefetch_stats) {
         let s = self.correlator.lock().stats();
         let blocks = |outcome: Outcome| {

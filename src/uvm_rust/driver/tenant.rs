@@ -17,7 +17,7 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 /// All tenants that somebody holds.
 pub(crate) type Registry = Mutex<Tenants<Arc<Tenant>>>;
 
-/// None yet.
+/// Makes a registry that knows no tenant yet.
 ///
 /// # Errors
 ///

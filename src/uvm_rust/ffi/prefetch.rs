@@ -79,7 +79,7 @@ unsafe extern "C" fn work(of: *mut c_void) {
 }
 
 impl Worker {
-    /// None yet.
+    /// Makes a worker that does not work before it is made.
     pub(crate) const fn new() -> Self {
         // Invariant: null, or a boxed `Made`, which is freed by `drop`.
         Self(AtomicPtr::new(null_mut()))
@@ -172,7 +172,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// As they are.
+    /// Reads the module's parameters as they were at load.
     pub(crate) fn read() -> Self {
         // SAFETY: nobody writes them once the module is loaded.
         unsafe {
@@ -249,7 +249,7 @@ impl<'a> Turning<'a> {
         self.held == Held::Entered
     }
 
-    /// The VA space.
+    /// The VA space that this turn works in.
     fn space(&self) -> *mut bindings::uvm_seam_space {
         self.process.home().0.as_ptr()
     }

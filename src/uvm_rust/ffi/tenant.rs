@@ -42,7 +42,7 @@ impl Charged {
         Self { group, user }
     }
 
-    /// Who that is.
+    /// Names the tenant: its user and its memory cgroup.
     pub(crate) fn who(&self) -> Who {
         Who {
             user: self.user,
@@ -67,7 +67,7 @@ impl Drop for Charged {
 pub(crate) struct FlashOwner(AtomicPtr<Owner>);
 
 impl FlashOwner {
-    /// Nothing yet.
+    /// Makes a record without an owner.
     pub(crate) const fn none() -> Self {
         // Invariant: null, or what `Owner::create` gave, which is destroyed by `drop`.
         Self(AtomicPtr::new(null_mut()))

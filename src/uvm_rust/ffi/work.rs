@@ -13,7 +13,7 @@ use kernel::prelude::*;
 pub(crate) struct WorkQueue(AtomicPtr<workqueue_struct>);
 
 impl WorkQueue {
-    /// None yet.
+    /// Makes a handle without a queue.
     pub(crate) const fn none() -> Self {
         // Invariant: null, or a queue of `uvm_seam_queue_new`, which `end` destroys.
         Self(AtomicPtr::new(null_mut()))

@@ -21,7 +21,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// The kernel's `CAP_SYS_ADMIN`.
+/// `CAP_SYS_ADMIN` of the kernel's `capability.h`, which attaching and detaching ask for.
 const CAP_SYS_ADMIN: c_int = 21;
 
 /// So many workers at most.
@@ -49,7 +49,7 @@ static DEVICES: Guarded = Guarded(UnsafeCell::new(Devices {
 pub(super) struct Reading(());
 
 impl Reading {
-    /// Sleeps.
+    /// Takes the lock, for which it may sleep.
     pub(super) fn lock() -> Self {
         // SAFETY: it is given back by `Drop`, and outside all locks but a tenant's turn.
         unsafe { bindings::down_read(&raw mut bindings::uvm_rust_flash_attach_lock) };
@@ -61,7 +61,7 @@ impl Reading {
         unsafe { &*DEVICES.0.get() }
     }
 
-    /// The attached device.
+    /// The device that is attached, if one is.
     pub(super) fn attached(&self) -> Option<&Arc<Dev>> {
         self.devices().attached.as_ref()
     }
@@ -78,7 +78,7 @@ impl Drop for Reading {
 struct Writing(());
 
 impl Writing {
-    /// Sleeps.
+    /// Takes the lock, for which it may sleep.
     fn lock() -> Self {
         // SAFETY: as for `Reading`.
         unsafe { bindings::down_write(&raw mut bindings::uvm_rust_flash_attach_lock) };

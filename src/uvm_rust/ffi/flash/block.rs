@@ -477,7 +477,7 @@ pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     unsafe { own(block) }.wants.tried(failed);
 }
 
-/// A va_block's addresses.
+/// The addresses of a va_block, first and last byte.
 pub(super) fn span(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_span {
     let mut span = bindings::uvm_rust_span::default();
     // SAFETY: all callers have the block, and the lock of its VA space; `span` is ours for the call.

@@ -45,6 +45,8 @@ impl Drop for Seam {
 }
 
 impl Dev {
+    /// Puts the device of C's and what Rust has of it together, which go together.
+    ///
     /// # Errors
     ///
     /// `ENOMEM`.

@@ -357,7 +357,7 @@ impl Io {
     }
 }
 
-/// Gives references back.
+/// Gives the references on pages back; null is no page.
 fn put(pages: &mut [*mut page]) {
     for page in pages {
         let page = core::mem::replace(page, null_mut());

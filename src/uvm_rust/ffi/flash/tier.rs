@@ -164,7 +164,7 @@ impl Owner {
         }
     }
 
-    /// It is over.
+    /// The turn of this ticket is over; the next one in line is told.
     pub(super) fn end_turn(&self, ticket: Ticket) {
         if self.turns.lock().leave(ticket) {
             self.turn.notify_all();
@@ -272,7 +272,7 @@ unsafe fn take(
     unsafe { with(tier, |state, live| f(state, live).map_or(null_mut(), of)) }
 }
 
-/// In milliseconds.
+/// The time in milliseconds, by jiffies.
 fn now() -> u64 {
     // SAFETY: no preconditions.
     unsafe { bindings::uvm_seam_now() }

@@ -25,7 +25,7 @@ pub trait Machine {
     /// Takes the block's lock.
     fn lock(&mut self);
 
-    /// Lets it go.
+    /// Lets the block's lock go.
     fn unlock(&mut self);
 
     // With it.
@@ -48,7 +48,7 @@ pub trait Machine {
     /// Gets what upstream works with; false without memory.
     fn open(&mut self) -> bool;
 
-    /// Gives that back.
+    /// Gives back what `open` got.
     fn close(&mut self);
 
     /// Fetches what is asked for by now; `None` if upstream failed.

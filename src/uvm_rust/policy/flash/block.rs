@@ -52,10 +52,10 @@ pub enum ReadError {
 
 /// Which pages of a va_block are on flash. Protected by the va_block's lock.
 ///
-/// Invariants: `on_flash`, `copies`, `spilling` and `lost` have no page in common;
-/// `reading` is a part of both `on_flash` and `in_flight`; `chain` has a place for each
+/// Invariants: `on_flash`, `copies`, `spilling` and `lost` have no page in common.
+/// `reading` is a part of both `on_flash` and `in_flight`. `chain` has a place for each
 /// page of `on_flash` and `copies` and, but for holes that could not be cut
-/// ([`Table::retain`]), for no other; no mask has a page at or behind `pages`.
+/// ([`Table::retain`]), for no other. No mask has a page at or behind `pages`.
 pub struct BlockPages {
     pages: u16,
     on_flash: PageMask,

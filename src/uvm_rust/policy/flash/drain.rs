@@ -41,7 +41,7 @@ pub enum Fetched {
 /// What is still on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Left {
-    /// Pages.
+    /// Pages that are still on the device.
     pub pages: u64,
     /// Whether reads, writes or moves are under way, maybe of pages that nobody needs any more.
     pub is_busy: bool,
@@ -149,7 +149,7 @@ fn block<M: Machine>(m: &mut M) {
     }
 }
 
-/// With both locks.
+/// Fetches what the block has there, and drops its state, with both locks held.
 fn bring_back<M: Machine>(m: &mut M) {
     if !m.open() {
         return;

@@ -26,7 +26,7 @@ pub enum Fetched {
     All,
     /// The block's lock was let go: ask again.
     Again,
-    /// Something is lost.
+    /// Something wanted cannot be read any more.
     Lost,
     /// There is no memory, or nothing has come.
     NoMemory,
@@ -35,11 +35,11 @@ pub enum Fetched {
 /// How the device did what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// All of it.
+    /// All of it was read.
     All,
     /// Not now; it is worth asking again.
     NotNow,
-    /// It cannot.
+    /// The device cannot, and will not be able to.
     Never,
 }
 

@@ -169,7 +169,7 @@ fn write_part<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<(), Faile
     moved
 }
 
-/// V-wait.
+/// Waits until the tenant has paid for what it wrote (V-wait).
 fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     if !m.has_device() {
         return Err(Failed::NoDevice);
@@ -191,7 +191,7 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Moves a part.
+/// Moves a part, with the device and the VA space kept meanwhile.
 fn part<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
     if !m.keep_device() {
         return Err(Failed::NoDevice);

@@ -3,12 +3,12 @@
 //! What needs host memory, and so waits when there is too little.
 //!
 //! Whoever has its share of a host that is full waits for spills, but only with what would make
-//! pages of host memory: pages that are to be there and have no memory yet, that are staged on
-//! their way from one GPU to another, or that others leave a GPU for. What is in host memory
+//! pages of host memory. Such pages are to be there and have no memory yet, are staged on
+//! their way from one GPU to another, or are what others leave a GPU for. What is in host memory
 //! already, or only goes from there to a GPU with room, makes none: it goes on.
 //!
 //! A GPU's faults wait elsewhere, as one thread services those of all processes, with the lock of the
-//! parent GPU: the loop leaves them out, as upstream does with faults on pages that thrash, and the
+//! parent GPU. The loop leaves them out, as upstream does with faults on pages that thrash, and the
 //! replay at the end of the batch brings them back ([`parks`]). Somebody else reads meanwhile what they
 //! want ([`super::asked`]). All others wait where they are ([`before`]).
 //!
@@ -19,7 +19,7 @@ use super::super::mask::PageMask;
 /// Where pages are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// In host memory.
+    /// Resident in host memory.
     Host,
     /// On the GPU that [`Machine`] speaks of.
     Gpu,
@@ -43,7 +43,7 @@ pub enum Why {
 pub struct Facts {
     /// Pages with host memory.
     pub allocated: PageMask,
-    /// Pages that thrash.
+    /// Pages that upstream's detection calls thrashing.
     pub thrashing: PageMask,
     /// Pages that are resident on the GPU.
     pub there: PageMask,

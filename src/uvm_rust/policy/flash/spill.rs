@@ -63,7 +63,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What is counted.
+/// What a spill counts, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// Bytes that left the host as they were written.
@@ -232,7 +232,7 @@ pub trait Machine: Copies {
     fn count(&mut self, what: Count, n: u64);
 }
 
-/// A worker's turn.
+/// Does a worker's turn: spills until enough host memory is free, or the turn is over.
 pub fn work<M: Machine>(m: &mut M) {
     while m.goes_on() {
         let began = m.now_us();
@@ -428,7 +428,7 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     Err(Outcome::Later)
 }
 
-/// Room for `pages`.
+/// Reserves room on the device for `pages`, and pins it.
 fn reserve<M: Machine>(m: &mut M, pages: &PageMask) -> Result<Spill, Outcome> {
     let begun = m.with(|block, table, tenant| {
         let tenant = table.tenant(tenant)?;

@@ -20,7 +20,7 @@ use crate::mem::OutOfMemory;
 pub enum Half {
     /// The one that keeps what is known of the block.
     Lower,
-    /// The new one.
+    /// The half that the split makes.
     Upper,
 }
 

@@ -124,7 +124,7 @@ pub struct Piece {
 pub struct Chain(u32);
 
 impl Chain {
-    /// No extent.
+    /// The name of no extent.
     pub const EMPTY: Self = Self(NONE);
 
     /// Takes all extents, leaving none.
@@ -180,13 +180,13 @@ impl Config {
 /// How full the device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Slots in all.
+    /// Slots that the device has in all.
     pub slots: u32,
     /// Slots with no page in use.
     pub free_slots: u32,
-    /// Pages in use.
+    /// Pages of the device that are in use.
     pub pages: u64,
-    /// Extents in use.
+    /// Extents that are in use.
     pub extents: u32,
 }
 
@@ -201,7 +201,7 @@ pub struct Move {
     pub from: Place,
     /// Where they are to be.
     pub to: Place,
-    /// How many.
+    /// How many pages are moved.
     pub pages: u16,
 }
 
@@ -261,8 +261,8 @@ struct Holder {
 /// The device's slots and extents.
 ///
 /// Invariants: a slot's `live` is the sum of the pages of its extents and of the
-/// targets of moves into it, which do not overlap and lie below `used`; a slot with no
-/// live page, no pin, and that is not open, is free; `pages` is the sum of `live`; `pins`
+/// targets of moves into it, which do not overlap and lie below `used`. A slot with no
+/// live page, no pin, and that is not open, is free. `pages` is the sum of `live`, and `pins`
 /// that of the slots' pins. Bytes that are on their way to a slot have a pin there
 /// ([`Write`]), or are the target of a move, whose pages are live.
 pub struct Table {

@@ -33,9 +33,9 @@ pub const FETCHERS_EACH: u32 = 8;
 
 /// Who has the records, and knows what they are of.
 pub trait Records: Sized {
-    /// Names a va_block.
+    /// The name of a va_block.
     type Block: Copy;
-    /// Names an owner.
+    /// The name of an owner, who pays for pages.
     type Owner: Copy + PartialEq;
 
     /// The record of a block.
@@ -121,7 +121,7 @@ impl<B, O> Owner<B, O> {
     }
 }
 
-/// An attached device.
+/// The device that is attached, and what the workers do with it.
 #[derive(Debug)]
 struct Attached<D> {
     device: D,
@@ -243,7 +243,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         }
     }
 
-    /// T-count.
+    /// Counts a block's host memory anew (T-count).
     fn count<R>(&mut self, records: &mut R, block: B, pages: u32)
     where
         R: Records<Block = B, Owner = O>,
@@ -376,7 +376,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.attached = None;
     }
 
-    /// The attached device.
+    /// The device that is attached, if one is.
     pub fn device(&self) -> Option<D> {
         self.attached.as_ref().map(|attached| attached.device)
     }

@@ -7,8 +7,8 @@
 //! ([`threads`]); which goes on next, and what the device does next, is drawn from a seed, so
 //! that an interleaving can be had again. The device keeps what it is given, does it late and
 //! in any order, in parts. What is asked ([`world`]): whoever uses a page finds what was
-//! written there last; no page is lost, or has two places; at the end no slot is in use and
-//! nobody waits; and as long as nothing is under way, a slot is free or can be emptied.
+//! written there last, and no page is lost, or has two places. At the end no slot is in use and
+//! nobody waits. As long as nothing is under way, a slot is free or can be emptied.
 //!
 //! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one;
 //! each has the seed after the last one's. A failure names its own.
@@ -41,7 +41,7 @@ use world::{Block, World, ANY};
 /// What is taken out, to see that it is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// Of the policy.
+    /// A part of the policy.
     Policy(Part),
     /// Of the C: what was mapped in the meantime is not taken from the host.
     SpillSeesMappings,
@@ -174,7 +174,7 @@ fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Res
     }
 }
 
-/// Who runs.
+/// Draws which threads run in this interleaving.
 fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
     let draw = |n: usize| w.dice.borrow_mut().below(n);
     let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();

@@ -26,7 +26,7 @@ pub(super) const FOR_EVER: u32 = 30_000;
 /// What a worker's turn has come to so far.
 #[derive(Default)]
 struct Turn {
-    /// Somebody suspends.
+    /// Somebody suspends the system, so that the worker was refused.
     is_refused: bool,
     /// There was a write, of which the device took something or nothing.
     wrote: Option<bool>,
@@ -141,7 +141,7 @@ impl<'a, 'w> Real<'a, 'w> {
         self.w.now().blame(what.to_string());
     }
 
-    /// Chooses a block.
+    /// Chooses a block, which nothing locks yet.
     fn look_at(&mut self, b: usize) {
         self.chosen = Some(b);
         self.held = if self.w.chance(8) {
@@ -576,7 +576,7 @@ impl Real<'_, '_> {
         }
     }
 
-    /// A worker's turn.
+    /// Does a worker's turn, with the others in between.
     pub(super) fn work(&mut self) {
         work(self);
         if self.turn.is_refused {

@@ -38,7 +38,7 @@ pub(super) async fn worker(w: &World, times: u32) {
     w.now().workers -= 1;
 }
 
-/// uvm_rust_flash_spill()
+/// Spills a block's pages, again where the lock was let go.
 async fn spill(w: &World, b: usize, wanted: PageMask, locked: bool) {
     loop {
         let of = match spill_once(w, b, wanted, locked).await {
@@ -246,7 +246,7 @@ pub(super) enum Fetched {
     All,
     /// NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped.
     Again,
-    /// NV_ERR_INVALID_OPERATION.
+    /// NV_ERR_INVALID_OPERATION: something cannot be read any more.
     Lost,
     /// NV_ERR_NO_MEMORY: nothing has come, and all is where it was.
     NoMemory,
@@ -607,7 +607,7 @@ pub(super) async fn detach(w: &World) {
     }
 }
 
-/// drain_block() and bring_back()
+/// Brings back what one block has on the device, as `drain.rs` does.
 async fn drain_block(w: &World, b: usize) {
     loop {
         w.lock_block(b).await;
@@ -640,7 +640,7 @@ impl World {
         })
     }
 
-    /// uvm_rust_flash_touched()
+    /// Says that pages are used, which keeps them from leaving.
     pub(super) fn touch(&self, b: usize, pages: &PageMask) {
         if !self.lacks(Lack::FaultTouches) {
             self.now().blocks[b].state.touched(pages);

@@ -37,7 +37,7 @@ pub(super) struct Block {
     pub(super) state: BlockPages,
     /// Pages that the host has, and that upstream knows of.
     pub(super) resident: PageMask,
-    /// block->maybe_mapped_pages.
+    /// Pages that may be mapped by a CPU (`maybe_mapped_pages`).
     pub(super) mapped: PageMask,
     /// Those of them that may be written to without a fault.
     pub(super) writable: PageMask,
@@ -161,7 +161,7 @@ struct Pending {
     pages: u16,
     /// Where the part begins in the I/O.
     skip: u16,
-    /// None for writes.
+    /// Where a read puts its bytes; none for writes.
     to: Option<To>,
     slow: bool,
 }
@@ -177,7 +177,7 @@ pub(super) struct State {
     data: Vec<(u64, Vec<Bytes>)>,
     ids: u64,
     pub(super) clock: u32,
-    /// dev->progress.
+    /// Rises whenever an I/O has ended.
     pub(super) progress: u32,
     /// uvm_rust_tier.dev is this device.
     pub(super) attached: bool,
