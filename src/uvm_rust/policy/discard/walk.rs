@@ -59,7 +59,8 @@ impl Span {
     pub fn of_pages(base: u64, length: u64) -> Option<Self> {
         let end = base.checked_add(length)?;
         let valid = base != 0 && length != 0 && base % PAGE_BYTES == 0 && length % PAGE_BYTES == 0;
-        valid.then_some(Self {
+        // Of 0 bytes from 0 there is no last one.
+        valid.then(|| Self {
             first: base,
             last: end - 1,
         })

@@ -372,6 +372,7 @@ fn counts(discarded: u64, skipped: u64, partial: u64) -> Counts {
 fn only_whole_pages_are_a_range() {
     let top = u64::MAX - 0xfff;
     for (base, length) in [
+        (0, 0),
         (0, 4096),
         (BASE, 0),
         (BASE + 1, 4096),
