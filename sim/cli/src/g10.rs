@@ -38,6 +38,11 @@ pub fn machine(choice: &Choice) -> Result<Machine, Failure> {
         ));
     }
     let set = |option: &str| choice.is_set(option);
+    if set("evict-policy") {
+        return Err(Failure::usage(
+            "--model g10 evicts in its artifact's order; --evict-policy needs --model physical",
+        ));
+    }
     let ssd =
         match (set("ssd-read"), set("ssd-write"), named) {
             (false, false, false) => defaults.ssd_gbps * 1e9,

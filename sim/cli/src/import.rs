@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 
-use serde_json::json;
-use uvmsim_machine::CONSTANTS;
 use uvmsim_trace::Trace;
 
 use crate::machine;
@@ -85,17 +83,13 @@ impl Pytorch {
     /// Runs the importer and checks what it says.
     fn import(&self) -> Result<Trace, Failure> {
         let m = self.machine.machine("a100")?;
-        let constants: serde_json::Map<_, _> = CONSTANTS
-            .iter()
-            .map(|c| (c.option.to_string(), json!(c.get(&m))))
-            .collect();
         let mut command = Command::new(&self.python);
         command
             .args(["-c", PYTORCH, &self.model])
             .args(["--batch", &self.batch.to_string()])
             .args(["--optimizer", &self.optimizer])
             .args(["--precision", &self.precision])
-            .args(["--constants", &json!(constants).to_string()])
+            .args(["--constants", &machine::constants(&m).to_string()])
             .stderr(Stdio::inherit());
         if let Some(path) = &self.profile {
             command.arg("--profile").arg(path);

@@ -6,6 +6,9 @@ use clap::Arg;
 use clap::ArgMatches;
 use clap::FromArgMatches;
 use serde_json::json;
+use serde_json::Map;
+use serde_json::Value;
+use uvmsim_machine::evict_policies;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::Unit;
@@ -151,15 +154,36 @@ impl clap::Args for Choice {
                 Unit::Time => "TIME",
                 Unit::Count => "N",
                 Unit::Share => "SHARE",
+                Unit::EvictPolicy => "POLICY",
             };
-            let common = matches!(c.option, "gpu-mem" | "host-mem" | "ssd-read" | "ssd-write");
-            command.arg(arg(c.option, value, c.meaning.into()).hide_short_help(!common))
+            let common = matches!(
+                c.option,
+                "gpu-mem" | "host-mem" | "ssd-read" | "ssd-write" | "evict-policy"
+            );
+            let help = match c.unit {
+                Unit::EvictPolicy => format!("{}: {}", c.meaning, evict_policies()),
+                _ => c.meaning.into(),
+            };
+            command.arg(arg(c.option, value, help).hide_short_help(!common))
         })
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
         Self::augment_args(command)
     }
+}
+
+/// The constants of `machine` by their options, in base units; a policy by its name.
+pub fn constants(machine: &Machine) -> Value {
+    let constants = CONSTANTS.iter().map(|c| {
+        let value = c.get(machine);
+        let value = match c.unit {
+            Unit::EvictPolicy => json!(c.unit.show(value)),
+            _ => json!(value),
+        };
+        (c.option.to_string(), value)
+    });
+    Value::Object(constants.collect::<Map<_, _>>())
 }
 
 /// Runs `uvmsim machine`.
@@ -179,11 +203,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         Some(name) => {
             let m = find(name)?;
             if args.json {
-                let map: serde_json::Map<_, _> = CONSTANTS
-                    .iter()
-                    .map(|c| (c.option.to_string(), json!(c.get(&m))))
-                    .collect();
-                format!("{:#}\n", serde_json::Value::Object(map))
+                format!("{:#}\n", constants(&m))
             } else {
                 let preset = presets::PRESETS.iter().find(|p| p.name == *name);
                 let source = preset.map_or("", |p| &p.source);

@@ -139,6 +139,14 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
             "--fault-batch must be at least 1",
         ),
         (
+            "run --trace - --policy base-uvm --evict-policy fifo",
+            "--evict-policy: `fifo` is not an eviction policy of the driver's: lru, mru",
+        ),
+        (
+            "run --trace - --policy base-uvm --model g10 --evict-policy mru",
+            "needs --model physical",
+        ),
+        (
             "compare --trace - --copy-engines 0",
             "--copy-engines must be at least 1",
         ),
@@ -170,6 +178,24 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
     }
     let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
     assert!(code == 1 && said.contains("--python"), "{said}");
+}
+
+/// A step that reads one tensor of one and a half times the GPU's memory finds nothing of it there
+/// under `lru`, whichever program asks for it, and more than a third of it under `mru`.
+#[test]
+fn the_driver_s_eviction_policies_go_by_name() {
+    let step = "uvmtrace 1\ntensor 0 weight 100663296 w\nkernel 0 1000000 k 0 - -\n";
+    let brought = |policy: &str| {
+        let args = "run --trace - --policy base-uvm --gpu-mem 64MiB --large-kernels --json";
+        json(&format!("{args} {policy}"), step)["bytes"]["host_to_gpu"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(brought(""), 96 << 20);
+    assert_eq!(brought("--evict-policy lru"), 96 << 20);
+    let mru = brought("--evict-policy mru");
+    assert!((32 << 20..64 << 20).contains(&mru), "{mru}");
+    assert_eq!(json("machine a100 --json", "")["evict-policy"], "lru");
 }
 
 /// `cargo run` in the checkout takes the one program that a package calls its default;

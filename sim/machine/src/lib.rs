@@ -10,7 +10,9 @@
 pub mod presets;
 mod units;
 
-pub use units::{parse_bytes, parse_count, parse_rate, parse_time, ParseError};
+pub use units::{evict_policies, parse_bytes, parse_count, parse_evict_policy};
+pub use units::{parse_rate, parse_time, ParseError};
+use uvm_policy::evict::Choice;
 
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
@@ -36,6 +38,8 @@ pub enum Unit {
     Count,
     /// A share, 0 to 1.
     Share,
+    /// The name of one of the driver's eviction policies; in base units its number.
+    EvictPolicy,
 }
 
 /// One constant: how it is named, what it means, where its default is from.
@@ -106,6 +110,7 @@ machine! {
     fault_block: u64, "fault-block", Time, 2_000, "CPU time for one va_block of a batch", "assumption";
     tree_prefetch: u64, "tree-prefetch", Count, 1, "1: the tree prefetcher is on", "upstream's default";
     tree_threshold: u64, "tree-threshold", Count, 51, "percent of a subtree that must be resident or faulted for all of it to be fetched", "upstream's default";
+    evict_policy: u32, "evict-policy", EvictPolicy, 0, "which used root chunk the driver reclaims first, when none is free, unused or discarded", "the driver's default (uvm_rust_evict_policy)";
     tlb_invalidate: u64, "tlb-invalidate", Time, 4_000, "unmapping and a TLB invalidate, waited for", "assumption";
     evict_overhead: u64, "evict-overhead", Time, 5_000, "CPU time to pick and retire a 2 MiB root chunk", "assumption";
     prefetch_call: u64, "prefetch-call", Time, 4_000, "CPU time of a prefetch or migration request", "UvmDiscard table 2: of the order of a discard";
@@ -175,6 +180,11 @@ impl Machine {
         self.gpu_bw * self.zero_share
     }
 
+    /// The driver's policy that says which used root chunk is reclaimed first.
+    pub fn evict_choice(&self) -> Choice {
+        Choice::from_number(self.evict_policy).unwrap_or_default()
+    }
+
     /// Root chunks in GPU memory.
     pub fn chunks(&self) -> u64 {
         self.gpu_mem / BLOCK
@@ -197,6 +207,7 @@ impl Unit {
                 Ok(v) if (0.0..=1.0).contains(&v) => Ok(v),
                 _ => Err(ParseError::new(text, "a share from 0 to 1")),
             },
+            Self::EvictPolicy => parse_evict_policy(text).map(|p| p.number().into()),
         }
     }
 
@@ -209,6 +220,10 @@ impl Unit {
             Self::Flops => format!("{}TFLOP/s", value / 1e12),
             Self::Time => format!("{}us", value / 1e3),
             Self::Count | Self::Share => format!("{value}"),
+            Self::EvictPolicy => Choice::from_number(value as u32)
+                .unwrap_or_default()
+                .name()
+                .into(),
         }
     }
 }
@@ -221,16 +236,23 @@ mod tests {
     fn every_constant_can_be_set_by_its_option() {
         for c in CONSTANTS {
             let mut m = COMMON;
-            let text = if c.unit == Unit::Share { "0.25" } else { "7" };
+            let text = match c.unit {
+                Unit::Share => "0.25",
+                Unit::EvictPolicy => "mru",
+                _ => "7",
+            };
             m.set(c.option, text).unwrap();
             let want = match c.unit {
                 Unit::Rate => 7e9,
                 Unit::Flops => 7e12,
                 Unit::Time => 7e3,
                 Unit::Share => 0.25,
-                _ => 7.0,
+                Unit::EvictPolicy => 1.0,
+                Unit::Bytes | Unit::Count => 7.0,
             };
             assert_eq!(c.get(&m), want, "{}", c.option);
+            let shown = c.unit.show(want);
+            assert_eq!(c.unit.parse(&shown), Ok(want), "{}: {shown}", c.option);
             assert!(!c.meaning.is_empty() && !c.source.is_empty());
         }
     }

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Sizes, rates and times as people write them.
+//! Sizes, rates, times and names as people write them.
 
 use std::fmt;
+
+use uvm_policy::evict::Choice;
 
 /// Text that is not what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
-    want: &'static str,
+    want: String,
 }
 
 impl ParseError {
-    pub(crate) fn new(text: &str, want: &'static str) -> Self {
+    pub(crate) fn new(text: &str, want: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            want,
+            want: want.into(),
         }
     }
 }
@@ -120,6 +122,23 @@ pub fn parse_count(text: &str) -> Result<u64, ParseError> {
     }
 }
 
+/// An eviction policy of the driver's, by the name that its module parameter takes.
+///
+/// # Errors
+/// There is no such policy.
+pub fn parse_evict_policy(text: &str) -> Result<Choice, ParseError> {
+    Choice::named(text).ok_or_else(|| {
+        let want = format!("an eviction policy of the driver's: {}", evict_policies());
+        ParseError::new(text, want)
+    })
+}
+
+/// The names of the driver's eviction policies, for a message.
+pub fn evict_policies() -> String {
+    let names: Vec<_> = Choice::ALL.iter().map(|c| c.name()).collect();
+    names.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +162,17 @@ mod tests {
             assert!(parse_time(bad).is_err(), "{bad}");
         }
         assert!(parse_bytes("9999999999TiB").is_err());
+    }
+
+    #[test]
+    fn an_eviction_policy_goes_by_the_drivers_name() {
+        assert_eq!(parse_evict_policy("lru"), Ok(Choice::default()));
+        for bad in ["", "LRU", "lru ", "fifo"] {
+            let said = parse_evict_policy(bad).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("`{bad}` is not")), "{said}");
+            for choice in Choice::ALL {
+                assert!(said.contains(choice.name()), "{said}");
+            }
+        }
     }
 }

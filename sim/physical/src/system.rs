@@ -89,7 +89,7 @@ impl<'a> System<'a> {
         zeroing: bool,
     ) -> Result<Self, RunError> {
         let blocks = layout.blocks();
-        let mut roots = RootChunks::new(blocks as u32)
+        let mut roots = RootChunks::with_policy(blocks as u32, machine.evict_choice())
             .map_err(|_| RunError::Infeasible("no memory for the eviction queues".into()))?;
         let owner = roots.add_owner();
         let mut system = Self {

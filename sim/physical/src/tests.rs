@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use uvm_policy::evict::Choice;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
@@ -110,11 +111,12 @@ proptest! {
     /// Every policy runs every step with pages, chunks and bytes accounted for
     /// (the run itself checks), no faster than the bound, and the same twice.
     #[test]
-    fn every_policy_keeps_every_byte(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 64, 4096]), clean in 0u64..2) {
+    fn every_policy_keeps_every_byte(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 64, 4096]), clean in 0u64..2, evict in prop::sample::select(Choice::ALL)) {
         let l = Layout::new(&w);
         let mut m = machine(gpu);
         m.host_mem = host * MIB;
         m.keep_clean = clean;
+        m.evict_policy = evict.number();
         let bound = bound_ns(&m, &w);
         for policy in policies::NAMES {
             match outcome(policy, &m, &w, &l) {
