@@ -144,14 +144,11 @@ fn traces(given: Option<&Path>) -> PathBuf {
 #[cfg(test)]
 #[track_caller]
 pub fn traces_or_skip() -> Option<PathBuf> {
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-    let shared = std::env::var_os("UVM_SHARED").map_or_else(|| shared.into(), PathBuf::from);
-    let dir = shared.join("g10/traces");
-    if !dir.is_dir() {
+    let dir = uvmsim_trace::testing::g10_traces();
+    if dir.is_none() {
         crate::skip::skipped("no G10 traces (set UVM_SHARED)");
-        return None;
     }
-    Some(dir)
+    dir
 }
 
 /// Makes the figures of `sheets`; `done` is told of each run.

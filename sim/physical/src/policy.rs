@@ -2,16 +2,9 @@
 
 //! What decides: a policy sees kernels and faults and asks for moves.
 
-use crate::System;
+pub use uvmsim_plan::Tier;
 
-/// Where an evicted page goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Host memory; the SSD when it is full.
-    Host,
-    /// The SSD; host memory if there is none.
-    Ssd,
-}
+use crate::System;
 
 /// A policy.
 ///
@@ -30,7 +23,8 @@ pub trait Policy {
     /// A fault on `block` is being serviced.
     fn fault(&mut self, _block: u32, _system: &mut System<'_>) {}
 
-    /// Where a reclaimed block's pages go.
+    /// Where a reclaimed block's pages go: to the SSD as well if the host is full, to the host if
+    /// there is no SSD.
     fn reclaim_to(&self) -> Tier {
         Tier::Host
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -8,6 +7,7 @@ use uvm_policy::evict::Choice;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
+use uvmsim_trace::testing::g10_traces;
 use uvmsim_trace::Kind;
 
 use crate::bound_ns;
@@ -340,11 +340,7 @@ fn ours_is_ahead_of_the_other_planners() {
 #[test]
 fn g10_is_as_fast_as_its_artifact() {
     use uvmsim_engine::g10;
-    let shared = std::env::var_os("UVM_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let traces = shared.join("g10/traces");
+    let traces = g10_traces().unwrap_or_default();
     let m = Machine {
         gpu_mem: 40 << 30,
         ssd_read: 3.2e9,

@@ -2,10 +2,21 @@
 
 //! What the tests of several crates share.
 
+use std::path::Path;
+use std::path::PathBuf;
+
 use crate::Kernel;
 use crate::Kind;
 use crate::Tensor;
 use crate::Trace;
+
+/// The folder of the G10 artifact's traces, below `$UVM_SHARED` or beside the checkout, if it is
+/// there.
+pub fn g10_traces() -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    let shared = std::env::var_os("UVM_SHARED").map_or_else(|| beside.into(), PathBuf::from);
+    Some(shared.join("g10/traces")).filter(|dir| Path::is_dir(dir))
+}
 
 /// A chain of layers, forward and back, of the bytes of their activation and of their weight,
 /// and of so many nanoseconds: each keeps the activation for its backward kernel.

@@ -137,16 +137,11 @@ proptest! {
 /// The artifact's traces, where they are at hand.
 #[track_caller]
 fn g10_traces() -> Option<std::path::PathBuf> {
-    let shared = std::env::var_os("UVM_SHARED").map_or_else(
-        || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        Into::into,
-    );
-    let dir = shared.join("g10/traces");
-    if !dir.is_dir() {
+    let dir = crate::testing::g10_traces();
+    if dir.is_none() {
         skipped("no G10 traces (set UVM_SHARED)");
-        return None;
     }
-    Some(dir)
+    dir
 }
 
 /// Counts, totals and peaks that an independent reading of the artifact gave.

@@ -133,7 +133,6 @@ impl Scheduler<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use uvmsim_machine::presets;
     use uvmsim_machine::Machine;
@@ -214,11 +213,7 @@ mod tests {
     /// paper's machine: 24 GB, no host memory.
     #[test]
     fn plans_evict_in_the_papers_setting() {
-        let shared = std::env::var_os("UVM_SHARED").map_or_else(
-            || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-            PathBuf::from,
-        );
-        let traces = shared.join("g10/traces");
+        let traces = uvmsim_trace::testing::g10_traces().unwrap_or_default();
         let mut planned = 0;
         for batch in [512, 1024] {
             let Ok(trace) = uvmsim_trace::g10::import(&traces, "BERT", batch) else {

@@ -10,29 +10,10 @@ use uvmsim_plan::What;
 use crate::plan::recompute::Made;
 use crate::plan::Op;
 use crate::plan::Plan;
-use crate::policy::Tier;
 use crate::rerun::Rerun;
 use crate::rerun::SAME;
 use crate::workload::Layout;
 use crate::workload::Workload;
-
-impl From<Tier> for text::Tier {
-    fn from(tier: Tier) -> Self {
-        match tier {
-            Tier::Host => Self::Host,
-            Tier::Ssd => Self::Ssd,
-        }
-    }
-}
-
-impl From<text::Tier> for Tier {
-    fn from(tier: text::Tier) -> Self {
-        match tier {
-            text::Tier::Host => Self::Host,
-            text::Tier::Ssd => Self::Ssd,
-        }
-    }
-}
 
 impl Plan {
     /// The same plan with each allocation and release as a request of its own.
@@ -79,8 +60,8 @@ impl Plan {
         let request = |(k, op)| {
             let (what, t) = match op {
                 Op::Prefetch(t) => (What::Prefetch, t),
-                Op::Evict(t, to) => (What::Evict(to.into()), t),
-                Op::Copy(t, to) => (What::Copy(to.into()), t),
+                Op::Evict(t, to) => (What::Evict(to), t),
+                Op::Copy(t, to) => (What::Copy(to), t),
                 Op::Allocate(t) => (What::Allocate, t),
                 Op::Free(t) => (What::Free, t),
                 Op::Discard(t) => (What::Discard, t),
@@ -228,8 +209,8 @@ fn op(r: &text::Request, workload: &Workload, layout: &Layout) -> Result<Op, Str
     }
     let op = match r.what {
         What::Prefetch => Op::Prefetch(t),
-        What::Evict(to) => Op::Evict(t, to.into()),
-        What::Copy(to) => Op::Copy(t, to.into()),
+        What::Evict(to) => Op::Evict(t, to),
+        What::Copy(to) => Op::Copy(t, to),
         What::Allocate => Op::Allocate(t),
         What::Free => Op::Free(t),
         What::Discard => Op::Discard(t),
