@@ -265,6 +265,7 @@ fn access(
     if s.now >= s.pump_next {
         s.pump(s.now, policy);
     }
+    let mut batched = touches;
     loop {
         let block = &s.blocks[touch.block as usize];
         if (pages - block.mapped()).is_empty() {
@@ -277,7 +278,11 @@ fn access(
             stall(s, next, |o| &mut o.stalls.eviction);
             s.pump(next, policy);
         } else {
-            service(s, policy, touches);
+            service(s, policy, batched);
+            if !s.blocks[touch.block as usize].chunk {
+                // The rest of its batch took its chunk, and would again.
+                batched = &touches[..1];
+            }
         }
         if let Some(e) = s.failure.take() {
             return Err(e);
@@ -302,11 +307,11 @@ fn access(
 ///
 /// In upstream's order: fetch, then block by block evict, populate, copy and map,
 /// then wait for the copies and replay. Evictions are waited for in turn; copies
-/// to different blocks overlap with the work on the next.
-fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
+/// to different blocks overlap with the work on the next. A block that comes later in
+/// the batch may lose its chunk to one that comes before.
+pub(crate) fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
     let faultless = policy.faultless();
     let batch = collect(s, touches, faultless);
-    s.begin_batch(batch.iter().map(|&(b, _)| b));
     s.evict_wait = 0;
     let mut t = s.now;
     if !faultless {
@@ -322,19 +327,12 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
             }
             t += s.machine.fault_block;
         }
-        let mapped = faulted & s.blocks[b as usize].gpu;
-        if (faulted - mapped).is_empty() {
-            // Only unmapped by an eager discard.
-            s.blocks[b as usize].unmapped -= faulted;
-            s.touch_lru(b);
-            continue;
-        }
         let pages = if policy.whole_blocks() {
             let block = &s.blocks[b as usize];
             ((block.seen | block.live) - block.gpu) | faulted
         } else if s.machine.tree_prefetch != 0 && !faultless {
             let threshold = s.machine.tree_threshold;
-            tree_prefetch(s.blocks[b as usize].gpu, faulted, threshold) | faulted
+            tree_prefetch(s.blocks[b as usize].mapped(), faulted, threshold) | faulted
         } else {
             faulted
         };
@@ -344,7 +342,6 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
         }
         replay = replay.max(s.copy_in(b, pages, t));
     }
-    s.end_batch();
     let until = replay.max(t);
     let evicting = s.evict_wait.min(until - s.now);
     let from = s.now;
@@ -358,7 +355,7 @@ fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
 
 /// The pages that the next batch of faults is about, by va_block: those that the
 /// kernel is about to touch, up to the size of a batch.
-fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, PageMask)> {
+pub(crate) fn collect(s: &System<'_>, touches: &[Touch], whole: bool) -> Vec<(u32, PageMask)> {
     let mut room = if whole {
         u32::from(touches[0].region.pages())
     } else {
@@ -395,7 +392,9 @@ fn lowest(pages: PageMask, n: u32) -> PageMask {
     out
 }
 
-/// What the driver's tree prefetcher brings in with `faulted`; `threshold` in percent.
+/// What the driver's tree prefetcher brings in with `faulted`, or finds there; `threshold` in
+/// percent. Where that was discarded it is not any more: eagerly discarded pages are not resident
+/// for the driver, and lazily discarded ones are made resident like all others.
 fn tree_prefetch(resident: PageMask, faulted: PageMask, threshold: u64) -> PageMask {
     let shape = Shape {
         max: Region::WHOLE,
@@ -405,5 +404,5 @@ fn tree_prefetch(resident: PageMask, faulted: PageMask, threshold: u64) -> PageM
     let mut leaves = resident | faulted;
     tree::grow(&mut leaves, shape, Region::WHOLE, BIG, &faulted, None);
     let threshold = threshold.min(100) as u32;
-    tree::prefetch(&leaves, shape, &faulted, Region::WHOLE, threshold) - resident
+    tree::prefetch(&leaves, shape, &faulted, Region::WHOLE, threshold)
 }

@@ -69,14 +69,15 @@ pub struct System<'a> {
     /// Copies of what stays; evictions go first.
     copies: VecDeque<Evict>,
     pub(crate) pump_next: u64,
-    /// Blocks of the fault batch being serviced.
-    batch: Vec<u32>,
     /// Waiting for evictions within a fault.
     pub(crate) evict_wait: u64,
     pub(crate) out: Outcome,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) failure: Option<RunError>,
     zeroing: bool,
+    /// The blocks whose chunks were reclaimed, in order.
+    #[cfg(test)]
+    pub(crate) victims: Vec<u32>,
     /// Pages that came into and left GPU memory, ever.
     flow: [u64; 2],
 }
@@ -110,12 +111,13 @@ impl<'a> System<'a> {
             evicts: Default::default(),
             copies: VecDeque::new(),
             pump_next: NEVER,
-            batch: Vec::new(),
             evict_wait: 0,
             out: Outcome::default(),
             recorder: None,
             failure: None,
             zeroing,
+            #[cfg(test)]
+            victims: Vec::new(),
             flow: [0; 2],
         };
         for t in 0..workload.tensors.len() as u32 {

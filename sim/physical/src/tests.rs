@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod driver;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -626,5 +628,27 @@ fn plans_are_robust() {
             o.step_ns as f64 <= knowing.step_ns as f64 * 1.01,
             "seed {seed}"
         );
+    }
+}
+
+/// A batch of faults that is about more blocks than there are chunks ends nevertheless: what comes
+/// first is serviced once more, by itself, where what comes behind it took its chunk.
+#[test]
+fn a_batch_larger_than_the_gpu_ends() {
+    let tensors = (0..40)
+        .map(|i| (format!("t{i}"), 2 * MIB, Kind::Weight))
+        .collect();
+    let kernel = Kernel::new("k", 1000, (0..40).map(Use::read));
+    let w = Workload::new("wide", tensors, vec![kernel]);
+    let l = Layout::new(&w);
+    for choice in Choice::ALL {
+        let m = Machine {
+            fault_batch: 1 << 16,
+            evict_policy: choice.number(),
+            ..machine(32)
+        };
+        let o = outcome("base-uvm", &m, &w, &l).unwrap();
+        assert!(o.bytes.host_to_gpu >= 40 * 2 * MIB, "{}", choice.name());
+        assert_eq!(o.gpu_peak, m.gpu_mem);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Block {
     pub host: PageMask,
     /// Pages with a valid copy on the SSD.
     pub ssd: PageMask,
+    /// Pages that were discarded, and not populated or migrated since.
+    pub discarded: PageMask,
     /// Pages in GPU memory that an eager discard has unmapped.
     pub unmapped: PageMask,
     /// Pages of tensors that are dead, whatever the machine knows of it.
@@ -37,8 +39,6 @@ pub(crate) struct Block {
     pub queued: u32,
     /// The queue of the last of these.
     pub(super) queue: u8,
-    /// Whether the fault batch being serviced has it: then it is not reclaimed.
-    pub(super) pinned: bool,
     /// Whether it is in the list of clean host copies.
     pub(super) clean_listed: bool,
 }

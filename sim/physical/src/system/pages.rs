@@ -41,8 +41,24 @@ impl System<'_> {
         block.live -= pages;
         block.ssd -= pages;
         self.host.forget(block, pages);
+    }
+
+    /// Nothing in the chunk of `b` may matter any more; then it is reclaimed before others.
+    pub(super) fn free_if_dead(&mut self, b: u32) {
+        let block = &self.blocks[b as usize];
         let dead = block.chunk && (block.gpu & block.live).is_empty();
         if dead && self.roots.queue_of(b) != Some(Evictable::Discarded) {
+            let _ = self.roots.set(b, Evictable::Discarded);
+        }
+    }
+
+    /// `pages` are discarded. A chunk that holds nothing else is reclaimed after the others of its
+    /// kind, also if it was of that kind before.
+    pub(super) fn mark_discarded(&mut self, b: u32, pages: PageMask) {
+        self.forget(b, pages);
+        let block = &mut self.blocks[b as usize];
+        block.discarded |= pages;
+        if block.chunk && block.gpu.is_subset(&block.discarded) {
             let _ = self.roots.set(b, Evictable::Discarded);
         }
     }
@@ -79,6 +95,8 @@ impl System<'_> {
         if block.chunk && block.gpu.is_empty() {
             block.chunk = false;
             self.roots.remove(b);
+            // Whoever expects it has to say so again.
+            self.roots.unexpect(b);
             self.chunks.give(t);
         }
     }
@@ -156,6 +174,7 @@ impl System<'_> {
         block.gpu |= wanted;
         block.seen |= wanted;
         block.unmapped -= pages;
+        block.discarded -= pages;
         self.flow[0] += u64::from(wanted.count());
         if self.machine.keep_clean == 0 {
             self.host.forget(block, from_host);
@@ -195,9 +214,7 @@ impl System<'_> {
     pub(crate) fn touch_lru(&mut self, b: u32) {
         // The queues were made for all blocks: no call about one fails.
         let _ = self.roots.used_by(b, HOLDER);
-        if !self.blocks[b as usize].pinned {
-            let _ = self.roots.insert(b, HOLDER);
-        }
+        let _ = self.roots.insert(b, HOLDER);
     }
 
     /// Gives `b` a root chunk that is wanted at time `t`; returns when it is free.
@@ -207,6 +224,8 @@ impl System<'_> {
             return Some(at);
         }
         while let Some(v) = self.roots.victim().filter(|v| v.queue < Evictable::Used) {
+            #[cfg(test)]
+            self.victims.push(v.chunk);
             // Lazily discarded pages are still mapped.
             let mapped = !self.blocks[v.chunk as usize].mapped().is_empty();
             let cost = if mapped {
@@ -234,6 +253,8 @@ impl System<'_> {
         }
         // For a prefetch nothing goes that is expected.
         let v = self.roots.victim().filter(|v| demand || !v.expected)?;
+        #[cfg(test)]
+        self.victims.push(v.chunk);
         let cost = self.machine.evict_overhead + self.machine.tlb_invalidate;
         self.out.reclaimed += 1;
         self.copy_out(
@@ -265,25 +286,5 @@ impl System<'_> {
 
     pub(super) fn note_gpu_peak(&mut self) {
         self.out.gpu_peak = self.out.gpu_peak.max(self.chunks.used_bytes());
-    }
-
-    /// Starts to service a fault batch: its blocks are not reclaimed until that is done.
-    pub(crate) fn begin_batch(&mut self, blocks: impl Iterator<Item = u32>) {
-        for b in blocks {
-            self.roots.remove(b);
-            self.blocks[b as usize].pinned = true;
-            self.batch.push(b);
-        }
-    }
-
-    /// The batch has been serviced.
-    pub(crate) fn end_batch(&mut self) {
-        for b in std::mem::take(&mut self.batch) {
-            let block = &mut self.blocks[b as usize];
-            block.pinned = false;
-            if block.chunk {
-                let _ = self.roots.insert(b, HOLDER);
-            }
-        }
     }
 }

@@ -47,6 +47,7 @@ impl System<'_> {
             let block = &mut self.blocks[b as usize];
             // What has not left yet stays.
             block.leaving -= pages;
+            block.discarded -= pages;
             if (pages - block.mapped()).is_empty() && block.queued == 0 {
                 self.cpu(self.machine.prefetch_resident);
                 self.touch_lru(b);
@@ -60,7 +61,8 @@ impl System<'_> {
     /// Brings a block's pages into GPU memory, those that it ever had there.
     pub fn prefetch_block(&mut self, block: u32) {
         let b = &self.blocks[block as usize];
-        let pages = (b.seen | b.live) - b.gpu;
+        // A guess does not bring back what was discarded.
+        let pages = (b.seen | b.live) - b.discarded - b.gpu;
         if !pages.is_empty() && b.queued == 0 {
             self.cpu(self.machine.prefetch_block);
             self.enqueue(block, pages);
@@ -139,14 +141,16 @@ impl System<'_> {
                 let block = &mut self.blocks[b as usize];
                 block.unmapped |= pages & block.gpu;
             }
-            self.forget(b, pages);
+            self.mark_discarded(b, pages);
         }
     }
 
-    /// As a lazy discard, by an allocator that needs no call for it.
+    /// As a lazy discard, by an allocator that needs no call for it and knows more than the driver:
+    /// what it has handed out and nobody has written yet is worth nothing either.
     pub fn release(&mut self, t: u32) {
         for (b, pages) in self.parts(t) {
             self.forget(b, pages);
+            self.free_if_dead(b);
         }
     }
 
