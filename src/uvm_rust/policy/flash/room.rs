@@ -9,8 +9,8 @@
 //!
 //! A GPU's faults wait elsewhere, as one thread services those of all processes, with the lock of the
 //! parent GPU. The loop leaves them out, as upstream does with faults on pages that thrash, and the
-//! replay at the end of the batch brings them back ([`parks`]). Somebody else reads meanwhile what they
-//! want ([`super::asked`]). All others wait where they are ([`before`]).
+//! replay at the end of the batch brings them back ([`fault_waits`]). Somebody else reads meanwhile what they
+//! want ([`super::asked`]). All others wait where they are ([`waits`]).
 //!
 //! Locking: the va_block's lock, of which both are asked, is held throughout.
 
