@@ -56,7 +56,6 @@ use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, ProcessVec};
 
-pub mod split;
 mod walk;
 
 // The driver uses a part of it; models the rest.
