@@ -17,6 +17,8 @@ pub(super) struct Asked {
     /// The block lives, and something is known of it.
     known: bool,
     told: bool,
+    /// There was no room, and nobody who makes some has been told.
+    wants_room: bool,
 }
 
 impl Real<'_, '_> {
@@ -50,6 +52,9 @@ impl Real<'_, '_> {
                 serve(self);
                 if self.asked.known && !self.asked.told {
                     self.broken("A-again: who asks now is not heard");
+                }
+                if self.asked.wants_room {
+                    self.broken("who makes room is not told that there is none");
                 }
                 self.let_go();
                 served += 1;
@@ -106,10 +111,13 @@ impl Machine for Real<'_, '_> {
     fn lacks_room(&mut self) -> bool {
         self.b();
         self.needs_space();
-        self.w.chance(16)
+        self.asked.wants_room = self.w.chance(16);
+        self.asked.wants_room
     }
 
-    fn kick(&mut self) {}
+    fn kick(&mut self) {
+        self.asked.wants_room = false;
+    }
 
     fn open(&mut self) -> bool {
         self.take_context();
