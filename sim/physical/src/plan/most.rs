@@ -133,7 +133,6 @@ impl Scheduler<'_> {
 
 #[cfg(test)]
 mod tests {
-
     use uvmsim_machine::presets;
     use uvmsim_machine::Machine;
     use uvmsim_machine::MIB;

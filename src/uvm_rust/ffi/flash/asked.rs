@@ -41,7 +41,7 @@ impl Fetcher {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for the work.
     pub(super) unsafe fn begin(&mut self, owner: OwnerHandle, number: u32) -> Result {
         self.of = Some((owner, number));
         let of = (self as *mut Self).cast::<c_void>();

@@ -135,7 +135,7 @@ pub(super) fn handle(block: &Block) -> BlockHandle {
 
 /// # Safety
 ///
-/// As [`known`], and the va_block's lock is held for `'a`; one such reference exists at a time.
+/// `block` is as [`known`] asks, and the va_block's lock is held for `'a`; one such reference exists at a time.
 unsafe fn own<'a>(block: *mut uvm_rust_flash_block) -> &'a mut Own {
     // SAFETY: by this function's contract nobody else uses it.
     unsafe { &mut *known(block).own.get() }
@@ -249,7 +249,7 @@ unsafe extern "C" fn uvm_rust_flash_block_gone(of: *mut uvm_va_block_struct) {
 ///
 /// # Safety
 ///
-/// As [`own`].
+/// `block` is as [`own`] asks.
 pub(super) unsafe fn use_device(
     block: *mut uvm_rust_flash_block,
     dev: &Arc<Dev>,
@@ -278,7 +278,7 @@ pub(super) unsafe fn use_device(
 ///
 /// # Safety
 ///
-/// As [`used`].
+/// `block` is as [`used`] asks.
 pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Arc<Dev>> {
     // SAFETY: by this function's contract.
     unsafe { used(block) }.map(|s| s.device.clone())
@@ -288,7 +288,7 @@ pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Arc<D
 ///
 /// # Safety
 ///
-/// As [`used`].
+/// `block` is as [`used`] asks.
 pub(super) unsafe fn drop_idle(block: *mut uvm_rust_flash_block) {
     if !block.is_null() {
         // SAFETY: by this function's contract.
@@ -300,7 +300,7 @@ pub(super) unsafe fn drop_idle(block: *mut uvm_rust_flash_block) {
 ///
 /// # Safety
 ///
-/// As [`used`].
+/// `block` is as [`used`] asks.
 unsafe fn has(
     block: *mut uvm_rust_flash_block,
     page: u32,
@@ -384,7 +384,7 @@ unsafe extern "C" fn uvm_rust_flash_may_write(
 ///
 /// # Safety
 ///
-/// As [`own`]; it has a state.
+/// `block` is as [`own`] asks, and has a state.
 pub(super) unsafe fn cut(block: *mut uvm_rust_flash_block, at: u32) -> Option<NonNull<Block>> {
     // SAFETY: by this function's contract.
     let (owner, state) = unsafe { (known(block).owner, used(block)) };
@@ -410,7 +410,7 @@ pub(super) unsafe fn cut(block: *mut uvm_rust_flash_block, at: u32) -> Option<No
 ///
 /// # Safety
 ///
-/// As [`own`] for the first; the other is known to nobody.
+/// `block` is as [`own`] asks; the other is known to nobody.
 pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: NonNull<Block>) {
     // SAFETY: by this function's contract; they are not the same.
     let (state, upper) = unsafe { (used(block), used(upper.as_ptr().cast())) };
@@ -424,7 +424,7 @@ pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: Non
 ///
 /// # Safety
 ///
-/// As [`own`].
+/// `block` is as [`own`] asks.
 pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask) {
     // SAFETY: by this function's contract.
     unsafe {
@@ -438,7 +438,7 @@ pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask) {
 ///
 /// # Safety
 ///
-/// As [`used`].
+/// `block` is as [`used`] asks.
 pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -> bool {
     if block.is_null() {
         return false;
@@ -461,7 +461,7 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
 ///
 /// # Safety
 ///
-/// As [`own`].
+/// `block` is as [`own`] asks.
 pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> PageMask {
     // SAFETY: by this function's contract.
     unsafe { own(block) }.wants.asked()
@@ -471,7 +471,7 @@ pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> PageMask {
 ///
 /// # Safety
 ///
-/// As [`own`].
+/// `block` is as [`own`] asks.
 pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     // SAFETY: by this function's contract.
     unsafe { own(block) }.wants.tried(failed);

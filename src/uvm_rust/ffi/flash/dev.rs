@@ -49,7 +49,7 @@ impl Dev {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory; then C's part is freed.
     pub(super) fn new(seam: Seam, flash: Pin<KBox<Flash>>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { seam, flash }, GFP_KERNEL)?)
     }

@@ -28,7 +28,7 @@ crate::ffi::check_exports!(uvm_rust_flash_fetch);
 /// Milliseconds until who waits for a read or a write that ends looks again without.
 pub(super) const WAIT_MS: u32 = 1000;
 
-/// One fetch.
+/// One fetch of pages of a va_block.
 ///
 /// Invariant: the caller has the VA space's lock, which keeps the block, and keeps the context; the block is
 /// locked but from `unlock` to `lock`.

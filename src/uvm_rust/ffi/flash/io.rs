@@ -8,7 +8,7 @@
 use super::bindings;
 use super::dev::{Dev, Seam};
 use crate::policy::flash::probe::{is_ours, MARK, PROBED};
-use crate::policy::flash::table::RESERVED_SLOTS;
+use crate::policy::flash::table::{RESERVED_SLOTS, SLOT_PAGES};
 use crate::policy::flash::{Piece, Place};
 use crate::policy::mask::PageMask;
 use bindings::{page, skcipher_request, uvm_rust_bvec, uvm_va_block_struct};
@@ -20,9 +20,6 @@ use kernel::prelude::*;
 
 /// The kernel's, of which its crate knows nothing.
 const ENOTEMPTY: c_int = 39;
-
-/// Pages of a slot, of a va_block, and so of a buffer.
-const SLOT_PAGES: u16 = 512;
 
 /// Who comes first: the kernel's level of best-effort I/O.
 ///
@@ -290,7 +287,7 @@ impl Io {
     ///
     /// # Safety
     ///
-    /// As [`Io::read`].
+    /// The device is open, and no lock is held; the place of the piece is pinned.
     pub(super) unsafe fn write(&mut self, dev: &Dev, piece: &Piece) -> Wrote {
         if !self.seal(dev, piece) {
             return Wrote::Nothing;

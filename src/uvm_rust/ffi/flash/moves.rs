@@ -3,15 +3,16 @@
 //! Moving a range by call, as `policy/flash/moves.rs` sees it.
 
 use super::attach::Reading;
-use super::bindings;
 use super::block::span;
 use super::chosen::Chosen;
 use super::io::Io;
-use super::room::{owner_of, rate, BLOCK_BYTES};
+use super::room::owner_of;
 use super::spill::move_out;
 use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
+use super::{bindings, read_parameter};
 use crate::driver::flash::Counter;
 use crate::ffi::seam::VaSpace;
+use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine};
 use crate::policy::flash::turn::Ticket;
@@ -23,7 +24,12 @@ use kernel::page::PAGE_SIZE;
 /// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
 const NAP_MS: u32 = 10;
 
-/// One call.
+/// MiB a second that a tenant may write by call.
+fn rate() -> u32 {
+    read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
+}
+
+/// One call of `UVM_RUST_FLASH_MOVE`.
 ///
 /// Invariant: the VA space is there, and so is its tenant, and the tier; pointers of what was taken are null
 /// where it was not.

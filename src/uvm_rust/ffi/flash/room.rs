@@ -7,12 +7,13 @@
 
 use super::block::{self, span, used};
 use super::fetch::fetch_locked;
-use super::tier::{count_of_device, current, device, kick_workers, must_wait, OwnerHandle};
-use super::{bindings, read_parameter, FETCHERS, USED};
+use super::tier::{count_of_device, current, device, kick_workers, must_wait, now_us, OwnerHandle};
+use super::{bindings, FETCHERS, USED};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
 use crate::ffi::{gpu, space, tenant};
+use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
 use crate::policy::fault::{run_within, Record};
 use crate::policy::flash::room::{fault_waits, first_touch_waits, waits, Facts, Machine, To, Why};
@@ -26,9 +27,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use kernel::page::PAGE_SIZE;
 
 crate::ffi::check_exports!(uvm_rust_flash_before_populate, uvm_rust_flash_along);
-
-/// Addresses of a va_block, at a multiple of that.
-pub(super) const BLOCK_BYTES: u64 = 2 << 20;
 
 /// For how long somebody waits for room, until all that it is for is looked at again.
 const ROOM_US: u64 = 100_000;
@@ -146,11 +144,6 @@ impl Machine for Room {
     }
 }
 
-fn now_us() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_flash_now_us() }
-}
-
 /// Waits for room, for a while.
 ///
 /// # Safety
@@ -227,7 +220,7 @@ pub(in crate::ffi) unsafe fn park(
 ///
 /// # Safety
 ///
-/// As [`park`].
+/// The VA space is locked, and the GPU registered there; the block was found under that lock.
 unsafe fn park_of_block(
     block: *mut uvm_va_block_struct,
     gpu: *mut uvm_gpu_struct,
@@ -262,7 +255,7 @@ unsafe fn park_of_block(
 ///
 /// # Safety
 ///
-/// As [`park`].
+/// The VA space is locked, and the GPU registered there.
 unsafe fn park_first_touch(
     space: *mut uvm_seam_space,
     gpu: *mut uvm_gpu_struct,
@@ -352,9 +345,4 @@ unsafe extern "C" fn uvm_rust_flash_along(
         }
         along == before || write(pages, &along)
     }
-}
-
-/// MiB a second that a tenant may write by call.
-pub(super) fn rate() -> u32 {
-    read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
 }

@@ -7,8 +7,8 @@ use super::chosen::Chosen;
 use super::dev::Dev;
 use super::io::{Io, Wrote};
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, oldest_copies, victim, workers, BlockHandle, Live,
-    State,
+    current, ended, goes_on_for, hope_for_all, now_us, oldest_copies, victim, workers, BlockHandle,
+    Live, State,
 };
 use super::{bindings, read_parameter};
 use crate::driver::discard::status;
@@ -182,12 +182,11 @@ impl Machine for Spilling<'_> {
     }
 
     fn now_us(&mut self) -> u64 {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_flash_now_us() }
+        now_us()
     }
 
     fn rest(&mut self, began: Option<u64>) {
-        let now = self.now_us();
+        let now = now_us();
         let took = now.saturating_sub(began.unwrap_or(now));
         let us = pace::rest_us(
             took,
@@ -197,7 +196,7 @@ impl Machine for Spilling<'_> {
             // SAFETY: no lock is held.
             unsafe { bindings::uvm_seam_flash_sleep(us) };
             // What it was, not what it was to be.
-            let slept = self.now_us().saturating_sub(now);
+            let slept = now_us().saturating_sub(now);
             self.counts(Counter::RestedUs, slept);
         }
         // SAFETY: no spinlock is held.

@@ -123,7 +123,7 @@ impl Owner {
         }
     }
 
-    /// It is gone.
+    /// Ends the owner's fetchers, takes it out of the tier, and frees it.
     ///
     /// # Safety
     ///
@@ -278,9 +278,14 @@ fn now() -> u64 {
     unsafe { bindings::uvm_seam_now() }
 }
 
-fn now_ns() -> Ns {
+/// The time in microseconds, by the clock that never goes back.
+pub(super) fn now_us() -> u64 {
     // SAFETY: no preconditions.
-    Ns(unsafe { bindings::uvm_seam_flash_now_us() }.saturating_mul(1000))
+    unsafe { bindings::uvm_seam_flash_now_us() }
+}
+
+fn now_ns() -> Ns {
+    Ns(now_us().saturating_mul(1000))
 }
 
 /// Wakes those for whom there is something to do.

@@ -28,17 +28,11 @@ struct Workers {
 }
 
 struct Worker {
+    /// The first to be dropped, so that it has stopped before what it uses goes.
+    work: Option<Work>,
     dev: Arc<Dev>,
     /// Used by the work only, which one thread does at a time.
     io: UnsafeCell<Io>,
-    work: Option<Work>,
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It stops first.
-        self.work = None;
-    }
 }
 
 impl Drop for Workers {

@@ -19,13 +19,11 @@
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 
+use super::super::discard::BLOCK_BYTES;
 use super::drain::Fetched;
 
 /// What a call moves before it lets go of its locks.
 pub const AT_ONCE: u64 = 16 << 20;
-
-/// Bytes of a va_block, which is written as a whole.
-const BLOCK_BYTES: u64 = 2 << 20;
 
 /// Why not all was moved. What was stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
