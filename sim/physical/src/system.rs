@@ -90,9 +90,8 @@ impl<'a> System<'a> {
         zeroing: bool,
     ) -> Result<Self, RunError> {
         let blocks = layout.blocks();
-        let mut roots = RootChunks::with_policy(blocks as u32, machine.evict_choice())
+        let roots = RootChunks::with_policy(blocks as u32, machine.evict_choice())
             .map_err(|_| RunError::Infeasible("no memory for the eviction queues".into()))?;
-        let owner = roots.add_owner();
         let mut system = Self {
             machine,
             workload,
@@ -104,7 +103,7 @@ impl<'a> System<'a> {
             gate: 0,
             chunks: Chunks::new(machine.chunks()),
             roots,
-            owner,
+            owner: 0,
             clock: 0,
             host: Host::new(machine.host_mem),
             prefetches: Default::default(),

@@ -42,7 +42,7 @@ pub use holders::Holder;
 #[allow(unused_imports)]
 pub use lists::{reclaimed_from, Change, Lists};
 #[allow(unused_imports)]
-pub use policies::{Choice, Policy, Used};
+pub use policies::{Choice, Policy, Standing, Used};
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 
@@ -265,10 +265,13 @@ impl Queues {
     fn pick_used(
         &self,
         patience: u32,
-        expected: impl FnMut(Chunk) -> Option<u32>,
+        mut expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Victim> {
-        let near = self.iter(Queue::Used).take(patience as usize);
-        let (chunk, expected) = match policies::first_unexpected(near, expected) {
+        let near = self.iter(Queue::Used).take(patience as usize).map(|c| {
+            let standing = expected(c).map_or(Standing::Unknown, Standing::Expected);
+            (c, standing)
+        });
+        let (chunk, expected) = match policies::first_unspared(near) {
             Some(found) => found,
             None => (self.oldest(Queue::Used)?, false),
         };

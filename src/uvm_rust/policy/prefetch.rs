@@ -37,12 +37,12 @@
 //! that is predicted may have been freed, and the caller must look it up.
 //!
 //! The chain may look further ahead than the GPU has memory. A prefetch must not
-//! evict what is itself expected: where [`super::evict::Queues::pick`] says that its
+//! evict what is itself expected: where [`super::evict::RootChunks::victim`] says that its
 //! victim is, the caller holds the prefetch back until the next kernel.
 //!
-//! What is expected, the caller knows: each block that faulted, until the next kernel,
-//! and each that was handed out, until the one it was handed out for is over (as
-//! [`super::evict::RootChunks::expect`] keeps it).
+//! What is expected, the eviction queues know: each block that was handed out, until the kernel it was
+//! handed out for is over (the caller says so by [`super::evict::RootChunks::expect`]), and each that faulted, or
+//! was migrated, until the next kernel (they see that themselves).
 //!
 //! Locking: the caller serialises all calls. Calls may allocate, so the lock is not a
 //! spinlock.

@@ -10,7 +10,7 @@
 
 use crate::program::{Program, BLOCK_PAGES};
 use anyhow::{ensure, Result};
-use uvm_policy::evict::{Owner, Queue, RootChunks};
+use uvm_policy::evict::{Owner, RootChunks};
 use uvm_policy::prefetch::{Config, Correlator, ExecId, Feed, Next, UmBlock};
 use vgpu_client::BLOCK;
 
@@ -71,7 +71,7 @@ struct Model {
 impl Model {
     fn new(blocks: usize, chunks: u32, policy: Policy) -> Option<Self> {
         let mut roots = RootChunks::new(chunks).ok()?;
-        let owner = roots.add_owner();
+        let owner = roots.add_owner(PROCESS);
         let config = Config {
             ahead: policy.ahead,
             ..Config::default()
@@ -112,7 +112,7 @@ impl Model {
         if let Some(chunk) = self.free.pop() {
             self.chunk_of[block] = Some(chunk);
             self.block_of[chunk as usize] = Some(block);
-            let _ = self.roots.set(chunk, Queue::Used);
+            let _ = self.roots.used_by(chunk, PROCESS);
             let _ = self.roots.insert(chunk, PROCESS);
             self.counts.moved_in += 1.0;
         }
@@ -153,6 +153,9 @@ impl Model {
                             continue;
                         }
                         spent = self.bring(block);
+                        if let Some(chunk) = self.chunk_of[block] {
+                            self.roots.brought(chunk, self.owner);
+                        }
                     }
                     if let Some(chunk) = self.chunk_of[block] {
                         self.roots

@@ -119,14 +119,15 @@ impl Policy for DeepUm {
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
         // Without memory the predictor merely predicts less.
         let _ = self.predictor.on_kernel(self.ids[k]);
-        s.set_clock(self.predictor.now());
+        if self.parts >= Parts::PreEvict {
+            s.set_clock(self.predictor.now());
+        }
         self.follow(s);
     }
 
     fn fault(&mut self, block: u32, s: &mut System<'_>) {
         if let Some(b) = um_block(block) {
             let _ = self.predictor.on_fault(b);
-            self.expect(block, 0, s);
         }
         self.follow(s);
     }

@@ -26,6 +26,8 @@ pub(super) struct Prefetch {
     pub block: u32,
     pub pages: PageMask,
     pub issue: u64,
+    /// Nobody has asked for it.
+    pub guess: bool,
     /// When its root chunk is free, once it has one.
     pub chunk_at: Option<u64>,
 }
@@ -48,7 +50,7 @@ pub(super) struct Queue {
 }
 
 impl System<'_> {
-    pub(super) fn enqueue(&mut self, block: u32, pages: PageMask) {
+    pub(super) fn enqueue(&mut self, block: u32, pages: PageMask, guess: bool) {
         let issue = self.cpu_free;
         let b = &mut self.blocks[block as usize];
         b.queued += 1;
@@ -64,6 +66,7 @@ impl System<'_> {
             block,
             pages,
             issue,
+            guess,
             chunk_at: None,
         });
         self.pump_next = self.pump_next.min(issue);
@@ -258,6 +261,10 @@ impl System<'_> {
             return;
         }
         self.note_gpu_peak();
+        let new = self.blocks[item.block as usize].mapped().is_empty();
         self.copy_in(item.block, item.pages, t);
+        if item.guess && new {
+            self.roots.brought(item.block, self.owner);
+        }
     }
 }

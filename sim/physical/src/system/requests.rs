@@ -2,6 +2,8 @@
 
 //! What policies may say and request.
 
+use uvm_policy::evict::Owner;
+
 use super::queues::Evict;
 use super::System;
 use super::HOLDER;
@@ -11,14 +13,24 @@ impl System<'_> {
     /// The policy's time is `now`, in steps of its own, from now on.
     pub fn set_clock(&mut self, now: u32) {
         self.clock = now;
-        self.roots.set_now(self.owner, now);
+        let owner = self.owner();
+        self.roots.set_now(owner, now);
+    }
+
+    /// The owner of marks, from the first time on that a policy says something of kernels: as long as none
+    /// does, nothing is known of what runs.
+    fn owner(&mut self) -> Owner {
+        if self.owner == 0 {
+            self.owner = self.roots.add_owner(HOLDER);
+        }
+        self.owner
     }
 
     /// `block` should not be reclaimed while others can be, until the policy's time is
     /// over that is `ahead` from now.
     pub fn expect(&mut self, block: u32, ahead: u32) {
-        let until = self.clock.wrapping_add(ahead);
-        self.roots.expect(block, self.owner, until);
+        let (owner, until) = (self.owner(), self.clock.wrapping_add(ahead));
+        self.roots.expect(block, owner, until);
     }
 
     /// The same for all blocks that kernel `k` uses, if there is such a kernel.
@@ -53,19 +65,20 @@ impl System<'_> {
                 self.touch_lru(b);
             } else {
                 self.cpu(self.machine.prefetch_block);
-                self.enqueue(b, pages);
+                self.enqueue(b, pages, false);
             }
         }
     }
 
-    /// Brings a block's pages into GPU memory, those that it ever had there.
+    /// Brings a block's pages into GPU memory, those that it ever had there, as a guess: nobody has asked for
+    /// them.
     pub fn prefetch_block(&mut self, block: u32) {
         let b = &self.blocks[block as usize];
         // A guess does not bring back what was discarded.
         let pages = (b.seen | b.live) - b.discarded - b.gpu;
         if !pages.is_empty() && b.queued == 0 {
             self.cpu(self.machine.prefetch_block);
-            self.enqueue(block, pages);
+            self.enqueue(block, pages, true);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::mem::{OutOfMemory, TryVec};
 pub type Holder = u64;
 
 /// How many lists there are; a holder's hash says which one is its own.
-const LISTS: usize = 64;
+pub(super) const LISTS: usize = 64;
 /// The most chunks that one walk looks at, under a spinlock: of the process itself, and of
 /// those that share its list.
 const REACH: usize = 1024;
@@ -128,7 +128,7 @@ impl Holders {
 }
 
 /// Numbers may be addresses, whose low bits are all alike.
-fn list_of(holder: Holder) -> usize {
+pub(super) fn list_of(holder: Holder) -> usize {
     (holder.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % LISTS
 }
 

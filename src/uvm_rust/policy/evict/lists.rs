@@ -117,7 +117,7 @@ mod tests {
             roots.used_by(chunk, HOLDER).unwrap();
             roots.change(chunk, Change::Whole(HOLDER)).unwrap();
         }
-        let owner = roots.add_owner();
+        let owner = roots.add_owner(HOLDER);
         roots.expect(0, owner, 9);
         (roots, owner)
     }

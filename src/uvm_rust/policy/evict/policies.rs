@@ -16,8 +16,6 @@ use super::roots::RootChunks;
 use super::{Chunk, Holder, Queue};
 use crate::mem::OutOfMemory;
 
-pub(super) use lru::first_unexpected;
-
 /// Used chunks that are looked at, at most, each time that one is chosen.
 pub(super) const REACH: usize = 64;
 
@@ -50,6 +48,40 @@ pub trait Policy: Sized {
     fn choose(&self, used: Used<'_>) -> Option<Chunk>;
 }
 
+/// What is known of who needs a used chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its process announces kernels, and has begun another one since it last asked for the chunk, which
+    /// nobody expects.
+    Over,
+    /// Nobody announces what its process runs.
+    Unknown,
+    /// It is expected by the kernel that is so many ahead; 0 is the running one.
+    Expected(u32),
+    /// It was asked for, by a fault or a migration, since the kernel began that its process runs now.
+    Running,
+}
+
+/// The first of `chunks` that is neither expected nor a running kernel's. If all are, the one that is needed
+/// last is chosen, because a fault must be served now; the oldest would be the one that was prefetched first and
+/// is needed next. What a running kernel has asked for is none of them: that kernel may need all of it at
+/// once. The second part of what is returned is whether the chunk is expected.
+pub(super) fn first_unspared(
+    chunks: impl Iterator<Item = (Chunk, Standing)>,
+) -> Option<(Chunk, bool)> {
+    let mut last = None;
+    for (chunk, standing) in chunks {
+        match standing {
+            Standing::Over | Standing::Unknown => return Some((chunk, false)),
+            Standing::Expected(kernels) if last.is_none_or(|(most, _)| kernels > most) => {
+                last = Some((kernels, chunk));
+            }
+            Standing::Expected(_) | Standing::Running => {}
+        }
+    }
+    last.map(|(_, chunk)| (chunk, true))
+}
+
 /// The used chunks of one GPU, as a policy sees them.
 #[derive(Clone, Copy)]
 pub struct Used<'a>(pub(super) &'a RootChunks);
@@ -70,10 +102,10 @@ impl<'a> Used<'a> {
         self.0.queues().iter_back(Queue::Used).take(REACH)
     }
 
-    /// Kernels until the one for which `chunk` is expected, if its process has announced kernels and
-    /// the prefetcher expects one of them to access it (DeepUM §5.1).
-    pub fn needed_in(self, chunk: Chunk) -> Option<u32> {
-        self.0.needed_in(chunk)
+    /// Who needs `chunk`, as far as its process has announced kernels and the prefetcher expects one of
+    /// them to access it (DeepUM §5.1).
+    pub fn standing(self, chunk: Chunk) -> Standing {
+        self.0.standing(chunk)
     }
 
     /// Whose `chunk` is; 0 if it is several processes', or nobody's.

@@ -14,9 +14,13 @@
 //! (`holders.rs`). A used chunk may be expected (DeepUM §5.1): one of several owners, a process that
 //! prefetches, has marked it up to one of its kernels, and is spared until that has
 //! run. An owner's marks are void when it goes, or a chunk's when it changes hands.
+//!
+//! A kernel may need what nobody expects. So a chunk that came while the owner's kernel runs, for a fault
+//! or a migration that was asked for, is the running kernel's until the next one begins, and goes after all
+//! that is only expected ([`Standing`]).
 
-use super::holders::{Holder, Holders};
-use super::policies::{Choice, Chooser, Used, REACH};
+use super::holders::{list_of, Holder, Holders, LISTS};
+use super::policies::{Choice, Chooser, Standing, Used, REACH};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
@@ -36,10 +40,11 @@ struct Mark {
     until: u32,
 }
 
-/// An owner, and its current kernel's number.
+/// An owner, the process that it is, and its current kernel's number.
 #[derive(Clone, Copy, Default)]
 struct Present {
     owner: Owner,
+    holder: Holder,
     now: u32,
 }
 
@@ -53,8 +58,13 @@ pub struct RootChunks {
     /// Those that are on the used queue and were not passed over.
     holders: Holders,
     marks: TryVec<Mark>,
+    /// The kernel that ran when each chunk was last asked for; that of no owner if no kernel was known, or
+    /// if the chunk is not asked for.
+    asked: TryVec<Mark>,
     /// The kernel that each owner runs now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
+    /// The owner that came last of those whose processes have a list, by the number of that.
+    owners: TryVec<Owner>,
     last_owner: Owner,
     /// The chunk that was chosen last, until an eviction begins.
     pub(super) chosen: Option<Chunk>,
@@ -74,6 +84,8 @@ impl RootChunks {
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
+            asked: TryVec::filled(chunks as usize, Mark::default())?,
+            owners: TryVec::filled(LISTS, 0)?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
             chosen: None,
@@ -100,6 +112,10 @@ impl RootChunks {
             // What was evicted while its owner freed it comes back without having been free.
             if before != 0 {
                 self.unexpect(chunk);
+            }
+            // Nobody knew whose it was when it was used. What the worker brought is nobody's wish.
+            if self.asked.get(chunk as usize).is_some_and(|a| a.owner == 0) {
+                self.ask(chunk, holder);
             }
         }
         self.enqueue(chunk, queue)
@@ -171,8 +187,8 @@ impl RootChunks {
     }
 
     /// The used chunk of `holder` to push out ahead of need (pre-eviction, DeepUM §5.1): the
-    /// oldest that is not expected and was not passed over, looking at so many of its chunks
-    /// at most as a policy does. It stays where it is.
+    /// oldest that is neither expected nor the running kernel's and was not passed over, looking at so
+    /// many of its chunks at most as a policy does. It stays where it is.
     pub fn pick_early(&self, holder: Holder) -> Option<Chunk> {
         self.holders
             .of(holder)
@@ -183,6 +199,7 @@ impl RootChunks {
     /// `holder` uses `chunk`, from now on: as [`RootChunks::set`] with [`Queue::Used`].
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         self.holders.give(chunk, holder);
+        self.ask(chunk, holder);
         self.set(chunk, Queue::Used)
     }
 
@@ -206,12 +223,16 @@ impl RootChunks {
         }
     }
 
-    /// A new owner, whose current kernel has number 0.
-    pub fn add_owner(&mut self) -> Owner {
+    /// A new owner, whose current kernel has number 0: the process that uses chunks as `holder`.
+    pub fn add_owner(&mut self, holder: Holder) -> Owner {
         let owner = self.last_owner.wrapping_add(1).max(1);
         self.last_owner = owner;
+        let now = 0;
         if let Some(p) = self.present.get_mut((owner % OWNERS) as usize) {
-            *p = Present { owner, now: 0 };
+            *p = Present { owner, holder, now };
+        }
+        if let Some(of_list) = self.owners.get_mut(list_of(holder)) {
+            *of_list = owner;
         }
         owner
     }
@@ -233,33 +254,89 @@ impl RootChunks {
         let Some(left) = self.left(owner, until) else {
             return;
         };
-        if self.needed_in(chunk).is_none_or(|before| left > before) {
+        if self.marked(chunk).is_none_or(|before| left > before) {
             if let Some(mark) = self.marks.get_mut(chunk as usize) {
                 *mark = Mark { owner, until };
             }
         }
     }
 
-    /// Nobody expects `chunk` any more.
-    pub fn unexpect(&mut self, chunk: Chunk) {
-        if let Some(mark) = self.marks.get_mut(chunk as usize) {
-            *mark = Mark::default();
+    /// `owner` has brought `chunk` on a guess: no kernel has asked for it yet.
+    pub fn brought(&mut self, chunk: Chunk, owner: Owner) {
+        let before = self.present_of(owner).map(|p| p.now.wrapping_sub(1));
+        if let (Some(asked), Some(until)) = (self.asked.get_mut(chunk as usize), before) {
+            *asked = Mark { owner, until };
         }
     }
 
-    /// Kernels until the one up to which `chunk` is expected, if it is.
+    /// `holder` has asked for `chunk`, for the kernel that it runs if that is known.
+    fn ask(&mut self, chunk: Chunk, holder: Holder) {
+        let now = self.announces(holder).map(|p| Mark {
+            owner: p.owner,
+            until: p.now,
+        });
+        if let Some(asked) = self.asked.get_mut(chunk as usize) {
+            *asked = now.unwrap_or_default();
+        }
+    }
+
+    /// Nobody expects `chunk` any more, and no kernel has asked for it.
+    pub fn unexpect(&mut self, chunk: Chunk) {
+        for marks in [&mut self.marks, &mut self.asked] {
+            if let Some(mark) = marks.get_mut(chunk as usize) {
+                *mark = Mark::default();
+            }
+        }
+    }
+
+    /// Kernels until the one that needs `chunk`: until the one up to which it is expected, and 0 for what
+    /// the running kernel has asked for.
     pub fn needed_in(&self, chunk: Chunk) -> Option<u32> {
+        match self.standing(chunk) {
+            Standing::Running => Some(0),
+            Standing::Expected(kernels) => Some(kernels),
+            Standing::Over | Standing::Unknown => None,
+        }
+    }
+
+    /// What is known of who needs `chunk`.
+    pub(super) fn standing(&self, chunk: Chunk) -> Standing {
+        let asked = self.asked.get(chunk as usize).copied().unwrap_or_default();
+        if self.left(asked.owner, asked.until).is_some() {
+            return Standing::Running;
+        }
+        if let Some(kernels) = self.marked(chunk) {
+            return Standing::Expected(kernels);
+        }
+        match self.announces(self.holder_of(chunk)) {
+            Some(_) => Standing::Over,
+            None => Standing::Unknown,
+        }
+    }
+
+    /// Kernels until the one up to which `chunk` is marked as expected, if it is.
+    fn marked(&self, chunk: Chunk) -> Option<u32> {
         let mark = self.marks.get(chunk as usize)?;
         self.left(mark.owner, mark.until)
     }
 
     /// Kernels of `owner` from its current one to `until`; `None` if that is over.
     fn left(&self, owner: Owner, until: u32) -> Option<u32> {
-        let p = self.present.get((owner % OWNERS) as usize)?;
-        if owner == 0 || p.owner != owner {
-            return None;
-        }
+        let p = self.present_of(owner)?;
         u32::try_from(until.wrapping_sub(p.now) as i32).ok()
+    }
+
+    fn present_of(&self, owner: Owner) -> Option<&Present> {
+        let p = self.present.get((owner % OWNERS) as usize)?;
+        (owner != 0 && p.owner == owner).then_some(p)
+    }
+
+    /// The owner that `holder` is, if it is one. Of two whose list is the same, only the one that came last
+    /// is found; the other is as one that announces no kernels.
+    fn announces(&self, holder: Holder) -> Option<&Present> {
+        let owner = *self.owners.get(list_of(holder))?;
+        self.present_of(owner)
+            .filter(|p| holder != 0 && p.holder == holder)
     }
 
     fn present_mut(&mut self, owner: Owner) -> Option<&mut Present> {
@@ -289,268 +366,4 @@ impl RootChunks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::vec::Vec;
-
-    const HOLDER: Holder = 5;
-
-    fn evictable(chunks: u32) -> RootChunks {
-        let mut roots = RootChunks::new(chunks).unwrap();
-        (0..chunks).for_each(|c| roots.used_by(c, HOLDER).unwrap());
-        (0..chunks).for_each(|c| roots.insert(c, HOLDER).unwrap());
-        roots
-    }
-
-    #[test]
-    fn discarded_goes_before_used_and_in_order() {
-        let mut roots = evictable(4);
-        roots.set(2, Queue::Discarded).unwrap();
-        roots.set(1, Queue::Discarded).unwrap();
-        roots.set(3, Queue::Unused).unwrap();
-        let order: Vec<_> = core::iter::from_fn(|| {
-            let chunk = roots.pick()?;
-            roots.remove(chunk);
-            Some(chunk)
-        })
-        .collect();
-        assert_eq!(order, [3, 2, 1, 0]);
-    }
-
-    #[test]
-    fn what_changes_while_pinned_counts_when_unpinned() {
-        let mut roots = evictable(2);
-        assert_eq!(roots.remove(0), Some(Queue::Used));
-        roots.set(0, Queue::Discarded).unwrap();
-        assert_eq!((roots.queue_of(0), roots.pick()), (None, Some(1)));
-        roots.insert(0, HOLDER).unwrap();
-        assert_eq!(
-            (roots.queue_of(0), roots.pick()),
-            (Some(Queue::Discarded), Some(0))
-        );
-        assert_eq!(roots.length(Queue::Discarded), 1);
-        // An eviction that failed: back where it was.
-        roots.remove(0);
-        roots.insert(0, HOLDER).unwrap();
-        assert_eq!(roots.queue_of(0), Some(Queue::Discarded));
-    }
-
-    #[test]
-    fn what_is_expected_is_spared_until_its_kernel_has_run() {
-        let mut roots = evictable(3);
-        let owner = roots.add_owner();
-        assert!(roots.set_now(owner, u32::MAX));
-        roots.expect(0, owner, 1);
-        roots.expect(1, owner, 0);
-        assert_eq!((roots.needed_in(0), roots.needed_in(1)), (Some(2), Some(1)));
-        assert_eq!((roots.pick(), roots.pick_early(HOLDER)), (Some(2), Some(2)));
-        roots.expect(2, owner, 5);
-        // All are expected: the one needed last, and only for need.
-        let victim = roots.victim().unwrap();
-        assert_eq!((victim.chunk, victim.expected), (2, true));
-        assert_eq!(roots.pick_early(HOLDER), None);
-        // An earlier kernel does not take a mark back; a fresh owner of the chunk does.
-        roots.expect(2, owner, 0);
-        assert_eq!(roots.needed_in(2), Some(6));
-        roots.unexpect(2);
-        assert_eq!(roots.pick_early(HOLDER), Some(2));
-        roots.set_now(owner, 1);
-        assert_eq!(
-            (roots.needed_in(1), roots.pick_early(HOLDER)),
-            (None, Some(1))
-        );
-        roots.remove_owner(owner);
-        assert_eq!((roots.needed_in(0), roots.pick()), (None, Some(0)));
-    }
-
-    #[test]
-    fn one_owner_too_many_takes_the_place_of_the_first() {
-        let mut roots = evictable(2);
-        let first = roots.add_owner();
-        roots.expect(0, first, 9);
-        assert_eq!((roots.needed_in(0), roots.pick()), (Some(9), Some(1)));
-        let others: Vec<_> = (0..OWNERS).map(|_| roots.add_owner()).collect();
-        assert!(!roots.set_now(first, 1), "it has to come again");
-        assert_eq!((roots.needed_in(0), roots.pick()), (None, Some(0)));
-        assert!(others.iter().all(|&o| roots.set_now(o, 1)));
-        roots.expect(0, 0, 9);
-        roots.expect(9, others[0], 9);
-        assert_eq!(roots.needed_in(0), None, "0 is nobody");
-    }
-
-    /// Pre-eviction moves memory of the process that asks for it, and no other.
-    #[test]
-    fn a_foreign_chunk_is_no_obstacle_to_pushing_out() {
-        let (ours, theirs) = (7, 8);
-        let mut roots = RootChunks::new(2000).unwrap();
-        // The oldest are another's, and far more than any walk looks at.
-        (0..1900).for_each(|c| roots.used_by(c, theirs).unwrap());
-        (1900..1903).for_each(|c| roots.used_by(c, ours).unwrap());
-        for c in 0..2000 {
-            let whose = roots.holders.holder_of(c);
-            roots.insert(c, whose).unwrap();
-        }
-        assert_eq!(roots.pick_early(ours), Some(1900));
-        assert_eq!(roots.pick_early(theirs), Some(0));
-        assert_eq!(roots.pick_early(9), None);
-        // For need the oldest of all goes, whoever's.
-        assert_eq!(roots.pick(), Some(0));
-        // It changes hands.
-        roots.used_by(1900, theirs).unwrap();
-        assert_eq!(roots.pick_early(ours), Some(1901));
-    }
-
-    #[test]
-    fn what_cannot_be_pushed_out_is_not_chosen_again_until_it_is_used() {
-        let mut roots = evictable(3);
-        roots.pass_over(0, HOLDER);
-        assert_eq!((roots.pick_early(HOLDER), roots.pick()), (Some(1), Some(0)));
-        roots.pass_over(1, HOLDER);
-        roots.pass_over(2, HOLDER);
-        assert_eq!(roots.pick_early(HOLDER), None);
-        roots.used_by(1, HOLDER).unwrap();
-        assert_eq!(roots.pick_early(HOLDER), Some(1));
-        // What was pinned may have changed.
-        roots.pass_over(1, HOLDER);
-        roots.remove(0);
-        roots.insert(0, HOLDER).unwrap();
-        assert_eq!(roots.pick_early(HOLDER), Some(0));
-    }
-
-    /// Split, it holds pages of several processes, and none of them is told apart.
-    #[test]
-    fn what_was_freed_is_nobodys_when_it_comes_back() {
-        let mut roots = evictable(2);
-        let owner = roots.add_owner();
-        roots.expect(0, owner, 9);
-        roots.free(0);
-        assert_eq!((roots.queue_of(0), roots.needed_in(0)), (None, None));
-        // Another gets it, splits it, and works on its parts.
-        for _ in 0..3 {
-            roots.set(0, Queue::Used).unwrap();
-            roots.insert(0, 0).unwrap();
-        }
-        assert_eq!(roots.pick_early(HOLDER), Some(1));
-        roots.remove(1);
-        assert_eq!(roots.pick_early(HOLDER), None, "0 is not its any more");
-        assert_eq!(roots.pick_early(0), None, "and 0 is nobody");
-        // For need it goes as any other.
-        assert_eq!(roots.pick(), Some(0));
-        roots.used_by(0, HOLDER + 1).unwrap();
-        assert_eq!(roots.pick_early(HOLDER + 1), Some(0));
-    }
-
-    /// A chunk is pinned through all of the operation that fills it, and whose it is is told
-    /// when that is over: pages that one migration brought are never used again otherwise.
-    #[test]
-    fn what_one_operation_filled_can_be_pushed_out() {
-        let mut roots = RootChunks::new(2).unwrap();
-        for chunk in 0..2 {
-            roots.used_by(chunk, 0).unwrap();
-            roots.insert(chunk, HOLDER).unwrap();
-        }
-        assert_eq!(roots.pick_early(HOLDER), Some(0));
-        // Pinned, and as it was: no sooner than the other, which was not.
-        roots.remove(0);
-        roots.insert(0, HOLDER).unwrap();
-        assert_eq!(roots.pick_early(HOLDER), Some(1));
-    }
-
-    /// Between choosing a chunk and passing it over, no lock is held.
-    #[test]
-    fn a_chunk_is_not_passed_over_for_the_sake_of_its_last_holder() {
-        let mut roots = evictable(1);
-        let chunk = roots.pick_early(HOLDER).unwrap();
-        roots.used_by(chunk, HOLDER + 1).unwrap();
-        roots.pass_over(chunk, HOLDER);
-        assert_eq!(roots.pick_early(HOLDER + 1), Some(chunk));
-        roots.pass_over(chunk, HOLDER + 1);
-        assert_eq!(roots.pick_early(HOLDER + 1), None);
-    }
-
-    #[test]
-    fn a_chunk_out_of_range_is_refused() {
-        let mut roots = evictable(1);
-        assert_eq!(roots.set(1, Queue::Used), Err(NoSuchChunk));
-        assert_eq!(roots.insert(1, HOLDER), Err(NoSuchChunk));
-        assert_eq!(roots.used_by(1, 3), Err(NoSuchChunk));
-        roots.pass_over(1, 0);
-        roots.free(1);
-        assert_eq!((roots.remove(1), roots.queue_of(1)), (None, None));
-    }
-
-    proptest! {
-        #![proptest_config(crate::testing::model(512))]
-
-        /// Against a list of chunks in order of arrival, looked through from end to end.
-        #[test]
-        fn picks_as_a_plain_list_would(steps in proptest::collection::vec((0..6u32, 0..9u8, 0..3u64), 1..crate::testing::steps(100))) {
-            let kinds = [Queue::Unused, Queue::Discarded, Queue::Used];
-            let mut roots = RootChunks::new(6).unwrap();
-            let owner = roots.add_owner();
-            // Of each chunk: where it belongs, who holds it, whether it is passed over.
-            let mut chunks = [(Queue::Used, 0, false); 6];
-            let mut on: Vec<u32> = Vec::new();
-            for (chunk, step, holder) in steps {
-                let was = on.iter().position(|&c| c == chunk);
-                let one = &mut chunks[chunk as usize];
-                match step {
-                    0..=3 => {
-                        if step == 3 {
-                            roots.used_by(chunk, holder).unwrap();
-                            *one = (Queue::Used, holder, false);
-                        } else {
-                            let queue = kinds[step as usize];
-                            roots.set(chunk, queue).unwrap();
-                            *one = (queue, one.1, false);
-                        }
-                        if let Some(at) = was {
-                            on.remove(at);
-                            on.push(chunk);
-                        }
-                    }
-                    4 => {
-                        roots.insert(chunk, holder).unwrap();
-                        (one.1, one.2) = (holder, false);
-                        on.retain(|&c| c != chunk);
-                        on.push(chunk);
-                    }
-                    5 => {
-                        roots.pass_over(chunk, holder);
-                        one.2 |= one.1 == holder;
-                    }
-                    // Expected up to the kernel after this, and that is over at once, or not.
-                    6 => {
-                        roots.expect(chunk, owner, 1);
-                        roots.set_now(owner, 2 * u32::from(holder == 0));
-                    }
-                    7 => {
-                        roots.free(chunk);
-                        prop_assert_eq!(roots.needed_in(chunk), None);
-                        (one.0, one.1) = (Queue::Used, 0);
-                        on.retain(|&c| c != chunk);
-                    }
-                    _ => {
-                        let removed = roots.remove(chunk);
-                        prop_assert_eq!(removed, was.map(|_| one.0));
-                        on.retain(|&c| c != chunk);
-                    }
-                }
-                let belongs = |c: u32| chunks[c as usize].0;
-                let first = on.iter().copied().min_by_key(|&c| (belongs(c), roots.needed_in(c).is_some()));
-                if first.is_none_or(|c| roots.needed_in(c).is_none() || belongs(c) < Queue::Used) {
-                    let first = on.iter().copied().min_by_key(|&c| (belongs(c), belongs(c) == Queue::Used && roots.needed_in(c).is_some()));
-                    prop_assert_eq!(roots.pick(), first);
-                }
-                for holder in 0..3 {
-                    // 0 is nobody, who pushes nothing out.
-                    let early = on.iter().copied().find(|&c| {
-                        holder != 0 && chunks[c as usize] == (Queue::Used, holder, false) && roots.needed_in(c).is_none()
-                    });
-                    prop_assert_eq!(roots.pick_early(holder), early);
-                }
-            }
-        }
-    }
-}
+mod tests;

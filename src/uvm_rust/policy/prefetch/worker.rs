@@ -32,13 +32,14 @@
 //! - **W-copies**: a copy is awaited only before its effect is needed: before its place is
 //!   taken by a third one, so that a fault's copy stands behind two blocks at most, and before
 //!   the locks are let go, which keep the GPU that copies.
-//! - **W-room**: a prefetch evicts nothing that is expected itself; it is held back until the
-//!   next kernel.
-//! - **W-own**: only memory of the process is pushed out, that nobody expects and whose policy
-//!   lets it go, and none once there are chunks enough.
+//! - **W-room**: a prefetch evicts nothing that is expected itself, or that a running kernel has asked
+//!   for; it is held back until the next kernel.
+//! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
+//!   not asked for, and whose policy lets it go, and none once there are chunks enough.
 //! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
 //!   are not discarded, as they are when the copy is begun.
-//! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave.
+//! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave. One that
+//!   only the worker brought is not the running kernel's.
 //! - **W-bound**: a turn learns, looks at and moves a bounded number.
 //! - **W-stop**: once the VA space ends, no further block is begun.
 //!

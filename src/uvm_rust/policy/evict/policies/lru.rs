@@ -1,9 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The least recently migrated chunk goes first, unless a kernel that comes soon is expected to
+//! The least recently migrated chunk goes first, unless a kernel that runs or comes soon is expected to
 //! access it (DeepUM §5.1). Without a prefetcher this is upstream's order.
+//!
+//! # Why a kernel gets on
+//!
+//! A kernel may need blocks that nobody expects, while all else is expected. Each comes by a fault, and if
+//! one made way for the other, they could do so for ever. So a mark spares its chunk only at the expense of one
+//! that is `Over`. Any other chunk without a mark goes only when it is the oldest of all, as it would
+//! without marks.
+//!
+//! Let faults bring k blocks that fit the chunks that may be evicted, while their processes announce no
+//! kernel. A chunk that one of them has come to is `Running` or `Unknown`, so it goes only when all other used
+//! chunks were used after it. If nothing else comes, these hold k - 2 of the blocks at most when one more
+//! faults, so that an older chunk is there. Each block comes once: k evictions, whatever is marked. What
+//! others fault on meanwhile counts as it does upstream, and no prefetch takes what is needed
+//! (`Victim::expected`). A kernel that is announced meanwhile makes the k blocks `Over`, and
+//! each may have to come once more.
 
-use super::{Chunk, OutOfMemory, Policy, Used};
+use super::{first_unspared, Chunk, OutOfMemory, Policy, Standing, Used};
 
 /// The policy `lru`, which keeps nothing of its own: the used queue has the order.
 pub(super) struct Lru;
@@ -16,26 +31,14 @@ impl Policy for Lru {
     }
 
     fn choose(&self, used: Used<'_>) -> Option<Chunk> {
-        first_unexpected(used.oldest_first(), |c| used.needed_in(c)).map(|(chunk, _)| chunk)
+        let chunks = used.oldest_first().enumerate().map(|(nth, chunk)| {
+            let standing = match used.standing(chunk) {
+                // What others expect is nothing to a process that announces nothing.
+                Standing::Unknown if nth > 0 => Standing::Running,
+                standing => standing,
+            };
+            (chunk, standing)
+        });
+        first_unspared(chunks).map(|(chunk, _)| chunk)
     }
-}
-
-/// The first of `chunks` that is not expected. `needed_in` gives the kernels until a chunk is needed,
-/// `None` if it is not expected. If all are, the one that is needed last is chosen, because a fault must
-/// be served now; the oldest would be the one that was prefetched first and is needed next. The second
-/// part of what is returned is whether the chunk is expected.
-pub(in super::super) fn first_unexpected(
-    chunks: impl Iterator<Item = Chunk>,
-    mut needed_in: impl FnMut(Chunk) -> Option<u32>,
-) -> Option<(Chunk, bool)> {
-    let mut last = None;
-    for chunk in chunks {
-        let Some(kernels) = needed_in(chunk) else {
-            return Some((chunk, false));
-        };
-        if last.is_none_or(|(most, _)| kernels > most) {
-            last = Some((kernels, chunk));
-        }
-    }
-    last.map(|(_, chunk)| (chunk, true))
 }

@@ -6,7 +6,7 @@
 //! there under `lru`: each chunk is evicted just before its turn comes. With this policy most of
 //! what was there stays, and the rest passes through the last few chunks.
 
-use super::{first_unexpected, Chunk, OutOfMemory, Policy, Used};
+use super::{first_unspared, Chunk, OutOfMemory, Policy, Used};
 
 /// The newest chunks, which are spared: those that the running kernels fault on at the same time.
 /// Were they chosen, two chunks that one kernel needs could evict each other without end.
@@ -24,6 +24,6 @@ impl Policy for Mru {
 
     fn choose(&self, used: Used<'_>) -> Option<Chunk> {
         let others = used.newest_first().skip(SPARED);
-        first_unexpected(others, |c| used.needed_in(c)).map(|(chunk, _)| chunk)
+        first_unspared(others.map(|c| (c, used.standing(c)))).map(|(chunk, _)| chunk)
     }
 }

@@ -117,7 +117,7 @@ fn mru_spares_the_newest_and_what_is_expected() {
         roots.insert(c, HOLDER).unwrap();
     }
     assert_eq!(roots.pick(), Some(3));
-    let owner = roots.add_owner();
+    let owner = roots.add_owner(HOLDER);
     roots.expect(3, owner, 7);
     assert_eq!(roots.pick(), Some(2));
     // All but the newest are expected: the one that is needed last.
@@ -127,6 +127,94 @@ fn mru_spares_the_newest_and_what_is_expected() {
     // There are no others: the oldest, as something must go.
     (0..4).for_each(|c| _ = roots.remove(c));
     assert_eq!(roots.pick(), Some(4));
+}
+
+/// A GPU, and what each of its chunks holds.
+struct Full {
+    roots: RootChunks,
+    holds: Vec<u32>,
+    evicted: u32,
+}
+
+impl Full {
+    /// A fault of `holder` on a block, if that is not there.
+    fn touch(&mut self, block: u32, holder: Holder) {
+        if self.holds.contains(&block) {
+            return;
+        }
+        let chunk = self.roots.choose(&mut Agrees).unwrap();
+        self.roots.begin_eviction(chunk);
+        self.roots.evicted(chunk).unwrap();
+        // As upstream: whose it is is known once it may be evicted again.
+        self.roots.used_by(chunk, 0).unwrap();
+        self.roots.change(chunk, Change::Whole(holder)).unwrap();
+        self.holds[chunk as usize] = block;
+        self.evicted += 1;
+    }
+}
+
+/// One that announces kernels, another, and one that announces none.
+const PROCESSES: [Holder; 3] = [HOLDER, 6, 7];
+
+/// Blocks that a kernel needs at once.
+const NEEDED: u32 = 1000;
+
+proptest! {
+    #![proptest_config(crate::testing::model(512))]
+
+    /// Blocks that a kernel needs at once are all there after a fault for each, if they fit the GPU, whatever
+    /// is marked, by whom, and whatever other kernels asked for.
+    #[test]
+    fn a_kernel_gets_what_it_needs_at_once(
+        policy in 0..2u32,
+        marks in proptest::collection::vec((0..3usize, 0..5u32, 0..5u32), 2..80),
+        faulting in 0..3usize,
+        share in 1..=100usize,
+        order in proptest::collection::vec(0..1000u32, 0..200),
+        announced in 0..4u32,
+    ) {
+        let chunks = marks.len() as u32;
+        let mut roots = RootChunks::with_policy(chunks, Choice::from_number(policy).unwrap()).unwrap();
+        let owners = [0, 1].map(|p| roots.add_owner(PROCESSES[p]));
+        for (chunk, &(process, asked, until)) in (0..).zip(&marks) {
+            for owner in owners {
+                roots.set_now(owner, asked);
+            }
+            roots.used_by(chunk, PROCESSES[process]).unwrap();
+            roots.insert(chunk, PROCESSES[process]).unwrap();
+            if let Some(&owner) = owners.get(process) {
+                // Four are expected of five, half of which kernels have asked for.
+                if until > 0 {
+                    roots.expect(chunk, owner, 4 + until);
+                }
+                if until > 2 {
+                    roots.brought(chunk, owner);
+                }
+            }
+        }
+        for owner in owners {
+            roots.set_now(owner, 4);
+        }
+        // Under `mru` a program that announces nothing has only what that spares.
+        let most = if policy == 1 && faulting == 2 { 8 } else { chunks as usize };
+        let needed = (share * marks.len()).div_ceil(100).clamp(1, most) as u32;
+        let mut full = Full { roots, holds: (0..chunks).collect(), evicted: 0 };
+        let gets_all = |full: &mut Full| {
+            for n in order.iter().copied().chain(0..needed) {
+                full.touch(NEEDED + n % needed, PROCESSES[faulting]);
+            }
+        };
+        gets_all(&mut full);
+        prop_assert_eq!(full.evicted, needed);
+        // What the next kernel needs comes again once, at most.
+        for n in 1..=announced {
+            for owner in owners {
+                full.roots.set_now(owner, 4 + n);
+            }
+            gets_all(&mut full);
+            prop_assert!(full.evicted <= needed * (n + 1));
+        }
+    }
 }
 
 proptest! {
@@ -141,7 +229,7 @@ proptest! {
         steps in proptest::collection::vec((0..20u32, 0..8u8), 1..crate::testing::steps(200)),
     ) {
         let mut roots = RootChunks::with_policy(20, Choice::from_number(policy).unwrap()).unwrap();
-        let owner = roots.add_owner();
+        let owner = roots.add_owner(HOLDER);
         for (chunk, step) in steps {
             match step {
                 0 => roots.change(chunk, Change::Free { zeroed: false }).unwrap(),

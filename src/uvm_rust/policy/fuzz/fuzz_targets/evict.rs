@@ -11,7 +11,7 @@ use uvm_policy::evict::{Owner, Queue, Queues, RootChunks, Victim, OWNERS};
 const KINDS: [Queue; 4] = [Queue::Unused, Queue::Discarded, Queue::Used, Queue::Used];
 /// How many marked chunks are passed over: as many as `RootChunks` looks at.
 const PATIENCE: usize = 64;
-/// The process that has all chunks.
+/// The process that has all chunks, and that each owner is.
 const HOLDER: u64 = 1;
 
 /// What `RootChunks` has to be, without links.
@@ -21,6 +21,8 @@ struct Plain {
     belongs: Vec<Queue>,
     marks: Vec<(Owner, u32)>,
     now: HashMap<Owner, u32>,
+    /// The owner that came last.
+    last: Owner,
 }
 
 impl Plain {
@@ -59,7 +61,10 @@ impl Plain {
                 return Some(plain(c, queue, false));
             }
         }
-        if let Some(c) = self.early() {
+        // Where nobody announces, only the oldest goes ahead of what is marked.
+        let reach = if self.now.contains_key(&self.last) { PATIENCE } else { 1 };
+        let unmarked = |&c: &u32| self.needed_in(c).is_none();
+        if let Some(c) = self.used().take(reach).find(unmarked) {
             return Some(plain(c, Queue::Used, false));
         }
         // The first of those that are needed last.
@@ -84,6 +89,7 @@ fn roots(chunks: u32, ops: &[u8]) {
         belongs: vec![Queue::Used; chunks as usize],
         marks: vec![(0, 0); chunks as usize],
         now: HashMap::new(),
+        last: 0,
     };
     for op in ops.chunks_exact(4) {
         let chunk = u32::from(op[1]);
@@ -101,7 +107,7 @@ fn roots(chunks: u32, ops: &[u8]) {
                 }
             }
             3..=6 => {
-                assert_eq!(s.insert(chunk).is_ok(), there);
+                assert_eq!(s.insert(chunk, HOLDER).is_ok(), there);
                 if there {
                     p.arrive(chunk);
                 }
@@ -112,7 +118,8 @@ fn roots(chunks: u32, ops: &[u8]) {
                 p.on.retain(|&c| c != chunk);
             }
             8 => {
-                let owner = s.add_owner();
+                let owner = s.add_owner(HOLDER);
+                p.last = owner;
                 assert!(owner != 0 && !p.now.contains_key(&owner));
                 p.now.insert(owner, 0);
                 p.now.remove(&owner.wrapping_sub(OWNERS));

@@ -52,6 +52,8 @@ pub(super) enum Part {
     Marks,
     /// W-mark: what was there is marked.
     MarksResident,
+    /// W-mark: what was brought is not the running kernel's.
+    MarksBrought,
     /// W-mark: a number of queues that are gone is not used.
     Generation,
     /// W-mark: who lost its number gets another.
@@ -91,6 +93,7 @@ impl Part {
         Self::LooksAgain,
         Self::Marks,
         Self::MarksResident,
+        Self::MarksBrought,
         Self::Generation,
         Self::ComesAgain,
         Self::Retires,

@@ -20,26 +20,31 @@ pub(super) enum Victim {
 impl<M: Machine> Run<'_, M> {
     /// The current kernel has number `now`: marks up to earlier ones are void.
     pub(super) fn mark_now(&mut self, now: u32) {
-        let worker = self.worker;
+        let (worker, holder) = (self.worker, self.machine.holder());
         let _ = self.machine.chunks(|roots, generation| {
             let owner = worker.owner_in(generation);
             // The first time, or the GPU was away, or others took the process's place.
             if !roots.set_now(owner, now) && !worker.lacks(Part::ComesAgain) || owner == 0 {
-                let owner = roots.add_owner();
+                let owner = roots.add_owner(holder);
                 worker.set_owner(owner, generation);
                 roots.set_now(owner, now);
             }
         });
     }
 
-    /// Marks the chunk that backs the locked va_block.
-    pub(super) fn expect(&mut self, until: u32) {
+    /// Marks the chunk that backs the locked va_block, of which `new` says that nothing was there
+    /// before the worker brought it.
+    pub(super) fn expect(&mut self, until: u32, new: bool) {
         let Some(chunk) = self.machine.chunk() else {
             return;
         };
         let worker = self.worker;
         let _ = self.machine.chunks(|roots, generation| {
-            roots.expect(chunk, worker.owner_in(generation), until);
+            let owner = worker.owner_in(generation);
+            roots.expect(chunk, owner, until);
+            if new && !worker.lacks(Part::MarksBrought) {
+                roots.brought(chunk, owner);
+            }
         });
     }
 

@@ -343,7 +343,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Way::Not(outcome) => {
                 let resident = outcome == Outcome::Resident;
                 if resident && !self.worker.lacks(Part::MarksResident) {
-                    self.expect(attempt.until);
+                    self.expect(attempt.until, false);
                 }
                 // The rest came before the lock was let go.
                 let came = resident && attempt.so_far.begun;
@@ -371,7 +371,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Migrated::Begun => {
                 attempt.so_far.outcome = Outcome::Moved;
                 if !self.worker.lacks(Part::Marks) {
-                    self.expect(attempt.until);
+                    self.expect(attempt.until, pages.there.is_empty());
                 }
             }
             Migrated::Failed => {

@@ -244,11 +244,19 @@ impl Machine for Script {
             to,
         });
         let migrated = self.migrates.pop_front();
-        if let (To::Host, Some(roots)) = (to, &mut self.roots) {
-            // Its oldest is what was chosen.
-            if let Some(chunk) = roots.pick_early(OURS) {
-                roots.set(chunk, Queue::Unused).unwrap();
+        match (to, &mut self.roots) {
+            (To::Host, Some(roots)) => {
+                // Its oldest is what was chosen.
+                if let Some(chunk) = roots.pick_early(OURS) {
+                    roots.set(chunk, Queue::Unused).unwrap();
+                }
             }
+            (To::Gpu, Some(roots)) => {
+                if let Some(chunk) = self.chunk {
+                    roots.used_by(chunk, OURS).unwrap();
+                }
+            }
+            (_, None) => {}
         }
         migrated.unwrap_or(Migrated::Begun)
     }
@@ -385,7 +393,7 @@ fn what_has_no_room_waits(lack: Option<Part>) {
     s.used(3, OURS);
     s.free = 0;
     let roots = s.roots.as_mut().unwrap();
-    let other = roots.add_owner();
+    let other = roots.add_owner(THEIRS);
     (0..3).for_each(|c| roots.expect(c, other, 9));
     assert_eq!(w.turn(&mut s), Turn::Idle);
     assert_eq!(s.blocks(), [10]);
@@ -407,7 +415,7 @@ fn what_has_a_chunk_needs_no_room(lack: Option<Part>) {
     s.used(1, OURS);
     s.free = 0;
     let roots = s.roots.as_mut().unwrap();
-    let other = roots.add_owner();
+    let other = roots.add_owner(THEIRS);
     roots.expect(0, other, 9);
     let partly = Pages {
         populated: pages(4),
@@ -437,7 +445,7 @@ fn what_was_held_back_comes_first(lack: Option<Part>) {
     s.found = [None, None].into();
     s.free = 0;
     let roots = s.roots.as_mut().unwrap();
-    let other = roots.add_owner();
+    let other = roots.add_owner(THEIRS);
     roots.expect(0, other, 9);
     assert_eq!(w.turn(&mut s), Turn::Idle);
     assert_eq!(s.blocks(), [10, 11, 20]);
@@ -617,7 +625,7 @@ fn numbers_are_of_their_queues(lack: Option<Part>) {
     w.turn(&mut s);
     // Another process is the first there.
     let mut roots = RootChunks::new(64).unwrap();
-    let other = roots.add_owner();
+    let other = roots.add_owner(THEIRS);
     roots.set_now(other, 1000);
     roots.expect(1, other, 1005);
     s.roots = Some(roots);
@@ -630,7 +638,7 @@ fn numbers_are_of_their_queues(lack: Option<Part>) {
     assert!(roots.needed_in(2).is_some());
     // As many others as there is room for.
     for _ in 0..OWNERS {
-        roots.add_owner();
+        roots.add_owner(THEIRS);
     }
     assert_eq!(roots.needed_in(2), None);
     s.kernel(3, false);
@@ -639,7 +647,7 @@ fn numbers_are_of_their_queues(lack: Option<Part>) {
     assert!(roots.needed_in(2).is_some());
     // Its marks go with it, and no other's.
     roots.set_now(other, 1000);
-    roots.add_owner();
+    roots.add_owner(THEIRS);
     w.retire(&mut s);
     let roots = s.roots.as_ref().unwrap();
     assert_eq!(roots.needed_in(2), None);
@@ -647,6 +655,21 @@ fn numbers_are_of_their_queues(lack: Option<Part>) {
     w.retire(&mut Script::trained());
     s.roots = None;
     w.retire(&mut s);
+}
+
+/// What the running kernel has asked for is its own until it is over, whatever the worker brings of it.
+fn what_was_asked_for_is_the_running_kernels(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.chunk = Some(3);
+    let partly = Pages {
+        populated: pages(4),
+        there: pages(1),
+        ..Pages::default()
+    };
+    s.pages = vec![partly; 8].into();
+    worker(true, 0, lack).turn(&mut s);
+    let roots = s.roots.as_ref().unwrap();
+    assert_eq!(roots.needed_in(3), Some(0));
 }
 
 /// All is brought that is known; the script then pushes out.
@@ -687,13 +710,28 @@ fn only_its_own(lack: Option<Part>) {
     assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
     let mut s = with_nothing_to_bring(2, 0);
     let roots = s.roots.as_mut().unwrap();
-    let other = roots.add_owner();
+    let other = roots.add_owner(THEIRS);
     (0..2).for_each(|c| roots.expect(c, other, 9));
     assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
     // Without queues there is nothing to choose by.
     s.roots = None;
     assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::NoVictim);
     assert_eq!(s.count(|did| matches!(did, Lock(_) | Victim)), 0);
+}
+
+/// What the running kernel has asked for is not pushed out before the next one begins.
+fn not_what_the_kernel_asked_for(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(0, 0);
+    let w = worker(true, 2, lack);
+    // The process has its number.
+    assert_eq!(w.turn(&mut s), Turn::NoVictim);
+    s.used(3, OURS);
+    assert_eq!(w.turn(&mut s), Turn::NoVictim);
+    assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
+    s.kernel(2, false);
+    s.found = vec![None; 6].into();
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| matches!(did, PushedOut(_))), 2);
 }
 
 /// What policy keeps, and what is not its own any more, is passed over; a turn looks at a few.
@@ -799,9 +837,17 @@ pub(super) const ALL: &[(&str, Test)] = &[
     ("only_fit_pages", only_fit_pages),
     ("it_looks_again", it_looks_again),
     ("chunks_are_marked", chunks_are_marked),
+    (
+        "what_was_asked_for_is_the_running_kernels",
+        what_was_asked_for_is_the_running_kernels,
+    ),
     ("numbers_are_of_their_queues", numbers_are_of_their_queues),
     ("up_to_the_watermark", up_to_the_watermark),
     ("only_its_own", only_its_own),
+    (
+        "not_what_the_kernel_asked_for",
+        not_what_the_kernel_asked_for,
+    ),
     ("what_stays_is_passed_over", what_stays_is_passed_over),
     ("it_gives_up", it_gives_up),
     ("foreseen_or_not", foreseen_or_not),

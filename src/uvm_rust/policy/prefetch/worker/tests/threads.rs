@@ -3,7 +3,7 @@
 //! Everybody else: what runs while the worker does. Each `await` is a point where a lock is let go,
 //! or waited for.
 
-use super::world::{Block, World, OURS, THEIRS};
+use super::world::{holder, Block, World, OURS, THEIRS};
 use super::*;
 
 /// Pages of a va_block of the model.
@@ -52,7 +52,7 @@ pub(super) async fn program(w: &World, kernels: u32, times: u32) {
 
 /// Another process: faults on its memory, and marks some of it as expected.
 pub(super) async fn neighbour(w: &World, times: u32) {
-    let owner = w.now().roots.add_owner();
+    let owner = w.now().roots.add_owner(holder(THEIRS));
     let generation = w.now().generation;
     for now in 0..times {
         w.pause().await;
@@ -241,7 +241,7 @@ pub(super) async fn away(w: &World, for_all: bool) {
             // A chunk on its way to a va_block keeps its number.
             s.roots = RootChunks::new(s.backs.len() as u32).unwrap();
             s.generation += 1;
-            let other = s.roots.add_owner();
+            let other = s.roots.add_owner(holder(THEIRS));
             s.roots.set_now(other, 1 << 20);
         }
     })
