@@ -287,6 +287,8 @@ vm_parts() {
 	lane rust/panic panics
 	selftest_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"
+	# Without pre-eviction, so that sooner or later all that is there is expected.
+	lane rust/together vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=600 UVM_PARAMS=uvm_rust_prefetch=1 -- "$suite/policy --together"
 }
 
 # `make kselftest`: the selftests in C, and a test for each sentence on discard

@@ -2,13 +2,17 @@
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
 //! program that goes through half as much memory again as the GPU has, round after round.
 
+mod together;
+
 use std::process::ExitCode;
 
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N]
+const HELP: &str = "usage: policy [--rounds N] [--together]
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
+  --together   instead, kernels that need several blocks at once, all others being expected
+               (uvm_rust_prefetch=1)
 ";
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_evict_policy";
@@ -18,11 +22,15 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn main() -> ExitCode {
     use lexopt::prelude::*;
-    let mut rounds = 4;
+    let (mut rounds, mut together) = (4, false);
     let mut parser = lexopt::Parser::from_env();
     while let Ok(Some(argument)) = parser.next() {
         let number = match argument {
             Long("rounds") => parser.value().and_then(|v| v.parse()),
+            Long("together") => {
+                together = true;
+                continue;
+            }
             Long("help") => {
                 print!("{HELP}");
                 return ExitCode::SUCCESS;
@@ -38,6 +46,13 @@ fn main() -> ExitCode {
         }
     }
     let mut suite = Suite::new("policy", None);
+    if together {
+        for (name, blocks) in [("two", 2), ("three", 3), ("twelve", 12)] {
+            let name = format!("{name} blocks that one kernel needs, all others being expected");
+            suite.test(&name, &[], || together::together(blocks));
+        }
+        return suite.finish();
+    }
     suite.test("memory that is gone through again and again", &[], || {
         scan(rounds)
     });
