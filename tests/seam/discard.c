@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * What the walk of a discard asks of C (uvm_rust_discard.c): that each operation is the one that
- * Rust takes it for; and the split of a block that has a state, each step of which may fail. Here
- * are upstream and Rust.
+ * Rust takes it for. Here are upstream and Rust.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -185,43 +184,26 @@ void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 
 void uvm_rust_flash_block_gone(uvm_va_block_t *of) { note("flash-gone"); }
 
-NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *of, __u32 at, struct uvm_rust_flash_block **upper)
-{
-	*upper = (void *)1;
-	return may_fail("flash-before");
-}
-
-void uvm_rust_flash_after_split(uvm_va_block_t *of, uvm_va_block_t *upper, __u32 at, struct uvm_rust_flash_block *flash)
-{
-	note(upper ? "flash-after" : "flash-undo");
-}
-
 /* --- Rust ------------------------------------------------------------------------------------ */
 
 struct uvm_rust_block {
 	int nothing;
 };
-static struct uvm_rust_block state, upper_state;
+static struct uvm_rust_block state;
 
 /* No state is none: of that there is nothing to tell. */
 void uvm_rust_block_destroy(struct uvm_rust_block *gone)
 {
 	if (gone)
-		note(gone == &upper_state ? "destroy-upper" : "destroy");
+		note(gone == &state ? "destroy" : "wrong");
 }
 
-void uvm_rust_block_truncate(struct uvm_rust_block *of, __u32 at)
+/* By way of C, as Rust does it. */
+__u32 uvm_rust_block_split(uvm_va_block_t *existing, __u64 new_end, uvm_va_range_t *new_range, uvm_va_block_t **upper)
 {
-	if (of)
-		note(at == 256 ? "truncate" : "truncate-elsewhere");
-}
-
-_Bool uvm_rust_block_upper(struct uvm_rust_block *of, __u32 at, struct uvm_rust_block **upper)
-{
-	*upper = NULL;
-	if (of && may_fail("upper") == NV_OK)
-		*upper = &upper_state;
-	return !of || *upper;
+	if (existing != &block || new_range != &ranges[1])
+		note("wrong");
+	return uvm_seam_block_split(existing, new_end, new_range, upper);
 }
 
 /* What a call is asked for. */
@@ -381,28 +363,22 @@ static void facts(struct uvm_seam_tracker *tracker)
 	holds &= uvm_seam_dying();
 }
 
-/* Splits the block in the middle; what is done, but for @what, which fails. */
-static bool split(const char *what, NV_STATUS status, const char *expected, void *there)
+/* Splits the block in the middle. */
+static bool split(const char *what, NV_STATUS status)
 {
 	uvm_va_block_t *made = NULL;
-	bool right;
 
 	begin();
-	block.uvm_rust = there;
 	failing = what;
 	fails = NV_ERR_NO_MEMORY;
-	right = uvm_va_block_split(&block, 0x2fffff, &made, NULL) == status && !strcmp(did, expected);
-	right &= made == (status == NV_OK ? &upper_block : NULL) && block.uvm_rust == there;
-	right &= upper_block.uvm_rust == (status == NV_OK && there ? &upper_state : NULL);
-	if (!right)
-		printf("# %s: %s\n", what ? what : "nothing", did);
-	return right;
+	return uvm_va_block_split(&block, 0x2fffff, &made, &ranges[1]) == status && !strcmp(did, "split ") &&
+	       made == (status == NV_OK ? &upper_block : NULL) &&
+	       uvm_va_block_split(&block, 0x2fffff, NULL, &ranges[1]) == status;
 }
 
 int main(void)
 {
 	uvm_perf_event_data_t event = { .block_destroy.block = &block };
-	bool right;
 
 	printf("TAP version 13\n1..7\n");
 	begin();
@@ -415,15 +391,8 @@ int main(void)
 	begin();
 	say("it says what a block is", asked(facts) && holds);
 
-	right = split(NULL, NV_OK, "flash-before lock upper unlock split flash-after lock truncate unlock lock-upper unlock-upper ",
-		      &state);
-	right &= split(NULL, NV_OK, "flash-before lock unlock split flash-after lock unlock lock-upper unlock-upper ", NULL);
-	say("a split gives the upper half a state if the block has one", right);
-	right = split("flash-before", NV_ERR_NO_MEMORY, "flash-before ", &state);
-	right &= split("upper", NV_ERR_NO_MEMORY, "flash-before lock upper unlock flash-undo ", &state);
-	right &= split("split", NV_ERR_NO_MEMORY, "flash-before lock upper unlock split flash-undo destroy-upper ", &state);
-	right &= split("split", NV_ERR_NO_MEMORY, "flash-before lock unlock split flash-undo ", NULL);
-	say("a split that fails leaves the block as it was", right);
+	say("a split gives the upper half, to who asks for it", split(NULL, NV_OK));
+	say("a split that fails gives none", split("split", NV_ERR_NO_MEMORY));
 
 	begin();
 	block.uvm_rust = &state;

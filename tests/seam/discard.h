@@ -123,8 +123,5 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 
 struct uvm_rust_flash_block;
 void uvm_rust_flash_block_gone(uvm_va_block_t *block);
-NV_STATUS uvm_rust_flash_before_split(uvm_va_block_t *block, __u32 at, struct uvm_rust_flash_block **upper);
-void uvm_rust_flash_after_split(uvm_va_block_t *block, uvm_va_block_t *upper_block, __u32 at,
-				struct uvm_rust_flash_block *upper);
 
 #endif

@@ -45,42 +45,20 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 
 UVM_RUST_C_BODY(uvm_va_block_split);
 
-/*
- * Caller holds the VA space's lock in write mode, so only an eviction may come
- * between the steps, and what BlockState::upper() says of that holds.
- */
 NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
 			     uvm_va_range_t *new_range)
 {
-	__u32 at = (new_end + 1 - existing->start) / PAGE_SIZE;
-	uvm_va_block_t *upper_block;
-	struct uvm_rust_flash_block *upper_flash;
-	struct uvm_rust_block *upper;
-	NV_STATUS status;
-	bool there;
+	uvm_va_block_t *upper;
+	NV_STATUS status = uvm_rust_block_split(existing, new_end, new_range, &upper);
 
-	status = uvm_rust_flash_before_split(existing, at, &upper_flash);
-	if (status != NV_OK)
-		return status;
-	uvm_mutex_lock(&existing->lock);
-	there = uvm_rust_block_upper(existing->uvm_rust, at, &upper);
-	uvm_mutex_unlock(&existing->lock);
-	status = there ? uvm_va_block_split__c(existing, new_end, &upper_block, new_range) : NV_ERR_NO_MEMORY;
-	uvm_rust_flash_after_split(existing, status == NV_OK ? upper_block : NULL, at, upper_flash);
-	if (status != NV_OK) {
-		uvm_rust_block_destroy(upper);
-		return status;
-	}
-	uvm_mutex_lock(&existing->lock);
-	uvm_rust_block_truncate(existing->uvm_rust, at);
-	uvm_mutex_unlock(&existing->lock);
+	if (status == NV_OK && new_block)
+		*new_block = upper;
+	return status;
+}
 
-	uvm_mutex_lock(&upper_block->lock);
-	upper_block->uvm_rust = upper;
-	uvm_mutex_unlock(&upper_block->lock);
-	if (new_block)
-		*new_block = upper_block;
-	return NV_OK;
+__u32 uvm_seam_block_split(uvm_va_block_t *block, __u64 new_end, uvm_va_range_t *new_range, uvm_va_block_t **upper)
+{
+	return uvm_va_block_split__c(block, new_end, upper, new_range);
 }
 
 /* --- looking blocks up ------------------------------------------------------------- */

@@ -55,11 +55,11 @@ void uvm_rust_block_made_resident(struct uvm_rust_block *block, __u32 memory, co
 				  const struct uvm_rust_mask *resident_host, _Bool evicted);
 
 /*
- * @upper: a copy of the state from page @at on, for the upper half of a split. False, and NULL,
- * without memory. Of no state, NULL, the upper half is none, and what is cut off nothing.
+ * Splits a va_block (policy/discard/split.rs) whose lower half ends with @new_end. Caller holds the VA space's lock in
+ * write mode. Returns an NV_STATUS, and fills @upper for NV_OK.
  */
-_Bool uvm_rust_block_upper(struct uvm_rust_block *block, __u32 at, struct uvm_rust_block **upper);
-void uvm_rust_block_truncate(struct uvm_rust_block *block, __u32 at);
+__u32 uvm_rust_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_range_struct *new_range,
+			   struct uvm_va_block_struct **upper);
 
 /* What became of the blocks that a discard covers; added to what is there. */
 struct uvm_seam_discarded {
@@ -88,6 +88,10 @@ void uvm_seam_block_span(struct uvm_va_block_struct *block, struct uvm_rust_span
  */
 struct uvm_rust_block **uvm_seam_block_lock(struct uvm_va_block_struct *block);
 void uvm_seam_block_unlock(struct uvm_va_block_struct *block);
+
+/* The same by upstream, of its own state of a va_block. Called within uvm_rust_block_split(). */
+__u32 uvm_seam_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_range_struct *new_range,
+			   struct uvm_va_block_struct **upper);
 
 #define UVM_RUST_KIND_MANAGED	0
 #define UVM_RUST_KIND_HMM	1

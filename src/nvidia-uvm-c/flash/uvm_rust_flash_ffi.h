@@ -41,16 +41,6 @@ void uvm_rust_flash_cancel_spill(struct uvm_rust_flash_block *block);
 /* Somebody may write to those of @pages that are in memory from now on: copies that flash has are no longer valid. */
 void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
 /*
- * Before and after a split at page @at (policy/flash/split.rs), while the VA space's lock is held in write
- * mode, and no va_block's. The first returns an NV_STATUS, and fills @upper, NULL for nothing, which the other
- * takes; @upper_block: NULL if upstream has not split it. Upstream destroys a range whose split fails, with all
- * that it holds, so that no memory cgroup is charged for @upper, whose limit would make it fail.
- */
-__u32 uvm_rust_flash_before_split(struct uvm_va_block_struct *block, __u32 at, struct uvm_rust_flash_block **upper);
-void uvm_rust_flash_after_split(struct uvm_va_block_struct *block, struct uvm_va_block_struct *upper_block, __u32 at,
-				struct uvm_rust_flash_block *upper);
-
-/*
  * Takes those out of @pages, which a fault of a GPU's or (not @to_gpu) of a CPU's is to bring along, that it should not.
  * False: that leaves none.
  */

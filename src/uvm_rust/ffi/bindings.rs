@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 10516ab82c760f36.
+// Of headers and options a7b7200b100d0b84.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -634,14 +634,12 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_upper(
-        block: *mut uvm_rust_block,
-        at: __u32,
-        upper: *mut *mut uvm_rust_block,
-    ) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_block_truncate(block: *mut uvm_rust_block, at: __u32);
+    pub fn uvm_rust_block_split(
+        block: *mut uvm_va_block_struct,
+        new_end: __u64,
+        new_range: *mut uvm_va_range_struct,
+        upper: *mut *mut uvm_va_block_struct,
+    ) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -674,6 +672,14 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_unlock(block: *mut uvm_va_block_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_split(
+        block: *mut uvm_va_block_struct,
+        new_end: __u64,
+        new_range: *mut uvm_va_range_struct,
+        upper: *mut *mut uvm_va_block_struct,
+    ) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1114,21 +1120,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_before_split(
-        block: *mut uvm_va_block_struct,
-        at: __u32,
-        upper: *mut *mut uvm_rust_flash_block,
-    ) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_after_split(
-        block: *mut uvm_va_block_struct,
-        upper_block: *mut uvm_va_block_struct,
-        at: __u32,
-        upper: *mut uvm_rust_flash_block,
-    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_along(

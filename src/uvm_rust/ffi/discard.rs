@@ -13,7 +13,6 @@ use super::bindings::{self, uvm_rust_mask};
 use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
-use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::types::ForeignOwnable;
 
@@ -21,6 +20,8 @@ use kernel::types::ForeignOwnable;
 pub(crate) mod call;
 #[cfg(not(uvm_native))]
 mod drops;
+#[cfg(not(uvm_native))]
+mod split;
 
 super::check_exports!(
     uvm_rust_block_destroy,
@@ -29,8 +30,6 @@ super::check_exports!(
     uvm_rust_block_prepare,
     uvm_rust_block_zeroing_host,
     uvm_rust_block_made_resident,
-    uvm_rust_block_upper,
-    uvm_rust_block_truncate,
 );
 
 /// The block behind a pointer that C keeps.
@@ -177,28 +176,5 @@ unsafe extern "C" fn uvm_rust_block_made_resident(
     unsafe {
         let (pages, there, host) = (read(pages), read(resident_there), read(resident_host));
         borrow(block).made_resident(memory(number), &pages, &there, &host, evicted);
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_upper(
-    block: *mut bindings::uvm_rust_block,
-    at: u32,
-    upper: *mut *mut bindings::uvm_rust_block,
-) -> bool {
-    // SAFETY: I-own and I-lock.
-    let state = (!block.is_null()).then(|| unsafe { borrow(block) });
-    let half = state.map(|state| state.upper(short(at)).ok().and_then(into_foreign));
-    let there = half != Some(None);
-    // SAFETY: I-call.
-    unsafe { *upper = half.flatten().unwrap_or(null_mut()) };
-    there
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_truncate(block: *mut bindings::uvm_rust_block, at: u32) {
-    if !block.is_null() {
-        // SAFETY: I-own and I-lock.
-        unsafe { borrow(block) }.truncate(short(at));
     }
 }

@@ -29,6 +29,7 @@ pub(crate) use attach::{attach, detach, stats};
 pub(super) use block::discarded;
 pub(crate) use moves::move_range;
 pub(super) use room::park;
+pub(super) use split::Split;
 pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
 
 /// Who reads for GPU faults that were put off, as long as there is a tier.

@@ -56,6 +56,7 @@ use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, ProcessVec};
 
+pub mod split;
 mod walk;
 
 // The driver uses a part of it; models the rest.

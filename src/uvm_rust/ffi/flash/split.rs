@@ -2,20 +2,15 @@
 
 //! Splits of va_blocks, as `policy/flash/split.rs` sees them.
 
-// What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
-#![allow(clippy::missing_safety_doc)]
-
 use super::bindings;
 use super::block::{self, Block};
 use super::spill::To;
 use super::tier::current;
-use crate::driver::discard::status::NO_MEMORY;
+use crate::mem::OutOfMemory;
 use crate::policy::flash::spill::Copies;
 use crate::policy::flash::split::{self, Half, Machine};
 use bindings::{uvm_rust_flash_block, uvm_va_block_struct};
 use core::ptr::{null_mut, NonNull};
-
-crate::ffi::check_exports!(uvm_rust_flash_before_split, uvm_rust_flash_after_split);
 
 /// One split.
 ///
@@ -120,46 +115,38 @@ impl Machine for Splitting {
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_before_split(
-    block: *mut uvm_va_block_struct,
-    at: u32,
-    upper: *mut *mut uvm_rust_flash_block,
-) -> u32 {
-    let mut splitting = Splitting {
-        lower: block,
-        upper: null_mut(),
-        at,
-        made: None,
-    };
-    let result = if current().is_null() {
-        Ok(())
-    } else {
-        split::before(&mut splitting)
-    };
-    let made = splitting
-        .made
-        .map_or(null_mut(), |made| made.as_ptr().cast());
-    // SAFETY: I-call.
-    unsafe { *upper = made };
-    result.map_or(NO_MEMORY, |()| 0)
-}
+/// A split of a va_block, to the SSD tier.
+pub(in crate::ffi) struct Split(Option<Splitting>);
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_after_split(
-    block: *mut uvm_va_block_struct,
-    upper_block: *mut uvm_va_block_struct,
-    at: u32,
-    upper: *mut uvm_rust_flash_block,
-) {
-    if current().is_null() {
-        return;
+impl Split {
+    /// Of a block at page `at`; nothing without a tier.
+    ///
+    /// # Safety
+    ///
+    /// The block is there, and the lock of its VA space held in write mode as long as the result.
+    pub(in crate::ffi) unsafe fn of(block: *mut uvm_va_block_struct, at: u32) -> Self {
+        Self((!current().is_null()).then_some(Splitting {
+            lower: block,
+            upper: null_mut(),
+            at,
+            made: None,
+        }))
     }
-    let mut splitting = Splitting {
-        lower: block,
-        upper: upper_block,
-        at,
-        made: NonNull::new(upper.cast()),
-    };
-    split::after(&mut splitting, !upper_block.is_null());
+
+    /// Before upstream splits the block.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory; then this is all.
+    pub(in crate::ffi) fn before(&mut self) -> Result<(), OutOfMemory> {
+        self.0.as_mut().map_or(Ok(()), split::before)
+    }
+
+    /// After upstream has made `upper` of it, or, if that is null, has not.
+    pub(in crate::ffi) fn after(&mut self, upper: *mut uvm_va_block_struct) {
+        if let Some(splitting) = &mut self.0 {
+            splitting.upper = upper;
+            split::after(splitting, !upper.is_null());
+        }
+    }
 }
