@@ -71,7 +71,7 @@ check "no body is declared by hand"
 compiles() {
 	cat >"$work/caller.c" <<-C
 		int uvm_replaced($1);
-		$(grep -E '^#define UVM_RUST_C_BODY' "$seam/base/uvm_rust_compat.h")
+		$(grep -E '^#define UVM_RUST_C_BODY' "$seam/base/uvm_rust_types.h")
 		$2
 		int uvm_rust_calls(void) { return uvm_replaced__c(1); }
 	C

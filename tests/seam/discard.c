@@ -25,7 +25,7 @@ static void note(const char *what)
 /* --- upstream, and Linux ----------------------------------------------------------------- */
 
 static struct uvm_va_space_struct space;
-static uvm_va_block_t block, upper_block;
+static uvm_va_block_t block;
 static uvm_va_block_gpu_state_t states[1 + TEST_GPUS];
 static struct test_gpu gpus[1 + TEST_GPUS];
 static uvm_gpu_chunk_t chunks[1 + TEST_GPUS];
@@ -40,30 +40,15 @@ static NV_STATUS may_fail(const char *what)
 }
 
 int num_possible_nodes(void) { return nodes; }
-void cond_resched(void) { note("rest"); }
-bool fatal_signal_pending(void *task) { return failing && !strcmp(failing, "signal"); }
 
 bool uvm_down_read_trylock(int *lock) { return true; }
 void uvm_up_read(int *lock) { }
 struct test_global g_uvm_global;
 
-void uvm_mutex_lock(uvm_mutex_t *lock) { note(lock == &block.lock ? "lock" : "lock-upper"); lock->held = true; }
-void uvm_mutex_unlock(uvm_mutex_t *lock) { note(lock == &block.lock ? "unlock" : "unlock-upper"); lock->held = false; }
-void uvm_va_space_down_read(uvm_va_space_t *va_space) { note("down"); }
-void uvm_va_space_up_read(uvm_va_space_t *va_space) { note("up"); }
+void uvm_mutex_lock(uvm_mutex_t *lock) { note("lock"); lock->held = true; }
+void uvm_mutex_unlock(uvm_mutex_t *lock) { note("unlock"); lock->held = false; }
 
 static struct mm_struct *const mm = (struct mm_struct *)&space;
-
-struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space)
-{
-	note("retain");
-	return mm;
-}
-
-void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *released)
-{
-	note(released == mm ? "release" : "release-another");
-}
 
 static uvm_va_range_t ranges[2] = {
 	{ &space, UVM_VA_RANGE_TYPE_MANAGED, { 0x200000, 0x3fffff }, &ranges[1] },
@@ -149,16 +134,6 @@ uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *of)
 
 void uvm_va_block_context_free(uvm_va_block_context_t *context) { note("free-context"); }
 
-NV_STATUS uvm_va_block_split__c(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
-				uvm_va_range_t *new_range)
-{
-	NV_STATUS status = may_fail("split");
-
-	if (status == NV_OK)
-		*new_block = &upper_block;
-	return status;
-}
-
 /* Not asked for here. */
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
 
@@ -198,14 +173,6 @@ void uvm_rust_block_destroy(struct uvm_rust_block *gone)
 		note(gone == &state ? "destroy" : "wrong");
 }
 
-/* By way of C, as Rust does it. */
-__u32 uvm_rust_block_split(uvm_va_block_t *existing, __u64 new_end, uvm_va_range_t *new_range, uvm_va_block_t **upper)
-{
-	if (existing != &block || new_range != &ranges[1])
-		note("wrong");
-	return uvm_seam_block_split(existing, new_end, new_range, upper);
-}
-
 /* What a call is asked for. */
 static struct uvm_seam_space *const of = (struct uvm_seam_space *)&space;
 static void (*run)(struct uvm_seam_tracker *tracker);
@@ -238,7 +205,6 @@ static void begin(void)
 	nodes = 1;
 	space = (struct uvm_va_space_struct){ 0 };
 	block = (uvm_va_block_t){ .va_space = &space, .start = 0x200000, .end = 0x3fffff, .cpu.resident.words = { 3 } };
-	upper_block = (uvm_va_block_t){ .va_space = &space };
 	for (i = 1; i <= TEST_GPUS; i++) {
 		gpus[i] = (struct test_gpu){ .evicts = true };
 		states[i] = (uvm_va_block_gpu_state_t){ .resident.words = { 10 + i }, .chunks = { &chunks[i] } };
@@ -270,21 +236,20 @@ static uvm_va_block_t *chosen(NvU64 at, struct uvm_rust_range *range)
 
 static void whole_call(struct uvm_seam_tracker *tracker)
 {
-	struct mm_struct *entered = uvm_seam_space_enter(of);
 	struct uvm_seam_context *context;
 	struct uvm_rust_range range;
 	struct uvm_rust_span span;
 
 	holds = !uvm_seam_has_non_faultable(of);
 	type = UVM_API_RANGE_TYPE_MANAGED;
-	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_MANAGED;
+	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_MANAGED;
 	type = UVM_API_RANGE_TYPE_HMM;
-	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_HMM;
+	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_HMM;
 	type = UVM_API_RANGE_TYPE_ATS;
-	holds &= uvm_seam_range_kind(of, entered, 7, 8) == UVM_RUST_KIND_ATS;
+	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_ATS;
 	type = UVM_API_RANGE_TYPE_INVALID;
-	holds &= uvm_seam_range_kind(of, entered, 7, 8) > UVM_RUST_KIND_ATS;
-	context = uvm_seam_context_new(entered);
+	holds &= uvm_seam_range_kind(of, mm, 7, 8) > UVM_RUST_KIND_ATS;
+	context = uvm_seam_context_new(mm);
 	holds &= !!context;
 	/* The one that holds the address, the next to it, and no more. */
 	holds &= chosen(0x201000, &range) == &block && range.first == 0x200000 && range.last == 0x3fffff &&
@@ -298,7 +263,6 @@ static void whole_call(struct uvm_seam_tracker *tracker)
 	holds &= !chosen(0x400000, &range) && range.first == 0x400000 && !range.managed && !range.prefers_host;
 	holds &= !uvm_seam_range(of, 0x600000, 0x600000, &range);
 	uvm_seam_context_free(context);
-	uvm_seam_space_leave(of, entered);
 	holds &= uvm_seam_tracker_end(tracker) == NV_OK;
 }
 
@@ -356,43 +320,24 @@ static void facts(struct uvm_seam_tracker *tracker)
 	holds &= !*place;
 	*place = &state;
 	holds &= block.uvm_rust == &state;
-	holds &= !uvm_seam_dying();
 	failing = "faultable";
 	holds &= uvm_seam_has_non_faultable(of);
-	failing = "signal";
-	holds &= uvm_seam_dying();
-}
-
-/* Splits the block in the middle. */
-static bool split(const char *what, NV_STATUS status)
-{
-	uvm_va_block_t *made = NULL;
-
-	begin();
-	failing = what;
-	fails = NV_ERR_NO_MEMORY;
-	return uvm_va_block_split(&block, 0x2fffff, &made, &ranges[1]) == status && !strcmp(did, "split ") &&
-	       made == (status == NV_OK ? &upper_block : NULL) &&
-	       uvm_va_block_split(&block, 0x2fffff, NULL, &ranges[1]) == status;
 }
 
 int main(void)
 {
 	uvm_perf_event_data_t event = { .block_destroy.block = &block };
 
-	printf("TAP version 13\n1..7\n");
+	printf("TAP version 13\n1..5\n");
 	begin();
 	say("a call takes and lets go of what it should, in order", asked(whole_call) && holds &&
-	    !strcmp(did, "retain down context first lock track unlock first first free-context up release wait-for-work "));
+	    !strcmp(did, "context first lock track unlock first first free-context wait-for-work "));
 	begin();
 	say("it finds the memories that a block has pages in", asked(memories) && holds);
 	begin();
 	say("it says what failed", asked(fails_to) && holds);
 	begin();
 	say("it says what a block is", asked(facts) && holds);
-
-	say("a split gives the upper half, to who asks for it", split(NULL, NV_OK));
-	say("a split that fails gives none", split("split", NV_ERR_NO_MEMORY));
 
 	begin();
 	block.uvm_rust = &state;

@@ -50,10 +50,6 @@ bool uvm_down_read_trylock(int *lock);
 void uvm_up_read(int *lock);
 extern struct test_global { struct { int lock; } pm; } g_uvm_global;
 void uvm_mutex_unlock(uvm_mutex_t *lock);
-void uvm_va_space_down_read(uvm_va_space_t *va_space);
-void uvm_va_space_up_read(uvm_va_space_t *va_space);
-struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space);
-void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm);
 
 enum { UVM_VA_RANGE_TYPE_MANAGED = 1 };
 typedef struct uvm_va_range_struct {
@@ -101,9 +97,6 @@ typedef int uvm_perf_event_t;
 typedef union { struct { uvm_va_block_t *block; } block_destroy; } uvm_perf_event_data_t;
 NV_STATUS uvm_global_get_status(void);
 #define uvm_assert_mutex_locked(lock) UVM_ASSERT((lock)->held)
-
-NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
-			     uvm_va_range_t *new_range);
 
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, NvU64 address);
 

@@ -109,11 +109,10 @@ static void find_and_use(__u32 index)
 }
 
 void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { use(places[index]); }
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, struct uvm_seam_pmm *pmm) { find_and_use(index); }
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, struct uvm_seam_pmm *pmm) { find_and_use(index); }
 int uvm_rust_evict_policy_set(const char *name) { return 0; }
 int uvm_rust_evict_policy_get(char *buffer) { return 0; }
 void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder) { find_and_use(index); }
-__u32 uvm_rust_queues_length(__u32 index, __u32 queue) { return 0; }
 
 
 /* --- upstream, and Linux ----------------------------------------------------------------- */
@@ -124,7 +123,7 @@ void uvm_pmm_gpu_mark_root_chunk_used__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *ch
 void uvm_pmm_gpu_mark_root_chunk_unused__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
 void uvm_pmm_gpu_mark_chunk_evicted__c(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk) { }
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return NULL; }
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most) { return 0; }
+struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed) { return NULL; }
 struct dentry *uvm_rust_debug_dir;
 
 static struct dentry file;
@@ -241,10 +240,10 @@ static void has_no_memory(void)
 	const struct uvm_pma_stats stats = { .numFreePages2m = 5 };
 
 	gpu = (uvm_gpu_t){ .id.val = 1, .pmm.pma_stats = &stats };
-	if (uvm_rust_pma_free_2m(&gpu.pmm) != 5)
+	if (uvm_seam_pma_free(&gpu) != 5)
 		explore_wrong("PMA's number is another");
 	gpu.pmm.pma_stats = NULL;
-	if (uvm_rust_pma_free_2m(&gpu.pmm) != 0)
+	if (uvm_seam_pma_free(&gpu) != 0)
 		explore_wrong("chunks of no memory");
 }
 

@@ -4,6 +4,7 @@
  * they are: the batch over its ranges, and the events that it sends without a va_block.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "native.h"
 
@@ -16,7 +17,7 @@ struct user_namespace *test_user_ns;
 struct uvm_global g_uvm_global;
 
 bool ns_capable_noaudit(struct user_namespace *ns, int capability) { return false; }
-void seq_write(struct seq_file *seq, const void *text, size_t len) { }
+void fsleep(unsigned long us) { }
 struct dentry *debugfs_create_dir(const char *name, struct dentry *parent) { return NULL; }
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops) { return NULL; }
@@ -26,10 +27,30 @@ void uvm_mutex_lock(uvm_mutex_t *lock) { }
 void uvm_mutex_unlock(uvm_mutex_t *lock) { }
 void uvm_spin_lock(uvm_spinlock_t *lock) { }
 void uvm_spin_unlock(uvm_spinlock_t *lock) { }
-void uvm_va_space_down_read(uvm_va_space_t *va_space) { }
-void uvm_va_space_up_read(uvm_va_space_t *va_space) { }
-struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space) { return NULL; }
-void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm) { }
+/* What was locked and let go, a letter each, in order. */
+static char did[16];
+
+static void note(const char *what)
+{
+	if (strlen(did) < sizeof(did) - 1)
+		strcat(did, what);
+}
+
+static struct mm_struct *const the_mm = (struct mm_struct *)&did;
+void uvm_va_space_down_read(uvm_va_space_t *va_space) { note("d"); }
+void uvm_va_space_up_read(uvm_va_space_t *va_space) { note("u"); }
+
+struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space)
+{
+	note("m");
+	return the_mm;
+}
+
+void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm)
+{
+	note(mm == the_mm ? "M" : mm ? "?" : "");
+}
+
 uvm_va_space_t *uvm_fd_va_space(struct file *file) { return NULL; }
 NV_STATUS uvm_global_get_status(void) { return NV_OK; }
 bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space) { return false; }
@@ -39,7 +60,6 @@ bool uvm_api_range_invalid(NvU64 base, NvU64 length) { return !length; }
 NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
 				       uvm_tracker_t *tracker) { return NV_OK; }
 void uvm_parent_gpu_service_replayable_faults__c(uvm_parent_gpu_t *parent_gpu) { }
-long uvm_test_ioctl__c(struct file *file, unsigned int cmd, unsigned long arg) { return 0; }
 NV_STATUS uvm_perf_heuristics_init__c(void) { return NV_OK; }
 void uvm_perf_heuristics_exit__c(void) { }
 NV_STATUS uvm_perf_heuristics_load__c(uvm_va_space_t *va_space) { return NV_OK; }
@@ -61,7 +81,6 @@ void uvm_rust_note_served(__u32 gpu_index) { }
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
 void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index) { }
-long uvm_rust_ioctl(struct file *file, __u32 cmd, unsigned long arg) { return UVM_RUST_NOT_OURS; }
 
 /* --- a batch over many ranges ----------------------------------------------------------- */
 
@@ -224,11 +243,27 @@ static uvm_gpu_t gpu;
 static __u32 left;
 
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *space, const NvProcessorUuid *uuid) { return &gpu; }
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most) { return 7; }
+static struct list_head free_lists[2];
+struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed) { return &free_lists[zeroed]; }
 
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, struct uvm_seam_pmm *pmm)
+/* As Rust does it. */
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, struct uvm_seam_pmm *pmm)
 {
-	left = uvm_seam_list_of(pmm, root_index);
+	left = is_free ? UVM_RUST_QUEUE_FREE : UVM_RUST_QUEUE_USED;
+	while (left > UVM_RUST_QUEUE_FREE && uvm_seam_list_next(pmm, left, UVM_RUST_NO_CHUNK) != root_index)
+		left--;
+	if (!is_free && left == UVM_RUST_QUEUE_FREE)
+		left = UVM_RUST_QUEUE_ADDRESS;
+}
+
+/* The chunks on a list, a digit each. */
+static __u32 listed(__u32 list)
+{
+	__u32 chunk = UVM_RUST_NO_CHUNK, all = 0;
+
+	while ((chunk = uvm_seam_list_next(uvm_seam_gpu_pmm(&gpu), list, chunk)) != UVM_RUST_NO_CHUNK)
+		all = all * 10 + chunk;
+	return all;
 }
 
 static void chain(struct list_head *list, uvm_gpu_chunk_t *chunks, int length)
@@ -248,11 +283,10 @@ static __u32 leaves(uvm_gpu_chunk_t *chunk)
 
 static void list_tests(void)
 {
-	uvm_gpu_chunk_t chunks[6] = {};
-	__u64 queued[UVM_RUST_QUEUE_MAX] = {};
+	uvm_gpu_chunk_t chunks[9] = {};
 	int i;
 
-	for (i = 0; i < 6; i++) {
+	for (i = 0; i < 9; i++) {
 		chunks[i].state = UVM_PMM_GPU_CHUNK_STATE_ALLOCATED;
 		chunks[i].address = i * UVM_CHUNK_SIZE_MAX;
 	}
@@ -261,26 +295,40 @@ static void list_tests(void)
 	chain(&gpu.pmm.root_chunks.va_block_unused, &chunks[0], 1);
 	chain(&gpu.pmm.root_chunks.va_block_discarded, &chunks[1], 2);
 	chain(&gpu.pmm.root_chunks.va_block_used, &chunks[3], 3);
+	chain(&free_lists[false], &chunks[6], 2);
+	chain(&free_lists[true], &chunks[8], 1);
 	say("a chunk leaves the list that it is the first of, or was asked for by address",
 	    leaves(&chunks[0]) == UVM_RUST_QUEUE_UNUSED && leaves(&chunks[1]) == UVM_RUST_QUEUE_DISCARDED &&
 	    leaves(&chunks[3]) == UVM_RUST_QUEUE_USED && leaves(&chunks[4]) == UVM_RUST_QUEUE_ADDRESS);
 	chunks[4].state = UVM_PMM_GPU_CHUNK_STATE_FREE;
 	say("a free one leaves none of them", leaves(&chunks[4]) == UVM_RUST_QUEUE_FREE);
-	for (i = UVM_RUST_QUEUE_FREE; i <= UVM_RUST_QUEUE_USED; i++)
-		queued[i] = uvm_seam_list_length(&gpu, i, 100);
-	say("the lists are counted", queued[UVM_RUST_QUEUE_FREE] == 7 && queued[UVM_RUST_QUEUE_UNUSED] == 1 &&
-	    queued[UVM_RUST_QUEUE_DISCARDED] == 2 && queued[UVM_RUST_QUEUE_USED] == 3);
-	chain(&chunks[5].list, NULL, 0);
-	say("a chunk is on the list of what is used, unless it is on that of what is not, or on none",
-	    uvm_seam_list_with(&gpu, 0) == UVM_RUST_QUEUE_UNUSED && uvm_seam_list_with(&gpu, 4) == UVM_RUST_QUEUE_USED &&
-	    uvm_seam_list_with(&gpu, 5) == UVM_RUST_QUEUE_ADDRESS);
+	say("each list has its chunks, in order", listed(UVM_RUST_QUEUE_FREE) == 67 && listed(UVM_RUST_LIST_ZEROED) == 8 &&
+	    listed(UVM_RUST_QUEUE_DISCARDED) == 12 && listed(UVM_RUST_QUEUE_USED) == 345);
+	chain(&gpu.pmm.root_chunks.va_block_unused, NULL, 0);
+	say("an empty one has none",
+	    uvm_seam_list_next(uvm_seam_gpu_pmm(&gpu), UVM_RUST_QUEUE_UNUSED, UVM_RUST_NO_CHUNK) == UVM_RUST_NO_CHUNK);
+}
+
+/* Inner locks are let go first. */
+static void lock_tests(void)
+{
+	uvm_va_space_t va_space = {};
+	struct uvm_seam_space *space = (struct uvm_seam_space *)&va_space;
+
+	did[0] = 0;
+	uvm_seam_space_unlock(space, uvm_seam_space_lock(space, true));
+	say("the lock of a VA space comes within that of its process' memory", !strcmp(did, "mduM"));
+	did[0] = 0;
+	uvm_seam_space_unlock(space, uvm_seam_space_lock(space, false));
+	say("or alone", !strcmp(did, "du"));
 }
 
 int main(void)
 {
-	printf("TAP version 13\n1..10\n");
+	printf("TAP version 13\n1..12\n");
 	batch_tests();
 	event_tests();
 	list_tests();
+	lock_tests();
 	return failed;
 }

@@ -23,7 +23,7 @@ extern struct user_namespace *test_user_ns;
 #define init_user_ns		(*test_user_ns)
 bool ns_capable_noaudit(struct user_namespace *ns, int capability);
 
-void seq_write(struct seq_file *seq, const void *text, size_t len);
+void fsleep(unsigned long us);
 struct dentry *debugfs_create_dir(const char *name, struct dentry *parent);
 
 /* --- upstream -------------------------------------------------------------------- */

@@ -57,7 +57,7 @@ struct list_head {
 #define __acquires(lock)
 #define __releases(lock)
 #define list_empty(list)	((list)->next == (list))
-#define list_for_each(at, list)	for ((at) = (list)->next; (at) != (list); (at) = (at)->next)
+#define list_entry(at, type, member)	container_of(at, type, member)
 
 struct seq_file {
 	void *private;
@@ -185,7 +185,6 @@ extern int uvm_enable_builtin_tests;
 /* --- the seam: what uvm_rust_hooks.h declares ----------------------- */
 
 #define uvm_rust_counts(gpu)		true
-#define UVM_RUST_C_BODY(f)		__typeof__(f) f##__c
 /* Else these are uvm_rust_hooks.h's. */
 #ifdef UVM_RUST_HOOKS_H
 #define UVM_RUST_HOOKED			true
@@ -200,9 +199,7 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
-__u32 uvm_rust_free_root_chunks(uvm_pmm_gpu_t *pmm, __u32 most);
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most);
-NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
+struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed);
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 extern struct dentry *uvm_rust_debug_dir;
 NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu);

@@ -80,10 +80,10 @@ void uvm_rust_note_served(__u32 gpu_index);
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
 
 /*
- * Root chunk @root_index of a GPU is about to be reclaimed. Asks uvm_seam_list_of() of @pmm, which is that
- * GPU's, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
+ * Root chunk @root_index of a GPU, which is @free or not, is about to be reclaimed. Asks uvm_seam_list_next() of
+ * @pmm, which is that GPU's, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
  */
-void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, struct uvm_seam_pmm *pmm);
+void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct uvm_seam_pmm *pmm);
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken.
@@ -103,20 +103,23 @@ void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 
 /*
- * An ioctl that upstream does not know. Returns 0, -errno, or
- * UVM_RUST_NOT_OURS. Caller holds g_uvm_global.pm.lock in read mode.
+ * Upstream's, where its ioctl ends up with a number that it does not know, and upstream's own body of it, which
+ * answers what is not ours. Caller holds g_uvm_global.pm.lock in read mode.
  */
-#define UVM_RUST_NOT_OURS	1
-long uvm_rust_ioctl(struct file *filp, __u32 cmd, unsigned long arg);
+long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
+UVM_RUST_C_BODY(uvm_test_ioctl);
 
 /* --- called by Rust ------------------------------------------------------- */
 
 /* The VA space of a file descriptor; NULL if it was not initialised. */
 struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 
-/* Take and give back the VA space's lock in read mode. */
-void uvm_seam_space_lock(struct uvm_seam_space *space);
-void uvm_seam_space_unlock(struct uvm_seam_space *space);
+/*
+ * Takes the VA space's lock in read mode; @with_mm: after that of the process' memory, which is returned, or NULL for
+ * nobody's. The second gives both back.
+ */
+struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, _Bool with_mm);
+void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm);
 
 _Bool uvm_seam_space_trylock(struct uvm_seam_space *space);
 
@@ -129,25 +132,18 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
  */
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_gpu_struct **gpu);
 
-/* A GPU's number. */
-__u32 uvm_seam_gpu_number(struct uvm_gpu_struct *gpu);
-
 /* Takes the list_lock of a GPU's PMM, a spinlock. Caller keeps the GPU. */
 void uvm_seam_lock_chunks(struct uvm_gpu_struct *gpu);
 void uvm_seam_unlock_chunks(struct uvm_gpu_struct *gpu);
 
 /*
- * Of upstream's lists, by UVM_RUST_QUEUE_*: how long one is, 0 where there is none, counted no further than
- * @most; and the one that root chunk @index is on, _ADDRESS for none. Caller holds the list_lock.
+ * Of upstream's list of root chunks by UVM_RUST_QUEUE_*, or of those that are free and zeroed: the chunk behind @chunk;
+ * the first if that is UVM_RUST_NO_CHUNK, which also stands for the end, and for a list that there is not. Caller holds
+ * the list_lock.
  */
-__u32 uvm_seam_list_length(struct uvm_gpu_struct *gpu, __u32 queue, __u32 most);
-__u32 uvm_seam_list_with(struct uvm_gpu_struct *gpu, __u32 index);
-
-/*
- * Of upstream's lists, the one that root chunk @index is the first of, UVM_RUST_QUEUE_*; _FREE if it is
- * free, _ADDRESS if it is the first of none. Called within uvm_rust_chunk_leaves().
- */
-__u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index);
+#define UVM_RUST_LIST_ZEROED	UVM_RUST_QUEUE_MAX
+__u32 uvm_seam_list_next(struct uvm_seam_pmm *pmm, __u32 list, __u32 chunk);
+struct uvm_seam_pmm *uvm_seam_gpu_pmm(struct uvm_gpu_struct *gpu);
 
 /*
  * Whether the calling thread may see what all processes together did: it has
@@ -177,26 +173,37 @@ void destroy_workqueue(struct workqueue_struct *queue);
 
 /* An item that calls @run, one thread at a time; UVM_RUST_WORK_*: what that locks. NULL without memory. */
 struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);
-void uvm_seam_work_free(struct uvm_seam_work *work);
 /*
  * Has it run, once more if it does; any context that may take a spinlock. The second: in so many milliseconds, and
  * not before.
  */
 void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work);
 void uvm_seam_work_queue_in(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms);
-/* Waits until it does not run, and forgets that it was queued; nobody queues it from then on, but itself. */
-void uvm_seam_work_stop(struct uvm_seam_work *work);
+/*
+ * Waits until it does not run, and forgets that it was queued; nobody queues it from then on, but itself. @free: and
+ * it is gone.
+ */
+void uvm_seam_work_stop(struct uvm_seam_work *work, _Bool free);
 
 /* The lock of power management in read mode, if that can be had at once. */
 _Bool uvm_seam_pm_trylock(void);
 void uvm_seam_pm_unlock(void);
 
-/* Whether NVIDIA's tests may be called. */
-_Bool uvm_seam_tests_enabled(void);
+/* Upstream's: whether its tests may be called. */
+extern int uvm_enable_builtin_tests;
 
 /* upstream's uvm_global_get_status(): not NV_OK after a fatal error of the driver. */
 __u32 uvm_seam_global_status(void);
 
-void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len);
+/* The kernel's; the clock counts nanoseconds. */
+int seq_write(struct seq_file *seq, const void *text, __kernel_size_t len);
+__u64 get_random_u64(void);
+__s64 ktime_get(void);
+unsigned long msleep_interruptible(unsigned int ms);
+
+/* Sleeps so many microseconds, or up to twice as long. */
+void uvm_seam_sleep(__u64 us);
+/* A place for others to run; whether the calling thread is to die. No spinlock is held. */
+_Bool uvm_seam_rest(void);
 
 #endif

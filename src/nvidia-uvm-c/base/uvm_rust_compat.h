@@ -136,13 +136,6 @@ typedef uvm_service_block_context_t uvm_rust_move_context_t;
 
 #endif
 
-/*
- * Declares the C body of a function of upstream's that is replaced by name (Kbuild): with the type
- * that upstream's own header gives it, so that a version with other arguments does not compile,
- * where one declared by hand would link.
- */
-#define UVM_RUST_C_BODY(f)	extern typeof(f) f##__c
-
 /* Is this GPU counted? Faults of parts of a GPU (MIG) come to one bottom half, which in 580 is the parent's. */
 static inline bool uvm_rust_counts(uvm_gpu_t *gpu)
 {

@@ -84,8 +84,8 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 
 /* --- upstream's lists of root chunks ------------------------------------------------ */
 
-/* The list that is reclaimed from as this queue; NULL if upstream has none. */
-static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
+/* The list of this number; NULL if upstream has none. */
+static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 list)
 {
 #if defined(UVM_RUST_NATIVE) && !defined(UVM_RUST_LISTS_ARE_FIELDS)
 	struct list_head *unused = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED];
@@ -100,37 +100,40 @@ static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 queue)
 	struct list_head *discarded = NULL;
 #endif
 #endif
-	if (queue == UVM_RUST_QUEUE_UNUSED)
+	switch (list) {
+	case UVM_RUST_QUEUE_UNUSED:
 		return unused;
-	return queue == UVM_RUST_QUEUE_DISCARDED ? discarded : used;
+	case UVM_RUST_QUEUE_DISCARDED:
+		return discarded;
+	case UVM_RUST_QUEUE_USED:
+		return used;
+	default:
+		return uvm_rust_free_list(pmm, list == UVM_RUST_LIST_ZEROED);
+	}
 }
 
 /* Called by the hook in uvm_pmm_gpu.c, before the chunk leaves its list; list_lock is held. */
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), (struct uvm_seam_pmm *)pmm);
+	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk),
+			      chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE, (struct uvm_seam_pmm *)pmm);
 }
 
-__u32 uvm_seam_list_of(struct uvm_seam_pmm *pmm, __u32 index)
+__u32 uvm_seam_list_next(struct uvm_seam_pmm *pmm, __u32 list, __u32 chunk)
 {
-	const uvm_gpu_chunk_t *chunk = &((uvm_pmm_gpu_t *)pmm)->root_chunks.array[index].chunk;
-	__u32 queue;
+	uvm_pmm_gpu_t *of = (uvm_pmm_gpu_t *)pmm;
+	const struct list_head *head = list_of(of, list), *at = head;
 
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
-		return UVM_RUST_QUEUE_FREE;
-	/* Upstream takes the first of a list; any other is asked for by address. */
-	for (queue = UVM_RUST_QUEUE_USED; queue > UVM_RUST_QUEUE_FREE; queue--) {
-		const struct list_head *list = list_of((uvm_pmm_gpu_t *)pmm, queue);
-
-		if (list && list->next == &chunk->list)
-			return queue;
-	}
-	return UVM_RUST_QUEUE_ADDRESS;
+	if (head && chunk != UVM_RUST_NO_CHUNK)
+		at = &of->root_chunks.array[chunk].chunk.list;
+	if (!head || at->next == head)
+		return UVM_RUST_NO_CHUNK;
+	return uvm_rust_root_index(list_entry(at->next, uvm_gpu_chunk_t, list));
 }
 
-__u32 uvm_seam_gpu_number(uvm_gpu_t *gpu)
+struct uvm_seam_pmm *uvm_seam_gpu_pmm(uvm_gpu_t *gpu)
 {
-	return uvm_id_gpu_index(gpu->id);
+	return (struct uvm_seam_pmm *)&gpu->pmm;
 }
 
 void uvm_seam_lock_chunks(uvm_gpu_t *gpu)
@@ -143,28 +146,4 @@ void uvm_seam_unlock_chunks(uvm_gpu_t *gpu)
 	__releases(&gpu->pmm.list_lock.lock)
 {
 	uvm_spin_unlock(&gpu->pmm.list_lock);
-}
-
-__u32 uvm_seam_list_length(uvm_gpu_t *gpu, __u32 queue, __u32 most)
-{
-	const struct list_head *list = list_of(&gpu->pmm, queue), *node;
-	__u32 length = 0;
-
-	if (queue == UVM_RUST_QUEUE_FREE)
-		return uvm_rust_free_list_length(&gpu->pmm, most);
-	for (node = list ? list->next : list; node != list && length < most; node = node->next)
-		length++;
-	return length;
-}
-
-__u32 uvm_seam_list_with(uvm_gpu_t *gpu, __u32 index)
-{
-	const struct list_head *chunk = &gpu->pmm.root_chunks.array[index].chunk.list, *node;
-
-	if (list_empty(chunk))
-		return UVM_RUST_QUEUE_ADDRESS;
-	list_for_each(node, list_of(&gpu->pmm, UVM_RUST_QUEUE_UNUSED))
-		if (node == chunk)
-			return UVM_RUST_QUEUE_UNUSED;
-	return UVM_RUST_QUEUE_USED;
 }

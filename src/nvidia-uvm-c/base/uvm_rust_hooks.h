@@ -28,11 +28,8 @@
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk);
 
-/* How many root chunks are free by upstream's lists, but no more than @most. Caller holds pmm->list_lock. */
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most);
-
-/* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
-NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm);
+/* Upstream's list of the root chunks that are free, zeroed or not. Caller holds pmm->list_lock. */
+struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed);
 
 /* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
 NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);

@@ -8,6 +8,8 @@
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
+#include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 
 #include "uvm_api.h"
@@ -15,6 +17,7 @@
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_va_space.h"
+#include "uvm_va_space_mm.h"
 #include "uvm_va_block.h"
 #include "uvm_pmm_gpu.h"
 #include "uvm_perf_events.h"
@@ -231,29 +234,23 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 
 /* --- ioctls ------------------------------------------------------------------ */
 
-UVM_RUST_C_BODY(uvm_test_ioctl);
-
-/* Where upstream's ioctl ends up with a number that it does not know. */
-long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
-{
-	long ret = uvm_rust_ioctl(filp, cmd, arg);
-
-	return ret == UVM_RUST_NOT_OURS ? uvm_test_ioctl__c(filp, cmd, arg) : ret;
-}
-
 struct uvm_seam_space *uvm_seam_space_of(struct file *filp)
 {
 	return (struct uvm_seam_space *)uvm_fd_va_space(filp);
 }
 
-void uvm_seam_space_lock(struct uvm_seam_space *space)
+struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, bool with_mm)
 {
+	struct mm_struct *mm = with_mm ? uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space) : NULL;
+
 	uvm_va_space_down_read((uvm_va_space_t *)space);
+	return mm;
 }
 
-void uvm_seam_space_unlock(struct uvm_seam_space *space)
+void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm)
 {
 	uvm_va_space_up_read((uvm_va_space_t *)space);
+	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
 }
 
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)
@@ -278,7 +275,13 @@ bool uvm_seam_sees_others(void)
 	return uvm_rust_stats_public || ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 }
 
-void uvm_seam_seq_write(struct seq_file *seq, const __u8 *text, __kernel_size_t len)
+void uvm_seam_sleep(__u64 us)
 {
-	seq_write(seq, text, len);
+	fsleep(us);
+}
+
+bool uvm_seam_rest(void)
+{
+	cond_resched();
+	return fatal_signal_pending(current);
 }

@@ -32,8 +32,18 @@ struct workqueue_struct;
  * the CPU is UVM_RUST_CPU. */
 #define UVM_RUST_CPU	0xffffffffu
 
+/* Root chunks by their number; this is none. */
+#define UVM_RUST_NO_CHUNK	0xffffffffu
+
 /* So many GPUs are known, by their number. */
 #define UVM_RUST_MAX_GPUS	256
+
+/*
+ * Declares the C body of a function of upstream's that is replaced by name (Kbuild): with the type
+ * that upstream's own header gives it, so that a version with other arguments does not compile,
+ * where one declared by hand would link.
+ */
+#define UVM_RUST_C_BODY(f)	extern typeof(f) f##__c
 
 /* Pages of a va_block: upstream's uvm_page_mask_t, on pages of 4 KiB. */
 struct uvm_rust_mask {

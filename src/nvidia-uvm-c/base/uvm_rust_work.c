@@ -59,15 +59,12 @@ void uvm_seam_work_queue_in(struct workqueue_struct *queue, struct uvm_seam_work
 	mod_delayed_work(queue, &work->item, msecs_to_jiffies(ms));
 }
 
-void uvm_seam_work_stop(struct uvm_seam_work *work)
+void uvm_seam_work_stop(struct uvm_seam_work *work, bool free)
 {
 	/* disable_work_sync() is 6.10's. */
 	cancel_delayed_work_sync(&work->item);
-}
-
-void uvm_seam_work_free(struct uvm_seam_work *work)
-{
-	kfree(work);
+	if (free)
+		kfree(work);
 }
 
 struct mem_cgroup *uvm_seam_tenant_of_this_thread(__u32 *user)

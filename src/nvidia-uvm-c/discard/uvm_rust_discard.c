@@ -8,29 +8,19 @@
  * points to it is protected by the block's lock, and it is freed when the block
  * is killed. Only managed blocks have one, HMM's never.
  */
-#include <linux/sched.h>
-#include <linux/sched/signal.h>
-
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_perf_events.h"
 #include "uvm_range_group.h"
-#include "uvm_test.h"
 #include "uvm_va_block.h"
 #include "uvm_va_range.h"
 #include "uvm_va_space.h"
-#include "uvm_va_space_mm.h"
 
 #include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_hooks.h"
-
-bool uvm_seam_tests_enabled(void)
-{
-	return uvm_enable_builtin_tests;
-}
 
 /* --- life of a block's state ---------------------------------------------------- */
 
@@ -41,24 +31,6 @@ void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t 
 	uvm_rust_block_destroy(block->uvm_rust);
 	block->uvm_rust = NULL;
 	uvm_rust_flash_block_gone(block);
-}
-
-UVM_RUST_C_BODY(uvm_va_block_split);
-
-NV_STATUS uvm_va_block_split(uvm_va_block_t *existing, NvU64 new_end, uvm_va_block_t **new_block,
-			     uvm_va_range_t *new_range)
-{
-	uvm_va_block_t *upper;
-	NV_STATUS status = uvm_rust_block_split(existing, new_end, new_range, &upper);
-
-	if (status == NV_OK && new_block)
-		*new_block = upper;
-	return status;
-}
-
-__u32 uvm_seam_block_split(uvm_va_block_t *block, __u64 new_end, uvm_va_range_t *new_range, uvm_va_block_t **upper)
-{
-	return uvm_va_block_split__c(block, new_end, upper, new_range);
 }
 
 /* --- looking blocks up ------------------------------------------------------------- */
@@ -81,20 +53,6 @@ bool uvm_seam_space_trylock(struct uvm_seam_space *space)
 bool uvm_seam_has_non_faultable(struct uvm_seam_space *space)
 {
 	return uvm_rust_has_non_faultable((uvm_va_space_t *)space);
-}
-
-struct mm_struct *uvm_seam_space_enter(struct uvm_seam_space *space)
-{
-	struct mm_struct *mm = uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space);
-
-	uvm_va_space_down_read((uvm_va_space_t *)space);
-	return mm;
-}
-
-void uvm_seam_space_leave(struct uvm_seam_space *space, struct mm_struct *mm)
-{
-	uvm_va_space_up_read((uvm_va_space_t *)space);
-	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
 }
 
 __u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length)
@@ -228,16 +186,6 @@ __u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, uvm_va_block_t *blo
 __u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker)
 {
 	return uvm_tracker_wait_deinit((uvm_tracker_t *)tracker);
-}
-
-void uvm_seam_rest(void)
-{
-	cond_resched();
-}
-
-bool uvm_seam_dying(void)
-{
-	return fatal_signal_pending(current);
 }
 
 __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, bool eager,

@@ -55,11 +55,15 @@ void uvm_rust_block_made_resident(struct uvm_rust_block *block, __u32 memory, co
 				  const struct uvm_rust_mask *resident_host, _Bool evicted);
 
 /*
- * Splits a va_block (policy/discard/split.rs) whose lower half ends with @new_end. Caller holds the VA space's lock in
- * write mode. Returns an NV_STATUS, and fills @upper for NV_OK.
+ * Upstream's: splits a va_block (policy/discard/split.rs) whose lower half ends with @new_end. Caller holds the VA
+ * space's lock in write mode. Returns an NV_STATUS, and fills @upper, unless that is NULL, for NV_OK. And upstream's own
+ * body of it, which splits what upstream has of a va_block.
  */
-__u32 uvm_rust_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_range_struct *new_range,
-			   struct uvm_va_block_struct **upper);
+#ifndef UVM_RUST_NATIVE
+__u32 uvm_va_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_block_struct **upper,
+			 struct uvm_va_range_struct *new_range);
+UVM_RUST_C_BODY(uvm_va_block_split);
+#endif
 
 /* What became of the blocks that a discard covers; added to what is there. */
 struct uvm_seam_discarded {
@@ -89,10 +93,6 @@ void uvm_seam_block_span(struct uvm_va_block_struct *block, struct uvm_rust_span
 struct uvm_rust_block **uvm_seam_block_lock(struct uvm_va_block_struct *block);
 void uvm_seam_block_unlock(struct uvm_va_block_struct *block);
 
-/* The same by upstream, of its own state of a va_block. Called within uvm_rust_block_split(). */
-__u32 uvm_seam_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_range_struct *new_range,
-			   struct uvm_va_block_struct **upper);
-
 #define UVM_RUST_KIND_MANAGED	0
 #define UVM_RUST_KIND_HMM	1
 #define UVM_RUST_KIND_ATS	2
@@ -110,10 +110,7 @@ struct uvm_va_range_struct *uvm_seam_range(struct uvm_seam_space *space, __u64 f
 					   struct uvm_rust_range *out);
 /* The va_block at @at of a range of managed memory, in which that is; NULL if nobody touched it. */
 struct uvm_va_block_struct *uvm_seam_range_block(struct uvm_va_range_struct *range, __u64 at);
-/* Takes the VA space's lock in read mode, and that of the process' memory, which is returned, or NULL for nobody's. */
-struct mm_struct *uvm_seam_space_enter(struct uvm_seam_space *space);
-void uvm_seam_space_leave(struct uvm_seam_space *space, struct mm_struct *mm);
-/* With them: what all of a range is, UVM_RUST_KIND_*, or another number. */
+/* With the VA space's lock, and that of its @mm: what all of a range is, UVM_RUST_KIND_*, or another number. */
 __u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length);
 /* Whether a GPU is registered that cannot fault. */
 _Bool uvm_seam_has_non_faultable(struct uvm_seam_space *space);
@@ -174,9 +171,5 @@ void uvm_seam_discard_requeue(struct uvm_seam_space *space, struct uvm_va_block_
 /* Notes what GPUs do with the block. The second waits for all that was noted; nothing is called after it. */
 __u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, struct uvm_va_block_struct *block);
 __u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker);
-
-/* cond_resched(), and fatal_signal_pending() for the calling thread. */
-void uvm_seam_rest(void);
-_Bool uvm_seam_dying(void);
 
 #endif

@@ -72,8 +72,8 @@ void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 	set_queue(pmm, chunk, UVM_RUST_QUEUE_FREE, NULL);
 }
 
-NvU64 uvm_rust_pma_free_2m(const uvm_pmm_gpu_t *pmm)
+__u64 uvm_seam_pma_free(uvm_gpu_t *gpu)
 {
 	/* A GPU without framebuffer memory of its own has no PMA. */
-	return pmm->pma_stats ? READ_ONCE(pmm->pma_stats->numFreePages2m) : 0;
+	return gpu->pmm.pma_stats ? READ_ONCE(gpu->pmm.pma_stats->numFreePages2m) : 0;
 }

@@ -9,8 +9,6 @@
 
 /* --- eviction queues: called by C -------------------------------------------- */
 
-#define UVM_RUST_NO_CHUNK	0xffffffffu
-
 /* Without the module parameter uvm_rust_evict there are no queues, and nothing comes of these. */
 
 /*
@@ -53,9 +51,6 @@ void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
  */
 __u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_seam_pmm *pmm);
 
-/* How many chunks are on a queue, of the free ones too. */
-__u32 uvm_rust_queues_length(__u32 gpu, __u32 queue);
-
 /*
  * Whether root chunk @chunk of @pmm says of itself that it may be evicted; warns if not. Called
  * within uvm_rust_queues_choose(), which holds the PMM's list_lock.
@@ -88,18 +83,17 @@ __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
 
 /*
  * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
- * @gains: what uvm_rust_reclaim_begin() gave before that try, and @began the time then.
+ * @gains: what uvm_rust_reclaim_begin() gave before that try.
  * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
  */
-__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains, __u64 began);
+__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains);
 
 /* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
 
 /* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
 __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
-/* Sleeps for a moment, a millisecond at most. */
-void uvm_seam_nap(void);
-/* Milliseconds, from some time on. No locks. */
-__u64 uvm_seam_now(void);
+
+/* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
+__u64 uvm_seam_pma_free(struct uvm_gpu_struct *gpu);
 
 #endif

@@ -39,16 +39,6 @@ static __u64 this_thread(void)
 	return (uintptr_t)current;
 }
 
-__u64 uvm_seam_now(void)
-{
-	return jiffies64_to_msecs(get_jiffies_64());
-}
-
-void uvm_seam_nap(void)
-{
-	usleep_range(500, 1000);
-}
-
 /* An eviction of a root chunk came to its end with @status. Caller holds the PMM's lock. */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
@@ -112,7 +102,6 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
 				      uvm_gpu_chunk_t **chunk_out)
 {
-	u64 began = get_jiffies_64();
 	struct uvm_seam_alloc alloc;
 	NV_STATUS status;
 	__u32 gains;
@@ -125,7 +114,7 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 	if (likely(status != NV_ERR_NO_MEMORY))
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
-	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), this_thread(), gains, jiffies64_to_msecs(began));
+	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), this_thread(), gains);
 }
 
 /* --- the queues ---------------------------------------------------------------------- */
@@ -198,19 +187,8 @@ static void uvm_rust_root_chunk_split(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 
 #endif
 
-__u32 uvm_rust_free_list_length(uvm_pmm_gpu_t *pmm, __u32 most)
+struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed)
 {
-	uvm_pmm_list_zero_t zero;
-	uvm_gpu_chunk_t *chunk;
-	__u32 count = 0;
-
-	for (zero = 0; zero < UVM_PMM_LIST_ZERO_COUNT; zero++) {
-		list_for_each_entry(chunk, find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, zero),
-				    list) {
-			if (count == most)
-				return count;
-			count++;
-		}
-	}
-	return count;
+	return find_free_list(pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX,
+			      zeroed ? UVM_PMM_LIST_ZERO : UVM_PMM_LIST_NO_ZERO);
 }

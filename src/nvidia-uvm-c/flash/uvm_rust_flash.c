@@ -7,10 +7,6 @@
  * (struct uvm_rust_flash_block, which is Rust's). It is made when pages first arrive there,
  * counts that memory, and dies with the block (the BLOCK_DESTROY event).
  */
-#include <linux/delay.h>
-#include <linux/ktime.h>
-#include <linux/sched/signal.h>
-
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
@@ -112,26 +108,9 @@ void uvm_seam_flash_room(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_
 	}
 }
 
-/* --- waiting ---------------------------------------------------------------------------- */
-
-u64 uvm_seam_flash_now_us(void)
-{
-	return ktime_to_us(ktime_get());
-}
-
-void uvm_seam_flash_sleep(u64 us)
-{
-	fsleep(us);
-}
-
 bool uvm_seam_flash_suspends(void)
 {
 	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
-}
-
-bool uvm_seam_flash_nap(u32 ms)
-{
-	return msleep_interruptible(ms) && signal_pending(current);
 }
 
 /* A range whose mappings change: what is under way to write its blocks comes to nothing. */

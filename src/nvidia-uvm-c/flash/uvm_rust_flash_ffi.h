@@ -166,10 +166,6 @@ __u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress, __u32 ms);
 
-/* Microseconds from some time on; sleeps so many. */
-__u64 uvm_seam_flash_now_us(void);
-void uvm_seam_flash_sleep(__u64 us);
-
 /*
  * Attaching and detaching write this lock, moving and statistics read it. It is outside all others but a tenant's
  * turn.
@@ -194,7 +190,5 @@ __u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);
 /* Whether somebody waits to suspend, who waits for this call, too. */
 _Bool uvm_seam_flash_suspends(void);
-/* Sleeps; whether a signal has come. */
-_Bool uvm_seam_flash_nap(__u32 ms);
 
 #endif

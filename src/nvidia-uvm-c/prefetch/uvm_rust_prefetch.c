@@ -9,8 +9,6 @@
  * it), the VA space's lock in read mode, and for one the va_block's. It holds none while
  * it waits for the fault service.
  */
-#include <linux/random.h>
-
 #include "uvm_api.h"
 #include "uvm_common.h"
 #include "uvm_global.h"
@@ -67,17 +65,11 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 	uvm_kvfree(call);
 }
 
-__u64 uvm_seam_random(void)
+_Bool uvm_seam_gpu_numbers(uvm_gpu_t *gpu, __u32 *number, __u32 *parent)
 {
-	return get_random_u64();
-}
-
-_Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *parent)
-{
-	const uvm_gpu_t *of = uvm_va_space_get_gpu((uvm_va_space_t *)space, uvm_gpu_id_from_index(gpu));
-
-	*parent = uvm_parent_id_gpu_index(of->parent->id);
-	return of->parent->replayable_faults_supported;
+	*number = uvm_id_gpu_index(gpu->id);
+	*parent = uvm_parent_id_gpu_index(gpu->parent->id);
+	return gpu->parent->replayable_faults_supported;
 }
 
 void uvm_rust_on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
@@ -109,11 +101,6 @@ uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *star
 		return NULL;
 	*start = chunk->va_block->start;
 	return chunk->va_block;
-}
-
-__u64 uvm_seam_prefetch_pma_free(uvm_gpu_t *gpu)
-{
-	return uvm_rust_pma_free_2m(&gpu->pmm);
 }
 
 void uvm_seam_prefetch_look(uvm_va_range_t *range, uvm_gpu_t *gpu, struct uvm_rust_prefetch_found *found)

@@ -11,17 +11,12 @@ struct uvm_seam_prefetch;	/* what the worker of a VA space works with */
 
 /* --- called by Rust --------------------------------------------------------------- */
 
-/*
- * Of a GPU that is registered: whether it has replayable faults, and the number of its parent
- * GPU. Caller holds the VA space's lock.
- */
-_Bool uvm_seam_prefetch_parent(struct uvm_seam_space *space, __u32 gpu, __u32 *parent);
+/* Of a GPU, which the caller keeps: whether it has replayable faults, and its number and that of its parent GPU. */
+_Bool uvm_seam_gpu_numbers(struct uvm_gpu_struct *gpu, __u32 *number, __u32 *parent);
 
 /* What the worker of a VA space moves blocks with; NULL if there is no memory. It is freed before the VA space. */
 struct uvm_seam_prefetch *uvm_seam_prefetch_create(void);
 void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
-
-__u64 uvm_seam_random(void);
 
 /*
  * A turn. `Machine` of policy/prefetch/worker.rs has what each is for, and Rust keeps what was found
@@ -37,9 +32,6 @@ struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32
 
 /* These with the list_lock. What a chunk holds, which is below the number that the queues were made for. */
 struct uvm_va_block_struct *uvm_seam_prefetch_holds(struct uvm_gpu_struct *gpu, __u32 chunk, __u64 *start);
-
-/* How many PMA has that nobody took. */
-__u64 uvm_seam_prefetch_pma_free(struct uvm_gpu_struct *gpu);
 
 /* What keeps managed memory where it is, and from the GPU. Caller holds the VA space's lock. */
 struct uvm_rust_prefetch_found {

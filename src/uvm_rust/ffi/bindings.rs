@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options a7b7200b100d0b84.
+// Of headers and options e60df22f68244937.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -50,9 +50,10 @@ pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
 pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
 pub const UVM_RUST_CPU: u32 = 4294967295;
+pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
-pub const UVM_RUST_NOT_OURS: u32 = 1;
+pub const UVM_RUST_LIST_ZEROED: u32 = 8;
 pub const UVM_RUST_WORK_PREFETCH: u32 = 0;
 pub const UVM_RUST_WORK_FETCH: u32 = 1;
 pub const UVM_RUST_WORK_SPILL: u32 = 2;
@@ -60,7 +61,6 @@ pub const UVM_RUST_WORKS: u32 = 3;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
 pub const UVM_RUST_KIND_HMM: u32 = 1;
 pub const UVM_RUST_KIND_ATS: u32 = 2;
-pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
@@ -77,6 +77,7 @@ pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
+pub type __s64 = ::core::ffi::c_longlong;
 pub type __u64 = ::core::ffi::c_ulonglong;
 pub type __kernel_ulong_t = ::core::ffi::c_ulong;
 pub type __kernel_size_t = __kernel_ulong_t;
@@ -434,7 +435,12 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_chunk_leaves(gpu_index: __u32, root_index: __u32, pmm: *mut uvm_seam_pmm);
+    pub fn uvm_rust_chunk_leaves(
+        gpu_index: __u32,
+        root_index: __u32,
+        free: bool,
+        pmm: *mut uvm_seam_pmm,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
@@ -452,20 +458,27 @@ unsafe extern "C" {
     pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_ioctl(
+    pub fn uvm_test_ioctl(
         filp: *mut file,
-        cmd: __u32,
+        cmd: ::core::ffi::c_uint,
         arg: ::core::ffi::c_ulong,
+    ) -> ::core::ffi::c_long;
+}
+unsafe extern "C" {
+    pub fn uvm_test_ioctl__c(
+        arg1: *mut file,
+        arg2: ::core::ffi::c_uint,
+        arg3: ::core::ffi::c_ulong,
     ) -> ::core::ffi::c_long;
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space);
+    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space, with_mm: bool) -> *mut mm_struct;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
+    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space, mm: *mut mm_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_trylock(space: *mut uvm_seam_space) -> bool;
@@ -481,22 +494,16 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_gpu_number(gpu: *mut uvm_gpu_struct) -> __u32;
-}
-unsafe extern "C" {
     pub fn uvm_seam_lock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_unlock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_list_length(gpu: *mut uvm_gpu_struct, queue: __u32, most: __u32) -> __u32;
+    pub fn uvm_seam_list_next(pmm: *mut uvm_seam_pmm, list: __u32, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_list_with(gpu: *mut uvm_gpu_struct, index: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_list_of(pmm: *mut uvm_seam_pmm, index: __u32) -> __u32;
+    pub fn uvm_seam_gpu_pmm(gpu: *mut uvm_gpu_struct) -> *mut uvm_seam_pmm;
 }
 unsafe extern "C" {
     pub fn uvm_seam_sees_others() -> bool;
@@ -527,9 +534,6 @@ unsafe extern "C" {
     ) -> *mut uvm_seam_work;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_work_free(work: *mut uvm_seam_work);
-}
-unsafe extern "C" {
     pub fn uvm_seam_work_queue(queue: *mut workqueue_struct, work: *mut uvm_seam_work);
 }
 unsafe extern "C" {
@@ -540,7 +544,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_work_stop(work: *mut uvm_seam_work);
+    pub fn uvm_seam_work_stop(work: *mut uvm_seam_work, free: bool);
 }
 unsafe extern "C" {
     pub fn uvm_seam_pm_trylock() -> bool;
@@ -549,13 +553,32 @@ unsafe extern "C" {
     pub fn uvm_seam_pm_unlock();
 }
 unsafe extern "C" {
-    pub fn uvm_seam_tests_enabled() -> bool;
+    pub static mut uvm_enable_builtin_tests: ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn uvm_seam_global_status() -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_seq_write(seq: *mut seq_file, text: *const __u8, len: __kernel_size_t);
+    pub fn seq_write(
+        seq: *mut seq_file,
+        text: *const ::core::ffi::c_void,
+        len: __kernel_size_t,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn get_random_u64() -> __u64;
+}
+unsafe extern "C" {
+    pub fn ktime_get() -> __s64;
+}
+unsafe extern "C" {
+    pub fn msleep_interruptible(ms: ::core::ffi::c_uint) -> ::core::ffi::c_ulong;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_sleep(us: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_rest() -> bool;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -634,11 +657,19 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_block_split(
+    pub fn uvm_va_block_split(
         block: *mut uvm_va_block_struct,
         new_end: __u64,
-        new_range: *mut uvm_va_range_struct,
         upper: *mut *mut uvm_va_block_struct,
+        new_range: *mut uvm_va_range_struct,
+    ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_va_block_split__c(
+        arg1: *mut uvm_va_block_struct,
+        arg2: __u64,
+        arg3: *mut *mut uvm_va_block_struct,
+        arg4: *mut uvm_va_range_struct,
     ) -> __u32;
 }
 #[repr(C)]
@@ -673,14 +704,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_block_unlock(block: *mut uvm_va_block_struct);
 }
-unsafe extern "C" {
-    pub fn uvm_seam_block_split(
-        block: *mut uvm_va_block_struct,
-        new_end: __u64,
-        new_range: *mut uvm_va_range_struct,
-        upper: *mut *mut uvm_va_block_struct,
-    ) -> __u32;
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_range {
@@ -702,12 +725,6 @@ unsafe extern "C" {
         range: *mut uvm_va_range_struct,
         at: __u64,
     ) -> *mut uvm_va_block_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_enter(space: *mut uvm_seam_space) -> *mut mm_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_space_leave(space: *mut uvm_seam_space, mm: *mut mm_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_range_kind(
@@ -809,12 +826,6 @@ unsafe extern "C" {
     pub fn uvm_seam_tracker_end(tracker: *mut uvm_seam_tracker) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_rest();
-}
-unsafe extern "C" {
-    pub fn uvm_seam_dying() -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_rust_evict_policy_set(name: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
@@ -828,9 +839,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_choose(gpu: __u32, pmm: *mut uvm_seam_pmm) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_queues_length(gpu: __u32, queue: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
@@ -861,17 +869,13 @@ unsafe extern "C" {
         gpu: __u32,
         thread: __u64,
         gains: __u32,
-        began: __u64,
     ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_nap();
-}
-unsafe extern "C" {
-    pub fn uvm_seam_now() -> __u64;
+    pub fn uvm_seam_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1295,12 +1299,6 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_wait(dev: *mut uvm_seam_flash_dev, progress: __u32, ms: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_now_us() -> __u64;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_sleep(us: __u64);
-}
-unsafe extern "C" {
     pub static mut uvm_rust_flash_attach_lock: rw_semaphore;
 }
 unsafe extern "C" {
@@ -1336,18 +1334,15 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_flash_suspends() -> bool;
 }
-unsafe extern "C" {
-    pub fn uvm_seam_flash_nap(ms: __u32) -> bool;
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct uvm_seam_prefetch {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_parent(
-        space: *mut uvm_seam_space,
-        gpu: __u32,
+    pub fn uvm_seam_gpu_numbers(
+        gpu: *mut uvm_gpu_struct,
+        number: *mut __u32,
         parent: *mut __u32,
     ) -> bool;
 }
@@ -1356,9 +1351,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_random() -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_gpu(
@@ -1373,9 +1365,6 @@ unsafe extern "C" {
         chunk: __u32,
         start: *mut __u64,
     ) -> *mut uvm_va_block_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

@@ -10,10 +10,10 @@ use crate::driver::{discard, ioctl};
 use core::ffi::{c_long, c_ulong};
 use kernel::prelude::*;
 
-super::check_exports!(uvm_rust_ioctl);
+super::check_exports!(uvm_test_ioctl);
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
+unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
     // SAFETY: I-call.
     let file = unsafe { seam::File::new(filp) };
     // An upstream with a discard of its own answers its own numbers.
@@ -27,7 +27,8 @@ unsafe extern "C" fn uvm_rust_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_
         return EIO.to_errno().into();
     }
     match ioctl::dispatch(&file, cmd, arg as usize) {
-        None => bindings::UVM_RUST_NOT_OURS.into(),
+        // SAFETY: I-call.
+        None => unsafe { bindings::uvm_test_ioctl__c(filp, cmd, arg) },
         Some(Ok(())) => 0,
         Some(Err(e)) => e.to_errno().into(),
     }

@@ -25,7 +25,6 @@ super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
-    uvm_rust_queues_length,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
     uvm_rust_eviction_ended,
@@ -119,15 +118,6 @@ unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, pmm: *mut bindings::uvm_se
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_length(gpu: u32, queue: u32) -> u32 {
-    // SAFETY: I-lock.
-    let queues = unsafe { queues(gpu) };
-    queues
-        .zip(Queue::from_number(queue))
-        .map_or(0, |(queues, queue)| queues.length(queue))
-}
-
 /// Reclaim of each GPU's memory, by its index.
 static RECLAIMS: [Reclaim; bindings::UVM_RUST_MAX_GPUS as usize] =
     [const { Reclaim::new() }; bindings::UVM_RUST_MAX_GPUS as usize];
@@ -156,8 +146,10 @@ unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, status: u32, thread: u64)
         status::IN_USE => Ended::Held,
         _ => Ended::Failed,
     };
+    // Of a row there is only where chunks are held: all others need not look at the clock.
+    let at = if how == Ended::Held { now() } else { 0 };
     // I-lock: the PMM's lock is held, so that this is called once at a time for a GPU.
-    if reclaim_of(gpu).eviction_ended(how, thread, now()) {
+    if reclaim_of(gpu).eviction_ended(how, thread, at) {
         status::NO_MEMORY
     } else {
         status
@@ -174,17 +166,26 @@ unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
     reclaim_of(gpu).rm_call_ended(got);
 }
 
-/// Milliseconds, from some time on.
-pub(super) fn now() -> u64 {
+/// Microseconds, from some time on.
+pub(super) fn now_us() -> u64 {
     // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_now() }
+    let ns = unsafe { bindings::ktime_get() };
+    ns.unsigned_abs() / 1000
+}
+
+/// Milliseconds, by the same clock.
+pub(super) fn now() -> u64 {
+    now_us() / 1000
 }
 
 /// Sleeps for a moment, a millisecond at most. No spinlock is held.
 pub(super) fn nap() {
     // SAFETY: one that held a spinlock would be told by the kernel; memory is safe all the same.
-    unsafe { bindings::uvm_seam_nap() };
+    unsafe { bindings::uvm_seam_sleep(NAP_US) };
 }
+
+/// Half of what [`nap`] may take.
+const NAP_US: u64 = 500;
 
 /// An allocation of C's.
 ///
@@ -222,8 +223,8 @@ impl wait::Machine for Alloc {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_dying() }
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_rest() }
     }
 
     fn nap(&mut self) {
@@ -237,8 +238,8 @@ unsafe extern "C" fn uvm_rust_wait_for_memory(
     gpu: u32,
     thread: u64,
     gains: u32,
-    began: u64,
 ) -> u32 {
+    let began = now();
     // I-call, and I-lock: C may sleep there.
     let mut alloc = Alloc {
         c: alloc,

@@ -19,6 +19,7 @@ use crate::policy::evict::{reclaimed_from, Choice, RootChunks};
 use crate::policy::stats::Queue;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use core::marker::PhantomData;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use kernel::prelude::*;
@@ -120,6 +121,36 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
     unsafe { (*state_of(gpu)?.queues.get()).as_mut() }
 }
 
+/// Upstream's lists of a GPU's root chunks.
+///
+/// Invariant: the `list_lock` of this PMM is held for `'a`.
+pub(super) struct Lists<'a>(*mut bindings::uvm_seam_pmm, PhantomData<&'a ()>);
+
+impl<'a> Lists<'a> {
+    /// # Safety
+    ///
+    /// The GPU is there, and the `list_lock` of its PMM held for `'a`.
+    pub(super) unsafe fn of(gpu: *mut bindings::uvm_gpu_struct) -> Self {
+        // SAFETY: by this function's contract.
+        Self(unsafe { bindings::uvm_seam_gpu_pmm(gpu) }, PhantomData)
+    }
+
+    /// The chunks that are on the list that is this `UVM_RUST_QUEUE_*`; those that are free, zeroed or not.
+    pub(super) fn chunks(&self, queue: u32) -> impl Iterator<Item = u32> + '_ {
+        let is_free = queue == bindings::UVM_RUST_QUEUE_FREE;
+        let zeroed = is_free.then_some(bindings::UVM_RUST_LIST_ZEROED);
+        let lists = [Some(queue), zeroed].into_iter().flatten();
+        lists.flat_map(move |list| {
+            // SAFETY: by the type's invariant; a chunk is one that the same list had under the same lock.
+            let next = move |after: u32| unsafe {
+                let chunk = bindings::uvm_seam_list_next(self.0, list, after);
+                (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)
+            };
+            core::iter::successors(next(bindings::UVM_RUST_NO_CHUNK), move |&after| next(after))
+        })
+    }
+}
+
 /// Which of a GPU's queues these are. They do not change while the PMM's `list_lock` is held.
 pub(super) fn generation(gpu: u32) -> u32 {
     let place = PLACES.get(gpu as usize);
@@ -191,14 +222,20 @@ unsafe extern "C" fn uvm_rust_note_served(gpu_index: u32) {
 unsafe extern "C" fn uvm_rust_chunk_leaves(
     gpu_index: u32,
     root_index: u32,
+    free: bool,
     pmm: *mut bindings::uvm_seam_pmm,
 ) {
     // SAFETY: I-gpu and I-lock: the `list_lock` is held.
     let (gpu, queues) = unsafe { (stats(gpu_index), queues(gpu_index)) };
     let list = || {
-        // SAFETY: I-call, and the chunk is one of the PMM's, whose `list_lock` is held.
-        let list = unsafe { bindings::uvm_seam_list_of(pmm, root_index) };
-        Queue::from_number(list).unwrap_or(Queue::Address)
+        if free {
+            return Queue::Free;
+        }
+        let lists = Lists(pmm, PhantomData);
+        // Upstream takes the first of a list; any other is asked for by address.
+        let first = |&queue: &Queue| lists.chunks(queue as u32).next() == Some(root_index);
+        let mut from = [Queue::Used, Queue::Discarded, Queue::Unused].into_iter();
+        from.find(first).unwrap_or(Queue::Address)
     };
     let from = reclaimed_from(queues, root_index, list);
     if let Some(gpu) = gpu {

@@ -150,7 +150,7 @@ impl Drop for Worker {
 /// A number that nobody can foresee.
 pub(crate) fn random() -> u64 {
     // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_random() }
+    unsafe { bindings::get_random_u64() }
 }
 
 /// The module parameters of prefetching. What is out of range is clamped by who takes it.
@@ -267,10 +267,10 @@ impl<'a> Turning<'a> {
         // SAFETY: the VA space outlives its process, and no lock of it is held; from then on, the lock
         // keeps its GPUs.
         unsafe {
-            bindings::uvm_seam_space_lock(space);
+            bindings::uvm_seam_space_lock(space, false);
             self.gpu = bindings::uvm_seam_prefetch_gpu(space, number, held == Held::Ending);
             if self.gpu.is_null() {
-                bindings::uvm_seam_space_unlock(space);
+                bindings::uvm_seam_space_unlock(space, null_mut());
                 return false;
             }
         }
@@ -284,7 +284,7 @@ impl<'a> Turning<'a> {
         (self.held, self.gpu) = (Held::Nothing, null_mut());
         (self.chosen, self.noted) = (None, None);
         // SAFETY: `visit` took it, and no va_block's is held.
-        unsafe { bindings::uvm_seam_space_unlock(self.space()) };
+        unsafe { bindings::uvm_seam_space_unlock(self.space(), null_mut()) };
     }
 
     /// Calls `then` at the end of the VA space, with the GPU if it is still registered there.
@@ -439,7 +439,7 @@ impl Machine for Turning<'_> {
             return 0;
         }
         // SAFETY: the GPU is there.
-        let pma = unsafe { bindings::uvm_seam_prefetch_pma_free(self.gpu) };
+        let pma = unsafe { bindings::uvm_seam_pma_free(self.gpu) };
         let more = enough.saturating_sub(u32::try_from(pma).unwrap_or(u32::MAX));
         if more == 0 {
             return enough;
@@ -447,9 +447,10 @@ impl Machine for Turning<'_> {
         let listed = self.with_lock(|turning, roots| match roots {
             Some(roots) => roots.length(Queue::Free),
             // SAFETY: the GPU is there, and the `list_lock` held.
-            None => unsafe {
-                bindings::uvm_seam_list_length(turning.gpu, bindings::UVM_RUST_QUEUE_FREE, more)
-            },
+            None => unsafe { gpu::Lists::of(turning.gpu) }
+                .chunks(bindings::UVM_RUST_QUEUE_FREE)
+                .take(more as usize)
+                .count() as u32,
         });
         enough - more + listed.map_or(0, |listed| listed.min(more))
     }

@@ -2,7 +2,8 @@
 
 //! What Rust asks of upstream, as safe types around the seam's C functions.
 
-use super::{bindings, discard, gpu, space};
+use super::gpu::{self, Lists};
+use super::{bindings, discard, space};
 use crate::driver::discard::status;
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Process;
@@ -11,7 +12,7 @@ use crate::policy::discard::{BlockState, Status};
 use crate::policy::evict::{Queue, RootChunks};
 use core::fmt;
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
 
 /// An open `/dev/nvidia-uvm`, for the length of one call.
@@ -66,7 +67,7 @@ impl VaSpace<'_> {
     /// Takes the lock in read mode. Sleeps.
     pub(crate) fn lock(&self) -> LockedVaSpace<'_> {
         // SAFETY: valid by the type's invariant; released by `Drop`.
-        unsafe { bindings::uvm_seam_space_lock(self.space.as_ptr()) };
+        unsafe { bindings::uvm_seam_space_lock(self.space.as_ptr(), false) };
         LockedVaSpace(self)
     }
 
@@ -108,13 +109,16 @@ impl VaSpace<'_> {
             let chunk = (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)?;
             gpu.with_chunks(|roots| match roots {
                 Some(roots) => roots.queue_of(chunk).map(|queue| queue as u32),
-                // SAFETY: the `list_lock` is held, and the chunk one of the GPU's.
-                None => Some(unsafe { bindings::uvm_seam_list_with(gpu.gpu, chunk) }),
+                None => {
+                    // SAFETY: the `list_lock` is held.
+                    let lists = unsafe { Lists::of(gpu.gpu) };
+                    let held = [Queue::Unused, Queue::Discarded, Queue::Used];
+                    let mut held = held.into_iter().map(|queue| queue as u32);
+                    held.find(|&queue| lists.chunks(queue).any(|listed| listed == chunk))
+                }
             })
         })?;
-        queue
-            .filter(|&queue| queue != bindings::UVM_RUST_QUEUE_ADDRESS)
-            .ok_or(status::INVALID_STATE)
+        queue.ok_or(status::INVALID_STATE)
     }
 }
 
@@ -176,11 +180,9 @@ impl LockedVaSpace<'_> {
     /// The number of the parent of a GPU, if it has replayable faults.
     #[cfg(not(uvm_native))]
     pub(crate) fn replays_faults(&self, gpu: &VaSpaceGpu<'_>) -> Option<u32> {
-        let mut parent = 0;
-        let space = self.0.space.as_ptr();
-        // SAFETY: valid by the invariant of `VaSpace`, the lock is held, which keeps the GPU, and
-        // `parent` is written once.
-        unsafe { bindings::uvm_seam_prefetch_parent(space, gpu.index, &mut parent) }
+        let (mut number, mut parent) = (0, 0);
+        // SAFETY: the GPU is retained by its type's invariant; the numbers are ours for the call.
+        unsafe { bindings::uvm_seam_gpu_numbers(gpu.gpu, &mut number, &mut parent) }
             .then_some(parent)
     }
 
@@ -203,7 +205,7 @@ impl LockedVaSpace<'_> {
 impl Drop for LockedVaSpace<'_> {
     fn drop(&mut self) {
         // SAFETY: `lock` took it, and this is the one release.
-        unsafe { bindings::uvm_seam_space_unlock(self.0.space.as_ptr()) };
+        unsafe { bindings::uvm_seam_space_unlock(self.0.space.as_ptr(), null_mut()) };
     }
 }
 
@@ -229,11 +231,10 @@ impl VaSpaceGpu<'_> {
     /// How many root chunks each of its queues has now; without queues, each of upstream's lists. What
     /// there is, both know; not in which order, or how it is used.
     pub(crate) fn queued(&self, out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize]) {
-        let (gpu, most) = (self.gpu, u32::MAX);
-        // SAFETY: called below, with the `list_lock` held.
-        let length = |queue| unsafe { bindings::uvm_seam_list_length(gpu, queue as u32, most) };
-        let listed = |queue| u64::from(length(queue));
         self.with_chunks(|roots| {
+            // SAFETY: the `list_lock` is held.
+            let lists = unsafe { Lists::of(self.gpu) };
+            let listed = |queue| lists.chunks(queue as u32).count() as u64;
             let length = |queue| match &roots {
                 Some(roots) => roots.length(queue).into(),
                 None => listed(queue),
@@ -290,7 +291,7 @@ pub(crate) fn discard_enabled() -> bool {
 /// them all.
 pub(crate) fn tests_enabled() -> bool {
     // SAFETY: reads a parameter that never changes after load.
-    cfg!(not(uvm_native)) && unsafe { bindings::uvm_seam_tests_enabled() }
+    cfg!(not(uvm_native)) && unsafe { bindings::uvm_enable_builtin_tests != 0 }
 }
 
 /// Whether announcements are taken (module parameter `uvm_rust_announce`), which needs our hooks.
@@ -336,7 +337,7 @@ impl SeqFile<'_> {
 impl fmt::Write for SeqFile<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         // SAFETY: `seq` is valid by the type's invariant, and `s` has `len` bytes.
-        unsafe { bindings::uvm_seam_seq_write(self.seq, s.as_ptr(), s.len() as _) };
+        unsafe { bindings::seq_write(self.seq, s.as_ptr().cast(), s.len() as _) };
         Ok(())
     }
 }

@@ -109,15 +109,14 @@ impl Work {
     /// to it that nobody queues it any more.
     pub(super) fn stop(&self) {
         // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_work_stop(self.0.as_ptr()) };
+        unsafe { bindings::uvm_seam_work_stop(self.0.as_ptr(), false) };
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.stop();
-        // SAFETY: by the type's invariant; it is not being done, and nobody queues it, as nobody has it.
-        unsafe { bindings::uvm_seam_work_free(self.0.as_ptr()) };
+        // SAFETY: by the type's invariant; nobody queues it any more, as nobody has it.
+        unsafe { bindings::uvm_seam_work_stop(self.0.as_ptr(), true) };
     }
 }
 

@@ -128,7 +128,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Out) {
             self.at = At::Entered;
             // SAFETY: no lock is held.
-            self.mm = unsafe { bindings::uvm_seam_space_enter(self.space) };
+            self.mm = unsafe { bindings::uvm_seam_space_lock(self.space, true) };
         }
     }
 
@@ -136,7 +136,7 @@ impl Machine for DiscardCall<'_> {
         if self.is_at(At::Entered) {
             self.at = At::Out;
             // SAFETY: entered, and left once.
-            unsafe { bindings::uvm_seam_space_leave(self.space, self.mm) };
+            unsafe { bindings::uvm_seam_space_unlock(self.space, self.mm) };
         }
     }
 
@@ -212,8 +212,8 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_dying() }
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_rest() }
     }
 
     fn block(&mut self, at: u64) -> Option<Span> {

@@ -15,7 +15,7 @@ use bindings::{uvm_rust_block, uvm_va_block_struct, uvm_va_range_struct};
 use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 
-super::super::check_exports!(uvm_rust_block_split);
+super::super::check_exports!(uvm_va_block_split);
 
 /// One split.
 ///
@@ -85,7 +85,7 @@ impl Machine for Splitting {
         let (end, range) = (self.new_end, self.new_range);
         // SAFETY: see above; `upper` is ours for the call.
         let result =
-            unsafe { bindings::uvm_seam_block_split(self.lower, end, range, &mut self.upper) };
+            unsafe { bindings::uvm_va_block_split__c(self.lower, end, &mut self.upper, range) };
         Status::check(result).map_err(Status::number)
     }
 
@@ -108,11 +108,11 @@ impl Machine for Splitting {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_block_split(
+unsafe extern "C" fn uvm_va_block_split(
     block: *mut uvm_va_block_struct,
     new_end: u64,
-    new_range: *mut uvm_va_range_struct,
     upper: *mut *mut uvm_va_block_struct,
+    new_range: *mut uvm_va_range_struct,
 ) -> u32 {
     let mut span = bindings::uvm_rust_span::default();
     // SAFETY: I-lock: the lock of the VA space is held; `span` is ours for the call.
@@ -131,8 +131,10 @@ unsafe extern "C" fn uvm_rust_block_split(
     };
     match split(&mut splitting) {
         Ok(()) => {
-            // SAFETY: I-call.
-            unsafe { *upper = splitting.upper };
+            // SAFETY: I-call: null, or a place for it.
+            if let Some(upper) = unsafe { upper.as_mut() } {
+                *upper = splitting.upper;
+            }
             status::OK
         }
         Err(failed) => failed,

@@ -9,6 +9,7 @@ use super::dev::Dev;
 use super::fetch::WAIT_MS;
 use super::tier::{current, detaching, unseen};
 use crate::driver::flash::Tier;
+use crate::ffi::evict;
 use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
 use kernel::sync::Arc;
@@ -84,13 +85,12 @@ impl Machine for Draining {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_dying() }
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_rest() }
     }
 
     fn nap(&mut self) {
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_nap() };
+        evict::nap();
     }
 
     fn rest(&mut self) {

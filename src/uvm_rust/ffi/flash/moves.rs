@@ -122,7 +122,7 @@ impl Machine for Moving {
 
     fn nap(&mut self) -> bool {
         // SAFETY: no spinlock is held.
-        !unsafe { bindings::uvm_seam_flash_nap(NAP_MS) }
+        unsafe { bindings::msleep_interruptible(NAP_MS) == 0 }
     }
 
     fn open(&mut self) -> bool {
@@ -146,13 +146,13 @@ impl Machine for Moving {
 
     fn enter_space(&mut self) {
         // SAFETY: see above.
-        self.mm = unsafe { bindings::uvm_seam_space_enter(self.space) };
+        self.mm = unsafe { bindings::uvm_seam_space_lock(self.space, true) };
     }
 
     fn leave_space(&mut self) {
         let mm = core::mem::replace(&mut self.mm, null_mut());
         // SAFETY: `enter_space` took the lock, and gave the process.
-        unsafe { bindings::uvm_seam_space_leave(self.space, mm) };
+        unsafe { bindings::uvm_seam_space_unlock(self.space, mm) };
     }
 
     fn is_managed(&mut self, base: u64, length: u64) -> bool {
@@ -203,8 +203,8 @@ impl Machine for Moving {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_dying() }
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_rest() }
     }
 
     fn rest(&mut self) {

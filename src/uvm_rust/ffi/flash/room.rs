@@ -113,15 +113,20 @@ impl Machine for Room {
     fn evicts_to_host(&mut self) -> bool {
         // SAFETY: see above. The queues are looked at under the `list_lock`, and the reference ends before that.
         unsafe {
-            if bindings::uvm_seam_prefetch_pma_free(self.gpu) > 0 {
+            if bindings::uvm_seam_pma_free(self.gpu) > 0 {
                 return false;
             }
-            let number = bindings::uvm_seam_gpu_number(self.gpu);
+            let (mut number, mut parent) = (0, 0);
+            bindings::uvm_seam_gpu_numbers(self.gpu, &mut number, &mut parent);
             bindings::uvm_seam_lock_chunks(self.gpu);
             let roots = gpu::queues(number);
             let has_some = |queue: Queue| match &roots {
                 Some(roots) => roots.length(queue) > 0,
-                None => bindings::uvm_seam_list_length(self.gpu, queue as u32, 1) > 0,
+                None => {
+                    let lists = gpu::Lists::of(self.gpu);
+                    let first = lists.chunks(queue as u32).next();
+                    first.is_some()
+                }
             };
             let to_spare = [Queue::Free, Queue::Unused, Queue::Discarded];
             let evicts = !to_spare.into_iter().any(has_some);
@@ -208,7 +213,7 @@ pub(in crate::ffi) unsafe fn park(
         // SAFETY: no spinlock is held; there is a tier, as a device has been attached.
         unsafe {
             if is_first {
-                bindings::uvm_seam_flash_sleep(PARKED_US);
+                bindings::uvm_seam_sleep(PARKED_US);
             }
             count_of_device(current(), Counter::Parked, parked.into());
         }
@@ -306,7 +311,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             return status::OK;
         };
         if waits(&mut room, why, to, &wanted, parks(), || {
-            bindings::uvm_seam_dying()
+            bindings::uvm_seam_rest()
         }) {
             bindings::uvm_seam_block_unlock(block);
             wait_room(room.owner);

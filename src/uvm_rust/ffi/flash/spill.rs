@@ -194,7 +194,7 @@ impl Machine for Spilling<'_> {
         );
         if us > 0 {
             // SAFETY: no lock is held.
-            unsafe { bindings::uvm_seam_flash_sleep(us) };
+            unsafe { bindings::uvm_seam_sleep(us) };
             // What it was, not what it was to be.
             let slept = now_us().saturating_sub(now);
             self.counts(Counter::RestedUs, slept);

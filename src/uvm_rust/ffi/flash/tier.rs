@@ -13,6 +13,8 @@ use super::block::{handle, known, Block};
 use super::dev::Dev;
 use super::{bindings, workers};
 use crate::driver::flash::{Counter, Tier};
+use crate::ffi::evict::now;
+pub(super) use crate::ffi::evict::now_us;
 use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
@@ -270,18 +272,6 @@ unsafe fn take(
     let of = |block: BlockHandle| unsafe { block.0.as_ref().of() };
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, live| f(state, live).map_or(null_mut(), of)) }
-}
-
-/// The time in milliseconds, by jiffies.
-fn now() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_now() }
-}
-
-/// The time in microseconds, by the clock that never goes back.
-pub(super) fn now_us() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::uvm_seam_flash_now_us() }
 }
 
 fn now_ns() -> Ns {
