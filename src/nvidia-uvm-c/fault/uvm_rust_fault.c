@@ -148,8 +148,12 @@ void uvm_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 {
 	uvm_replayable_fault_buffer_info_t *ring = &gpu->parent->fault_buffer_info.replayable;
+	uvm_fault_service_batch_context_t *batch = &ring->batch_service_context;
 	struct uvm_seam_fault f = {
-		.gpu = gpu, .batch = &ring->batch_service_context, .get = &ring->cached_get, .put = &ring->cached_put,
+		.gpu = gpu, .batch = batch, .get = &ring->cached_get, .put = &ring->cached_put,
+		.number = &batch->batch_id, .replays = &batch->num_replays, .duplicates = &batch->num_duplicate_faults,
+		.invalid_prefetches = &batch->num_invalid_prefetch_faults, .throttled = &batch->has_throttled_faults,
+		.fatal_space = &batch->fatal_va_space,
 	};
 
 	uvm_tracker_init(&f.batch->tracker);
@@ -270,18 +274,6 @@ void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
 
 /* --- a batch ------------------------------------------------------------------ */
 
-void uvm_seam_fault_begin(struct uvm_seam_fault *f)
-{
-	uvm_fault_service_batch_context_t *batch = f->batch;
-
-	batch->num_invalid_prefetch_faults = 0;
-	batch->num_duplicate_faults = 0;
-	batch->num_replays = 0;
-	batch->fatal_va_space = NULL;
-	batch->has_throttled_faults = false;
-	batch->batch_id++;
-}
-
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *space)
 {
 	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
@@ -330,21 +322,16 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 	ring_of(f)->ats_invalidate.tlb_batch_pending = false;
 }
 
-void uvm_seam_fault_outcome(struct uvm_seam_fault *f, struct uvm_rust_fault_outcome *out)
+void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_prefetch *out)
 {
-	const uvm_fault_service_batch_context_t *batch = f->batch;
 	const uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
 
-	*out = (struct uvm_rust_fault_outcome) {
-		.fatal_space = (uintptr_t)batch->fatal_va_space,
-		.duplicates = batch->num_duplicate_faults,
-		.invalid_prefetches = batch->num_invalid_prefetch_faults,
-		.prefetch_lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
-		.throttled = batch->has_throttled_faults,
+	*out = (struct uvm_rust_fault_prefetch) {
+		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
-		.prefetch_switch = parent_gpu->prefetch_fault_supported,
-		.prefetch_on = parent_gpu->fault_buffer_info.prefetch_faults_enabled,
-		.prefetch_off_ns = parent_gpu->fault_buffer_info.prefetch_faults_enabled ? 0 :
+		.has_switch = parent_gpu->prefetch_fault_supported,
+		.is_on = parent_gpu->fault_buffer_info.prefetch_faults_enabled,
+		.off_ns = parent_gpu->fault_buffer_info.prefetch_faults_enabled ? 0 :
 			NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
 	};
 }
@@ -386,25 +373,15 @@ void uvm_seam_fault_leave(struct uvm_seam_fault *f)
 }
 
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
-			     struct uvm_rust_fault_served *served)
+			     __u32 *faults)
 {
-	NV_STATUS status = service_fault_batch_dispatch(f->va_space, f->gpu_va_space, f->batch, first,
-							&served->faults, per_block, !in_place);
-
-	served->duplicates = f->batch->num_duplicate_faults;
-	served->batch = f->batch->batch_id;
-	served->fatal = f->batch->fatal_va_space != NULL;
-	return status;
+	return service_fault_batch_dispatch(f->va_space, f->gpu_va_space, f->batch, first, faults, per_block,
+					    !in_place);
 }
 
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
 {
-	uvm_fault_service_batch_context_t *batch = f->batch;
-	const uvm_fault_buffer_entry_t *e = batch->ordered_fault_cache[first];
-
-	if (!batch->fatal_va_space)
-		batch->fatal_va_space = e->va_space;
-	batch->utlbs[e->fault_source.utlb_id].has_fatal_faults = true;
+	f->batch->utlbs[f->batch->ordered_fault_cache[first]->fault_source.utlb_id].has_fatal_faults = true;
 }
 
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
@@ -414,12 +391,9 @@ __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
 
 /* --- replays and cancels --------------------------------------------------------- */
 
-__u32 uvm_seam_fault_replay(struct uvm_seam_fault *f, bool renumber)
+__u32 uvm_seam_fault_replay(struct uvm_seam_fault *f)
 {
-	NV_STATUS status = push_replay_on_gpu(f->gpu, UVM_FAULT_REPLAY_TYPE_START, f->batch);
-
-	f->batch->batch_id += renumber;
-	return status;
+	return push_replay_on_gpu(f->gpu, UVM_FAULT_REPLAY_TYPE_START, f->batch);
 }
 
 __u32 uvm_seam_fault_flush(struct uvm_seam_fault *f, __u32 how)
@@ -430,19 +404,15 @@ __u32 uvm_seam_fault_flush(struct uvm_seam_fault *f, __u32 how)
 	return fault_buffer_flush_locked(f->gpu, how, UVM_FAULT_REPLAY_TYPE_START, f->batch);
 }
 
-__u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *f, bool settle)
+__u32 uvm_seam_fault_wait(struct uvm_seam_fault *f, bool for_replays)
 {
-	NV_STATUS status = uvm_tracker_wait(&ring_of(f)->replay_tracker);
-
-	/* Where GSP owns the ring, it must first copy into the one that we see. */
-	if (status == NV_OK && settle)
-		status = hw_fault_buffer_flush_locked(f->gpu->parent, HW_FAULT_BUFFER_FLUSH_MODE_MOVE);
-	return status;
+	return uvm_tracker_wait(for_replays ? &ring_of(f)->replay_tracker : &f->batch->tracker);
 }
 
-__u32 uvm_seam_fault_wait_service(struct uvm_seam_fault *f)
+/* Where GSP owns the ring, it must first copy into the one that we see. */
+__u32 uvm_seam_fault_settle(struct uvm_seam_fault *f)
 {
-	return uvm_tracker_wait(&f->batch->tracker);
+	return hw_fault_buffer_flush_locked(f->gpu->parent, HW_FAULT_BUFFER_FLUSH_MODE_MOVE);
 }
 
 __u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 at, __u32 reason)

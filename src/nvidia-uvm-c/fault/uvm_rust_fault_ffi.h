@@ -59,6 +59,11 @@ struct uvm_seam_fault {
 	struct uvm_fault_service_batch_context_struct *batch;
 	/* Upstream's copies of GET and PUT. */
 	__u32 *get, *put;
+	/* Of the running batch, which C counts as well: its number, and what there was of it. */
+	__u32 *number, *replays, *duplicates, *invalid_prefetches;
+	_Bool *throttled;
+	/* The first VA space of it with a fatal fault; NULL for none. */
+	struct uvm_va_space_struct **fatal_space;
 	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */
 	struct uvm_va_space_struct *va_space;
 	struct uvm_gpu_va_space_struct *gpu_va_space;
@@ -99,23 +104,12 @@ struct uvm_rust_fault {
 	__u8 reserved[5];
 };
 
-/* What a call of service looked at, and the counts and the number of the batch after it. */
-struct uvm_rust_fault_served {
-	__u32 faults;
-	__u32 duplicates;
-	__u32 batch;
-	__u8 fatal;
-};
-
-struct uvm_rust_fault_outcome {
-	__u64 fatal_space;	/* 0: none */
-	__u64 prefetch_off_ns;	/* for how long they have been off */
-	__u32 duplicates;
-	__u32 invalid_prefetches;
-	__u32 prefetch_lapse_ms;
-	__u8 prefetch_switch;	/* whether the GPU can turn prefetch faults off */
-	__u8 prefetch_on;
-	__u8 throttled;
+/* Of prefetch faults. */
+struct uvm_rust_fault_prefetch {
+	__u64 off_ns;		/* for how long they have been off */
+	__u32 lapse_ms;
+	__u8 has_switch;	/* whether the GPU can turn them off */
+	__u8 is_on;
 	__u8 in_test;
 };
 
@@ -131,33 +125,34 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *fault, __u32 at, __u32 n, __u3
 __u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *fault, __u32 at);
 void uvm_seam_fault_set_get(struct uvm_seam_fault *fault, __u32 get);
 
-void uvm_seam_fault_begin(struct uvm_seam_fault *fault);
 /* @space is written for NV_OK; NV_ERR_PAGE_TABLE_NOT_AVAIL: there is no such subcontext. */
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *fault, __u32 entry, __u64 *space);
 __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry);
 /* @records hold entries below @entries; so does each of @entries @representatives. */
 void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_fault *records, __u32 n,
 			    const __u32 *representatives, __u32 entries);
-void uvm_seam_fault_outcome(struct uvm_seam_fault *fault, struct uvm_rust_fault_outcome *out);
+void uvm_seam_fault_prefetch(struct uvm_seam_fault *fault, struct uvm_rust_fault_prefetch *out);
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
 /* @space is one that translate gave in this call, which keeps it alive. Returns the GPU there, or NULL. */
 struct uvm_gpu_struct *uvm_seam_fault_enter(struct uvm_seam_fault *fault, __u64 space, _Bool to_cancel);
 void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
 /* These four between enter and leave, with @first and @at in the published order. */
-/* NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
+/* How many @faults were looked at. NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, __u32 first, _Bool per_block, _Bool in_place,
-			     struct uvm_rust_fault_served *served);
+			     __u32 *faults);
+/* Says it of the fault's uTLB, which is what a Pascal GPU cancels by. */
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *fault, __u32 first);
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *fault);
 /* One fault, if it is fatal or there is a @reason: an NV_STATUS; 0 for none. */
 __u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 at, __u32 reason);
 
-__u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault, _Bool renumber);
+__u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault);
 /* @how: UVM_RUST_FLUSH_* */
 __u32 uvm_seam_fault_flush(struct uvm_seam_fault *fault, __u32 how);
-__u32 uvm_seam_fault_wait_replays(struct uvm_seam_fault *fault, _Bool settle);
-__u32 uvm_seam_fault_wait_service(struct uvm_seam_fault *fault);
+/* Waits for the replays, or for what service gave the GPUs to do. */
+__u32 uvm_seam_fault_wait(struct uvm_seam_fault *fault, _Bool for_replays);
+__u32 uvm_seam_fault_settle(struct uvm_seam_fault *fault);
 /* Not between enter and leave. */
 __u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *fault, __u32 reason);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options e60df22f68244937.
+// Of headers and options 99b99d34adf26921.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -933,6 +933,12 @@ pub struct uvm_seam_fault {
     pub batch: *mut uvm_fault_service_batch_context_struct,
     pub get: *mut __u32,
     pub put: *mut __u32,
+    pub number: *mut __u32,
+    pub replays: *mut __u32,
+    pub duplicates: *mut __u32,
+    pub invalid_prefetches: *mut __u32,
+    pub throttled: *mut bool,
+    pub fatal_space: *mut *mut uvm_va_space_struct,
     pub va_space: *mut uvm_va_space_struct,
     pub gpu_va_space: *mut uvm_gpu_va_space_struct,
     pub mm: *mut mm_struct,
@@ -970,23 +976,11 @@ pub struct uvm_rust_fault {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_served {
-    pub faults: __u32,
-    pub duplicates: __u32,
-    pub batch: __u32,
-    pub fatal: __u8,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_outcome {
-    pub fatal_space: __u64,
-    pub prefetch_off_ns: __u64,
-    pub duplicates: __u32,
-    pub invalid_prefetches: __u32,
-    pub prefetch_lapse_ms: __u32,
-    pub prefetch_switch: __u8,
-    pub prefetch_on: __u8,
-    pub throttled: __u8,
+pub struct uvm_rust_fault_prefetch {
+    pub off_ns: __u64,
+    pub lapse_ms: __u32,
+    pub has_switch: __u8,
+    pub is_on: __u8,
     pub in_test: __u8,
 }
 unsafe extern "C" {
@@ -1009,9 +1003,6 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_begin(fault: *mut uvm_seam_fault);
-}
-unsafe extern "C" {
     pub fn uvm_seam_fault_translate(
         fault: *mut uvm_seam_fault,
         entry: __u32,
@@ -1031,7 +1022,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_outcome(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_outcome);
+    pub fn uvm_seam_fault_prefetch(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_prefetch);
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
@@ -1052,7 +1043,7 @@ unsafe extern "C" {
         first: __u32,
         per_block: bool,
         in_place: bool,
-        served: *mut uvm_rust_fault_served,
+        faults: *mut __u32,
     ) -> __u32;
 }
 unsafe extern "C" {
@@ -1065,16 +1056,16 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault, renumber: bool) -> __u32;
+    pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_flush(fault: *mut uvm_seam_fault, how: __u32) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_replays(fault: *mut uvm_seam_fault, settle: bool) -> __u32;
+    pub fn uvm_seam_fault_wait(fault: *mut uvm_seam_fault, for_replays: bool) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_service(fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_seam_fault_settle(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;

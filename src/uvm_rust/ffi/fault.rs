@@ -173,8 +173,13 @@ impl Machine for FaultGpu<'_> {
 
     fn begin(&mut self) {
         (self.duplicates, self.fatal, self.parked) = (0, false, false);
-        // SAFETY: as for all.
-        unsafe { bindings::uvm_seam_fault_begin(self.fault) };
+        // SAFETY: upstream's counts are the service lock's, which is held.
+        unsafe {
+            let batch = &*self.fault;
+            (*batch.invalid_prefetches, *batch.duplicates, *batch.replays) = (0, 0, 0);
+            (*batch.fatal_space, *batch.throttled) = (null_mut(), false);
+            *batch.number = (*batch.number).wrapping_add(1);
+        }
     }
 
     fn translate(&mut self, entry: u32) -> Translated {
@@ -260,22 +265,25 @@ impl Machine for FaultGpu<'_> {
                 fatal: false,
             });
         }
-        let mut served = bindings::uvm_rust_fault_served::default();
-        // SAFETY: as for `park`; `served` is ours for the call.
+        let (mut faults, before) = (0, self.duplicates);
+        // SAFETY: as for `park`; `faults` is ours for the call, and upstream's counts are the service lock's.
         let result = unsafe {
-            bindings::uvm_seam_fault_service(self.fault, first, per_block, in_place, &mut served)
+            let of = self.fault;
+            let result =
+                bindings::uvm_seam_fault_service(of, first, per_block, in_place, &mut faults);
+            (self.batch, self.duplicates) = (*(*of).number, *(*of).duplicates);
+            self.fatal = !(*(*of).fatal_space).is_null();
+            result
         };
-        let before = core::mem::replace(&mut self.duplicates, served.duplicates);
-        (self.batch, self.fatal) = (served.batch, served.fatal != 0);
         *looked = Looked {
-            faults: served.faults,
-            duplicates: served.duplicates.saturating_sub(before),
+            faults,
+            duplicates: self.duplicates.saturating_sub(before),
         };
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),
             status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
             other => Status::check(other).map(|()| Served::Faults {
-                faults: served.faults,
+                faults,
                 fatal: self.fatal,
             }),
         }
@@ -294,29 +302,42 @@ impl Machine for FaultGpu<'_> {
     }
 
     fn found_fatal(&mut self, first: u32) {
-        if self.clip(first, 1) != 0 {
+        if self.clip(first, 1) != 0 && self.entered {
             self.fatal = true;
-            // SAFETY: `first` is in the order.
-            unsafe { bindings::uvm_seam_fault_found_fatal(self.fault, first) };
+            // SAFETY: `first` is in the order, and what is entered is its VA space; upstream's note of that is
+            // the service lock's.
+            unsafe {
+                bindings::uvm_seam_fault_found_fatal(self.fault, first);
+                let fault = &*self.fault;
+                if (*fault.fatal_space).is_null() {
+                    *fault.fatal_space = fault.va_space;
+                }
+            }
         }
     }
 
     fn outcome(&mut self) -> Outcome {
-        let mut out = bindings::uvm_rust_fault_outcome::default();
-        // SAFETY: `out` is written once.
-        unsafe { bindings::uvm_seam_fault_outcome(self.fault, &mut out) };
+        let mut prefetch = bindings::uvm_rust_fault_prefetch::default();
+        // SAFETY: `prefetch` is written once, and upstream's counts are the service lock's.
+        let (batch, throttled, fatal) = unsafe {
+            let batch = &*self.fault;
+            bindings::uvm_seam_fault_prefetch(self.fault, &mut prefetch);
+            (batch, *batch.throttled, *batch.fatal_space as usize as u64)
+        };
         Outcome {
-            duplicates: out.duplicates,
-            invalid_prefetches: out.invalid_prefetches,
-            throttled: out.throttled != 0 || self.parked,
-            fatal: (out.fatal_space != 0).then_some(out.fatal_space),
-            prefetch_faults: match (out.prefetch_switch, out.prefetch_on) {
+            // SAFETY: as above.
+            duplicates: unsafe { *batch.duplicates },
+            // SAFETY: as above.
+            invalid_prefetches: unsafe { *batch.invalid_prefetches },
+            throttled: throttled || self.parked,
+            fatal: (fatal != 0).then_some(fatal),
+            prefetch_faults: match (prefetch.has_switch, prefetch.is_on) {
                 (0, _) => PrefetchFaults::Fixed,
-                (_, 0) => PrefetchFaults::Off(out.prefetch_off_ns),
+                (_, 0) => PrefetchFaults::Off(prefetch.off_ns),
                 _ => PrefetchFaults::On,
             },
-            prefetch_lapse_ms: out.prefetch_lapse_ms,
-            in_test: out.in_test != 0,
+            prefetch_lapse_ms: prefetch.lapse_ms,
+            in_test: prefetch.in_test != 0,
         }
     }
 
@@ -326,8 +347,13 @@ impl Machine for FaultGpu<'_> {
     }
 
     fn replay(&mut self, renumber: bool) -> Result<(), Status> {
-        // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_replay(self.fault, renumber) })
+        // SAFETY: as for all; the number is the service lock's.
+        Status::check(unsafe {
+            let result = bindings::uvm_seam_fault_replay(self.fault);
+            let number = (*self.fault).number;
+            *number = (*number).wrapping_add(renumber.into());
+            result
+        })
     }
 
     fn flush(&mut self, how: Flush) -> Result<(), Status> {
@@ -337,12 +363,17 @@ impl Machine for FaultGpu<'_> {
 
     fn wait_replays(&mut self, settle: bool) -> Result<(), Status> {
         // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait_replays(self.fault, settle) })
+        Status::check(unsafe { bindings::uvm_seam_fault_wait(self.fault, true) })?;
+        if settle {
+            // SAFETY: as for all.
+            Status::check(unsafe { bindings::uvm_seam_fault_settle(self.fault) })?;
+        }
+        Ok(())
     }
 
     fn wait_service(&mut self) -> Result<(), Status> {
         // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait_service(self.fault) })
+        Status::check(unsafe { bindings::uvm_seam_fault_wait(self.fault, false) })
     }
 
     fn cancel(&mut self, first: u32, n: u32, reason: Option<Status>) -> Result<(), Status> {
