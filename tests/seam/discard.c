@@ -66,13 +66,17 @@ uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, N
 	return range;
 }
 
+/* The host, the first GPU, ..., or nothing. */
+static NvU32 prefers;
+
 uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range)
 {
-	static uvm_va_policy_t host;
+	static uvm_va_policy_t policy;
 
 	if (range->type != UVM_VA_RANGE_TYPE_MANAGED)
 		note("wrong");
-	return &host;
+	policy = (uvm_va_policy_t){ { prefers }, !prefers };
+	return &policy;
 }
 
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address) { return address / UVM_CHUNK_SIZE_MAX; }
@@ -253,14 +257,20 @@ static void whole_call(struct uvm_seam_tracker *tracker)
 	holds &= !!context;
 	/* The one that holds the address, the next to it, and no more. */
 	holds &= chosen(0x201000, &range) == &block && range.first == 0x200000 && range.last == 0x3fffff &&
-		 range.managed && range.prefers_host;
+		 range.managed && range.preferred == UVM_RUST_MEMORY_HOST && range.read_duplicated;
+	prefers = 2;
+	holds &= chosen(0x201000, &range) && range.preferred == UVM_RUST_MEMORY_GPU(1) && !range.read_duplicated;
+	prefers = TEST_GPUS + 1;
+	holds &= chosen(0x201000, &range) && range.preferred == UVM_RUST_MEMORY_NONE;
+	prefers = 0;
 	uvm_seam_block_span(&block, &span);
 	holds &= span.first == 0x200000 && span.last == 0x3fffff;
 	uvm_seam_block_lock(&block);
 	block.tracker = 1;
 	holds &= uvm_seam_tracker_add(tracker, &block) == NV_OK;
 	uvm_seam_block_unlock(&block);
-	holds &= !chosen(0x400000, &range) && range.first == 0x400000 && !range.managed && !range.prefers_host;
+	holds &= !chosen(0x400000, &range) && range.first == 0x400000 && !range.managed &&
+		 range.preferred == UVM_RUST_MEMORY_NONE && !range.read_duplicated;
 	holds &= !uvm_seam_range(of, 0x600000, 0x600000, &range);
 	uvm_seam_context_free(context);
 	holds &= uvm_seam_tracker_end(tracker) == NV_OK;
@@ -331,7 +341,7 @@ int main(void)
 	printf("TAP version 13\n1..5\n");
 	begin();
 	say("a call takes and lets go of what it should, in order", asked(whole_call) && holds &&
-	    !strcmp(did, "context first lock track unlock first first free-context wait-for-work "));
+	    !strcmp(did, "context first first first lock track unlock first first free-context wait-for-work "));
 	begin();
 	say("it finds the memories that a block has pages in", asked(memories) && holds);
 	begin();

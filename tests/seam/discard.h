@@ -59,7 +59,8 @@ typedef struct uvm_va_range_struct {
 	struct uvm_va_range_struct *next;
 } uvm_va_range_t;
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
-typedef struct { uvm_gpu_id_t preferred_location; } uvm_va_policy_t;
+typedef struct { uvm_gpu_id_t preferred_location; bool duplicates; } uvm_va_policy_t;
+#define uvm_va_policy_is_read_duplicate(policy, va_space) ((policy)->duplicates)
 uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);

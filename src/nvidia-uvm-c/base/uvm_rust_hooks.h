@@ -55,6 +55,9 @@ static inline __u32 uvm_rust_gpu_index(uvm_pmm_gpu_t *pmm)
 /* Where our files in debugfs are; NULL without statistics. */
 extern struct dentry *uvm_rust_debug_dir;
 
+/* Why pages are made resident: UVM_RUST_CAUSE_*. */
+__u32 uvm_rust_cause(uvm_make_resident_cause_t cause);
+
 /* --- discard: uvm_rust_discard.c, uvm_rust_va_block.h ------------------------- */
 
 /* All of these: the caller holds the va_block's lock. */

@@ -112,7 +112,7 @@ static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_ev
 			    entry->num_instances - !data->fault.gpu.is_duplicate);
 }
 
-static __u32 cause_number(uvm_make_resident_cause_t cause)
+__u32 uvm_rust_cause(uvm_make_resident_cause_t cause)
 {
 	switch (cause) {
 	case UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT:
@@ -136,7 +136,7 @@ static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_per
 	uvm_rust_note_copy(va_space->uvm_rust,
 			   processor_number(data->migration.dst),
 			   processor_number(data->migration.src),
-			   cause_number(data->migration.cause),
+			   uvm_rust_cause(data->migration.cause),
 			   data->migration.bytes);
 }
 

@@ -53,5 +53,6 @@ struct uvm_rust_mask {
 /* Something that holds chunks of a va_block: the host, or a GPU by its number. */
 #define UVM_RUST_MEMORY_HOST	0
 #define UVM_RUST_MEMORY_GPU(i)	(1 + (i))
+#define UVM_RUST_MEMORY_NONE	0xffffffffu
 
 #endif

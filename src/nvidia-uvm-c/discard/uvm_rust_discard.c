@@ -15,6 +15,7 @@
 #include "uvm_perf_events.h"
 #include "uvm_range_group.h"
 #include "uvm_va_block.h"
+#include "uvm_va_policy.h"
 #include "uvm_va_range.h"
 #include "uvm_va_space.h"
 
@@ -85,7 +86,14 @@ uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 l
 	*out = (struct uvm_rust_range){
 		.first = range->node.start, .last = range->node.end, .managed = range->type == UVM_VA_RANGE_TYPE_MANAGED,
 	};
-	out->prefers_host = out->managed && UVM_ID_IS_CPU(uvm_va_range_get_policy(range)->preferred_location);
+	out->preferred = UVM_RUST_MEMORY_NONE;
+	if (out->managed) {
+		uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
+
+		if (UVM_ID_IS_VALID(policy->preferred_location))
+			out->preferred = uvm_rust_memory(policy->preferred_location);
+		out->read_duplicated = uvm_va_policy_is_read_duplicate(policy, range->va_space);
+	}
 	return range;
 }
 

@@ -98,12 +98,13 @@ void uvm_seam_block_unlock(struct uvm_va_block_struct *block);
 #define UVM_RUST_KIND_ATS	2
 
 /*
- * The memory of a process, with the lock of its VA space held: its addresses, and whether it is managed and prefers
- * the host.
+ * The memory of a process, with the lock of its VA space held: its addresses, and whether it is managed; then also where
+ * it prefers to be, and whether it is kept in several places while it is only read.
  */
 struct uvm_rust_range {
 	__u64 first, last;
-	_Bool managed, prefers_host;
+	__u32 preferred;	/* UVM_RUST_MEMORY_*, or _NONE */
+	_Bool managed, read_duplicated;
 };
 /* The first memory with a part from @from to @last; NULL if there is none. */
 struct uvm_va_range_struct *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 last,
@@ -119,12 +120,12 @@ struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm);
 void uvm_seam_context_free(struct uvm_seam_context *context);
 
 /*
- * With the va_block locked: unmaps @unmap from all processors and takes residency of @drop, a part of it, from all of
- * them. Nothing is copied. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go, having changed
- * mappings only.
+ * With the va_block locked: unmaps @pages from all processors. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the
+ * lock was let go. And takes residency of @pages, which are mapped nowhere, from all of them; nothing is copied.
  */
-__u32 uvm_seam_block_drop(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-			  const struct uvm_rust_mask *unmap, const struct uvm_rust_mask *drop);
+__u32 uvm_seam_block_unmap(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
+			   const struct uvm_rust_mask *pages);
+void uvm_seam_block_drop(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
 /*
  * Nobody has @pages any more: what UVM knows of who thrashes on them goes, as with pages that
  * HMM lost. It would take them to be where they were pinned.

@@ -70,8 +70,9 @@ static void drop_cpu_residency(uvm_va_block_t *block, const uvm_page_mask_t *dro
 #endif
 }
 
-static void drop_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
+void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
+	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
 	uvm_processor_id_t id;
 
 	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
@@ -115,16 +116,6 @@ void uvm_seam_block_forget_thrashing(uvm_va_block_t *block, const struct uvm_rus
 		event.block_munmap.region = region;
 		uvm_perf_event_notify(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
 	}
-}
-
-__u32 uvm_seam_block_drop(uvm_va_block_t *block, struct uvm_seam_context *context, const struct uvm_rust_mask *unmap,
-			  const struct uvm_rust_mask *drop)
-{
-	NV_STATUS status = uvm_seam_block_unmap(block, context, unmap);
-
-	if (status == NV_OK)
-		drop_residency(block, (const uvm_page_mask_t *)drop);
-	return status;
 }
 
 #include "uvm_rust_flash_block.h"

@@ -40,7 +40,7 @@ bool uvm_seam_va_block_hold(uvm_va_block_t *block)
 
 struct uvm_rust_flash_block **uvm_seam_flash_slot(uvm_va_block_t *block)
 {
-	return uvm_va_block_is_hmm(block) ? NULL : &block->uvm_rust_flash;
+	return uvm_va_block_is_hmm(block) || uvm_va_block_is_dead(block) ? NULL : &block->uvm_rust_flash;
 }
 
 u32 uvm_seam_flash_host_pages(uvm_va_block_t *block)
@@ -53,36 +53,9 @@ void uvm_seam_va_block_put(uvm_va_block_t *block)
 	uvm_va_block_release(block);
 }
 
-struct uvm_rust_flash_block *uvm_seam_va_block_flash(uvm_va_block_t *block)
-{
-	return uvm_va_block_is_dead(block) ? NULL : block->uvm_rust_flash;
-}
-
-bool uvm_seam_va_block_is_dead(uvm_va_block_t *block)
-{
-	return uvm_va_block_is_dead(block);
-}
-
 struct uvm_seam_space *uvm_seam_block_space(uvm_va_block_t *block)
 {
 	return (struct uvm_seam_space *)uvm_va_block_get_va_space(block);
-}
-
-bool uvm_seam_block_prefers_host(uvm_va_block_t *block)
-{
-	return UVM_ID_IS_CPU(uvm_va_range_get_policy(block->va_range)->preferred_location);
-}
-
-void uvm_seam_flash_look(uvm_va_block_t *block, struct uvm_seam_flash_facts *facts)
-{
-	uvm_page_mask_t *only_host = (uvm_page_mask_t *)&facts->only_host;
-	uvm_gpu_id_t id;
-
-	uvm_page_mask_andnot(only_host, &block->cpu.resident, &block->read_duplicated_pages);
-	for_each_gpu_id_in_mask(id, &block->resident)
-		uvm_page_mask_andnot(only_host, only_host, uvm_rust_resident_mask(block, id));
-	uvm_page_mask_copy((uvm_page_mask_t *)&facts->mapped, &block->maybe_mapped_pages);
-	facts->has_unused = !uvm_page_mask_subset(&block->cpu.allocated, &block->cpu.resident);
 }
 
 __u32 uvm_seam_block_wait(uvm_va_block_t *block)
@@ -90,21 +63,28 @@ __u32 uvm_seam_block_wait(uvm_va_block_t *block)
 	return uvm_tracker_wait(&block->tracker);
 }
 
-void uvm_seam_flash_room(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_flash_room *out)
+void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_pages *out)
 {
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
-	uvm_page_mask_t *staged = (uvm_page_mask_t *)&out->staged;
 	uvm_gpu_id_t id;
 
-	out->allocated = *uvm_rust_mask(&block->cpu.allocated);
+	*out = (struct uvm_rust_pages){
+		.allocated = *uvm_rust_mask(&block->cpu.allocated), .host = *uvm_rust_mask(&block->cpu.resident),
+		.duplicated = *uvm_rust_mask(&block->read_duplicated_pages),
+		.mapped = *uvm_rust_mask(&block->maybe_mapped_pages),
+	};
 	if (thrashing)
 		out->thrashing = *uvm_rust_mask(thrashing);
 	for_each_gpu_id_in_mask(id, &block->resident) {
+		const uvm_page_mask_t *resident = uvm_rust_resident_mask(block, id);
+		uvm_page_mask_t *to = (uvm_page_mask_t *)&out->reached;
+
 		if (gpu && uvm_id_equal(id, gpu->id))
-			out->there = *uvm_rust_mask(uvm_rust_resident_mask(block, id));
-		else if (gpu && !uvm_processor_mask_test(&va_space->can_copy_from[uvm_id_value(gpu->id)], id))
-			uvm_page_mask_or(staged, staged, uvm_rust_resident_mask(block, id));
+			to = (uvm_page_mask_t *)&out->there;
+		else if (gpu && !uvm_processor_mask_test(
+					&uvm_va_block_get_va_space(block)->can_copy_from[uvm_id_value(gpu->id)], id))
+			to = (uvm_page_mask_t *)&out->staged;
+		uvm_page_mask_or(to, to, resident);
 	}
 }
 
@@ -180,62 +160,38 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 		hint->residency = UVM_ID_INVALID;
 }
 
-static uvm_page_mask_t page_at(uvm_va_block_t *block, NvU64 address)
+/* The debugger's way to memory, which maps nothing, and takes what is resident nowhere for zeros. */
+static NV_STATUS debug(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 address, bool to_write)
 {
-	uvm_page_mask_t page;
-
-	uvm_page_mask_zero(&page);
-	uvm_page_mask_set(&page, uvm_va_block_cpu_page_index(block, address));
-	return page;
+	if (!static_branch_unlikely(&uvm_rust_flash_used_key))
+		return NV_OK;
+	if (!to_write)
+		uvm_rust_on_any_node(context);
+	return uvm_rust_flash_debug(block, (struct uvm_seam_context *)context,
+				    uvm_va_block_cpu_page_index(block, address), to_write);
 }
 
-/* The debugger's way to write to memory, which maps nothing. */
 NV_STATUS uvm_va_block_write_from_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 dst,
 				      uvm_mem_t *src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		uvm_page_mask_t page = page_at(block, dst);
+	NV_STATUS status = debug(block, context, dst, true);
 
-		uvm_rust_flash_may_write(block->uvm_rust_flash, uvm_rust_mask(&page));
-	}
-	return uvm_va_block_write_from_cpu__c(block, context, dst, src, size);
+	return status != NV_OK ? status : uvm_va_block_write_from_cpu__c(block, context, dst, src, size);
 }
 
-static NV_STATUS fetch_to_read(uvm_va_block_t *block, uvm_va_block_context_t *context, NvU64 src)
-{
-	uvm_page_mask_t page = page_at(block, src);
-
-	uvm_rust_on_any_node(context);
-	return uvm_rust_flash_fetch(block, (struct uvm_seam_context *)context, uvm_rust_mask(&page), false);
-}
-
-/* The debugger's way to read memory, which takes what is resident nowhere for zeros. */
 #if UVM_RUST_UPSTREAM < 550
 NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && !uvm_va_block_is_hmm(block)) {
-		uvm_va_block_context_t *context = uvm_va_block_context_alloc(NULL);
-		NV_STATUS status;
+	NV_STATUS status = debug(block, NULL, src, false);
 
-		if (!context)
-			return NV_ERR_NO_MEMORY;
-		status = fetch_to_read(block, context, src);
-		uvm_va_block_context_free(context);
-		if (status != NV_OK)
-			return status;
-	}
-	return uvm_va_block_read_to_cpu__c(block, dst, src, size);
+	return status != NV_OK ? status : uvm_va_block_read_to_cpu__c(block, dst, src, size);
 }
 #else
 NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
 				   NvU64 src, size_t size)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && !uvm_va_block_is_hmm(block)) {
-		NV_STATUS status = fetch_to_read(block, context, src);
+	NV_STATUS status = debug(block, context, src, false);
 
-		if (status != NV_OK)
-			return status;
-	}
-	return uvm_va_block_read_to_cpu__c(block, context, dst, src, size);
+	return status != NV_OK ? status : uvm_va_block_read_to_cpu__c(block, context, dst, src, size);
 }
 #endif

@@ -40,16 +40,14 @@ static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t inde
 	return NULL;
 }
 
-struct page *uvm_seam_host_page(uvm_va_block_t *block, u32 index)
+struct page *uvm_seam_host_page(uvm_va_block_t *block, u32 index, bool get)
 {
 	int nid;
+	struct page *page = flash_host_page(block, index, &nid);
 
-	return flash_host_page(block, index, &nid);
-}
-
-void uvm_seam_page_get(struct page *page)
-{
-	get_page(page);
+	if (page && get)
+		get_page(page);
+	return page;
 }
 
 /*
@@ -128,31 +126,10 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	return status;
 }
 
-bool uvm_seam_flash_is_read_mostly(uvm_va_block_t *block)
-{
-	return uvm_va_policy_is_read_duplicate(uvm_va_range_get_policy(block->va_range),
-					       uvm_va_block_get_va_space(block));
-}
-
 void uvm_seam_flash_lost(uvm_va_block_t *block, u32 pages)
 {
 	pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
 			   "it will get SIGBUS or a GPU fault\n", pages, block->start, block->end + 1, current->tgid);
-}
-
-static __u32 flash_cause(const uvm_va_block_context_t *context)
-{
-	switch (context->make_resident.cause) {
-	case UVM_MAKE_RESIDENT_CAUSE_EVICTION:
-		return UVM_RUST_FLASH_FOR_EVICTION;
-	case UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT:
-		/* Upstream gives CPU faults the same cause; they are serviced by the thread that faults. */
-		return current->flags & PF_KTHREAD ? UVM_RUST_FLASH_FOR_GPU_FAULT : UVM_RUST_FLASH_FOR_FAULT;
-	case UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT:
-		return UVM_RUST_FLASH_FOR_FAULT;
-	default:
-		return UVM_RUST_FLASH_FOR_CALL;
-	}
 }
 
 /* From the hook in block_populate_pages(), which both ways to make pages resident pass. */
@@ -166,8 +143,11 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 		return NV_OK;
 	gpu = UVM_ID_IS_CPU(to) ? NULL : uvm_va_space_get_gpu(uvm_va_block_get_va_space(block), to);
 	uvm_page_mask_init_from_region(&wanted, region, mask);
-	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu, flash_cause(context),
-					      uvm_rust_mask(&wanted));
+	/* Upstream gives CPU faults the cause of replayable ones; they are serviced by the thread that faults. */
+	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu,
+					      uvm_rust_cause(context->make_resident.cause),
+					      context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT &&
+					      current->flags & PF_KTHREAD, uvm_rust_mask(&wanted));
 }
 
 /* --- writing to what flash has as well --------------------------------------------------- */
@@ -218,38 +198,22 @@ uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, u
 
 /* --- leaving host memory --------------------------------------------------------------- */
 
-/* The host memory of @chunk_region may go: nothing of it is resident, or about to be. */
-static bool flash_is_unused(uvm_va_block_t *block, uvm_va_block_region_t region, const uvm_page_mask_t *in_flight)
+struct page *uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *outer)
 {
-	return uvm_page_mask_region_empty(&block->cpu.resident, region) &&
-	       uvm_page_mask_region_empty(in_flight, region);
+	int nid;
+	struct page *page = flash_host_page(block, index, &nid);
+	uvm_va_block_region_t region;
+
+	if (page) {
+		region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(uvm_rust_cpu_chunk(block, nid, index)),
+						   index);
+		*first = region.first;
+		*outer = region.outer;
+	}
+	return page;
 }
 
-/*
- * Frees the host memory of which nothing is resident. The block's tracker was waited for.
- */
-void uvm_seam_flash_left_host(uvm_va_block_t *block, const struct uvm_rust_mask *pages,
-			      const struct uvm_rust_mask *reading)
+void uvm_seam_host_chunk_free(uvm_va_block_t *block, u16 first, u16 outer)
 {
-	const uvm_page_mask_t *in_flight = (const uvm_page_mask_t *)reading;
-	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
-	uvm_page_index_t index;
-	int nid;
-
-	drop_residency(block, (const uvm_page_mask_t *)pages);
-	index = find_first_bit(block->cpu.allocated.bitmap, whole.outer);
-	while (index < whole.outer) {
-		struct page *page = flash_host_page(block, index, &nid);
-		uvm_va_block_region_t region = uvm_va_block_region_for_page(index);
-
-		if (page) {
-			uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
-
-			region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
-			/* What direct I/O holds is what the page's data come back to, if they do. */
-			if (flash_is_unused(block, region, in_flight) && !uvm_seam_page_is_held(page))
-				uvm_va_block_remove_cpu_chunks(block, region);
-		}
-		index = find_next_bit(block->cpu.allocated.bitmap, whole.outer, region.outer);
-	}
+	uvm_va_block_remove_cpu_chunks(block, uvm_va_block_region(first, outer));
 }

@@ -46,33 +46,29 @@ void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct u
  */
 _Bool uvm_rust_flash_along(struct uvm_va_block_struct *block, _Bool to_gpu, struct uvm_rust_mask *pages);
 
-/* Why pages are made resident: anything else, an eviction, a CPU's fault, or a GPU's. */
-#define UVM_RUST_FLASH_FOR_CALL		0
-#define UVM_RUST_FLASH_FOR_EVICTION	1
-#define UVM_RUST_FLASH_FOR_FAULT	2
-#define UVM_RUST_FLASH_FOR_GPU_FAULT	3
-
 /*
  * Before @wanted pages are made resident on @gpu, or NULL for the host (policy/flash/room.rs): waits for room, and
- * brings what is on flash. As uvm_rust_flash_fetch().
+ * brings what is on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's lock and the block's,
+ * which is dropped for the I/O. @cause: UVM_RUST_CAUSE_*; @replays: of that, a GPU's fault that can be put off. NV_OK:
+ * none is on flash; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION: one
+ * is lost.
  */
 __u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-				     struct uvm_gpu_struct *gpu, __u32 why, const struct uvm_rust_mask *wanted);
-
+				     struct uvm_gpu_struct *gpu, __u32 cause, _Bool replays,
+				     const struct uvm_rust_mask *wanted);
 /*
- * Brings those of @wanted that are on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's
- * lock and the block's, which is dropped for the I/O. NV_OK: none is on flash; NV_ERR_MORE_PROCESSING_REQUIRED: the
- * lock was dropped, call again; NV_ERR_INVALID_OPERATION: one is lost. @fault: for a fault, which comes first.
+ * The same before a debugger reads page @page, with @context, or one of Rust's for NULL; and what
+ * uvm_rust_flash_may_write() does before it writes there.
  */
-__u32 uvm_rust_flash_fetch(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-			   const struct uvm_rust_mask *wanted, _Bool fault);
+__u32 uvm_rust_flash_debug(struct uvm_va_block_struct *block, struct uvm_seam_context *context, __u32 page,
+			   _Bool to_write);
 
 /* --- called by Rust ------------------------------------------------------------ */
 
 /* Turns the hooks on: those that count host memory, or (@used) those for what a device has, from its attaching on. */
 void uvm_seam_flash_hook(_Bool used);
 
-/* Where a va_block keeps what is known of it, which its lock protects; NULL for ordinary memory. */
+/* Where a va_block keeps what is known of it, which its lock protects; NULL for ordinary memory, and if it is dead. */
 struct uvm_rust_flash_block **uvm_seam_flash_slot(struct uvm_va_block_struct *block);
 /* How many pages of host memory it has; its lock is held. */
 __u32 uvm_seam_flash_host_pages(struct uvm_va_block_struct *block);
@@ -83,43 +79,29 @@ _Bool uvm_seam_va_block_hold(struct uvm_va_block_struct *block);
  * From _block_space() on its lock is held, and it is alive.
  */
 void uvm_seam_va_block_put(struct uvm_va_block_struct *block);
-/* What is known of it, with its lock held; NULL if it is dead. */
-struct uvm_rust_flash_block *uvm_seam_va_block_flash(struct uvm_va_block_struct *block);
-_Bool uvm_seam_va_block_is_dead(struct uvm_va_block_struct *block);
 struct uvm_seam_space *uvm_seam_block_space(struct uvm_va_block_struct *block);
 
-struct uvm_seam_flash_facts {
-	struct uvm_rust_mask only_host, mapped;
-	_Bool has_unused;
-};
-void uvm_seam_flash_look(struct uvm_va_block_struct *block, struct uvm_seam_flash_facts *facts);
-/* The host memory of a page; NULL if it has none. Whether somebody holds it without a mapping. */
-struct page *uvm_seam_host_page(struct uvm_va_block_struct *block, __u32 index);
+/*
+ * The host memory of a page; NULL if it has none. @get: with a reference. Whether somebody holds it without a mapping.
+ * And the chunk that it is part of, which has pages @first to @outer - 1.
+ */
+struct page *uvm_seam_host_page(struct uvm_va_block_struct *block, __u32 index, _Bool get);
 _Bool uvm_seam_page_is_held(struct page *page);
-/* Unmaps @pages from all processors. Returns an NV_STATUS; _MORE_PROCESSING_REQUIRED: the lock was let go. */
-__u32 uvm_seam_block_unmap(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-			   const struct uvm_rust_mask *pages);
+struct page *uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
+/* Frees host memory of which nothing is resident. The GPUs were waited for. */
+void uvm_seam_host_chunk_free(struct uvm_va_block_struct *block, __u16 first, __u16 outer);
 /* Waits for the GPUs' work on it. Returns an NV_STATUS. */
 __u32 uvm_seam_block_wait(struct uvm_va_block_struct *block);
-/*
- * Takes residency of @pages, which are mapped nowhere, and frees the host memory of which nothing is resident but what
- * is @in_flight. The GPUs were waited for.
- */
-void uvm_seam_flash_left_host(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages,
-			      const struct uvm_rust_mask *in_flight);
-/* What stands for room (policy/flash/room.rs) of a locked block and @gpu, or NULL. */
-struct uvm_rust_flash_room {
-	struct uvm_rust_mask allocated;		/* has host memory */
-	struct uvm_rust_mask thrashing;
-	struct uvm_rust_mask there;		/* is resident on the GPU */
-	struct uvm_rust_mask staged;		/* is resident on GPUs from which it comes by way of the host */
+/* Pages of a locked block, as @gpu, or NULL for none, sees them. */
+struct uvm_rust_pages {
+	struct uvm_rust_mask allocated, host;	/* with host memory, and resident there */
+	struct uvm_rust_mask duplicated, mapped, thrashing;
+	struct uvm_rust_mask there;		/* resident on the GPU */
+	struct uvm_rust_mask staged, reached;	/* on other GPUs; from the first they come by way of the host */
 };
-void uvm_seam_flash_room(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_flash_room *out);
-/* Whether the memory that the block is of prefers to be on the host. */
-_Bool uvm_seam_block_prefers_host(struct uvm_va_block_struct *block);
+void uvm_seam_block_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_pages *out);
 
-/* References on a page; a new one, or NULL; and what is in one that is new. */
-void uvm_seam_page_get(struct page *page);
+/* Gives back a reference on a page; a new one, or NULL; and what is in one that is new. */
 void uvm_seam_page_put(struct page *page);
 struct page *uvm_seam_page_new(_Bool account);
 __u8 *uvm_seam_page_bytes(struct page *page);
@@ -154,8 +136,6 @@ __u32 uvm_seam_flash_populate(struct uvm_va_block_struct *block, struct uvm_seam
 			      struct uvm_rust_mask *pages);
 /* @pages, at least one, hold in host memory what was written. */
 void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
-/* Elsewhere who reads a page gets to write to it, too. */
-_Bool uvm_seam_flash_is_read_mostly(struct uvm_va_block_struct *block);
 /* Says that so many of its pages cannot be read. */
 void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages);
 /*
@@ -179,13 +159,11 @@ void up_write(struct rw_semaphore *sem);
 _Bool capable(int cap);
 
 /*
- * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and fills @dev, or
- * -errno.
+ * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and fills @dev and how
+ * many @bytes it has, or -errno.
  */
-int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev);
+int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *bytes);
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);
-/* How long it is. */
-__u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev);
 /* Lets the device go, of which nothing is needed any more. */
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);
 /* Whether somebody waits to suspend, who waits for this call, too. */

@@ -141,11 +141,6 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-u64 uvm_seam_flash_bytes(struct uvm_seam_flash_dev *dev)
-{
-	return i_size_read(dev->file->f_mapping->host);
-}
-
 /* A block device or a file, by its path in user space. */
 static int open_file(struct uvm_seam_flash_dev *dev, u64 user_path)
 {
@@ -180,7 +175,7 @@ void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev)
 	kfree(dev);
 }
 
-int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
+int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes)
 {
 	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	int ret;
@@ -191,11 +186,13 @@ int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out)
 	ret = make_key(dev);
 	if (ret == 0)
 		ret = open_file(dev, path);
-	if (ret)
+	if (ret) {
 		uvm_seam_flash_free(dev);
-	else
-		*out = dev;
-	return ret;
+		return ret;
+	}
+	*out = dev;
+	*bytes = i_size_read(dev->file->f_mapping->host);
+	return 0;
 }
 
 /* --- who waits for it -------------------------------------------------------------------------- */

@@ -20,7 +20,6 @@
 #include "uvm_range_group.h"
 #include "uvm_pmm_gpu.h"
 #include "uvm_perf_events.h"
-#include "uvm_perf_thrashing.h"
 
 #include "uvm_rust_hooks.h"
 
@@ -103,41 +102,24 @@ uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *star
 	return chunk->va_block;
 }
 
-void uvm_seam_prefetch_look(uvm_va_range_t *range, uvm_gpu_t *gpu, struct uvm_rust_prefetch_found *found)
+bool uvm_seam_prefetch_is_lite(uvm_va_range_t *range, uvm_gpu_t *gpu)
 {
-	uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
-
-	found->preferred_elsewhere = UVM_ID_IS_VALID(policy->preferred_location) &&
-				     !uvm_id_equal(policy->preferred_location, gpu->id);
-	found->read_duplicated = uvm_va_policy_is_read_duplicate(policy, range->va_space);
-	found->lite = uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id);
+	return uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id);
 }
 
 /* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */
-void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
+struct uvm_rust_block *uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
 {
 	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), mm);
 	uvm_va_block_retry_init(&call->retry);
 	uvm_mutex_lock(&block->lock);
+	return block->uvm_rust;
 }
 
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *block)
 {
 	uvm_mutex_unlock(&block->lock);
 	uvm_va_block_retry_deinit(&call->retry, block);
-}
-
-struct uvm_rust_block *uvm_seam_prefetch_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_prefetch_pages *out)
-{
-	const uvm_page_mask_t *thrashing = uvm_perf_thrashing_get_thrashing_pages(block);
-	const uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-
-	uvm_rust_resident_anywhere(block, (uvm_page_mask_t *)&out->populated);
-	if (thrashing)
-		out->thrashing = *uvm_rust_mask(thrashing);
-	if (state)
-		out->there = *uvm_rust_mask(&state->resident);
-	return block->uvm_rust;
 }
 
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,

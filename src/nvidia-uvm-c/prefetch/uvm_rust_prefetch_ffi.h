@@ -33,34 +33,20 @@ struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32
 /* These with the list_lock. What a chunk holds, which is below the number that the queues were made for. */
 struct uvm_va_block_struct *uvm_seam_prefetch_holds(struct uvm_gpu_struct *gpu, __u32 chunk, __u64 *start);
 
-/* What keeps managed memory where it is, and from the GPU. Caller holds the VA space's lock. */
-struct uvm_rust_prefetch_found {
-	_Bool preferred_elsewhere, read_duplicated;
-	_Bool lite;		/* the GPU is one of the range's UVM-Lite GPUs */
-};
-void uvm_seam_prefetch_look(struct uvm_va_range_struct *range, struct uvm_gpu_struct *gpu,
-			    struct uvm_rust_prefetch_found *found);
+/* Whether the GPU is one of managed memory's UVM-Lite GPUs. Caller holds the VA space's lock. */
+_Bool uvm_seam_prefetch_is_lite(struct uvm_va_range_struct *range, struct uvm_gpu_struct *gpu);
 
 /* Upstream's: the mm of a VA space, held until the second is called; NULL if it has none, or it ends. */
 struct mm_struct *uvm_va_space_mm_retain(struct uvm_va_space_struct *va_space);
 void uvm_va_space_mm_release(struct uvm_va_space_struct *va_space);
 
-/* Locks a va_block, to move it; what it takes on the host is charged to @mm. */
-void uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block, struct mm_struct *mm);
+/* Locks a va_block, to move it; what it takes on the host is charged to @mm. Returns its discard state; NULL for none. */
+struct uvm_rust_block *uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
+					      struct mm_struct *mm);
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block);
 
-/* These with the va_block locked. Its pages: resident on any processor, thrashing, and resident on the GPU. */
-struct uvm_rust_prefetch_pages {
-	struct uvm_rust_mask populated;
-	struct uvm_rust_mask thrashing;
-	struct uvm_rust_mask there;
-};
-/* Adds to @out, and returns the discard state; NULL for none. */
-struct uvm_rust_block *uvm_seam_prefetch_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu,
-					       struct uvm_rust_prefetch_pages *out);
-
 /*
- * Moves pages @first to @outer - 1 to @gpu; NULL is the host. The copies are numbered @copy, below
+ * With the va_block locked: moves pages @first to @outer - 1 to @gpu; NULL is the host. The copies are numbered @copy, below
  * UVM_RUST_PREFETCH_COPIES. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go meanwhile.
  */
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,

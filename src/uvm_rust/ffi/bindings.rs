@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 99b99d34adf26921.
+// Of headers and options 3f447e8380783e00.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -53,6 +53,7 @@ pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
+pub const UVM_RUST_MEMORY_NONE: u32 = 4294967295;
 pub const UVM_RUST_LIST_ZEROED: u32 = 8;
 pub const UVM_RUST_WORK_PREFETCH: u32 = 0;
 pub const UVM_RUST_WORK_FETCH: u32 = 1;
@@ -69,10 +70,6 @@ pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_FLASH_FOR_CALL: u32 = 0;
-pub const UVM_RUST_FLASH_FOR_EVICTION: u32 = 1;
-pub const UVM_RUST_FLASH_FOR_FAULT: u32 = 2;
-pub const UVM_RUST_FLASH_FOR_GPU_FAULT: u32 = 3;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
@@ -709,8 +706,9 @@ unsafe extern "C" {
 pub struct uvm_rust_range {
     pub first: __u64,
     pub last: __u64,
+    pub preferred: __u32,
     pub managed: bool,
-    pub prefers_host: bool,
+    pub read_duplicated: bool,
 }
 unsafe extern "C" {
     pub fn uvm_seam_range(
@@ -744,12 +742,14 @@ unsafe extern "C" {
     pub fn uvm_seam_context_free(context: *mut uvm_seam_context);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_drop(
+    pub fn uvm_seam_block_unmap(
         block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
-        unmap: *const uvm_rust_mask,
-        drop: *const uvm_rust_mask,
+        pages: *const uvm_rust_mask,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_block_drop(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_forget_thrashing(
@@ -1128,16 +1128,17 @@ unsafe extern "C" {
         block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
         gpu: *mut uvm_gpu_struct,
-        why: __u32,
+        cause: __u32,
+        replays: bool,
         wanted: *const uvm_rust_mask,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_fetch(
+    pub fn uvm_rust_flash_debug(
         block: *mut uvm_va_block_struct,
         context: *mut uvm_seam_context,
-        wanted: *const uvm_rust_mask,
-        fault: bool,
+        page: __u32,
+        to_write: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
@@ -1156,67 +1157,50 @@ unsafe extern "C" {
     pub fn uvm_seam_va_block_put(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_va_block_flash(block: *mut uvm_va_block_struct) -> *mut uvm_rust_flash_block;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_va_block_is_dead(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_seam_block_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_seam_flash_facts {
-    pub only_host: uvm_rust_mask,
-    pub mapped: uvm_rust_mask,
-    pub has_unused: bool,
-}
 unsafe extern "C" {
-    pub fn uvm_seam_flash_look(block: *mut uvm_va_block_struct, facts: *mut uvm_seam_flash_facts);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_host_page(block: *mut uvm_va_block_struct, index: __u32) -> *mut page;
+    pub fn uvm_seam_host_page(
+        block: *mut uvm_va_block_struct,
+        index: __u32,
+        get: bool,
+    ) -> *mut page;
 }
 unsafe extern "C" {
     pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_unmap(
+    pub fn uvm_seam_host_chunk(
         block: *mut uvm_va_block_struct,
-        context: *mut uvm_seam_context,
-        pages: *const uvm_rust_mask,
-    ) -> __u32;
+        index: __u32,
+        first: *mut __u16,
+        outer: *mut __u16,
+    ) -> *mut page;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_host_chunk_free(block: *mut uvm_va_block_struct, first: __u16, outer: __u16);
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_wait(block: *mut uvm_va_block_struct) -> __u32;
 }
-unsafe extern "C" {
-    pub fn uvm_seam_flash_left_host(
-        block: *mut uvm_va_block_struct,
-        pages: *const uvm_rust_mask,
-        in_flight: *const uvm_rust_mask,
-    );
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_flash_room {
+pub struct uvm_rust_pages {
     pub allocated: uvm_rust_mask,
+    pub host: uvm_rust_mask,
+    pub duplicated: uvm_rust_mask,
+    pub mapped: uvm_rust_mask,
     pub thrashing: uvm_rust_mask,
     pub there: uvm_rust_mask,
     pub staged: uvm_rust_mask,
+    pub reached: uvm_rust_mask,
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_room(
+    pub fn uvm_seam_block_pages(
         block: *mut uvm_va_block_struct,
         gpu: *mut uvm_gpu_struct,
-        out: *mut uvm_rust_flash_room,
+        out: *mut uvm_rust_pages,
     );
-}
-unsafe extern "C" {
-    pub fn uvm_seam_block_prefers_host(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_page_get(page: *mut page);
 }
 unsafe extern "C" {
     pub fn uvm_seam_page_put(page: *mut page);
@@ -1275,9 +1259,6 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_arrived(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_is_read_mostly(block: *mut uvm_va_block_struct) -> bool;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
 }
 unsafe extern "C" {
@@ -1311,13 +1292,11 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_open(
         path: __u64,
         dev: *mut *mut uvm_seam_flash_dev,
+        bytes: *mut __u64,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_free(dev: *mut uvm_seam_flash_dev);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_bytes(dev: *mut uvm_seam_flash_dev) -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_close(dev: *mut uvm_seam_flash_dev);
@@ -1357,19 +1336,11 @@ unsafe extern "C" {
         start: *mut __u64,
     ) -> *mut uvm_va_block_struct;
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_prefetch_found {
-    pub preferred_elsewhere: bool,
-    pub read_duplicated: bool,
-    pub lite: bool,
-}
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_look(
+    pub fn uvm_seam_prefetch_is_lite(
         range: *mut uvm_va_range_struct,
         gpu: *mut uvm_gpu_struct,
-        found: *mut uvm_rust_prefetch_found,
-    );
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_va_space_mm_retain(va_space: *mut uvm_va_space_struct) -> *mut mm_struct;
@@ -1382,24 +1353,10 @@ unsafe extern "C" {
         call: *mut uvm_seam_prefetch,
         block: *mut uvm_va_block_struct,
         mm: *mut mm_struct,
-    );
+    ) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch, block: *mut uvm_va_block_struct);
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_prefetch_pages {
-    pub populated: uvm_rust_mask,
-    pub thrashing: uvm_rust_mask,
-    pub there: uvm_rust_mask,
-}
-unsafe extern "C" {
-    pub fn uvm_seam_prefetch_pages(
-        block: *mut uvm_va_block_struct,
-        gpu: *mut uvm_gpu_struct,
-        out: *mut uvm_rust_prefetch_pages,
-    ) -> *mut uvm_rust_block;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_migrate(

@@ -10,6 +10,8 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};
+#[cfg(not(uvm_native))]
+use crate::driver::discard::status;
 use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
@@ -42,6 +44,36 @@ pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut
     // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
     // that nobody else uses.
     unsafe { &mut *block.cast::<BlockState>() }
+}
+
+impl uvm_rust_mask {
+    /// What the policies take.
+    pub(super) fn set(&self) -> PageMask {
+        PageMask::from_words(self.words)
+    }
+}
+
+/// Unmaps `unmap` from all processors, and takes residency of `pages`, a part of it, from all. Returns an `NV_STATUS`,
+/// of which the header says what each means.
+///
+/// # Safety
+///
+/// The block is locked, and its VA space; the context is kept.
+#[cfg(not(uvm_native))]
+unsafe fn drop_pages(
+    block: *mut bindings::uvm_va_block_struct,
+    context: *mut bindings::uvm_seam_context,
+    unmap: &PageMask,
+    pages: &PageMask,
+) -> u32 {
+    // SAFETY: by this function's contract; the masks are read.
+    unsafe {
+        let result = bindings::uvm_seam_block_unmap(block, context, &as_c(unmap));
+        if result == status::OK {
+            bindings::uvm_seam_block_drop(block, &as_c(pages));
+        }
+        result
+    }
 }
 
 /// # Safety

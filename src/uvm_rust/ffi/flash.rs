@@ -26,7 +26,7 @@ mod tier;
 mod workers;
 
 pub(crate) use attach::{attach, detach, stats};
-pub(super) use block::discarded;
+pub(super) use block::{discarded, pages_of};
 pub(crate) use moves::move_range;
 pub(super) use room::park;
 pub(super) use split::Split;

@@ -5,7 +5,7 @@
 use super::seam;
 use super::tenant::Charged;
 use super::work::{Charging, Kind, Work, WorkQueue};
-use super::{bindings, discard, fault, gpu};
+use super::{bindings, discard, fault, flash, gpu};
 use crate::driver::discard::status;
 use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::{Queue, RootChunks};
@@ -221,6 +221,8 @@ pub(crate) struct Turning<'a> {
     noted: Option<(NonNull<bindings::uvm_va_block_struct>, u64)>,
     /// Invariant: that va_block is locked, if this is where it is moved to.
     locked: Option<To>,
+    /// What of it is discarded, or null. Invariant: the va_block's since it was locked.
+    discarded: *mut bindings::uvm_rust_block,
     /// Invariant: null, or the VA space's, held since it was locked.
     mm: *mut bindings::mm_struct,
 }
@@ -241,6 +243,7 @@ impl<'a> Turning<'a> {
             chosen: None,
             noted: None,
             locked: None,
+            discarded: null_mut(),
             mm: null_mut(),
         })
     }
@@ -314,14 +317,13 @@ impl<'a> Turning<'a> {
                 block = NonNull::new(bindings::uvm_seam_range_block(range, from.max(at.first)));
             }
             let chosen = block.map(|block| {
-                let mut found = bindings::uvm_rust_prefetch_found::default();
-                bindings::uvm_seam_prefetch_look(range, self.gpu, &mut found);
                 let span = span(block);
                 let hindrances = Hindrances {
                     no_block: false,
-                    preferred_elsewhere: found.preferred_elsewhere,
-                    read_duplicated: found.read_duplicated,
-                    lite: found.lite,
+                    preferred_elsewhere: at.preferred != bindings::UVM_RUST_MEMORY_NONE
+                        && at.preferred != 1 + self.prefetcher.gpu(),
+                    read_duplicated: at.read_duplicated,
+                    lite: bindings::uvm_seam_prefetch_is_lite(range, self.gpu),
                     group_stays: !bindings::uvm_range_group_all_migratable(
                         space.cast(),
                         span.first,
@@ -504,7 +506,7 @@ impl Machine for Turning<'_> {
                 // As upstream's evictions: its pages there are charged to the process's memory cgroup.
                 self.mm = bindings::uvm_va_space_mm_retain(self.space().cast());
             }
-            bindings::uvm_seam_prefetch_lock(self.call, block.as_ptr(), self.mm);
+            self.discarded = bindings::uvm_seam_prefetch_lock(self.call, block.as_ptr(), self.mm);
         }
     }
 
@@ -525,20 +527,19 @@ impl Machine for Turning<'_> {
         let Some(block) = self.block() else {
             return Pages::default();
         };
-        let mut out = bindings::uvm_rust_prefetch_pages::default();
-        // SAFETY: the va_block is locked, and `out` is ours for the call. By I-own and I-lock, the state
-        // that it has is used by nobody else as long as it is locked.
-        let discarded = unsafe {
-            let state = bindings::uvm_seam_prefetch_pages(block, self.gpu, &mut out);
+        // SAFETY: the va_block is locked, and the GPU there. By I-own and I-lock, the state that it has is used
+        // by nobody else as long as it is locked.
+        let (of, discarded) = unsafe {
+            let state = self.discarded;
             let state = (!state.is_null()).then(|| discard::borrow(state));
-            state.map_or(PageMask::EMPTY, |state| state.discarded())
+            let discarded = state.map_or(PageMask::EMPTY, |state| state.discarded());
+            (flash::pages_of(block, self.gpu), discarded)
         };
-        let mask = |m: bindings::uvm_rust_mask| PageMask::from_words(m.words);
         Pages {
-            populated: mask(out.populated),
-            thrashing: mask(out.thrashing),
+            populated: of.host.set() | of.there.set() | of.staged.set() | of.reached.set(),
+            thrashing: of.thrashing.set(),
             discarded,
-            there: mask(out.there),
+            there: of.there.set(),
         }
     }
 

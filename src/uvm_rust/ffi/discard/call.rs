@@ -311,10 +311,8 @@ impl Machine for DiscardCall<'_> {
         if !self.is_at(At::Locked) {
             return Ok(Dropped::All);
         }
-        // SAFETY: locked; the mask is read.
-        match unsafe {
-            bindings::uvm_seam_block_drop(self.block, self.context, &as_c(pages), &as_c(pages))
-        } {
+        // SAFETY: locked.
+        match unsafe { super::drop_pages(self.block, self.context, pages, pages) } {
             status::AGAIN => Ok(Dropped::Again),
             other => Status::check(other).map(|()| Dropped::All),
         }

@@ -26,10 +26,10 @@ unsafe fn drop_pages(
     unmap: &PageMask,
     pages: &PageMask,
 ) -> u32 {
-    // SAFETY: by this function's contract; the masks are read. While the lock is held throughout, the state is
+    // SAFETY: by this function's contract. While the lock is held throughout, the state is
     // there, and nobody else uses it.
     unsafe {
-        let result = bindings::uvm_seam_block_drop(of, context, &as_c(unmap), &as_c(pages));
+        let result = super::drop_pages(of, context, unmap, pages);
         if result == status::OK {
             borrow(state).dropped(pages);
         }

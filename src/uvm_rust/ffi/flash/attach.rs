@@ -113,13 +113,13 @@ impl Devices {
     }
 }
 
-/// Opens what a path in user space names, and makes a key.
-fn open(path: u64) -> Result<Seam> {
-    let mut dev = null_mut();
-    // SAFETY: the path is looked up in user space as such; `dev` is written once, and is ours from then on.
+/// Opens what a path in user space names, and makes a key. Gives the length in bytes, too.
+fn open(path: u64) -> Result<(Seam, u64)> {
+    let (mut dev, mut bytes) = (null_mut(), 0);
+    // SAFETY: the path is looked up in user space as such; both are written once, and `dev` is ours from then on.
     unsafe {
-        checked(bindings::uvm_seam_flash_open(path, &mut dev))?;
-        Seam::new(dev)
+        checked(bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes))?;
+        Ok((Seam::new(dev)?, bytes))
     }
 }
 
@@ -155,9 +155,7 @@ pub(crate) fn attach(attach: &uvm_rust_flash_attach) -> Result {
     if devices.attached.is_some() || devices.leaving.is_some() {
         return Err(EEXIST);
     }
-    let seam = open(attach.path)?;
-    // SAFETY: it is open.
-    let bytes = unsafe { bindings::uvm_seam_flash_bytes(seam.as_ptr()) };
+    let (seam, bytes) = open(attach.path)?;
     let slots = Config::slots_of(bytes).ok_or(ENOSPC)?;
     mark(&seam, attach.flags & bindings::UVM_RUST_FLASH_FORCE != 0)?;
     let flash = Flash::new(Config {

@@ -129,6 +129,48 @@ pub(super) unsafe fn known<'a>(block: *mut uvm_rust_flash_block) -> &'a Block {
     unsafe { &*block.cast::<Block>() }
 }
 
+/// What is known of a va_block; null if nothing is, or if it is dead.
+///
+/// # Safety
+///
+/// I-lock: its lock is held.
+pub(super) unsafe fn known_of(of: *mut uvm_va_block_struct) -> *mut uvm_rust_flash_block {
+    // SAFETY: by this function's contract.
+    let slot = unsafe { bindings::uvm_seam_flash_slot(of).as_ref() };
+    slot.map_or(null_mut(), |known| *known)
+}
+
+/// The memory that a va_block is of.
+///
+/// # Safety
+///
+/// The va_block is alive, and the lock of its VA space held.
+pub(super) unsafe fn memory_of(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_range {
+    let at = span(of).first;
+    let mut range = bindings::uvm_rust_range {
+        preferred: bindings::UVM_RUST_MEMORY_NONE,
+        ..Default::default()
+    };
+    // SAFETY: by this function's contract; `range` is ours for the call.
+    unsafe { bindings::uvm_seam_range(bindings::uvm_seam_block_space(of), at, at, &mut range) };
+    range
+}
+
+/// Pages of a va_block, as a GPU sees them, or nobody if that is null.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held, and it is alive; the lock of its VA space keeps the GPU.
+pub(in crate::ffi) unsafe fn pages_of(
+    of: *mut uvm_va_block_struct,
+    gpu: *mut bindings::uvm_gpu_struct,
+) -> bindings::uvm_rust_pages {
+    let mut pages = bindings::uvm_rust_pages::default();
+    // SAFETY: by this function's contract; `pages` is ours for the call.
+    unsafe { bindings::uvm_seam_block_pages(of, gpu, &mut pages) };
+    pages
+}
+
 pub(super) fn handle(block: &Block) -> BlockHandle {
     BlockHandle(NonNull::from(block))
 }
@@ -350,7 +392,7 @@ unsafe extern "C" fn uvm_rust_flash_cancel_spill(block: *mut uvm_rust_flash_bloc
 /// I-lock: the va_block's lock is held.
 pub(in crate::ffi) unsafe fn discarded(of: *mut uvm_va_block_struct, pages: &PageMask) {
     // SAFETY: by this function's contract; what is known of a dead block is gone.
-    if let Some(state) = unsafe { used(bindings::uvm_seam_va_block_flash(of)) } {
+    if let Some(state) = unsafe { used(known_of(of)) } {
         let (block, flash) = state.split();
         block.forget(&mut flash.table.lock(), pages);
     }

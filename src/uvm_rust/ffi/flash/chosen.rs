@@ -3,7 +3,7 @@
 //! One va_block at a time, and its locks, for those who go from one to the next.
 
 use super::bindings;
-use super::block::{used, State};
+use super::block::{known_of, used, State};
 use super::dev::Dev;
 use super::fetch::fetch_locked;
 use crate::driver::discard::status;
@@ -94,7 +94,7 @@ impl Chosen {
     /// What is known of the locked block; null if it is dead or unknown.
     pub(super) fn known(&self) -> *mut uvm_rust_flash_block {
         // SAFETY: it is locked.
-        let known = |block| unsafe { bindings::uvm_seam_va_block_flash(block) };
+        let known = |block| unsafe { known_of(block) };
         self.locked().map_or(null_mut(), known)
     }
 

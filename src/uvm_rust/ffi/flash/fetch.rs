@@ -6,24 +6,25 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::block::{count, device_of, used};
+use super::block::{count, device_of, give_up, known_of, memory_of, used};
 use super::dev::Dev;
 use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
-use crate::ffi::discard::{as_c, read};
+use crate::ffi::discard::{as_c, short};
 use crate::ffi::status::Status;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine};
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
-use bindings::{uvm_rust_flash_block, uvm_rust_mask, uvm_seam_context, uvm_va_block_struct};
+use bindings::{uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
 use core::ffi::c_int;
+use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-crate::ffi::check_exports!(uvm_rust_flash_fetch);
+crate::ffi::check_exports!(uvm_rust_flash_debug);
 
 /// Milliseconds until who waits for a read or a write that ends looks again without.
 pub(super) const WAIT_MS: u32 = 1000;
@@ -44,7 +45,7 @@ struct Fetching {
 impl Fetching {
     fn known(&self) -> *mut uvm_rust_flash_block {
         // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_va_block_flash(self.block) }
+        unsafe { known_of(self.block) }
     }
 
     fn counts(&self, counter: Counter, n: u64) {
@@ -109,7 +110,7 @@ impl Machine for Fetching {
             bindings::uvm_rust_flash_copies
                 && is_attached(current(), dev)
                 && dev.is_sound()
-                && bindings::uvm_seam_flash_is_read_mostly(self.block)
+                && memory_of(self.block).read_duplicated
         }
     }
 
@@ -199,7 +200,7 @@ pub(super) unsafe fn fetch_locked(
     is_fault: bool,
 ) -> u32 {
     // SAFETY: by this function's contract.
-    let Some(device) = (unsafe { device_of(bindings::uvm_seam_va_block_flash(block)) }) else {
+    let Some(device) = (unsafe { device_of(known_of(block)) }) else {
         return status::OK;
     };
     let mut fetching = Fetching {
@@ -219,12 +220,33 @@ pub(super) unsafe fn fetch_locked(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_fetch(
+unsafe extern "C" fn uvm_rust_flash_debug(
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
-    wanted: *const uvm_rust_mask,
-    is_fault: bool,
+    page: u32,
+    to_write: bool,
 ) -> u32 {
-    // SAFETY: I-lock and I-call.
-    unsafe { fetch_locked(block, context, &read(wanted), is_fault) }
+    let mut pages = PageMask::EMPTY;
+    pages.set(short(page));
+    // SAFETY: I-lock, for the block and its VA space; I-call for the context. The reference ends before anything is
+    // fetched.
+    unsafe {
+        let Some(state) = used(known_of(block)) else {
+            return status::OK;
+        };
+        if to_write {
+            give_up(state, &pages);
+            return status::OK;
+        }
+        if !context.is_null() {
+            return fetch_locked(block, context, &pages, false);
+        }
+        let context = bindings::uvm_seam_context_new(null_mut());
+        if context.is_null() {
+            return status::NO_MEMORY;
+        }
+        let result = fetch_locked(block, context, &pages, false);
+        bindings::uvm_seam_context_free(context);
+        result
+    }
 }

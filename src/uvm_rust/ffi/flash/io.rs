@@ -139,17 +139,14 @@ impl Io {
     ) -> bool {
         self.release();
         for of in pages.pages() {
-            // SAFETY: by this function's contract; what UVM has of a page there keeps it meanwhile.
-            let page = unsafe { bindings::uvm_seam_host_page(block, of.into()) };
-            match self.held.get_mut(usize::from(of)) {
-                Some(held) if !page.is_null() => *held = page,
-                _ => {
-                    self.release();
-                    return false;
-                }
+            if let Some(held) = self.held.get_mut(usize::from(of)) {
+                // SAFETY: by this function's contract; the reference is given back by `release`.
+                *held = unsafe { bindings::uvm_seam_host_page(block, of.into(), true) };
             }
-            // SAFETY: as above; given back by `release`.
-            unsafe { bindings::uvm_seam_page_get(page) };
+            if self.page(of).is_null() {
+                self.release();
+                return false;
+            }
         }
         true
     }
@@ -167,7 +164,7 @@ impl Io {
         let mut same = PageMask::EMPTY;
         for of in pages.pages() {
             // SAFETY: by this function's contract.
-            let page = unsafe { bindings::uvm_seam_host_page(block, of.into()) };
+            let page = unsafe { bindings::uvm_seam_host_page(block, of.into(), false) };
             if page == self.page(of) && !page.is_null() {
                 same.set(of);
             }

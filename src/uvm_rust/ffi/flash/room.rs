@@ -84,18 +84,17 @@ impl Machine for Room {
     }
 
     fn facts(&mut self) -> Facts {
-        let mut out = bindings::uvm_rust_flash_room::default();
-        // SAFETY: see above; `out` is ours for the call, and the reference ends with this function.
-        let on_flash = unsafe {
-            bindings::uvm_seam_flash_room(self.block, self.gpu, &mut out);
-            used(bindings::uvm_seam_va_block_flash(self.block)).map(|state| state.pages.on_flash())
+        // SAFETY: see above; the reference ends with this function.
+        let (of, on_flash) = unsafe {
+            let of = block::pages_of(self.block, self.gpu);
+            let state = used(block::known_of(self.block));
+            (of, state.map(|state| state.pages.on_flash()))
         };
-        let mask = |of: uvm_rust_mask| PageMask::from_words(of.words);
         Facts {
-            allocated: mask(out.allocated),
-            thrashing: mask(out.thrashing),
-            there: mask(out.there),
-            staged: mask(out.staged) | on_flash.unwrap_or(PageMask::EMPTY),
+            allocated: of.allocated.set(),
+            thrashing: of.thrashing.set(),
+            there: of.there.set(),
+            staged: of.staged.set() | on_flash.unwrap_or(PageMask::EMPTY),
         }
     }
 
@@ -140,7 +139,7 @@ impl Machine for Room {
             return self.prefers_host;
         }
         // SAFETY: see above.
-        unsafe { bindings::uvm_seam_block_prefers_host(self.block) }
+        unsafe { block::memory_of(self.block) }.preferred == bindings::UVM_RUST_MEMORY_HOST
     }
 
     fn kick(&mut self) {
@@ -243,9 +242,9 @@ unsafe fn park_of_block(
             return 0;
         }
         bindings::uvm_seam_block_lock(block);
-        let parks = !bindings::uvm_seam_va_block_is_dead(block)
+        let parks = !bindings::uvm_seam_flash_slot(block).is_null()
             && (Room::of(block, gpu).is_some_and(|mut room| fault_waits(&mut room, &pages))
-                || block::parks(bindings::uvm_seam_va_block_flash(block), &pages));
+                || block::parks(block::known_of(block), &pages));
         bindings::uvm_seam_block_unlock(block);
         parks
     };
@@ -275,7 +274,7 @@ unsafe fn park_first_touch(
             block: null_mut(),
             owner,
             gpu,
-            prefers_host: range.prefers_host,
+            prefers_host: range.preferred == bindings::UVM_RUST_MEMORY_HOST,
         });
         !found.is_null()
             && range.managed
@@ -294,13 +293,14 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
     gpu: *mut uvm_gpu_struct,
-    why: u32,
+    cause: u32,
+    replays: bool,
     wanted: *const uvm_rust_mask,
 ) -> u32 {
-    let why = match why {
-        bindings::UVM_RUST_FLASH_FOR_EVICTION => Why::Eviction,
-        bindings::UVM_RUST_FLASH_FOR_FAULT => Why::Fault,
-        bindings::UVM_RUST_FLASH_FOR_GPU_FAULT => Why::GpuFault,
+    let why = match cause {
+        bindings::UVM_RUST_CAUSE_EVICTION => Why::Eviction,
+        bindings::UVM_RUST_CAUSE_FAULT if replays => Why::GpuFault,
+        bindings::UVM_RUST_CAUSE_FAULT => Why::Fault,
         _ => Why::Call,
     };
     let to = if gpu.is_null() { To::Host } else { To::Gpu };
@@ -318,7 +318,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             bindings::uvm_seam_block_lock(block);
             return status::AGAIN;
         }
-        let Some(state) = used(bindings::uvm_seam_va_block_flash(block)) else {
+        let Some(state) = used(block::known_of(block)) else {
             return status::OK;
         };
         state.pages.touched(&wanted);
@@ -339,7 +339,7 @@ unsafe extern "C" fn uvm_rust_flash_along(
 ) -> bool {
     // SAFETY: I-lock; I-call for `pages`. The reference ends before anything is asked for.
     unsafe {
-        let known = bindings::uvm_seam_va_block_flash(block);
+        let known = block::known_of(block);
         let Some(state) = used(known) else {
             return true;
         };

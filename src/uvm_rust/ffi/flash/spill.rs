@@ -2,7 +2,7 @@
 
 //! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
 
-use super::block::{handle, known, span, use_device, used};
+use super::block::{handle, known, known_of, pages_of, span, use_device, used};
 use super::chosen::Chosen;
 use super::dev::Dev;
 use super::io::{Io, Wrote};
@@ -17,8 +17,9 @@ use crate::ffi::discard::as_c;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
-use crate::policy::mask::PageMask;
+use crate::policy::mask::{PageMask, Region};
 use bindings::uvm_va_block_struct;
+use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::sync::Arc;
 
@@ -47,7 +48,7 @@ impl To {
         // of it is there meanwhile.
         unsafe {
             bindings::uvm_seam_block_lock(block);
-            let state = used(bindings::uvm_seam_va_block_flash(block));
+            let state = used(known_of(block));
             let state = state.filter(|state| state.is_on(&self.dev));
             let pages = state.map_or(0, |state| super::block::give_up(state, &PageMask::FULL));
             bindings::uvm_seam_block_unlock(block);
@@ -250,15 +251,16 @@ impl Machine for Spilling<'_> {
     }
 
     fn facts(&mut self) -> Facts {
-        let mut facts = bindings::uvm_seam_flash_facts::default();
-        if let Some(block) = self.at.alive() {
-            // SAFETY: the block is locked and alive.
-            unsafe { bindings::uvm_seam_flash_look(block, &mut facts) };
-        }
+        let Some(block) = self.at.alive() else {
+            return Facts::default();
+        };
+        // SAFETY: the block is locked and alive.
+        let of = unsafe { pages_of(block, null_mut()) };
+        let host = of.host.set();
         Facts {
-            only_host: PageMask::from_words(facts.only_host.words),
-            mapped: PageMask::from_words(facts.mapped.words),
-            has_unused: facts.has_unused,
+            only_host: host - of.duplicated.set() - of.reached.set(),
+            mapped: of.mapped.set(),
+            has_unused: !of.allocated.set().is_subset(&host),
         }
     }
 
@@ -270,7 +272,7 @@ impl Machine for Spilling<'_> {
         for of in pages.pages() {
             // SAFETY: the block is locked, which keeps its host memory.
             unsafe {
-                let page = bindings::uvm_seam_host_page(block, of.into());
+                let page = bindings::uvm_seam_host_page(block, of.into(), false);
                 if !page.is_null() && !bindings::uvm_seam_page_is_held(page) {
                     free.set(of);
                 }
@@ -337,18 +339,17 @@ impl Machine for Spilling<'_> {
     }
 
     fn left_host(&mut self, pages: &PageMask) -> bool {
-        let Some(block) = self.at.locked() else {
+        let Some(block) = self.at.alive() else {
             return false;
         };
-        // SAFETY: the block is locked, and the GPUs were waited for; the masks are read. The reference ends with
+        // SAFETY: the block is locked and alive, and the GPUs were waited for; the mask is read. The reference ends with
         // the statement.
         unsafe {
-            let before = bindings::uvm_seam_flash_host_pages(block);
+            bindings::uvm_seam_block_drop(block, &as_c(pages));
             let in_flight = used(self.at.known()).map(|state| state.pages.in_flight());
-            let in_flight = as_c(&in_flight.unwrap_or(PageMask::EMPTY));
-            bindings::uvm_seam_flash_left_host(block, &as_c(pages), &in_flight);
+            let is_freed = free_unused(block, in_flight.unwrap_or(PageMask::EMPTY));
             super::block::count(block, false);
-            bindings::uvm_seam_flash_host_pages(block) < before
+            is_freed
         }
     }
 
@@ -423,6 +424,34 @@ impl Machine for Spilling<'_> {
         };
         self.counts(counter, n);
     }
+}
+
+/// Frees the host memory of which nothing is resident but what is `in_flight`; whether there was some.
+///
+/// # Safety
+///
+/// The block is locked and alive, and the GPUs were waited for.
+unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> bool {
+    // SAFETY: by this function's contract.
+    let of = unsafe { pages_of(block, null_mut()) };
+    let (mut left, kept) = (of.allocated.set(), of.host.set() | in_flight);
+    let mut is_freed = false;
+    while let Some(index) = left.next(0, true) {
+        let (mut first, mut outer) = (index, index + 1);
+        // SAFETY: as above; `first` and `outer` are ours for the call. Chunks are freed whole.
+        unsafe {
+            let page = bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
+            let chunk = PageMask::from(Region::new(first, outer));
+            left -= chunk;
+            // What direct I/O holds is what the page's data come back to, if they do.
+            if !page.is_null() && !chunk.intersects(&kept) && !bindings::uvm_seam_page_is_held(page)
+            {
+                bindings::uvm_seam_host_chunk_free(block, first, outer);
+                is_freed = true;
+            }
+        }
+    }
+    is_freed
 }
 
 /// Writes what of `pages` the block has in host memory, by call. Returns how many bytes the device was

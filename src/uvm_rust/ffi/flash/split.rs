@@ -36,7 +36,7 @@ impl Splitting {
     /// What is known of a half, which is locked; null if nothing is.
     fn known(&self, half: Half) -> *mut uvm_rust_flash_block {
         // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_va_block_flash(self.half(half)) }
+        unsafe { block::known_of(self.half(half)) }
     }
 }
 

@@ -79,7 +79,7 @@ pub enum Count {
 }
 
 /// What upstream knows of the locked block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Pages that only the host has.
     pub only_host: PageMask,
