@@ -47,11 +47,12 @@ mod life;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
+#[cfg(uvm_native)]
+mod native;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
 mod space;
-#[cfg(not(uvm_native))]
 pub(crate) mod status;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;

@@ -48,8 +48,6 @@ struct test_global g_uvm_global;
 void uvm_mutex_lock(uvm_mutex_t *lock) { note("lock"); lock->held = true; }
 void uvm_mutex_unlock(uvm_mutex_t *lock) { note("unlock"); lock->held = false; }
 
-static struct mm_struct *const mm = (struct mm_struct *)&space;
-
 static uvm_va_range_t ranges[2] = {
 	{ &space, UVM_VA_RANGE_TYPE_MANAGED, { 0x200000, 0x3fffff }, &ranges[1] },
 	{ &space, UVM_VA_RANGE_TYPE_MANAGED + 1, { 0x400000, 0x5fffff }, NULL },
@@ -81,13 +79,6 @@ uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range)
 
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address) { return address / UVM_CHUNK_SIZE_MAX; }
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index) { return index == 1 ? &block : NULL; }
-
-static uvm_api_range_type_t type;
-
-uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *of, struct mm_struct *in, NvU64 base, NvU64 length)
-{
-	return in == mm && base == 7 && length == 8 ? type : UVM_API_RANGE_TYPE_INVALID;
-}
 
 uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index)
 {
@@ -125,27 +116,12 @@ NV_STATUS uvm_tracker_add_tracker_safe(uvm_tracker_t *tracker, const int *work)
 	return may_fail("track");
 }
 
-struct uvm_va_block_context_struct {
-	struct mm_struct *mm;
-};
-static uvm_va_block_context_t the_context;
-
-uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *of)
-{
-	the_context.mm = of;
-	return may_fail("context") == NV_OK ? &the_context : NULL;
-}
-
-void uvm_va_block_context_free(uvm_va_block_context_t *context) { note("free-context"); }
-
 /* Not asked for here. */
 uvm_gpu_chunk_t *uvm_va_block_lookup_gpu_chunk(uvm_va_block_t *of, uvm_gpu_t *gpu, NvU64 address) { abort(); }
 
 /* --- the seam's other files ---------------------------------------------------------------- */
 
-void uvm_rust_on_any_node(uvm_va_block_context_t *context) { }
 bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu) { return container_of(gpu, struct test_gpu, gpu)->evicts; }
-bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return failing && !strcmp(failing, "faultable"); }
 
 void uvm_rust_resident_anywhere(uvm_va_block_t *of, uvm_page_mask_t *out)
 {
@@ -240,23 +216,11 @@ static uvm_va_block_t *chosen(NvU64 at, struct uvm_rust_range *range)
 
 static void whole_call(struct uvm_seam_tracker *tracker)
 {
-	struct uvm_seam_context *context;
 	struct uvm_rust_range range;
 	struct uvm_rust_span span;
 
-	holds = !uvm_seam_has_non_faultable(of);
-	type = UVM_API_RANGE_TYPE_MANAGED;
-	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_MANAGED;
-	type = UVM_API_RANGE_TYPE_HMM;
-	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_HMM;
-	type = UVM_API_RANGE_TYPE_ATS;
-	holds &= uvm_seam_range_kind(of, mm, 7, 8) == UVM_RUST_KIND_ATS;
-	type = UVM_API_RANGE_TYPE_INVALID;
-	holds &= uvm_seam_range_kind(of, mm, 7, 8) > UVM_RUST_KIND_ATS;
-	context = uvm_seam_context_new(mm);
-	holds &= !!context;
 	/* The one that holds the address, the next to it, and no more. */
-	holds &= chosen(0x201000, &range) == &block && range.first == 0x200000 && range.last == 0x3fffff &&
+	holds = chosen(0x201000, &range) == &block && range.first == 0x200000 && range.last == 0x3fffff &&
 		 range.managed && range.preferred == UVM_RUST_MEMORY_HOST && range.read_duplicated;
 	prefers = 2;
 	holds &= chosen(0x201000, &range) && range.preferred == UVM_RUST_MEMORY_GPU(1) && !range.read_duplicated;
@@ -272,7 +236,6 @@ static void whole_call(struct uvm_seam_tracker *tracker)
 	holds &= !chosen(0x400000, &range) && range.first == 0x400000 && !range.managed &&
 		 range.preferred == UVM_RUST_MEMORY_NONE && !range.read_duplicated;
 	holds &= !uvm_seam_range(of, 0x600000, 0x600000, &range);
-	uvm_seam_context_free(context);
 	holds &= uvm_seam_tracker_end(tracker) == NV_OK;
 }
 
@@ -307,14 +270,9 @@ static void memories(struct uvm_seam_tracker *tracker)
 
 static void fails_to(struct uvm_seam_tracker *tracker)
 {
-	struct uvm_seam_context *context = uvm_seam_context_new(mm);
-
-	holds = context && the_context.mm == mm;
 	fails = NV_ERR_NO_MEMORY;
 	failing = "track";
-	holds &= uvm_seam_tracker_add(tracker, &block) == NV_ERR_NO_MEMORY;
-	failing = "context";
-	holds &= !uvm_seam_context_new(mm);
+	holds = uvm_seam_tracker_add(tracker, &block) == NV_ERR_NO_MEMORY;
 }
 
 static void facts(struct uvm_seam_tracker *tracker)
@@ -330,8 +288,6 @@ static void facts(struct uvm_seam_tracker *tracker)
 	holds &= !*place;
 	*place = &state;
 	holds &= block.uvm_rust == &state;
-	failing = "faultable";
-	holds &= uvm_seam_has_non_faultable(of);
 }
 
 int main(void)
@@ -341,7 +297,7 @@ int main(void)
 	printf("TAP version 13\n1..5\n");
 	begin();
 	say("a call takes and lets go of what it should, in order", asked(whole_call) && holds &&
-	    !strcmp(did, "context first first first lock track unlock first first free-context wait-for-work "));
+	    !strcmp(did, "first first first lock track unlock first first wait-for-work "));
 	begin();
 	say("it finds the memories that a block has pages in", asked(memories) && holds);
 	begin();

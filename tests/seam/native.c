@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The files for an upstream that discards by itself, uvm_rust_native.c and uvm_rust_seam.c, as
- * they are: the batch over its ranges, and the events that it sends without a va_block.
+ * they are: the discard of a range, and the events that it sends without a va_block.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "native.h"
-
-#define RANGES	3000
-#define LENGTH	0x1000ull
 
 /* --- what is not looked at ------------------------------------------------------------ */
 
@@ -53,9 +49,8 @@ void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct 
 
 uvm_va_space_t *uvm_fd_va_space(struct file *file) { return NULL; }
 NV_STATUS uvm_global_get_status(void) { return NV_OK; }
-bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space) { return false; }
-bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return false; }
-bool uvm_api_range_invalid(NvU64 base, NvU64 length) { return !length; }
+static bool cannot_fault;
+bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return cannot_fault; }
 
 NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
 				       uvm_tracker_t *tracker) { return NV_OK; }
@@ -82,70 +77,53 @@ void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 ba
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
 void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index) { }
 
-/* --- a batch over many ranges ----------------------------------------------------------- */
+/* --- a discard of a range ------------------------------------------------------------------ */
 
-static uvm_va_range_managed_t ranges[RANGES];
-/* Ranges discarded since others could run, and the most of them. */
-static int busy, busiest;
-static int discarded, dies_after, fails_at;
+static uvm_va_range_managed_t managed = { .va_range = { .type = UVM_VA_RANGE_TYPE_MANAGED, .node = { 0x1000, 0x2fff } } };
+static bool integrated;
+static NvU64 discarded_from, discarded_to, flagged;
 
-void cond_resched(void)
-{
-	busy = 0;
-}
-
-bool fatal_signal_pending(void *task)
-{
-	return dies_after >= 0 && discarded >= dies_after;
-}
+static uvm_api_range_type_t type;
 
 uvm_api_range_type_t uvm_api_range_type_check(uvm_va_space_t *va_space, struct mm_struct *mm, NvU64 base,
 					      NvU64 length)
 {
-	return UVM_API_RANGE_TYPE_MANAGED;
+	return mm == the_mm && base == 7 && length == 8 ? type : UVM_API_RANGE_TYPE_INVALID;
 }
 
-uvm_va_range_managed_t *test_range_at(NvU64 at, NvU64 end)
+bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space) { return integrated; }
+
+uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end)
 {
-	return at <= end && at / LENGTH < RANGES ? &ranges[at / LENGTH] : NULL;
+	return start <= managed.va_range.node.end && end >= managed.va_range.node.start ? &managed.va_range : NULL;
 }
 
 NV_STATUS uvm_va_range_discard(uvm_va_range_managed_t *range, uvm_va_block_context_t *context, NvU64 start, NvU64 end,
 			       NvU64 flags)
 {
-	if (++busy > busiest)
-		busiest = busy;
-	return discarded++ == fails_at ? NV_ERR_INVALID_DEVICE : NV_OK;
+	discarded_from = range == &managed ? start : 0;
+	discarded_to = end;
+	flagged = flags;
+	return NV_ERR_INVALID_DEVICE;
 }
 
-/* As many as are alive. */
-static int contexts;
+void cond_resched(void) { }
+bool fatal_signal_pending(void *task) { return true; }
+void uvm_rust_on_any_node(uvm_va_block_context_t *context) { }
+
+struct uvm_va_block_context_struct {
+	struct mm_struct *mm;
+};
+static uvm_va_block_context_t the_context;
+static bool no_memory;
 
 uvm_va_block_context_t *uvm_va_block_context_alloc(struct mm_struct *mm)
 {
-	contexts++;
-	return malloc(1);
+	the_context.mm = mm;
+	return no_memory ? NULL : &the_context;
 }
 
-void uvm_va_block_context_free(uvm_va_block_context_t *context)
-{
-	contexts--;
-	free(context);
-}
-
-static NV_STATUS discard_all(int dies, int fails, struct uvm_seam_discarded *counts)
-{
-	static uvm_va_space_t va_space;
-	int i;
-
-	for (i = 0; i < RANGES; i++)
-		ranges[i].va_range.node.start = i * LENGTH, ranges[i].va_range.node.end = (i + 1) * LENGTH - 1;
-	busy = busiest = discarded = 0;
-	dies_after = dies;
-	fails_at = fails;
-	*counts = (struct uvm_seam_discarded){ 0 };
-	return uvm_seam_discard((struct uvm_seam_space *)&va_space, 0, RANGES * LENGTH, true, counts);
-}
+void uvm_va_block_context_free(uvm_va_block_context_t *context) { context->mm = NULL; }
 
 static int number, failed;
 
@@ -155,19 +133,33 @@ static void say(const char *name, bool holds)
 	printf("%s %d - seam of 580: %s\n", holds ? "ok" : "not ok", ++number, name);
 }
 
-static void batch_tests(void)
+static NV_STATUS discard(__u64 at, __u64 *last, bool eager)
 {
-	struct uvm_seam_discarded counts;
-	NV_STATUS status = discard_all(-1, -1, &counts);
+	static uvm_va_space_t va_space;
 
-	printf("# %d ranges, %d at a time\n", discarded, busiest);
-	say("a discard of many small ranges lets others run after each",
-	    status == NV_OK && discarded == RANGES && busiest == 1 && counts.discarded == RANGES && !contexts);
-	status = discard_all(10, -1, &counts);
-	say("it ends when the thread is to die", status == NV_ERR_SIGNAL_PENDING && discarded == 10 && !contexts);
-	status = discard_all(-1, 4, &counts);
-	say("it ends at a range that fails",
-	    status == NV_ERR_INVALID_DEVICE && discarded == 5 && counts.discarded == 4 && !contexts);
+	return uvm_seam_native_discard((struct uvm_seam_space *)&va_space, NULL, at, eager, last);
+}
+
+static void discard_tests(void)
+{
+	__u64 last = 0x5fff;
+
+	say("a discard ends with its range, and says what upstream says",
+	    discard(0x2000, &last, true) == NV_ERR_INVALID_DEVICE && last == 0x2fff && discarded_from == 0x2000 &&
+	    discarded_to == 0x2fff && flagged == UVM_DISCARD_FLAGS_UNMAP);
+	last = 0x1fff;
+	say("or where it is to end", discard(0x1000, &last, false) == NV_ERR_INVALID_DEVICE && last == 0x1fff &&
+	    discarded_to == 0x1fff && !flagged);
+	managed.va_range.type++;
+	say("it is for managed memory only", discard(0x1000, &last, false) == NV_ERR_INVALID_ADDRESS &&
+	    discard(0x3000, &last, false) == NV_ERR_INVALID_ADDRESS);
+	managed.va_range.type--;
+	integrated = true;
+	discarded_to = 0;
+	last = 0x5fff;
+	say("nothing is done where the GPU has no memory of its own",
+	    discard(0x1000, &last, false) == NV_WARN_NOTHING_TO_DO && last == 0x2fff && !discarded_to);
+	say("who is to die is told so", uvm_seam_rest());
 }
 
 /* --- an event without a va_block ---------------------------------------------------------- */
@@ -323,12 +315,37 @@ static void lock_tests(void)
 	say("or alone", !strcmp(did, "du"));
 }
 
+/* What a discard asks of a VA space, whoever carries it out. */
+static void space_tests(void)
+{
+	static const __u32 kinds[] = {
+		[UVM_API_RANGE_TYPE_MANAGED] = UVM_RUST_KIND_MANAGED, [UVM_API_RANGE_TYPE_HMM] = UVM_RUST_KIND_HMM,
+		[UVM_API_RANGE_TYPE_ATS] = UVM_RUST_KIND_ATS,
+	};
+	uvm_va_space_t va_space = {};
+	struct uvm_seam_space *space = (struct uvm_seam_space *)&va_space;
+	struct uvm_seam_context *context = uvm_seam_context_new(the_mm);
+	bool holds = true;
+
+	for (type = UVM_API_RANGE_TYPE_MANAGED; type < UVM_API_RANGE_TYPE_INVALID; type++)
+		holds &= uvm_seam_range_kind(space, the_mm, 7, 8) == kinds[type];
+	say("a range is of the kind that upstream says", holds && uvm_seam_range_kind(space, the_mm, 7, 9) > UVM_RUST_KIND_ATS);
+	holds = context && the_context.mm == the_mm;
+	uvm_seam_context_free(context);
+	no_memory = true;
+	say("a context is of a process' memory", holds && !the_context.mm && !uvm_seam_context_new(the_mm));
+	holds = !uvm_seam_has_non_faultable(space);
+	cannot_fault = true;
+	say("a GPU that cannot fault is told of", holds && uvm_seam_has_non_faultable(space));
+}
+
 int main(void)
 {
-	printf("TAP version 13\n1..12\n");
-	batch_tests();
+	printf("TAP version 13\n1..17\n");
+	discard_tests();
 	event_tests();
 	list_tests();
 	lock_tests();
+	space_tests();
 	return failed;
 }

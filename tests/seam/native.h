@@ -75,19 +75,18 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space);
 void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
 
 /* Ranges of managed memory, and their discard. */
+enum { UVM_VA_RANGE_TYPE_MANAGED = 1 };
 typedef struct {
 	uvm_va_space_t *va_space;
+	int type;
 	struct { NvU64 start, end; } node;
 } uvm_va_range_t;
 typedef struct { NvU32 first, outer; } uvm_va_block_region_t;
 typedef struct { uvm_va_range_t va_range; } uvm_va_range_managed_t;
 #define UVM_DISCARD_FLAGS_UNMAP	1
-bool uvm_api_range_invalid(NvU64 base, NvU64 length);
-/* The range that begins with @at or holds it, if there is one before @end. */
-uvm_va_range_managed_t *test_range_at(NvU64 at, NvU64 end);
-#define uvm_for_each_va_range_managed_in_contig(range, va_space, start, end)			\
-	for ((range) = test_range_at(start, end); (range);					\
-	     (range) = test_range_at((range)->va_range.node.end + 1, end))
+#define uvm_va_range_to_managed(range)	container_of(range, uvm_va_range_managed_t, va_range)
+uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
+void uvm_rust_on_any_node(uvm_va_block_context_t *context);
 NV_STATUS uvm_va_range_discard(uvm_va_range_managed_t *range, uvm_va_block_context_t *context, NvU64 start, NvU64 end,
 			       NvU64 flags);
 

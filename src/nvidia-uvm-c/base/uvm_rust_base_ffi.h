@@ -189,6 +189,15 @@ void uvm_seam_work_stop(struct uvm_seam_work *work, _Bool free);
 _Bool uvm_seam_pm_trylock(void);
 void uvm_seam_pm_unlock(void);
 
+/*
+ * Where upstream discards by itself: discards what the managed range that holds @at has up to @last, which becomes the
+ * last address of that. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO: the GPU has no memory of its own. Caller holds
+ * the VA space's lock.
+ */
+struct uvm_seam_context;
+__u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_context *context, __u64 at, _Bool eager,
+			      __u64 *last);
+
 /* Upstream's: whether its tests may be called. */
 extern int uvm_enable_builtin_tests;
 

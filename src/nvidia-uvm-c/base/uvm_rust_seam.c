@@ -26,7 +26,6 @@
 
 #include "uvm_rust_ioctl.h"
 #include "uvm_rust_compat.h"
-#include "uvm_rust_base_ffi.h"
 #include "uvm_rust_hooks.h"
 
 struct dentry *uvm_rust_debug_dir;
@@ -251,6 +250,32 @@ void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm)
 {
 	uvm_va_space_up_read((uvm_va_space_t *)space);
 	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
+}
+
+bool uvm_seam_has_non_faultable(struct uvm_seam_space *space)
+{
+	return uvm_rust_has_non_faultable((uvm_va_space_t *)space);
+}
+
+__u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length)
+{
+	BUILD_BUG_ON(UVM_API_RANGE_TYPE_MANAGED != UVM_RUST_KIND_MANAGED);
+	BUILD_BUG_ON(UVM_API_RANGE_TYPE_HMM != UVM_RUST_KIND_HMM || UVM_API_RANGE_TYPE_ATS != UVM_RUST_KIND_ATS);
+	return uvm_api_range_type_check((uvm_va_space_t *)space, mm, base, length);
+}
+
+struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm)
+{
+	uvm_va_block_context_t *context = uvm_va_block_context_alloc(mm);
+
+	if (context)
+		uvm_rust_on_any_node(context);
+	return (struct uvm_seam_context *)context;
+}
+
+void uvm_seam_context_free(struct uvm_seam_context *context)
+{
+	uvm_va_block_context_free((uvm_va_block_context_t *)context);
 }
 
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)

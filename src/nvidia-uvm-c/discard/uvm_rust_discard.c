@@ -51,32 +51,6 @@ bool uvm_seam_space_trylock(struct uvm_seam_space *space)
 	return uvm_down_read_trylock(&((uvm_va_space_t *)space)->lock);
 }
 
-bool uvm_seam_has_non_faultable(struct uvm_seam_space *space)
-{
-	return uvm_rust_has_non_faultable((uvm_va_space_t *)space);
-}
-
-__u32 uvm_seam_range_kind(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length)
-{
-	BUILD_BUG_ON(UVM_API_RANGE_TYPE_MANAGED != UVM_RUST_KIND_MANAGED);
-	BUILD_BUG_ON(UVM_API_RANGE_TYPE_HMM != UVM_RUST_KIND_HMM || UVM_API_RANGE_TYPE_ATS != UVM_RUST_KIND_ATS);
-	return uvm_api_range_type_check((uvm_va_space_t *)space, mm, base, length);
-}
-
-struct uvm_seam_context *uvm_seam_context_new(struct mm_struct *mm)
-{
-	uvm_va_block_context_t *context = uvm_va_block_context_alloc(mm);
-
-	if (context)
-		uvm_rust_on_any_node(context);
-	return (struct uvm_seam_context *)context;
-}
-
-void uvm_seam_context_free(struct uvm_seam_context *context)
-{
-	uvm_va_block_context_free((uvm_va_block_context_t *)context);
-}
-
 uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 last, struct uvm_rust_range *out)
 {
 	uvm_va_range_t *range = uvm_va_space_iter_first((uvm_va_space_t *)space, from, last);

@@ -10,8 +10,8 @@
 use crate::ffi::bindings as uapi;
 #[cfg(not(uvm_native))]
 use crate::ffi::discard::call::DiscardCall;
+use crate::ffi::status::Status;
 use crate::ffi::{seam, uaccess};
-#[cfg(not(uvm_native))]
 use crate::policy::discard::{self as policy, Failure, Request};
 use kernel::prelude::*;
 
@@ -133,6 +133,15 @@ const NO_BLOCKS: Counts = Counts {
 pub(crate) fn range(call: &mut DiscardCall<'_>, request: &Request, counts: &mut Counts) -> u32 {
     let mut met = policy::Counts::default();
     let result = policy::discard(call, request, &mut met);
+    ended(result, &met, counts)
+}
+
+/// Adds what a discard has `met` to `counts`. Returns NVIDIA's status code for how it ended.
+pub(crate) fn ended(
+    result: Result<(), Failure<Status>>,
+    met: &policy::Counts,
+    counts: &mut Counts,
+) -> u32 {
     counts.discarded += met.discarded;
     counts.skipped += met.skipped;
     counts.partial += met.partial;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3f447e8380783e00.
+// Of headers and options 89409ae72170c190.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -549,6 +549,20 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_pm_unlock();
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_context {
+    _unused: [u8; 0],
+}
+unsafe extern "C" {
+    pub fn uvm_seam_native_discard(
+        space: *mut uvm_seam_space,
+        context: *mut uvm_seam_context,
+        at: __u64,
+        eager: bool,
+        last: *mut __u64,
+    ) -> __u32;
+}
 unsafe extern "C" {
     pub static mut uvm_enable_builtin_tests: ::core::ffi::c_int;
 }
@@ -576,11 +590,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_rest() -> bool;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_context {
-    _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -12,7 +12,7 @@
 use super::bindings::{self, uvm_rust_mask};
 #[cfg(not(uvm_native))]
 use crate::driver::discard::status;
-use crate::policy::discard::{BlockState, Memory};
+use crate::policy::discard::{BlockState, Kind, Memory, Span};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
 use kernel::prelude::*;
@@ -50,6 +50,25 @@ impl uvm_rust_mask {
     /// What the policies take.
     pub(super) fn set(&self) -> PageMask {
         PageMask::from_words(self.words)
+    }
+}
+
+/// What kind of memory a range of a VA space is, with its lock and that of its `mm` held.
+///
+/// # Safety
+///
+/// They are, and `mm` is what was given with them.
+pub(super) unsafe fn kind(
+    space: *mut bindings::uvm_seam_space,
+    mm: *mut bindings::mm_struct,
+    span: Span,
+) -> Kind {
+    let length = span.last - span.first + 1;
+    // SAFETY: by this function's contract.
+    match unsafe { bindings::uvm_seam_range_kind(space, mm, span.first, length) } {
+        bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
+        bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
+        _ => Kind::Unknown,
     }
 }
 

@@ -80,8 +80,12 @@ impl VaSpace<'_> {
         eager: bool,
         counts: &mut bindings::uvm_seam_discarded,
     ) -> u32 {
+        #[cfg(uvm_native)]
+        use super::native::discard;
+        #[cfg(not(uvm_native))]
+        use bindings::uvm_seam_discard as discard;
         // SAFETY: valid by the type's invariant; `counts` is ours for the call.
-        unsafe { bindings::uvm_seam_discard(self.space.as_ptr(), base, length, eager, counts) }
+        unsafe { discard(self.space.as_ptr(), base, length, eager, counts) }
     }
 
     /// Whether the page at `address` is discarded.

@@ -56,6 +56,7 @@ use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, ProcessVec};
 
+pub mod ranges;
 pub mod split;
 mod walk;
 

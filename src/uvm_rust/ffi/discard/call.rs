@@ -149,13 +149,8 @@ impl Machine for DiscardCall<'_> {
         if !self.is_at(At::Entered) {
             return Kind::Unknown;
         }
-        let length = span.last - span.first + 1;
         // SAFETY: entered.
-        match unsafe { bindings::uvm_seam_range_kind(self.space, self.mm, span.first, length) } {
-            bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
-            bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
-            _ => Kind::Unknown,
-        }
+        unsafe { super::kind(self.space, self.mm, span) }
     }
 
     fn open(&mut self) -> Result<(), Status> {
