@@ -30,7 +30,7 @@ check "the test that the page quotes is there"
 find "$top/src/uvm_rust/policy/evict/policies" -name '*.rs' -not -name tests.rs \
 	-exec sed -n 's/.*const NAME: &.static str = "\(.*\)";/\1/p' {} + >"$work/said"
 while read -r name; do
-	grep -q "uvm_rust_evict_policy, .*\b$name\b" "$top/src/nvidia-uvm-c/evict/uvm_rust_evict.c"
+	grep -A1 'charp, uvm_rust_evict_policy,' "$top/src/nvidia-uvm-c/base/uvm_rust_params_ffi.h" | grep -q "reclaimed first, .*\b$name\b"
 	check "modinfo names $name"
 done <"$work/said"
 grep -q '^	lane rust/policies ' "$top/scripts/test-parts.sh"

@@ -128,15 +128,6 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *of, uvm_page_mask_t *out)
 	*out = (uvm_page_mask_t){ { 11 } };
 }
 
-static const uvm_gpu_chunk_t *discarded;
-static const uvm_pmm_gpu_t *discarded_on;
-
-void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
-{
-	discarded = chunk;
-	discarded_on = pmm;
-}
-
 void uvm_rust_flash_block_gone(uvm_va_block_t *of) { note("flash-gone"); }
 
 /* --- Rust ------------------------------------------------------------------------------------ */
@@ -264,8 +255,6 @@ static void memories(struct uvm_seam_tracker *tracker)
 	holds &= uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(2), &held) && !held.root_chunk;
 	holds &= !uvm_seam_discard_held(of, &block, UVM_RUST_MEMORY_GPU(4), &held) &&
 		 !uvm_seam_discard_held(of, &block, 0xffff, &held);
-	uvm_seam_discard_requeue(of, &block, UVM_RUST_MEMORY_GPU(2));
-	holds &= discarded == &chunks[3] && discarded_on == &gpus[3].gpu.pmm;
 }
 
 static void fails_to(struct uvm_seam_tracker *tracker)

@@ -13,6 +13,7 @@
 #define TEST_GPUS	4
 
 typedef struct { uint64_t words[8]; } uvm_page_mask_t;
+#define SEAM_GPU_STATE_FIELDS	uvm_page_mask_t resident; bool pte_is_2m;
 typedef struct { bool held; } uvm_mutex_t;
 /* Bit n for the processor with the value n; 0 is the CPU. */
 typedef struct { uint32_t bits; } uvm_processor_mask_t;
@@ -65,27 +66,18 @@ uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
 
-typedef struct test_gpu_state {
-	uvm_page_mask_t resident;
-	uvm_gpu_chunk_t *chunks[1];
-	bool pte_is_2m;
-} uvm_va_block_gpu_state_t;
 struct test_gpu {
 	uvm_gpu_t gpu;
 	bool evicts;
 };
 
 #define UVM_ID_IS_VALID(id)	((id).val <= TEST_GPUS)
-/* Says so if there is no such GPU, as upstream asserts it. */
-uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index);
 #define uvm_gpu_id_next(id)	((uvm_gpu_id_t){ (id).val + 1 })
 uvm_gpu_id_t uvm_processor_mask_find_next_id(const uvm_processor_mask_t *mask, uvm_gpu_id_t from);
 #define for_each_gpu_id_in_mask(id, mask)							\
 	for ((id) = uvm_processor_mask_find_next_id(mask, uvm_gpu_id_from_index(0));		\
 	     UVM_ID_IS_VALID(id);								\
 	     (id) = uvm_processor_mask_find_next_id(mask, uvm_gpu_id_next(id)))
-uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id);
-uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id);
 #define uvm_va_block_size(block) ((block)->end - (block)->start + 1)
 
 typedef struct { int entries; } uvm_tracker_t;
@@ -112,7 +104,6 @@ void uvm_rust_on_any_node(uvm_va_block_context_t *context);
 bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
-void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 
 struct uvm_rust_flash_block;

@@ -110,9 +110,16 @@ static void find_and_use(__u32 index)
 
 void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { use(places[index]); }
 void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, struct uvm_seam_pmm *pmm) { find_and_use(index); }
-int uvm_rust_evict_policy_set(const char *name) { return 0; }
-int uvm_rust_evict_policy_get(char *buffer) { return 0; }
-void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder) { find_and_use(index); }
+static __u32 queued_on, queued, queued_to;
+
+void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder)
+{
+	find_and_use(index);
+	queued_on = index;
+	queued = chunk;
+	queued_to = queue;
+}
+
 
 
 /* --- upstream, and Linux ----------------------------------------------------------------- */
@@ -247,6 +254,24 @@ static void has_no_memory(void)
 		explore_wrong("chunks of no memory");
 }
 
+/* The first chunk of a va_block on a GPU, by the number of that among memories. */
+static uvm_va_block_gpu_state_t on_gpu;
+uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index) { return (uvm_gpu_id_t){ index + 1 }; }
+uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id) { return id.val == gpu.id.val ? &gpu : NULL; }
+uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id) { return &on_gpu; }
+
+static void is_discarded(void)
+{
+	uvm_gpu_chunk_t chunk = { .address = 3 * UVM_CHUNK_SIZE_MAX };
+
+	begin();
+	on_gpu.chunks[0] = &chunk;
+	uvm_seam_discard_requeue(NULL, NULL, UVM_RUST_MEMORY_GPU(0));
+	if (queued_on != 0 || queued != 3 || queued_to != UVM_RUST_QUEUE_DISCARDED)
+		explore_wrong("another chunk was queued, or elsewhere");
+	end();
+}
+
 static const char *alone(void (*thread)(void), unsigned long *orders)
 {
 	const struct explore what = { .begin = nothing, .end = nothing, .threads = { thread } };
@@ -272,7 +297,7 @@ int main(void)
 	unsigned long orders;
 	const char *why;
 
-	printf("TAP version 13\n1..%d\n", 5 + NOTIFIER_TESTS);
+	printf("TAP version 13\n1..%d\n", 6 + NOTIFIER_TESTS);
 	why = evictions(&orders);
 	say("a GPU goes and comes again while its chunks are evicted", why, orders);
 	why = alone(never_came, &orders);
@@ -283,5 +308,7 @@ int main(void)
 	say("a GPU without memory of its own has no free chunks", why, orders);
 	why = alone(frees_lazily, &orders);
 	say("a GPU's chunks that are freed lazily are free before it goes", why, orders);
+	why = alone(is_discarded, &orders);
+	say("a chunk whose block is discarded is queued as such", why, orders);
 	return failed | notifier_tests(tests + 1);
 }

@@ -20,12 +20,6 @@
 /* --- Linux ----------------------------------------------------------------------- */
 
 #define module_param(name, type, mode)
-struct kernel_param;
-struct kernel_param_ops {
-	int (*set)(const char *value, const struct kernel_param *kp);
-	int (*get)(char *buffer, const struct kernel_param *kp);
-};
-#define module_param_cb(name, ops, arg, perm) const struct kernel_param_ops *test_param_##name(void) { return ops; }
 #define MODULE_PARM_DESC(name, text)
 #define READ_ONCE(x)		(explore_point(), *(volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, to)	(explore_point(), *(volatile __typeof__(x) *)&(x) = (to))
@@ -113,6 +107,9 @@ void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
 #define SEAM_VA_SPACE_FIELDS
 #define SEAM_VA_BLOCK_FIELDS
 #endif
+#ifndef SEAM_GPU_STATE_FIELDS
+#define SEAM_GPU_STATE_FIELDS
+#endif
 
 typedef struct uvm_va_space_struct {
 	struct list_head list_node;
@@ -172,6 +169,14 @@ typedef struct uvm_gpu_struct {
 } uvm_gpu_t;
 
 #define uvm_pmm_to_gpu(at)	container_of(at, uvm_gpu_t, pmm)
+/* Says so if there is no such GPU, as upstream asserts it. */
+uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index);
+uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id);
+typedef struct test_gpu_state {
+	uvm_gpu_chunk_t *chunks[1];
+	SEAM_GPU_STATE_FIELDS
+} uvm_va_block_gpu_state_t;
+uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id);
 uvm_gpu_t *uvm_va_space_get_gpu_by_uuid(uvm_va_space_t *va_space, const NvProcessorUuid *uuid);
 
 /* What a notifier works with: notifier.c. */

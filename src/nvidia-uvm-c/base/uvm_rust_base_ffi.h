@@ -67,14 +67,14 @@ void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 ba
 			 __u64 instances, __u64 duplicates);
 
 /*
- * The fault service sent @replays; a call of it ends. Caller: as above, but no VA space lock is
- * needed.
+ * The fault service sent a replay; a call of it ends, which sent so many @replays besides. Caller: as above, but no VA
+ * space lock is needed.
  */
-void uvm_rust_note_replays(__u32 gpu_index, __u64 replays);
-void uvm_rust_note_served(__u32 gpu_index);
+void uvm_rust_note_replay(__u32 gpu_index);
+void uvm_rust_note_served(__u32 gpu_index, __u64 replays);
 
 /*
- * @bytes of a va_block are being copied from @src to @dst; @cause is a
+ * @bytes of a va_block are being copied from @src to @dst, UVM_RUST_MEMORY_*; @cause is a
  * UVM_RUST_CAUSE_*. Caller holds the va_block's lock.
  */
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
@@ -92,10 +92,10 @@ void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct
 void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 
 /*
- * With the module; at its end no VA space exists. The first says whether there is memory, and what it made goes
- * in the second, in any case.
+ * With the module; at its end no VA space exists. The first returns an NV_STATUS, and what it made goes in the second,
+ * in any case.
  */
-_Bool uvm_rust_init(void);
+__u32 uvm_rust_init(void);
 void uvm_rust_exit(void);
 
 /* Text for debugfs. Caller keeps the object alive. */
@@ -127,8 +127,7 @@ _Bool uvm_seam_space_trylock(struct uvm_seam_space *space);
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
 /*
- * The number of the GPU with this uuid if it is registered in the VA space, and @gpu, else
- * UVM_RUST_CPU. Caller holds the VA space's lock, which keeps the GPU.
+ * The GPU with this uuid if it is registered in the VA space, and its UVM_RUST_MEMORY_*, else that of the host. Caller holds the VA space's lock, which keeps the GPU.
  */
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_gpu_struct **gpu);
 
@@ -174,11 +173,10 @@ void destroy_workqueue(struct workqueue_struct *queue);
 /* An item that calls @run, one thread at a time; UVM_RUST_WORK_*: what that locks. NULL without memory. */
 struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);
 /*
- * Has it run, once more if it does; any context that may take a spinlock. The second: in so many milliseconds, and
+ * Has it run, once more if it does; any context that may take a spinlock. Unless @ms is 0, in so many milliseconds, and
  * not before.
  */
-void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work);
-void uvm_seam_work_queue_in(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms);
+void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms);
 /*
  * Waits until it does not run, and forgets that it was queued; nobody queues it from then on, but itself. @free: and
  * it is gone.

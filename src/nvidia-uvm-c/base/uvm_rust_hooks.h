@@ -34,9 +34,6 @@ struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed);
 /* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
 NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
 
-/* A 2 MiB chunk of a va_block holds nothing that is not discarded. */
-void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
-
 static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
 {
 	return chunk->address / UVM_CHUNK_SIZE_MAX;

@@ -45,7 +45,6 @@ void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu)
 	uvm_parent_gpu_service_replayable_faults__c(parent_gpu);
 	if (parent_gpu->smc.enabled || !parent_gpu->gpus[0])
 		return;
-	uvm_rust_note_replays(uvm_id_gpu_index(parent_gpu->gpus[0]->id),
-			      parent_gpu->fault_buffer.replayable.stats.num_replays - before);
-	uvm_rust_note_served(uvm_id_gpu_index(parent_gpu->gpus[0]->id));
+	uvm_rust_note_served(uvm_id_gpu_index(parent_gpu->gpus[0]->id),
+			     parent_gpu->fault_buffer.replayable.stats.num_replays - before);
 }

@@ -23,6 +23,8 @@
 	  "(default 0; needs uvm_enable_builtin_tests=1)") \
 	X(bool, uvm_rust_evict, true, 0444, \
 	  "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)") \
+	X(charp, uvm_rust_evict_policy, "lru", 0444, \
+	  "With uvm_rust_evict: which used chunk is reclaimed first, lru or mru (default lru)") \
 	X(bool, uvm_rust_fault, true, 0444, \
 	  "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \
 	X(bool, uvm_rust_announce, true, 0444, "Take announcements of kernels, and learn from them (default 1)") \
@@ -51,6 +53,7 @@
 
 #define UVM_RUST_TYPE_bool	_Bool
 #define UVM_RUST_TYPE_uint	unsigned int
+#define UVM_RUST_TYPE_charp	char *
 #define UVM_RUST_PARAM_DECLARE(type, name, ...)	extern UVM_RUST_TYPE_##type name;
 UVM_RUST_PARAMS_ALWAYS(UVM_RUST_PARAM_DECLARE)
 UVM_RUST_PARAMS_HOOKED(UVM_RUST_PARAM_DECLARE)

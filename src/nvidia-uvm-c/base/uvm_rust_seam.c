@@ -30,11 +30,6 @@
 
 struct dentry *uvm_rust_debug_dir;
 
-static __u32 processor_number(uvm_processor_id_t id)
-{
-	return UVM_ID_IS_CPU(id) ? UVM_RUST_CPU : uvm_id_gpu_index(id);
-}
-
 /* --- life of VA spaces ------------------------------------------------------ */
 
 UVM_RUST_C_BODY(uvm_perf_heuristics_init);
@@ -73,8 +68,8 @@ NV_STATUS uvm_perf_heuristics_init(void)
 		uvm_rust_nobody_init();
 		if (status == NV_OK)
 			status = uvm_rust_notifier_init();
-		if (status == NV_OK && !uvm_rust_init())
-			status = NV_ERR_NO_MEMORY;
+		if (status == NV_OK)
+			status = uvm_rust_init();
 	}
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
@@ -133,8 +128,8 @@ static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_per
 	uvm_va_space_t *va_space = uvm_rust_migration_space(data);
 
 	uvm_rust_note_copy(va_space->uvm_rust,
-			   processor_number(data->migration.dst),
-			   processor_number(data->migration.src),
+			   uvm_rust_memory(data->migration.dst),
+			   uvm_rust_memory(data->migration.src),
 			   uvm_rust_cause(data->migration.cause),
 			   data->migration.bytes);
 }
@@ -286,7 +281,7 @@ struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space)
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, uvm_gpu_t **gpu)
 {
 	*gpu = uvm_va_space_get_gpu_by_uuid((uvm_va_space_t *)space, (const NvProcessorUuid *)uuid);
-	return *gpu ? uvm_id_gpu_index((*gpu)->id) : UVM_RUST_CPU;
+	return *gpu ? uvm_rust_memory((*gpu)->id) : UVM_RUST_MEMORY_HOST;
 }
 
 __u32 uvm_seam_global_status(void)

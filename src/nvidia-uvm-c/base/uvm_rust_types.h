@@ -28,14 +28,10 @@ struct uvm_rust_block;	/* what of a va_block is discarded */
 struct uvm_seam_work;		/* something that is done later */
 struct workqueue_struct;
 
-/* Processors are numbered here as upstream numbers GPUs (uvm_id_gpu_index());
- * the CPU is UVM_RUST_CPU. */
-#define UVM_RUST_CPU	0xffffffffu
-
 /* Root chunks by their number; this is none. */
 #define UVM_RUST_NO_CHUNK	0xffffffffu
 
-/* So many GPUs are known, by their number. */
+/* So many GPUs are known, by the number that upstream has of each (uvm_id_gpu_index()). */
 #define UVM_RUST_MAX_GPUS	256
 
 /*

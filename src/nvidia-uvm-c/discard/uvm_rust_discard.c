@@ -152,14 +152,6 @@ bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, 
 	return false;
 }
 
-void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 memory)
-{
-	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
-
-	uvm_rust_chunk_discarded(&uvm_va_space_get_gpu((uvm_va_space_t *)space, id)->pmm,
-				 uvm_va_block_gpu_state_get(block, id)->chunks[0]);
-}
-
 __u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, uvm_va_block_t *block)
 {
 	return uvm_tracker_add_tracker_safe((uvm_tracker_t *)tracker, &block->tracker);

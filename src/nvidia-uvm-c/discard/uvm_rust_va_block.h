@@ -26,21 +26,14 @@
 static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 #if UVM_RUST_UPSTREAM < 550
 static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index);
+/* Knows one node. */
+#define mark_cpu_page_dirty(block, page, nid)	block_mark_cpu_page_dirty(block, page)
 #else
+#define mark_cpu_page_dirty			block_mark_cpu_page_dirty
 static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
 static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index, int nid);
 #endif
-static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_page_index_t page_index,
-				    uvm_chunk_size_t *out_chunk_size);
-
-static void mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page, int nid)
-{
-#if UVM_RUST_UPSTREAM < 550
-	block_mark_cpu_page_dirty(block, page);
-#else
-	block_mark_cpu_page_dirty(block, page, nid);
-#endif
-}
+static size_t block_num_gpu_chunks(uvm_va_block_t *block, uvm_gpu_t *gpu);
 
 static bool skip_preparing(uvm_va_block_t *block)
 {
@@ -141,22 +134,19 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk)
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
-	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block);
 	uvm_page_mask_t leaving __uninitialized;
-	uvm_va_block_region_t region;
-	uvm_chunk_size_t size;
-	uvm_page_index_t page;
+	size_t i, n;
 
 	if (likely(!block->uvm_rust) || !state)
 		return NV_OK;
 
 	uvm_page_mask_zero(&leaving);
-	for (page = 0; page < whole.outer; page = region.outer) {
-		size_t index = block_gpu_chunk_index(block, gpu, page, &size);
+	for (i = 0, n = block_num_gpu_chunks(block, gpu); i < n; i++) {
+		uvm_gpu_chunk_t *chunk = state->chunks[i];
 
-		region = uvm_va_block_region(page, page + size / PAGE_SIZE);
-		if (state->chunks[index] && uvm_gpu_chunk_same_root(state->chunks[index], root_chunk))
-			uvm_page_mask_region_fill(&leaving, region);
+		if (chunk && uvm_gpu_chunk_same_root(chunk, root_chunk))
+			uvm_page_mask_region_fill(&leaving, uvm_va_block_chunk_region(block, uvm_gpu_chunk_get_size(chunk),
+										      chunk->va_block_page_index));
 	}
 	uvm_page_mask_and(&leaving, &leaving, &state->resident);
 	return uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(&leaving));

@@ -7,23 +7,10 @@
 #include "uvm_global.h"
 #include "uvm_gpu.h"
 #include "uvm_pmm_gpu.h"
+#include "uvm_va_block.h"
 #include "uvm_va_space.h"
 
 #include "uvm_rust_hooks.h"
-
-static int set_policy(const char *name, const struct kernel_param *param)
-{
-	return uvm_rust_evict_policy_set(name);
-}
-
-static int get_policy(char *buffer, const struct kernel_param *param)
-{
-	return uvm_rust_evict_policy_get(buffer);
-}
-
-static const struct kernel_param_ops policy_ops = { .set = set_policy, .get = get_policy };
-module_param_cb(uvm_rust_evict_policy, &policy_ops, NULL, 0444);
-MODULE_PARM_DESC(uvm_rust_evict_policy, "With uvm_rust_evict: which used chunk is reclaimed first, lru or mru (default lru)");
 
 /* --- what a root chunk holds -------------------------------------------------- */
 
@@ -61,9 +48,12 @@ void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chu
 		uvm_pmm_gpu_mark_root_chunk_unused__c(pmm, chunk);
 }
 
-void uvm_rust_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
+void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 memory)
 {
-	set_queue(pmm, chunk, UVM_RUST_QUEUE_DISCARDED, NULL);
+	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
+
+	set_queue(&uvm_va_space_get_gpu((uvm_va_space_t *)space, id)->pmm,
+		  uvm_va_block_gpu_state_get(block, id)->chunks[0], UVM_RUST_QUEUE_DISCARDED, NULL);
 }
 
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)

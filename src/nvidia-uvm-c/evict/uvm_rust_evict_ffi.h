@@ -12,16 +12,6 @@
 /* Without the module parameter uvm_rust_evict there are no queues, and nothing comes of these. */
 
 /*
- * Module parameter: the policy that chooses among used chunks, of the GPUs that are registered from
- * then on. Sets it by its name (policy/evict/policies.rs); -EINVAL, and a line in the log with the
- * names that there are, if there is none of this name.
- */
-int uvm_rust_evict_policy_set(const char *name);
-
-/* Writes its name and a newline into @buffer, of a page. Returns how many bytes that are. */
-int uvm_rust_evict_policy_get(char *buffer);
-
-/*
  * The order in which a GPU's root chunks are reclaimed; @gpu is its number. All calls hold the
  * PMM's list_lock, a spinlock.
  *

@@ -33,17 +33,11 @@ static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
 /* --- memory that is on its way ----------------------------------------------------- */
 
-/* What Rust calls this thread by. */
-static __u64 this_thread(void)
-{
-	return (uintptr_t)current;
-}
-
 /* An eviction of a root chunk came to its end with @status. Caller holds the PMM's lock. */
 static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
 {
 	uvm_assert_mutex_locked(&pmm->lock);
-	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), status, this_thread());
+	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), status, (uintptr_t)current);
 }
 
 /* Macros, as upstream defines the type of the last argument below. */
@@ -109,12 +103,12 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), this_thread());
+	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), (uintptr_t)current);
 	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	if (likely(status != NV_ERR_NO_MEMORY))
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
-	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), this_thread(), gains);
+	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

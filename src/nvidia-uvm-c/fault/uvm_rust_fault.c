@@ -18,7 +18,7 @@
  */
 #define uvm_tools_broadcast_replay(gpu, push, batch_id, client_type)			\
 	do {										\
-		uvm_rust_note_replays(uvm_id_gpu_index((gpu)->id), 1);			\
+		uvm_rust_note_replay(uvm_id_gpu_index((gpu)->id));			\
 		uvm_tools_broadcast_replay(gpu, push, batch_id, client_type);		\
 	} while (0)
 
@@ -41,7 +41,7 @@ static inline bool faults_are_heard(uvm_perf_va_space_events_t *events)
 /* Replaced below; their C bodies. See Kbuild for the same with other files. */
 UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
 #if UVM_RUST_UPSTREAM < 550
-/* Upstream's of another name, below. */
+/* Upstream's of another name, by which it calls ours, see below. */
 NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
 void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
 #endif
@@ -63,23 +63,11 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_hooks.h"
 
-static __u32 service_index(const uvm_parent_gpu_t *parent_gpu)
-{
-	return uvm_parent_id_gpu_index(parent_gpu->id);
-}
-
 /* Where upstream versions differ. */
 
-static NV_STATUS entry_to_va_space(struct uvm_seam_fault *f, uvm_fault_buffer_entry_t *e)
-{
 #if UVM_RUST_UPSTREAM < 550
-	return uvm_gpu_fault_entry_to_va_space(f->gpu, e, &e->va_space);
-#else
-	return uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space);
-#endif
-}
-
-#if UVM_RUST_UPSTREAM < 550
+#define uvm_parent_gpu_fault_buffer_init	uvm_gpu_fault_buffer_init
+#define uvm_parent_gpu_fault_buffer_deinit	uvm_gpu_fault_buffer_deinit
 #define uvm_parent_gpu_enable_prefetch_faults	uvm_gpu_enable_prefetch_faults
 #define uvm_parent_gpu_disable_prefetch_faults	uvm_gpu_disable_prefetch_faults
 /* Without HMM that asks for a service in place. */
@@ -101,26 +89,24 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 {
 	uvm_replayable_fault_buffer_info_t *ring = &parent_gpu->fault_buffer_info.replayable;
 	NV_STATUS status = uvm_parent_gpu_fault_buffer_init__c(parent_gpu);
+	struct uvm_rust_fault_params params;
 
 	if (status != NV_OK || !uvm_rust_fault)
 		return status;
-	{
-		const struct uvm_rust_fault_params params = {
-			.ring = ring->max_faults,
-			.max_batch = parent_gpu->fault_buffer_info.max_batch_size,
-			.utlbs = ring->utlb_count,
-			.policy = ring->replay_policy,
-			.update_put_percent = ring->replay_update_put_ratio,
-			.max_batches = uvm_perf_fault_max_batches_per_service,
-			.max_throttled = uvm_perf_fault_max_throttle_per_service,
-			.coalesce = uvm_perf_fault_coalesce != 0,
-			.cancels_by_address = parent_gpu->fault_cancel_va_supported,
-		};
-
-		BUILD_BUG_ON(UVM_PARENT_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
-		if (uvm_rust_fault_create(service_index(parent_gpu), &params))
-			return NV_OK;
-	}
+	params = (struct uvm_rust_fault_params) {
+		.ring = ring->max_faults,
+		.max_batch = parent_gpu->fault_buffer_info.max_batch_size,
+		.utlbs = ring->utlb_count,
+		.policy = ring->replay_policy,
+		.update_put_percent = ring->replay_update_put_ratio,
+		.max_batches = uvm_perf_fault_max_batches_per_service,
+		.max_throttled = uvm_perf_fault_max_throttle_per_service,
+		.coalesce = uvm_perf_fault_coalesce != 0,
+		.cancels_by_address = parent_gpu->fault_cancel_va_supported,
+	};
+	BUILD_BUG_ON(UVM_PARENT_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
+	if (uvm_rust_fault_create(uvm_parent_id_gpu_index(parent_gpu->id), &params))
+		return NV_OK;
 	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
 	return NV_ERR_NO_MEMORY;
 }
@@ -128,21 +114,9 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 {
 	/* Also called for a GPU whose set-up failed. */
-	uvm_rust_fault_destroy(service_index(parent_gpu));
+	uvm_rust_fault_destroy(uvm_parent_id_gpu_index(parent_gpu->id));
 	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
 }
-
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS uvm_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
-{
-	return uvm_parent_gpu_fault_buffer_init(parent_gpu);
-}
-
-void uvm_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
-{
-	uvm_parent_gpu_fault_buffer_deinit(parent_gpu);
-}
-#endif
 
 /* The rest of the loop's state is Rust's. */
 void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
@@ -157,13 +131,8 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	};
 
 	uvm_tracker_init(&f.batch->tracker);
-	uvm_rust_fault_service(service_index(gpu->parent), uvm_id_gpu_index(gpu->id), &f);
+	uvm_rust_fault_service(uvm_parent_id_gpu_index(gpu->parent->id), uvm_id_gpu_index(gpu->id), &f);
 	uvm_tracker_deinit(&f.batch->tracker);
-}
-
-void uvm_seam_fault_upstream(struct uvm_seam_fault *f)
-{
-	uvm_gpu_service_replayable_faults__c(f->gpu);
 }
 
 void uvm_seam_fault_cancelled(struct uvm_seam_fault *f, __u32 status)
@@ -213,22 +182,19 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 	const struct uvm_fault_buffer_hal_struct *hal = parent_gpu->fault_buffer_hal;
 	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
 	uvm_fault_service_batch_context_t *batch = f->batch;
+	NV_STATUS status = NV_OK;
 	__u32 i;
 
 	for (i = 0; i < n && hal->entry_is_valid(parent_gpu, at); i++) {
 		uvm_fault_buffer_entry_t *e = &batch->fault_cache[entry + i];
-		NV_STATUS status;
 
 		/* Nothing of the entry is read before its valid bit. */
 		smp_mb__after_atomic();
 
 		/* Clears the valid bit. */
 		status = hal->parse_replayable_entry(parent_gpu, at, e);
-		if (status != NV_OK) {
-			/* Once more, and reported then, if others came before. */
-			*got = i;
-			return i ? NV_OK : status;
-		}
+		if (status != NV_OK)
+			break;
 		entry_init(e);
 
 		/* Only ever rises: upstream's cancel for Pascal resets the uTLBs up to it. */
@@ -250,7 +216,8 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 			at = 0;
 	}
 	*got = i;
-	return NV_OK;
+	/* Once more, and reported then, if others came before. */
+	return i ? NV_OK : status;
 }
 
 __u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *f, __u32 at)
@@ -277,7 +244,11 @@ void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *space)
 {
 	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
-	NV_STATUS status = entry_to_va_space(f, e);
+#if UVM_RUST_UPSTREAM < 550
+	NV_STATUS status = uvm_gpu_fault_entry_to_va_space(f->gpu, e, &e->va_space);
+#else
+	NV_STATUS status = uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space);
+#endif
 
 	*space = (uintptr_t)e->va_space;
 	return status;

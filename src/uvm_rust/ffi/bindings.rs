@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 89409ae72170c190.
+// Of headers and options 4a5d266c15da9d86.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -49,7 +49,6 @@ pub const UVM_RUST_FLASH_STATS_SIZE_V2: u32 = 136;
 pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
 pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
-pub const UVM_RUST_CPU: u32 = 4294967295;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
@@ -242,6 +241,9 @@ unsafe extern "C" {
     pub static mut uvm_rust_evict: bool;
 }
 unsafe extern "C" {
+    pub static mut uvm_rust_evict_policy: *mut ::core::ffi::c_char;
+}
+unsafe extern "C" {
     pub static mut uvm_rust_fault: bool;
 }
 unsafe extern "C" {
@@ -417,10 +419,10 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_replays(gpu_index: __u32, replays: __u64);
+    pub fn uvm_rust_note_replay(gpu_index: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_served(gpu_index: __u32);
+    pub fn uvm_rust_note_served(gpu_index: __u32, replays: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_copy(
@@ -443,7 +445,7 @@ unsafe extern "C" {
     pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_init() -> bool;
+    pub fn uvm_rust_init() -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_exit();
@@ -531,14 +533,7 @@ unsafe extern "C" {
     ) -> *mut uvm_seam_work;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_work_queue(queue: *mut workqueue_struct, work: *mut uvm_seam_work);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_work_queue_in(
-        queue: *mut workqueue_struct,
-        work: *mut uvm_seam_work,
-        ms: __u64,
-    );
+    pub fn uvm_seam_work_queue(queue: *mut workqueue_struct, work: *mut uvm_seam_work, ms: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_seam_work_stop(work: *mut uvm_seam_work, free: bool);
@@ -835,12 +830,6 @@ unsafe extern "C" {
     pub fn uvm_seam_tracker_end(tracker: *mut uvm_seam_tracker) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_evict_policy_set(name: *const ::core::ffi::c_char) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_evict_policy_get(buffer: *mut ::core::ffi::c_char) -> ::core::ffi::c_int;
-}
-unsafe extern "C" {
     pub fn uvm_rust_queues_set(gpu: __u32, chunk: __u32, queue: __u32, holder: __u64);
 }
 unsafe extern "C" {
@@ -965,7 +954,10 @@ unsafe extern "C" {
     pub fn uvm_rust_fault_service(parent: __u32, gpu: __u32, fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_upstream(fault: *mut uvm_seam_fault);
+    pub fn uvm_gpu_service_replayable_faults(gpu: *mut uvm_gpu_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_gpu_service_replayable_faults__c(arg1: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_cancelled(fault: *mut uvm_seam_fault, status: __u32);

@@ -15,13 +15,11 @@ use crate::driver::discard::status;
 use crate::policy::evict::reclaim::{Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{Change, Choice, Chunk, Lists, Queue};
-use core::ffi::{c_char, c_int, CStr};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::prelude::*;
 
 super::check_exports!(
-    uvm_rust_evict_policy_set,
-    uvm_rust_evict_policy_get,
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_queues_choose,
@@ -33,36 +31,24 @@ super::check_exports!(
     uvm_rust_wait_for_memory,
 );
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_evict_policy_set(name: *const c_char) -> c_int {
-    // SAFETY: I-call: a string, which ends with a NUL.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+/// Takes the policy that the module parameter names, for the GPUs that are registered from now on.
+///
+/// # Errors
+///
+/// `EINVAL`, and lines in the log with the names that there are, if there is none of this name.
+pub(super) fn choose_policy() -> Result {
+    // SAFETY: a parameter, which nobody writes once the module is loaded: a string that ends with a NUL.
+    let name = unsafe { CStr::from_ptr(bindings::uvm_rust_evict_policy) }.to_bytes();
     let named = core::str::from_utf8(name.trim_ascii_end());
-    match named.ok().and_then(Choice::named) {
-        Some(choice) => {
-            gpu::EVICT_POLICY.store(choice.number(), Relaxed);
-            0
+    let Some(choice) = named.ok().and_then(Choice::named) else {
+        pr_err!("uvm_rust_evict_policy: there is no such policy; there are:\n");
+        for choice in Choice::ALL {
+            pr_err!("uvm_rust_evict_policy: {}\n", choice.name());
         }
-        None => {
-            pr_err!("uvm_rust_evict_policy: there is no such policy; there are:\n");
-            for choice in Choice::ALL {
-                pr_err!("uvm_rust_evict_policy: {}\n", choice.name());
-            }
-            EINVAL.to_errno()
-        }
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_evict_policy_get(buffer: *mut c_char) -> c_int {
-    let name = gpu::evict_policy().name();
-    let buffer = buffer.cast::<u8>();
-    // SAFETY: I-call: there is room for a page, and no name with its newline is as long.
-    unsafe {
-        buffer.copy_from_nonoverlapping(name.as_ptr(), name.len());
-        buffer.add(name.len()).write(b'\n');
-    }
-    name.len() as c_int + 1
+        return Err(EINVAL);
+    };
+    gpu::EVICT_POLICY.store(choice.number(), Relaxed);
+    Ok(())
 }
 
 // A chunk number that is out of range would be C's mistake. Such a chunk is on no queue, and is

@@ -471,7 +471,7 @@ unsafe extern "C" fn uvm_rust_fault_service(
                 bindings::uvm_seam_fault_cancelled(fault, result);
             }
         } else {
-            bindings::uvm_seam_fault_upstream(fault);
+            bindings::uvm_gpu_service_replayable_faults__c((*fault).gpu);
         }
         // I-gpu: the caller is the GPU's bottom half.
         if let Some(gpu) = gpu::stats(number) {

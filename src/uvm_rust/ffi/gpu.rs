@@ -32,7 +32,7 @@ super::check_exports!(
     uvm_rust_gpu_install,
     uvm_rust_gpu_is_known,
     uvm_rust_gpu_show,
-    uvm_rust_note_replays,
+    uvm_rust_note_replay,
     uvm_rust_note_served,
     uvm_rust_chunk_leaves,
 );
@@ -203,17 +203,18 @@ unsafe extern "C" fn uvm_rust_gpu_show(gpu_index: u32, seq: *mut bindings::seq_f
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_replays(gpu_index: u32, replays: u64) {
+unsafe extern "C" fn uvm_rust_note_replay(gpu_index: u32) {
     // SAFETY: I-gpu: the caller is the GPU's bottom half.
     if let Some(gpu) = unsafe { stats(gpu_index) } {
-        gpu.note_replays(replays);
+        gpu.note_replays(1);
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_note_served(gpu_index: u32) {
+unsafe extern "C" fn uvm_rust_note_served(gpu_index: u32, replays: u64) {
     // SAFETY: I-gpu: the caller is the GPU's bottom half.
     if let Some(gpu) = unsafe { stats(gpu_index) } {
+        gpu.note_replays(replays);
         gpu.end_service();
     }
 }

@@ -5,12 +5,14 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::{flash, prefetch, tenant};
+use super::{evict, flash, prefetch, tenant};
+use crate::driver::discard::status;
 use kernel::prelude::*;
 
 super::check_exports!(uvm_rust_init, uvm_rust_exit);
 
 fn init() -> Result {
+    evict::choose_policy()?;
     tenant::init()?;
     prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
     flash::init();
@@ -18,8 +20,12 @@ fn init() -> Result {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_init() -> bool {
-    init().is_ok()
+unsafe extern "C" fn uvm_rust_init() -> u32 {
+    match init() {
+        Ok(()) => status::OK,
+        Err(failed) if failed == EINVAL => status::INVALID_ARGUMENT,
+        Err(_) => status::NO_MEMORY,
+    }
 }
 
 #[no_mangle]

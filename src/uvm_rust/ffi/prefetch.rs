@@ -5,7 +5,7 @@
 use super::seam;
 use super::tenant::Charged;
 use super::work::{Charging, Kind, Work, WorkQueue};
-use super::{bindings, discard, fault, flash, gpu};
+use super::{bindings, discard, fault, flash, gpu, space};
 use crate::driver::discard::status;
 use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::{Queue, RootChunks};
@@ -321,7 +321,7 @@ impl<'a> Turning<'a> {
                 let hindrances = Hindrances {
                     no_block: false,
                     preferred_elsewhere: at.preferred != bindings::UVM_RUST_MEMORY_NONE
-                        && at.preferred != 1 + self.prefetcher.gpu(),
+                        && space::gpu_of(at.preferred) != Some(self.prefetcher.gpu()),
                     read_duplicated: at.read_duplicated,
                     lite: bindings::uvm_seam_prefetch_is_lite(range, self.gpu),
                     group_stays: !bindings::uvm_range_group_all_migratable(

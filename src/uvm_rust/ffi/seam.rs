@@ -196,10 +196,10 @@ impl LockedVaSpace<'_> {
         let space = self.0.space.as_ptr();
         // SAFETY: valid by the invariant of `VaSpace`, the lock is held, `uuid` has the 16 bytes that
         // are read, and `gpu` is ours for the call.
-        let index = unsafe { bindings::uvm_seam_space_gpu(space, uuid.as_ptr(), &mut gpu) };
+        let memory = unsafe { bindings::uvm_seam_space_gpu(space, uuid.as_ptr(), &mut gpu) };
         // A VA space retains the GPUs that are registered in it.
-        (index != bindings::UVM_RUST_CPU).then_some(VaSpaceGpu {
-            index,
+        Some(VaSpaceGpu {
+            index: space::gpu_of(memory)?,
             gpu,
             _lock: PhantomData,
         })

@@ -145,6 +145,11 @@ unsafe extern "C" fn uvm_rust_space_add_gpu(space: *mut bindings::uvm_rust_space
     });
 }
 
+/// The GPU with this number among memories; `None` for the host, which is before them.
+pub(super) fn gpu_of(memory: u32) -> Option<u32> {
+    memory.checked_sub(bindings::UVM_RUST_MEMORY_HOST + 1)
+}
+
 /// Says once that some process goes uncounted.
 fn pr_warn_once() {
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -175,7 +180,6 @@ unsafe extern "C" fn uvm_rust_note_copy(
     cause: u32,
     bytes: u64,
 ) {
-    let gpu = |n| (n != bindings::UVM_RUST_CPU).then_some(n);
     let cause = match cause {
         bindings::UVM_RUST_CAUSE_FAULT => Cause::Fault,
         bindings::UVM_RUST_CAUSE_PREFETCH => Cause::Prefetch,
@@ -185,7 +189,7 @@ unsafe extern "C" fn uvm_rust_note_copy(
     };
     // SAFETY: I-own.
     let space = unsafe { borrow(space) };
-    space.counts(|space| space.note_copy(gpu(dst), gpu(src), cause, bytes));
+    space.counts(|space| space.note_copy(gpu_of(dst), gpu_of(src), cause, bytes));
 }
 
 #[no_mangle]

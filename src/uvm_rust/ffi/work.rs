@@ -92,7 +92,7 @@ impl Work {
         let queue = queue.0.load(Acquire);
         if !queue.is_null() {
             // SAFETY: by the types' invariants.
-            unsafe { bindings::uvm_seam_work_queue(queue, self.0.as_ptr()) };
+            unsafe { bindings::uvm_seam_work_queue(queue, self.0.as_ptr(), 0) };
         }
     }
 
@@ -101,7 +101,7 @@ impl Work {
         let queue = queue.0.load(Acquire);
         if !queue.is_null() {
             // SAFETY: by the types' invariants.
-            unsafe { bindings::uvm_seam_work_queue_in(queue, self.0.as_ptr(), ms) };
+            unsafe { bindings::uvm_seam_work_queue(queue, self.0.as_ptr(), ms.max(1)) };
         }
     }
 
