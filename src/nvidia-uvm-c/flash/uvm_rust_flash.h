@@ -31,13 +31,11 @@ DECLARE_STATIC_KEY_FALSE(uvm_rust_flash_key);
  */
 DECLARE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
-/* An open device, which Rust counts. Fields are fixed while it is, but for the atomic ones. */
+/* An open device, which Rust counts. Fields are fixed while it is. */
 struct uvm_seam_flash_dev {
 	struct file *file;
 	struct crypto_skcipher *tfm;
-
-	/* Raised when a read or a spill ends, or there is room. Waited for without locks but a VA space's. */
-	atomic_t progress;
+	/* Told when a read or a spill ends, or there is room. Waited for without locks but a VA space's. */
 	wait_queue_head_t wait;
 };
 

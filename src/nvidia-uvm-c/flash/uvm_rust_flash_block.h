@@ -18,7 +18,11 @@
 static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
 					  uvm_va_block_region_t populate_region,
 					  uvm_va_block_context_t *block_context);
+/* Stages nothing. */
+#define populate_pages_cpu(block, pages, region, context, staged) \
+	block_populate_pages_cpu(block, pages, region, context)
 #else
+#define populate_pages_cpu	block_populate_pages_cpu
 static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
 					  uvm_va_block_region_t populate_region,
 					  uvm_va_block_context_t *block_context, bool staged);
@@ -117,11 +121,7 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	region = uvm_va_block_region(find_first_bit(pages->bitmap, region.outer),
 				     find_last_bit(pages->bitmap, region.outer) + 1);
 	uvm_memcg_context_start(&memcg_context, context->mm);
-#if UVM_RUST_UPSTREAM < 550
-	status = block_populate_pages_cpu(block, pages, region, context);
-#else
-	status = block_populate_pages_cpu(block, pages, region, context, false);
-#endif
+	status = populate_pages_cpu(block, pages, region, context, false);
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }

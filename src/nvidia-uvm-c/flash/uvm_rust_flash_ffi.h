@@ -139,12 +139,11 @@ void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_
 /* Says that so many of its pages cannot be read. */
 void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages);
 /*
- * Raised by the second, where a read or a write ends, or there is room; waits until it is not @progress any more,
- * or so many milliseconds.
+ * Told after @progress was raised, where a read or a write ends, or there is room; waits until it is not what it @was
+ * any more, or so many milliseconds.
  */
-__u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev);
-void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, __u32 progress, __u32 ms);
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, const __u32 *progress, __u32 was, __u32 ms);
 
 /*
  * Attaching and detaching write this lock, moving and statistics read it. It is outside all others but a tenant's

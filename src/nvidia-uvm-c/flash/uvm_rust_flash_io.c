@@ -197,18 +197,12 @@ int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes)
 
 /* --- who waits for it -------------------------------------------------------------------------- */
 
-u32 uvm_seam_flash_progress(struct uvm_seam_flash_dev *dev)
-{
-	return atomic_read(&dev->progress);
-}
-
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev)
 {
-	atomic_inc(&dev->progress);
 	wake_up_all(&dev->wait);
 }
 
-void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, u32 progress, u32 ms)
+void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, const u32 *progress, u32 was, u32 ms)
 {
-	wait_event_timeout(dev->wait, atomic_read(&dev->progress) != progress, msecs_to_jiffies(ms));
+	wait_event_timeout(dev->wait, READ_ONCE(*progress) != was, msecs_to_jiffies(ms));
 }

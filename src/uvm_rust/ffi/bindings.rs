@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 4a5d266c15da9d86.
+// Of headers and options fc1de8339fbb38af.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -1263,13 +1263,15 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_progress(dev: *mut uvm_seam_flash_dev) -> __u32;
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_wait(dev: *mut uvm_seam_flash_dev, progress: __u32, ms: __u32);
+    pub fn uvm_seam_flash_wait(
+        dev: *mut uvm_seam_flash_dev,
+        progress: *const __u32,
+        was: __u32,
+        ms: __u32,
+    );
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_attach_lock: rw_semaphore;

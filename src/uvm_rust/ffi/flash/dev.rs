@@ -6,6 +6,7 @@ use super::bindings;
 use crate::driver::flash::{Counter, Flash};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -14,6 +15,8 @@ use kernel::sync::Arc;
 pub(crate) struct Dev {
     seam: Seam,
     flash: Pin<KBox<Flash>>,
+    /// Raised whenever a read or a write ends, or there is room.
+    progress: AtomicU32,
 }
 
 /// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
@@ -51,7 +54,15 @@ impl Dev {
     ///
     /// `ENOMEM` where there is no memory; then C's part is freed.
     pub(super) fn new(seam: Seam, flash: Pin<KBox<Flash>>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { seam, flash }, GFP_KERNEL)?)
+        let progress = AtomicU32::new(0);
+        Ok(Arc::new(
+            Self {
+                seam,
+                flash,
+                progress,
+            },
+            GFP_KERNEL,
+        )?)
     }
 
     pub(super) fn seam(&self) -> &Seam {
@@ -76,20 +87,22 @@ impl Dev {
 
     /// Changes whenever a read or a write ends, or there is room.
     pub(super) fn progress(&self) -> u32 {
-        // SAFETY: by the invariant of `Seam`.
-        unsafe { bindings::uvm_seam_flash_progress(self.seam.as_ptr()) }
+        self.progress.load(Relaxed)
     }
 
     /// Tells those who wait for that.
     pub(super) fn tell(&self) {
+        // Who waits looks after it has said so to the queue, whose lock is taken after this to wake it.
+        self.progress.fetch_add(1, Relaxed);
         // SAFETY: by the invariant of `Seam`.
         unsafe { bindings::uvm_seam_flash_tell(self.seam.as_ptr()) };
     }
 
     /// Waits until it is not `progress` any more, or so many milliseconds. No lock is held but a VA space's.
     pub(super) fn wait(&self, progress: u32, ms: u32) {
-        // SAFETY: by the invariant of `Seam`; it may sleep here.
-        unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), progress, ms) };
+        let at = self.progress.as_ptr();
+        // SAFETY: by the invariant of `Seam`; it may sleep here. C reads the number at once.
+        unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
     /// Lets the file go.
