@@ -109,7 +109,7 @@ static void find_and_use(__u32 index)
 }
 
 void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { use(places[index]); }
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, struct uvm_seam_pmm *pmm) { find_and_use(index); }
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, uvm_gpu_t *of) { find_and_use(index); }
 static __u32 queued_on, queued, queued_to;
 
 void uvm_rust_queues_set(__u32 index, __u32 chunk, __u32 queue, __u64 holder)

@@ -238,10 +238,10 @@ static struct list_head free_lists[2];
 struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed) { return &free_lists[zeroed]; }
 
 /* As Rust does it. */
-void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, struct uvm_seam_pmm *pmm)
+void uvm_rust_chunk_leaves(__u32 index, __u32 root_index, bool is_free, uvm_gpu_t *of)
 {
 	left = is_free ? UVM_RUST_QUEUE_FREE : UVM_RUST_QUEUE_USED;
-	while (left > UVM_RUST_QUEUE_FREE && uvm_seam_list_next(pmm, left, UVM_RUST_NO_CHUNK) != root_index)
+	while (left > UVM_RUST_QUEUE_FREE && uvm_seam_list_next(of, left, UVM_RUST_NO_CHUNK) != root_index)
 		left--;
 	if (!is_free && left == UVM_RUST_QUEUE_FREE)
 		left = UVM_RUST_QUEUE_ADDRESS;
@@ -252,7 +252,7 @@ static __u32 listed(__u32 list)
 {
 	__u32 chunk = UVM_RUST_NO_CHUNK, all = 0;
 
-	while ((chunk = uvm_seam_list_next(uvm_seam_gpu_pmm(&gpu), list, chunk)) != UVM_RUST_NO_CHUNK)
+	while ((chunk = uvm_seam_list_next(&gpu, list, chunk)) != UVM_RUST_NO_CHUNK)
 		all = all * 10 + chunk;
 	return all;
 }
@@ -297,7 +297,7 @@ static void list_tests(void)
 	    listed(UVM_RUST_QUEUE_DISCARDED) == 12 && listed(UVM_RUST_QUEUE_USED) == 345);
 	chain(&gpu.pmm.root_chunks.va_block_unused, NULL, 0);
 	say("an empty one has none",
-	    uvm_seam_list_next(uvm_seam_gpu_pmm(&gpu), UVM_RUST_QUEUE_UNUSED, UVM_RUST_NO_CHUNK) == UVM_RUST_NO_CHUNK);
+	    uvm_seam_list_next(&gpu, UVM_RUST_QUEUE_UNUSED, UVM_RUST_NO_CHUNK) == UVM_RUST_NO_CHUNK);
 }
 
 /* Inner locks are let go first. */

@@ -81,9 +81,9 @@ void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u3
 
 /*
  * Root chunk @root_index of a GPU, which is @free or not, is about to be reclaimed. Asks uvm_seam_list_next() of
- * @pmm, which is that GPU's, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
+ * @gpu, which is that GPU, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
  */
-void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct uvm_seam_pmm *pmm);
+void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct uvm_gpu_struct *gpu);
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken.
@@ -141,8 +141,7 @@ void uvm_seam_unlock_chunks(struct uvm_gpu_struct *gpu);
  * the list_lock.
  */
 #define UVM_RUST_LIST_ZEROED	UVM_RUST_QUEUE_MAX
-__u32 uvm_seam_list_next(struct uvm_seam_pmm *pmm, __u32 list, __u32 chunk);
-struct uvm_seam_pmm *uvm_seam_gpu_pmm(struct uvm_gpu_struct *gpu);
+__u32 uvm_seam_list_next(struct uvm_gpu_struct *gpu, __u32 list, __u32 chunk);
 
 /*
  * Whether the calling thread may see what all processes together did: it has

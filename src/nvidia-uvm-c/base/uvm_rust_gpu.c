@@ -116,24 +116,18 @@ static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 list)
 void uvm_rust_chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
 	uvm_rust_chunk_leaves(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk),
-			      chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE, (struct uvm_seam_pmm *)pmm);
+			      chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE, uvm_pmm_to_gpu(pmm));
 }
 
-__u32 uvm_seam_list_next(struct uvm_seam_pmm *pmm, __u32 list, __u32 chunk)
+__u32 uvm_seam_list_next(uvm_gpu_t *gpu, __u32 list, __u32 chunk)
 {
-	uvm_pmm_gpu_t *of = (uvm_pmm_gpu_t *)pmm;
-	const struct list_head *head = list_of(of, list), *at = head;
+	const struct list_head *head = list_of(&gpu->pmm, list), *at = head;
 
 	if (head && chunk != UVM_RUST_NO_CHUNK)
-		at = &of->root_chunks.array[chunk].chunk.list;
+		at = &gpu->pmm.root_chunks.array[chunk].chunk.list;
 	if (!head || at->next == head)
 		return UVM_RUST_NO_CHUNK;
 	return uvm_rust_root_index(list_entry(at->next, uvm_gpu_chunk_t, list));
-}
-
-struct uvm_seam_pmm *uvm_seam_gpu_pmm(uvm_gpu_t *gpu)
-{
-	return (struct uvm_seam_pmm *)&gpu->pmm;
 }
 
 void uvm_seam_lock_chunks(uvm_gpu_t *gpu)

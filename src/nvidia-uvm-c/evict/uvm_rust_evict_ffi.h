@@ -37,15 +37,15 @@ void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
- * uvm_seam_chunk_evictable() of @pmm, which is that GPU's.
+ * uvm_seam_chunk_evictable() of @of, which is that GPU.
  */
-__u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_seam_pmm *pmm);
+__u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_gpu_struct *of);
 
 /*
- * Whether root chunk @chunk of @pmm says of itself that it may be evicted; warns if not. Called
- * within uvm_rust_queues_choose(), which holds the PMM's list_lock.
+ * Whether root chunk @chunk says of itself that it may be evicted; warns if not. Called within
+ * uvm_rust_queues_choose(), which holds the PMM's list_lock.
  */
-_Bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 chunk);
+_Bool uvm_seam_chunk_evictable(struct uvm_gpu_struct *gpu, __u32 chunk);
 
 /* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
 

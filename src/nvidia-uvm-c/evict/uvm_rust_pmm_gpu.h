@@ -136,12 +136,9 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 	uvm_rust_queues_change(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), change, holder);
 }
 
-bool uvm_seam_chunk_evictable(struct uvm_seam_pmm *pmm, __u32 index)
+bool uvm_seam_chunk_evictable(uvm_gpu_t *gpu, __u32 index)
 {
-	uvm_pmm_gpu_t *of = (uvm_pmm_gpu_t *)pmm;
-	uvm_gpu_chunk_t *chunk = &of->root_chunks.array[index].chunk;
-
-	return !WARN_ON_ONCE(!chunk_is_evictable(of, chunk));
+	return !WARN_ON_ONCE(!chunk_is_evictable(&gpu->pmm, &gpu->pmm.root_chunks.array[index].chunk));
 }
 
 /*
@@ -157,7 +154,7 @@ static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 	if (!uvm_rust_evict)
 		return ERR_PTR(-ENOENT);
 	uvm_spin_lock(&pmm->list_lock);
-	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), (struct uvm_seam_pmm *)pmm);
+	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), uvm_pmm_to_gpu(pmm));
 	if (index != UVM_RUST_NO_CHUNK) {
 		root_chunk = &pmm->root_chunks.array[index];
 		chunk_start_eviction(pmm, &root_chunk->chunk);

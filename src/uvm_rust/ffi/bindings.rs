@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options fc1de8339fbb38af.
+// Of headers and options 93c3263dca8f0b12.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -345,11 +345,6 @@ pub struct uvm_seam_space {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_pmm {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_gpu {
     _unused: [u8; 0],
 }
@@ -438,7 +433,7 @@ unsafe extern "C" {
         gpu_index: __u32,
         root_index: __u32,
         free: bool,
-        pmm: *mut uvm_seam_pmm,
+        gpu: *mut uvm_gpu_struct,
     );
 }
 unsafe extern "C" {
@@ -499,10 +494,7 @@ unsafe extern "C" {
     pub fn uvm_seam_unlock_chunks(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_list_next(pmm: *mut uvm_seam_pmm, list: __u32, chunk: __u32) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_gpu_pmm(gpu: *mut uvm_gpu_struct) -> *mut uvm_seam_pmm;
+    pub fn uvm_seam_list_next(gpu: *mut uvm_gpu_struct, list: __u32, chunk: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_sees_others() -> bool;
@@ -836,10 +828,10 @@ unsafe extern "C" {
     pub fn uvm_rust_queues_change(gpu: __u32, chunk: __u32, change: __u32, holder: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_choose(gpu: __u32, pmm: *mut uvm_seam_pmm) -> __u32;
+    pub fn uvm_rust_queues_choose(gpu: __u32, of: *mut uvm_gpu_struct) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_chunk_evictable(pmm: *mut uvm_seam_pmm, chunk: __u32) -> bool;
+    pub fn uvm_seam_chunk_evictable(gpu: *mut uvm_gpu_struct, chunk: __u32) -> bool;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -83,10 +83,10 @@ unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, h
     }
 }
 
-/// The PMM whose `list_lock` is held.
+/// A GPU; the `list_lock` of its PMM is held.
 ///
 /// Invariant: valid, and the lock held, as long as this is.
-struct Pmm(*mut bindings::uvm_seam_pmm);
+struct Pmm(*mut bindings::uvm_gpu_struct);
 
 impl Lists for Pmm {
     fn evictable(&mut self, chunk: Chunk) -> bool {
@@ -97,10 +97,10 @@ impl Lists for Pmm {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, pmm: *mut bindings::uvm_seam_pmm) -> u32 {
-    // SAFETY: I-lock; I-call for `pmm`.
+unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, of: *mut bindings::uvm_gpu_struct) -> u32 {
+    // SAFETY: I-lock; I-call for `of`.
     unsafe { queues(gpu) }
-        .and_then(|queues| queues.choose(&mut Pmm(pmm)))
+        .and_then(|queues| queues.choose(&mut Pmm(of)))
         .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }
 

@@ -123,16 +123,15 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
 
 /// Upstream's lists of a GPU's root chunks.
 ///
-/// Invariant: the `list_lock` of this PMM is held for `'a`.
-pub(super) struct Lists<'a>(*mut bindings::uvm_seam_pmm, PhantomData<&'a ()>);
+/// Invariant: the GPU is there, and the `list_lock` of its PMM held for `'a`.
+pub(super) struct Lists<'a>(*mut bindings::uvm_gpu_struct, PhantomData<&'a ()>);
 
 impl<'a> Lists<'a> {
     /// # Safety
     ///
     /// The GPU is there, and the `list_lock` of its PMM held for `'a`.
     pub(super) unsafe fn of(gpu: *mut bindings::uvm_gpu_struct) -> Self {
-        // SAFETY: by this function's contract.
-        Self(unsafe { bindings::uvm_seam_gpu_pmm(gpu) }, PhantomData)
+        Self(gpu, PhantomData)
     }
 
     /// The chunks that are on the list that is this `UVM_RUST_QUEUE_*`; those that are free, zeroed or not.
@@ -224,7 +223,7 @@ unsafe extern "C" fn uvm_rust_chunk_leaves(
     gpu_index: u32,
     root_index: u32,
     free: bool,
-    pmm: *mut bindings::uvm_seam_pmm,
+    of: *mut bindings::uvm_gpu_struct,
 ) {
     // SAFETY: I-gpu and I-lock: the `list_lock` is held.
     let (gpu, queues) = unsafe { (stats(gpu_index), queues(gpu_index)) };
@@ -232,7 +231,8 @@ unsafe extern "C" fn uvm_rust_chunk_leaves(
         if free {
             return Queue::Free;
         }
-        let lists = Lists(pmm, PhantomData);
+        // SAFETY: I-call, and I-lock.
+        let lists = unsafe { Lists::of(of) };
         // Upstream takes the first of a list; any other is asked for by address.
         let first = |&queue: &Queue| lists.chunks(queue as u32).next() == Some(root_index);
         let mut from = [Queue::Used, Queue::Discarded, Queue::Unused].into_iter();
