@@ -34,14 +34,14 @@ QEMU_OPTS="-drive file=$image,if=none,id=ssd,format=raw,cache=unsafe -device nvm
 		esac
 		UVM_ARGS=\$args bash scripts/vm-load.sh \${driver%%-*}
 		$bench measure \$driver ${1:-}
-		bash scripts/vm-load.sh unload
+		bash scripts/vm-load.sh unload >&2
 	done
 	case fault/ in *${1:-fault}*) ;; *) exit ;; esac
 	for batch in 1 16 256; do
 		for driver in upstream rust; do
 			UVM_ARGS=\"\$UVM_ARGS uvm_perf_prefetch_enable=0 uvm_perf_fault_batch_count=\$batch\" bash scripts/vm-load.sh \$driver
 			$bench faults \$driver \$batch
-			bash scripts/vm-load.sh unload
+			bash scripts/vm-load.sh unload >&2
 		done
 	done" >out/bench.tsv
 "$bench" report out/bench.tsv --json out/bench.json

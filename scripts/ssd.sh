@@ -6,7 +6,8 @@
 #
 #   ssd.sh COMMAND     such as: ssd.sh 'target/release/flash --bad-device $BAD_SSD'
 #
-# Environment: SSD_MB (128), and what vm.sh knows.
+# Environment: SSD_MB (128), SSD_MIB_S (MiB that the first moves in a second; no limit), and
+# what vm.sh knows.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -26,9 +27,11 @@ bad() {
 # tests/suite/src/bin/flash/broken.rs relies on these.
 errors=$(bad 0 write "$(sector 5 9)")$(bad 1 read "$(sector 10 100)")
 
+speed=
+[ -z "${SSD_MIB_S:-}" ] || speed=,throttling.bps-total=$((SSD_MIB_S << 20))
 # shellcheck disable=SC2054
 devices=(
-	-drive "file=$images/ssd,if=none,id=ssd,format=raw,cache=unsafe" -device nvme,serial=ssd,drive=ssd
+	-drive "file=$images/ssd,if=none,id=ssd,format=raw,cache=unsafe$speed" -device nvme,serial=ssd,drive=ssd
 	-blockdev "driver=file,filename=$images/bad,node-name=file"
 	-blockdev "driver=blkdebug,node-name=bad,image=file$errors" -device nvme,serial=bad,drive=bad
 )

@@ -437,19 +437,29 @@ struct uvm_rust_flash_stats {
 #define UVM_RUST_FLASH_STATS_SIZE_V2	136
 #define UVM_RUST_FLASH_STATS_SIZE_V3	160
 
-/* Flag of struct uvm_rust_flash_move_range: from the device to host memory. */
-#define UVM_RUST_FLASH_TO_HOST		(1U << 0)
+/* Flags of struct uvm_rust_flash_move_range. */
+#define UVM_RUST_FLASH_TO_HOST		(1U << 0)	/* from the device to host memory */
+#define UVM_RUST_FLASH_TO_GPU		(1U << 1)	/* from the device and from host memory to a GPU */
 
 /**
  * struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)
- * @size:   in: sizeof of the caller's structure
- * @flags:  in: 0, from host memory to the device, or UVM_RUST_FLASH_TO_HOST
- * @base:   in: first byte, a multiple of the page size
- * @length: in: bytes, a multiple of the page size, not 0
+ * @size:     in: sizeof of the caller's structure
+ * @flags:    in: 0, from host memory to the device, or one of UVM_RUST_FLASH_TO_HOST and
+ *            UVM_RUST_FLASH_TO_GPU
+ * @base:     in: first byte, a multiple of the page size
+ * @length:   in: bytes, a multiple of the page size, not 0
+ * @gpu_uuid: in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor (since
+ *            UVM_RUST_FLASH_MOVE_SIZE_V2)
  *
  * G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host
  * they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the
- * device leaves no room, stay where they are. Returns when all is done. A tenant may write a
+ * device leaves no room, stay where they are. Returns when all is done.
+ *
+ * UVM_RUST_FLASH_TO_GPU is both ways at once: pages are read from the device while others are
+ * copied to the GPU. It moves what UVM_MIGRATE would, and as that call does it leaves memory alone
+ * whose range group may not be moved; memory that nobody has touched it leaves alone as well.
+ *
+ * From the device, what comes next is read ahead, by some reads at a time. A tenant may write a
  * second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.
  * Each part of 16 MiB is moved by itself; after an error those before it have been moved.
  * The state of what is on the device is charged to the tenant's memory cgroup. Host memory that
@@ -457,7 +467,7 @@ struct uvm_rust_flash_stats {
  * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.
  *   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved
  *   ENXIO   not, as a whole, managed memory of this file descriptor
- *   ENODEV  no device is attached
+ *   ENODEV  no device is attached, or no such GPU is registered with this file descriptor
  *   EINTR   a signal came, or the process is being killed
  *   ENOMEM, EIO
  */
@@ -466,8 +476,10 @@ struct uvm_rust_flash_move_range {
 	__u32 flags;
 	__u64 base;
 	__u64 length;
+	__u8 gpu_uuid[16];
 };
 
 #define UVM_RUST_FLASH_MOVE_SIZE_V1	24
+#define UVM_RUST_FLASH_MOVE_SIZE_V2	40
 
 #endif /* UVM_RUST_IOCTL_H */

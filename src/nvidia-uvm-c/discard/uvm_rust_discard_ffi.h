@@ -163,6 +163,7 @@ struct uvm_rust_held {
 
 /* Upstream's. */
 _Bool uvm_range_group_all_migratable(struct uvm_va_space_struct *va_space, __u64 first, __u64 last);
+_Bool uvm_gpu_can_address(struct uvm_gpu_struct *gpu, __u64 first, __u64 bytes);
 /* Fills @resident, and returns whether some processor maps the block with one entry of 2 MiB. */
 _Bool uvm_seam_discard_facts(struct uvm_va_block_struct *block, struct uvm_rust_mask *resident);
 _Bool uvm_seam_discard_held(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 from,

@@ -6,7 +6,7 @@
 //! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
 
 use crate::ffi::bindings as uapi;
-use crate::ffi::flash::{BlockHandle, DeviceHandle, OwnerHandle};
+use crate::ffi::flash::{move_range as move_range_of, BlockHandle, DeviceHandle, OwnerHandle, Place};
 use crate::ffi::{seam, uaccess};
 use crate::policy::flash::moves::Failed;
 use crate::policy::flash::{tier, Config, Table};
@@ -190,7 +190,7 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     uaccess::write_sized(arg, stats, size)
 }
 
-/// Does `UVM_RUST_FLASH_MOVE`: a range of the caller's goes to the device, or comes back.
+/// Does `UVM_RUST_FLASH_MOVE`: a range of the caller's goes to the device, or comes back, to a GPU if it is to.
 pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     let (range, _) = uaccess::read_sized::<uapi::uvm_rust_flash_move_range>(
         arg,
@@ -199,13 +199,18 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     let page = kernel::page::PAGE_SIZE as u64;
     let end = range.base.checked_add(range.length).ok_or(EINVAL)?;
     let aligned = range.base % page == 0 && range.length % page == 0;
-    if !aligned || end == range.base || range.flags & !uapi::UVM_RUST_FLASH_TO_HOST != 0 {
+    if !aligned || end == range.base {
         return Err(EINVAL);
     }
+    let to = match range.flags {
+        0 => Place::Device,
+        uapi::UVM_RUST_FLASH_TO_HOST => Place::Host,
+        uapi::UVM_RUST_FLASH_TO_GPU => Place::Gpu(range.gpu_uuid),
+        _ => return Err(EINVAL),
+    };
     enabled()?;
     let space = file.space().ok_or(EPERM)?;
-    let to_host = range.flags & uapi::UVM_RUST_FLASH_TO_HOST != 0;
-    let moved = crate::ffi::flash::move_range(&space, range.base, range.length, to_host);
+    let moved = move_range_of(&space, range.base, range.length, to);
     moved.map_err(|failed| match failed {
         Failed::NoDevice => ENODEV,
         Failed::NoMemory => ENOMEM,
@@ -213,5 +218,6 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
         Failed::Interrupted => EINTR,
         Failed::Again => EAGAIN,
         Failed::Unreadable => EIO,
+        Failed::NoGpu => ENODEV,
     })
 }

@@ -64,7 +64,7 @@ const _: () = {
     );
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_move_range>()
-            == uapi::UVM_RUST_FLASH_MOVE_SIZE_V1 as usize
+            == uapi::UVM_RUST_FLASH_MOVE_SIZE_V2 as usize
     );
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 93c3263dca8f0b12.
+// Of headers and options d32957c50b862754.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -48,7 +48,9 @@ pub const UVM_RUST_FLASH_STATS_SIZE_V1: u32 = 128;
 pub const UVM_RUST_FLASH_STATS_SIZE_V2: u32 = 136;
 pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
 pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
+pub const UVM_RUST_FLASH_TO_GPU: u32 = 2;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
+pub const UVM_RUST_FLASH_MOVE_SIZE_V2: u32 = 40;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
@@ -213,7 +215,7 @@ pub struct uvm_rust_flash_stats {
     pub throttled: __u64,
     pub rested_us: __u64,
 }
-#[doc = " struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)\n @size:   in: sizeof of the caller's structure\n @flags:  in: 0, from host memory to the device, or UVM_RUST_FLASH_TO_HOST\n @base:   in: first byte, a multiple of the page size\n @length: in: bytes, a multiple of the page size, not 0\n\n G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host\n they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the\n device leaves no room, stay where they are. Returns when all is done. A tenant may write a\n second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.\n Each part of 16 MiB is moved by itself; after an error those before it have been moved.\n The state of what is on the device is charged to the tenant's memory cgroup. Host memory that\n pages come back to is charged to the process, as UVM's own; with\n UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.\n   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved\n   ENXIO   not, as a whole, managed memory of this file descriptor\n   ENODEV  no device is attached\n   EINTR   a signal came, or the process is being killed\n   ENOMEM, EIO"]
+#[doc = " struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)\n @size:     in: sizeof of the caller's structure\n @flags:    in: 0, from host memory to the device, or one of UVM_RUST_FLASH_TO_HOST and\n            UVM_RUST_FLASH_TO_GPU\n @base:     in: first byte, a multiple of the page size\n @length:   in: bytes, a multiple of the page size, not 0\n @gpu_uuid: in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor (since\n            UVM_RUST_FLASH_MOVE_SIZE_V2)\n\n G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host\n they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the\n device leaves no room, stay where they are. Returns when all is done.\n\n UVM_RUST_FLASH_TO_GPU is both ways at once: pages are read from the device while others are\n copied to the GPU. It moves what UVM_MIGRATE would, and as that call does it leaves memory alone\n whose range group may not be moved; memory that nobody has touched it leaves alone as well.\n\n From the device, what comes next is read ahead, by some reads at a time. A tenant may write a\n second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.\n Each part of 16 MiB is moved by itself; after an error those before it have been moved.\n The state of what is on the device is charged to the tenant's memory cgroup. Host memory that\n pages come back to is charged to the process, as UVM's own; with\n UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.\n   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved\n   ENXIO   not, as a whole, managed memory of this file descriptor\n   ENODEV  no device is attached, or no such GPU is registered with this file descriptor\n   EINTR   a signal came, or the process is being killed\n   ENOMEM, EIO"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_move_range {
@@ -221,6 +223,7 @@ pub struct uvm_rust_flash_move_range {
     pub flags: __u32,
     pub base: __u64,
     pub length: __u64,
+    pub gpu_uuid: [__u8; 16usize],
 }
 unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;
@@ -790,6 +793,9 @@ unsafe extern "C" {
         first: __u64,
         last: __u64,
     ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_gpu_can_address(gpu: *mut uvm_gpu_struct, first: __u64, bytes: __u64) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_discard_facts(

@@ -7,6 +7,7 @@
 
 use super::bindings;
 use crate::ffi::work::WorkQueue;
+use crate::policy::flash::tier::{FETCHERS_EACH, READERS_EACH};
 use core::sync::atomic::AtomicBool;
 use kernel::prelude::*;
 
@@ -27,7 +28,7 @@ mod workers;
 
 pub(crate) use attach::{attach, detach, stats};
 pub(super) use block::{discarded, pages_of};
-pub(crate) use moves::move_range;
+pub(crate) use moves::{move_range, Place};
 pub(super) use room::park;
 pub(super) use split::Split;
 pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
@@ -35,11 +36,17 @@ pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
 /// Who reads for GPU faults that were put off, as long as there is a tier.
 static FETCHERS: WorkQueue = WorkQueue::none();
 
+/// Who reads what a call will need soon, as long as there is a tier.
+static READERS: WorkQueue = WorkQueue::none();
+
 /// Whether a device has ever been attached: before, no va_block has a state.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// So many read for GPU faults at the same time, of all tenants.
-const FETCHERS_ALL: u32 = 2 * crate::policy::flash::tier::FETCHERS_EACH;
+const FETCHERS_ALL: u32 = 2 * FETCHERS_EACH;
+
+/// So many read for calls.
+const READERS_ALL: u32 = 2 * READERS_EACH;
 
 /// The module begins: there is a tier, if that is asked for, and there is memory for it.
 pub(super) fn init() {
@@ -54,6 +61,9 @@ pub(super) fn init() {
     if FETCHERS.make(c"uvm-rust-fetch", FETCHERS_ALL).is_err() {
         pr_warn!("flash: no memory: GPU faults wait for the device by themselves\n");
     }
+    if READERS.make(c"uvm-rust-read", READERS_ALL).is_err() {
+        pr_warn!("flash: no memory: calls read one page after the other\n");
+    }
     // SAFETY: it may sleep here.
     unsafe { bindings::uvm_seam_flash_hook(false) };
 }
@@ -67,6 +77,7 @@ pub(super) unsafe fn exit() {
     if !current().is_null() {
         attach::let_go();
         FETCHERS.end();
+        READERS.end();
         // SAFETY: by this function's contract all owners are gone, and no device is attached any more.
         unsafe { tier::destroy() };
     }

@@ -41,21 +41,36 @@ pub(super) static WORKERS: WorkQueue = WorkQueue::none();
 /// The worker of a VA space, from the first announcement on.
 pub(crate) struct Worker(AtomicPtr<Made>);
 
-/// What the worker works with.
-struct Made {
-    /// In C. Invariant: what `uvm_seam_prefetch_create` gave, which is freed by `drop`.
-    call: NonNull<bindings::uvm_seam_prefetch>,
-    /// What the worker, a kernel thread, allocates is charged to this, which outlives it.
-    group: *mut bindings::mem_cgroup,
-    work: Option<Work>,
+/// What upstream works with to move va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, and is freed when
+/// this is dropped.
+pub(super) struct Migration(NonNull<bindings::uvm_seam_prefetch>);
+
+impl Migration {
+    /// Makes one; `None` without memory.
+    pub(super) fn new() -> Option<Self> {
+        // SAFETY: no preconditions.
+        NonNull::new(unsafe { bindings::uvm_seam_prefetch_create() }).map(Self)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_prefetch {
+        self.0.as_ptr()
+    }
 }
 
-impl Drop for Made {
+impl Drop for Migration {
     fn drop(&mut self) {
-        self.work = None;
-        // SAFETY: valid by the type's invariant, and the worker has stopped.
-        unsafe { bindings::uvm_seam_prefetch_free(self.call.as_ptr()) };
+        // SAFETY: by the type's invariant, and nobody uses it any more.
+        unsafe { bindings::uvm_seam_prefetch_free(self.as_ptr()) };
     }
+}
+
+/// What the worker works with.
+struct Made {
+    /// The first to be dropped, so that the worker has stopped before what it uses goes.
+    work: Option<Work>,
+    call: Migration,
+    /// What the worker, a kernel thread, allocates is charged to this, which outlives it.
+    group: *mut bindings::mem_cgroup,
 }
 
 /// A turn of the worker: learns, and prefetches.
@@ -105,12 +120,10 @@ impl Worker {
         if self.is_made() {
             return Ok(());
         }
-        // SAFETY: no preconditions.
-        let call = unsafe { bindings::uvm_seam_prefetch_create() };
         let mut made = Made {
-            call: NonNull::new(call).ok_or(ENOMEM)?,
-            group: charged.group(),
             work: None,
+            call: Migration::new().ok_or(ENOMEM)?,
+            group: charged.group(),
         };
         let process = core::ptr::from_ref(process).cast_mut().cast();
         // SAFETY: a process stays where it is, and ends its worker before it goes (I-own).

@@ -15,6 +15,8 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "uapi/vgpu.h"
+
 static unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
 MODULE_PARM_DESC(gpus, "number of GPUs, 1 or 2; each needs a spare PCI device (QEMU's edu or pci-testdev)");
@@ -51,6 +53,10 @@ MODULE_PARM_DESC(fault_entries, "entries of the replayable fault buffer, 4 to 65
 static char *irq = "thread";
 module_param(irq, charp, 0444);
 MODULE_PARM_DESC(irq, "where UVM's top half runs: thread, or hard for interrupt context");
+
+static unsigned int copy_mib_s;
+module_param(copy_mib_s, uint, 0444);
+MODULE_PARM_DESC(copy_mib_s, "MiB that the copy engines of a GPU copy in a second, 0 for as many as they can (default)");
 
 bool vgpu_is_simulated;
 module_param_named(is_simulated, vgpu_is_simulated, bool, 0444);
@@ -125,6 +131,31 @@ void *vgpu_c_sysmem(u64 dma)
 	return page_address(page);
 }
 
+/* What @g's copy engines have copied. */
+static u64 copied_bytes(struct vgpu *g)
+{
+	struct vgpu_stats stats;
+
+	vgpu_rs_stats(g->rs, &stats.ce_copies);
+	return stats.h2d_bytes + stats.d2h_bytes + stats.d2d_bytes + stats.virtual_bytes;
+}
+
+/*
+ * Copies take their time, if there is a rate: the GPU does nothing else until the time of what it has copied is
+ * over. A copy is seen before its own time is over, and the next one only after that.
+ */
+static void take_time(struct vgpu *g, u64 *copied, u64 *until)
+{
+	u64 now = ktime_get_ns(), bytes = copied_bytes(g) - *copied;
+
+	if (!bytes)
+		return;
+	*copied += bytes;
+	*until = max(*until, now) + div_u64(bytes * NSEC_PER_SEC, copy_mib_s) / SZ_1M;
+	if (*until - now > NSEC_PER_MSEC)
+		fsleep(div_u64(*until - now, NSEC_PER_USEC));
+}
+
 /*
  * The emulator polls: UVM writes PUT and the doorbell without any call. It stays
  * awake while there is work, and sleeps longer the longer there is none: each timer
@@ -133,6 +164,7 @@ void *vgpu_c_sysmem(u64 dma)
 static int emulator(void *arg)
 {
 	struct vgpu *g = arg;
+	u64 copied = 0, until = 0;
 	unsigned int idle = 0;
 
 	while (!kthread_should_stop()) {
@@ -142,6 +174,8 @@ static int emulator(void *arg)
 			idle++;
 		if (vgpu_interrupt_pending(g))
 			wake_up(&g->isr_wait);
+		if (copy_mib_s)
+			take_time(g, &copied, &until);
 		if (idle < 50)
 			cond_resched();
 		else if (idle < 150)

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Who reads for GPU faults that were put off, as `policy/flash/asked.rs` sees it.
+//! Who reads for GPU faults that were put off, and for calls, as `policy/flash/asked.rs` sees it.
 
 use super::block;
 use super::chosen::Chosen;
 use super::fetch::fetch_locked;
 use super::room::Room;
 use super::tier::{asking, current, fetched, kick_workers, must_wait, OwnerHandle};
-use super::{bindings, FETCHERS};
+use super::{bindings, FETCHERS, READERS};
 use crate::driver::discard::status;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
 use crate::policy::flash::room::{needs_host, To};
+use crate::policy::flash::tier::reads_for;
+use crate::policy::flash::wants::Asks;
 use bindings::{mm_struct, uvm_seam_space};
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -51,8 +53,11 @@ impl Fetcher {
     }
 
     pub(super) fn wake(&self) {
-        if let Some(work) = &self.work {
-            work.queue(&FETCHERS);
+        if let (Some(work), Some((_, number))) = (&self.work, self.of) {
+            work.queue(match reads_for(number) {
+                Asks::Fault => &FETCHERS,
+                Asks::Call => &READERS,
+            });
         }
     }
 
@@ -76,7 +81,7 @@ unsafe extern "C" fn run(of: *mut c_void) {
         return;
     };
     // SAFETY: the owner stops this before it goes.
-    let block = unsafe { asking(owner) };
+    let block = unsafe { asking(owner, number) };
     if !block.is_null() {
         let mut asked = Asked {
             owner,
@@ -152,7 +157,7 @@ impl Machine for Asked {
         };
         // SAFETY: the block is locked and known, and its VA space locked; the tier is there.
         unsafe {
-            let asked = block::asked(self.at.known());
+            let (asked, _) = block::asked(self.at.known());
             must_wait(self.owner)
                 && Room::of(block, null_mut())
                     .is_some_and(|mut room| needs_host(&mut room, To::Host, &asked))
@@ -189,7 +194,11 @@ impl Machine for Asked {
     fn fetch(&mut self) -> Option<Fetched> {
         let (block, context) = self.at.opened()?;
         // SAFETY: the block is locked and known, and its VA space locked; the context is open.
-        match unsafe { fetch_locked(block, context, &block::asked(self.at.known()), true) } {
+        let fetched = unsafe {
+            let (asked, is_urgent) = block::asked(self.at.known());
+            fetch_locked(block, context, &asked, is_urgent)
+        };
+        match fetched {
             status::OK => Some(Fetched::All),
             status::AGAIN => Some(Fetched::Again),
             _ => None,

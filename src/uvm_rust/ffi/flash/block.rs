@@ -14,7 +14,7 @@ use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
 use crate::ffi::work::Charging;
 use crate::policy::flash::tier;
-use crate::policy::flash::wants::{Park, Wants};
+use crate::policy::flash::wants::{Asks, Park, Wants};
 use crate::policy::flash::BlockPages;
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_flash_block, uvm_rust_mask, uvm_va_block_struct};
@@ -462,16 +462,27 @@ pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: Non
     }
 }
 
+/// The pages of a block that are on flash.
+///
+/// # Safety
+///
+/// `block` is null, or as [`used`] asks.
+pub(super) unsafe fn on_flash(block: *mut uvm_rust_flash_block) -> PageMask {
+    // SAFETY: by this function's contract.
+    let state = unsafe { used(block) };
+    state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
+}
+
 /// Asks for `pages`, which are on flash, and has somebody told.
 ///
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask) {
+pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask, asks: Asks) {
     // SAFETY: by this function's contract.
     unsafe {
-        if own(block).wants.ask(pages) {
-            super::tier::ask(known(block));
+        if own(block).wants.ask(pages, asks) {
+            super::tier::ask(known(block), asks);
         }
     }
 }
@@ -493,20 +504,33 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
             .as_ref()
             .map(|state| own.wants.park(&state.pages, pages));
         if let Some(Park::Ask(wanted)) = &park {
-            ask(block, wanted);
+            ask(block, wanted, Asks::Fault);
         }
         park.is_some_and(|park| park != Park::No)
     }
 }
 
-/// What was asked for of a block, and has not come.
+/// What was asked for of a block, and has not come; and whether faults wait for it.
 ///
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> PageMask {
+pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> (PageMask, bool) {
     // SAFETY: by this function's contract.
-    unsafe { own(block) }.wants.asked()
+    let wants = unsafe { &own(block).wants };
+    (wants.asked(), wants.is_urgent())
+}
+
+/// A call has got `pages`, which it may have asked for.
+///
+/// # Safety
+///
+/// `block` is null, or as [`own`] asks.
+pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
+    if !block.is_null() {
+        // SAFETY: by this function's contract.
+        unsafe { own(block) }.wants.came(pages);
+    }
 }
 
 /// It was tried to fetch what was asked for, which may have failed.

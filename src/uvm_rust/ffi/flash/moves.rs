@@ -3,30 +3,47 @@
 //! Moving a range by call, as `policy/flash/moves.rs` sees it.
 
 use super::attach::Reading;
-use super::block::span;
+use super::block::{ask, came, known_of, on_flash, span};
 use super::chosen::Chosen;
 use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
 use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
-use super::{bindings, read_parameter};
+use super::{bindings, read_parameter, READERS};
+use crate::driver::discard::status;
 use crate::driver::flash::Counter;
+use crate::ffi::prefetch::Migration;
 use crate::ffi::seam::VaSpace;
+use crate::ffi::space::gpu_of;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::flash::drain::Fetched;
-use crate::policy::flash::moves::{run, Failed, Machine};
+use crate::policy::flash::moves::{run, Failed, Machine, To};
 use crate::policy::flash::turn::Ticket;
+use crate::policy::flash::wants::Asks;
 use crate::policy::mask::{PageMask, Region};
-use bindings::{mm_struct, uvm_seam_space, uvm_va_block_struct};
+use bindings::{
+    mm_struct, uvm_gpu_struct, uvm_seam_space, uvm_va_block_struct, uvm_va_range_struct,
+};
 use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 
 /// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
 const NAP_MS: u32 = 10;
 
+/// The number of the copies of a part.
+const COPY: u32 = 0;
+
 /// MiB a second that a tenant may write by call.
 fn rate() -> u32 {
     read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
+}
+
+/// Where `UVM_RUST_FLASH_MOVE` moves a range.
+pub(crate) enum Place {
+    Device,
+    Host,
+    /// A GPU, by its UUID.
+    Gpu([u8; 16]),
 }
 
 /// One call of `UVM_RUST_FLASH_MOVE`.
@@ -44,37 +61,48 @@ struct Moving {
     at: Chosen,
     block: *mut uvm_va_block_struct,
     pages: PageMask,
+    /// The GPU that is copied to.
+    uuid: [u8; 16],
+    /// That GPU and its number, while the VA space is locked, whose lock keeps it.
+    gpu: *mut uvm_gpu_struct,
+    number: u32,
+    /// What upstream copies with to a GPU, between `prepare` and `put`.
+    copies: Option<Migration>,
+    /// The chosen block is not to go to that GPU, as upstream says.
+    stays: bool,
     /// Bytes that were given to the device and are not paid for.
     wrote: u64,
 }
 
-/// The first va_block with pages from `start` to `end`, and these.
+/// Managed memory, and what it is like.
+type Memory = (*mut uvm_va_range_struct, bindings::uvm_rust_range);
+
+/// A va_block, pages of it, and the memory that it is of.
+type Next = (*mut uvm_va_block_struct, PageMask, Memory);
+
+/// The first va_block with pages from `start` to `end`, which are managed memory, and these.
 ///
 /// # Safety
 ///
-/// The VA space is locked, and all of that is managed memory.
-unsafe fn next_block(
-    space: *mut uvm_seam_space,
-    start: u64,
-    end: u64,
-) -> Option<(*mut uvm_va_block_struct, PageMask)> {
+/// The VA space is locked.
+unsafe fn next_block(space: *mut uvm_seam_space, start: u64, end: u64) -> Option<Next> {
     let (mut range, mut at) = (bindings::uvm_rust_range::default(), start);
     while at <= end {
         // SAFETY: by this function's contract; `range` is ours for the call.
-        let of = unsafe { bindings::uvm_seam_range(space, at, end, &mut range) };
-        if of.is_null() {
+        let memory = unsafe { bindings::uvm_seam_range(space, at, end, &mut range) };
+        if memory.is_null() {
             return None;
         }
         let last = end.min(range.last);
         at = at.max(range.first);
-        while at <= last {
+        while range.managed && at <= last {
             // SAFETY: the range is there, and has that address.
-            let block = unsafe { bindings::uvm_seam_range_block(of, at) };
+            let block = unsafe { bindings::uvm_seam_range_block(memory, at) };
             if !block.is_null() {
                 let of = span(block);
                 let page = |address: u64| ((address - of.first) / PAGE_SIZE as u64) as u16;
                 let pages = Region::new(page(at), page(last.min(of.last)) + 1);
-                return Some((block, pages.into()));
+                return Some((block, pages.into(), (memory, range)));
             }
             at = (at - at % BLOCK_BYTES).saturating_add(BLOCK_BYTES);
         }
@@ -151,6 +179,7 @@ impl Machine for Moving {
 
     fn leave_space(&mut self) {
         let mm = core::mem::replace(&mut self.mm, null_mut());
+        self.gpu = null_mut();
         // SAFETY: `enter_space` took the lock, and gave the process.
         unsafe { bindings::uvm_seam_space_unlock(self.space, mm) };
     }
@@ -162,21 +191,31 @@ impl Machine for Moving {
     }
 
     fn prepare(&mut self) -> bool {
+        if !self.gpu.is_null() {
+            self.copies = Migration::new();
+            return self.copies.is_some();
+        }
         // SAFETY: the process is kept until `leave_space`, which comes after `put`.
         unsafe { self.at.open_for(self.mm) }
     }
 
     fn put(&mut self) {
+        self.copies = None;
         self.at.close();
     }
 
     fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
-        // SAFETY: the VA space is locked, and all from `base` to `end` is managed.
-        let next = unsafe { next_block(self.space, base, end) };
-        let (block, pages) = next.unwrap_or((null_mut(), PageMask::EMPTY));
-        (self.block, self.pages) = (block, pages);
+        // SAFETY: the VA space is locked, and with a GPU that is there.
+        unsafe {
+            let next = next_block(self.space, base, end);
+            (self.block, self.pages, self.stays) = (null_mut(), PageMask::EMPTY, false);
+            if let Some((block, pages, memory)) = next {
+                (self.block, self.pages) = (block, pages);
+                self.stays = !self.gpu.is_null() && self.must_stay(memory);
+            }
+        }
         // SAFETY: the VA space's lock keeps the block, until another is chosen or all is let go.
-        unsafe { self.at.choose(block) }.then(|| span(block).last + 1)
+        unsafe { self.at.choose(self.block) }.then(|| span(self.block).last + 1)
     }
 
     fn write(&mut self) {
@@ -190,16 +229,89 @@ impl Machine for Moving {
         self.wrote = self.wrote.saturating_add(bytes);
     }
 
+    fn ask(&mut self, base: u64, end: u64) -> Option<u64> {
+        if !READERS.is_made() {
+            return None;
+        }
+        // SAFETY: the VA space is locked, which keeps the block; what is known of that is looked at with its lock.
+        unsafe {
+            let (block, pages, _) = next_block(self.space, base, end)?;
+            bindings::uvm_seam_block_lock(block);
+            let known = known_of(block);
+            let wanted = on_flash(known) & pages;
+            if !wanted.is_empty() {
+                ask(known, &wanted, Asks::Call);
+            }
+            bindings::uvm_seam_block_unlock(block);
+            Some(span(block).last + 1)
+        }
+    }
+
+    fn has_gpu(&mut self) -> bool {
+        let mut gpu = null_mut();
+        // SAFETY: the VA space is locked; `gpu` is ours for the call.
+        unsafe {
+            self.number = bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu);
+            if !gpu.is_null() {
+                self.gpu = bindings::uvm_seam_prefetch_gpu(self.space, self.number, false);
+            }
+        }
+        !self.gpu.is_null()
+    }
+
     fn lock(&mut self) {
-        self.at.lock();
+        match &self.copies {
+            // SAFETY: the block is chosen, and not locked by us; the process is kept until `leave_space`.
+            Some(copies) => unsafe {
+                bindings::uvm_seam_prefetch_lock(copies.as_ptr(), self.block, self.mm);
+            },
+            None => self.at.lock(),
+        }
     }
 
     fn unlock(&mut self) {
-        self.at.unlock();
+        // SAFETY: the block is locked. What was asked for ahead is wanted no more.
+        unsafe { came(known_of(self.block), &self.pages) };
+        match &self.copies {
+            // SAFETY: `lock` locked it.
+            Some(copies) => unsafe {
+                bindings::uvm_seam_prefetch_unlock(copies.as_ptr(), self.block);
+            },
+            None => self.at.unlock(),
+        }
     }
 
     fn fetch(&mut self) -> Fetched {
         self.at.fetch(&self.pages)
+    }
+
+    fn copy(&mut self) -> Fetched {
+        let Some(copies) = self.copies.as_ref().filter(|_| !self.stays) else {
+            return Fetched::All;
+        };
+        for run in self.pages.runs() {
+            let (first, outer) = (run.first(), run.outer());
+            // SAFETY: the block is locked, and has these pages; the GPU is there, and there is such a number.
+            let begun = unsafe {
+                let call = copies.as_ptr();
+                bindings::uvm_seam_prefetch_migrate(call, self.block, self.gpu, COPY, first, outer)
+            };
+            match begun {
+                status::OK => {}
+                status::AGAIN => return Fetched::Again,
+                status::NO_MEMORY => return Fetched::NoMemory,
+                _ => return Fetched::Failed,
+            }
+        }
+        Fetched::All
+    }
+
+    fn settle(&mut self) -> bool {
+        let Some(copies) = &self.copies else {
+            return true;
+        };
+        // SAFETY: there is such a number, and the VA space's lock keeps the GPU.
+        unsafe { bindings::uvm_seam_prefetch_settle(copies.as_ptr(), COPY) == status::OK }
     }
 
     fn dying(&mut self) -> bool {
@@ -218,13 +330,33 @@ impl Machine for Moving {
     }
 }
 
-/// Moves a range between host memory and the device. Sleeps, and takes the VA space's lock itself. There is a
-/// tier.
+impl Moving {
+    /// Whether upstream's calls do not move the chosen block to the GPU: its range group may not be moved, the GPU
+    /// cannot address it, or cannot fault and uses the memory from where it is.
+    ///
+    /// # Safety
+    ///
+    /// The VA space is locked, the GPU there, and the block in the range.
+    unsafe fn must_stay(&self, (of, range): Memory) -> bool {
+        let span = span(self.block);
+        let length = span.last - span.first + 1;
+        // SAFETY: by this function's contract.
+        unsafe {
+            !bindings::uvm_range_group_all_migratable(self.space.cast(), span.first, span.last)
+                || !bindings::uvm_gpu_can_address(self.gpu, span.first, length)
+                || bindings::uvm_seam_prefetch_is_lite(of, self.gpu)
+                    && gpu_of(range.preferred) != Some(self.number)
+        }
+    }
+}
+
+/// Moves a range between a GPU, host memory and the device. Sleeps, and takes the VA space's lock itself. There is
+/// a tier.
 pub(crate) fn move_range(
     space: &VaSpace<'_>,
     base: u64,
     length: u64,
-    to_host: bool,
+    to: Place,
 ) -> Result<(), Failed> {
     let space = space.as_ptr();
     // SAFETY: the VA space is there, and has a tenant, as there is a tier.
@@ -241,7 +373,20 @@ pub(crate) fn move_range(
         at: Chosen::none(),
         block: null_mut(),
         pages: PageMask::EMPTY,
+        uuid: [0; 16],
+        gpu: null_mut(),
+        number: 0,
+        copies: None,
+        stays: false,
         wrote: 0,
     };
-    run(&mut moving, base, length, to_host)
+    let to = match to {
+        Place::Device => To::Device,
+        Place::Host => To::Host,
+        Place::Gpu(uuid) => {
+            moving.uuid = uuid;
+            To::Gpu
+        }
+    };
+    run(&mut moving, base, length, to)
 }

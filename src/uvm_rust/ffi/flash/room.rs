@@ -17,7 +17,7 @@ use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
 use crate::policy::fault::{run_within, Record};
 use crate::policy::flash::room::{fault_waits, first_touch_waits, waits, Facts, Machine, To, Why};
-use crate::policy::flash::wants::Wants;
+use crate::policy::flash::wants::{Asks, Wants};
 use crate::policy::mask::PageMask;
 use bindings::{
     uvm_gpu_struct, uvm_rust_mask, uvm_seam_context, uvm_seam_space, uvm_va_block_struct,
@@ -346,7 +346,7 @@ unsafe extern "C" fn uvm_rust_flash_along(
         let before = read(pages);
         let (along, asked) = Wants::along(&state.pages, &before, to_gpu && parks());
         if !asked.is_empty() {
-            block::ask(known, &asked);
+            block::ask(known, &asked, Asks::Fault);
         }
         along == before || write(pages, &along)
     }

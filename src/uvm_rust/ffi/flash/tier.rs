@@ -20,6 +20,7 @@ use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
 use crate::policy::flash::turn::{Ticket, Turns};
+use crate::policy::flash::wants::Asks;
 use bindings::{mem_cgroup, uvm_rust_flash_block, uvm_va_block_struct};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -67,8 +68,8 @@ pub(crate) struct Owner {
     key: u64,
     /// Looked at under the tier's lock only.
     record: UnsafeCell<policy::Owner<BlockHandle, OwnerHandle>>,
-    /// Who reads for its GPU faults. Fixed once it is there.
-    fetchers: UnsafeCell<[Fetcher; policy::FETCHERS_EACH as usize]>,
+    /// Who reads for its GPU faults, and for its calls. Fixed once it is there.
+    fetchers: UnsafeCell<[Fetcher; policy::ALL_EACH as usize]>,
     /// A call of `UVM_RUST_FLASH_MOVE` has its turn from its look at what is paid to the note of what it
     /// wrote, or all threads would look before the first has noted. It is outside all other locks; the mutex
     /// that says whose it is, is inside of all.
@@ -101,7 +102,7 @@ impl Owner {
                 group,
                 key,
                 record,
-                fetchers: UnsafeCell::new([const { Fetcher::none() }; policy::FETCHERS_EACH as usize]),
+                fetchers: UnsafeCell::new([const { Fetcher::none() }; policy::ALL_EACH as usize]),
                 turns <- new_mutex!(Turns::default()),
                 turn <- new_condvar!(),
             }),
@@ -544,16 +545,16 @@ pub(super) unsafe fn wrote(owner: OwnerHandle, bytes: u64, mib: u32) {
     unsafe { owner.with(|state, live| state.wrote(live, owner, now_ns(), bytes, mib)) };
 }
 
-/// The tenant's block that asked first, with a reference, or null.
+/// The tenant's block that asked first of those that this fetcher reads, with a reference, or null.
 ///
 /// # Safety
 ///
 /// The owner is there.
-pub(super) unsafe fn asking(owner: OwnerHandle) -> *mut uvm_va_block_struct {
+pub(super) unsafe fn asking(owner: OwnerHandle, number: u32) -> *mut uvm_va_block_struct {
     // SAFETY: by this function's contract.
     unsafe {
         take(owner.get().tier, |state, live| {
-            state.next_asking(live, owner)
+            state.next_asking(live, owner, number)
         })
     }
 }
@@ -568,16 +569,16 @@ pub(super) unsafe fn fetched(owner: OwnerHandle, fetcher: u32) -> bool {
     unsafe { owner.with(|state, live| state.fetched(live, owner, fetcher)) }
 }
 
-/// Something is asked for of a block of the tenant's: a fetcher of the tenant's is woken, if one sleeps.
+/// Something is asked for of a block of the tenant's: one who reads for the tenant is woken, if one sleeps.
 ///
 /// # Safety
 ///
 /// I-own: the block was published, and is not destroyed meanwhile.
-pub(super) unsafe fn ask(block: &Block) {
+pub(super) unsafe fn ask(block: &Block, asks: Asks) {
     let owner = block.owner();
     // SAFETY: by this function's contract, and I-owner.
     unsafe {
-        let woken = owner.with(|state, live| state.ask(live, handle(block)));
+        let woken = owner.with(|state, live| state.ask(live, handle(block), asks));
         let fetchers = &*owner.get().fetchers.get();
         if let Some(fetcher) = woken.and_then(|n| fetchers.get(n as usize)) {
             fetcher.wake();

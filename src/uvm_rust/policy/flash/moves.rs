@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What is moved by call, between host memory and the device (`UVM_RUST_FLASH_MOVE`).
+//! What is moved by call, between a GPU, host memory and the device (`UVM_RUST_FLASH_MOVE`).
 //!
 //! ```text
 //!  run            part by part, until somebody suspends
 //!    write_part   the tenant's turn; what it wrote before is paid for; a buffer; the part
 //!      part       device; VA space; va_block after va_block
 //! ```
+//!
+//! What comes from the device is asked for ahead: while a va_block is brought back, and copied to a GPU, others
+//! read the next ones ([`super::wants`]). So the device has several reads to do, and reads and copies go on at
+//! the same time (G10, §4.6).
 //!
 //! A tenant writes at no more than some rate, as that wears the device. One thread of it has the turn to
 //! write, from its look at what is paid for to the note of what it wrote: all would look before the first
@@ -18,12 +22,29 @@
 //!   VA space. Each that was taken is let go.
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
+//! - **V-copies**: what is copied to a GPU is waited for before the VA space's lock is let go, which keeps the
+//!   GPU, also where the call fails.
 
 use super::super::discard::BLOCK_BYTES;
 use super::drain::Fetched;
 
 /// What a call moves before it lets go of its locks.
 pub const AT_ONCE: u64 = 16 << 20;
+
+/// What is asked for ahead of what is brought back, in bytes of addresses. As many reads as a tenant has go on
+/// meanwhile.
+pub const AHEAD: u64 = 8 * BLOCK_BYTES;
+
+/// Where a range is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// From host memory to the device.
+    Device,
+    /// From the device to host memory.
+    Host,
+    /// From the device and from host memory to a GPU.
+    Gpu,
+}
 
 /// Why not all was moved. What was stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +61,8 @@ pub enum Failed {
     Again,
     /// Something cannot be brought back.
     Unreadable,
+    /// The GPU is not registered.
+    NoGpu,
 }
 
 /// What a call works on.
@@ -101,6 +124,14 @@ pub trait Machine {
     /// Writes what of the part the chosen block has in host memory.
     fn write(&mut self);
 
+    /// Asks for what the first va_block that has pages from `base` to `end` has of them on the device, and
+    /// returns the first byte behind that block; `None` if there is none. What is no managed memory is left
+    /// out.
+    fn ask(&mut self, base: u64, end: u64) -> Option<u64>;
+
+    /// Whether the GPU is there that is copied to.
+    fn has_gpu(&mut self) -> bool;
+
     /// Takes the chosen block's lock.
     fn lock(&mut self);
 
@@ -110,6 +141,13 @@ pub trait Machine {
     /// Brings what of the part the locked block has on the device to host memory, and drops its lock for
     /// that.
     fn fetch(&mut self) -> Fetched;
+
+    /// Begins to copy the pages of the part that the locked block has to the GPU. What has to be done before
+    /// that drops the lock.
+    fn copy(&mut self) -> Fetched;
+
+    /// Waits for what was begun to be copied; whether all has been copied.
+    fn settle(&mut self) -> bool;
 
     /// Whether the thread is to die.
     fn dying(&mut self) -> bool;
@@ -126,19 +164,24 @@ pub fn at_once(at: u64, left: u64) -> u64 {
     left.min(AT_ONCE - at % BLOCK_BYTES)
 }
 
-/// Moves a range to the device, or `to_host`.
+/// Moves a range.
 ///
 /// # Errors
 ///
 /// What was moved stays so.
-pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to: To) -> Result<(), Failed> {
+    let mut call = Call {
+        to,
+        end: base.saturating_add(length.saturating_sub(1)),
+        asked: base,
+    };
     let (mut at, mut left) = (base, length);
     while left > 0 {
         let some = at_once(at, left);
-        if to_host {
-            part(m, at, some, true)?;
+        if to == To::Device {
+            write_part(m, &mut call, at, some)?;
         } else {
-            write_part(m, at, some)?;
+            part(m, &mut call, at, some)?;
         }
         at = at.saturating_add(some);
         left -= some;
@@ -150,8 +193,22 @@ pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Resu
     Ok(())
 }
 
+/// What a call is about.
+struct Call {
+    to: To,
+    /// The last byte.
+    end: u64,
+    /// Up to where the device was asked for pages.
+    asked: u64,
+}
+
 /// Writes a part when the tenant may.
-fn write_part<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<(), Failed> {
+fn write_part<M: Machine>(
+    m: &mut M,
+    call: &mut Call,
+    base: u64,
+    length: u64,
+) -> Result<(), Failed> {
     if !m.take_turn() {
         return Err(Failed::Interrupted);
     }
@@ -159,7 +216,7 @@ fn write_part<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<(), Faile
         if !m.open() {
             return Err(Failed::NoMemory);
         }
-        let moved = part(m, base, length, false);
+        let moved = part(m, call, base, length);
         m.close();
         moved
     });
@@ -190,29 +247,33 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
 }
 
 /// Moves a part, with the device and the VA space kept meanwhile.
-fn part<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<(), Failed> {
     if !m.keep_device() {
         return Err(Failed::NoDevice);
     }
     m.enter_space();
     let moved = if !m.is_managed(base, length) {
         Err(Failed::NotManaged)
+    } else if call.to == To::Gpu && !m.has_gpu() {
+        Err(Failed::NoGpu)
     } else if m.prepare() {
-        let moved = blocks(m, base, length, to_host);
+        let moved = blocks(m, call, base, length);
+        // V-copies.
+        let settled = call.to != To::Gpu || m.settle();
         m.put();
-        moved
+        moved.and(settled.then_some(()).ok_or(Failed::Unreadable))
     } else {
         Err(Failed::NoMemory)
     };
     m.leave_space();
-    if !to_host {
+    if call.to == To::Device {
         m.pay();
     }
     m.leave_device();
     moved
 }
 
-fn blocks<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Result<(), Failed> {
+fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<(), Failed> {
     let end = base.saturating_add(length.saturating_sub(1));
     let mut at = base;
     while at <= end {
@@ -222,13 +283,14 @@ fn blocks<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Resul
         let Some(behind) = m.choose(at, end) else {
             break;
         };
-        if to_host {
-            m.lock();
-            let fetched = fetch(m);
-            m.unlock();
-            fetched?;
-        } else {
+        if call.to == To::Device {
             m.write();
+        } else {
+            ask_ahead(m, call, behind);
+            m.lock();
+            let brought = bring(m, call.to);
+            m.unlock();
+            brought?;
         }
         m.rest();
         at = behind;
@@ -236,9 +298,23 @@ fn blocks<M: Machine>(m: &mut M, base: u64, length: u64, to_host: bool) -> Resul
     Ok(())
 }
 
-fn fetch<M: Machine>(m: &mut M) -> Result<(), Failed> {
+/// Has read what will be needed soon, from `at` on.
+fn ask_ahead<M: Machine>(m: &mut M, call: &mut Call, at: u64) {
+    let until = call.end.min(at.saturating_add(AHEAD - 1));
+    call.asked = call.asked.max(at);
+    while call.asked <= until {
+        let Some(behind) = m.ask(call.asked, until) else {
+            call.asked = until.saturating_add(1);
+            break;
+        };
+        call.asked = behind;
+    }
+}
+
+fn bring<M: Machine>(m: &mut M, to: To) -> Result<(), Failed> {
     loop {
-        match m.fetch() {
+        let brought = if to == To::Gpu { m.copy() } else { m.fetch() };
+        match brought {
             Fetched::All => return Ok(()),
             Fetched::NoMemory => return Err(Failed::NoMemory),
             Fetched::Failed => return Err(Failed::Unreadable),
@@ -271,6 +347,12 @@ mod tests {
         dies_after: Option<usize>,
         signal: bool,
         fetches: Vec<Fetched>,
+        no_gpu: bool,
+        /// A copy fails.
+        loses: bool,
+        copying: bool,
+        /// Blocks that were asked for.
+        asked: Vec<u64>,
     }
 
     impl Script {
@@ -363,6 +445,7 @@ mod tests {
         }
 
         fn leave_space(&mut self) {
+            assert!(!self.copying, "V-copies");
             self.give("space");
         }
 
@@ -398,6 +481,19 @@ mod tests {
             self.said.push("write");
         }
 
+        fn ask(&mut self, base: u64, end: u64) -> Option<u64> {
+            assert_eq!(self.held.last(), Some(&"context"));
+            assert!(base <= end && !self.writes());
+            let block = base / BLOCK_BYTES;
+            self.asked.push(block);
+            (block * BLOCK_BYTES <= end).then_some((block + 1) * BLOCK_BYTES)
+        }
+
+        fn has_gpu(&mut self) -> bool {
+            assert_eq!(self.held.last(), Some(&"space"));
+            !self.no_gpu
+        }
+
         fn lock(&mut self) {
             let outer = self.held.clone();
             self.take("block", &outer);
@@ -411,6 +507,20 @@ mod tests {
             assert_eq!(self.held.last(), Some(&"block"));
             self.said.push("fetch");
             self.fetches.pop().unwrap_or(Fetched::All)
+        }
+
+        fn copy(&mut self) -> Fetched {
+            assert_eq!(self.held.last(), Some(&"block"));
+            self.said.push("copy");
+            self.copying = true;
+            self.fetches.pop().unwrap_or(Fetched::All)
+        }
+
+        fn settle(&mut self) -> bool {
+            assert_eq!(self.held.last(), Some(&"context"), "V-copies");
+            self.said.push("settle");
+            self.copying = false;
+            !self.loses
         }
 
         fn dying(&mut self) -> bool {
@@ -433,7 +543,7 @@ mod tests {
     #[test]
     fn a_range_is_moved_in_parts_that_end_with_a_block() {
         let mut m = Script::default();
-        assert_eq!(run(&mut m, MIB, 40 * MIB, false), Ok(()));
+        assert_eq!(run(&mut m, MIB, 40 * MIB, To::Device), Ok(()));
         let parts = [(1, 15), (16, 16), (32, 9)].map(|(at, some)| (at * MIB, some * MIB));
         assert_eq!(m.parts, parts);
         // The one that was never touched is left out.
@@ -451,7 +561,7 @@ mod tests {
             unpaid: 9,
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, 20 * MIB, true), Ok(()));
+        assert_eq!(run(&mut m, 0, 20 * MIB, To::Host), Ok(()));
         assert_eq!(
             (m.count("fetch"), m.count("block"), m.count("context")),
             (11, 9, 2)
@@ -465,7 +575,7 @@ mod tests {
             unpaid: 4,
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, MIB, false), Ok(()));
+        assert_eq!(run(&mut m, 0, MIB, To::Device), Ok(()));
         assert_eq!(
             (m.count("nap"), m.count("throttled"), m.count("write")),
             (3, 1, 1)
@@ -475,7 +585,7 @@ mod tests {
             signal: true,
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, MIB, false), Err(Failed::Interrupted));
+        assert_eq!(run(&mut m, 0, MIB, To::Device), Err(Failed::Interrupted));
         assert_eq!((m.count("nap"), m.count("write")), (1, 0));
         assert!(m.held.is_empty());
     }
@@ -489,14 +599,14 @@ mod tests {
                 awaited_after: Some(after),
                 ..Script::default()
             };
-            assert_eq!(run(&mut m, 0, 17 * MIB, false), Err(Failed::Again));
+            assert_eq!(run(&mut m, 0, 17 * MIB, To::Device), Err(Failed::Again));
             assert_eq!((m.parts.len(), m.held.len()), (parts, 0));
         }
         let mut m = Script {
             awaited_after: Some(1),
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, MIB, false), Ok(()));
+        assert_eq!(run(&mut m, 0, MIB, To::Device), Ok(()));
     }
 
     #[test]
@@ -532,11 +642,11 @@ mod tests {
             ),
         ];
         for (failed, mut m) in failures {
-            assert_eq!(run(&mut m, 0, MIB, true), Err(failed));
+            assert_eq!(run(&mut m, 0, MIB, To::Host), Err(failed));
             assert!(m.held.is_empty(), "{failed:?}");
             (m.said, m.dies_after) = (Vec::new(), m.dies_after.map(|n| n + 2));
             let kept = !m.no_device;
-            assert_eq!(run(&mut m, 0, MIB, false), Err(failed));
+            assert_eq!(run(&mut m, 0, MIB, To::Device), Err(failed));
             assert!(m.held.is_empty(), "{failed:?}");
             assert_eq!(m.count("pay"), usize::from(kept), "V-paid");
         }
@@ -544,7 +654,7 @@ mod tests {
             no_memory: Some("buffer"),
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, MIB, false), Err(Failed::NoMemory));
+        assert_eq!(run(&mut m, 0, MIB, To::Device), Err(Failed::NoMemory));
         assert!(m.held.is_empty());
         // What is whole on the device is not said to be lost.
         for (fetched, failed) in [
@@ -555,7 +665,7 @@ mod tests {
                 fetches: [fetched].into(),
                 ..Script::default()
             };
-            assert_eq!(run(&mut m, 0, MIB, true), Err(failed));
+            assert_eq!(run(&mut m, 0, MIB, To::Host), Err(failed));
             assert!(m.held.is_empty());
         }
         // A fetch that never ends.
@@ -564,7 +674,73 @@ mod tests {
             dies_after: Some(8),
             ..Script::default()
         };
-        assert_eq!(run(&mut m, 0, MIB, true), Err(Failed::Interrupted));
+        assert_eq!(run(&mut m, 0, MIB, To::Host), Err(Failed::Interrupted));
         assert!(m.count("fetch") < 9 && m.held.is_empty());
+    }
+
+    #[test]
+    fn what_comes_next_is_asked_for_once_and_not_too_early() {
+        let mut m = Script::default();
+        assert_eq!(run(&mut m, 0, 60 * MIB, To::Host), Ok(()));
+        // All blocks but the first, which is read at once.
+        assert_eq!(m.asked, (1..30).collect::<Vec<_>>());
+        for (to, asked) in [(To::Gpu, 8), (To::Host, 8), (To::Device, 0)] {
+            let mut m = Script {
+                fetches: [Fetched::Failed].into(),
+                ..Script::default()
+            };
+            let failed = run(&mut m, 0, 60 * MIB, to) == Err(Failed::Unreadable);
+            assert_eq!((failed, m.asked.len()), (to != To::Device, asked));
+        }
+        // The end of the range is the end.
+        let mut m = Script::default();
+        assert_eq!(run(&mut m, MIB, 4 * MIB, To::Host), Ok(()));
+        assert_eq!(m.asked, [1, 2]);
+    }
+
+    #[test]
+    fn copies_to_a_gpu_are_begun_one_after_the_other_and_waited_for_at_the_end_of_a_part() {
+        let mut m = Script {
+            fetches: [Fetched::All, Fetched::Again].into(),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, 20 * MIB, To::Gpu), Ok(()));
+        assert_eq!(
+            (m.count("copy"), m.count("settle"), m.count("fetch")),
+            (10, 2, 0)
+        );
+        for (failed, mut m) in [
+            (
+                Failed::NoGpu,
+                Script {
+                    no_gpu: true,
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::Unreadable,
+                Script {
+                    loses: true,
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::NoMemory,
+                Script {
+                    fetches: [Fetched::NoMemory].into(),
+                    ..Script::default()
+                },
+            ),
+            (
+                Failed::Interrupted,
+                Script {
+                    dies_after: Some(9),
+                    ..Script::default()
+                },
+            ),
+        ] {
+            assert_eq!(run(&mut m, 0, 20 * MIB, To::Gpu), Err(failed));
+            assert!(m.held.is_empty() && !m.copying, "{failed:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! ```text
 //!  Tier ── owners ──▶ Owner ── queue ───▶ blocks that may have something to spill
 //!    │                  ├───── copies ──▶ blocks of which flash may have copies
-//!    │                  └───── asking ──▶ blocks of which GPU faults want something
+//!    │                  └───── asking ──▶ blocks of which GPU faults want something, and those of which calls do
 //!    └──── all blocks
 //! ```
 //!
@@ -27,9 +27,26 @@
 use super::list::{Links, List};
 use super::pace::{self, Ns};
 use super::pressure::{Next, Pressure, Tried};
+use super::wants::Asks;
 
 /// Blocks of one owner that are read for GPU faults at the same time.
 pub const FETCHERS_EACH: u32 = 8;
+
+/// Blocks of one owner that are read at the same time as a call will need them.
+pub const READERS_EACH: u32 = 4;
+
+/// Those who read for an owner: first the fetchers, for faults; then the readers, for calls. So no fault waits
+/// behind what is wanted later.
+pub const ALL_EACH: u32 = FETCHERS_EACH + READERS_EACH;
+
+/// For whom the one with this number reads.
+pub fn reads_for(number: u32) -> Asks {
+    if number < FETCHERS_EACH {
+        Asks::Fault
+    } else {
+        Asks::Call
+    }
+}
 
 /// Who has the records, and knows what they are of.
 pub trait Records: Sized {
@@ -63,6 +80,8 @@ pub struct Block<B, O> {
     queue: Links<B>,
     copies: Links<B>,
     asking: Links<B>,
+    /// Which list of its owner's that is in, while it is in one.
+    asks: Asks,
 }
 
 impl<B, O> Block<B, O> {
@@ -77,6 +96,7 @@ impl<B, O> Block<B, O> {
             queue: Links::default(),
             copies: Links::default(),
             asking: Links::default(),
+            asks: Asks::Call,
         }
     }
 }
@@ -94,9 +114,10 @@ pub struct Owner<B, O> {
     vain: u32,
     /// Blocks of which flash may have copies, the oldest first.
     copies: List<B>,
-    /// Blocks of which something was asked for, the first first.
-    asking: List<B>,
-    /// By fetcher: it is queued or at work, and looks at what is asked for before it ends.
+    /// Blocks of which something was asked for, by faults and by calls, the first first.
+    for_faults: List<B>,
+    for_calls: List<B>,
+    /// By number of who reads: it is queued or at work, and looks at what is asked for before it ends.
     awake: u32,
     /// When what it wrote by call has been paid for.
     paid: Ns,
@@ -113,10 +134,20 @@ impl<B, O> Owner<B, O> {
             queue_length: 0,
             vain: 0,
             copies: List::default(),
-            asking: List::default(),
+            for_faults: List::default(),
+            for_calls: List::default(),
             awake: 0,
             paid: Ns::default(),
             all: Links::default(),
+        }
+    }
+}
+
+impl<B: Copy, O> Owner<B, O> {
+    fn asking(&mut self, asks: Asks) -> &mut List<B> {
+        match asks {
+            Asks::Fault => &mut self.for_faults,
+            Asks::Call => &mut self.for_calls,
         }
     }
 }
@@ -223,9 +254,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         let mut list = records.owner(owner).copies;
         list.remove(block, records, copies);
         records.owner(owner).copies = list;
-        let mut list = records.owner(owner).asking;
-        list.remove(block, records, asking);
-        records.owner(owner).asking = list;
+        Self::stop_asking(records, block);
         self.count(records, block, 0);
     }
 
@@ -495,60 +524,65 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         oldest.map(|(owner, _)| owner)
     }
 
-    // Reads for GPU faults.
+    // Reads for GPU faults, and for calls.
 
-    /// Something is asked for of the block, about which nobody was told. Returns the fetcher of its
-    /// owner's that has to be woken.
+    /// Something is asked for of the block, about which nobody was told, or not that faults wait for it. Returns
+    /// the number of who reads for its owner and has to be woken.
     ///
     /// Where all are awake, one of them will find it. To wake one that is at work would count as one
     /// more that is: an owner whose reads do not end would take the turns of others as well.
-    pub fn ask<R: Records<Block = B, Owner = O>>(
-        &mut self,
-        records: &mut R,
-        block: B,
-    ) -> Option<u32> {
+    pub fn ask<R>(&mut self, records: &mut R, block: B, asks: Asks) -> Option<u32>
+    where
+        R: Records<Block = B, Owner = O>,
+    {
+        Self::stop_asking(records, block);
+        records.block(block).asks = asks;
         let owner = records.block(block).owner;
-        let mut list = records.owner(owner).asking;
+        let mut list = *records.owner(owner).asking(asks);
         list.push(block, records, asking);
         let owner = records.owner(owner);
-        owner.asking = list;
-        let fetcher = owner.awake.trailing_ones();
-        if fetcher >= FETCHERS_EACH {
-            return None;
-        }
-        owner.awake |= 1 << fetcher;
-        Some(fetcher)
+        *owner.asking(asks) = list;
+        let asleep = |n: &u32| reads_for(*n) == asks && owner.awake & (1 << *n) == 0;
+        let woken = (0..ALL_EACH).find(asleep)?;
+        owner.awake |= 1 << woken;
+        Some(woken)
     }
 
-    /// The owner's block that asked first, kept for the caller.
-    pub fn next_asking<R: Records<Block = B, Owner = O>>(
-        &mut self,
-        records: &mut R,
-        owner: O,
-    ) -> Option<B> {
+    /// The block is in no list of what was asked for; whether it was in one.
+    fn stop_asking<R: Records<Block = B, Owner = O>>(records: &mut R, block: B) -> bool {
+        let (asks, owner) = (records.block(block).asks, records.block(block).owner);
+        let mut list = *records.owner(owner).asking(asks);
+        let was = list.remove(block, records, asking);
+        *records.owner(owner).asking(asks) = list;
+        was
+    }
+
+    /// The owner's block that asked first of those that this one reads, kept for the caller.
+    pub fn next_asking<R>(&mut self, records: &mut R, owner: O, number: u32) -> Option<B>
+    where
+        R: Records<Block = B, Owner = O>,
+    {
         loop {
-            let mut list = records.owner(owner).asking;
-            let block = list.first()?;
-            list.remove(block, records, asking);
-            records.owner(owner).asking = list;
+            let block = records.owner(owner).asking(reads_for(number)).first()?;
+            Self::stop_asking(records, block);
             if records.hold(block) {
                 return Some(block);
             }
         }
     }
 
-    /// A fetcher of the owner's has done what it found. Returns whether it stays awake, as there is
+    /// One who reads for the owner has done what it found. Returns whether it stays awake, as there is
     /// more, also what was asked for meanwhile.
     pub fn fetched<R: Records<Block = B, Owner = O>>(
         &mut self,
         records: &mut R,
         owner: O,
-        fetcher: u32,
+        number: u32,
     ) -> bool {
         let owner = records.owner(owner);
-        let more = owner.asking.first().is_some();
-        if !more && fetcher < FETCHERS_EACH {
-            owner.awake &= !(1 << fetcher);
+        let more = owner.asking(reads_for(number)).first().is_some();
+        if !more && number < ALL_EACH {
+            owner.awake &= !(1 << number);
         }
         more
     }

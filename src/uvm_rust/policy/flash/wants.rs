@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What GPU faults that were put off wait for: pages of one va_block that somebody else reads, so that
-//! the faults of all processes do not wait for the device.
+//! What somebody else is to read: pages of one va_block that GPU faults wait for which were put off, so that
+//! the faults of all processes do not wait for the device; and pages that a call will need soon.
 
 use super::super::mask::PageMask;
 use super::block::BlockPages;
+
+/// Who wants pages; a fault before a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asks {
+    /// A call, for later.
+    Call,
+    /// A GPU's faults, now.
+    Fault,
+}
 
 /// Whether a GPU's faults have to be put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +30,25 @@ pub enum Park {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wants {
     asked: PageMask,
-    /// Somebody fetches them, or is going to.
-    is_fetching: bool,
+    /// For whom somebody fetches them, or is going to.
+    fetched_for: Option<Asks>,
     /// Some of what was asked for could not be fetched.
     failed: bool,
 }
 
 impl Wants {
-    /// Asks for `pages`. Returns whether somebody has to be told, as nobody has been.
+    /// Asks for `pages`. Returns whether somebody has to be told, as nobody has been, or not that it is urgent.
     #[must_use]
-    pub fn ask(&mut self, pages: &PageMask) -> bool {
+    pub fn ask(&mut self, pages: &PageMask, asks: Asks) -> bool {
         self.asked |= *pages;
-        !core::mem::replace(&mut self.is_fetching, true)
+        let told = self.fetched_for >= Some(asks);
+        self.fetched_for = self.fetched_for.max(Some(asks));
+        !told
+    }
+
+    /// Whether faults wait for some of what was asked for.
+    pub fn is_urgent(&self) -> bool {
+        self.fetched_for == Some(Asks::Fault)
     }
 
     /// What was asked for and has not come.
@@ -40,11 +56,20 @@ impl Wants {
         self.asked
     }
 
-    /// It was tried to fetch what was asked for. If that has `failed`, the next fault finds out why.
+    /// A call has got `pages`. If only calls have asked for them, nobody is to read them any more: they may have
+    /// left for the device again before somebody does.
+    pub fn came(&mut self, pages: &PageMask) {
+        if !self.is_urgent() {
+            self.asked -= *pages;
+        }
+    }
+
+    /// It was tried to fetch what was asked for. If that has `failed` for faults, the next one finds out why. A
+    /// call finds out by itself.
     pub fn tried(&mut self, failed: bool) {
+        self.failed |= failed && self.is_urgent();
         self.asked = PageMask::EMPTY;
-        self.is_fetching = false;
-        self.failed |= failed;
+        self.fetched_for = None;
     }
 
     /// What a fault is to bring along of `pages` of a block with this `state`, and what is to be asked for.

@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use crate::layout::{c_struct, Layout};
+use crate::uvm::Uuid;
 use crate::{Error, Process, Result};
 
 c_struct!(
@@ -55,11 +56,12 @@ c_struct!(
 );
 
 c_struct!(
-    FlashMove, "struct uvm_rust_flash_move_range", "UVM_RUST_FLASH_MOVE" = 0x1013, 24, {
+    FlashMove, "struct uvm_rust_flash_move_range", "UVM_RUST_FLASH_MOVE" = 0x1013, 40, {
         size "size": u32,
         flags "flags": u32,
         base "base": u64,
         length "length": u64,
+        gpu_uuid "gpu_uuid": Uuid,
     }
 );
 
@@ -127,6 +129,20 @@ impl Process {
             flags: u32::from(to_host),
             base,
             length,
+            gpu_uuid: Uuid([0; 16]),
+        };
+        self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
+    }
+
+    /// Moves a range from the device and from host memory to a GPU.
+    pub fn flash_move_to_gpu(&self, base: u64, length: u64, gpu_uuid: Uuid) -> Result<()> {
+        const TO_GPU: u32 = 1 << 1;
+        let mut range = FlashMove {
+            size: size_of::<FlashMove>() as u32,
+            flags: TO_GPU,
+            base,
+            length,
+            gpu_uuid,
         };
         self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
     }

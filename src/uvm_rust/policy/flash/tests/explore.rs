@@ -208,7 +208,7 @@ fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
             19 | 20 => Box::pin(again(times, move || accessed_by(w, b))),
             21 | 22 => Box::pin(gpu(w, b)),
             23..=26 => {
-                w.now().gpu_faults += 1;
+                w.now().askers += 1;
                 Box::pin(gpu_faults(w, b, times))
             }
             27 | 28 => Box::pin(again(times, move || discard_lazily(w, b))),
@@ -256,7 +256,7 @@ fn late(w: &World) -> Thread<'_> {
 /// Faults of a GPU's on what may be on flash.
 fn missing(w: &World) -> Thread<'_> {
     let b = w.below(w.now().blocks.len());
-    w.now().gpu_faults += 1;
+    w.now().askers += 1;
     Thread {
         future: Box::pin(gpu_faults(w, b, 1 + w.below(3))),
         slow: w.chance(4),

@@ -4,8 +4,10 @@
 
 use super::super::pace::Ns;
 use super::super::pressure::{Pressure, Tried, AGAIN_MS};
-use super::super::tier::{Block, Ended, Owner, Records, Tier, FETCHERS_EACH};
-use super::super::wants::{Park, Wants};
+use super::super::tier::{
+    reads_for, Block, Ended, Owner, Records, Tier, ALL_EACH, FETCHERS_EACH, READERS_EACH,
+};
+use super::super::wants::{Asks, Park, Wants};
 use super::{fetch, pages, spill, table};
 use crate::policy::flash::BlockPages;
 use crate::policy::mask::PageMask;
@@ -97,7 +99,11 @@ impl Rig {
     }
 
     fn asking(&mut self, owner: usize) -> Option<usize> {
-        self.tier.next_asking(&mut self.live, owner)
+        self.tier.next_asking(&mut self.live, owner, 0)
+    }
+
+    fn ask(&mut self, block: usize) -> Option<u32> {
+        self.tier.ask(&mut self.live, block, Asks::Fault)
     }
 }
 
@@ -246,7 +252,7 @@ fn the_oldest_copies_are_given_up_first_of_anybody_or_of_one() {
 fn a_fetcher_stays_awake_while_something_is_asked_for() {
     let mut r = Rig::default();
     let (owner, blocks) = r.with(&[1; 10]);
-    let woken: Vec<_> = blocks.iter().map(|b| r.tier.ask(&mut r.live, *b)).collect();
+    let woken: Vec<_> = blocks.iter().map(|b| r.ask(*b)).collect();
     let all = (0..10).map(|n| (n < FETCHERS_EACH).then_some(n));
     assert_eq!(woken, all.collect::<Vec<_>>());
     r.tier.remove_block(&mut r.live, blocks[1]);
@@ -256,10 +262,32 @@ fn a_fetcher_stays_awake_while_something_is_asked_for() {
     assert!(r.tier.fetched(&mut r.live, owner, 5));
     while r.asking(owner).is_some() {}
     assert!(!r.tier.fetched(&mut r.live, owner, 5));
-    assert_eq!(r.tier.ask(&mut r.live, blocks[0]), Some(5));
+    assert_eq!(r.ask(blocks[0]), Some(5));
     // The others are still awake.
-    assert_eq!(r.tier.ask(&mut r.live, blocks[3]), None);
+    assert_eq!(r.ask(blocks[3]), None);
     assert_eq!(r.asking(owner), Some(blocks[0]));
+}
+
+/// What a call wants later has readers of its own, and is a fault's as soon as a fault wants it.
+#[test]
+fn a_fault_does_not_wait_behind_what_is_wanted_later() {
+    let mut r = Rig::default();
+    let (owner, blocks) = r.with(&[1; 10]);
+    let (reader, call) = (FETCHERS_EACH, Asks::Call);
+    let woken: Vec<_> = blocks
+        .iter()
+        .map(|b| r.tier.ask(&mut r.live, *b, call))
+        .collect();
+    let all = (0..10).map(|n| (n < READERS_EACH).then_some(reader + n));
+    assert_eq!(woken, all.collect::<Vec<_>>());
+    assert_eq!(r.asking(owner), None, "no fault wants it");
+    assert_eq!(r.ask(blocks[7]), Some(0));
+    assert_eq!(r.asking(owner), Some(blocks[7]));
+    let mut next = || r.tier.next_asking(&mut r.live, owner, reader);
+    let rest: Vec<_> = core::iter::from_fn(&mut next).collect();
+    assert_eq!(rest, [&blocks[..7], &blocks[8..]].concat());
+    assert!(!r.tier.fetched(&mut r.live, owner, reader));
+    assert_eq!(r.tier.ask(&mut r.live, blocks[0], call), Some(reader));
 }
 
 #[test]
@@ -282,16 +310,31 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
         wants.park(&state, &pages(90, 200)),
         Park::Ask(pages(90, 100))
     );
-    assert!(wants.ask(&pages(90, 100)), "somebody is told");
-    assert!(!wants.ask(&pages(10, 20)), "once");
+    let (fault, call) = (Asks::Fault, Asks::Call);
+    assert!(wants.ask(&pages(90, 100), fault), "somebody is told");
+    assert!(!wants.ask(&pages(10, 20), fault), "once");
+    assert!(!wants.ask(&pages(10, 20), call) && wants.is_urgent());
     assert_eq!(wants.asked(), pages(90, 100) | pages(10, 20));
     wants.tried(true);
     assert!(wants.asked().is_empty());
     // One fault finds out; the next is put off again.
     assert_eq!(wants.park(&state, &pages(0, 1)), Park::No);
     assert_eq!(wants.park(&state, &pages(0, 1)), Park::Ask(pages(0, 1)));
-    assert!(wants.ask(&pages(0, 1)));
+    assert!(wants.ask(&pages(0, 1), fault));
     wants.tried(false);
+    // What fails that is wanted later, a fault does not wait for in vain.
+    assert!(wants.ask(&pages(0, 1), call) && !wants.is_urgent());
+    wants.tried(true);
+    assert_eq!(wants.park(&state, &pages(0, 1)), Park::Ask(pages(0, 1)));
+    assert!(wants.ask(&pages(0, 9), call));
+    wants.came(&pages(0, 5));
+    assert_eq!(wants.asked(), pages(5, 9), "it may have left again");
+    assert!(wants.ask(&pages(0, 1), fault), "now it is urgent");
+    wants.came(&pages(0, 1));
+    assert!(pages(0, 1).is_subset(&wants.asked()), "a fault wants it");
+    assert!(wants.is_urgent());
+    wants.tried(false);
+    assert!(!wants.is_urgent());
     // What is discarded while it is read, and what is read.
     let read = state.begin_read(&mut t, &pages(0, 50)).unwrap().unwrap();
     state.forget(&mut t, &pages(0, 10));
@@ -318,8 +361,8 @@ struct Tenant {
     is_there: bool,
     queue: VecDeque<usize>,
     vain: u32,
-    asking: VecDeque<usize>,
-    awake: [bool; FETCHERS_EACH as usize],
+    asking: [VecDeque<usize>; 2],
+    awake: [bool; ALL_EACH as usize],
 }
 
 #[derive(Default)]
@@ -391,7 +434,9 @@ impl Model {
         self.all.retain(|x| *x != b);
         self.copies.retain(|x| *x != b);
         let owner = self.blocks[b].owner;
-        self.owners[owner].asking.retain(|x| *x != b);
+        for asking in &mut self.owners[owner].asking {
+            asking.retain(|x| *x != b);
+        }
     }
 
     fn queued(&self) -> u32 {
@@ -494,22 +539,29 @@ fn step(r: &mut Rig, m: &mut Model, d: &mut Dice, now: &mut u64) {
                 m.all.rotate_left(1);
             }
         }
-        13 if !m.owners[of].asking.contains(&b) => {
+        13 => {
+            let asks = [Asks::Call, Asks::Fault][d.below(2)];
             let tenant = &mut m.owners[of];
-            tenant.asking.push_back(b);
-            let woken = tenant.awake.iter().position(|awake| !awake);
+            for asking in &mut tenant.asking {
+                asking.retain(|x| *x != b);
+            }
+            tenant.asking[asks as usize].push_back(b);
+            let reads = |n: usize| reads_for(n as u32) == asks;
+            let woken = (0..tenant.awake.len()).find(|n| reads(*n) && !tenant.awake[*n]);
             if let Some(i) = woken {
                 tenant.awake[i] = true;
             }
-            assert_eq!(r.tier.ask(&mut r.live, b), woken.map(|i| i as u32));
+            let woken = woken.map(|i| i as u32);
+            assert_eq!(r.tier.ask(&mut r.live, b, asks), woken);
         }
         14 => {
-            let first = m.owners[owner].asking.pop_front();
-            assert_eq!(r.asking(owner), first);
+            let number = d.below(ALL_EACH as usize) as u32;
+            let first = m.owners[owner].asking[reads_for(number) as usize].pop_front();
+            assert_eq!(r.tier.next_asking(&mut r.live, owner, number), first);
         }
         15 => {
-            let i = d.below(FETCHERS_EACH as usize);
-            let more = !m.owners[owner].asking.is_empty();
+            let i = d.below(ALL_EACH as usize);
+            let more = !m.owners[owner].asking[reads_for(i as u32) as usize].is_empty();
             if m.owners[owner].awake[i] {
                 m.owners[owner].awake[i] = more;
                 assert_eq!(r.tier.fetched(&mut r.live, owner, i as u32), more);

@@ -10,6 +10,7 @@ mod copies;
 mod demo;
 mod failures;
 mod interface;
+mod overlap;
 mod paths;
 mod random;
 mod rig;
@@ -23,12 +24,14 @@ use std::process::ExitCode;
 use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
 const HELP: &str =
-    "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE] [--ops N]
-             [--fuzz N] [--seed N]
+    "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE]
+             [--overlap FILE] [--mib N] [--ops N] [--fuzz N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN ($SSD, or /dev/nvme0n1)
   --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
   --only TEXT    only tests whose name holds TEXT
   --demo FILE    run the programs of `make ssd-demo` instead, and write FILE
+  --overlap FILE measure how reads and copies go on at the same time, and write FILE
+  --mib N        of so many MiB (64)
   --ops N        length of the random program (2000)
   --fuzz N       so many fuzzed calls from each thread (3000)
   --seed N       where it begins (from the clock)
@@ -57,6 +60,8 @@ const FAILING: &[Allowed] = &[
 struct Options {
     only: Option<String>,
     demo: Option<PathBuf>,
+    overlap: Option<PathBuf>,
+    mib: u64,
     ops: u32,
     fuzz: u32,
     seed: u64,
@@ -69,6 +74,8 @@ fn options() -> Result<Options, lexopt::Error> {
     let mut options = Options {
         only: None,
         demo: None,
+        overlap: None,
+        mib: 64,
         ops: 2000,
         fuzz: 3000,
         seed: clock_seed(),
@@ -81,6 +88,8 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("bad-device") => broken::set_bad_device(parser.value()?.into()),
             Long("only") => options.only = Some(parser.value()?.string()?),
             Long("demo") => options.demo = Some(parser.value()?.into()),
+            Long("overlap") => options.overlap = Some(parser.value()?.into()),
+            Long("mib") => options.mib = parser.value()?.parse()?,
             Long("ops") => options.ops = parser.value()?.parse()?,
             Long("fuzz") => options.fuzz = parser.value()?.parse()?,
             Long("seed") => options.seed = parser.value()?.parse()?,
@@ -149,6 +158,10 @@ fn main() -> ExitCode {
     println!("# seed {}", options.seed);
     if let Some(out) = options.demo {
         demo::run(&mut suite, &out, options.ops, options.seed);
+        return suite.finish();
+    }
+    if let Some(out) = options.overlap {
+        overlap::run(&mut suite, &out, options.mib);
         return suite.finish();
     }
     interface::run(&mut suite, options.fuzz, options.seed);

@@ -30,7 +30,7 @@ impl Real<'_, '_> {
                 let s = &mut *self.w.now();
                 match s.queued.is_empty() {
                     false => Some(s.queued.remove(0)),
-                    true if s.gpu_faults == 0 => return served,
+                    true if s.askers == 0 => return served,
                     true => None,
                 }
             };
@@ -45,7 +45,7 @@ impl Real<'_, '_> {
             let asking = self
                 .w
                 .now()
-                .with_tier(|tier, live| tier.next_asking(live, owner));
+                .with_tier(|tier, live| tier.next_asking(live, owner, fetcher));
             if asking.is_some() {
                 self.chosen = asking;
                 self.asked = Asked::default();

@@ -3,7 +3,7 @@
 //! GPU faults that are put off, and who reads for them, besides the reading as it is ([`super::asked`]); and what is
 //! discarded lazily.
 
-use super::super::super::wants::Park;
+use super::super::super::wants::{Asks, Park};
 use super::threads::{evict, fetch, fetch_all, use_on_gpu, Fetched};
 use super::world::{World, ANY};
 use super::Lack;
@@ -21,7 +21,7 @@ pub(super) async fn gpu_faults(w: &World, b: usize, times: usize) {
     for _ in 0..times {
         gpu_fault(w, b).await;
     }
-    w.now().gpu_faults -= 1;
+    w.now().askers -= 1;
 }
 
 /// A GPU's fault: the service loop leaves it out as long as it has to wait, and the replay
@@ -41,7 +41,7 @@ async fn gpu_fault(w: &World, b: usize) {
                 let along = w.some_pages(b);
                 let along = along & w.of(b, |block| block.state.on_flash());
                 if !along.is_empty() && w.chance(2) {
-                    ask(w, b, &along);
+                    ask(w, b, &along, Asks::Fault);
                 }
             }
             w.unlock_block(b);
@@ -70,19 +70,19 @@ fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
         block.wants.park(&block.state, pages)
     };
     if let Park::Ask(wanted) = park {
-        ask(w, b, &wanted);
+        ask(w, b, &wanted, Asks::Fault);
     }
     park != Park::No
 }
 
 /// As `ask()` of ffi/flash/block.rs: the block wants its pages back, and a fetcher is told so.
-fn ask(w: &World, b: usize, pages: &PageMask) {
+pub(super) fn ask(w: &World, b: usize, pages: &PageMask, asks: Asks) {
     let s = &mut *w.now();
-    if !s.blocks[b].wants.ask(pages) {
+    if !s.blocks[b].wants.ask(pages, asks) {
         return;
     }
     let owner = s.blocks[b].space;
-    if let Some(fetcher) = s.with_tier(|tier, live| tier.ask(live, b)) {
+    if let Some(fetcher) = s.with_tier(|tier, live| tier.ask(live, b, asks)) {
         if s.queued.contains(&(owner, fetcher)) || s.fetching.contains(&(owner, fetcher)) {
             s.blame("a fetcher was woken that is awake".into());
         }
@@ -97,7 +97,7 @@ pub(super) async fn fetchers(w: &World) {
             if !s.queued.is_empty() {
                 return Some(Some(s.queued.remove(0)));
             }
-            (s.gpu_faults == 0).then_some(None)
+            (s.askers == 0).then_some(None)
         });
         let Some((owner, fetcher)) = next.await else {
             return;
@@ -106,7 +106,7 @@ pub(super) async fn fetchers(w: &World) {
         w.pause().await;
         let asking = w
             .now()
-            .with_tier(|tier, live| tier.next_asking(live, owner));
+            .with_tier(|tier, live| tier.next_asking(live, owner, fetcher));
         if let Some(b) = asking {
             fetch_block(w, b).await;
         }

@@ -3,8 +3,9 @@
 //! What the C does, step by step: each `await` is a point where it drops a lock, waits for
 //! one, or does I/O. Each function names the one that it stands for.
 
+use super::super::super::wants::Asks;
 use super::super::super::{Error, Piece, Place, Read, ReadError};
-use super::parked::drop_discarded;
+use super::parked::{ask, drop_discarded};
 use super::world::{sum_of, Block, Bytes, To, World};
 use super::Lack;
 use crate::policy::mask::{PageMask, Region};
@@ -481,6 +482,7 @@ pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
     let pages = w.some_pages(b);
     let dead = w.now().blocks[b].dead;
     if !dead && to_host {
+        ask_ahead(w, space).await;
         w.lock_block(b).await;
         while fetch(w, b, pages).await == Fetched::Again {}
         w.unlock_block(b);
@@ -489,6 +491,24 @@ pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
     }
     w.read_unlock(space);
     w.now().workers -= 1;
+}
+
+/// What a call will need soon is asked for. Who reads it is there as long as there are such calls.
+async fn ask_ahead(w: &World, space: usize) {
+    w.now().askers += 1;
+    for _ in 0..w.below(3) {
+        let b = w.below(w.now().blocks.len());
+        if w.of(b, |block| block.space != space) {
+            continue;
+        }
+        w.lock_block(b).await;
+        let pages = w.some_pages(b) & w.of(b, |block| block.state.on_flash());
+        if !w.of(b, |block| block.dead) && !pages.is_empty() {
+            ask(w, b, &pages, Asks::Call);
+        }
+        w.unlock_block(b);
+    }
+    w.now().askers -= 1;
 }
 
 /// uvm_va_block_split() (uvm_rust_discard.c), with uvm_rust_flash_before_split() and

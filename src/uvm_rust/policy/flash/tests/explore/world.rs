@@ -189,8 +189,8 @@ pub(super) struct State {
     /// The queue of fetchers, by owner and number, and those that are at work.
     pub(super) queued: Vec<(usize, u32)>,
     pub(super) fetching: Vec<(usize, u32)>,
-    /// Who makes GPU faults that may be put off and come back.
-    pub(super) gpu_faults: u32,
+    /// Who asks for pages that others read: GPU faults that may be put off, and calls.
+    pub(super) askers: u32,
     /// Pages that a tenant may have on the device.
     pub(super) quota: u64,
     /// The first thing that was wrong.
@@ -473,7 +473,7 @@ impl World {
             owners: (1..=spaces as u64).map(tier::Owner::new).collect(),
             queued: Vec::new(),
             fetching: Vec::new(),
-            gpu_faults: 0,
+            askers: 0,
             quota,
             wrong: None,
         };
