@@ -456,8 +456,8 @@ struct uvm_rust_flash_stats {
  * device leaves no room, stay where they are. Returns when all is done.
  *
  * UVM_RUST_FLASH_TO_GPU is both ways at once: pages are read from the device while others are
- * copied to the GPU. It moves what UVM_MIGRATE would, and as that call does it leaves memory alone
- * whose range group may not be moved; memory that nobody has touched it leaves alone as well.
+ * copied to the GPU. It moves what UVM_MIGRATE would, but leaves alone va_blocks (2 MiB) that nobody
+ * has touched, whose range group may not be moved, and that the GPU cannot address.
  *
  * From the device, what comes next is read ahead, by some reads at a time. A tenant may write a
  * second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.

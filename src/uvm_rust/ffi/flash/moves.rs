@@ -250,11 +250,13 @@ impl Machine for Moving {
     fn has_gpu(&mut self) -> bool {
         let mut gpu = null_mut();
         // SAFETY: the VA space is locked; `gpu` is ours for the call.
-        unsafe {
-            self.number = bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu);
-            if !gpu.is_null() {
-                self.gpu = bindings::uvm_seam_prefetch_gpu(self.space, self.number, false);
-            }
+        let memory = unsafe {
+            bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu)
+        };
+        if let Some(number) = gpu_of(memory) {
+            self.number = number;
+            // SAFETY: the VA space is locked.
+            self.gpu = unsafe { bindings::uvm_seam_prefetch_gpu(self.space, number, false) };
         }
         !self.gpu.is_null()
     }

@@ -24,7 +24,7 @@ pub(crate) fn run(suite: &mut Suite, calls: u32, seed: u64) {
     });
 }
 
-fn errno<T>(result: vgpu_client::Result<T>) -> Option<i32> {
+pub(crate) fn errno<T>(result: vgpu_client::Result<T>) -> Option<i32> {
     result.err().and_then(|e: Error| e.errno())
 }
 

@@ -23,8 +23,7 @@ use std::process::ExitCode;
 
 use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
-const HELP: &str =
-    "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE]
+const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE]
              [--overlap FILE] [--mib N] [--ops N] [--fuzz N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN ($SSD, or /dev/nvme0n1)
   --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
@@ -161,7 +160,7 @@ fn main() -> ExitCode {
         return suite.finish();
     }
     if let Some(out) = options.overlap {
-        overlap::run(&mut suite, &out, options.mib);
+        overlap::demo(&mut suite, &out, options.mib);
         return suite.finish();
     }
     interface::run(&mut suite, options.fuzz, options.seed);
@@ -169,6 +168,7 @@ fn main() -> ExitCode {
     copies::run(&mut suite);
     tenants::run(&mut suite);
     waits::run(&mut suite);
+    overlap::run(&mut suite);
     wear::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);
