@@ -249,16 +249,22 @@ impl Queues {
     /// The chunk to reclaim next, if that moves no bytes.
     #[inline]
     fn for_nothing(&self) -> Option<Victim> {
+        let (chunk, queue) = self.oldest_for_nothing()?;
+        Some(Victim {
+            chunk,
+            queue,
+            expected: false,
+        })
+    }
+
+    /// The same chunk, with its queue. A pair stays in registers, which a [`Victim`] that two branches
+    /// return does not.
+    #[inline]
+    fn oldest_for_nothing(&self) -> Option<(Chunk, Queue)> {
         let ends = self.links.first_chunk::<{ FIRST as usize }>()?;
         [Queue::Free, Queue::Unused, Queue::Discarded]
             .into_iter()
-            .find_map(|queue| {
-                Some(Victim {
-                    chunk: ends[queue as usize].next.checked_sub(FIRST)?,
-                    queue,
-                    expected: false,
-                })
-            })
+            .find_map(|queue| Some((ends[queue as usize].next.checked_sub(FIRST)?, queue)))
     }
 
     /// The used chunk to reclaim next.
@@ -283,32 +289,53 @@ impl Queues {
     }
 
     /// Picks a chunk, takes it off its queue and counts it as reclaimed.
+    #[inline]
     pub fn take(
         &mut self,
         patience: u32,
         expected: impl FnMut(Chunk) -> Option<u32>,
     ) -> Option<Victim> {
-        let victim = match self.for_nothing() {
-            Some(oldest) => self.take_oldest(oldest)?,
+        let (chunk, queue, expected) = match self.oldest_for_nothing() {
+            Some((chunk, queue)) => {
+                self.take_oldest(chunk, queue)?;
+                (chunk, queue, false)
+            }
             None => {
-                let used = self.pick_used(patience, expected)?;
-                self.remove(used.chunk).ok()?;
-                used
+                let (chunk, expected) = self.take_used(patience, expected)?;
+                (chunk, Queue::Used, expected)
             }
         };
-        self.counts.reclaimed[victim.queue as usize] += 1;
-        Some(victim)
+        self.counts.reclaimed[queue as usize] += 1;
+        Some(Victim {
+            chunk,
+            queue,
+            expected,
+        })
     }
 
-    /// Takes a chunk that is the head of its queue.
+    /// Takes `chunk`, which is the head of `queue`.
     #[inline]
-    fn take_oldest(&mut self, oldest: Victim) -> Option<Victim> {
-        let next = self.links.get(node_of(oldest.chunk))?.next;
-        *self.on.get_mut(oldest.chunk as usize)? = None;
-        let prev = oldest.queue as u32;
+    fn take_oldest(&mut self, chunk: Chunk, queue: Queue) -> Option<()> {
+        let next = self.links.get(node_of(chunk))?.next;
+        *self.on.get_mut(chunk as usize)? = None;
+        let prev = queue as u32;
         unlink(&mut self.links, Link { prev, next });
-        self.counts.lengths[oldest.queue as usize] -= 1;
-        Some(oldest)
+        self.counts.lengths[queue as usize] -= 1;
+        Some(())
+    }
+
+    /// Takes a used chunk, and says whether it is expected. This is a function of its own, so that a caller
+    /// that finds a chunk which moves no bytes saves no registers for the walk over the used ones.
+    #[cold]
+    #[inline(never)]
+    fn take_used(
+        &mut self,
+        patience: u32,
+        expected: impl FnMut(Chunk) -> Option<u32>,
+    ) -> Option<(Chunk, bool)> {
+        let used = self.pick_used(patience, expected)?;
+        self.remove(used.chunk).ok()?;
+        Some((used.chunk, used.expected))
     }
 
     /// Undoes [`Queues::take`] after an eviction that failed.
