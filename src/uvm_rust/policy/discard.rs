@@ -139,7 +139,11 @@ impl Plan {
         } else {
             range.shrink(granule_shift)
         };
-        let ignored = PageMask::from(range) - target.into();
+        let ignored = if target == range {
+            PageMask::EMPTY
+        } else {
+            PageMask::from(range) - target.into()
+        };
         let target = PageMask::from(target);
         let resident = target & facts.resident;
         let (drop, clean) = match mode {

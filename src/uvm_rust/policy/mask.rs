@@ -182,6 +182,10 @@ impl PageMask {
 
 impl From<Region> for PageMask {
     fn from(r: Region) -> Self {
+        // Most often it is the whole, which needs no look at each word.
+        if r == Region::WHOLE {
+            return Self::FULL;
+        }
         // Bits below `n`, within the word that begins at page `at`.
         let below = |at: u16, n: u16| match n.saturating_sub(at) {
             0 => 0,
