@@ -333,7 +333,7 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 	if (f->gpu->parent->smc.enabled)
 		f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
 	else
-		f->gpu_va_space = uvm_gpu_va_space_get(va_space, f->gpu);
+		f->gpu_va_space = va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
 	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
 }
 
