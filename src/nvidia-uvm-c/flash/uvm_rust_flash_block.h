@@ -13,44 +13,27 @@
 
 #include "uvm_rust_flash.h"
 
-/* Upstream's, defined below in uvm_va_block.c. */
+/* What upstream's functions take as well from 550 on. */
 #if UVM_RUST_UPSTREAM < 550
-static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
-					  uvm_va_block_region_t populate_region,
-					  uvm_va_block_context_t *block_context);
-/* Stages nothing. */
-#define populate_pages_cpu(block, pages, region, context, staged) \
-	block_populate_pages_cpu(block, pages, region, context)
+#define SINCE_550(...)
 #else
-#define populate_pages_cpu	block_populate_pages_cpu
-static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *populate_page_mask,
-					  uvm_va_block_region_t populate_region,
-					  uvm_va_block_context_t *block_context, bool staged);
+#define SINCE_550(...)	__VA_ARGS__
 #endif
+
+/* Upstream's, defined below in uvm_va_block.c. */
+static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *pages, uvm_va_block_region_t region,
+					  uvm_va_block_context_t *context SINCE_550(, bool staged));
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
 static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, int *node)
 {
-	int nid;
+	struct page *page = NULL;
 
-	for_each_rust_node(nid) {
-		struct page *page = uvm_rust_cpu_page(block, nid, index);
-
-		if (page) {
-			*node = nid;
-			return page;
-		}
+	for_each_rust_node(*node) {
+		page = uvm_rust_cpu_page(block, *node, index);
+		if (page)
+			break;
 	}
-	return NULL;
-}
-
-struct page *uvm_seam_host_page(uvm_va_block_t *block, u32 index, bool get)
-{
-	int nid;
-	struct page *page = flash_host_page(block, index, &nid);
-
-	if (page && get)
-		get_page(page);
 	return page;
 }
 
@@ -93,6 +76,22 @@ bool uvm_seam_page_is_held(struct page *page)
 	return folio_ref_count(folio) > 1 + flash_mapcount(folio);
 }
 
+void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, struct page **held, bool hold)
+{
+	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
+	uvm_page_index_t index;
+	int nid;
+
+	for_each_va_block_page_in_mask(index, pages, block) {
+		struct page *page = flash_host_page(block, index, &nid);
+
+		if (page && hold)
+			get_page(held[index] = page);
+		else if (!page || (held ? page != held[index] : uvm_seam_page_is_held(page)))
+			uvm_page_mask_clear(pages, index);
+	}
+}
+
 void uvm_seam_flash_arrived(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
 	const uvm_page_mask_t *arrived = (const uvm_page_mask_t *)pages;
@@ -114,14 +113,12 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 {
 	uvm_va_block_context_t *context = (uvm_va_block_context_t *)of;
 	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
-	uvm_va_block_region_t region = uvm_va_block_region_from_block(block);
+	uvm_va_block_region_t region = uvm_va_block_region_from_mask(block, pages);
 	uvm_memcg_context_t memcg_context;
 	NV_STATUS status;
 
-	region = uvm_va_block_region(find_first_bit(pages->bitmap, region.outer),
-				     find_last_bit(pages->bitmap, region.outer) + 1);
 	uvm_memcg_context_start(&memcg_context, context->mm);
-	status = populate_pages_cpu(block, pages, region, context, false);
+	status = block_populate_pages_cpu(block, pages, region, context SINCE_550(, false));
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }
@@ -180,21 +177,12 @@ static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index
 	return prot;
 }
 
-#if UVM_RUST_UPSTREAM < 550
-uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_processor_id_t id,
-							uvm_page_index_t index)
-{
-	return flash_highest_permission(block, index,
-					uvm_va_block_page_compute_highest_permission__c(block, id, index));
-}
-#else
-uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_va_block_context_t *context,
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, SINCE_550(uvm_va_block_context_t *context,)
 							uvm_processor_id_t id, uvm_page_index_t index)
 {
-	return flash_highest_permission(block, index,
-					uvm_va_block_page_compute_highest_permission__c(block, context, id, index));
+	return flash_highest_permission(block, index, uvm_va_block_page_compute_highest_permission__c(
+						      block, SINCE_550(context,) id, index));
 }
-#endif
 
 /* --- leaving host memory --------------------------------------------------------------- */
 

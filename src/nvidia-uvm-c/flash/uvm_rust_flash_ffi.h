@@ -17,7 +17,6 @@ struct uvm_rust_flash_block;	/* what is known of a va_block: uvm_va_block_t.uvm_
 struct uvm_va_block_struct;	/* upstream's uvm_va_block_t */
 struct uvm_seam_flash_dev;	/* an open device */
 struct page;
-struct skcipher_request;
 struct uvm_seam_context;
 struct rw_semaphore;
 
@@ -82,12 +81,14 @@ void uvm_seam_va_block_put(struct uvm_va_block_struct *block);
 struct uvm_seam_space *uvm_seam_block_space(struct uvm_va_block_struct *block);
 
 /*
- * The host memory of a page; NULL if it has none. @get: with a reference. Whether somebody holds it without a mapping.
- * And the chunk that it is part of, which has pages @first to @outer - 1.
+ * Leaves of @pages those with host memory: with @hold a reference on it goes to @held, by page of the block; else with
+ * @held, only those whose memory is in there; without @held, only those that nobody holds without a mapping.
  */
-struct page *uvm_seam_host_page(struct uvm_va_block_struct *block, __u32 index, _Bool get);
-_Bool uvm_seam_page_is_held(struct page *page);
+void uvm_seam_flash_host(struct uvm_va_block_struct *block, struct uvm_rust_mask *pages, struct page **held, _Bool hold);
+/* The chunk of host memory that a page is in, which has pages @first to @outer - 1; NULL if the page has none. */
 struct page *uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
+/* Whether somebody holds a page without a mapping. */
+_Bool uvm_seam_page_is_held(struct page *page);
 /* Frees host memory of which nothing is resident. The GPUs were waited for. */
 void uvm_seam_host_chunk_free(struct uvm_va_block_struct *block, __u16 first, __u16 outer);
 /* Waits for the GPUs' work on it. Returns an NV_STATUS. */
@@ -101,9 +102,12 @@ struct uvm_rust_pages {
 };
 void uvm_seam_block_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_pages *out);
 
-/* Gives back a reference on a page; a new one, or NULL; and what is in one that is new. */
-void uvm_seam_page_put(struct page *page);
-struct page *uvm_seam_page_new(_Bool account);
+/*
+ * New pages, which are neighbours, 1 << @order of them; false without memory, which one page is waited for. Gives back the
+ * references on pages, those on them too, and leaves NULL, which it takes as well. What is in one that is new.
+ */
+_Bool uvm_seam_pages_new(struct page **of, __u32 order, _Bool account);
+void uvm_seam_pages_put(struct page **of, __u32 pages);
 __u8 *uvm_seam_page_bytes(struct page *page);
 
 /* Room for what the kernel says of a page. */
@@ -117,14 +121,11 @@ struct uvm_rust_bvec {
  */
 int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, struct uvm_rust_bvec *room, __u16 pages,
 			    __u64 position, _Bool write, __u8 level);
-/* What encrypts page after page. NULL without memory. It is freed before the device. */
-struct skcipher_request *uvm_seam_flash_request_new(struct uvm_seam_flash_dev *dev);
-void uvm_seam_flash_request_free(struct skcipher_request *request);
-/* Encrypts a page into another, or decrypts it. False: it could not be. Sleeps. */
-_Bool uvm_seam_flash_crypt(struct skcipher_request *request, struct page *from, struct page *to, __u64 stamp,
-			   _Bool encrypt);
-/* The checksum of a page and a stamp. */
-__u32 uvm_seam_flash_sum(struct page *page, __u64 stamp);
+/* Encrypts pages into others, or decrypts them; the first has @stamp, the next the next. Returns how many. Sleeps. */
+__u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, struct page **to, __u32 pages,
+			   __u64 stamp, _Bool encrypt);
+/* The checksum of each page and its stamp. */
+void uvm_seam_flash_sums(struct page **of, __u32 pages, __u64 stamp, __u32 *sums);
 /* Whether it is there. Any lock. */
 _Bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev);
 

@@ -14,7 +14,6 @@
 #include <linux/bvec.h>
 #include <linux/crc32c.h>
 #include <linux/fs.h>
-#include <linux/highmem.h>
 #include <linux/ioprio.h>
 #include <linux/random.h>
 #include <linux/scatterlist.h>
@@ -35,33 +34,41 @@ int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, st
 	struct iov_iter iter;
 	struct kiocb kiocb;
 	ssize_t ret;
-	u32 k;
+	u32 k, runs = 0;
 
 	BUILD_BUG_ON(sizeof(*room) != sizeof(*bvec));
-	for (k = 0; k < pages; k++)
-		bvec_set_page(&bvec[k], of[k], PAGE_SIZE, 0);
+	for (k = 0; k < pages; k++) {
+		if (k && page_to_pfn(of[k]) == page_to_pfn(of[k - 1]) + 1)
+			bvec[runs - 1].bv_len += PAGE_SIZE;
+		else
+			bvec_set_page(&bvec[runs++], of[k], PAGE_SIZE, 0);
+	}
 	init_sync_kiocb(&kiocb, dev->file);
 	kiocb.ki_pos = position;
 	kiocb.ki_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, level);
-	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, pages, length);
+	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, bvec, runs, length);
 	if (write) {
 		kiocb_start_write(&kiocb);
 		ret = vfs_iocb_iter_write(dev->file, &kiocb, &iter);
 		kiocb_end_write(&kiocb);
-	}
-	else {
+	} else
 		ret = vfs_iocb_iter_read(dev->file, &kiocb, &iter);
-	}
-	if (ret < 0)
-		return ret;
-	return (size_t)ret == length ? 0 : -EIO;
+	return ret < 0 ? ret : (size_t)ret == length ? 0 : -EIO;
 }
 
 /* --- pages ---------------------------------------------------------------------------- */
 
-struct page *uvm_seam_page_new(bool account)
+bool uvm_seam_pages_new(struct page **of, u32 order, bool account)
 {
-	return alloc_page(account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
+	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | (order ? __GFP_NORETRY | __GFP_NOWARN : 0);
+	struct page *page = alloc_pages(flags, order);
+	u32 k;
+
+	if (page)
+		split_page(page, order);
+	for (k = 0; page && k < 1u << order; k++)
+		of[k] = nth_page(page, k);
+	return page;
 }
 
 u8 *uvm_seam_page_bytes(struct page *page)
@@ -69,9 +76,11 @@ u8 *uvm_seam_page_bytes(struct page *page)
 	return page_address(page);
 }
 
-void uvm_seam_page_put(struct page *page)
+void uvm_seam_pages_put(struct page **of, u32 pages)
 {
-	put_page(page);
+	for (; pages--; *of++ = NULL)
+		if (*of)
+			put_page(*of);
 }
 
 bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
@@ -83,39 +92,38 @@ bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
 
 /* --- encryption ------------------------------------------------------------------------ */
 
-struct skcipher_request *uvm_seam_flash_request_new(struct uvm_seam_flash_dev *dev)
+u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, struct page **to, u32 pages, u64 stamp,
+			 bool encrypt)
 {
-	return skcipher_request_alloc(dev->tfm, GFP_KERNEL);
-}
-
-void uvm_seam_flash_request_free(struct skcipher_request *req)
-{
-	skcipher_request_free(req);
-}
-
-bool uvm_seam_flash_crypt(struct skcipher_request *req, struct page *from, struct page *to, u64 stamp, bool encrypt)
-{
-	__le64 tweak[2] = { cpu_to_le64(stamp), 0 };
+	struct skcipher_request *req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
 	struct scatterlist src, dst;
 	/* Some implementations answer later. */
 	DECLARE_CRYPTO_WAIT(wait);
+	u32 k;
 
+	if (!req)
+		return 0;
 	sg_init_table(&src, 1);
-	sg_set_page(&src, from, PAGE_SIZE, 0);
 	sg_init_table(&dst, 1);
-	sg_set_page(&dst, to, PAGE_SIZE, 0);
 	skcipher_request_set_callback(req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP, crypto_req_done, &wait);
-	skcipher_request_set_crypt(req, &src, &dst, PAGE_SIZE, tweak);
-	return crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &wait) == 0;
+	for (k = 0; k < pages; k++) {
+		__le64 tweak[2] = { cpu_to_le64(stamp + k), 0 };
+
+		sg_set_page(&src, from[k], PAGE_SIZE, 0);
+		sg_set_page(&dst, to[k], PAGE_SIZE, 0);
+		skcipher_request_set_crypt(req, &src, &dst, PAGE_SIZE, tweak);
+		if (crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &wait))
+			break;
+	}
+	skcipher_request_free(req);
+	return k;
 }
 
-u32 uvm_seam_flash_sum(struct page *page, u64 stamp)
+void uvm_seam_flash_sums(struct page **of, u32 pages, u64 stamp, u32 *sums)
 {
-	void *data = kmap_local_page(page);
-	u32 sum = crc32c(crc32c(~0u, &stamp, sizeof(stamp)), data, PAGE_SIZE);
-
-	kunmap_local(data);
-	return sum;
+	/* Two stamps less than 2^32 apart never begin alike. */
+	for (; pages--; stamp++)
+		*sums++ = crc32c(~(u32)stamp ^ (u32)(stamp >> 32), page_address(*of++), PAGE_SIZE);
 }
 
 static int make_key(struct uvm_seam_flash_dev *dev)

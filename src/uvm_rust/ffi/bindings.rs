@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options bc8e7a371132e5e4.
+// Of headers and options 50f6b42dc029f153.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -1086,11 +1086,6 @@ pub struct page {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct skcipher_request {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct rw_semaphore {
     _unused: [u8; 0],
 }
@@ -1159,14 +1154,12 @@ unsafe extern "C" {
     pub fn uvm_seam_block_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_host_page(
+    pub fn uvm_seam_flash_host(
         block: *mut uvm_va_block_struct,
-        index: __u32,
-        get: bool,
-    ) -> *mut page;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
+        pages: *mut uvm_rust_mask,
+        held: *mut *mut page,
+        hold: bool,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_host_chunk(
@@ -1175,6 +1168,9 @@ unsafe extern "C" {
         first: *mut __u16,
         outer: *mut __u16,
     ) -> *mut page;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_host_chunk_free(block: *mut uvm_va_block_struct, first: __u16, outer: __u16);
@@ -1202,10 +1198,10 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_page_put(page: *mut page);
+    pub fn uvm_seam_pages_new(of: *mut *mut page, order: __u32, account: bool) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_page_new(account: bool) -> *mut page;
+    pub fn uvm_seam_pages_put(of: *mut *mut page, pages: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_page_bytes(page: *mut page) -> *mut __u8;
@@ -1227,22 +1223,17 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_request_new(dev: *mut uvm_seam_flash_dev) -> *mut skcipher_request;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_request_free(request: *mut skcipher_request);
-}
-unsafe extern "C" {
     pub fn uvm_seam_flash_crypt(
-        request: *mut skcipher_request,
-        from: *mut page,
-        to: *mut page,
+        dev: *mut uvm_seam_flash_dev,
+        from: *mut *mut page,
+        to: *mut *mut page,
+        pages: __u32,
         stamp: __u64,
         encrypt: bool,
-    ) -> bool;
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_sum(page: *mut page, stamp: __u64) -> __u32;
+    pub fn uvm_seam_flash_sums(of: *mut *mut page, pages: __u32, stamp: __u64, sums: *mut __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_is_there(dev: *mut uvm_seam_flash_dev) -> bool;

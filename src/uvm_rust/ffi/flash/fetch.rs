@@ -98,9 +98,10 @@ impl Machine for Fetching {
     }
 
     fn unchanged(&mut self, pages: &PageMask) -> PageMask {
+        let block = self.block;
         // SAFETY: see above.
-        let unchanged = |io: &Io| unsafe { io.unchanged(self.block, pages) };
-        self.io.as_ref().map_or(PageMask::EMPTY, unchanged)
+        let unchanged = |io: &mut Io| unsafe { io.unchanged(block, pages) };
+        self.io.as_mut().map_or(PageMask::EMPTY, unchanged)
     }
 
     fn keeps_copies(&mut self) -> bool {

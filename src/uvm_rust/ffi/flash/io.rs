@@ -7,14 +7,14 @@
 
 use super::bindings;
 use super::dev::{Dev, Seam};
+use crate::ffi::discard::as_c;
 use crate::policy::flash::probe::{is_ours, MARK, PROBED};
 use crate::policy::flash::table::{RESERVED_SLOTS, SLOT_PAGES};
 use crate::policy::flash::{Piece, Place};
 use crate::policy::mask::PageMask;
-use bindings::{page, skcipher_request, uvm_rust_bvec, uvm_va_block_struct};
+use bindings::{page, uvm_rust_bvec, uvm_va_block_struct};
 use core::ffi::c_int;
-use core::marker::PhantomData;
-use core::ptr::{null_mut, NonNull};
+use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -35,6 +35,10 @@ pub(super) enum Urgency {
     Background = 7,
 }
 
+/// How many pages are encrypted, or decrypted, before others may run and the table is locked for their sums; and
+/// how many neighbours a buffer asks for, which the block layer takes for one.
+const BATCH: u16 = 32;
+
 /// A buffer for reads, writes and copies; what it holds and has is given back when it is dropped.
 pub(super) struct Io {
     /// By page of a va_block: null, or one that this has a reference on.
@@ -48,31 +52,26 @@ pub(super) struct Io {
 // SAFETY: references on pages belong to no thread.
 unsafe impl Send for Io {}
 
-/// What encrypts. Invariant: it came from `uvm_seam_flash_request_new`.
-struct Cipher<'a>(NonNull<skcipher_request>, PhantomData<&'a Dev>);
-
-impl<'a> Cipher<'a> {
-    fn new(dev: &'a Dev) -> Option<Self> {
-        // SAFETY: the device is there, and longer than what is made.
-        let request = unsafe { bindings::uvm_seam_flash_request_new(dev.seam().as_ptr()) };
-        NonNull::new(request).map(|request| Self(request, PhantomData))
-    }
-
-    /// Encrypts a page into another, or decrypts it; whether that was done.
-    ///
-    /// # Safety
-    ///
-    /// Both are pages that are kept.
-    unsafe fn crypt(&mut self, from: *mut page, to: *mut page, stamp: u64, encrypt: bool) -> bool {
-        // SAFETY: by the type's invariant and this function's contract; it may sleep here.
-        unsafe { bindings::uvm_seam_flash_crypt(self.0.as_ptr(), from, to, stamp, encrypt) }
-    }
-}
-
-impl Drop for Cipher<'_> {
-    fn drop(&mut self) {
-        // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_flash_request_free(self.0.as_ptr()) };
+/// Encrypts pages into others, or decrypts them in their place; how many were done, from the first on. The next
+/// page has the next stamp.
+///
+/// # Safety
+///
+/// All are pages that are kept; no spinlock is held.
+unsafe fn crypt(
+    dev: &Dev,
+    from: &mut [*mut page],
+    to: Option<&mut [*mut page]>,
+    stamp: u64,
+) -> u16 {
+    let encrypt = to.is_some();
+    let pages = to.as_ref().map_or(from.len(), |to| to.len().min(from.len()));
+    let from = from.as_mut_ptr();
+    let to = to.map_or(from, |to| to.as_mut_ptr());
+    // SAFETY: by this function's contract; the device is there.
+    unsafe {
+        bindings::uvm_seam_flash_crypt(dev.seam().as_ptr(), from, to, pages as u32, stamp, encrypt)
+            as u16
     }
 }
 
@@ -91,13 +90,32 @@ fn position(place: Place) -> u64 {
     (slot * u64::from(SLOT_PAGES) + u64::from(place.offset)) * PAGE_SIZE as u64
 }
 
-fn nth(piece: &Piece, k: u16) -> (u16, Place, u64) {
-    let place = Place {
-        offset: piece.place.offset.saturating_add(k),
-        ..piece.place
-    };
-    let page = piece.pages.first().saturating_add(k);
-    (page, place, piece.stamp.wrapping_add(k.into()))
+/// The piece, in pieces of [`BATCH`] pages.
+fn batches(piece: &Piece) -> impl Iterator<Item = Piece> + '_ {
+    let firsts = (0..piece.pages.pages()).step_by(BATCH.into());
+    firsts.map(|first| piece.part(first, BATCH))
+}
+
+/// Those of `pages` that a piece is of; `None` if one of them is no page.
+fn of_piece<'a>(pages: &'a mut [*mut page], piece: &Piece) -> Option<&'a mut [*mut page]> {
+    let range = usize::from(piece.pages.first())..piece.pages.outer().into();
+    let pages = pages.get_mut(range)?;
+    (!pages.iter().any(|page| page.is_null())).then_some(pages)
+}
+
+/// The sums of pages, the first of which has this stamp; of [`BATCH`] at most.
+///
+/// # Safety
+///
+/// All are pages that are kept.
+unsafe fn sums_of(pages: &mut [*mut page], stamp: u64) -> [u32; BATCH as usize] {
+    let mut sums = [0; BATCH as usize];
+    let count = pages.len().min(sums.len()) as u32;
+    // SAFETY: by this function's contract; there is room for so many sums.
+    unsafe {
+        bindings::uvm_seam_flash_sums(pages.as_mut_ptr(), count, stamp, sums.as_mut_ptr());
+    }
+    sums
 }
 
 impl Io {
@@ -116,10 +134,10 @@ impl Io {
         };
         if own {
             io.own = none()?;
-            for page in io.own.iter_mut() {
-                // SAFETY: no preconditions.
-                *page = unsafe { bindings::uvm_seam_page_new(account) };
-                if page.is_null() {
+            for batch in io.own.chunks_mut(BATCH.into()) {
+                if !fill(batch, BATCH.ilog2(), account)
+                    && !batch.chunks_mut(1).all(|page| fill(page, 0, account))
+                {
                     return None;
                 }
             }
@@ -138,17 +156,17 @@ impl Io {
         pages: &PageMask,
     ) -> bool {
         self.release();
-        for of in pages.pages() {
-            if let Some(held) = self.held.get_mut(usize::from(of)) {
-                // SAFETY: by this function's contract; the reference is given back by `release`.
-                *held = unsafe { bindings::uvm_seam_host_page(block, of.into(), true) };
-            }
-            if self.page(of).is_null() {
-                self.release();
-                return false;
-            }
+        let mut there = as_c(pages);
+        // SAFETY: by this function's contract; there is room for a block's pages, and none is held. What is
+        // held from now on is given back by `release`.
+        unsafe {
+            bindings::uvm_seam_flash_host(block, &mut there, self.held.as_mut_ptr(), true);
         }
-        true
+        let all = there.words == *pages.words();
+        if !all {
+            self.release();
+        }
+        all
     }
 
     /// Those of `pages` that have the host memory that is held.
@@ -157,26 +175,14 @@ impl Io {
     ///
     /// The block is locked.
     pub(super) unsafe fn unchanged(
-        &self,
+        &mut self,
         block: *mut uvm_va_block_struct,
         pages: &PageMask,
     ) -> PageMask {
-        let mut same = PageMask::EMPTY;
-        for of in pages.pages() {
-            // SAFETY: by this function's contract.
-            let page = unsafe { bindings::uvm_seam_host_page(block, of.into(), false) };
-            if page == self.page(of) && !page.is_null() {
-                same.set(of);
-            }
-        }
-        same
-    }
-
-    /// A page that is held; null for none.
-    fn page(&self, of: u16) -> *mut page {
-        self.held
-            .get(usize::from(of))
-            .map_or(null_mut(), |page| *page)
+        let mut same = as_c(pages);
+        // SAFETY: by this function's contract; as many are held as a block has pages.
+        unsafe { bindings::uvm_seam_flash_host(block, &mut same, self.held.as_mut_ptr(), false) };
+        PageMask::from_words(same.words)
     }
 
     /// So many of what is held, or its own, are read or written: 0 or an errno.
@@ -231,22 +237,20 @@ impl Io {
     /// What was read is decrypted there. Returns what is what was written, and what is something else.
     pub(super) fn decrypt(&mut self, dev: &Dev, piece: &Piece) -> (PageMask, PageMask) {
         let (mut right, mut wrong) = (PageMask::EMPTY, PageMask::EMPTY);
-        let Some(mut cipher) = Cipher::new(dev) else {
-            return (right, wrong);
-        };
-        for (of, place, stamp) in (0..piece.pages.pages()).map(|k| nth(piece, k)) {
-            let page = self.page(of);
-            if page.is_null() {
+        for batch in batches(piece) {
+            let Some(pages) = of_piece(&mut self.held, &batch) else {
                 continue;
-            }
-            let expected = dev.flash().table.lock().sum(place);
-            // SAFETY: the page is held.
-            unsafe {
-                let is = |sum| sum == bindings::uvm_seam_flash_sum(page, stamp);
-                if !expected.is_none_or(is) {
-                    wrong.set(of);
-                } else if cipher.crypt(page, page, stamp, false) {
-                    right.set(of);
+            };
+            // SAFETY: the pages are held.
+            let sums = unsafe { sums_of(pages, batch.stamp) };
+            let as_written = dev.flash().table.lock().as_written(&batch, &sums);
+            wrong |= PageMask::from(batch.pages) - as_written;
+            for run in as_written.runs() {
+                let run = batch.part(run.first() - batch.pages.first(), run.pages());
+                if let Some(pages) = of_piece(&mut self.held, &run) {
+                    // SAFETY: as above.
+                    let done = unsafe { crypt(dev, pages, None, run.stamp) };
+                    right |= PageMask::from(run.part(0, done).pages);
                 }
             }
         }
@@ -257,27 +261,22 @@ impl Io {
     /// are taken before the device is given the pages, so that what is changed on the way is noticed. The
     /// place is pinned: nobody reads what a write that fails has noted there.
     fn seal(&mut self, dev: &Dev, piece: &Piece) -> bool {
-        let Some(mut cipher) = Cipher::new(dev) else {
-            return false;
-        };
-        (0..piece.pages.pages())
-            .map(|k| nth(piece, k))
-            .all(|(of, place, stamp)| {
-                let (page, own) = (self.page(of), self.own.get(usize::from(of)));
-                let Some(own) = own.filter(|_| !page.is_null()) else {
+        batches(piece).all(|batch| {
+            let from = of_piece(&mut self.held, &batch);
+            let Some((from, to)) = from.zip(of_piece(&mut self.own, &batch)) else {
+                return false;
+            };
+            // SAFETY: some are held, and the others ours; no spinlock is held.
+            let sums = unsafe {
+                bindings::uvm_seam_rest();
+                if crypt(dev, from, Some(&mut *to), batch.stamp) < batch.pages.pages() {
                     return false;
-                };
-                // SAFETY: one is held, and the other ours; no spinlock is held.
-                let sum = unsafe {
-                    bindings::uvm_seam_rest();
-                    if !cipher.crypt(page, *own, stamp, true) {
-                        return false;
-                    }
-                    bindings::uvm_seam_flash_sum(*own, stamp)
-                };
-                dev.flash().table.lock().set_sum(place, sum);
-                true
-            })
+                }
+                sums_of(to, batch.stamp)
+            };
+            dev.flash().table.lock().note_sums(&batch, &sums);
+            true
+        })
     }
 
     /// Writes a piece of what is held; it has pages of its own.
@@ -351,15 +350,17 @@ impl Io {
     }
 }
 
+/// Gets as many pages as there is room for, 1 << `order` of them; false without memory.
+fn fill(room: &mut [*mut page], order: u32, account: bool) -> bool {
+    room.len() == 1 << order
+        // SAFETY: so many pages have room.
+        && unsafe { bindings::uvm_seam_pages_new(room.as_mut_ptr(), order, account) }
+}
+
 /// Gives the references on pages back; null is no page.
 fn put(pages: &mut [*mut page]) {
-    for page in pages {
-        let page = core::mem::replace(page, null_mut());
-        if !page.is_null() {
-            // SAFETY: all callers have a reference on what is not null.
-            unsafe { bindings::uvm_seam_page_put(page) };
-        }
-    }
+    // SAFETY: all callers have a reference on what is not null.
+    unsafe { bindings::uvm_seam_pages_put(pages.as_mut_ptr(), pages.len() as u32) };
 }
 
 impl Drop for Io {

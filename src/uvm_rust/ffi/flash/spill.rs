@@ -265,20 +265,13 @@ impl Machine for Spilling<'_> {
     }
 
     fn not_held(&mut self, pages: &PageMask) -> PageMask {
-        let mut free = PageMask::EMPTY;
         let Some(block) = self.at.locked() else {
-            return free;
+            return PageMask::EMPTY;
         };
-        for of in pages.pages() {
-            // SAFETY: the block is locked, which keeps its host memory.
-            unsafe {
-                let page = bindings::uvm_seam_host_page(block, of.into(), false);
-                if !page.is_null() && !bindings::uvm_seam_page_is_held(page) {
-                    free.set(of);
-                }
-            }
-        }
-        free
+        let mut free = as_c(pages);
+        // SAFETY: the block is locked, which keeps its host memory; the mask is ours for the call.
+        unsafe { bindings::uvm_seam_flash_host(block, &mut free, null_mut(), false) };
+        PageMask::from_words(free.words)
     }
 
     fn use_device(&mut self) -> bool {

@@ -16,8 +16,8 @@
 //!   has that memory.
 //! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
 
-use super::super::mask::{PageMask, Region};
-use super::{BlockPages, Piece, Place, Read, ReadError, Table};
+use super::super::mask::PageMask;
+use super::{BlockPages, Piece, Read, ReadError, Table};
 
 /// What a fetch came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,24 +177,12 @@ fn whole<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &mut
     }
     m.count_errors(1);
     for page in 0..piece.pages.pages() {
-        let one = page_of(piece, page);
+        let one = piece.part(page, 1);
         match m.read(&one) {
             Did::All => decrypt(m, &one, good, failed),
             Did::NotNow => {}
             Did::Never => *failed |= PageMask::from(one.pages),
         }
-    }
-}
-
-fn page_of(piece: &Piece, page: u16) -> Piece {
-    let first = piece.pages.first() + page;
-    Piece {
-        pages: Region::new(first, first + 1),
-        place: Place {
-            offset: piece.place.offset + page,
-            ..piece.place
-        },
-        stamp: piece.stamp + u64::from(page),
     }
 }
 
@@ -209,6 +197,7 @@ fn decrypt<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &m
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::mask::Region;
     use super::super::table::Config;
     use super::*;
     use std::vec::Vec;

@@ -117,6 +117,23 @@ pub struct Piece {
     pub stamp: u64,
 }
 
+impl Piece {
+    /// So many of its pages from the `first` on, or what there is of those.
+    pub fn part(&self, first: u16, pages: u16) -> Self {
+        let first = first.min(self.pages.pages());
+        let begin = self.pages.first() + first;
+        let outer = begin.saturating_add(pages).min(self.pages.outer());
+        Self {
+            pages: Region::new(begin, outer),
+            place: Place {
+                offset: self.place.offset.saturating_add(first),
+                ..self.place
+            },
+            stamp: self.stamp.wrapping_add(first.into()),
+        }
+    }
+}
+
 /// Extents that belong together, as their first one. Not dropped but given back:
 /// [`Table::release`].
 #[derive(Debug, PartialEq, Eq)]
@@ -545,6 +562,31 @@ impl Table {
         if let Some(s) = slot.and_then(|s| s.sums.get_mut(place.offset as usize)) {
             *s = sum;
         }
+    }
+
+    /// Notes the checksums of a piece, as [`Table::set_sum`] does.
+    pub fn note_sums(&mut self, piece: &Piece, sums: &[u32]) {
+        let slot = self.slots.get_mut(piece.place.slot as usize);
+        let kept = slot.and_then(|s| s.sums.get_mut(piece.place.offset.into()..));
+        let pages = kept.into_iter().flatten().take(piece.pages.pages().into());
+        pages.zip(sums).for_each(|(kept, sum)| *kept = *sum);
+    }
+
+    /// Those pages of a piece that have the checksums that were noted; all if none are kept.
+    pub fn as_written(&self, piece: &Piece, sums: &[u32]) -> PageMask {
+        let slot = self.slots.get(piece.place.slot as usize);
+        let noted = slot.and_then(|s| s.sums.get(piece.place.offset.into()..));
+        let Some(noted) = noted.filter(|noted| !noted.is_empty()) else {
+            return piece.pages.into();
+        };
+        let mut pages = PageMask::EMPTY;
+        let of_piece = piece.pages.first()..piece.pages.outer();
+        for (page, (sum, noted)) in of_piece.zip(sums.iter().zip(noted)) {
+            if sum == noted {
+                pages.set(page);
+            }
+        }
+        pages
     }
 
     /// The checksum of a page; `None` if they are not kept.

@@ -720,14 +720,12 @@ fn checksums_move_with_their_pages() {
     let mut t = table(4);
     let mut b = BlockPages::new(512);
     spill(&mut t, &mut b, PageMask::FULL);
-    let from = b.places(&t)[0].place;
-    for k in 0..512 {
-        let at = Place {
-            offset: from.offset + k,
-            ..from
-        };
-        t.set_sum(at, u32::from(k) + 7);
-    }
+    let piece = b.places(&t)[0];
+    let from = piece.place;
+    t.note_sums(
+        &piece,
+        &core::array::from_fn::<u32, 512, _>(|k| k as u32 + 7),
+    );
     b.forget(&mut t, &pages(32, 512));
     let m = t.relocate_begin().unwrap();
     assert_eq!(t.relocate_end(m, true), 32);
@@ -740,6 +738,52 @@ fn checksums_move_with_their_pages() {
         }),
         Some(12)
     );
+}
+
+#[test]
+fn checksums_tell_which_pages_are_as_they_were_written() {
+    let mut t = table(4);
+    let (mut b, mut other) = (BlockPages::new(512), BlockPages::new(512));
+    spill(&mut t, &mut b, pages(100, 140));
+    spill(&mut t, &mut other, pages(100, 140));
+    let (piece, beside) = (b.places(&t)[0], other.places(&t)[0]);
+    assert_eq!(piece.place.slot, beside.place.slot);
+    let mut sums: [u32; 40] = core::array::from_fn(|k| k as u32 + 7);
+    // More sums than pages, as a buffer has: the neighbour's stay.
+    t.note_sums(&beside, &[3; 40]);
+    t.note_sums(&piece.part(0, 32), &sums);
+    let mut rest = [9; 32];
+    rest[..8].copy_from_slice(&sums[32..]);
+    t.note_sums(&piece.part(32, 32), &rest);
+    assert_eq!(t.as_written(&piece, &sums), pages(100, 140));
+    assert_eq!(t.as_written(&beside, &[3; 40]), pages(100, 140));
+    sums[4] += 1;
+    sums[39] += 1;
+    let part = piece.part(3, 36);
+    assert_eq!(
+        (part.pages, part.stamp),
+        (Region::new(103, 139), piece.stamp + 3)
+    );
+    assert_eq!(
+        t.as_written(&part, &sums[3..]),
+        pages(103, 139) - pages(104, 105)
+    );
+    // What there is no sum of is not as it was written.
+    assert_eq!(t.as_written(&part, &sums[3..4]), pages(103, 104));
+    assert_eq!(piece.part(40, 1).pages.pages(), 0);
+    assert_eq!(piece.part(u16::MAX, u16::MAX).pages.pages(), 0);
+    // Without checksums all are taken to be.
+    let mut t = Table::new(Config {
+        slots: 4,
+        checksums: false,
+        quota: u64::MAX,
+    })
+    .unwrap();
+    let mut b = BlockPages::new(512);
+    spill(&mut t, &mut b, pages(0, 8));
+    let piece = b.places(&t)[0];
+    t.note_sums(&piece, &[1; 8]);
+    assert_eq!(t.as_written(&piece, &[2; 8]), pages(0, 8));
 }
 
 /// What docs/ssd.md says of memory.
