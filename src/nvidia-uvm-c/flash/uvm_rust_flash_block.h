@@ -129,6 +129,18 @@ void uvm_seam_flash_lost(uvm_va_block_t *block, u32 pages)
 			   "it will get SIGBUS or a GPU fault\n", pages, block->start, block->end + 1, current->tgid);
 }
 
+/*
+ * From the hook in block_populate_pages_cpu(): whether all of @region has something to be copied from, so that new memory
+ * needs no zeros. What a device has is read before anybody gets that memory, or is lost; a page that is discarded there is
+ * prepared like any other.
+ */
+static bool flash_has_data(uvm_va_block_t *block, uvm_page_mask_t *resident, uvm_va_block_region_t region)
+{
+	if (static_branch_unlikely(&uvm_rust_flash_used_key))
+		uvm_rust_flash_add_stored(block->uvm_rust_flash, uvm_rust_mask_out(resident));
+	return uvm_page_mask_region_full(resident, region);
+}
+
 /* From the hook in block_populate_pages(), which both ways to make pages resident pass. */
 static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t to,
 				       uvm_va_block_region_t region, const uvm_page_mask_t *mask)

@@ -33,6 +33,8 @@ void uvm_rust_flash_block_gone(struct uvm_va_block_struct *block);
 /* These take NULL for a block of which nothing is known. Whether page @page is lost; whether flash has a copy of it. */
 _Bool uvm_rust_flash_is_lost(struct uvm_rust_flash_block *block, __u32 page);
 _Bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page);
+/* Adds to @pages those that flash alone has. */
+void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
 /* Takes those out of @pages that flash has copies of. */
 void uvm_rust_flash_leave_copied(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
 /* What is under way to write the block comes to nothing. */

@@ -35,6 +35,19 @@ uvm_page_mask_init_from_region(E, region, mask);
 ...
 }
 
+// What is on a device will be read into new memory, as what is resident elsewhere is copied there.
+@ stored @
+identifier block, mask, region, chunk_region, resident, flags;
+@@
+block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_block_region_t region, ...)
+{
+<...
+- if (!uvm_page_mask_region_full(resident, chunk_region))
++ if (!flash_has_data(block, resident, chunk_region))
+    flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO;
+...>
+}
+
 // Before anything is populated and copied: what was discarded is not worth a copy.
 @ populate @
 typedef uvm_va_block_context_t, uvm_processor_id_t;

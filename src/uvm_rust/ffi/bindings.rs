@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 50f6b42dc029f153.
+// Of headers and options ab15e2bd4268b404.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -1100,6 +1100,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_flash_add_stored(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_leave_copied(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);

@@ -29,6 +29,7 @@ crate::ffi::check_exports!(
     uvm_rust_flash_block_gone,
     uvm_rust_flash_is_lost,
     uvm_rust_flash_is_copied,
+    uvm_rust_flash_add_stored,
     uvm_rust_flash_leave_copied,
     uvm_rust_flash_cancel_spill,
     uvm_rust_flash_may_write,
@@ -362,6 +363,19 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(block: *mut uvm_rust_flash_block, pa
 unsafe extern "C" fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: u32) -> bool {
     // SAFETY: null, or I-own and I-lock.
     unsafe { has(block, page, BlockPages::copies) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_flash_add_stored(
+    block: *mut uvm_rust_flash_block,
+    pages: *mut uvm_rust_mask,
+) {
+    // SAFETY: null, or I-own and I-lock, for `block`; I-call for `pages`.
+    unsafe {
+        if let Some(state) = used(block) {
+            write(pages, &(read(pages) | state.pages.on_flash()));
+        }
+    }
 }
 
 #[no_mangle]

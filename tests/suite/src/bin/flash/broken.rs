@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
-use vgpu_client::{flash, Buffer, Flash, Process, BLOCK, PAGE};
+use vgpu_client::{flash, Buffer, Discard, Flash, Process, BLOCK, PAGE};
 
 use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
 use crate::NONE;
@@ -71,6 +71,13 @@ fn bad_sectors() -> Outcome {
     for i in (0..buffer.len()).filter(|i| *i as u64 / 512 != lost[0]) {
         let seen = buffer.get(i);
         ensure!(seen == 73 + i as u64, "word {i} is {seen:#x}");
+    }
+    // The memory that the lost page was to be read into held something else before, which nobody may see.
+    let at = buffer.address() + lost[0] / 512 * BLOCK;
+    rig.process.discard(at, BLOCK, Discard::Eager)?;
+    for i in (lost[0] as usize * 512..).take(512) {
+        let seen = buffer.get(i);
+        ensure!(seen == 0, "word {i} is {seen:#x} after a discard");
     }
     drop(buffer);
     no_leak(&rig)?;
