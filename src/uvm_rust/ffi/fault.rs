@@ -241,6 +241,7 @@ impl Machine for FaultGpu<'_> {
         }
     }
 
+    #[inline]
     fn park(&mut self, first: u32, records: &[Record]) -> Option<Served> {
         let space = self.space()?;
         // SAFETY: a VA space is entered, in which the GPU is registered since the loop heeds what
@@ -251,6 +252,7 @@ impl Machine for FaultGpu<'_> {
         (faults > 0).then_some(Served::Faults { faults, fatal })
     }
 
+    #[inline]
     fn service(
         &mut self,
         first: u32,
@@ -289,12 +291,14 @@ impl Machine for FaultGpu<'_> {
         }
     }
 
+    #[inline]
     fn count(&mut self, instances: u64, duplicates: u32) {
         if let Some(stats) = self.stats() {
             stats.note_fault(self.gpu, self.batch, instances, duplicates.into());
         }
     }
 
+    #[inline]
     fn missed(&mut self, address: u64) {
         if let Some(process) = self.process() {
             process.fault(self.gpu, address);

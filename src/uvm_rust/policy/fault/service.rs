@@ -289,6 +289,8 @@ impl<M: Machine> Call<'_, M> {
 
     /// Reads entries into the batch: `all` up to PUT, waiting for each; else those
     /// that are ready, at least one and at most a batch. None if the ring is empty.
+    // As `prepare` and `serve`, a part of the loop: a batch may be of one fault, for which calls count.
+    #[inline(always)]
     pub(super) fn fetch(&mut self, all: bool) -> Result<(), M::Error> {
         self.batch.clear();
         let (mut get, put) = self.machine.ring();
@@ -332,6 +334,7 @@ impl<M: Machine> Call<'_, M> {
     }
 
     /// Orders the batch and finds its VA spaces.
+    #[inline(always)]
     pub(super) fn prepare(&mut self) -> Result<Prepared, M::Error> {
         self.batch.order(self.params.coalesce);
         let machine = &mut *self.machine;
@@ -419,6 +422,7 @@ impl<M: Machine> Call<'_, M> {
 
     /// Services the faults of one va_block, from `at`, and tells whose they were. Those that wait
     /// elsewhere are told when they are serviced.
+    #[inline(always)]
     pub(super) fn serve(
         &mut self,
         at: usize,
