@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The stub of CUDA's driver library, as a program sees it. Every call that must succeed
+//! The stub of CUDA's driver library, as a program sees it, or CUDA's own behind
+//! `userlib/tests/gpu_kernels.c`. Every call that must succeed
 //! ends the process if it does not: with a line that says which.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};

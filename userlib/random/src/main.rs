@@ -8,7 +8,9 @@
 //!
 //!     PROGRAMS=100000 SEED=1 FIRST=0 LD_PRELOAD=.../libcuda.so.1 uvmrust-random
 //!
-//! which `tests/random.rs` sets up. `BACKEND=ours|native|old` has all programs on one driver
+//! which `tests/random.rs` sets up. With `GPUS=1` they run on one GPU alone, which may be a real one:
+//! `LD_PRELOAD=libgpu_kernels.so BACKEND=native` (`userlib/tests/gpu_kernels.c`,
+//! `scripts/gpu-check.sh`). `BACKEND=ours|native|old` has all programs on one driver
 //! (`old`: with CUDA 13's discard). With `THREADS=2 STUB_UVM=ours` so many threads run
 //! programs at the same time, on that driver, without captures.
 
@@ -35,7 +37,7 @@ fn run(machine: &mut Machine, seed: u64, number: u64) {
 
 fn many_threads(seed: u64, threads: u64, programs: u64) {
     let some = move |first: u64| {
-        let mut machine = Machine::new(true);
+        let mut machine = Machine::new(true, 2);
         let numbers = (first..programs).step_by(threads as usize);
         numbers.for_each(|number| run(&mut machine, seed, number));
         machine.totals
@@ -62,11 +64,12 @@ fn main() {
     // A crash must tell where it was.
     let progress = std::env::var_os("PROGRESS").is_some();
     let threads = variable("THREADS", 1);
+    let gpus = variable("GPUS", 2).clamp(1, 2) as usize;
     if threads > 1 {
         return many_threads(seed, threads, programs);
     }
     let began = Instant::now();
-    let mut machine = Machine::new(false);
+    let mut machine = Machine::new(false, gpus);
     let mut done = 0;
     for number in first..first + programs {
         if seconds != 0 && began.elapsed().as_secs() >= seconds {

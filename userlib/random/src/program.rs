@@ -18,7 +18,7 @@ use uvmrust_torch::{
 };
 
 use crate::cuda::{Cuda, Handle, Seen};
-use crate::model::{device_of, kind_of, legacy, Access, Kind, Order, STREAMS};
+use crate::model::{device_of, kind_of, legacy, Access, Kind, Order, OF_DEVICE, STREAMS};
 use graphs::{Capture, Graph};
 
 extern "C" {
@@ -26,6 +26,7 @@ extern "C" {
     fn g10_free(buffer: *mut c_void, stream: Handle) -> c_int;
     fn UvmRustUseFd(fd: c_int);
     fn UvmRustStreamError() -> c_int;
+    fn UvmRustDeviceUuid(device: c_int, uuid: *mut [u8; 16]) -> c_int;
 }
 
 /// `UVMRUST_ECAPTURE`: the call does not become part of a graph.
@@ -153,12 +154,15 @@ impl Other {
     }
 }
 
-/// The two GPUs with their streams, for all programs of a thread.
+/// The GPUs with their streams, for all programs of a thread: two of the stub's, or a real one.
 pub struct Machine {
     cuda: &'static Cuda,
     other: Other,
     /// Other threads run programs too: no captures, which forbid them their default streams.
     shared: bool,
+    /// How many GPUs there are. With one, its streams alone are used, and no driver but the real.
+    gpus: usize,
+    uuids: [[u8; 16]; 2],
     contexts: [Handle; 2],
     streams: [Handle; STREAMS],
     raw: [u64; RAW],
@@ -168,9 +172,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(shared: bool) -> Self {
+    pub fn new(shared: bool, gpus: usize) -> Self {
         let cuda = Box::leak(Box::new(Cuda::load()));
-        let contexts = [cuda.context(0), cuda.context(1)];
+        let contexts = [cuda.context(0), cuda.context(gpus - 1)];
         let mut streams = [core::ptr::null_mut(); STREAMS];
         for (number, stream) in streams.iter_mut().enumerate() {
             cuda.use_context(contexts[device_of(number)]);
@@ -182,8 +186,16 @@ impl Machine {
             };
         }
         let raw = [(); RAW].map(|()| cuda.managed(LENGTH));
+        let mut uuids = [[0; 16]; 2];
+        for (device, uuid) in uuids.iter_mut().take(gpus).enumerate() {
+            // SAFETY: the output is writable.
+            let code = unsafe { UvmRustDeviceUuid(device as c_int, uuid) };
+            assert_eq!(code, 0, "the UUID of GPU {device}");
+        }
         Self {
             cuda,
+            gpus,
+            uuids,
             other: Other::new(),
             shared,
             contexts,
@@ -199,7 +211,7 @@ impl Machine {
         let mut random = Random(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let backend = ["ours", "native", "old"][random.below(3)];
         let backend = self.backend.as_deref().unwrap_or(backend);
-        if !self.shared {
+        if !self.shared && self.gpus > 1 {
             std::env::set_var("STUB_UVM", backend);
             // SAFETY: a number, which the stub knows.
             unsafe { UvmRustUseFd(900) };
@@ -209,8 +221,9 @@ impl Machine {
         let buffers = self.raw.map(|base| Buffer::new(base, Owner::Raw));
         let length = 10 + random.below(90);
         // Not the thread's own, which PyTorch does not use.
-        let device = random.below(2);
-        let torch_streams = [legacy(device), legacy(1 - device) + 2 + random.below(4)];
+        let device = random.below(self.gpus);
+        let another = (device + 1) % self.gpus;
+        let torch_streams = [legacy(device), legacy(another) + 2 + random.below(4)];
         let mut program = Program {
             machine: self,
             random,
@@ -281,11 +294,20 @@ impl Program<'_> {
             && (kind_of(stream) != Kind::Legacy || !capture.frontiers.keys().any(blocks))
     }
 
+    fn some_gpu(&mut self) -> usize {
+        self.random.below(self.machine.gpus)
+    }
+
+    /// A stream, usable or not.
+    fn any_stream(&mut self) -> usize {
+        self.random.below(OF_DEVICE * self.machine.gpus)
+    }
+
     fn some_stream(&mut self) -> Option<usize> {
         // The default streams are what most programs use.
         let stream = match self.random.one_in(3) {
-            true => legacy(self.random.below(2)),
-            false => self.random.below(STREAMS),
+            true => legacy(self.some_gpu()),
+            false => self.any_stream(),
         };
         self.usable(stream).then_some(stream)
     }
@@ -338,7 +360,7 @@ impl Program<'_> {
         // The same call as PyTorch's, which names no device and may make none current. Of
         // the default streams it can be that of the memory's device, or the current one's.
         let device = match device_of(stream) == device_of(own) {
-            true => self.random.below(2),
+            true => self.some_gpu(),
             false => device_of(stream),
         };
         self.enter(legacy(device));
@@ -433,7 +455,7 @@ impl Program<'_> {
         let held = self.some_buffer(|b| b.owner == Owner::G10);
         let Some(at) = held else {
             let mut base = core::ptr::null_mut();
-            let device = self.random.below(2);
+            let device = self.some_gpu();
             self.enter(legacy(device));
             // SAFETY: the output is writable.
             let code = unsafe { g10_alloc(&mut base, LENGTH, core::ptr::null()) };
@@ -476,7 +498,7 @@ impl Program<'_> {
     fn torch(&mut self) {
         if self.random.one_in(12) {
             // torch.cuda.empty_cache(), whatever is still under way.
-            let device = self.random.below(2);
+            let device = self.some_gpu();
             self.enter(legacy(device));
             uvmrust_torch_empty_cache();
         }
@@ -507,7 +529,7 @@ impl Program<'_> {
         else {
             return;
         };
-        let device = self.random.below(2);
+        let device = self.some_gpu();
         self.enter(legacy(device));
         let handle = self.machine.streams[stream] as usize;
         let free = move || {
@@ -532,7 +554,7 @@ impl Program<'_> {
             self.end_capture(capture);
         }
         for at in 0..self.buffers.len() {
-            let stream = self.random.below(STREAMS);
+            let stream = self.any_stream();
             let Some(buffer) = &self.buffers[at] else {
                 continue;
             };
@@ -549,7 +571,7 @@ impl Program<'_> {
         for graph in std::mem::take(&mut self.graphs) {
             self.machine.cuda.destroy_graph(graph.executable as Handle);
         }
-        for device in [0, 1] {
+        for device in 0..self.machine.gpus {
             self.enter(legacy(device));
             self.machine.cuda.synchronize_context();
         }

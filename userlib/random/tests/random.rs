@@ -118,6 +118,27 @@ fn random_programs_of_two_threads() {
     }
 }
 
+/// As on a real GPU (`scripts/gpu-check.sh`): on one, with the driver that is there.
+#[test]
+fn random_programs_of_one_gpu() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("random-one", "-DSTUB");
+    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
+    for driver in ["native", "ours"] {
+        let set = [
+            ("PROGRAMS", "100"),
+            ("GPUS", "1"),
+            ("BACKEND", driver),
+            ("STUB_UVM", driver),
+        ];
+        let done = run(program, &stub, &set);
+        assert!(done.status.success(), "{driver}: {}", said(&done));
+        println!("{driver}: {}", said(&done));
+    }
+}
+
 /// 1: captures are not looked at. 2: the device of a free is not. 3: the recipe wires no
 /// record_stream. 4: a discard in the legacy stream is done in the thread's own. 5: a batch of
 /// prefetches ends with its first range. 6: a stream's context is not made current.

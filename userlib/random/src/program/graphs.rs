@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::ranges::Task;
 use super::{g10_free, Owner, Program, CAPTURE, LENGTH, RAW};
 use crate::cuda::Handle;
-use crate::model::{device_of, kind_of, legacy, Clock, Kind, STREAMS};
+use crate::model::{device_of, kind_of, legacy, Clock, Kind};
 
 /// What a kernel "get" has room for, and so how often a graph is launched.
 const MOST_LAUNCHES: usize = 12;
@@ -92,7 +92,7 @@ impl Program<'_> {
 
     /// Lets a captured stream wait for another, which so becomes one.
     fn fork(&mut self, capture: &mut Capture, from: usize) -> Result<(), String> {
-        let to = self.random.below(STREAMS);
+        let to = self.any_stream();
         let joins = self.usable(to) && !capture.frontiers.contains_key(&to);
         let blocks = |stream: usize| kind_of(stream) == Kind::Legacy;
         if to == from || blocks(to) || !(joins || capture.frontiers.contains_key(&to)) {

@@ -176,10 +176,9 @@ impl Program<'_> {
     }
 
     fn somewhere(&mut self) -> To {
-        let device = self.random.below(3);
-        let mut uuid = [0x60; 16];
-        uuid[15] = device as u8;
-        To((device < 2).then_some(uuid))
+        let gpus = self.machine.gpus;
+        let device = self.random.below(gpus + 1);
+        To((device < gpus).then(|| self.machine.uuids[device]))
     }
 
     /// A call that is refused, whatever is under way: nothing comes of it.
@@ -193,7 +192,8 @@ impl Program<'_> {
                 to = To(Some([9; 16]));
                 (handle, NO_DEVICE)
             }
-            1 => (0x1_2340 as Handle, INVALID),
+            // CUDA itself takes any handle for a stream's.
+            1 if self.machine.gpus > 1 => (0x1_2340 as Handle, INVALID),
             _ => {
                 let (base, length) = (self.base(0), u64::MAX);
                 ranges.push(Range { base, length });
