@@ -128,6 +128,10 @@ fuzz: ## fuzz the parsers of uvmsim and the policies, FUZZ_TIME=120 seconds each
 sim-demo: ## simulate BERT-large on a 24 GB card under every policy; writes a report
 	@scripts/sim-demo.sh
 
+.PHONY: gpu-check
+gpu-check: ## check the user library on this machine's GPU, with the driver that is there
+	@scripts/gpu-check.sh
+
 .PHONY: wheel
 wheel: ## build the Python package as a wheel, and test it in a fresh environment
 	@scripts/wheel.sh

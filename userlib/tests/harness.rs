@@ -13,13 +13,23 @@ use std::sync::OnceLock;
 
 pub use skip::skipped;
 
-/// The top folder of the checkout.
+/// The folder that `scripts/gpu-check.sh --build` has made, if the test runs from one: on a machine
+/// without cargo, where the folders of the build are not.
+fn kit() -> Option<PathBuf> {
+    std::env::var_os("UVMRUST_KIT").map(PathBuf::from)
+}
+
+/// The top folder of the checkout, or of the sources in a kit.
 pub fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    kit().map_or_else(built, |kit| kit.join("source"))
 }
 
 /// A file of this crate's tests.
 pub fn tmp(name: &str) -> PathBuf {
+    if kit().is_some() {
+        return std::env::temp_dir().join(name);
+    }
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
@@ -90,9 +100,10 @@ pub fn cuda_program(folder: &str, out: &Path, name: &str) {
     cc(out, &[&[&*search, &*source(name)], &libraries[..]].concat());
 }
 
-/// The shared library of a crate of this workspace, built here.
+/// The shared library of a crate of this workspace, built here, or the kit's.
 pub fn cdylib(package: &str, release: bool) -> PathBuf {
-    let library = build(package, release).join(format!("lib{}.so", package.replace('-', "_")));
+    let folder = kit().map_or_else(|| build(package, release), |kit| kit.join("lib"));
+    let library = folder.join(format!("lib{}.so", package.replace('-', "_")));
     assert!(library.exists(), "{library:?}");
     library
 }

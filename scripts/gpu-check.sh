@@ -1,0 +1,319 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# Check the user library on a real GPU, with the driver that is there: one page of TAP on
+# standard output, and what each part said in a folder. No module is loaded. Takes at most
+# 256 MiB of managed memory.
+#
+#   gpu-check.sh                 build what is needed (cargo, cc), and run all parts
+#   gpu-check.sh --build DIR     build only, into DIR: a kit that needs no cargo
+#   gpu-check.sh --kit DIR       run all parts of a kit
+#   gpu-check.sh ... --stub      on the stub of CUDA, to test this script
+#   gpu-check.sh ... --only RE   only the parts whose names match
+#
+# Logs go to $OUT, or out/gpu-check; $OUT/logs.tar.gz has them all. A part has PART_S
+# seconds (60), all of them LIMIT_S (230), the random programs RANDOM_S (20); what is missing
+# is skipped, and a part that fails stops nothing. PYTHON names a Python that has PyTorch.
+set -u
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PART_S=${PART_S:-60}
+LIMIT_S=${LIMIT_S:-230}
+RANDOM_S=${RANDOM_S:-20}
+PYTHON=${PYTHON:-python3}
+CARGO=${CARGO:-cargo}
+
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# --- building ---
+
+# test_program CRATE: the path of the test executable "gpu" of a crate.
+test_program() {
+	"$CARGO" test --release --no-run --message-format=json -p "$1" --test gpu |
+		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
+}
+
+build() {
+	local kit=$1 target lib name program
+	cd "$TOP" || exit 1
+	have "$CARGO" || die "cargo is not installed; rustup.rs installs it"
+	have cc || die "there is no C compiler"
+	for name in bin lib tests python source stub; do rm -rf "${kit:?}/${name:?}"; done
+	mkdir -p "$kit/bin" "$kit/lib" "$kit/tests" "$kit/python/uvmrust" "$kit/stub"
+	kit=$(cd "$kit" && pwd)
+	target=${CARGO_TARGET_DIR:-$TOP/target}/release
+	"$CARGO" build --release -p uvmrun -p uvmtop -p uvmrust-preload -p uvmrust-torch -p uvmrust-python \
+		-p uvmsim -p uvmrust-random || die "cargo build"
+	make --silent -C userlib OUT="$kit/lib" "$kit/lib/libuvmrust.so.0" || die "libuvmrust"
+	rm -f "$kit/lib/libuvmrust.a" "$kit/lib/libuvmrust.so"
+	# A copy, since a link may not travel: only the linker looks for it.
+	cp "$kit/lib/libuvmrust.so.0" "$kit/lib/libuvmrust.so"
+	cp "$target/uvmrun" "$target/uvmtop" "$target/uvmsim" "$target/uvmrust-random" "$kit/bin/"
+	for lib in preload torch; do cp "$target/libuvmrust_$lib.so" "$kit/lib/"; done
+	for name in uvmrust uvmrust-preload; do
+		program=$(test_program "$name") || die "the test of $name"
+		cp "$program" "$kit/tests/$name-gpu" || die "the test of $name"
+	done
+	for name in native_program gpu_program; do
+		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl || die "$name"
+	done
+	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -o "$kit/lib/libgpu_kernels.so" \
+		userlib/tests/gpu_kernels.c -ldl || die "gpu_kernels"
+	[ ! -x out/kselftest/uvm_library ] || cp out/kselftest/uvm_library "$kit/tests/"
+	cp -R userlib/python/uvmrust/. "$kit/python/uvmrust/"
+	find "$kit/python" -name __pycache__ -prune -exec rm -rf {} +
+	cp "$target/libuvmrust_python.so" "$kit/python/uvmrust/_native.abi3.so"
+	cc -O1 -shared -fPIC -fvisibility=hidden -Wl,-Bsymbolic,-soname,libcuda.so.1 -DSTUB -Iinclude/uapi \
+		-o "$kit/stub/libcuda.so.1" userlib/tests/stub/*.c -lpthread || die "the stub"
+	for name in userlib/tests userlib/examples userlib/c/include include/uapi; do
+		mkdir -p "$kit/source/$name"
+		cp -R "$name/." "$kit/source/$name/"
+	done
+	mkdir -p "$kit/source/docs"
+	cp docs/discard-guide.md "$kit/source/docs/"
+	find "$kit" -type f \( -name '*.so' -o -name '*.so.*' -o -path "$kit/bin/*" -o -path "$kit/tests/*" \) \
+		-exec strip --strip-unneeded {} +
+	cp "${BASH_SOURCE[0]}" "$kit/gpu-check.sh"
+	printf 'a kit of %s in %s\n' "$(du -sh "$kit" | cut -f1)" "$kit" >&2
+}
+
+# --- running ---
+
+count=0 failed=0 skipped=0 results=''
+
+# result LINE: a line of TAP, also for the summary at the end.
+result() {
+	count=$((count + 1))
+	local line=${1/ - / $count - }
+	printf '%s\n' "$line"
+	results+=$line$'\n'
+}
+
+skip() {
+	wanted "$1" || return 0
+	skipped=$((skipped + 1))
+	result "ok - $1 # SKIP $2"
+}
+
+wanted() { [[ $1 =~ $ONLY ]]; }
+
+# part NAME STATUS COMMAND...: runs a part; it holds if it ends with one of these statuses (0,1).
+# With 77 it says that it could not run.
+part() {
+	local name=$1 statuses=$2 log=$OUT/$1.log began=$SECONDS status limit
+	shift 2
+	wanted "$name" || return 0
+	if [ "$SECONDS" -ge "$LIMIT_S" ]; then
+		skip "$name" "$LIMIT_S seconds are over"
+		return
+	fi
+	printf '+ %s\n' "$*" >"$log"
+	# timeout runs commands, and some of the parts are functions of this script's.
+	if [ "$(type -t "$1")" = function ]; then set -- bash -c '"$@"' gpu-check "$@"; fi
+	limit=$((LIMIT_S + 5 - SECONDS))
+	timeout -k 5 $((limit < PART_S ? limit : PART_S)) "$@" >>"$log" 2>&1 </dev/null
+	status=$?
+	printf '+ status %s, %s s\n' "$status" $((SECONDS - began)) >>"$log"
+	if [ "$status" = 77 ]; then
+		skip "$name" "$(tail -n 2 "$log" | head -n 1)"
+	elif [[ ,$statuses, == *,$status,* ]]; then
+		result "ok - $name # $((SECONDS - began)) s"
+	else
+		failed=$((failed + 1))
+		result "not ok - $name # status $status, $((SECONDS - began)) s"
+		# What holds is said by far more lines than what does not.
+		{ grep -aE '^not ok|^not so|WRONG|rror' "$log"; tail -n 6 "$log"; } | tail -n 25 | cut -c1-300 | sed 's/^/    # /'
+	fi
+	return 0
+}
+
+# facts NAME RE [LINES]: what of a part's log belongs on the page.
+facts() {
+	[ -f "$OUT/$1.log" ] && grep -av '^+ ' "$OUT/$1.log" | grep -aE "$2" | head -n "${3:-20}" | cut -c1-300 | sed 's/^/    # /'
+	return 0
+}
+
+about_the_machine() {
+	uname -a
+	nvidia-smi 2>&1
+	cat /proc/driver/nvidia/version 2>&1
+	grep -H . /sys/module/nvidia_uvm/parameters/* 2>/dev/null
+	ls -l /dev/nvidia* /proc/driver/nvidia-uvm /sys/kernel/debug/nvidia-uvm 2>&1
+	return 0
+}
+
+# while_busy COMMAND...: runs it while a program moves memory to and fro.
+while_busy() {
+	local busy status
+	"$KIT/tests/native_program" --busy 12 &
+	busy=$!
+	sleep 2
+	"$@"
+	status=$?
+	kill "$busy" 2>/dev/null
+	wait "$busy" 2>/dev/null
+	return $status
+}
+
+tools() {
+	part machine 0 about_the_machine
+	facts machine 'NVIDIA-SMI|uvm_' 6
+	# On the stub there is no driver.
+	part check "$([ "$STUB" = 1 ] && echo 2 || echo 0,1)" "$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" --check
+	facts check '.' 30
+	part check-json 0 as_json "$KIT/bin/uvmrun" --check --json
+	part selftest 0 "$KIT/bin/uvmrun" --selftest
+	facts selftest '.' 12
+	part native 0 "$KIT/tests/native_program"
+	facts native '^fact - (.*of [0-9]+ reads|lazily|[^,]*$)|^fact - (of|a memset|cuMem.*MiB)|not as said' 48
+	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
+	facts top '.' 24
+	part top-json 0 while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
+	part test-uvmrust 0 "$KIT/tests/uvmrust-gpu" --nocapture
+	facts test-uvmrust 'backend|^skipped' 3
+	if [ "$STUB" = 1 ]; then skip test-preload "the stub compiles no kernels"
+	else part test-preload 0 "$KIT/tests/uvmrust-preload-gpu" --nocapture; fi
+	facts test-preload '^managed|^skipped' 4
+	if [ -x "$KIT/tests/uvm_library" ]; then part uvm_library 0,4 "$KIT/tests/uvm_library"
+	else skip uvm_library "it is not built (make kselftest)"; fi
+	facts uvm_library '^# Totals|SKIP' 5
+}
+
+# as_json COMMAND...: whether what it prints is JSON; the status of --check may be 1.
+as_json() {
+	"$@" >"$TMP/json"
+	cat "$TMP/json"
+	"$PYTHON" -c 'import json, sys; json.load(open(sys.argv[1]))' "$TMP/json"
+}
+
+example() {
+	local source=$KIT/source/userlib out=$TMP/example
+	case $1 in
+	which) cc "$source/examples/which.c" -I"$source/c/include" -L"$KIT/lib" -luvmrust -ldl -o "$out" && "$out" ;;
+	scratch)
+		nvcc "$source/examples/scratch.cu" -I"$source/c/include" -L"$KIT/lib" -luvmrust -o "$out" &&
+			"$out" 16 4 0 && "$out" 16 4 1
+		;;
+	esac
+}
+
+examples() {
+	if have cc; then part which 0 example which; else skip which "there is no C compiler"; fi
+	facts which '^discard' 1
+	if have nvcc; then part scratch 0 example scratch; else skip scratch "there is no nvcc"; fi
+	facts scratch ' s$|^discard|right' 6
+}
+
+# plan TRACE PLAN: with less memory than the program needs, as little as goes.
+plan() {
+	local mib
+	for mib in 32 40 48 64 96 128; do
+		echo "--gpu-mem ${mib}MiB"
+		"$KIT/bin/uvmsim" plan --trace "$1" --gpu-mem "${mib}MiB" --budget 5 -o "$2" && return 0
+	done
+	return 1
+}
+
+# Without PyTorch's cache each tensor is an allocation of CUDA's, which a record can tell apart.
+recorded_and_planned() {
+	local train=$1
+	part torch-uncached 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	facts torch-uncached 'losses|median' 4
+	part torch-record 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --record "$OUT/train.uvmtrace" -- \
+		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	facts torch-record 'uvmrun:|losses|median' 6
+	if [ ! -s "$OUT/train.uvmtrace" ]; then
+		skip torch-plan "there is no trace"
+		return
+	fi
+	part plan 0 plan "$OUT/train.uvmtrace" "$OUT/train.uvmplan"
+	facts plan '.' 12
+	if [ ! -s "$OUT/train.uvmplan" ]; then
+		skip torch-plan "there is no plan"
+		return
+	fi
+	part torch-plan 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --plan "$OUT/train.uvmplan" -- \
+		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	facts torch-plan 'uvmrust|uvmrun|losses|median' 8
+}
+
+pytorch() {
+	local tests=$KIT/source/userlib/tests train
+	train=$tests/gpu_train.py
+	if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
+		skip torch "$PYTHON has no PyTorch for CUDA"
+		return
+	fi
+	RUN=("$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so")
+	part torch-plain 0 "$PYTHON" "$train" --write "$TMP/plain"
+	facts torch-plain 'loss|memory|PyTorch' 6
+	part torch-package 0 "$PYTHON" "$tests/gpu_torch.py"
+	facts torch-package '^backend|^reserved' 4
+	part torch-allocator 0 "$PYTHON" "$train" --allocator --expect "$TMP/plain"
+	facts torch-allocator 'loss|memory' 6
+	part torch-short 0 "$PYTHON" "$train" --allocator --budget 32 --expect "$TMP/plain"
+	facts torch-short 'loss|memory|backend' 6
+	part torch-uvmrun 0 "${RUN[@]}" -- "$PYTHON" "$train" --expect "$TMP/plain"
+	facts torch-uvmrun 'uvmrust|uvmrun|loss|memory' 8
+	part torch-unmanaged 0 "${RUN[@]}" --no-managed -- "$PYTHON" "$train" --expect "$TMP/plain"
+	facts torch-unmanaged 'losses|median' 4
+	part torch-recipe 0 "$PYTHON" "$tests/torch_recipe.py" "$KIT/source/docs/discard-guide.md" "$KIT/lib/libuvmrust_torch.so"
+	facts torch-recipe '^torch' 1
+	part torch-recipe-package 0 "$PYTHON" "$tests/torch_recipe.py" "$KIT/source/docs/discard-guide.md" "$KIT/python"
+	facts torch-recipe-package '^torch' 1
+	part torch-unannounced 0 "${RUN[@]}" --no-announce -- "$PYTHON" "$train" --expect "$TMP/plain"
+	facts torch-unannounced 'losses|median' 4
+	recorded_and_planned "$train"
+}
+
+# The random programs, whose kernels are PTX here; on the stub they are its own.
+random_programs() {
+	part random 0 env GPUS=1 BACKEND=native PROGRAMS=1000000 LIMIT_S="$RANDOM_S" \
+		LD_PRELOAD="${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so}" "$KIT/bin/uvmrust-random"
+	facts random 'SEED|wrong' 3
+}
+
+run_all() {
+	KIT=$(cd "$1" && pwd) || exit 1
+	OUT=${OUT:-$TOP/out/gpu-check}
+	mkdir -p "$OUT" || exit 1
+	TMP=$(mktemp -d) || exit 1
+	trap 'rm -rf "$TMP"' EXIT
+	export KIT OUT TMP PYTHON UVMRUST_KIT=$KIT TMPDIR=$TMP PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+	export PYTHONPATH=$KIT/python${PYTHONPATH:+:$PYTHONPATH}
+	export LD_LIBRARY_PATH=$KIT/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	export -f as_json about_the_machine example plan while_busy have
+	chmod +x "$KIT"/bin/* "$KIT"/tests/* 2>/dev/null
+	if [ "$STUB" = 1 ]; then
+		export LD_PRELOAD=$KIT/stub/libcuda.so.1 STUB_UVM=${STUB_UVM:-native} UVMRUST_FD=900
+	fi
+	echo "TAP version 13"
+	tools
+	examples
+	pytorch
+	random_programs
+	echo "1..$count"
+	printf '# in %s s: %s parts, %s failed, %s skipped\n' "$SECONDS" "$count" "$failed" "$skipped"
+	printf '%s' "$results" >"$OUT/summary.tap"
+	tar -C "$OUT" -czf "$TMP/logs.tar.gz" --exclude=logs.tar.gz . && mv "$TMP/logs.tar.gz" "$OUT/"
+	[ "$failed" = 0 ]
+}
+
+kit='' build_into='' ONLY='' STUB=0
+while [ $# -gt 0 ]; do
+	case $1 in
+	--build) build_into=${2:?--build needs a folder} && shift ;;
+	--kit) kit=${2:?--kit needs a folder} && shift ;;
+	--only) ONLY=${2:?--only needs an expression} && shift ;;
+	--stub) STUB=1 ;;
+	*) die "usage: gpu-check.sh [--build DIR | --kit DIR] [--stub] [--only RE]" ;;
+	esac
+	shift
+done
+if [ -n "$build_into" ]; then
+	build "$build_into"
+elif [ -n "$kit" ]; then
+	run_all "$kit"
+else
+	build "$TOP/out/gpu-kit" && run_all "$TOP/out/gpu-kit"
+fi
