@@ -11,7 +11,8 @@
 //! which `tests/random.rs` sets up. With `GPUS=1` they run on one GPU alone, which may be a real one:
 //! `LD_PRELOAD=libgpu_kernels.so BACKEND=native` (`userlib/tests/gpu_kernels.c`,
 //! `scripts/gpu-check.sh`). `BACKEND=ours|native|old` has all programs on one driver
-//! (`old`: with CUDA 13's discard). With `THREADS=2 STUB_UVM=ours` so many threads run
+//! (`old`: with CUDA 13's discard), and `BACKEND=cuda UVMRUST_FD=0` on CUDA alone. `TRACE=1` prints
+//! what a program does, `WAIT=1` waits behind each action. With `THREADS=2 STUB_UVM=ours` so many threads run
 //! programs at the same time, on that driver, without captures.
 
 mod cuda;

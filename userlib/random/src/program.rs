@@ -168,6 +168,10 @@ pub struct Machine {
     raw: [u64; RAW],
     /// The driver of all programs; `None`: each has its own.
     backend: Option<String>,
+    /// Each action is printed when it is put into its stream.
+    trace: bool,
+    /// The program waits behind each action.
+    waits: bool,
     pub totals: Totals,
 }
 
@@ -202,6 +206,8 @@ impl Machine {
             streams,
             raw,
             backend: std::env::var("BACKEND").ok(),
+            trace: std::env::var_os("TRACE").is_some(),
+            waits: std::env::var_os("WAIT").is_some(),
             totals: Totals::default(),
         }
     }
@@ -238,6 +244,9 @@ impl Machine {
         };
         for _ in 0..length {
             program.step()?;
+            if program.machine.waits && program.capture.is_none() {
+                (0..program.machine.gpus).for_each(|gpu| program.wait_for_gpu(gpu));
+            }
         }
         program
             .end()
@@ -248,7 +257,8 @@ impl Machine {
 struct Program<'a> {
     machine: &'a mut Machine,
     random: Random,
-    /// "ours", "native" or "old": then CUDA's own discard is used.
+    /// "ours", "native" or "old": then CUDA's own discard is used; or "cuda": UVM's descriptor is
+    /// not found either.
     backend: String,
     order: Order,
     buffers: Vec<Option<Buffer>>,
@@ -277,6 +287,18 @@ impl Program<'_> {
             _ => self.launch(),
         }
         Ok(())
+    }
+
+    fn wait_for_gpu(&self, gpu: usize) {
+        self.enter(legacy(gpu));
+        self.machine.cuda.synchronize_context();
+    }
+
+    /// Prints a line, if actions are traced.
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.machine.trace {
+            println!("  {}", what());
+        }
     }
 
     // Streams
@@ -335,6 +357,7 @@ impl Program<'_> {
             }
             let event = self.machine.cuda.event(self.enter(access.stream));
             let recorded = self.order.record(access.stream);
+            self.say(|| format!("stream {stream} waits for {}", access.stream));
             self.machine.cuda.wait(self.enter(stream), event);
             self.order.wait(stream, &recorded);
         }
@@ -406,6 +429,7 @@ impl Program<'_> {
         self.tell_torch(at, stream);
         let handle = self.enter(stream);
         let base = self.base(at);
+        self.say(|| format!("stream {stream} writes {value:x} to buffer {at}"));
         self.machine.cuda.put(handle, base, LENGTH, value);
         let access = self.order.act(stream);
         self.wrote(at, access, Some(value));
@@ -433,6 +457,7 @@ impl Program<'_> {
         let (check, seen) = self.check(format!("stream {stream} reads buffer {at}"));
         self.checks[check].expected.push(value);
         let handle = self.enter(stream);
+        self.say(|| format!("stream {stream} reads buffer {at}, which must be {value:x}"));
         self.machine.cuda.get(handle, self.base(at), LENGTH, seen);
         let access = self.order.act(stream);
         if let Some(b) = self.buffers[at].as_mut() {
@@ -444,6 +469,7 @@ impl Program<'_> {
     fn synchronize(&mut self) {
         if let Some(stream) = self.some_stream() {
             let handle = self.enter(stream);
+            self.say(|| format!("the program waits for stream {stream}"));
             self.machine.cuda.synchronize(handle);
             self.order.synchronize(stream);
         }
@@ -462,6 +488,7 @@ impl Program<'_> {
             if code != 0 {
                 return Err(format!("g10_alloc gives {code}"));
             }
+            self.say(|| format!("g10_alloc: {base:?}"));
             self.add(Buffer::new(base as u64, Owner::G10));
             return Ok(());
         };
@@ -476,6 +503,7 @@ impl Program<'_> {
 
     fn free_g10(&mut self, at: usize, stream: usize) -> Result<(), String> {
         let handle = self.enter(stream);
+        self.say(|| format!("stream {stream} frees buffer {at} of g10_alloc"));
         // SAFETY: by the model, nobody uses it any more but what comes before.
         let code = unsafe { g10_free(self.base(at) as *mut c_void, handle) };
         self.order.act(stream);
@@ -487,7 +515,13 @@ impl Program<'_> {
     }
 
     fn add(&mut self, buffer: Buffer) {
-        match self.buffers.iter().position(Option::is_none) {
+        let base = buffer.base;
+        let free = self.buffers.iter().position(Option::is_none);
+        self.say(|| {
+            let at = free.unwrap_or(self.buffers.len());
+            format!("buffer {at} is at {base:#x}")
+        });
+        match free {
             Some(at) => self.buffers[at] = Some(buffer),
             None => self.buffers.push(Some(buffer)),
         }
@@ -498,6 +532,7 @@ impl Program<'_> {
     fn torch(&mut self) {
         if self.random.one_in(12) {
             // torch.cuda.empty_cache(), whatever is still under way.
+            self.say(|| "PyTorch empties its cache".into());
             let device = self.some_gpu();
             self.enter(legacy(device));
             uvmrust_torch_empty_cache();
@@ -513,6 +548,7 @@ impl Program<'_> {
         let handle = self.enter(stream);
         let base = uvmrust_torch_malloc(LENGTH, device_of(stream) as c_int, handle) as u64;
         let mut buffer = Buffer::new(base, Owner::Torch(stream));
+        self.say(|| format!("PyTorch allocates in stream {stream}"));
         // Another stream must wait for this one to use it.
         buffer.written = Some(self.order.after_now(stream));
         self.add(buffer);
@@ -529,6 +565,7 @@ impl Program<'_> {
         else {
             return;
         };
+        self.say(|| format!("PyTorch frees buffer {at} of stream {stream}"));
         let device = self.some_gpu();
         self.enter(legacy(device));
         let handle = self.machine.streams[stream] as usize;
@@ -571,10 +608,7 @@ impl Program<'_> {
         for graph in std::mem::take(&mut self.graphs) {
             self.machine.cuda.destroy_graph(graph.executable as Handle);
         }
-        for device in 0..self.machine.gpus {
-            self.enter(legacy(device));
-            self.machine.cuda.synchronize_context();
-        }
+        (0..self.machine.gpus).for_each(|gpu| self.wait_for_gpu(gpu));
         self.order.synchronize_all();
         // What was lazily discarded must not stay so for the next program.
         for at in 0..RAW {

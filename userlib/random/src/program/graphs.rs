@@ -57,6 +57,7 @@ impl Program<'_> {
         }
         let mode = self.random.below(3) as c_int;
         let handle = self.enter(origin);
+        self.say(|| format!("stream {origin}: a capture begins, mode {mode}"));
         self.machine.cuda.begin_capture(handle, mode);
         self.capture = Some(Capture {
             origin,
@@ -104,6 +105,7 @@ impl Program<'_> {
 
     fn join(&mut self, capture: &mut Capture, from: usize, to: usize) {
         let event = self.machine.cuda.event(self.enter(from));
+        self.say(|| format!("captured: stream {to} waits for {from}"));
         self.machine.cuda.wait(self.enter(to), event);
         let more = capture.frontiers.get(&from).copied().unwrap_or(0);
         *capture.frontiers.entry(to).or_insert(0) |= more;
@@ -147,6 +149,7 @@ impl Program<'_> {
         self.wait_in_graph(capture, at, stream, true);
         let value = self.value();
         let handle = self.enter(stream);
+        self.say(|| format!("stream {stream}, captured: writes {value:x} to buffer {at}"));
         self.machine.cuda.put(handle, self.base(at), LENGTH, value);
         self.captured(capture, stream, at, true);
         capture.graph.left.insert(at, Some(value));
@@ -162,6 +165,7 @@ impl Program<'_> {
         self.wait_in_graph(capture, at, stream, false);
         let (check, seen) = self.check(format!("a graph reads buffer {at}"));
         let handle = self.enter(stream);
+        self.say(|| format!("stream {stream}, captured: reads buffer {at}, check {check}"));
         self.machine.cuda.get(handle, self.base(at), LENGTH, seen);
         self.captured(capture, stream, at, false);
         match inside.flatten() {
@@ -179,13 +183,14 @@ impl Program<'_> {
             // CUDA's own calls would break the capture. What is wrong shall be seen in data.
             return Ok(());
         }
-        if self.backend == "old" && task.discards() {
+        if self.backend == "cuda" || (self.backend == "old" && task.discards()) {
             self.machine.totals.refused += 1;
             return self.call(task, &at, stream, CAPTURE);
         }
         for &at in &at {
             self.wait_in_graph(capture, at, stream, true);
         }
+        self.say(|| format!("stream {stream}, captured: {task:?} of {at:?}"));
         self.call(task, &at, stream, 0)?;
         for &at in &at {
             self.captured(capture, stream, at, true);
@@ -238,6 +243,7 @@ impl Program<'_> {
         }
         let handle = self.enter(origin);
         capture.graph.executable = self.machine.cuda.end_capture(handle) as usize;
+        self.say(|| format!("graph {} is captured", self.graphs.len()));
         self.graphs.push(capture.graph);
         self.machine.totals.graphs += 1;
     }
@@ -272,6 +278,12 @@ impl Program<'_> {
         }
         let handle = self.enter(stream);
         let executable = self.graphs[number].executable as Handle;
+        self.say(|| {
+            format!(
+                "stream {stream}: graph {number} of {} is launched",
+                self.graphs.len()
+            )
+        });
         self.machine.cuda.launch_graph(executable, handle);
         self.machine.totals.launches += 1;
         if let Some(last) = self.graphs[number].last {

@@ -45,6 +45,10 @@ impl Task {
 struct To(Option<[u8; 16]>);
 
 impl To {
+    fn name(&self) -> &'static str {
+        self.0.map_or("the host", |_| "a GPU")
+    }
+
     fn uuid(&self) -> *const [u8; 16] {
         self.0.as_ref().map_or(null(), |uuid| uuid)
     }
@@ -137,6 +141,13 @@ impl Program<'_> {
         let ranges: Vec<_> = some.iter().map(|&at| self.range(at)).collect();
         let (handle, to) = (self.enter_or_not(stream), self.somewhere());
         let batch = self.random.one_in(2);
+        self.say(|| {
+            let called = format!("stream {stream}: {task:?} of {some:?}");
+            format!(
+                "{called} to {}, as a batch: {batch}, must give {must}",
+                to.name()
+            )
+        });
         let code = call(task, &ranges, batch, &to, handle);
         let totals = &mut self.machine.totals;
         match task {
