@@ -3,8 +3,9 @@
  * libuvmrust on the real /dev/nvidia-uvm, through its C header. Built twice, against
  * the shared and against the static library.
  *
- * With a software GPU its programs fill the memory; with a real one the host does,
- * and a prefetch brings it there.
+ * The software GPU's programs fill the memory. A real GPU can not be used without CUDA: its
+ * address space is registered by the handles of NVIDIA's resource manager. There the same is
+ * tested by what `scripts/gpu-check.sh` runs.
  */
 #include <stdlib.h>
 
@@ -44,6 +45,8 @@ FIXTURE_SETUP(library)
 
 	UVM_OPEN_OR_SKIP(self->fd);
 	VGPU_OPEN(self->vgpu);
+	if (self->vgpu < 0)
+		SKIP(return, "no software GPU, and a real one is registered by CUDA alone");
 	ASSERT_EQ(0U, uvm_initialize(self->fd));
 	self->mm = uvm_open();
 	mm.fd = self->fd;

@@ -106,7 +106,7 @@ impl<S: Sys> Uvm<S> {
             // An unknown number and a closed file are the same to the caller.
             self.roomy_call(fd, nr, params)
                 .map_err(|errno| match errno {
-                    libc::EINVAL => Error::NotSupported,
+                    libc::EINVAL | libc::ENOSYS => Error::NotSupported,
                     errno => Error::from_errno(errno),
                 })?;
             let status = status(params);

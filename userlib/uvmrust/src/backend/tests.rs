@@ -165,7 +165,7 @@ unsafe impl Sys for Fake {
                 self.migrated.lock().unwrap().push(moved);
                 Ok(())
             }
-            _ => Err(libc::EINVAL),
+            _ => Err(libc::ENOSYS),
         }
     }
 
