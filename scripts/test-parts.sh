@@ -325,7 +325,7 @@ flash_parts() {
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
 # What make test leaves out: our own tests on the unmodified driver, and on ours without each mend of
-# it; the user library without each of six fixes, which the random
+# it; the user library without each of seven fixes, which the random
 # programs must notice; upstream's use after free, which ends differently from run to run;
 # NVIDIA's long forms of all its tests; our own at length; and the versions besides ours.
 extra_parts() {

@@ -138,7 +138,7 @@ static void one_function(void)
 		unsigned int before = stub_host_functions(), by_cuda;
 
 		by_cuda = task == PREFETCH || backend == UVMRUST_BACKEND_CUDA ||
-			  (backend == UVMRUST_BACKEND_NATIVE && cuda13 && task != LAZY);
+			  (backend == UVMRUST_BACKEND_NATIVE && cuda13 && task == BOTH);
 		EXPECT(in_pieces(task, gpu, p, MOST, stream) == 0);
 		EXPECT(stub_host_functions() - before == !by_cuda);
 		usable(task, gpu, p, stream);

@@ -117,7 +117,7 @@ static void with(unsigned char *p, int backend, int (*synchronize)(void *))
 	EXPECT(UvmDiscardBatch(NULL, 1, 0, NULL) == UVMRUST_EINVALID);
 	EXPECT(UvmDiscardBatch(halves, 2, 2, NULL) == UVMRUST_EINVALID);
 	EXPECT(UvmDiscardBatch(wrong, 2, 0, &result) == UVMRUST_ENOTMANAGED);
-	EXPECT(result.done == (backend != UVMRUST_BACKEND_CUDA));
+	EXPECT(result.done == 1);
 	EXPECT(UvmDiscard(p, SIZE_MAX) == UVMRUST_EINVALID);
 
 	EXPECT(UvmRustDeviceUuid(1, gpu) == 0 && gpu[15] == 1);

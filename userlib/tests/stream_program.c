@@ -280,7 +280,7 @@ static void failed_free(void)
 {
 	void *a, *b, *c, *streams[2];
 	/* Where a host function discards, it is another one than that of the free. */
-	int by_cuda = UvmRustBackend() != UVMRUST_BACKEND_UVMRUST;
+	int by_cuda = UvmRustBackend() == UVMRUST_BACKEND_CUDA;
 
 	MUST(cuStreamCreate(&streams[0], NON_BLOCKING));
 	MUST(cuStreamCreate(&streams[1], NON_BLOCKING));

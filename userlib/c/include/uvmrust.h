@@ -47,7 +47,7 @@ extern "C" {
 #define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
 #define UVMRUST_BACKEND_UVMRUST	1	/* uvm-rust's driver */
 #define UVMRUST_BACKEND_NATIVE	2	/* NVIDIA's driver, from 580 on */
-#define UVMRUST_BACKEND_CUDA	3	/* CUDA 13: cuMemDiscardBatchAsync */
+#define UVMRUST_BACKEND_CUDA	3	/* CUDA 13: cuMemDiscardAndPrefetchBatchAsync */
 
 /* Flag of discards: lazily. See uvmrust_discard(). */
 #define UVMRUST_LAZY		1u
@@ -140,7 +140,7 @@ struct uvmrust_outcome {
  * access. The memory must be prefetched, with a call of this library or
  * cudaMemPrefetchAsync(), before it is next written or read; what is written before that may be
  * lost. After the prefetch it holds what a discard without the flag leaves, until it is written.
- * CUDA 13 has no such discard, and takes it for the other, which gives more.
+ * CUDA 13 alone takes it for the other, which gives more.
  *
  * Nor may the memory be migrated meanwhile, by a prefetch, g10_prefetch() or
  * cudaMemPrefetchAsync(): NVIDIA's driver leaves it to the caller that the one comes after

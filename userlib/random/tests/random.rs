@@ -137,19 +137,61 @@ fn random_programs_of_one_gpu() {
         assert!(done.status.success(), "{driver}: {}", said(&done));
         println!("{driver}: {}", said(&done));
     }
+    // Standard input is no UVM, so none is found.
+    let set = [
+        ("PROGRAMS", "100"),
+        ("GPUS", "1"),
+        ("BACKEND", "cuda"),
+        ("UVMRUST_FD", "0"),
+    ];
+    let done = run(program, &stub, &set);
+    assert!(done.status.success(), "CUDA alone: {}", said(&done));
+    println!("CUDA alone: {}", said(&done));
+}
+
+/// One program alone, whose actions are printed.
+#[test]
+fn a_program_says_what_it_does() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("random-said", "-DSTUB");
+    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
+    // What a GPU has lost once: discarded, written, brought to the host, read.
+    let set = [
+        ("FIRST", "410"),
+        ("PROGRAMS", "1"),
+        ("GPUS", "1"),
+        ("BACKEND", "native"),
+        ("STUB_UVM", "native"),
+        ("TRACE", "1"),
+        ("WAIT", "1"),
+    ];
+    let done = run(program, &stub, &set);
+    let said = said(&done);
+    assert!(done.status.success(), "{said}");
+    let steps = [
+        "Eager of [4]",
+        "writes 8 to buffer 4",
+        "Prefetch of [4, 2] to the host",
+        "reads buffer 4",
+    ];
+    let at: Vec<_> = steps.iter().map(|step| said.find(step)).collect();
+    assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{said}");
 }
 
 /// 1: captures are not looked at. 2: the device of a free is not. 3: the recipe wires no
 /// record_stream. 4: a discard in the legacy stream is done in the thread's own. 5: a batch of
-/// prefetches ends with its first range. 6: a stream's context is not made current.
+/// prefetches ends with its first range. 6: a stream's context is not made current. 7: a discard is
+/// CUDA's own, for which no stream waits.
 #[test]
-#[ignore = "builds six times; scripts and people ask for it"]
+#[ignore = "builds seven times; scripts and people ask for it"]
 fn each_fix_taken_out_is_found() {
     if !have_cc() {
         return;
     }
     let stub = stub("random-broken", "-DSTUB");
-    for fix in 1..=6 {
+    for fix in 1..=7 {
         let target = tmp("broken");
         let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
         let flags = format!("{flags} --cfg broken=\"{fix}\"");

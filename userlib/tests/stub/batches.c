@@ -20,6 +20,14 @@ static bool is_location(struct location to)
 	return to.type == 2 || (to.type == 1 && to.id >= 0 && to.id < DEVICES);
 }
 
+/* What a prefetch comes behind: see discard_beside(). */
+static struct point behind_discards(struct stream *stream)
+{
+	struct stream *discards = stream->context->discards;
+
+	return discards ? now(discards) : (struct point){ NULL, 0 };
+}
+
 static CUresult prefetch_one(CUdeviceptr p, size_t size, struct location to, void *handle)
 {
 	struct stream *stream;
@@ -30,7 +38,8 @@ static CUresult prefetch_one(CUdeviceptr p, size_t size, struct location to, voi
 	if (!code && !is_location(to))
 		code = INVALID_DEVICE;
 	if (!code)
-		code = enqueue(stream, (struct work){ PREFETCH, .base = p, .length = size });
+		code = enqueue_after(stream, (struct work){ PREFETCH, .base = p, .length = size },
+				     behind_discards(stream));
 	return code;
 }
 
@@ -117,8 +126,31 @@ static CUresult enqueue_all(struct stream *stream, const struct batch *b, enum o
 		order[at] = i;
 	}
 	for (size_t i = 0; i < b->count && !code; i++)
-		code = enqueue(stream, (struct work){ what, .base = b->p[order[i]],
-						      .length = b->size[order[i]] });
+		code = enqueue_after(stream, (struct work){ what, .base = b->p[order[i]],
+							    .length = b->size[order[i]] },
+				     behind_discards(stream));
+	return code;
+}
+
+/*
+ * The discards of a batch come behind what is in the stream, but nothing in the stream waits for
+ * them: a kernel behind cuMemDiscardBatchAsync wrote on a GPU (H200, driver 580.159.04, CUDA 13.0)
+ * what a later prefetch to the host did not bring. That is against "executes in stream order". Who
+ * waits for the stream found the discard done. A prefetch comes behind the discards before it: the
+ * same GPU has lost nothing of what is written behind cuMemDiscardAndPrefetchBatchAsync.
+ */
+static CUresult discard_beside(struct stream *stream, const struct batch *b)
+{
+	struct context *context = stream->context;
+	CUresult code = SUCCESS;
+
+	if (stream->capture)
+		return enqueue_all(stream, b, DISCARD);
+	if (!context->discards)
+		context->discards = create_stream(context, NON_BLOCKING);
+	for (size_t i = 0; i < b->count && !code; i++)
+		code = enqueue_after(context->discards, (struct work){ DISCARD, .base = b->p[i],
+							      .length = b->size[i] }, now(stream));
 	return code;
 }
 
@@ -134,7 +166,7 @@ EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr *p, size_t *size, size_t coun
 	if (!code)
 		note("cuMemDiscardBatchAsync %zu", count);
 	if (!code)
-		code = enqueue_all(stream, &b, DISCARD);
+		code = discard_beside(stream, &b);
 	pthread_mutex_unlock(&lock);
 	return code;
 }

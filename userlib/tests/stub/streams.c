@@ -262,7 +262,7 @@ void some_time_passes(void)
 
 /* Streams */
 
-static struct stream *create(struct context *context, enum kind kind)
+struct stream *create_stream(struct context *context, enum kind kind)
 {
 	struct stream *stream = calloc(1, sizeof(*stream));
 	pthread_t unused;
@@ -306,12 +306,12 @@ CUresult find_stream(void *handle, struct stream **out)
 		struct stream **mine = &own[context->device];
 
 		if (!*mine)
-			*mine = create(context, PER_THREAD);
+			*mine = create_stream(context, PER_THREAD);
 		*out = *mine;
 		return SUCCESS;
 	}
 	if (!context->legacy)
-		context->legacy = create(context, LEGACY);
+		context->legacy = create_stream(context, LEGACY);
 	*out = context->legacy;
 	return SUCCESS;
 }
@@ -396,7 +396,7 @@ EXPORT CUresult cuStreamCreate(void **out, unsigned int flags)
 	CUresult code = enter(true);
 
 	if (!code) {
-		*out = create(current(), flags & 1 ? NON_BLOCKING : BLOCKING);
+		*out = create_stream(current(), flags & 1 ? NON_BLOCKING : BLOCKING);
 		code = *out ? SUCCESS : OUT_OF_MEMORY;
 	}
 	pthread_mutex_unlock(&lock);
@@ -453,6 +453,8 @@ EXPORT CUresult cuStreamSynchronize(void *handle)
 		 * is an action of which that holds, no sentence says.
 		 */
 		wait_for(now(stream));
+		if (stream->context->discards)
+			wait_for(now(stream->context->discards));
 	}
 	pthread_mutex_unlock(&lock);
 	return code;

@@ -89,6 +89,8 @@ uint64_t look(uint64_t base, uint64_t length);
 struct context {
 	int device;
 	struct stream *legacy;
+	/* What does discards, beside the streams (batches.c). */
+	struct stream *discards;
 };
 
 extern bool initialised;
@@ -123,6 +125,7 @@ struct point {
 
 enum kind { LEGACY, PER_THREAD, BLOCKING, NON_BLOCKING };
 
+
 #define MOST_NODES 256
 
 /* Some nodes of a graph. */
@@ -150,6 +153,7 @@ struct stream {
 extern struct stream *streams[256];
 extern size_t stream_count;
 
+struct stream *create_stream(struct context *context, enum kind kind);
 CUresult find_stream(void *handle, struct stream **out);
 CUresult find_current_stream(void *handle, struct stream **out);
 CUresult enqueue(struct stream *stream, struct work work);

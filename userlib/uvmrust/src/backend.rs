@@ -34,7 +34,7 @@ pub enum Backend {
     UvmRust = 1,
     /// NVIDIA's driver from 580 on, `UVM_DISCARD`.
     Native = 2,
-    /// CUDA 13, by its function `cuMemDiscardBatchAsync`.
+    /// CUDA 13, by its function `cuMemDiscardAndPrefetchBatchAsync`.
     Cuda = 3,
 }
 
@@ -44,7 +44,7 @@ pub enum Mode {
     /// UvmDiscard: unmapped at once; the next write is kept, without more ado.
     Eager,
     /// UvmDiscardLazy: cheaper; must be prefetched before it is used again.
-    /// CUDA has no such discard and takes it for eager, which gives more.
+    /// CUDA alone takes it for eager, which gives more.
     Lazy,
 }
 
@@ -52,7 +52,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Ranges done. Where this is less than all, it is the index of the one that
-    /// failed; CUDA fails or does a group of up to 64 as a whole.
+    /// failed; CUDA fails or does up to 64 as a whole, where they are ascending and apart.
     pub done: usize,
     /// Whether the driver counted ([`Backend::UvmRust`] does); else the next three
     /// are 0.
@@ -289,7 +289,7 @@ impl<S: Sys> Uvm<S> {
         if range.length == 0 {
             return Ok(());
         }
-        // An unknown number is EINVAL: only our driver is asked.
+        // Another driver says nothing of its own of an unknown number: only ours is asked.
         if self.backend() != Backend::UvmRust {
             return Err(Error::NotSupported);
         }
@@ -384,7 +384,7 @@ impl<S: Sys> Uvm<S> {
         // SAFETY: the per-thread stream is always there.
         unsafe {
             cuda.not_captured(cuda::STREAM_PER_THREAD)?;
-            let done = cuda.discard_all(ranges, cuda::STREAM_PER_THREAD, outcome);
+            let done = cuda.discard_all(ranges, None, cuda::STREAM_PER_THREAD, outcome);
             // Also after an error: the groups before it are on their way.
             cuda.synchronize(cuda::STREAM_PER_THREAD).and(done)
         }

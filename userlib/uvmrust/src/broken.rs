@@ -9,5 +9,7 @@ pub(crate) const CAPTURE: bool = cfg!(broken = "1");
 pub(crate) const LEGACY: bool = cfg!(broken = "4");
 /// A batch of prefetches ends with its first range.
 pub(crate) const BATCH: bool = cfg!(broken = "5");
+/// A discard is CUDA's own, behind which a stream does not wait.
+pub(crate) const DISCARD: bool = cfg!(broken = "7");
 /// A call is made in whichever context is current, not in its stream's.
 pub(crate) const CONTEXT: bool = cfg!(broken = "6");

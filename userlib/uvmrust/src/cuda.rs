@@ -220,9 +220,9 @@ impl Cuda {
         })
     }
 
-    /// Whether this CUDA can discard.
+    /// Whether this CUDA can discard, by the call that serves (`batches`).
     pub fn can_discard(&self) -> bool {
-        self.mem_discard_batch.is_some()
+        self.mem_discard_and_prefetch_batch.is_some()
     }
 
     /// Prefetches `length` bytes at `base` to `device`, in the order of `stream`.

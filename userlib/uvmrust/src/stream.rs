@@ -9,9 +9,12 @@
 //! | | discard | prefetch | discard and prefetch |
 //! |---|---|---|---|
 //! | uvm-rust's driver | host function | CUDA | host function, then CUDA's prefetch |
-//! | NVIDIA's | CUDA 13, if it is eager and not in the legacy stream; else as above | CUDA | CUDA 13, but not in the legacy stream; else as above |
-//! | no UVM to be found | CUDA 13 | CUDA | CUDA 13 |
+//! | NVIDIA's | host function | CUDA | CUDA 13, but not in the legacy stream; else as above |
+//! | no UVM to be found | CUDA 13's discard and prefetch, to the stream's GPU | CUDA | CUDA 13 |
 //! | in a capture | host function | host function | host function |
+//!
+//! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU was seen to lose
+//! what was written behind it in a stream (`cuda::batches`).
 //!
 //! While a stream is being captured, the host function becomes a node of the graph. CUDA's own
 //! calls do not: among the types of nodes (CUDA Driver API, CUgraphNodeType) there is none for
@@ -230,17 +233,22 @@ impl Uvm {
         stream: Stream,
     ) -> Result<()> {
         let mut outcome = Outcome::default();
-        let eager = task != Task::Discard(Mode::Lazy);
+        let alone = matches!(task, Task::Discard(_));
         let cuda_discards = match backend {
             Backend::Cuda => true,
-            Backend::Native => cuda.can_discard() && eager && !is_legacy(stream),
+            Backend::Native => {
+                let serves = !alone || (broken::DISCARD && task != Task::Discard(Mode::Lazy));
+                cuda.can_discard() && serves && !is_legacy(stream)
+            }
             Backend::UvmRust | Backend::None => false,
         };
         // SAFETY: by our contract.
         let done = unsafe {
             match task {
                 Task::Prefetch(_) => return cuda.prefetch_all(ranges, device, stream),
-                Task::Discard(_) if cuda_discards => cuda.discard_all(ranges, stream, &mut outcome),
+                Task::Discard(_) if cuda_discards => {
+                    cuda.discard_all(ranges, None, stream, &mut outcome)
+                }
                 Task::DiscardAndPrefetch(_) if cuda_discards => {
                     cuda.discard_and_prefetch_all(ranges, device, stream, &mut outcome)
                 }

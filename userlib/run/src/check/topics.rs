@@ -210,7 +210,7 @@ fn backend(facts: &Facts) -> Line {
     let says = match facts.who {
         Backend::UvmRust => "uvm-rust's driver: eager and lazy, many ranges a call",
         Backend::Native => "NVIDIA's driver: eager and lazy, one range a call",
-        Backend::Cuda => "CUDA 13's cuMemDiscardBatchAsync: eager only",
+        Backend::Cuda => "CUDA 13's, with a prefetch to the GPU: eager only",
         Backend::None => return no_backend(facts),
     };
     line("discard", State::Works, says)

@@ -390,6 +390,9 @@ fn a_descriptor_is_found_once_cuda_is_initialised_here() {
         _: *mut u64,
         _: *mut usize,
         _: usize,
+        _: *mut cuda::Location,
+        _: *mut usize,
+        _: usize,
         _: u64,
         _: cuda::Stream,
     ) -> i32 {
@@ -399,7 +402,7 @@ fn a_descriptor_is_found_once_cuda_is_initialised_here() {
         let mut uvm = Fake::with(&[(3, File::Old)]);
         uvm.sys.cuda = Some(Cuda {
             device_count: Some(count),
-            mem_discard_batch: Some(no_discard),
+            mem_discard_and_prefetch_batch: Some(no_discard),
             ..Cuda::default()
         });
         uvm.use_fd(given);

@@ -14,6 +14,12 @@
 //! - "All devices in the system must have a non-zero value for the device attribute
 //!   CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS otherwise the API will return an error",
 //!   which one it does not say. A single prefetch needs that of its two devices only.
+//! - The batch "executes in stream order". On a GPU (H200, driver 580.159.04, CUDA 13.0) a kernel
+//!   behind `cuMemDiscardBatchAsync` wrote memory, a prefetch behind the kernel brought it to the
+//!   host, and what came there was what had stood there before the discard. The same program with
+//!   `UVM_DISCARD` in a host function, and with `cuMemDiscardAndPrefetchBatchAsync`, had what was
+//!   written. So it is as if the discard were done when the kernel runs or later, and nobody here
+//!   calls it: what discards alone discards and prefetches, which ends the discard.
 //! - "Calling cuMemDiscardAndPrefetchBatchAsync is semantically equivalent to calling
 //!   cuMemDiscardBatchAsync followed by cuMemPrefetchBatchAsync, but is more optimal."
 
@@ -57,12 +63,48 @@ impl Arrays {
 }
 
 impl Cuda {
-    /// Discards the whole pages of all ranges, in the order of `stream`.
+    /// Discards the whole pages of all ranges, in the order of `stream`, and brings them to
+    /// `device`, or to the one that is current.
     ///
     /// # Safety
     /// As for [`Cuda::prefetch`]; nothing is being captured into which it would go; the contents
     /// are not needed by what comes behind in the stream.
     pub(crate) unsafe fn discard_all(
+        &self,
+        ranges: &[Range],
+        device: Option<c_int>,
+        stream: Stream,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        if broken::DISCARD {
+            // SAFETY: by our contract.
+            return unsafe { self.discard_out_of_order(ranges, stream, outcome) };
+        }
+        let device = device.map_or_else(|| self.current_device(), Ok)?;
+        let work = |stream| {
+            in_groups(ranges, Range::shrunk, outcome, |group, _| {
+                let at_once = if are_apart(group) { group.len() } else { 1 };
+                let mut done = 0;
+                for some in group.chunks(at_once) {
+                    // SAFETY: by our contract.
+                    let (count, result) = unsafe { self.discard_and_bring(some, device, stream) };
+                    done += count;
+                    if result.is_err() {
+                        return (done, result);
+                    }
+                }
+                (done, Ok(()))
+            })
+        };
+        // SAFETY: by our contract.
+        unsafe { self.beside_legacy(stream, work) }
+    }
+
+    /// CUDA's discard alone, for the tests that see it lose what is written behind it.
+    ///
+    /// # Safety
+    /// As for [`Cuda::discard_all`].
+    unsafe fn discard_out_of_order(
         &self,
         ranges: &[Range],
         stream: Stream,
@@ -75,12 +117,33 @@ impl Cuda {
                 let (bases, sizes) = (arrays.bases.as_mut_ptr(), arrays.sizes.as_mut_ptr());
                 // SAFETY: both arrays hold at least `count` elements; CUDA checks the ranges; the
                 // stream by our contract.
-                let code = unsafe { call(bases, sizes, arrays.count, 0, stream) };
-                arrays.outcome(code)
+                arrays.outcome(unsafe { call(bases, sizes, arrays.count, 0, stream) })
             })
         };
         // SAFETY: by our contract.
         unsafe { self.beside_legacy(stream, work) }
+    }
+
+    /// Discards ranges of whole pages that are apart, at most [`GROUP`], and brings their pages to
+    /// `device`: how many, and with which result.
+    ///
+    /// # Safety
+    /// As for [`Cuda::discard_all`]; `stream` is not the legacy one.
+    unsafe fn discard_and_bring(
+        &self,
+        group: &[Range],
+        device: c_int,
+        stream: Stream,
+    ) -> (usize, Result<()>) {
+        let Some(call) = self.mem_discard_and_prefetch_batch else {
+            return (0, Err(Error::NotSupported));
+        };
+        let (mut arrays, mut to) = (Arrays::of(group), Location::of(device));
+        let (bases, sizes) = (arrays.bases.as_mut_ptr(), arrays.sizes.as_mut_ptr());
+        // SAFETY: both arrays hold at least `count` elements; one location, for all from the
+        // first; CUDA checks the ranges; the stream by our contract.
+        let code = unsafe { call(bases, sizes, arrays.count, &mut to, &mut 0, 1, 0, stream) };
+        arrays.outcome(code)
     }
 
     /// Prefetches all pages that the ranges touch to `device`, in the order of `stream`. After an
@@ -131,23 +194,19 @@ impl Cuda {
         stream: Stream,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        let call = self.mem_discard_and_prefetch_batch;
+        let can = self.can_discard();
         let work = |stream| {
-            let (Some(call), true) = (call, are_apart(ranges)) else {
+            if !(can && are_apart(ranges)) {
                 // SAFETY: by our contract.
                 return unsafe {
-                    self.discard_all(ranges, stream, outcome)?;
+                    self.discard_all(ranges, Some(device), stream, outcome)?;
                     self.prefetch_all(ranges, device, stream)
                         .map_err(behind_a_discard)
                 };
-            };
+            }
             in_groups(ranges, Range::shrunk, outcome, |group, _| {
-                let (mut arrays, mut to) = (Arrays::of(group), Location::of(device));
-                let (bases, sizes) = (arrays.bases.as_mut_ptr(), arrays.sizes.as_mut_ptr());
-                // SAFETY: as in `prefetch_all`.
-                let code =
-                    unsafe { call(bases, sizes, arrays.count, &mut to, &mut 0, 1, 0, stream) };
-                arrays.outcome(code)
+                // SAFETY: by our contract; such ranges are apart in their groups too.
+                unsafe { self.discard_and_bring(group, device, stream) }
             })
         };
         // SAFETY: by our contract.
