@@ -2,6 +2,7 @@
 
 //! /dev/nvidia-uvm: a descriptor of one's own, and what may be asked with it.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use uvmrust::uapi::{self, FlashStats, Stats, Version};
 use uvmrust::{Backend, Sys, Uvm};
 
-use crate::{Root, Uuid};
+use crate::{gpus, Root, Uuid};
 
 const PATH: &str = "/dev/nvidia-uvm";
 
@@ -126,6 +127,8 @@ impl Device for Linux {
         let descriptor = Open {
             file,
             sys: uvmrust::Linux::new(),
+            root: self.0.clone(),
+            nodes: BTreeMap::new(),
         };
         let refused = |error: io::Error| NodeError::Refused(error.to_string());
         let mut init = Roomy::new(uapi::Initialize::default());
@@ -151,6 +154,10 @@ fn node_error(error: &io::Error) -> NodeError {
 struct Open {
     file: File,
     sys: uvmrust::Linux,
+    root: Root,
+    /// The /dev/nvidiaN of each GPU that is registered: NVIDIA's driver lets a process register only
+    /// a GPU whose device it has open (`nv_is_gpu_accessible`; 0x1b otherwise).
+    nodes: BTreeMap<Uuid, File>,
 }
 
 /// NVIDIA's numbers say nothing of the size of a structure: a driver whose structure has
@@ -175,6 +182,7 @@ fn nvidia(status: u32) -> io::Result<()> {
         uapi::NV_ERR_NO_MEMORY => "no memory",
         uapi::NV_ERR_INVALID_DEVICE => "no such GPU",
         uapi::NV_ERR_NOT_SUPPORTED => "not supported",
+        uapi::NV_ERR_INSUFFICIENT_PERMISSIONS => "the GPU's /dev/nvidiaN is not open here",
         _ => return Err(io::Error::other(format!("NVIDIA's status {status:#x}"))),
     };
     Err(io::Error::other(why))
@@ -199,7 +207,11 @@ impl Descriptor for Open {
         };
         match self.ask(uapi::GET_VERSION, &mut version) {
             Ok(()) => Ok(Some(version)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+            // NVIDIA's driver says ENOSYS of a number it does not know, or EINVAL where its tests
+            // are on.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -211,13 +223,28 @@ impl Descriptor for Open {
     }
 
     fn register(&mut self, gpu: Uuid) -> io::Result<()> {
+        // Where it can not be opened, UVM says what it thinks of that.
+        let node = gpus::minor(&self.root, gpu).and_then(|minor| {
+            let path = self.root.path(&format!("/dev/nvidia{minor}"));
+            let mut open = OpenOptions::new();
+            open.read(true).write(true).custom_flags(libc::O_CLOEXEC);
+            open.open(path).ok()
+        });
+        if let Some(node) = node {
+            self.nodes.insert(gpu, node);
+        }
         let mut register = Roomy::new(uapi::RegisterGpu {
             gpu_uuid: gpu.0,
             rm_ctrl_fd: -1,
             ..Default::default()
         });
-        self.ask(uapi::UVM_REGISTER_GPU, &mut register)?;
-        nvidia(register.params.status)
+        let done = self
+            .ask(uapi::UVM_REGISTER_GPU, &mut register)
+            .and_then(|()| nvidia(register.params.status));
+        if done.is_err() {
+            self.nodes.remove(&gpu);
+        }
+        done
     }
 
     fn unregister(&mut self, gpu: Uuid) -> io::Result<()> {
@@ -226,6 +253,7 @@ impl Descriptor for Open {
             status: 0,
         });
         self.ask(uapi::UVM_UNREGISTER_GPU, &mut unregister)?;
+        self.nodes.remove(&gpu);
         nvidia(unregister.params.status)
     }
 

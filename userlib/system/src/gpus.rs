@@ -80,6 +80,16 @@ pub fn gpus(root: &Root) -> Vec<Gpu> {
     gpus
 }
 
+/// The number N of a GPU's /dev/nvidiaN.
+pub(crate) fn minor(root: &Root, gpu: Uuid) -> Option<u32> {
+    root.names(NVIDIA).into_iter().find_map(|bus| {
+        let text = root.text(&format!("{NVIDIA}/{bus}/information")).ok()?;
+        let says = fields(&text);
+        let uuid = says.get("GPU UUID").copied().and_then(Uuid::parse);
+        (uuid == Some(gpu)).then(|| says.get("Device Minor")?.parse().ok())?
+    })
+}
+
 /// MIG instances of the GPU whose device has this minor number.
 fn instances(root: &Root, minor: &str) -> usize {
     let folder = format!("/proc/driver/nvidia/capabilities/gpu{minor}/mig");
@@ -108,7 +118,8 @@ fn registered(root: &Root) -> Vec<Gpu> {
             let text = root.text(&format!("{UVM}/{name}/info")).unwrap_or_default();
             Some(Gpu {
                 uuid: alias.or(whole),
-                part_of: alias.and(whole),
+                // Of a GPU that is not divided, both names have its UUID.
+                part_of: alias.and(whole).filter(|_| alias != whole),
                 id: Some(id),
                 retained: number(&text, "retained_count"),
                 debug: debug(&text),

@@ -187,6 +187,28 @@ fn mig_parts_have_their_gpus_name() {
     assert_eq!(found[1].instances, 2);
 }
 
+/// As a machine with 580.159.04 and one H200 that is not divided has it.
+#[test]
+fn a_whole_gpu_with_an_alias_is_no_part() {
+    let machine = Machine::new("alias");
+    let alias = format!("UVM-GI-{}", &T4["GPU-".len()..]);
+    machine
+        .file(ON_BUS, &information(T4))
+        .file(&format!("proc/driver/nvidia-uvm/gpus/UVM-{T4}/0/info"), "")
+        .link("proc/driver/nvidia-uvm/gpus/1", &format!("UVM-{T4}/0"))
+        .link(
+            &format!("proc/driver/nvidia-uvm/gpus/{alias}"),
+            &format!("UVM-{T4}/0"),
+        );
+    let found = gpus(&machine.root());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].uuid, found[0].part_of), (Uuid::parse(T4), None));
+    assert_eq!(
+        (found[0].id, found[0].name.as_deref()),
+        (Some(1), Some("Tesla T4"))
+    );
+}
+
 #[test]
 fn gpus_of_drivers_before_550() {
     let machine = Machine::new("535");

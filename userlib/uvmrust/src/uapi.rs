@@ -35,6 +35,7 @@ mod status {
     pub const NV_OK: u32 = 0;
     pub const NV_ERR_BUSY_RETRY: u32 = 0x03;
     pub const NV_ERR_ILLEGAL_ACTION: u32 = 0x16;
+    pub const NV_ERR_INSUFFICIENT_PERMISSIONS: u32 = 0x1b;
     pub const NV_ERR_INVALID_ADDRESS: u32 = 0x1e;
     pub const NV_ERR_INVALID_ARGUMENT: u32 = 0x1f;
     pub const NV_ERR_INVALID_DEVICE: u32 = 0x26;
