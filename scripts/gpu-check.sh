@@ -11,14 +11,16 @@
 #   gpu-check.sh ... --only RE   only the parts whose names match
 #
 # Logs go to $OUT, or out/gpu-check; $OUT/logs.tar.gz has them all. A part has PART_S
-# seconds (60), all of them LIMIT_S (230), the random programs RANDOM_S (20); what is missing
+# seconds (70), all of them LIMIT_S (270), the random programs RANDOM_S (60); what is missing
 # is skipped, and a part that fails stops nothing. PYTHON names a Python that has PyTorch.
+# WITH_BROKEN=1 adds to a kit the random programs with a fix taken out, to see what it fixes.
 set -u
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-PART_S=${PART_S:-60}
-LIMIT_S=${LIMIT_S:-230}
-RANDOM_S=${RANDOM_S:-20}
+PART_S=${PART_S:-70}
+LIMIT_S=${LIMIT_S:-270}
+RANDOM_S=${RANDOM_S:-60}
+RANDOM_CUDA_S=${RANDOM_CUDA_S:-15}
 PYTHON=${PYTHON:-python3}
 CARGO=${CARGO:-cargo}
 
@@ -48,13 +50,18 @@ build() {
 	rm -f "$kit/lib/libuvmrust.a" "$kit/lib/libuvmrust.so"
 	# A copy, since a link may not travel: only the linker looks for it.
 	cp "$kit/lib/libuvmrust.so.0" "$kit/lib/libuvmrust.so"
+	if [ "${WITH_BROKEN:-0}" = 1 ]; then
+		RUSTFLAGS='--cfg broken="7"' "$CARGO" build --release -p uvmrust-random --target-dir "${target%/*}/broken-7" ||
+			die "cargo build, with a fix taken out"
+		cp "${target%/*}/broken-7/release/uvmrust-random" "$kit/bin/uvmrust-random-broken-7"
+	fi
 	cp "$target/uvmrun" "$target/uvmtop" "$target/uvmsim" "$target/uvmrust-random" "$kit/bin/"
 	for lib in preload torch; do cp "$target/libuvmrust_$lib.so" "$kit/lib/"; done
 	for name in uvmrust uvmrust-preload; do
 		program=$(test_program "$name") || die "the test of $name"
 		cp "$program" "$kit/tests/$name-gpu" || die "the test of $name"
 	done
-	for name in native_program gpu_program; do
+	for name in native_program order_program register_program gpu_program; do
 		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl || die "$name"
 	done
 	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -o "$kit/lib/libgpu_kernels.so" \
@@ -166,6 +173,10 @@ tools() {
 	facts selftest '.' 12
 	part native 0 "$KIT/tests/native_program"
 	facts native '^fact - (.*of [0-9]+ reads|lazily|[^,]*$)|^fact - (of|a memset|cuMem.*MiB)|not as said' 48
+	part order 0 "$KIT/tests/order_program"
+	facts order '^fact|^not ok|^[0-9]' 40
+	part register 0 "$KIT/tests/register_program"
+	facts register '.' 8
 	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
 	facts top '.' 24
 	part top-json 0 while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
@@ -204,12 +215,21 @@ examples() {
 	facts scratch ' s$|^discard|right' 6
 }
 
-# plan TRACE PLAN: with less memory than the program needs, as little as goes.
+# plan TRACE PLAN: with less memory than the program needs, as little as goes: the kernels that
+# need more at once than that are named, with their needs.
 plan() {
-	local mib
-	for mib in 32 40 48 64 96 128; do
+	local mib=32 said need
+	while [ "$mib" -lt 4096 ]; do
 		echo "--gpu-mem ${mib}MiB"
-		"$KIT/bin/uvmsim" plan --trace "$1" --gpu-mem "${mib}MiB" --budget 5 -o "$2" && return 0
+		said=$("$KIT/bin/uvmsim" plan --trace "$1" --gpu-mem "${mib}MiB" --budget 5 -o "$2" 2>&1) && {
+			echo "$said"
+			return 0
+		}
+		echo "$said"
+		need=$(sed -n 's/.* needs \([0-9.]*\) GiB at once.*/\1/p' <<<"$said" | head -n 1)
+		# It is told in hundredths, rounded.
+		need=$(awk -v gib="${need:-0}" 'BEGIN { printf "%d", gib * 1024 + 8 }')
+		mib=$((need > mib ? need : mib * 5 / 4))
 	done
 	return 1
 }
@@ -219,6 +239,13 @@ recorded_and_planned() {
 	local train=$1
 	part torch-uncached 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$PYTHON" "$train" --only convnet --expect "$TMP/plain"
 	facts torch-uncached 'losses|median' 4
+	# What the record costs beside what it needs: tensors that are managed memory of their own.
+	part torch-uncached-managed 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K -- \
+		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	facts torch-uncached-managed 'losses|median' 4
+	part torch-record-unmanaged 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --no-managed --record "$TMP/unmanaged.uvmtrace" -- \
+		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	facts torch-record-unmanaged 'uvmrun:|losses|median' 4
 	part torch-record 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --record "$OUT/train.uvmtrace" -- \
 		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
 	facts torch-record 'uvmrun:|losses|median' 6
@@ -268,8 +295,28 @@ pytorch() {
 
 # The random programs, whose kernels are PTX here; on the stub they are its own.
 random_programs() {
+	local kernels=${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so} program
+	local one=(env GPUS=1 BACKEND=native FIRST=410 PROGRAMS=1 TRACE=1 LD_PRELOAD="$kernels")
+	# The program that has shown CUDA's discard to lose data: by libuvmrust as it is, and with a
+	# fix taken out (--cfg broken="7"), which need not be right.
+	part random-410 0 "${one[@]}" "$KIT/bin/uvmrust-random"
+	facts random-410 'SEED|wrong' 3
+	program=$KIT/bin/uvmrust-random-broken-7
+	if [ -x "$program" ]; then
+		part random-410-broken 0,1 "${one[@]}" "$program"
+		facts random-410-broken 'SEED|wrong' 3
+		part random-410-broken-waits 0,1 "${one[@]}" WAIT=1 "$program"
+		facts random-410-broken-waits 'SEED|wrong' 3
+		part random-broken-waits 0,1 env GPUS=1 BACKEND=native PROGRAMS=1000000 LIMIT_S=6 WAIT=1 \
+			LD_PRELOAD="$kernels" "$program"
+		facts random-broken-waits 'SEED|wrong' 3
+	fi
+	# By CUDA alone: standard input is no descriptor of UVM.
+	part random-cuda 0 env GPUS=1 BACKEND=cuda UVMRUST_FD=0 PROGRAMS=1000000 LIMIT_S="$RANDOM_CUDA_S" \
+		LD_PRELOAD="$kernels" STUB_UVM='' "$KIT/bin/uvmrust-random"
+	facts random-cuda 'SEED|wrong' 3
 	part random 0 env GPUS=1 BACKEND=native PROGRAMS=1000000 LIMIT_S="$RANDOM_S" \
-		LD_PRELOAD="${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so}" "$KIT/bin/uvmrust-random"
+		LD_PRELOAD="$kernels" "$KIT/bin/uvmrust-random"
 	facts random 'SEED|wrong' 3
 }
 

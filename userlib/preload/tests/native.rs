@@ -40,3 +40,33 @@ fn the_stub_does_what_is_said_of_a_gpu() {
     let neighbours = "not ok - its neighbours are as they were";
     assert!(said.contains(neighbours), "{said}");
 }
+
+/// What is written behind a discard is kept in each way that libuvmrust takes, and lost behind
+/// CUDA's discard alone, as on a GPU.
+#[test]
+fn a_write_behind_a_discard_is_kept_but_behind_cudas() {
+    if !have_cc() {
+        return;
+    }
+    let program = tmp("order-program");
+    cc(&program, &[&source("order_program.c"), "-ldl"]);
+    let done = Command::new(&program)
+        .arg("1")
+        .env("LD_PRELOAD", stub("order", "-DSTUB"))
+        .env("STUB_UVM", "native")
+        .env("STUB_SEED", "1")
+        .env("UVMRUST_FD", "900")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("\nok - UVM_DISCARD, eager, by a host"),
+        "{said}"
+    );
+    assert!(
+        said.contains("\nlost - cuMemDiscardBatchAsync, on the"),
+        "{said}"
+    );
+    assert!(!said.contains("\nnot ok"), "{said}");
+}
