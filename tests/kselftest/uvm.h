@@ -211,6 +211,21 @@ static inline uint32_t uvm_initialize(int fd)
 	return ioctl(fd, UVM_INITIALIZE, &init) ? ~0U : init.status;
 }
 
+/*
+ * Opens /dev/nvidiaN of the real GPUs, which NVIDIA's driver asks of a process that registers one
+ * (else status 0x1b). They stay open until the process ends.
+ */
+static inline void uvm_open_devices(void)
+{
+	char path[32];
+	int minor;
+
+	for (minor = 0; minor < 16; minor++) {
+		snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
+		(void)open(path, O_RDWR | O_CLOEXEC);
+	}
+}
+
 /* The first GPU: the software one, else a real one that the driver lists. */
 static inline int uvm_find_gpu(int vgpu, struct uuid *uuid)
 {

@@ -3,9 +3,9 @@
  * libuvmrust on the real /dev/nvidia-uvm, through its C header. Built twice, against
  * the shared and against the static library.
  *
- * The software GPU's programs fill the memory. A real GPU can not be used without CUDA: its
- * address space is registered by the handles of NVIDIA's resource manager. There the same is
- * tested by what `scripts/gpu-check.sh` runs.
+ * The software GPU's programs fill the memory. A real GPU can be registered without CUDA, but its
+ * address space only by the handles of NVIDIA's resource manager: there the host fills the memory,
+ * which stays with it. What the GPU does is tested by what `scripts/gpu-check.sh` runs.
  */
 #include <stdlib.h>
 
@@ -46,7 +46,7 @@ FIXTURE_SETUP(library)
 	UVM_OPEN_OR_SKIP(self->fd);
 	VGPU_OPEN(self->vgpu);
 	if (self->vgpu < 0)
-		SKIP(return, "no software GPU, and a real one is registered by CUDA alone");
+		uvm_open_devices();
 	ASSERT_EQ(0U, uvm_initialize(self->fd));
 	self->mm = uvm_open();
 	mm.fd = self->fd;
@@ -116,10 +116,20 @@ static bool all(const uint64_t *p, uint64_t value)
 	return i == WORDS;
 }
 
-static bool zeros_or_old(const uint64_t *p)
+/* Whereto memory goes: the host, where nothing can be brought to the GPU. */
+static const uint8_t *away(FIXTURE_DATA(library) *self)
 {
+	return self->channel ? self->gpu.byte : NULL;
+}
+
+/* What a read after a discard gives; on a real GPU NVIDIA's driver promises nothing. */
+static bool zeros_or_old(FIXTURE_DATA(library) *self)
+{
+	const uint64_t *p = self->p;
 	uint64_t i;
 
+	if (!self->channel && UvmRustBackend() != UVMRUST_BACKEND_UVMRUST)
+		return true;
 	for (i = 0; i < WORDS && (!p[i] || p[i] == OLD + i); i++)
 		;
 	return i == WORDS;
@@ -175,7 +185,7 @@ TEST_F(library, eager)
 	SKIP_WITHOUT_DISCARD();
 	fill(self, OLD);
 	ASSERT_EQ(0, UvmDiscard(self->p, LENGTH));
-	EXPECT_TRUE(zeros_or_old(self->p));
+	EXPECT_TRUE(zeros_or_old(self));
 	fill(self, NEW);
 	EXPECT_TRUE(all(self->p, NEW));
 }
@@ -197,10 +207,10 @@ TEST_F(library, lazy)
 	fill(self, OLD);
 	ASSERT_EQ(0, UvmDiscardLazy(self->p, LENGTH));
 	before = moved(self);
-	ASSERT_EQ(0, UvmPrefetch(self->p, LENGTH, self->gpu.byte));
+	ASSERT_EQ(0, UvmPrefetch(self->p, LENGTH, away(self)));
 	after = moved(self);
 	EXPECT_EQ(before, after);
-	EXPECT_TRUE(zeros_or_old(self->p));
+	EXPECT_TRUE(zeros_or_old(self));
 	fill(self, NEW);
 	EXPECT_TRUE(all(self->p, NEW));
 }
@@ -262,7 +272,7 @@ TEST_F(library, only_whole_pages)
 		ASSERT_EQ(OLD + i, self->p[i]);
 		ASSERT_EQ(OLD + WORDS - 1 - i, self->p[WORDS - 1 - i]);
 	}
-	EXPECT_TRUE(zeros_or_old(self->p));
+	EXPECT_TRUE(zeros_or_old(self));
 }
 
 TEST_F(library, discard_and_prefetch_moves_nothing)
@@ -278,11 +288,11 @@ TEST_F(library, discard_and_prefetch_moves_nothing)
 	for (i = 0; i < WORDS; i++)
 		self->p[i] = OLD + i;
 	before = moved(self);
-	ASSERT_EQ(0, UvmDiscardAndPrefetch(self->p, LENGTH, self->gpu.byte));
+	ASSERT_EQ(0, UvmDiscardAndPrefetch(self->p, LENGTH, away(self)));
 	after = moved(self);
 	EXPECT_EQ(before, after);
 	fill(self, NEW);
-	ASSERT_EQ(0, UvmDiscardAndPrefetchBatch(halves, 2, self->gpu.byte));
+	ASSERT_EQ(0, UvmDiscardAndPrefetchBatch(halves, 2, away(self)));
 	fill(self, OLD);
 	EXPECT_TRUE(all(self->p, OLD));
 }
