@@ -12,13 +12,16 @@
 //! `LD_PRELOAD=libgpu_kernels.so BACKEND=native` (`userlib/tests/gpu_kernels.c`,
 //! `scripts/gpu-check.sh`). `BACKEND=ours|native|old` has all programs on one driver
 //! (`old`: with CUDA 13's discard), and `BACKEND=cuda UVMRUST_FD=0` on CUDA alone. `TRACE=1` prints
-//! what a program does, `WAIT=1` waits behind each action. With `THREADS=2 STUB_UVM=ours` so many threads run
+//! what a program does, `WAIT=1` waits behind each action; `AGAIN=50` runs each so often and counts
+//! how often it is wrong. `EMPTY_ORDERS=1` counts on an order that launches of empty graphs
+//! do not have. With `THREADS=2 STUB_UVM=ours` so many threads run
 //! programs at the same time, on that driver, without captures.
 
 mod cuda;
 mod model;
 mod program;
 
+use core::ffi::c_int;
 use std::time::Instant;
 
 use program::Machine;
@@ -34,6 +37,21 @@ fn run(machine: &mut Machine, seed: u64, number: u64) {
         println!("in program {number} of SEED={seed}");
         std::process::exit(1);
     }
+}
+
+/// Runs a program so often, whatever comes of it: how often it was wrong.
+fn again(machine: &mut Machine, seed: u64, number: u64, times: u64) -> u64 {
+    let mut wrong = 0;
+    for time in 0..times {
+        let result = machine.run(seed, number);
+        wrong += u64::from(result.is_err());
+        match result {
+            Ok(()) => println!("{number}, time {time}: none wrong"),
+            Err(what) => println!("{number}, time {time}: wrong: {what}"),
+        }
+    }
+    println!("SEED={seed}: program {number} was wrong {wrong} times of {times}");
+    wrong
 }
 
 fn many_threads(seed: u64, threads: u64, programs: u64) {
@@ -65,6 +83,7 @@ fn main() {
     // A crash must tell where it was.
     let progress = std::env::var_os("PROGRESS").is_some();
     let threads = variable("THREADS", 1);
+    let times = variable("AGAIN", 0);
     let gpus = variable("GPUS", 2).clamp(1, 2) as usize;
     if threads > 1 {
         return many_threads(seed, threads, programs);
@@ -72,6 +91,12 @@ fn main() {
     let began = Instant::now();
     let mut machine = Machine::new(false, gpus);
     let mut done = 0;
+    if times > 0 {
+        let wrong: u64 = (first..first + programs)
+            .map(|number| again(&mut machine, seed, number, times))
+            .sum();
+        std::process::exit(c_int::from(wrong > 0));
+    }
     for number in first..first + programs {
         if seconds != 0 && began.elapsed().as_secs() >= seconds {
             break;

@@ -172,6 +172,9 @@ pub struct Machine {
     trace: bool,
     /// The program waits behind each action.
     waits: bool,
+    /// The model says that launches of graphs without nodes order what other launches do, which
+    /// no CUDA need do.
+    empty_orders: bool,
     pub totals: Totals,
 }
 
@@ -208,6 +211,7 @@ impl Machine {
             backend: std::env::var("BACKEND").ok(),
             trace: std::env::var_os("TRACE").is_some(),
             waits: std::env::var_os("WAIT").is_some(),
+            empty_orders: std::env::var_os("EMPTY_ORDERS").is_some(),
             totals: Totals::default(),
         }
     }

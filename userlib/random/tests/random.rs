@@ -180,6 +180,40 @@ fn a_program_says_what_it_does() {
     assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{said}");
 }
 
+/// A GPU (H200, 580.159.04, CUDA 13.0) has run what two programs had put behind launches of an empty
+/// graph before what was in front of them, and these reads were wrong. The stub's are too where
+/// the model counts on an order there, and all is right where it does not.
+#[test]
+fn a_launch_of_an_empty_graph_orders_nothing() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("random-empty", "-DSTUB");
+    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
+    for (backend, descriptor, number, read) in [
+        ("native", "900", "1002", "stream 2 reads buffer 4"),
+        ("cuda", "0", "1543", "stream 5 reads buffer 0"),
+    ] {
+        let one = [
+            ("FIRST", number),
+            ("PROGRAMS", "1"),
+            ("AGAIN", "200"),
+            ("GPUS", "1"),
+            ("BACKEND", backend),
+            ("STUB_UVM", "native"),
+            ("STUB_FREE", "1"),
+            ("UVMRUST_FD", descriptor),
+        ];
+        let done = run(program, &stub, &one);
+        assert!(done.status.success(), "{}", said(&done));
+        let counting: Vec<_> = one.into_iter().chain([("EMPTY_ORDERS", "1")]).collect();
+        let done = run(program, &stub, &counting);
+        assert_eq!(done.status.code(), Some(1), "{}", said(&done));
+        let wrong = format!("wrong: {read}: [");
+        assert!(said(&done).contains(&wrong), "{}", said(&done));
+    }
+}
+
 /// 1: captures are not looked at. 2: the device of a free is not. 3: the recipe wires no
 /// record_stream. 4: a discard in the legacy stream is done in the thread's own. 5: a batch of
 /// prefetches ends with its first range. 6: a stream's context is not made current. 7: a discard is

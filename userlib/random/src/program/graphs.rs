@@ -2,7 +2,8 @@
 
 //! Captures and graphs of a random program. A captured action comes behind those that
 //! its stream, or another that it has waited for, had captured before; a launch is one
-//! action of its stream, behind the graph's launch before.
+//! action of its stream, behind the graph's launch before. A launch of a graph without nodes is
+//! no action: nothing is ordered by it.
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
@@ -280,12 +281,23 @@ impl Program<'_> {
         let executable = self.graphs[number].executable as Handle;
         self.say(|| {
             format!(
-                "stream {stream}: graph {number} of {} is launched",
-                self.graphs.len()
+                "stream {stream}: graph {number} of {} is launched{}",
+                self.graphs.len(),
+                if used.is_empty() {
+                    ", which is empty"
+                } else {
+                    ""
+                }
             )
         });
         self.machine.cuda.launch_graph(executable, handle);
         self.machine.totals.launches += 1;
+        if used.is_empty() && !self.machine.empty_orders {
+            // CUDA says of launches which order they have, but not of one that does nothing;
+            // and a GPU has run what is behind such a launch before what is in front of it.
+            self.graphs[number].launches += 1;
+            return;
+        }
         if let Some(last) = self.graphs[number].last {
             self.order.also_after(stream, &last);
         }
