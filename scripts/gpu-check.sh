@@ -11,8 +11,8 @@
 #   gpu-check.sh ... --only RE   only the parts whose names match
 #
 # Logs go to $OUT, or out/gpu-check; $OUT/logs.tar.gz has them all. A part has PART_S
-# seconds (70), all of them LIMIT_S (270), the random programs RANDOM_S (60); what is missing
-# is skipped, and a part that fails stops nothing. PYTHON names a Python that has PyTorch.
+# seconds (70), all of them LIMIT_S (270), the random programs RANDOM_S (60), which are those of
+# RANDOM_SEED (1); what is missing is skipped, and a part that fails stops nothing. PYTHON names a Python that has PyTorch.
 # WITH_BROKEN=1 adds to a kit the random programs with a fix taken out, to see what it fixes.
 set -u
 
@@ -21,6 +21,8 @@ PART_S=${PART_S:-70}
 LIMIT_S=${LIMIT_S:-270}
 RANDOM_S=${RANDOM_S:-60}
 RANDOM_CUDA_S=${RANDOM_CUDA_S:-15}
+RANDOM_SEED=${RANDOM_SEED:-1}
+RANDOM_AGAIN=${RANDOM_AGAIN:-50}
 PYTHON=${PYTHON:-python3}
 CARGO=${CARGO:-cargo}
 
@@ -61,7 +63,7 @@ build() {
 		program=$(test_program "$name") || die "the test of $name"
 		cp "$program" "$kit/tests/$name-gpu" || die "the test of $name"
 	done
-	for name in native_program order_program register_program gpu_program; do
+	for name in native_program order_program link_program register_program gpu_program; do
 		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl || die "$name"
 	done
 	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -o "$kit/lib/libgpu_kernels.so" \
@@ -136,7 +138,7 @@ part() {
 
 # facts NAME RE [LINES]: what of a part's log belongs on the page.
 facts() {
-	[ -f "$OUT/$1.log" ] && grep -av '^+ ' "$OUT/$1.log" | grep -aE "$2" | head -n "${3:-20}" | cut -c1-300 | sed 's/^/    # /'
+	wanted "$1" && [ -f "$OUT/$1.log" ] && grep -av '^+ ' "$OUT/$1.log" | grep -aE "$2" | head -n "${3:-20}" | cut -c1-300 | sed 's/^/    # /'
 	return 0
 }
 
@@ -175,6 +177,8 @@ tools() {
 	facts native '^fact - (.*of [0-9]+ reads|lazily|[^,]*$)|^fact - (of|a memset|cuMem.*MiB)|not as said' 48
 	part order 0 "$KIT/tests/order_program"
 	facts order '^fact|^not ok|^[0-9]' 40
+	part link 0 "$KIT/tests/link_program"
+	facts link '^fact|^ok|^not ok|^[0-9]' 40
 	part register 0 "$KIT/tests/register_program"
 	facts register '.' 8
 	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
@@ -293,10 +297,29 @@ pytorch() {
 	recorded_and_planned "$train"
 }
 
+# The two programs that a GPU found wrong, each $RANDOM_AGAIN times: as they are, which must hold; and counting
+# on launches of empty graphs for an order, as they did then, without waits and with.
+random_empty() {
+	local number native=(BACKEND=native) cuda=(BACKEND=cuda UVMRUST_FD=0 STUB_UVM=) set
+	for number in 1002 1543; do
+		if [ "$number" = 1002 ]; then set=("${native[@]}"); else set=("${cuda[@]}"); fi
+		set=(env GPUS=1 "${set[@]}" SEED=1 FIRST="$number" PROGRAMS=1 AGAIN="$RANDOM_AGAIN" LD_PRELOAD="$1")
+		part "random-$number" 0 "${set[@]}" "$KIT/bin/uvmrust-random"
+		facts "random-$number" 'was wrong' 1
+		facts "random-$number" ': wrong: ' 2
+		part "random-$number-empty-orders" 0,1 "${set[@]}" EMPTY_ORDERS=1 "$KIT/bin/uvmrust-random"
+		facts "random-$number-empty-orders" 'was wrong' 1
+		facts "random-$number-empty-orders" ': wrong: ' 2
+		part "random-$number-empty-orders-waits" 0,1 "${set[@]}" EMPTY_ORDERS=1 WAIT=1 "$KIT/bin/uvmrust-random"
+		facts "random-$number-empty-orders-waits" 'was wrong' 1
+		facts "random-$number-empty-orders-waits" ': wrong: ' 2
+	done
+}
+
 # The random programs, whose kernels are PTX here; on the stub they are its own.
 random_programs() {
 	local kernels=${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so} program
-	local one=(env GPUS=1 BACKEND=native FIRST=410 PROGRAMS=1 TRACE=1 LD_PRELOAD="$kernels")
+	local one=(env GPUS=1 BACKEND=native SEED=1 FIRST=410 PROGRAMS=1 TRACE=1 LD_PRELOAD="$kernels")
 	# The program that has shown CUDA's discard to lose data: by libuvmrust as it is, and with a
 	# fix taken out (--cfg broken="7"), which need not be right.
 	part random-410 0 "${one[@]}" "$KIT/bin/uvmrust-random"
@@ -311,11 +334,12 @@ random_programs() {
 			LD_PRELOAD="$kernels" "$program"
 		facts random-broken-waits 'SEED|wrong' 3
 	fi
+	random_empty "$kernels"
 	# By CUDA alone: standard input is no descriptor of UVM.
-	part random-cuda 0 env GPUS=1 BACKEND=cuda UVMRUST_FD=0 PROGRAMS=1000000 LIMIT_S="$RANDOM_CUDA_S" \
+	part random-cuda 0 env GPUS=1 BACKEND=cuda UVMRUST_FD=0 SEED="$RANDOM_SEED" PROGRAMS=1000000 LIMIT_S="$RANDOM_CUDA_S" \
 		LD_PRELOAD="$kernels" STUB_UVM='' "$KIT/bin/uvmrust-random"
 	facts random-cuda 'SEED|wrong' 3
-	part random 0 env GPUS=1 BACKEND=native PROGRAMS=1000000 LIMIT_S="$RANDOM_S" \
+	part random 0 env GPUS=1 BACKEND=native SEED="$RANDOM_SEED" PROGRAMS=1000000 LIMIT_S="$RANDOM_S" \
 		LD_PRELOAD="$kernels" "$KIT/bin/uvmrust-random"
 	facts random 'SEED|wrong' 3
 }

@@ -142,7 +142,7 @@ static void start_cuda(size_t most)
 }
 
 /* What a kernel reads. */
-static void read_by_gpu(void *to, uint64_t from, size_t length)
+static inline void read_by_gpu(void *to, uint64_t from, size_t length)
 {
 	uint32_t count = length / 4;
 	void *params[] = { &copied, &from, &count };
@@ -156,20 +156,20 @@ static void read_by_gpu(void *to, uint64_t from, size_t length)
 		MUST(cuMemcpyDtoH_v2(to, copied, length));
 }
 
-static void write_by_gpu(uint64_t to, size_t length, uint32_t value)
+static inline void write_by_gpu(uint64_t to, size_t length, uint32_t value)
 {
 	MUST(cuMemsetD32Async(to, value, length / 4, work));
 	MUST(cuStreamSynchronize(work));
 }
 
-static void write_by_host(uint64_t to, size_t length, uint32_t value)
+static inline void write_by_host(uint64_t to, size_t length, uint32_t value)
 {
 	for (size_t i = 0; i < length / 4; i++)
 		((volatile uint32_t *)to)[i] = value;
 }
 
 /* Moves memory to the first GPU, or to the host, and waits. */
-static void move_to(uint64_t base, size_t length, bool gpu)
+static inline void move_to(uint64_t base, size_t length, bool gpu)
 {
 	struct location to = { gpu ? 1 : 2, 0 };
 

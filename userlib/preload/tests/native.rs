@@ -70,3 +70,43 @@ fn a_write_behind_a_discard_is_kept_but_behind_cudas() {
     );
     assert!(!said.contains("\nnot ok"), "{said}");
 }
+
+/// What libuvmrust and its random programs count on orders two streams; a launch of a graph without
+/// nodes does not.
+#[test]
+fn streams_are_ordered_by_what_is_counted_on_alone() {
+    if !have_cc() {
+        return;
+    }
+    let program = tmp("link-program");
+    cc(&program, &[&source("link_program.c"), "-ldl"]);
+    let stub = stub("link", "-DSTUB");
+    // Without a seed only what is waited for runs.
+    for set in [&[][..], &[("STUB_SEED", "1")], &[("STUB_FREE", "1")]] {
+        let done = Command::new(&program)
+            .env("LD_PRELOAD", &stub)
+            .env("STUB_UVM", "native")
+            .env("UVMRUST_FD", "900")
+            .envs(set.iter().copied())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(done.status.code(), Some(0), "{said}");
+        let links = [
+            "an event",
+            "a graph of a memset in the legacy stream",
+            "a graph of a host function, launched in both",
+        ];
+        let ok = |link| format!("\nok - {link}: of 20 times B came behind A in 20\n");
+        assert!(links.iter().all(|link| said.contains(&ok(link))), "{said}");
+        let none = |link| format!("\nfact - {link}: of 20 times B came behind A in 0\n");
+        let empty = [
+            none("a graph of no node in the legacy stream"),
+            none("a graph of no node, launched in both"),
+        ];
+        assert!(
+            !set.is_empty() || empty.iter().all(|line| said.contains(line)),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Which things put between two streams order them, on a real GPU. Stream A is busy, and then calls
+ * the host function "first"; something comes between; stream B calls the host function
+ * "second", and nothing else. If B is behind A, "second" comes after "first". A line each:
+ *
+ *   ok - BETWEEN: of N times B came behind A in all
+ *   not ok - BETWEEN: of N times ...
+ *
+ * for what libuvmrust and its random programs count on; of the others the line begins with "fact",
+ * and where nothing is between, B must not have waited each time, or nothing is seen here.
+ * Exits with 0 if all is as it must be, 1 if not, 77 where there is no GPU or no CUDA 13.
+ *
+ *   link_program [TIMES]
+ */
+#include "native_cuda.h"
+
+#define MIB ((size_t)1 << 20)
+#define BUSY (64 * MIB)
+
+/* What comes between the two. */
+enum between {
+	NOTHING,
+	/* In the legacy stream, between two blocking ones. */
+	LEGACY_MEMSET, LEGACY_HOST_FUNCTION, LEGACY_RECORD, LEGACY_WAIT, LEGACY_PREFETCH,
+	LEGACY_GRAPH_EMPTY, LEGACY_GRAPH_EMPTY_NODE, LEGACY_GRAPH_HOST_FUNCTION, LEGACY_GRAPH_MEMSET,
+	/* Of two streams that do not block: an event, or one executable graph launched in both. */
+	EVENT, GRAPH_EMPTY, GRAPH_EMPTY_NODE, GRAPH_HOST_FUNCTION, GRAPH_MEMSET,
+	/* A blocks, and B, which does not, waits for an event of the legacy stream; or the other way. */
+	LEGACY_EVENT, EVENT_LEGACY,
+	/* In the same stream. */
+	SAME_GRAPH_EMPTY, SAME_PREFETCH,
+	BETWEENS
+};
+
+static const struct {
+	const char *name;
+	/* Counted on. */
+	bool must;
+} betweens[] = {
+	[NOTHING] = { "nothing" },
+	[LEGACY_MEMSET] = { "a memset in the legacy stream", true },
+	[LEGACY_HOST_FUNCTION] = { "a host function in the legacy stream", true },
+	[LEGACY_RECORD] = { "an event that is recorded in the legacy stream", true },
+	[LEGACY_WAIT] = { "a wait of the legacy stream for an event that is over", true },
+	[LEGACY_PREFETCH] = { "a prefetch in the legacy stream", true },
+	[LEGACY_GRAPH_EMPTY] = { "a graph of no node in the legacy stream" },
+	[LEGACY_GRAPH_EMPTY_NODE] = { "a graph of an empty node in the legacy stream" },
+	[LEGACY_GRAPH_HOST_FUNCTION] = { "a graph of a host function in the legacy stream", true },
+	[LEGACY_GRAPH_MEMSET] = { "a graph of a memset in the legacy stream", true },
+	[EVENT] = { "an event", true },
+	[GRAPH_EMPTY] = { "a graph of no node, launched in both" },
+	[GRAPH_EMPTY_NODE] = { "a graph of an empty node, launched in both" },
+	[GRAPH_HOST_FUNCTION] = { "a graph of a host function, launched in both", true },
+	[GRAPH_MEMSET] = { "a graph of a memset, launched in both", true },
+	[LEGACY_EVENT] = { "an event of the legacy stream, for a stream that does not block", true },
+	[EVENT_LEGACY] = { "an event of a stream that does not block, for the legacy stream", true },
+	[SAME_GRAPH_EMPTY] = { "a graph of no node in the same stream", true },
+	[SAME_PREFETCH] = { "a prefetch in the same stream", true },
+};
+
+enum { EMPTY, EMPTY_NODE, HOST_FUNCTION, MEMSET, GRAPHS };
+
+static int (*cuEventCreate)(void **, unsigned int), (*cuEventRecord)(void *, void *);
+static int (*cuStreamWaitEvent)(void *, void *, unsigned int), (*cuEventDestroy_v2)(void *);
+static int (*cuGraphInstantiateWithFlags)(void **, void *, unsigned long long), (*cuGraphLaunch)(void *, void *);
+/* The stub has none. */
+static int (*cuGraphAddEmptyNode)(void **, void *, const void *, size_t);
+
+static void *graphs[GRAPHS], *legacy, *blocking[2], *free_streams[2];
+static uint64_t busy_memory, word, managed;
+static volatile int came, saw;
+
+static void first(void *data)
+{
+	came = 1;
+}
+
+static void second(void *data)
+{
+	saw = came;
+}
+
+static void nothing(void *data)
+{
+}
+
+static void make_graphs(void)
+{
+	void *graph, *node;
+
+	for (int kind = 0; kind < GRAPHS; kind++) {
+		MUST(cuStreamBeginCapture_v2(work, 2));
+		if (kind == HOST_FUNCTION)
+			MUST(cuLaunchHostFunc(work, nothing, NULL));
+		if (kind == MEMSET)
+			MUST(cuMemsetD32Async(word, 1, 1, work));
+		MUST(cuStreamEndCapture(work, &graph));
+		if (kind == EMPTY_NODE && cuGraphAddEmptyNode)
+			MUST(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+		if (kind != EMPTY_NODE || cuGraphAddEmptyNode)
+			MUST(cuGraphInstantiateWithFlags(&graphs[kind], graph, 0));
+		MUST(cuGraphDestroy(graph));
+	}
+}
+
+/* An event of one stream, for which the other waits. */
+static void order(void *earlier, void *later)
+{
+	void *event;
+
+	MUST(cuEventCreate(&event, 2));
+	MUST(cuEventRecord(event, earlier));
+	if (later != earlier)
+		MUST(cuStreamWaitEvent(later, event, 0));
+	MUST(cuEventDestroy_v2(event));
+}
+
+/* In the legacy stream. */
+static void put_legacy(enum between between)
+{
+	struct location gpu = { 1, 0 };
+
+	switch (between) {
+	case LEGACY_MEMSET:
+		MUST(cuMemsetD32Async(word, 1, 1, legacy));
+		return;
+	case LEGACY_HOST_FUNCTION:
+		MUST(cuLaunchHostFunc(legacy, nothing, NULL));
+		return;
+	case LEGACY_RECORD:
+		order(legacy, legacy);
+		return;
+	case LEGACY_WAIT:
+		order(work, legacy);
+		return;
+	case LEGACY_PREFETCH:
+		MUST(cuMemPrefetchAsync_v2(managed, 4096, gpu, 0, legacy));
+		return;
+	default:
+		MUST(cuGraphLaunch(graphs[between - LEGACY_GRAPH_EMPTY], legacy));
+	}
+}
+
+static void put_between(enum between between, void *a, void *b)
+{
+	struct location gpu = { 1, 0 };
+
+	if (between >= LEGACY_MEMSET && between <= LEGACY_GRAPH_MEMSET)
+		put_legacy(between);
+	else if (between >= GRAPH_EMPTY && between <= GRAPH_MEMSET) {
+		MUST(cuGraphLaunch(graphs[between - GRAPH_EMPTY], a));
+		MUST(cuGraphLaunch(graphs[between - GRAPH_EMPTY], b));
+	} else if (between == EVENT)
+		order(a, b);
+	else if (between == LEGACY_EVENT)
+		order(legacy, b);
+	else if (between == EVENT_LEGACY)
+		order(a, legacy);
+	else if (between == SAME_GRAPH_EMPTY)
+		MUST(cuGraphLaunch(graphs[EMPTY], a));
+	else if (between == SAME_PREFETCH)
+		MUST(cuMemPrefetchAsync_v2(managed, 4096, gpu, 0, a));
+}
+
+/* Whether B came behind A. */
+static bool one_time(enum between between)
+{
+	bool legacy_only = between >= LEGACY_MEMSET && between <= LEGACY_GRAPH_MEMSET;
+	void *a = legacy_only || between == LEGACY_EVENT ? blocking[0] : free_streams[0];
+	void *b = legacy_only || between == EVENT_LEGACY ? blocking[1] : free_streams[1];
+
+	if (between >= SAME_GRAPH_EMPTY)
+		b = a;
+	came = 0;
+	saw = -1;
+	for (int i = 0; i < (is_stub ? 1 : 100); i++)
+		MUST(cuMemsetD32Async(busy_memory, i, BUSY / 4, a));
+	MUST(cuLaunchHostFunc(a, first, NULL));
+	put_between(between, a, b);
+	MUST(cuLaunchHostFunc(b, second, NULL));
+	MUST(cuStreamSynchronize(b));
+	MUST(cuCtxSynchronize());
+	return saw == 1;
+}
+
+int main(int argc, char **argv)
+{
+	int times = argc > 1 ? atoi(argv[1]) : 20, wrong = 0;
+	void *library;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_cuda(4096);
+	library = dlopen("libcuda.so.1", RTLD_NOW);
+	*(void **)&cuEventCreate = find_function(library, "cuEventCreate");
+	*(void **)&cuEventRecord = find_function(library, "cuEventRecord");
+	*(void **)&cuEventDestroy_v2 = find_function(library, "cuEventDestroy_v2");
+	*(void **)&cuStreamWaitEvent = find_function(library, "cuStreamWaitEvent");
+	*(void **)&cuGraphInstantiateWithFlags = find_function(library, "cuGraphInstantiateWithFlags");
+	*(void **)&cuGraphLaunch = find_function(library, "cuGraphLaunch");
+	*(void **)&cuGraphAddEmptyNode = dlsym(library, "cuGraphAddEmptyNode");
+	for (int i = 0; i < 2; i++) {
+		MUST(cuStreamCreate(&blocking[i], 0));
+		MUST(cuStreamCreate(&free_streams[i], 1));
+	}
+	MUST(cuMemAlloc_v2(&busy_memory, BUSY));
+	MUST(cuMemAlloc_v2(&word, 4096));
+	MUST(cuMemAllocManaged(&managed, 2 * MIB, 1));
+	make_graphs();
+	for (int between = 0; between < BETWEENS; between++) {
+		bool graph_lacks = !graphs[EMPTY_NODE] &&
+				   (between == LEGACY_GRAPH_EMPTY_NODE || between == GRAPH_EMPTY_NODE);
+		bool must = betweens[between].must, as_it_must;
+		int behind = 0;
+
+		if (graph_lacks)
+			continue;
+		for (int time = 0; time < times; time++)
+			behind += one_time(between);
+		as_it_must = must ? behind == times : between != NOTHING || behind < times;
+		wrong += !as_it_must;
+		printf("%s - %s: of %d times B came behind A in %d\n",
+		       !as_it_must ? "not ok" : must ? "ok" : "fact", betweens[between].name, times, behind);
+	}
+	printf("%d are not as they must be\n", wrong);
+	return wrong > 0;
+}
