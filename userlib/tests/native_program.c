@@ -186,7 +186,8 @@ static long discard(enum way way, uint64_t base, size_t length)
 		code = uvm_discard(found, base, length, way != UVM_LAZY_MOVED);
 	if (way == CUDA_EAGER_MOVED || way == UVM_EAGER_MOVED || way == UVM_LAZY_MOVED)
 		move_to(base, length, true);
-	MUST(cuStreamSynchronize(work));
+	/* A wait for the stream alone has not waited for CUDA's discard (order_program.c). */
+	MUST(cuCtxSynchronize());
 	return code;
 }
 

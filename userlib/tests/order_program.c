@@ -91,7 +91,7 @@ static void nothing(void *data)
 }
 
 enum way {
-	NONE, BATCH, BATCH_HOST_FUNCTION, BATCH_EVENT, BATCH_PREFETCH_OTHER, BATCH_PREFETCH, BOTH_GPU, BOTH_HOST,
+	NONE, BATCH, BATCH_HOST_FUNCTION, BATCH_WAIT, BATCH_EVENT, BATCH_PREFETCH_OTHER, BATCH_PREFETCH, BOTH_GPU, BOTH_HOST,
 	EAGER_FUNCTION, LAZY_FUNCTION_PREFETCH, WAYS
 };
 
@@ -102,6 +102,7 @@ static const struct {
 	[NONE] = { "no discard", true },
 	[BATCH] = { "cuMemDiscardBatchAsync" },
 	[BATCH_HOST_FUNCTION] = { "cuMemDiscardBatchAsync, then an empty host function" },
+	[BATCH_WAIT] = { "cuMemDiscardBatchAsync, then cuCtxSynchronize" },
 	[BATCH_EVENT] = { "cuMemDiscardBatchAsync, written in another stream behind an event" },
 	[BATCH_PREFETCH_OTHER] = { "cuMemDiscardBatchAsync, then a prefetch of other memory" },
 	[BATCH_PREFETCH] = { "cuMemDiscardBatchAsync, then cuMemPrefetchAsync" },
@@ -145,6 +146,8 @@ static void put_discard(enum way way, uint64_t base)
 	MUST(cuMemDiscardBatchAsync(&base, &length, 1, 0, work));
 	if (way == BATCH_HOST_FUNCTION)
 		MUST(cuLaunchHostFunc(work, nothing, NULL));
+	else if (way == BATCH_WAIT)
+		MUST(cuCtxSynchronize());
 	else if (way == BATCH_PREFETCH_OTHER)
 		MUST(cuMemPrefetchAsync_v2(other, 4096, gpu, 0, work));
 	else if (way == BATCH_PREFETCH)
@@ -222,7 +225,7 @@ static bool one_case(enum way way, uint64_t base, bool on_gpu, enum waits waits,
 
 int main(int argc, char **argv)
 {
-	unsigned int rounds = argc > 1 ? atoi(argv[1]) : 2, round = 0, lost[WAYS] = { 0 }, cases = 0;
+	unsigned int rounds = argc > 1 ? atoi(argv[1]) : 2, round = 0, lost[WAYS][WAITS] = { { 0 } }, cases = 0;
 	void *library;
 	uint64_t base;
 	int wrong = 0;
@@ -249,12 +252,14 @@ int main(int argc, char **argv)
 		if (found < 0 && way >= EAGER_FUNCTION)
 			continue;
 		kept = one_case(way, base, variant & 1, variant / 8 % WAITS, variant & 2, variant & 4, round++);
-		lost[way] += !kept;
+		lost[way][variant / 8 % WAITS] += !kept;
 		wrong += !kept && ways[way].ours;
 		cases += way == NONE;
 	}
 	for (int way = 0; way < WAYS; way++)
-		printf("fact - %s: of %u cases %u lost words\n", ways[way].name, cases, lost[way]);
+		printf("fact - %s: of %u cases %u lost words: %u without a wait, %u with one behind the discard, %u with all\n",
+		       ways[way].name, cases, lost[way][NEVER] + lost[way][BEHIND_DISCARD] + lost[way][ALWAYS],
+		       lost[way][NEVER], lost[way][BEHIND_DISCARD], lost[way][ALWAYS]);
 	printf("%d of the cases that must keep all have lost words\n", wrong);
 	return wrong > 0;
 }

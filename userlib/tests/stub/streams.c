@@ -453,8 +453,6 @@ EXPORT CUresult cuStreamSynchronize(void *handle)
 		 * is an action of which that holds, no sentence says.
 		 */
 		wait_for(now(stream));
-		if (stream->context->discards)
-			wait_for(now(stream->context->discards));
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
