@@ -13,7 +13,7 @@
 //! | no UVM to be found | CUDA 13's discard and prefetch, to the stream's GPU | CUDA | CUDA 13 |
 //! | in a capture | host function | host function | host function |
 //!
-//! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU was seen to lose
+//! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU loses
 //! what was written behind it in a stream (`cuda::batches`).
 //!
 //! While a stream is being captured, the host function becomes a node of the graph. CUDA's own
