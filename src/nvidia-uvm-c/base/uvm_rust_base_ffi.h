@@ -127,7 +127,8 @@ _Bool uvm_seam_space_trylock(struct uvm_seam_space *space);
 struct uvm_rust_space *uvm_seam_space_state(struct uvm_seam_space *space);
 
 /*
- * The GPU with this uuid if it is registered in the VA space, and its UVM_RUST_MEMORY_*, else that of the host. Caller holds the VA space's lock, which keeps the GPU.
+ * The GPU with this uuid if it is registered in the VA space, and its UVM_RUST_MEMORY_*, else that of the host.
+ * Caller holds the VA space's lock, which keeps the GPU.
  */
 __u32 uvm_seam_space_gpu(struct uvm_seam_space *space, const __u8 *uuid, struct uvm_gpu_struct **gpu);
 

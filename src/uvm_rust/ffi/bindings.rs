@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options ab15e2bd4268b404.
+// Of headers and options 4b2c944a46906511.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;

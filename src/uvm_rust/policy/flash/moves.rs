@@ -196,7 +196,7 @@ pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to: To) -> Result<(), 
 /// What a call is about.
 struct Call {
     to: To,
-    /// The last byte.
+    /// The last byte of the whole range.
     end: u64,
     /// Up to where the device was asked for pages.
     asked: u64,
@@ -348,7 +348,7 @@ mod tests {
         signal: bool,
         fetches: Vec<Fetched>,
         no_gpu: bool,
-        /// A copy fails.
+        /// A copy to the GPU fails.
         loses: bool,
         copying: bool,
         /// Blocks that were asked for.
