@@ -17,7 +17,9 @@
 //!
 //! A kernel may need what nobody expects. So a chunk that came while the owner's kernel runs, for a fault
 //! or a migration that was asked for, is the running kernel's until the next one begins, and goes after all
-//! that is only expected ([`Standing`]).
+//! that is only expected ([`Standing`]). It is so for as many evictions as there are chunks: by then the
+//! kernel has had room for all that it can have at once. A process that announces nothing more, as it
+//! waits for its user or is over, holds nothing back from others for longer than that.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
 use super::policies::{Choice, Chooser, Standing, Used, REACH};
@@ -46,6 +48,8 @@ struct Present {
     owner: Owner,
     holder: Holder,
     now: u32,
+    /// Evictions that there had been when that kernel began.
+    since: u64,
 }
 
 /// The root chunks of one GPU. Locking as for [`Queues`]: only [`RootChunks::new`] and
@@ -66,6 +70,8 @@ pub struct RootChunks {
     /// The owner that came last of those whose processes have a list, by the number of that.
     owners: TryVec<Owner>,
     last_owner: Owner,
+    /// Evictions that have begun.
+    evictions: u64,
     /// The chunk that was chosen last, until an eviction begins.
     pub(super) chosen: Option<Chunk>,
 }
@@ -88,6 +94,7 @@ impl RootChunks {
             owners: TryVec::filled(LISTS, 0)?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
+            evictions: 0,
             chosen: None,
         })
     }
@@ -227,14 +234,24 @@ impl RootChunks {
     pub fn add_owner(&mut self, holder: Holder) -> Owner {
         let owner = self.last_owner.wrapping_add(1).max(1);
         self.last_owner = owner;
-        let now = 0;
+        let since = self.evictions;
         if let Some(p) = self.present.get_mut((owner % OWNERS) as usize) {
-            *p = Present { owner, holder, now };
+            *p = Present {
+                owner,
+                holder,
+                now: 0,
+                since,
+            };
         }
+        self.list(holder, owner);
+        owner
+    }
+
+    /// `owner` is the one that is found by the list of its `holder`.
+    fn list(&mut self, holder: Holder, owner: Owner) {
         if let Some(of_list) = self.owners.get_mut(list_of(holder)) {
             *of_list = owner;
         }
-        owner
     }
 
     /// An owner goes, and its marks with it.
@@ -246,7 +263,22 @@ impl RootChunks {
 
     /// The current kernel of an owner has number `now`. False if that owner is no more.
     pub fn set_now(&mut self, owner: Owner, now: u32) -> bool {
-        self.present_mut(owner).map(|p| p.now = now).is_some()
+        let evictions = self.evictions;
+        let Some(p) = self.present_mut(owner) else {
+            return false;
+        };
+        if p.now != now {
+            (p.now, p.since) = (now, evictions);
+        }
+        // Another of the same list may have come since, and gone.
+        let holder = p.holder;
+        self.list(holder, owner);
+        true
+    }
+
+    /// An eviction begins.
+    pub(super) fn count_eviction(&mut self) {
+        self.evictions = self.evictions.wrapping_add(1);
     }
 
     /// `owner` expects an access to `chunk` up to its kernel number `until`.
@@ -302,7 +334,7 @@ impl RootChunks {
     /// What is known of who needs `chunk`.
     pub(super) fn standing(&self, chunk: Chunk) -> Standing {
         let asked = self.asked.get(chunk as usize).copied().unwrap_or_default();
-        if self.left(asked.owner, asked.until).is_some() {
+        if self.left(asked.owner, asked.until).is_some() && self.needs_room(asked.owner) {
             return Standing::Running;
         }
         if let Some(kernels) = self.marked(chunk) {
@@ -324,6 +356,12 @@ impl RootChunks {
     fn left(&self, owner: Owner, until: u32) -> Option<u32> {
         let p = self.present_of(owner)?;
         u32::try_from(until.wrapping_sub(p.now) as i32).ok()
+    }
+
+    /// Whether the current kernel of `owner` may not have had room yet for all that it needs at once.
+    fn needs_room(&self, owner: Owner) -> bool {
+        let since = self.present_of(owner).map(|p| p.since);
+        since.is_some_and(|since| self.evictions.wrapping_sub(since) <= self.marks.len() as u64)
     }
 
     fn present_of(&self, owner: Owner) -> Option<&Present> {

@@ -353,3 +353,35 @@ proptest! {
         }
     }
 }
+
+/// A process that waits for its user, or is gone without its owner's being removed, keeps nothing from others.
+#[test]
+fn who_announces_no_more_holds_nothing_back_for_ever() {
+    let mut roots = evictable(4);
+    let owner = roots.add_owner(HOLDER);
+    assert!(roots.set_now(owner, 1));
+    (0..4).for_each(|c| roots.used_by(c, HOLDER).unwrap());
+    for _ in 0..=4 {
+        assert!(roots.victim().is_some_and(|victim| victim.expected));
+        assert!(roots.set_now(owner, 1), "it is the same kernel");
+        assert_eq!(roots.begin_eviction(0), None);
+        roots.insert(0, HOLDER).unwrap();
+        roots.used_by(0, HOLDER).unwrap();
+    }
+    assert!(roots.victim().is_some_and(|victim| !victim.expected));
+    assert_eq!(roots.pick_early(HOLDER), Some(1));
+    assert!(roots.set_now(owner, 2));
+    roots.used_by(1, HOLDER).unwrap();
+    assert_eq!((roots.needed_in(1), roots.needed_in(2)), (Some(0), None));
+}
+
+#[test]
+fn an_owner_is_found_again_when_another_of_its_list_is_gone() {
+    let mut roots = evictable(2);
+    let other = (HOLDER + 1..).find(|h| list_of(*h) == list_of(HOLDER));
+    let (first, second) = (roots.add_owner(HOLDER), roots.add_owner(other.unwrap()));
+    roots.remove_owner(second);
+    assert!(roots.set_now(first, 1));
+    roots.used_by(0, HOLDER).unwrap();
+    assert_eq!(roots.needed_in(0), Some(0));
+}
