@@ -108,12 +108,12 @@ bool uvm_seam_prefetch_is_lite(uvm_va_range_t *range, uvm_gpu_t *gpu)
 }
 
 /* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */
-struct uvm_rust_block *uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
+struct uvm_rust_block **uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
 {
 	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), mm);
 	uvm_va_block_retry_init(&call->retry);
 	uvm_mutex_lock(&block->lock);
-	return block->uvm_rust;
+	return &block->uvm_rust;
 }
 
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *block)

@@ -40,9 +40,12 @@ _Bool uvm_seam_prefetch_is_lite(struct uvm_va_range_struct *range, struct uvm_gp
 struct mm_struct *uvm_va_space_mm_retain(struct uvm_va_space_struct *va_space);
 void uvm_va_space_mm_release(struct uvm_va_space_struct *va_space);
 
-/* Locks a va_block, to move it; what it takes on the host is charged to @mm. Returns its discard state; NULL for none. */
-struct uvm_rust_block *uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
-					      struct mm_struct *mm);
+/*
+ * Locks a va_block, to move it; what it takes on the host is charged to @mm. Returns the place of its discard state, as
+ * uvm_seam_block_lock() does.
+ */
+struct uvm_rust_block **uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
+					       struct mm_struct *mm);
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block);
 
 /*

@@ -234,8 +234,8 @@ pub(crate) struct Turning<'a> {
     noted: Option<(NonNull<bindings::uvm_va_block_struct>, u64)>,
     /// Invariant: that va_block is locked, if this is where it is moved to.
     locked: Option<To>,
-    /// What of it is discarded, or null. Invariant: the va_block's since it was locked.
-    discarded: *mut bindings::uvm_rust_block,
+    /// Where C keeps what of it is discarded. Invariant: the va_block's, valid while it is locked.
+    discarded: *mut *mut bindings::uvm_rust_block,
     /// Invariant: null, or the VA space's, held since it was locked.
     mm: *mut bindings::mm_struct,
 }
@@ -543,7 +543,8 @@ impl Machine for Turning<'_> {
         // SAFETY: the va_block is locked, and the GPU there. By I-own and I-lock, the state that it has is used
         // by nobody else as long as it is locked.
         let (of, discarded) = unsafe {
-            let state = self.discarded;
+            // It may have come while a migration had let the lock go.
+            let state = self.discarded.as_ref().map_or(null_mut(), |state| *state);
             let state = (!state.is_null()).then(|| discard::borrow(state));
             let discarded = state.map_or(PageMask::EMPTY, |state| state.discarded());
             (flash::pages_of(block, self.gpu), discarded)
