@@ -50,6 +50,8 @@ static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 {
 }
 
+#define uvm_rust_is_resident_on(block, nid, page)	true
+
 static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
 {
 	return uvm_gpu_supports_eviction(gpu);
@@ -100,6 +102,8 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 {
 	uvm_va_block_cpu_set_resident_page(block, nid, page);
 }
+
+#define uvm_rust_is_resident_on		uvm_va_block_cpu_is_page_resident_on
 
 /* What is made resident on the host may lie on any node. */
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)

@@ -25,16 +25,18 @@ static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t
 					  uvm_va_block_context_t *context SINCE_550(, bool staged));
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
+/* Of what nodes of the host have for a page, that where it is resident, if it is; NULL if none has any. */
 static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, int *node)
 {
-	struct page *page = NULL;
+	bool resident = uvm_page_mask_test(&block->cpu.resident, index);
 
 	for_each_rust_node(*node) {
-		page = uvm_rust_cpu_page(block, *node, index);
-		if (page)
-			break;
+		struct page *page = uvm_rust_cpu_page(block, *node, index);
+
+		if (page && (!resident || uvm_rust_is_resident_on(block, *node, index)))
+			return page;
 	}
-	return page;
+	return NULL;
 }
 
 /*
@@ -202,13 +204,17 @@ struct page *uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u
 {
 	int nid;
 	struct page *page = flash_host_page(block, index, &nid);
-	uvm_va_block_region_t region;
 
-	if (page) {
-		region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(uvm_rust_cpu_chunk(block, nid, index)),
-						   index);
-		*first = region.first;
-		*outer = region.outer;
+	/* Nodes' memory goes together: of chunks that meet, one holds the others, as each begins at a multiple of its size. */
+	for_each_rust_node(nid) {
+		uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
+		uvm_va_block_region_t region;
+
+		if (!chunk)
+			continue;
+		region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
+		*first = min(*first, (u16)region.first);
+		*outer = max(*outer, (u16)region.outer);
 	}
 	return page;
 }

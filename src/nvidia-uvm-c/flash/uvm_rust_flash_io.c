@@ -123,7 +123,7 @@ void uvm_seam_flash_sums(struct page **of, u32 pages, u64 stamp, u32 *sums)
 {
 	/* Two stamps less than 2^32 apart never begin alike. */
 	for (; pages--; stamp++)
-		*sums++ = crc32c(~(u32)stamp ^ (u32)(stamp >> 32), page_address(*of++), PAGE_SIZE);
+		*sums++ = crc32c(~(u32)stamp, page_address(*of++), PAGE_SIZE);
 }
 
 static int make_key(struct uvm_seam_flash_dev *dev)

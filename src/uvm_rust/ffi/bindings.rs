@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 4b2c944a46906511.
+// Of headers and options 50954a846011ae4a.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -1348,7 +1348,7 @@ unsafe extern "C" {
         call: *mut uvm_seam_prefetch,
         block: *mut uvm_va_block_struct,
         mm: *mut mm_struct,
-    ) -> *mut uvm_rust_block;
+    ) -> *mut *mut uvm_rust_block;
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_unlock(call: *mut uvm_seam_prefetch, block: *mut uvm_va_block_struct);

@@ -369,6 +369,13 @@ impl BlockState {
         }
     }
 
+    /// Records that `pages` of `memory` hold something that nobody is to see.
+    pub fn overwritten(&mut self, memory: Memory, pages: &PageMask) {
+        if let Some(p) = self.prepared.iter_mut().find(|p| p.memory == memory) {
+            p.pages -= *pages;
+        }
+    }
+
     // Life of the block.
 
     /// Splits the block: this state keeps the pages before `at`, the returned one

@@ -12,12 +12,12 @@ use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
-use crate::ffi::discard::{as_c, short};
+use crate::ffi::discard::{as_c, borrow, memory, short};
 use crate::ffi::status::Status;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine};
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
-use bindings::{uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
+use bindings::{uvm_rust_block, uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
@@ -38,6 +38,8 @@ struct Fetching {
     context: *mut uvm_seam_context,
     device: Arc<Dev>,
     is_fault: bool,
+    /// Where C keeps what of the block is discarded, since it was locked here; or null.
+    discarded: *mut *mut uvm_rust_block,
     /// Between `open` and `close`.
     io: Option<Io>,
 }
@@ -104,6 +106,17 @@ impl Machine for Fetching {
         self.io.as_mut().map_or(PageMask::EMPTY, unchanged)
     }
 
+    fn overwritten(&mut self, pages: &PageMask) {
+        // SAFETY: the block was locked by `lock`, so it is C's place for that (I-own, I-lock), and nobody else uses
+        // what is there; the reference ends with this function.
+        unsafe {
+            let state = self.discarded.as_ref().map_or(null_mut(), |state| *state);
+            if !state.is_null() {
+                borrow(state).overwritten(memory(bindings::UVM_RUST_MEMORY_HOST), pages);
+            }
+        }
+    }
+
     fn keeps_copies(&mut self) -> bool {
         let dev = &self.device;
         // SAFETY: see above; the tier is there, and a parameter does not change.
@@ -144,7 +157,7 @@ impl Machine for Fetching {
 
     fn lock(&mut self) {
         // SAFETY: it was unlocked.
-        unsafe { bindings::uvm_seam_block_lock(self.block) };
+        self.discarded = unsafe { bindings::uvm_seam_block_lock(self.block) };
     }
 
     fn progress(&mut self) -> u32 {
@@ -209,6 +222,7 @@ pub(super) unsafe fn fetch_locked(
         context,
         device,
         is_fault,
+        discarded: null_mut(),
         io: None,
     };
     match fetch(&mut fetching, wanted) {

@@ -14,6 +14,8 @@
 //!   known of the block before it was let go holds then.
 //! - **F-memory**: what is read goes to host memory that is kept meanwhile, and counts only if the block still
 //!   has that memory.
+//! - **F-bytes**: what a read has filled and has not brought is no memory that may be handed out as it is. It may
+//!   hold what the device gave, of whomever.
 //! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
 
 use super::super::mask::PageMask;
@@ -69,6 +71,9 @@ pub trait Machine {
 
     /// Those of `pages` that have the host memory that is kept.
     fn unchanged(&mut self, pages: &PageMask) -> PageMask;
+
+    /// The memory of `pages` has been read into, so it is not prepared for whoever gets it next.
+    fn overwritten(&mut self, pages: &PageMask);
 
     /// Whether what is read stays on the device as well.
     fn keeps_copies(&mut self) -> bool;
@@ -152,6 +157,8 @@ fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
             whole(m, piece, &mut good, &mut failed);
         }
         m.lock();
+        // F-bytes. What has arrived is prepared after this.
+        m.overwritten(&read.pages);
         // F-memory.
         good = m.unchanged(&good);
     }
@@ -216,6 +223,8 @@ mod tests {
         wrong: PageMask,
         changed: PageMask,
         keeps: bool,
+        /// Memory that may be handed out as it is.
+        prepared: PageMask,
         no_memory: Option<&'static str>,
         errors: u32,
         arrived: PageMask,
@@ -247,6 +256,7 @@ mod tests {
                 wrong: PageMask::EMPTY,
                 changed: PageMask::EMPTY,
                 keeps: false,
+                prepared: PageMask::FULL,
                 no_memory: None,
                 errors: 0,
                 arrived: PageMask::EMPTY,
@@ -309,6 +319,11 @@ mod tests {
             *pages - self.changed
         }
 
+        fn overwritten(&mut self, pages: &PageMask) {
+            assert!(self.locked && pages.is_subset(&self.held), "F-lock");
+            self.prepared -= *pages;
+        }
+
         fn keeps_copies(&mut self) -> bool {
             self.keeps
         }
@@ -316,6 +331,7 @@ mod tests {
         fn arrived(&mut self, pages: &PageMask) {
             assert!(self.locked, "F-lock");
             self.arrived = *pages;
+            self.prepared |= *pages;
         }
 
         fn lost(&mut self, pages: &PageMask) {
@@ -393,6 +409,11 @@ mod tests {
             (m.lost, m.arrived),
             (pages(5, 6), pages(4, 9) - pages(5, 6) - pages(7, 8))
         );
+        assert_eq!(
+            m.prepared,
+            PageMask::FULL - pages(5, 6) - pages(7, 8),
+            "F-bytes"
+        );
         // The whole, and each page.
         assert_eq!((m.count("read"), m.errors), (6, 1));
         assert!(pages(7, 8).is_subset(&m.block.on_flash()));
@@ -409,6 +430,11 @@ mod tests {
         assert_eq!(m.fetch(pages(0, 6)), Fetched::Again);
         assert_eq!((m.lost, m.errors), (pages(1, 3), 2));
         assert_eq!(m.arrived, pages(0, 6) - pages(1, 3) - pages(4, 5));
+        assert_eq!(
+            m.prepared,
+            PageMask::FULL - pages(1, 3) - pages(4, 5),
+            "F-bytes"
+        );
         assert!(pages(4, 5).is_subset(&m.block.on_flash()));
     }
 

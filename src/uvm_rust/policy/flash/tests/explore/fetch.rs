@@ -66,6 +66,13 @@ impl Machine for Real<'_, '_> {
         *pages
     }
 
+    fn overwritten(&mut self, pages: &PageMask) {
+        self.b();
+        if !pages.is_subset(&self.fetching.kept) {
+            self.broken("F-bytes: what was not read into");
+        }
+    }
+
     fn keeps_copies(&mut self) -> bool {
         let b = self.b();
         self.w.of(b, |block| block.read_mostly) && self.w.now().attached
