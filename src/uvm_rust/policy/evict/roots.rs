@@ -276,7 +276,7 @@ impl RootChunks {
         true
     }
 
-    /// An eviction begins.
+    /// Counts an eviction, which begins now.
     pub(super) fn count_eviction(&mut self) {
         self.evictions = self.evictions.wrapping_add(1);
     }
