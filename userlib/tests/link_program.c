@@ -28,6 +28,14 @@ enum between {
 	EVENT, GRAPH_EMPTY, GRAPH_EMPTY_NODE, GRAPH_HOST_FUNCTION, GRAPH_MEMSET,
 	/* A blocks, and B, which does not, waits for an event of the legacy stream; or the other way. */
 	LEGACY_EVENT, EVENT_LEGACY,
+	/* A is the legacy stream. B does not block, and waits for an event of a stream that does, which
+	   has that event alone behind A, or a wait for another, or some work. */
+	BLOCKING_RECORD, BLOCKING_WAIT, BLOCKING_MEMSET, BLOCKING_HOST_FUNCTION, BLOCKING_PREFETCH,
+	BLOCKING_GRAPH_HOST_FUNCTION,
+	/* The same, but the program waits for that stream. */
+	BLOCKING_NOTHING_SYNC, BLOCKING_RECORD_SYNC, BLOCKING_MEMSET_SYNC,
+	/* A blocks, and the program waits for the legacy stream. */
+	LEGACY_SYNC,
 	/* In the same stream. */
 	SAME_GRAPH_EMPTY, SAME_PREFETCH,
 	BETWEENS
@@ -55,6 +63,16 @@ static const struct {
 	[GRAPH_MEMSET] = { "a graph of a memset, launched in both", true },
 	[LEGACY_EVENT] = { "an event of the legacy stream, for a stream that does not block", true },
 	[EVENT_LEGACY] = { "an event of a stream that does not block, for the legacy stream", true },
+	[BLOCKING_RECORD] = { "an event of a blocking stream behind the legacy stream" },
+	[BLOCKING_WAIT] = { "a wait for an event that is over and an event of a blocking stream behind the legacy stream" },
+	[BLOCKING_MEMSET] = { "a memset and an event of a blocking stream behind the legacy stream", true },
+	[BLOCKING_HOST_FUNCTION] = { "a host function and an event of a blocking stream behind the legacy stream", true },
+	[BLOCKING_PREFETCH] = { "a prefetch and an event of a blocking stream behind the legacy stream", true },
+	[BLOCKING_GRAPH_HOST_FUNCTION] = { "a graph of a host function and an event of a blocking stream behind the legacy stream", true },
+	[BLOCKING_NOTHING_SYNC] = { "a wait of the program for a blocking stream behind the legacy stream" },
+	[BLOCKING_RECORD_SYNC] = { "a wait of the program for an event and a blocking stream behind the legacy stream" },
+	[BLOCKING_MEMSET_SYNC] = { "a wait of the program for a memset and a blocking stream behind the legacy stream", true },
+	[LEGACY_SYNC] = { "a wait of the program for the legacy stream behind a blocking one" },
 	[SAME_GRAPH_EMPTY] = { "a graph of no node in the same stream", true },
 	[SAME_PREFETCH] = { "a prefetch in the same stream", true },
 };
@@ -142,6 +160,41 @@ static void put_legacy(enum between between)
 	}
 }
 
+/* In a stream that blocks, behind the legacy stream. */
+static void put_blocking(enum between between, void *b)
+{
+	struct location gpu = { 1, 0 };
+	void *middle = blocking[0];
+
+	switch (between) {
+	case BLOCKING_WAIT:
+		order(work, middle);
+		break;
+	case BLOCKING_MEMSET:
+	case BLOCKING_MEMSET_SYNC:
+		MUST(cuMemsetD32Async(word, 1, 1, middle));
+		break;
+	case BLOCKING_HOST_FUNCTION:
+		MUST(cuLaunchHostFunc(middle, nothing, NULL));
+		break;
+	case BLOCKING_PREFETCH:
+		MUST(cuMemPrefetchAsync_v2(managed, 4096, gpu, 0, middle));
+		break;
+	case BLOCKING_GRAPH_HOST_FUNCTION:
+		MUST(cuGraphLaunch(graphs[HOST_FUNCTION], middle));
+		break;
+	case BLOCKING_RECORD_SYNC:
+		order(middle, middle);
+		break;
+	default:
+		break;
+	}
+	if (between < BLOCKING_NOTHING_SYNC)
+		order(middle, b);
+	else
+		MUST(cuStreamSynchronize(middle));
+}
+
 static void put_between(enum between between, void *a, void *b)
 {
 	struct location gpu = { 1, 0 };
@@ -157,6 +210,10 @@ static void put_between(enum between between, void *a, void *b)
 		order(legacy, b);
 	else if (between == EVENT_LEGACY)
 		order(a, legacy);
+	else if (between >= BLOCKING_RECORD && between <= BLOCKING_MEMSET_SYNC)
+		put_blocking(between, b);
+	else if (between == LEGACY_SYNC)
+		MUST(cuStreamSynchronize(legacy));
 	else if (between == SAME_GRAPH_EMPTY)
 		MUST(cuGraphLaunch(graphs[EMPTY], a));
 	else if (between == SAME_PREFETCH)
@@ -167,9 +224,12 @@ static void put_between(enum between between, void *a, void *b)
 static bool one_time(enum between between)
 {
 	bool legacy_only = between >= LEGACY_MEMSET && between <= LEGACY_GRAPH_MEMSET;
-	void *a = legacy_only || between == LEGACY_EVENT ? blocking[0] : free_streams[0];
+	bool blocks = legacy_only || between == LEGACY_EVENT || between == LEGACY_SYNC;
+	void *a = blocks ? blocking[0] : free_streams[0];
 	void *b = legacy_only || between == EVENT_LEGACY ? blocking[1] : free_streams[1];
 
+	if (between >= BLOCKING_RECORD && between <= BLOCKING_MEMSET_SYNC)
+		a = legacy;
 	if (between >= SAME_GRAPH_EMPTY)
 		b = a;
 	came = 0;

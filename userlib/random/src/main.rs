@@ -14,7 +14,8 @@
 //! (`old`: with CUDA 13's discard), and `BACKEND=cuda UVMRUST_FD=0` on CUDA alone. `TRACE=1` prints
 //! what a program does, `WAIT=1` waits behind each action; `AGAIN=50` runs each so often and counts
 //! how often it is wrong. `EMPTY_ORDERS=1` counts on an order that launches of empty graphs
-//! do not have. With `THREADS=2 STUB_UVM=ours` so many threads run
+//! do not have, and `EVENTS_WAIT=1` on one that an event of a blocking stream does not have with the
+//! legacy stream. With `THREADS=2 STUB_UVM=ours` so many threads run
 //! programs at the same time, on that driver, without captures.
 
 mod cuda;
@@ -32,7 +33,7 @@ fn variable(name: &str, default: u64) -> u64 {
 }
 
 fn run(machine: &mut Machine, seed: u64, number: u64) {
-    if let Err(wrong) = machine.run(seed, number) {
+    if let Err(wrong) = machine.run(seed, number, 0) {
         println!("wrong: {wrong}");
         println!("in program {number} of SEED={seed}");
         std::process::exit(1);
@@ -43,7 +44,7 @@ fn run(machine: &mut Machine, seed: u64, number: u64) {
 fn again(machine: &mut Machine, seed: u64, number: u64, times: u64) -> u64 {
     let mut wrong = 0;
     for time in 0..times {
-        let result = machine.run(seed, number);
+        let result = machine.run(seed, number, time);
         wrong += u64::from(result.is_err());
         match result {
             Ok(()) => println!("{number}, time {time}: none wrong"),

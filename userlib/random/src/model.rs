@@ -39,6 +39,9 @@ pub struct Order {
     clocks: [Clock; STREAMS],
     /// How far the program has waited for each stream.
     host: Clock,
+    /// Events of a stream, and its waits for them, come behind the legacy stream too, as its work
+    /// does. A GPU need not do that.
+    events_wait: bool,
 }
 
 pub fn device_of(stream: usize) -> usize {
@@ -66,6 +69,13 @@ fn join(clock: &mut Clock, other: &Clock) {
 }
 
 impl Order {
+    pub fn new(events_wait: bool) -> Self {
+        Self {
+            events_wait,
+            ..Self::default()
+        }
+    }
+
     /// What would come before an action in `stream`: that is waited for implicitly too
     /// (CUDA Driver API, "Stream synchronization behavior").
     fn before(&self, stream: usize) -> Clock {
@@ -82,9 +92,25 @@ impl Order {
         clock
     }
 
+    /// What would come before an event of `stream`, or before a wait in it. "All blocking
+    /// streams wait on the legacy stream", CUDA says there, but a GPU has let an event pass that
+    /// had no work of its stream in front of it. In the legacy stream both are actions, which
+    /// CUDA says of the wait, and `link_program` has seen of the two.
+    fn before_event(&self, stream: usize) -> Clock {
+        if self.events_wait || matches!(kind_of(stream), Kind::NonBlocking | Kind::Legacy) {
+            return self.before(stream);
+        }
+        let mut clock = self.clocks[stream];
+        join(&mut clock, &self.host);
+        clock
+    }
+
     /// Something is put into a stream.
     pub fn act(&mut self, stream: usize) -> Access {
-        let mut clock = self.before(stream);
+        self.put(stream, self.before(stream))
+    }
+
+    fn put(&mut self, stream: usize, mut clock: Clock) -> Access {
         clock[stream] += 1;
         self.clocks[stream] = clock;
         Access {
@@ -109,13 +135,13 @@ impl Order {
 
     /// An event of `stream`: what it stands for.
     pub fn record(&mut self, stream: usize) -> Clock {
-        self.act(stream);
+        self.put(stream, self.before_event(stream));
         self.clocks[stream]
     }
 
     /// `stream` waits for an event.
     pub fn wait(&mut self, stream: usize, event: &Clock) {
-        self.act(stream);
+        self.put(stream, self.before_event(stream));
         join(&mut self.clocks[stream], event);
     }
 

@@ -175,6 +175,8 @@ pub struct Machine {
     /// The model says that launches of graphs without nodes order what other launches do, which
     /// no CUDA need do.
     empty_orders: bool,
+    /// It says so of events of blocking streams, too (`Order::events_wait`).
+    events_wait: bool,
     pub totals: Totals,
 }
 
@@ -212,12 +214,14 @@ impl Machine {
             trace: std::env::var_os("TRACE").is_some(),
             waits: std::env::var_os("WAIT").is_some(),
             empty_orders: std::env::var_os("EMPTY_ORDERS").is_some(),
+            events_wait: std::env::var_os("EVENTS_WAIT").is_some(),
             totals: Totals::default(),
         }
     }
 
-    /// Runs program `number`; what is wrong, if something is.
-    pub fn run(&mut self, seed: u64, number: u64) -> Result<(), String> {
+    /// Runs program `number`; what is wrong, if something is. The stub runs its streams in another
+    /// order each `time`.
+    pub fn run(&mut self, seed: u64, number: u64, time: u64) -> Result<(), String> {
         let mut random = Random(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let backend = ["ours", "native", "old"][random.below(3)];
         let backend = self.backend.as_deref().unwrap_or(backend);
@@ -226,7 +230,7 @@ impl Machine {
             // SAFETY: a number, which the stub knows.
             unsafe { UvmRustUseFd(900) };
         }
-        self.cuda.seed(random.next());
+        self.cuda.seed(random.next().wrapping_add(time));
         let backend = backend.to_owned();
         let buffers = self.raw.map(|base| Buffer::new(base, Owner::Raw));
         let length = 10 + random.below(90);
@@ -234,16 +238,18 @@ impl Machine {
         let device = random.below(self.gpus);
         let another = (device + 1) % self.gpus;
         let torch_streams = [legacy(device), legacy(another) + 2 + random.below(4)];
+        let order = Order::new(self.events_wait);
         let mut program = Program {
             machine: self,
             random,
             backend: backend.clone(),
-            order: Order::default(),
+            order,
             buffers: buffers.into_iter().map(Some).collect(),
             checks: Vec::new(),
             graphs: Vec::new(),
             capture: None,
-            next_value: 1,
+            // What the time before has left in memory is never what must be read.
+            next_value: 1 + (time << 8),
             torch_streams,
         };
         for _ in 0..length {

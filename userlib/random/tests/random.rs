@@ -180,37 +180,62 @@ fn a_program_says_what_it_does() {
     assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{said}");
 }
 
+/// The stub reads what a GPU has read wrongly where the model counts on an order that the GPU did
+/// not keep, which `counting` has it do, and all is right where it does not.
+fn is_wrong_only_if(counting: &str, seed: &str, number: &str, native: bool, read: &str) {
+    let stub = stub(&format!("random-{number}-{native}"), "-DSTUB");
+    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
+    let mut one = vec![
+        ("SEED", seed),
+        ("FIRST", number),
+        ("PROGRAMS", "1"),
+        ("AGAIN", "100"),
+        ("GPUS", "1"),
+    ];
+    one.extend(match native {
+        true => [("BACKEND", "native"), ("STUB_UVM", "native")],
+        // Standard input is no UVM, so none is found.
+        false => [("BACKEND", "cuda"), ("UVMRUST_FD", "0")],
+    });
+    let done = run(program, &stub, &one);
+    assert!(done.status.success(), "{}", said(&done));
+    one.push((counting, "1"));
+    let done = run(program, &stub, &one);
+    assert_eq!(done.status.code(), Some(1), "{}", said(&done));
+    let wrong = format!("wrong: {read}: [");
+    assert!(said(&done).contains(&wrong), "{}", said(&done));
+}
+
 /// A GPU (H200, 580.159.04, CUDA 13.0) has run what two programs had put behind launches of an empty
-/// graph before what was in front of them, and these reads were wrong. The stub's are too where
-/// the model counts on an order there, and all is right where it does not.
+/// graph before what was in front of them.
 #[test]
 fn a_launch_of_an_empty_graph_orders_nothing() {
-    if !have_cc() {
-        return;
+    if have_cc() {
+        is_wrong_only_if("EMPTY_ORDERS", "1", "1002", true, "stream 2 reads buffer 4");
+        is_wrong_only_if(
+            "EMPTY_ORDERS",
+            "1",
+            "1543",
+            false,
+            "stream 5 reads buffer 0",
+        );
     }
-    let stub = stub("random-empty", "-DSTUB");
-    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
-    for (backend, descriptor, number, read) in [
-        ("native", "900", "1002", "stream 2 reads buffer 4"),
-        ("cuda", "0", "1543", "stream 5 reads buffer 0"),
-    ] {
-        let one = [
-            ("FIRST", number),
-            ("PROGRAMS", "1"),
-            ("AGAIN", "200"),
-            ("GPUS", "1"),
-            ("BACKEND", backend),
-            ("STUB_UVM", "native"),
-            ("STUB_FREE", "1"),
-            ("UVMRUST_FD", descriptor),
-        ];
-        let done = run(program, &stub, &one);
-        assert!(done.status.success(), "{}", said(&done));
-        let counting: Vec<_> = one.into_iter().chain([("EMPTY_ORDERS", "1")]).collect();
-        let done = run(program, &stub, &counting);
-        assert_eq!(done.status.code(), Some(1), "{}", said(&done));
-        let wrong = format!("wrong: {read}: [");
-        assert!(said(&done).contains(&wrong), "{}", said(&done));
+}
+
+/// The same GPU has read in a stream that does not block what the legacy stream was yet to write:
+/// the program had waited for a blocking stream, with an event behind that write and no work.
+#[test]
+fn an_event_of_a_blocking_stream_does_not_wait_for_the_legacy_one() {
+    if have_cc() {
+        for native in [true, false] {
+            is_wrong_only_if(
+                "EVENTS_WAIT",
+                "2",
+                "5253",
+                native,
+                "stream 5 reads buffer 5",
+            );
+        }
     }
 }
 

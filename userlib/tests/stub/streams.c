@@ -8,7 +8,8 @@
  * - without STUB_SEED only if somebody waits, and then only what that wait needs, so
  *   that a call made too early or too late is seen;
  * - with STUB_SEED some items at each call of CUDA, of streams chosen at random, and
- *   at a wait until what is waited for is done: the same each time for the same seed;
+ *   at a wait until what is waited for is done: the same each time for the same seed. With
+ *   half of the seeds one stream is slow: it runs only where a wait finds no other that can;
  * - with STUB_FREE as fast as they can.
  */
 #define _GNU_SOURCE
@@ -31,6 +32,7 @@ _Thread_local bool in_host_function;
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static bool seeded, running_free, looked;
 static uint64_t state;
+static struct stream *slow;
 
 static void look_at_environment(void)
 {
@@ -57,6 +59,7 @@ EXPORT void stub_seed(uint64_t seed)
 	look_at_environment();
 	seeded = true;
 	state = seed;
+	slow = stream_count && random_number() % 2 ? streams[random_number() % stream_count] : NULL;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -209,7 +212,7 @@ static struct stream *any_ready(void)
 	size_t count = 0;
 
 	for (size_t i = 0; i < stream_count; i++)
-		if (may_run(streams[i]) && !streams[i]->granted)
+		if (may_run(streams[i]) && !streams[i]->granted && streams[i] != slow)
 			ready[count++] = streams[i];
 	return count ? ready[random_number() % count] : NULL;
 }
@@ -232,6 +235,8 @@ void wait_for(struct point point)
 			continue;
 		}
 		next = seeded ? any_ready() : needed(&point);
+		if (!next && slow && may_run(slow) && !slow->granted)
+			next = slow;
 		if (!next) {
 			fputs("stub: nothing can run, and somebody waits\n", stderr);
 			abort();
@@ -328,9 +333,11 @@ struct point now(struct stream *stream)
  * legacy stream." (Driver API, Stream synchronization behavior). "The per-thread
  * default stream is not a non-blocking stream and will synchronize with the legacy
  * default stream if both are used in a program." (there too). Nothing says that two
- * blocking streams wait for each other, so they do not.
+ * blocking streams wait for each other, so they do not. On a GPU (H200, 580.159.04, CUDA 13.0)
+ * who waited for a blocking stream that had only events behind the legacy stream's work did not wait for
+ * that work, so here events and waits for them do not, but in the legacy stream.
  */
-static size_t implicit(struct stream *stream, struct point *after)
+static size_t implicit(struct stream *stream, const struct work *work, struct point *after)
 {
 	struct context *context = stream->context;
 	size_t count = 0;
@@ -338,7 +345,7 @@ static size_t implicit(struct stream *stream, struct point *after)
 	if (stream->kind == NON_BLOCKING)
 		return 0;
 	if (stream->kind != LEGACY) {
-		if (context->legacy)
+		if (context->legacy && work->what != MARK)
 			after[count++] = now(context->legacy);
 		return count;
 	}
@@ -364,7 +371,7 @@ CUresult enqueue_after(struct stream *stream, struct work work, struct point aft
 		return code;
 	if (stream->capture)
 		return capture_work(stream, work);
-	count = implicit(stream, behind);
+	count = implicit(stream, &work, behind);
 	behind[count++] = after;
 	for (size_t i = 0; i < count; i++)
 		if (!is_done(behind[i]) && behind[i].stream != stream)
