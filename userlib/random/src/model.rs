@@ -93,9 +93,10 @@ impl Order {
     }
 
     /// What would come before an event of `stream`, or before a wait in it. "All blocking
-    /// streams wait on the legacy stream", CUDA says there, but a GPU has let an event pass that
-    /// had no work of its stream in front of it. In the legacy stream both are actions, which
-    /// CUDA says of the wait, and `link_program` has seen of the two.
+    /// streams wait on the legacy stream", CUDA says there. On a GPU such an event came behind that
+    /// stream's work (`link_program`, 20 of 20), but a program that waits for a blocking stream without
+    /// work of its own did not wait for it (0 of 20). So the model counts on neither. In the legacy
+    /// stream both are actions, which CUDA says of the wait, and `link_program` has seen of the two.
     fn before_event(&self, stream: usize) -> Clock {
         if self.events_wait || matches!(kind_of(stream), Kind::NonBlocking | Kind::Legacy) {
             return self.before(stream);

@@ -334,8 +334,9 @@ struct point now(struct stream *stream)
  * default stream is not a non-blocking stream and will synchronize with the legacy
  * default stream if both are used in a program." (there too). Nothing says that two
  * blocking streams wait for each other, so they do not. On a GPU (H200, 580.159.04, CUDA 13.0)
- * who waited for a blocking stream that had only events behind the legacy stream's work did not wait for
- * that work, so here events and waits for them do not, but in the legacy stream.
+ * a program that waited for a blocking stream with only events behind the legacy stream's work did not
+ * wait for that work (0 of 20), though such an event came behind it (20 of 20). Here neither
+ * does, but in the legacy stream.
  */
 static size_t implicit(struct stream *stream, const struct work *work, struct point *after)
 {
