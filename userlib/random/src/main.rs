@@ -12,7 +12,7 @@
 //! `LD_PRELOAD=libgpu_kernels.so BACKEND=native` (`userlib/tests/gpu_kernels.c`,
 //! `scripts/gpu-check.sh`). `BACKEND=ours|native|old` has all programs on one driver
 //! (`old`: with CUDA 13's discard), and `BACKEND=cuda UVMRUST_FD=0` on CUDA alone. `TRACE=1` prints
-//! what a program does, `WAIT=1` waits behind each action; `AGAIN=50` runs each so often and counts
+//! what a program does. `WAIT=1` waits behind each action. `AGAIN=50` runs each so often and counts
 //! how often it is wrong. `EMPTY_ORDERS=1` counts on an order that launches of empty graphs
 //! do not have, and `EVENTS_WAIT=1` on one that an event of a blocking stream does not have with the
 //! legacy stream. With `THREADS=2 STUB_UVM=ours` so many threads run
