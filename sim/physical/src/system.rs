@@ -90,8 +90,9 @@ impl<'a> System<'a> {
         zeroing: bool,
     ) -> Result<Self, RunError> {
         let blocks = layout.blocks();
-        let roots = RootChunks::with_policy(blocks as u32, machine.evict_choice())
+        let mut roots = RootChunks::with_policy(blocks as u32, machine.evict_choice())
             .map_err(|_| RunError::Infeasible("no memory for the eviction queues".into()))?;
+        roots.set_room(machine.chunks() as u32);
         let mut system = Self {
             machine,
             workload,

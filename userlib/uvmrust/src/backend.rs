@@ -299,6 +299,7 @@ impl<S: Sys> Uvm<S> {
             flags: 0,
             base: range.base,
             length: range.length,
+            gpu_uuid: [0; 16],
         };
         // SAFETY: the structure of this number, which points to nothing.
         let done = unsafe {

@@ -117,6 +117,8 @@ pub struct FlashMove {
     pub base: u64,
     /// Bytes, a multiple of the page size.
     pub length: u64,
+    /// UUID of the GPU that is moved to; not looked at without the flag for that.
+    pub gpu_uuid: [u8; 16],
 }
 
 /// What the ioctl [`UVM_DISCARD`] takes.

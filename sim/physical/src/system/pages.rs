@@ -257,6 +257,7 @@ impl System<'_> {
         self.victims.push(v.chunk);
         let cost = self.machine.evict_overhead + self.machine.tlb_invalidate;
         self.out.reclaimed += 1;
+        let _ = self.roots.begin_eviction(v.chunk);
         self.copy_out(
             v.chunk,
             PageMask::FULL,

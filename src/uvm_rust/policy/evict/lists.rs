@@ -87,9 +87,11 @@ impl RootChunks {
     /// chunk that was not chosen here but asked for by its address, unless it is free: then there is
     /// nothing to evict, whoever asks.
     pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
-        self.count_eviction();
         let chosen = self.chosen.take() == Some(chunk);
         let queue = self.remove(chunk);
+        if queue == Some(Queue::Used) {
+            self.count_eviction();
+        }
         queue.filter(|&queue| chosen || queue == Queue::Free)
     }
 

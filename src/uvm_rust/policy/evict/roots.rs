@@ -17,7 +17,7 @@
 //!
 //! A kernel may need what nobody expects. So a chunk that came while the owner's kernel runs, for a fault
 //! or a migration that was asked for, is the running kernel's until the next one begins, and goes after all
-//! that is only expected ([`Standing`]). It is so for as many evictions as there are chunks: by then the
+//! that is only expected ([`Standing`]). It is so for as many evictions of used chunks as there are chunks: by then the
 //! kernel has had room for all that it can have at once. A process that announces nothing more, as it
 //! waits for its user or is over, holds nothing back from others for longer than that.
 
@@ -70,8 +70,10 @@ pub struct RootChunks {
     /// The owner that came last of those whose processes have a list, by the number of that.
     owners: TryVec<Owner>,
     last_owner: Owner,
-    /// Evictions that have begun.
+    /// Evictions of used chunks that have begun.
     evictions: u64,
+    /// Chunks that may hold something at the same time.
+    room: u32,
     /// The chunk that was chosen last, until an eviction begins.
     pub(super) chosen: Option<Chunk>,
 }
@@ -95,6 +97,7 @@ impl RootChunks {
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
             evictions: 0,
+            room: chunks,
             chosen: None,
         })
     }
@@ -276,7 +279,12 @@ impl RootChunks {
         true
     }
 
-    /// Counts an eviction, which begins now.
+    /// No more than so many of the chunks hold something at the same time. Without this call all may.
+    pub fn set_room(&mut self, chunks: u32) {
+        self.room = chunks;
+    }
+
+    /// Counts an eviction of a used chunk, which begins now.
     pub(super) fn count_eviction(&mut self) {
         self.evictions = self.evictions.wrapping_add(1);
     }
@@ -361,7 +369,7 @@ impl RootChunks {
     /// Whether the current kernel of `owner` may not have had room yet for all that it needs at once.
     fn needs_room(&self, owner: Owner) -> bool {
         let since = self.present_of(owner).map(|p| p.since);
-        since.is_some_and(|since| self.evictions.wrapping_sub(since) <= self.marks.len() as u64)
+        since.is_some_and(|since| self.evictions.wrapping_sub(since) <= self.room.into())
     }
 
     fn present_of(&self, owner: Owner) -> Option<&Present> {
