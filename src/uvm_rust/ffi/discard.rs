@@ -123,7 +123,7 @@ pub(super) fn short(n: u32) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
 
-pub(super) fn memory(number: u32) -> Memory {
+fn memory(number: u32) -> Memory {
     Memory(short(number))
 }
 

@@ -9,7 +9,7 @@ use crate::policy::discard::ranges::{discard as ranges, Discarded, Machine};
 use crate::policy::discard::{self as policy, Kind, Span};
 use core::ptr::null_mut;
 
-/// One discard.
+/// A discard by upstream that is under way, from one call of the ioctl.
 ///
 /// Invariant: the VA space is there as long as this; the other pointers are of what was taken.
 struct Call {

@@ -321,9 +321,7 @@ impl BlockState {
         allocated: &PageMask,
         resident: &PageMask,
     ) -> PageMask {
-        for run in (PageMask::FULL - *allocated).runs() {
-            self.released(Memory::HOST, run);
-        }
+        self.overwritten(Memory::HOST, &(PageMask::FULL - *allocated));
         (*wanted & *allocated) - *resident - self.prepared_in(Memory::HOST)
     }
 
@@ -364,9 +362,7 @@ impl BlockState {
 
     /// Records that `memory` gave up the chunk that backed `region`.
     pub fn released(&mut self, memory: Memory, region: Region) {
-        if let Some(p) = self.prepared.iter_mut().find(|p| p.memory == memory) {
-            p.pages -= region.into();
-        }
+        self.overwritten(memory, &region.into());
     }
 
     /// Records that `pages` of `memory` hold something that nobody is to see.

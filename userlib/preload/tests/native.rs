@@ -8,9 +8,29 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
+use std::path::Path;
 use std::process::Command;
 
 use harness::{cc, have_cc, source, stub, tmp};
+
+/// What a program said on the stub, as NVIDIA's driver, and its exit status.
+fn run(
+    program: &Path,
+    stub: &Path,
+    arguments: &[&str],
+    set: &[(&str, &str)],
+) -> (Option<i32>, String) {
+    let done = Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", stub)
+        .env("STUB_UVM", "native")
+        .env("UVMRUST_FD", "900")
+        .envs(set.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    (done.status.code(), said)
+}
 
 #[test]
 fn the_stub_does_what_is_said_of_a_gpu() {
@@ -20,22 +40,11 @@ fn the_stub_does_what_is_said_of_a_gpu() {
     let program = tmp("native-program");
     cc(&program, &[&source("native_program.c"), "-ldl"]);
     let stub = stub("native", "-DSTUB");
-    let run = |set: &[(&str, &str)]| {
-        let done = Command::new(&program)
-            .env("LD_PRELOAD", &stub)
-            .env("STUB_UVM", "native")
-            .env("UVMRUST_FD", "900")
-            .envs(set.iter().copied())
-            .output()
-            .unwrap();
-        let said = String::from_utf8(done.stdout).unwrap();
-        (done.status.code(), said)
-    };
-    let (status, said) = run(&[]);
+    let (status, said) = run(&program, &stub, &[], &[]);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("ok - UVM_DISCARD, eager"), "{said}");
     // It sees a discard that takes a page too many.
-    let (status, said) = run(&[("STUB_BROKEN", "1")]);
+    let (status, said) = run(&program, &stub, &[], &[("STUB_BROKEN", "1")]);
     assert_ne!(status, Some(0), "{said}");
     let neighbours = "not ok - its neighbours are as they were";
     assert!(said.contains(neighbours), "{said}");
@@ -50,16 +59,9 @@ fn a_write_behind_a_discard_is_kept_but_behind_cudas() {
     }
     let program = tmp("order-program");
     cc(&program, &[&source("order_program.c"), "-ldl"]);
-    let done = Command::new(&program)
-        .arg("1")
-        .env("LD_PRELOAD", stub("order", "-DSTUB"))
-        .env("STUB_UVM", "native")
-        .env("STUB_SEED", "1")
-        .env("UVMRUST_FD", "900")
-        .output()
-        .unwrap();
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{said}");
+    let stub = stub("order", "-DSTUB");
+    let (status, said) = run(&program, &stub, &["1"], &[("STUB_SEED", "1")]);
+    assert_eq!(status, Some(0), "{said}");
     assert!(
         said.contains("\nok - UVM_DISCARD, eager, by a host"),
         "{said}"
@@ -83,15 +85,8 @@ fn streams_are_ordered_by_what_is_counted_on_alone() {
     let stub = stub("link", "-DSTUB");
     // Without a seed only what is waited for runs.
     for set in [&[][..], &[("STUB_SEED", "1")], &[("STUB_FREE", "1")]] {
-        let done = Command::new(&program)
-            .env("LD_PRELOAD", &stub)
-            .env("STUB_UVM", "native")
-            .env("UVMRUST_FD", "900")
-            .envs(set.iter().copied())
-            .output()
-            .unwrap();
-        let said = String::from_utf8(done.stdout).unwrap();
-        assert_eq!(done.status.code(), Some(0), "{said}");
+        let (status, said) = run(&program, &stub, &[], set);
+        assert_eq!(status, Some(0), "{said}");
         let links = [
             "an event",
             "a graph of a memset in the legacy stream",

@@ -17,7 +17,7 @@ use kernel::page::PAGE_SIZE;
 
 super::super::check_exports!(uvm_va_block_split);
 
-/// One split.
+/// A split of a va_block that is under way, as upstream has asked for it.
 ///
 /// Invariant: the blocks are there, and the lock of their VA space is held in write mode by who called; `upper` is null
 /// before upstream has made it.

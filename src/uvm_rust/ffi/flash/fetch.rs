@@ -12,8 +12,9 @@ use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
-use crate::ffi::discard::{as_c, borrow, memory, short};
+use crate::ffi::discard::{as_c, borrow, short};
 use crate::ffi::status::Status;
+use crate::policy::discard::Memory;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine};
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
@@ -112,7 +113,7 @@ impl Machine for Fetching {
         unsafe {
             let state = self.discarded.as_ref().map_or(null_mut(), |state| *state);
             if !state.is_null() {
-                borrow(state).overwritten(memory(bindings::UVM_RUST_MEMORY_HOST), pages);
+                borrow(state).overwritten(Memory::HOST, pages);
             }
         }
     }

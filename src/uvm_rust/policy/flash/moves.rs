@@ -164,7 +164,7 @@ pub fn at_once(at: u64, left: u64) -> u64 {
     left.min(AT_ONCE - at % BLOCK_BYTES)
 }
 
-/// Moves a range.
+/// Moves `length` bytes from `base` on, part by part, as [the module](self) says.
 ///
 /// # Errors
 ///
