@@ -6,7 +6,9 @@
 //! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
 
 use crate::ffi::bindings as uapi;
-use crate::ffi::flash::{move_range as move_range_of, BlockHandle, DeviceHandle, OwnerHandle, Place};
+use crate::ffi::flash::{
+    move_range as move_range_of, BlockHandle, DeviceHandle, OwnerHandle, Place,
+};
 use crate::ffi::{seam, uaccess};
 use crate::policy::flash::moves::Failed;
 use crate::policy::flash::{tier, Config, Table};

@@ -65,7 +65,9 @@ unsafe fn crypt(
     stamp: u64,
 ) -> u16 {
     let encrypt = to.is_some();
-    let pages = to.as_ref().map_or(from.len(), |to| to.len().min(from.len()));
+    let pages = to
+        .as_ref()
+        .map_or(from.len(), |to| to.len().min(from.len()));
     let from = from.as_mut_ptr();
     let to = to.map_or(from, |to| to.as_mut_ptr());
     // SAFETY: by this function's contract; the device is there.

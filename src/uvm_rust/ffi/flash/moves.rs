@@ -250,9 +250,8 @@ impl Machine for Moving {
     fn has_gpu(&mut self) -> bool {
         let mut gpu = null_mut();
         // SAFETY: the VA space is locked; `gpu` is ours for the call.
-        let memory = unsafe {
-            bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu)
-        };
+        let memory =
+            unsafe { bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu) };
         if let Some(number) = gpu_of(memory) {
             self.number = number;
             // SAFETY: the VA space is locked.

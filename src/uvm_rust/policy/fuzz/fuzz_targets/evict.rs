@@ -62,7 +62,11 @@ impl Plain {
             }
         }
         // Where nobody announces, only the oldest goes ahead of what is marked.
-        let reach = if self.now.contains_key(&self.last) { PATIENCE } else { 1 };
+        let reach = if self.now.contains_key(&self.last) {
+            PATIENCE
+        } else {
+            1
+        };
         let unmarked = |&c: &u32| self.needed_in(c).is_none();
         if let Some(c) = self.used().take(reach).find(unmarked) {
             return Some(plain(c, Queue::Used, false));
