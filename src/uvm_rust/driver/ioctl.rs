@@ -60,7 +60,7 @@ const _: () = {
     );
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_stats>()
-            == uapi::UVM_RUST_FLASH_STATS_SIZE_V3 as usize
+            == uapi::UVM_RUST_FLASH_STATS_SIZE_V4 as usize
     );
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_move_range>()

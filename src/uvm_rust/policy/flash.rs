@@ -29,10 +29,12 @@
 //! and extents in them. No page has two places that count, and no place two pages.
 //! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
 //! `pace.rs` how fast, [`room`] with what. [`wants::Wants`] is what GPU faults wait for, and [`asked`] reads it.
+//! [`arbiter::Arbiter`] says whose read or write of the device begins next.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
 
+pub mod arbiter;
 pub mod asked;
 pub mod block;
 pub mod drain;

@@ -93,7 +93,8 @@ fn statistics_are_the_kernels() {
         faults duplicates batches replays evictions queued);
     layout!("uvm_rust_flash_stats", FlashStats: size flags attached slots free_slots extents pages
         pages_mine host_pages host_peak written spilled fetched relocated dropped write_errors
-        read_errors lost_pages refused unwritten parked throttled rested_us);
+        read_errors lost_pages refused unwritten parked throttled rested_us
+        fault_waits_most);
     is_c(&source, &text);
 }
 

@@ -4,9 +4,10 @@
 
 use super::block;
 use super::chosen::Chosen;
-use super::fetch::fetch_locked;
+use super::dev::{Dev, Others};
+use super::fetch::{fetch_for, For};
 use super::room::Room;
-use super::tier::{asking, current, fetched, kick_workers, must_wait, OwnerHandle};
+use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
 use super::{bindings, FETCHERS, READERS};
 use crate::driver::discard::status;
 use crate::ffi::work::{Charging, Kind, Work};
@@ -88,6 +89,8 @@ unsafe extern "C" fn run(of: *mut c_void) {
             at: Chosen::none(),
             mm: null_mut(),
             charging: None,
+            reads_for: reads_for(number),
+            turn: None,
         };
         // SAFETY: it came with a reference, which is given back when all is done.
         unsafe {
@@ -111,6 +114,9 @@ struct Asked {
     /// The VA space's, from `open` to `close`; null if it has none.
     mm: *mut mm_struct,
     charging: Option<Charging>,
+    reads_for: Asks,
+    /// The turn with the device of who reads for a call, until it begins to read.
+    turn: Option<Others>,
 }
 
 impl Asked {
@@ -193,16 +199,16 @@ impl Machine for Asked {
 
     fn fetch(&mut self) -> Option<Fetched> {
         let (block, context) = self.at.opened()?;
-        // SAFETY: the block is locked and known, and its VA space locked; the context is open.
-        let fetched = unsafe {
-            let (asked, is_urgent) = block::asked(self.at.known());
-            fetch_locked(block, context, &asked, is_urgent)
+        // SAFETY: the block is locked and known.
+        let (asked, is_urgent) = unsafe { block::asked(self.at.known()) };
+        let whom = match (is_urgent, self.turn.take(), self.reads_for) {
+            (true, _, _) => For::Fault,
+            (false, turn, Asks::Call) => For::Reader(turn),
+            // Others have read it for faults, and a call has asked for more since, which it reads itself.
+            (false, _, Asks::Fault) => return Some(Fetched::All),
         };
-        match fetched {
-            status::OK => Some(Fetched::All),
-            status::AGAIN => Some(Fetched::Again),
-            _ => None,
-        }
+        // SAFETY: as above; its VA space is locked, and the context is open.
+        unsafe { fetch_for(block, context, &asked, whom) }.ok()
     }
 
     fn tried(&mut self, failed: bool) {
@@ -211,6 +217,12 @@ impl Machine for Asked {
             // SAFETY: the block is locked.
             unsafe { block::tried(known, failed) };
         }
+    }
+
+    fn take_turn(&mut self) {
+        // SAFETY: there is a tier as long as there is an owner.
+        let dev = unsafe { device(current()) };
+        self.turn = dev.map(|dev| Dev::begin_for_others(&dev));
     }
 }
 

@@ -211,6 +211,7 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
     };
     let flash = dev.flash();
     flash.fill(stats);
+    stats.fault_waits_most = dev.most_ahead_of_faults();
     stats.attached = attached.into();
     // SAFETY: a VA space that there is has been set up, and keeps its tenant.
     let owner = space.and_then(|space| unsafe { owner_of(space.as_ptr()) });

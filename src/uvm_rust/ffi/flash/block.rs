@@ -7,7 +7,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::dev::Dev;
+use super::dev::{Dev, Waits};
 use super::room::owner_of;
 use super::tier::{BlockHandle, OwnerHandle, Record};
 use crate::driver::flash::Flash;
@@ -62,6 +62,8 @@ impl Drop for State {
 #[derive(Default)]
 struct Own {
     wants: Wants,
+    /// Faults wait for what was asked for, which nobody has begun to read.
+    waits: Option<Waits>,
     /// None until its first spill.
     state: Option<KBox<State>>,
 }
@@ -495,7 +497,14 @@ pub(super) unsafe fn on_flash(block: *mut uvm_rust_flash_block) -> PageMask {
 pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask, asks: Asks) {
     // SAFETY: by this function's contract.
     unsafe {
-        if own(block).wants.ask(pages, asks) {
+        let of = own(block);
+        let is_news = of.wants.ask(pages, asks);
+        if asks == Asks::Fault && of.waits.is_none() {
+            let wants = &of.wants;
+            let to_begin = of.state.as_ref().filter(|s| wants.has_to_begin(&s.pages));
+            of.waits = to_begin.map(|state| Waits::new(state.device.clone()));
+        }
+        if is_news {
             super::tier::ask(known(block), asks);
         }
     }
@@ -554,7 +563,29 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
 /// `block` is as [`own`] asks.
 pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     // SAFETY: by this function's contract.
-    unsafe { own(block) }.wants.tried(failed);
+    let own = unsafe { own(block) };
+    own.wants.tried(failed);
+    own.waits = None;
+}
+
+/// A read begins, of so many pages for faults: those wait no more of which all is being read.
+///
+/// # Safety
+///
+/// `block` is as [`used`] asks.
+pub(super) unsafe fn begins(block: *mut uvm_rust_flash_block, pages: u64) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: by this function's contract.
+    let own = unsafe { own(block) };
+    let begins = |_: &mut Waits| match &own.state {
+        Some(state) => !own.wants.has_to_begin(&state.pages),
+        None => true,
+    };
+    if let Some(waits) = own.waits.take_if(begins) {
+        waits.begin(pages);
+    }
 }
 
 /// The addresses of a va_block, first and last byte.

@@ -5,7 +5,7 @@
 use super::bindings;
 use super::block::{known_of, used, State};
 use super::dev::Dev;
-use super::fetch::fetch_locked;
+use super::fetch::{fetch_locked, For};
 use crate::driver::discard::status;
 use crate::ffi::discard;
 use crate::policy::discard::BlockState;
@@ -168,7 +168,7 @@ impl Chosen {
             return Fetched::Failed;
         };
         // SAFETY: the block and its VA space are locked, and the context is open.
-        match unsafe { fetch_locked(block, context, pages, false) } {
+        match unsafe { fetch_locked(block, context, pages, For::Others) } {
             status::OK => Fetched::All,
             status::AGAIN => Fetched::Again,
             status::NO_MEMORY => Fetched::NoMemory,

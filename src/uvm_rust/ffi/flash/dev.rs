@@ -3,12 +3,18 @@
 //! An open device, with its table and what is counted of it.
 
 use super::bindings;
+use super::tier::now_us;
 use crate::driver::flash::{Counter, Flash};
+use crate::policy::flash::arbiter;
+use crate::policy::flash::arbiter::{Arbiter, Turn};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+
+/// Milliseconds until who waits for a turn with the device looks again without being told.
+const LOOK_MS: u32 = 2;
 
 /// A device that is attached, or has been. Whoever has a reference may read and write what it has pinned; the file
 /// is closed when nothing is on it any more.
@@ -17,6 +23,48 @@ pub(crate) struct Dev {
     flash: Pin<KBox<Flash>>,
     /// Raised whenever a read or a write ends, or there is room.
     progress: AtomicU32,
+    arbiter: Arbiter,
+}
+
+/// An operation of a device for others than faults, which ends when this is dropped.
+#[must_use]
+pub(super) struct Others(Arc<Dev>);
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.0.arbiter.others_end();
+        self.0.tell();
+    }
+}
+
+/// Faults wait for a read of a device, which has not begun; dropped, it will not for them.
+pub(super) struct Waits {
+    dev: Arc<Dev>,
+    waits: Option<arbiter::Waits>,
+}
+
+impl Waits {
+    pub(super) fn new(dev: Arc<Dev>) -> Self {
+        let waits = Some(dev.arbiter.wait(now_us()));
+        Self { dev, waits }
+    }
+
+    /// The read of so many pages begins.
+    pub(super) fn begin(mut self, pages: u64) {
+        if let Some(waits) = self.waits.take() {
+            self.dev.arbiter.begin(waits, pages);
+        }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some(waits) = self.waits.take() {
+            self.dev.arbiter.give_up(waits);
+        }
+        // Those go on who let faults go first.
+        self.dev.tell();
+    }
 }
 
 /// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
@@ -60,6 +108,7 @@ impl Dev {
                 seam,
                 flash,
                 progress,
+                arbiter: Arbiter::new(),
             },
             GFP_KERNEL,
         )?)
@@ -103,6 +152,24 @@ impl Dev {
         let at = self.progress.as_ptr();
         // SAFETY: by the invariant of `Seam`; it may sleep here. C reads the number at once.
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
+    }
+
+    /// Begins an operation for others than faults, when that may be. No va_block is locked. Who has a VA space's lock
+    /// in read mode, or the process's mmap lock, keeps those who want to write waiting, and whoever comes behind them.
+    pub(super) fn begin_for_others(dev: &Arc<Self>) -> Others {
+        let mut turn = Turn::default();
+        loop {
+            let progress = dev.progress();
+            if dev.arbiter.others_begin(&mut turn, now_us()) {
+                return Others(dev.clone());
+            }
+            dev.wait(progress, LOOK_MS);
+        }
+    }
+
+    /// The most operations for others that a fault's read was behind.
+    pub(super) fn most_ahead_of_faults(&self) -> u64 {
+        self.arbiter.most_ahead()
     }
 
     /// Lets the file go.

@@ -6,8 +6,8 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::block::{count, device_of, give_up, known_of, memory_of, used};
-use super::dev::Dev;
+use super::block::{begins, count, device_of, give_up, known_of, memory_of, used};
+use super::dev::{Dev, Others};
 use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
@@ -15,7 +15,7 @@ use crate::driver::flash::Counter;
 use crate::ffi::discard::{as_c, borrow, short};
 use crate::ffi::status::Status;
 use crate::policy::discard::Memory;
-use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine};
+use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine, NeedsTurn};
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_block, uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
@@ -39,10 +39,13 @@ struct Fetching {
     context: *mut uvm_seam_context,
     device: Arc<Dev>,
     is_fault: bool,
+    needs_turn: NeedsTurn,
     /// Where C keeps what of the block is discarded, since it was locked here; or null.
     discarded: *mut *mut uvm_rust_block,
     /// Between `open` and `close`.
     io: Option<Io>,
+    /// The turn with the device of who reads for no fault.
+    turn: Option<Others>,
 }
 
 impl Fetching {
@@ -71,6 +74,10 @@ impl Machine for Fetching {
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
         // SAFETY: the block is locked; the reference ends with this function.
         let state = unsafe { used(self.known()) }?;
+        // While the lock was let go, all may have come back from this device, and have gone to another.
+        if !state.is_on(&self.device) {
+            return None;
+        }
         let (pages, flash) = state.split();
         let mut table = flash.table.lock();
         Some(f(pages, &mut table))
@@ -165,6 +172,26 @@ impl Machine for Fetching {
         self.device.progress()
     }
 
+    fn needs_turn(&mut self) -> NeedsTurn {
+        self.needs_turn
+    }
+
+    fn begins(&mut self, pages: &PageMask) {
+        // What others read is no share of the faults'.
+        let pages = if self.is_fault { pages.count() } else { 0 };
+        // SAFETY: the block is locked.
+        unsafe { begins(self.known(), pages.into()) };
+    }
+
+    fn take_turn(&mut self) {
+        self.turn = Some(Dev::begin_for_others(&self.device));
+        self.needs_turn = NeedsTurn::No;
+    }
+
+    fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
     fn wait(&mut self, progress: u32) {
         self.device.wait(progress, WAIT_MS);
     }
@@ -202,37 +229,69 @@ impl Machine for Fetching {
     }
 }
 
-/// Brings those of `wanted` that are on flash to host memory. Returns an `NV_STATUS`, of which the header says
-/// what each means.
+/// Whom a fetch is for.
+pub(super) enum For {
+    /// A CPU's or GPU's fault, or another that a GPU's bottom half serves: it waits for no turn with the device.
+    Fault,
+    /// Somebody else, who can wait.
+    Others,
+    /// One who reads ahead, and takes a turn without locks: with it, or without yet.
+    Reader(Option<Others>),
+}
+
+/// As [`fetch_for`]. Returns an `NV_STATUS`, of which the header says what each means.
 ///
 /// # Safety
 ///
-/// The block is locked, and its VA space; the context is kept.
+/// As [`fetch_for`].
 pub(super) unsafe fn fetch_locked(
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
     wanted: &PageMask,
-    is_fault: bool,
+    whom: For,
 ) -> u32 {
     // SAFETY: by this function's contract.
+    match unsafe { fetch_for(block, context, wanted, whom) } {
+        Ok(Fetched::All) => status::OK,
+        Ok(Fetched::Again | Fetched::Turn) => status::AGAIN,
+        Ok(Fetched::Lost) => status::INVALID_OPERATION,
+        Ok(Fetched::NoMemory) => status::NO_MEMORY,
+        Err(status) => status.number(),
+    }
+}
+
+/// Brings those of `wanted` that are on flash to host memory.
+///
+/// # Safety
+///
+/// The block is locked, and its VA space; the context is kept.
+pub(super) unsafe fn fetch_for(
+    block: *mut uvm_va_block_struct,
+    context: *mut uvm_seam_context,
+    wanted: &PageMask,
+    whom: For,
+) -> Result<Fetched, Status> {
+    // SAFETY: by this function's contract.
     let Some(device) = (unsafe { device_of(known_of(block)) }) else {
-        return status::OK;
+        return Ok(Fetched::All);
+    };
+    let (needs_turn, turn) = match whom {
+        For::Fault => (NeedsTurn::No, None),
+        For::Others => (NeedsTurn::Here, None),
+        For::Reader(None) => (NeedsTurn::Elsewhere, None),
+        For::Reader(turn) => (NeedsTurn::No, turn),
     };
     let mut fetching = Fetching {
         block,
         context,
         device,
-        is_fault,
+        is_fault: needs_turn == NeedsTurn::No && turn.is_none(),
+        needs_turn,
         discarded: null_mut(),
         io: None,
+        turn,
     };
-    match fetch(&mut fetching, wanted) {
-        Ok(Fetched::All) => status::OK,
-        Ok(Fetched::Again) => status::AGAIN,
-        Ok(Fetched::Lost) => status::INVALID_OPERATION,
-        Ok(Fetched::NoMemory) => status::NO_MEMORY,
-        Err(status) => status.number(),
-    }
+    fetch(&mut fetching, wanted)
 }
 
 #[no_mangle]
@@ -255,13 +314,13 @@ unsafe extern "C" fn uvm_rust_flash_debug(
             return status::OK;
         }
         if !context.is_null() {
-            return fetch_locked(block, context, &pages, false);
+            return fetch_locked(block, context, &pages, For::Others);
         }
         let context = bindings::uvm_seam_context_new(null_mut());
         if context.is_null() {
             return status::NO_MEMORY;
         }
-        let result = fetch_locked(block, context, &pages, false);
+        let result = fetch_locked(block, context, &pages, For::Others);
         bindings::uvm_seam_context_free(context);
         result
     }

@@ -23,10 +23,9 @@ const ENOTEMPTY: c_int = 39;
 
 /// Who comes first: the kernel's level of best-effort I/O.
 ///
-/// The arbiter between those who share the device is the kernel's I/O scheduler, to which we
-/// say who comes first: whoever waits in a fault, then who asked in time, then spills. All
-/// are best effort: a process is not to keep others from a disk of which we have a part, and
-/// where the host is full, faults wait for spills.
+/// What our arbiter has let begin is ordered by the kernel's I/O scheduler, where there is one: whoever waits in a
+/// fault comes first, then who asked in time, then spills. All are best effort: a process is not to keep others from
+/// a disk of which we have a part, and where the host is full, faults wait for spills.
 #[derive(Clone, Copy)]
 pub(super) enum Urgency {
     Fault = 0,
@@ -75,16 +74,6 @@ unsafe fn crypt(
         bindings::uvm_seam_flash_crypt(dev.seam().as_ptr(), from, to, pages as u32, stamp, encrypt)
             as u16
     }
-}
-
-/// What became of a write of a piece.
-pub(super) enum Wrote {
-    /// The device has it.
-    All,
-    /// It was not tried.
-    Nothing,
-    /// The device may have some of it.
-    Failed,
 }
 
 fn position(place: Place) -> u64 {
@@ -262,7 +251,7 @@ impl Io {
     /// Encrypts a piece of what is held into its own, and notes the sums; whether that was done. The sums
     /// are taken before the device is given the pages, so that what is changed on the way is noticed. The
     /// place is pinned: nobody reads what a write that fails has noted there.
-    fn seal(&mut self, dev: &Dev, piece: &Piece) -> bool {
+    pub(super) fn seal(&mut self, dev: &Dev, piece: &Piece) -> bool {
         batches(piece).all(|batch| {
             let from = of_piece(&mut self.held, &batch);
             let Some((from, to)) = from.zip(of_piece(&mut self.own, &batch)) else {
@@ -281,22 +270,16 @@ impl Io {
         })
     }
 
-    /// Writes a piece of what is held; it has pages of its own.
+    /// Writes a piece that was sealed; whether the device has all of it.
     ///
     /// # Safety
     ///
     /// The device is open, and no lock is held; the place of the piece is pinned.
-    pub(super) unsafe fn write(&mut self, dev: &Dev, piece: &Piece) -> Wrote {
-        if !self.seal(dev, piece) {
-            return Wrote::Nothing;
-        }
+    pub(super) unsafe fn write(&mut self, dev: &Dev, piece: &Piece) -> bool {
         let own = (piece.pages.first(), piece.pages.pages());
         let at = position(piece.place);
         // SAFETY: by this function's contract.
-        if unsafe { self.transfer(dev.seam(), true, own, at, true, Urgency::Background) } != 0 {
-            return Wrote::Failed;
-        }
-        Wrote::All
+        unsafe { self.transfer(dev.seam(), true, own, at, true, Urgency::Background) == 0 }
     }
 
     /// Reads so many pages into its own, or writes them from there; whether that is done.

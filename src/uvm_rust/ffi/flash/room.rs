@@ -6,9 +6,9 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::block::{self, span, used};
-use super::fetch::fetch_locked;
+use super::fetch::{fetch_locked, For};
 use super::tier::{count_of_device, current, device, kick_workers, must_wait, now_us, OwnerHandle};
-use super::{bindings, FETCHERS, USED};
+use super::{bindings, FETCHERS, READERS, USED};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
@@ -327,7 +327,14 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         if why == Why::Eviction || away.is_empty() {
             return status::OK;
         }
-        fetch_locked(block, context, &wanted, why != Why::Call)
+        // What a GPU's access counters ask for is served by the thread that serves its faults, too.
+        let is_for_others = why == Why::Call && cause != bindings::UVM_RUST_CAUSE_ACCESS_COUNTER;
+        let whom = if is_for_others {
+            For::Others
+        } else {
+            For::Fault
+        };
+        fetch_locked(block, context, &wanted, whom)
     }
 }
 
@@ -345,8 +352,14 @@ unsafe extern "C" fn uvm_rust_flash_along(
         };
         let before = read(pages);
         let (along, asked) = Wants::along(&state.pages, &before, to_gpu && parks());
+        // No fault waits for those.
         if !asked.is_empty() {
-            block::ask(known, &asked, Asks::Fault);
+            let asks = if READERS.is_made() {
+                Asks::Call
+            } else {
+                Asks::Fault
+            };
+            block::ask(known, &asked, asks);
         }
         along == before || write(pages, &along)
     }

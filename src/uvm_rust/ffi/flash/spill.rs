@@ -4,8 +4,8 @@
 
 use super::block::{handle, known, known_of, pages_of, span, use_device, used};
 use super::chosen::Chosen;
-use super::dev::Dev;
-use super::io::{Io, Wrote};
+use super::dev::{Dev, Others};
+use super::io::Io;
 use super::tier::{
     current, ended, goes_on_for, hope_for_all, now_us, oldest_copies, victim, workers, BlockHandle,
     Live, State,
@@ -16,7 +16,7 @@ use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
-use crate::policy::flash::{pace, BlockPages, Move, Spill, Table};
+use crate::policy::flash::{pace, BlockPages, Move, Piece, Spill, Table};
 use crate::policy::mask::{PageMask, Region};
 use bindings::uvm_va_block_struct;
 use core::ptr::null_mut;
@@ -73,6 +73,10 @@ pub(super) struct Spilling<'a> {
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
+    /// The turn with the device, between `take_turn` and `end_turn`.
+    turn: Option<Others>,
+    /// Microseconds that turns were waited for, since the last rest.
+    waited_us: u64,
 }
 
 impl<'a> Spilling<'a> {
@@ -88,6 +92,8 @@ impl<'a> Spilling<'a> {
             io,
             wrote: 0,
             at: Chosen::none(),
+            turn: None,
+            waited_us: 0,
         }
     }
 
@@ -188,7 +194,11 @@ impl Machine for Spilling<'_> {
 
     fn rest(&mut self, began: Option<u64>) {
         let now = now_us();
-        let took = now.saturating_sub(began.unwrap_or(now));
+        // What it waited for others is no time that it had the device.
+        let waited = core::mem::take(&mut self.waited_us);
+        let took = now
+            .saturating_sub(began.unwrap_or(now))
+            .saturating_sub(waited);
         let us = pace::rest_us(
             took,
             read_parameter(&raw const bindings::uvm_rust_flash_share),
@@ -362,25 +372,35 @@ impl Machine for Spilling<'_> {
         self.with_known(|tier, live, block| tier.hope(live, block));
     }
 
-    fn write(&mut self, spill: &Spill) -> PageMask {
-        let mut good = PageMask::EMPTY;
-        for piece in spill.pieces() {
-            // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
-            let wrote = unsafe { self.io.write(&self.to.dev, piece) };
-            if let Wrote::Nothing = wrote {
-                continue;
-            }
-            // What fails half-way has worn the device as well.
-            let bytes = self.writes(piece.pages.pages());
-            if let Wrote::All = wrote {
-                good |= PageMask::from(piece.pages);
-                self.counts(Counter::Written, bytes);
-            } else if self.counts(Counter::WriteErrors, 1) == 1 {
-                kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
-            }
+    fn seal(&mut self, piece: &Piece) -> bool {
+        self.io.seal(&self.to.dev, piece)
+    }
+
+    fn take_turn(&mut self) {
+        let came = now_us();
+        self.turn = Some(Dev::begin_for_others(&self.to.dev));
+        self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
+    }
+
+    fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    fn write(&mut self, piece: &Piece) -> bool {
+        // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
+        let wrote = unsafe { self.io.write(&self.to.dev, piece) };
+        // What fails half-way has worn the device as well.
+        let bytes = self.writes(piece.pages.pages());
+        if wrote {
+            self.counts(Counter::Written, bytes);
+        } else if self.counts(Counter::WriteErrors, 1) == 1 {
+            kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
         }
+        wrote
+    }
+
+    fn written(&mut self) {
         self.io.release();
-        good
     }
 
     fn copy(&mut self, to_move: &Move) -> bool {

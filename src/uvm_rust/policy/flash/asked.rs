@@ -11,6 +11,8 @@
 //! - **A-lock**: the block's lock is held from `lock` to `unlock`, but for the I/O of `fetch`; the VA space's
 //!   is taken with it, against the order of locks, and so only tried.
 //! - **A-again**: whatever comes of it, who asks from then on has somebody told.
+//! - **A-turn**: a turn with the device is waited for without any lock, and once. A call reads itself what is asked
+//!   for after that.
 
 use super::fetch::Fetched;
 
@@ -56,24 +58,39 @@ pub trait Machine {
 
     /// It was tried to fetch what was asked for, which may have failed.
     fn tried(&mut self, failed: bool);
+
+    // Without any lock.
+
+    /// Waits for a turn with the device.
+    fn take_turn(&mut self);
 }
 
 /// Reads what is asked for. If a lock cannot be had now, the fault will be back.
 pub fn serve<M: Machine>(m: &mut M) {
+    if once(m, true) {
+        // A-turn.
+        m.take_turn();
+        once(m, false);
+    }
+}
+
+/// Returns whether a turn with the device is to be taken first, if it `may_wait` for one.
+fn once<M: Machine>(m: &mut M, may_wait: bool) -> bool {
     let awake = m.enter();
     m.lock();
     let known = m.is_known();
     let in_space = known && awake && m.try_space();
-    let mut failed = false;
+    let mut fetched = Some(Fetched::All);
     // Without room the faults wait for that first.
     if in_space && m.lacks_room() {
         m.kick();
     } else if in_space {
-        failed = !all(m);
+        fetched = all(m);
     }
+    let waits = may_wait && fetched == Some(Fetched::Turn);
     // A-again. Without the VA space's lock the block's was never let go, and with it no block dies.
-    if known {
-        m.tried(failed);
+    if known && !waits {
+        m.tried(!matches!(fetched, Some(Fetched::All | Fetched::Turn)));
     }
     // S-end of `spill.rs`: who ends the VA space frees its lock after it had the block's.
     if in_space {
@@ -83,12 +100,13 @@ pub fn serve<M: Machine>(m: &mut M) {
     if awake {
         m.leave();
     }
+    waits
 }
 
-/// Until nothing of what is asked for is on flash; whether that is so.
-fn all<M: Machine>(m: &mut M) -> bool {
+/// Until nothing of what is asked for is on flash, or it cannot be brought now; `None` without memory.
+fn all<M: Machine>(m: &mut M) -> Option<Fetched> {
     if !m.open() {
-        return false;
+        return None;
     }
     let fetched = loop {
         match m.fetch() {
@@ -97,5 +115,5 @@ fn all<M: Machine>(m: &mut M) -> bool {
         }
     };
     m.close();
-    fetched == Some(Fetched::All)
+    fetched
 }

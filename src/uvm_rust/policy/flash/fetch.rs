@@ -3,9 +3,9 @@
 //! How pages of a va_block come back from the device, for whoever wants them in host memory.
 //!
 //! ```text
-//!  fetch          what is wanted and on flash gets host memory; the read begins, or is waited for
-//!    begun        the lock is let go; each piece is read, opened; lock; what has arrived is resident
-//!      piece      as a whole, or page by page: one bad sector is not to cost all
+//!  fetch          host memory for what is wanted; the turn with the device; the read begins, or is waited for
+//!    begun        the lock is let go; each piece is read, then opened; lock; what has arrived is resident
+//!      read       as a whole, or page by page: one bad sector is not to cost all
 //! ```
 //!
 //! # Invariants
@@ -17,6 +17,10 @@
 //! - **F-bytes**: what a read has filled and has not brought is no memory that may be handed out as it is. It may
 //!   hold what the device gave, of whomever.
 //! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
+//! - **F-turn**: who waits for a turn with the device ([`super::arbiter`]) has not the block's lock, and no page of
+//!   it is marked as being read: a fault on the block would wait for the turn with it. There is host memory before,
+//!   so that who has a turn hardly waits for any. The turn is over when the device is done, before anything
+//!   is decrypted.
 
 use super::super::mask::PageMask;
 use super::{BlockPages, Piece, Read, ReadError, Table};
@@ -32,6 +36,19 @@ pub enum Fetched {
     Lost,
     /// There is no memory, or nothing has come.
     NoMemory,
+    /// There is host memory: ask again with a turn ([`NeedsTurn::Elsewhere`]).
+    Turn,
+}
+
+/// Whether a read has to wait for a turn with the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedsTurn {
+    /// It is for a fault, or has one.
+    No,
+    /// Where it is.
+    Here,
+    /// Whoever asks waits for it, without the lock of the VA space.
+    Elsewhere,
 }
 
 /// How the device did what it was asked for.
@@ -93,7 +110,17 @@ pub trait Machine {
     /// Changes whenever a read or a write ends.
     fn progress(&mut self) -> u32;
 
+    /// Whether a read has to wait for a turn with the device.
+    fn needs_turn(&mut self) -> NeedsTurn;
+
+    /// The read of `pages` begins, which faults may wait for; or what is wanted is being read already, and it is
+    /// none.
+    fn begins(&mut self, pages: &PageMask);
+
     // Without the lock.
+
+    /// Waits for a turn with the device.
+    fn take_turn(&mut self);
 
     /// Waits until something ends, for a while; since `progress` was that.
     fn wait(&mut self, progress: u32);
@@ -112,6 +139,9 @@ pub trait Machine {
 
     /// A read has ended, which some wait for.
     fn tell(&mut self);
+
+    /// Ends the turn with the device, if there is one.
+    fn end_turn(&mut self);
 }
 
 /// Brings those of `wanted` that are on the device to host memory. F-lock.
@@ -120,22 +150,61 @@ pub trait Machine {
 ///
 /// Upstream's.
 pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
-    let missing = m.with(|block, _| (block.on_flash() & *wanted) - block.in_flight());
-    let Some(missing) = missing else {
+    let fetched = in_turn(m, wanted);
+    m.end_turn();
+    fetched
+}
+
+/// What of `wanted` somebody has to read; `None` if nothing is known of the block.
+fn missing<M: Machine>(m: &mut M, wanted: &PageMask) -> Option<PageMask> {
+    m.with(|block, _| (block.on_flash() & *wanted) - block.in_flight())
+}
+
+fn in_turn<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
+    let Some(pages) = missing(m, wanted) else {
         return Ok(Fetched::All);
     };
-    if !missing.is_empty() {
-        m.populate(&missing)?;
+    if !pages.is_empty() {
+        m.populate(&pages)?;
     }
     // Also where all that is wanted is under way, or lost: the state says which.
     if !m.open() {
         return Ok(Fetched::NoMemory);
     }
+    let fetched = opened(m, wanted, pages.is_empty());
+    m.close();
+    fetched
+}
+
+/// With host memory and a buffer. `reads_nothing`: nothing of what is wanted has to be read.
+fn opened<M: Machine>(
+    m: &mut M,
+    wanted: &PageMask,
+    reads_nothing: bool,
+) -> Result<Fetched, M::Error> {
+    match m.needs_turn() {
+        _ if reads_nothing => {}
+        NeedsTurn::No => {}
+        NeedsTurn::Elsewhere => return Ok(Fetched::Turn),
+        NeedsTurn::Here => {
+            // F-turn.
+            m.unlock();
+            m.take_turn();
+            m.lock();
+            match missing(m, wanted) {
+                Some(pages) if !pages.is_empty() => m.populate(&pages)?,
+                _ => return Ok(Fetched::Again),
+            }
+        }
+    }
     let progress = m.progress();
     let fetched = match m.with(|block, table| block.begin_read(table, wanted)) {
-        None | Some(Ok(None)) => Fetched::All,
+        None => Fetched::Again,
+        Some(Ok(None)) => Fetched::All,
         Some(Ok(Some(read))) => begun(m, read),
         Some(Err(ReadError::Wait)) => {
+            m.begins(&PageMask::EMPTY);
+            m.end_turn();
             m.unlock();
             m.wait(progress);
             m.lock();
@@ -144,7 +213,6 @@ pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Err
         Some(Err(ReadError::Lost)) => Fetched::Lost,
         Some(Err(ReadError::OutOfMemory)) => Fetched::NoMemory,
     };
-    m.close();
     Ok(fetched)
 }
 
@@ -152,9 +220,16 @@ pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Err
 fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
     let (mut good, mut failed) = (PageMask::EMPTY, PageMask::EMPTY);
     if m.hold(&read.pages) {
+        m.begins(&read.pages);
         m.unlock();
+        let mut filled = PageMask::EMPTY;
         for piece in read.pieces.iter() {
-            whole(m, piece, &mut good, &mut failed);
+            whole(m, piece, &mut filled, &mut failed);
+        }
+        // F-turn.
+        m.end_turn();
+        for piece in read.pieces.iter() {
+            decrypt(m, piece, &filled, &mut good, &mut failed);
         }
         m.lock();
         // F-bytes. What has arrived is prepared after this.
@@ -176,29 +251,40 @@ fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
     }
 }
 
-/// Reads a piece as a whole, or else page by page.
-fn whole<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &mut PageMask) {
+/// Reads a piece as a whole, or else page by page. What the device gave is added to `filled`, and what it will
+/// never give to `failed`.
+fn whole<M: Machine>(m: &mut M, piece: &Piece, filled: &mut PageMask, failed: &mut PageMask) {
     if m.read(piece) == Did::All {
-        decrypt(m, piece, good, failed);
+        *filled |= PageMask::from(piece.pages);
         return;
     }
     m.count_errors(1);
     for page in 0..piece.pages.pages() {
         let one = piece.part(page, 1);
         match m.read(&one) {
-            Did::All => decrypt(m, &one, good, failed),
+            Did::All => *filled |= PageMask::from(one.pages),
             Did::NotNow => {}
             Did::Never => *failed |= PageMask::from(one.pages),
         }
     }
 }
 
-fn decrypt<M: Machine>(m: &mut M, piece: &Piece, good: &mut PageMask, failed: &mut PageMask) {
-    let (right, wrong) = m.decrypt(piece);
-    *good |= right;
-    *failed |= wrong;
-    if !wrong.is_empty() {
-        m.count_errors(wrong.count().into());
+/// Decrypts what the device gave of a piece.
+fn decrypt<M: Machine>(
+    m: &mut M,
+    piece: &Piece,
+    filled: &PageMask,
+    good: &mut PageMask,
+    failed: &mut PageMask,
+) {
+    let filled = PageMask::from(piece.pages) & *filled;
+    for run in filled.runs() {
+        let (right, wrong) = m.decrypt(&piece.part(run.first() - piece.pages.first(), run.pages()));
+        *good |= right;
+        *failed |= wrong;
+        if !wrong.is_empty() {
+            m.count_errors(wrong.count().into());
+        }
     }
 }
 
@@ -229,6 +315,13 @@ mod tests {
         errors: u32,
         arrived: PageMask,
         lost: PageMask,
+        turn: NeedsTurn,
+        has_turn: bool,
+        has_begun: bool,
+        /// Nothing is known of the block on this device any more.
+        is_gone: bool,
+        /// What becomes of the block while somebody waits for a turn.
+        meanwhile: Option<fn(&mut Script)>,
     }
 
     impl Script {
@@ -261,12 +354,18 @@ mod tests {
                 errors: 0,
                 arrived: PageMask::EMPTY,
                 lost: PageMask::EMPTY,
+                turn: NeedsTurn::No,
+                has_turn: false,
+                has_begun: false,
+                is_gone: false,
+                meanwhile: None,
             }
         }
 
         fn fetch(&mut self, wanted: PageMask) -> Fetched {
             let fetched = fetch(self, &wanted).unwrap();
             assert!(self.locked && !self.open && self.held.is_empty(), "F-lock");
+            assert!(!self.has_turn, "F-turn");
             assert!(
                 self.block.in_flight().is_empty() && !self.table.is_busy(),
                 "F-pins"
@@ -288,11 +387,15 @@ mod tests {
 
         fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
             assert!(self.locked, "F-lock");
-            Some(f(&mut self.block, &mut self.table))
+            (!self.is_gone).then(|| f(&mut self.block, &mut self.table))
         }
 
         fn populate(&mut self, pages: &PageMask) -> Result<(), ()> {
             assert!(self.locked && !pages.is_empty(), "F-lock");
+            assert!(
+                pages.is_subset(&self.block.on_flash()),
+                "nobody has to read those"
+            );
             self.said.push("populate");
             (self.no_memory != Some("host")).then_some(()).ok_or(())
         }
@@ -338,12 +441,51 @@ mod tests {
             self.lost = *pages;
         }
 
+        fn needs_turn(&mut self) -> NeedsTurn {
+            assert!(self.locked, "F-lock");
+            if self.has_turn {
+                NeedsTurn::No
+            } else {
+                self.turn
+            }
+        }
+
+        fn take_turn(&mut self) {
+            assert!(!self.locked && self.open, "F-turn");
+            assert!(
+                self.count("populate") > 0,
+                "F-turn: memory is waited for with it"
+            );
+            assert!(
+                !self.has_turn && self.block.in_flight().is_empty(),
+                "F-turn"
+            );
+            self.said.push("turn");
+            self.has_turn = true;
+            if let Some(happens) = self.meanwhile.take() {
+                happens(self);
+            }
+        }
+
+        fn end_turn(&mut self) {
+            self.has_turn = false;
+        }
+
+        fn begins(&mut self, pages: &PageMask) {
+            assert!(
+                self.locked && pages.is_subset(&self.block.in_flight()),
+                "F-lock"
+            );
+            self.has_begun = true;
+        }
+
         fn unlock(&mut self) {
             assert!(core::mem::take(&mut self.locked), "F-lock");
         }
 
         fn lock(&mut self) {
             assert!(!core::mem::replace(&mut self.locked, true), "F-lock");
+            self.has_begun = false;
         }
 
         fn progress(&mut self) -> u32 {
@@ -352,6 +494,7 @@ mod tests {
 
         fn wait(&mut self, progress: u32) {
             assert!(!self.locked && progress == 7, "F-lock");
+            assert!(!self.has_turn, "F-turn");
             self.said.push("wait");
         }
 
@@ -359,6 +502,8 @@ mod tests {
             assert!(!self.locked, "F-lock");
             let of = PageMask::from(piece.pages);
             assert!(of.is_subset(&self.held), "F-memory");
+            assert!(self.has_turn || self.turn == NeedsTurn::No, "F-turn");
+            assert!(self.has_begun, "a fault that waits is not told");
             assert_eq!(
                 u32::from(piece.place.offset),
                 u32::from(piece.pages.first())
@@ -374,6 +519,7 @@ mod tests {
         }
 
         fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
+            assert!(!self.locked && !self.has_turn, "F-turn");
             let of = PageMask::from(piece.pages);
             (of - self.wrong, of & self.wrong)
         }
@@ -398,6 +544,43 @@ mod tests {
         m.keeps = true;
         assert_eq!(m.fetch(pages(20, 22)), Fetched::Again);
         assert_eq!(m.block.copies(), pages(20, 22));
+    }
+
+    #[test]
+    fn what_is_for_no_fault_waits_for_its_turn_without_the_block() {
+        let mut m = Script::new();
+        m.turn = NeedsTurn::Here;
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
+        assert_eq!((m.arrived, m.count("turn")), (pages(3, 9), 1));
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
+        assert_eq!(m.count("turn"), 1, "nothing is to be read");
+        // Who asks takes it, and asks with it.
+        m.turn = NeedsTurn::Elsewhere;
+        assert_eq!(m.fetch(pages(9, 12)), Fetched::Turn);
+        assert_eq!((m.count("turn"), m.count("read")), (1, 1));
+        m.has_turn = true;
+        assert_eq!(m.fetch(pages(9, 12)), Fetched::Again);
+        assert_eq!(m.arrived, pages(9, 12));
+    }
+
+    #[test]
+    fn what_has_gone_while_the_turn_was_waited_for_is_not_read() {
+        let mut m = Script::new();
+        m.turn = NeedsTurn::Here;
+        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(3, 9)));
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
+        assert_eq!(
+            (m.count("turn"), m.count("read"), m.count("populate")),
+            (1, 0, 1)
+        );
+        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(10, 12)));
+        assert_eq!(m.fetch(pages(10, 14)), Fetched::Again);
+        assert_eq!(m.arrived, pages(12, 14));
+        // The device is detached, and perhaps another one attached.
+        let reads = m.count("read");
+        m.meanwhile = Some(|m| m.is_gone = true);
+        assert_eq!(m.fetch(pages(20, 24)), Fetched::Again);
+        assert_eq!(m.count("read"), reads);
     }
 
     #[test]

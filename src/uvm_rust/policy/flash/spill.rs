@@ -7,6 +7,7 @@
 //!  work           as long as there is too much host memory: a victim, a spill, relocation, a rest
 //!    spill        of a va_block; anew where copies of others' make room for it
 //!      once       lock; begin; unlock; write; lock; end; unlock
+//!        write    all of it is encrypted; the turn with the device; piece after piece
 //! ```
 //!
 //! A spill takes no lock for longer than it needs to look: it unmaps the pages, writes a copy that is
@@ -38,7 +39,7 @@
 
 use super::super::mask::{PageMask, PAGES};
 use super::pressure::Tried;
-use super::{BlockPages, Error, Move, Spill, Table};
+use super::{BlockPages, Error, Move, Piece, Spill, Table};
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -216,8 +217,21 @@ pub trait Machine: Copies {
 
     // The device.
 
-    /// Writes what is held of a spill, and lets it go. Returns the pages that the device took.
-    fn write(&mut self, spill: &Spill) -> PageMask;
+    /// Encrypts what is held of a piece, and notes its sums; false if that cannot be done.
+    fn seal(&mut self, piece: &Piece) -> bool;
+
+    /// Waits for a turn with the device ([`super::arbiter`]), also while a fault waits, which takes back what is
+    /// spilled and waits for no turn.
+    fn take_turn(&mut self);
+
+    /// Ends the turn.
+    fn end_turn(&mut self);
+
+    /// Writes a piece that was sealed; whether the device took it.
+    fn write(&mut self, piece: &Piece) -> bool;
+
+    /// Lets go the host memory that is kept to be written.
+    fn written(&mut self);
 
     /// Copies inside the device.
     fn copy(&mut self, to_move: &Move) -> bool;
@@ -358,7 +372,7 @@ fn once<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Out
 
 /// A spill that has begun is written, and ends.
 fn written<M: Machine>(m: &mut M, spill: Spill) -> Outcome {
-    let written = m.write(&spill);
+    let written = write(m, &spill);
     m.lock();
     let outcome = end(m, spill, &written);
     m.unlock();
@@ -369,6 +383,28 @@ fn written<M: Machine>(m: &mut M, spill: Spill) -> Outcome {
     } else {
         outcome
     }
+}
+
+/// Writes what is held of a spill, and lets it go. Returns the pages that the device took.
+fn write<M: Machine>(m: &mut M, spill: &Spill) -> PageMask {
+    let (mut sealed, mut good) = (PageMask::EMPTY, PageMask::EMPTY);
+    for piece in spill.pieces() {
+        if m.seal(piece) {
+            sealed |= PageMask::from(piece.pages);
+        }
+    }
+    if !sealed.is_empty() {
+        // One turn is enough for all pieces, which are 2 MiB together.
+        m.take_turn();
+        for piece in spill.pieces() {
+            if sealed.intersects(&piece.pages.into()) && m.write(piece) {
+                good |= PageMask::from(piece.pages);
+            }
+        }
+        m.end_turn();
+    }
+    m.written();
+    good
 }
 
 /// What of `wanted` can be spilled.
@@ -543,7 +579,10 @@ pub fn relocate<M: Machine>(m: &mut M) {
         let Some(to_move) = begun else {
             return;
         };
+        // Both are one operation for the arbiter: who has only read has done nothing yet.
+        m.take_turn();
         let copied = m.copy(&to_move);
+        m.end_turn();
         let pages = m.table(|table| table.relocate_end(to_move, copied));
         m.count(Count::Relocated, u64::from(pages) * PAGE_BYTES);
         if !copied {

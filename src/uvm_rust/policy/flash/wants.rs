@@ -56,6 +56,11 @@ impl Wants {
         self.asked
     }
 
+    /// Whether somebody has still to begin to read some of what was asked for of a block with this `state`.
+    pub fn has_to_begin(&self, state: &BlockPages) -> bool {
+        !((self.asked & state.on_flash()) - state.in_flight()).is_empty()
+    }
+
     /// A call has got `pages`. If only calls have asked for them, nobody is to read them any more: they may have
     /// left for the device again before somebody does.
     pub fn came(&mut self, pages: &PageMask) {

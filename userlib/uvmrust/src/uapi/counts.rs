@@ -122,6 +122,7 @@ pub struct FlashStats {
     pub parked: u64,
     pub throttled: u64,
     pub rested_us: u64,
+    pub fault_waits_most: u64,
 }
 
 /// What the ioctl [`UVM_INITIALIZE`] takes.

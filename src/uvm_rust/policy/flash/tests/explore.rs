@@ -14,6 +14,7 @@
 //! each has the seed after the last one's. A failure names its own.
 
 use super::super::table::Part;
+use super::super::wants::Asks;
 use super::super::Place;
 use crate::testing::{setting, Dice};
 use std::boxed::Box;
@@ -31,6 +32,7 @@ mod parked;
 mod spill;
 mod split;
 mod threads;
+mod turns;
 mod world;
 
 use parked::{discard_lazily, fetchers, gpu_faults};
@@ -126,8 +128,10 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
         let read_mostly = dice(3, 10 + n as u64) == 0;
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
     }
-    let mut threads = cast(&w, gathering, real);
-    let done = as_it_is(&w, &mut threads, real)?;
+    // The queue of fetchers that is served as it is.
+    let queue = [Asks::Call, Asks::Fault][dice(2, 15)];
+    let mut threads = cast(&w, gathering, (real, queue));
+    let done = as_it_is(&w, &mut threads, (real, queue))?;
     run(&w, &mut threads)?;
     drop(threads);
     finish(&w)?;
@@ -135,7 +139,11 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
 }
 
 /// A thread of the driver's own code, while all others go on.
-fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Result<Done, String> {
+fn as_it_is<'w>(
+    w: &'w World,
+    threads: &mut Vec<Thread<'w>>,
+    (who, queue): (AsItIs, Asks),
+) -> Result<Done, String> {
     let times = 1 + w.below(8) as u32;
     let is_worker = u32::from(who == AsItIs::Spill);
     w.now().workers += is_worker;
@@ -162,7 +170,18 @@ fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Res
             // By now something was spilled.
             (0..w.below(200)).for_each(|_| real.pause());
             (0..2 + w.below(6)).for_each(|_| real.others.push(missing(w)));
-            done.served = real.serve_all();
+            // Those of the other queue may have gone, for want of anybody who asks.
+            for other in [Asks::Call, Asks::Fault]
+                .into_iter()
+                .filter(|other| *other != queue)
+            {
+                let future = Box::pin(fetchers(w, other));
+                real.others.push(Thread {
+                    future,
+                    slow: false,
+                });
+            }
+            done.served = real.serve_all(queue);
         }
     }
     real.check();
@@ -175,7 +194,7 @@ fn as_it_is<'w>(w: &'w World, threads: &mut Vec<Thread<'w>>, who: AsItIs) -> Res
 }
 
 /// Draws which threads run in this interleaving.
-fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
+fn cast(w: &World, gathering: bool, (real, as_it_is): (AsItIs, Asks)) -> Vec<Thread<'_>> {
     let draw = |n: usize| w.dice.borrow_mut().below(n);
     let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
     let (workers, kinds) = if gathering { (3, 12) } else { (1, 30) };
@@ -218,12 +237,14 @@ fn cast(w: &World, gathering: bool, real: AsItIs) -> Vec<Thread<'_>> {
     if draw(3) == 0 && real != AsItIs::Detach {
         threads.push(Box::pin(detach(w)));
     }
-    let fetching = match real {
-        AsItIs::Asked => draw(2),
-        _ => 1 + draw(4),
-    };
-    for _ in 0..fetching {
-        threads.push(Box::pin(fetchers(w)));
+    for queue in [Asks::Fault, Asks::Call] {
+        let fetching = match real {
+            AsItIs::Asked if queue == as_it_is => draw(2),
+            _ => 1 + draw(3),
+        };
+        for _ in 0..fetching {
+            threads.push(Box::pin(fetchers(w, queue)));
+        }
     }
     // All programs begin with something in memory.
     for b in 0..w.now().blocks.len() {
@@ -320,6 +341,7 @@ fn run(w: &World, threads: &mut Vec<Thread<'_>>) -> Result<(), String> {
 
 /// What must be when nothing is under way any more.
 fn finish(w: &World) -> Result<(), String> {
+    w.check_turns();
     let s = &mut *w.now();
     s.check();
     if s.table.is_busy() {

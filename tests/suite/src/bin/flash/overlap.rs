@@ -1,30 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What goes on at the same time: reads of the device and copies to the GPU.
+//! What goes on at the same time: reads of the device and copies to the GPU, and faults beside what others read
+//! and write.
 //!
 //! `scripts/overlap.sh` measures it: how long pages take from the device to the GPU, beside the time of
 //! either way alone. The device and vgpu's copies are paced there, so that the times are theirs.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use serde::Serialize;
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, BLOCK};
+use vgpu_client::{Buffer, Kernel, Op, BLOCK};
 
 use crate::interface::errno;
-use crate::rig::{check, no_leak, write, Done, Rig};
+use crate::rig::{check, no_leak, write, Done, Rig, WORDS};
 use crate::NONE;
 
 /// So much longer than the slower of both ways alone it may take.
 const MOST: f64 = 1.15;
+
+/// So many operations of the device for others a fault's read may be behind.
+const MOST_AHEAD: u64 = 2;
 
 /// Words of a page.
 const PAGE_WORDS: usize = 512;
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("to a GPU from wherever it is", NONE, to_gpu_from_all);
+    suite.test("faults go first", NONE, || {
+        // Whether others are under way when a fault asks is luck, but hardly thrice.
+        for _ in 0..3 {
+            if faults_among_others()? > 0 {
+                return Ok(Pass::Ok);
+            }
+        }
+        Err("no fault found anything ahead of it".into())
+    });
 }
 
 /// The field `overlap` of `out/ssd.json` (docs/ssd.md).
@@ -39,12 +53,15 @@ struct Overlap {
     both_s: f64,
     /// `both_s` by the longer of the others.
     ratio: f64,
+    /// The most operations of the device for others that a fault's read was behind.
+    fault_waits_max: u64,
 }
 
 /// Measures `mib` MiB, and writes `out`.
 pub(crate) fn demo(suite: &mut Suite, out: &Path, mib: u64) {
     suite.test("reads and copies at the same time", NONE, || {
-        let overlap = measure(mib << 20)?;
+        let mut overlap = measure(mib << 20)?;
+        overlap.fault_waits_max = faults_among_others()?;
         println!("# {overlap:.3?}");
         write_report(overlap, out)?;
         ensure!(
@@ -93,6 +110,7 @@ fn measure(bytes: u64) -> Result<Overlap, Failure> {
         ssd_s,
         both_s,
         ratio: both_s / gpu_s.max(ssd_s),
+        fault_waits_max: 0,
     })
 }
 
@@ -167,4 +185,70 @@ fn to_gpu_from_all() -> Outcome {
 fn faults_of(rig: &Rig) -> Result<u64, Failure> {
     let stats = vgpu_client::DriverStats::get(&rig.process, rig.gpu.uuid(), false)?;
     Ok(stats.faults)
+}
+
+/// The GPU reads what is on the device, block by block, while threads have other memory written and read all the
+/// time. Returns how many of their operations a fault's read was behind.
+fn faults_among_others() -> Result<u64, Failure> {
+    let rig = Rig::new(1 << 10)?;
+    let _unlimited = SetParameter::new("nvidia_uvm", "uvm_rust_flash_move_mib", "0")?;
+    let wanted = rig.buffer(12)?;
+    let others: Vec<_> = (0..4).map(|_| rig.buffer(8)).collect::<Result<_, _>>()?;
+    write(&wanted, 31);
+    others.iter().for_each(|other| write(other, 41));
+    rig.spill(&wanted)?;
+    let done = AtomicBool::new(false);
+    let churn = |other: &Buffer<u64>| -> Done {
+        while !done.load(Relaxed) {
+            rig.spill(other)?;
+            rig.fetch(other)?;
+        }
+        Ok(())
+    };
+    let before = rig.stats()?;
+    std::thread::scope(|scope| -> Done {
+        let churning: Vec<_> = others
+            .iter()
+            .map(|other| scope.spawn(|| churn(other)))
+            .collect();
+        let looked = look_block_by_block(&rig, &wanted);
+        done.store(true, Relaxed);
+        for thread in churning {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        looked
+    })?;
+    let stats = rig.stats()?;
+    ensure!(
+        stats.parked > before.parked,
+        "no fault was put off: {stats:?}"
+    );
+    let others_wrote = stats.written - before.written;
+    ensure!(
+        others_wrote > wanted.bytes(),
+        "the others have not done much: {stats:?}"
+    );
+    let most = stats.fault_waits_most;
+    println!("# {most} operations for others, at most, ahead of a fault's");
+    ensure!(
+        most <= MOST_AHEAD,
+        "{most} operations for others were ahead of a fault's"
+    );
+    for other in &others {
+        check(other, 41)?;
+    }
+    drop((wanted, others));
+    no_leak(&rig)?;
+    Ok(most)
+}
+
+fn look_block_by_block(rig: &Rig, buffer: &Buffer<u64>) -> Done {
+    for first in (0..buffer.len()).step_by(WORDS) {
+        let op = Op::check(buffer)
+            .range(first, WORDS)
+            .pattern(31 + first as u64, 1)
+            .warps(1);
+        rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+    }
+    Ok(())
 }

@@ -4,7 +4,10 @@
 //! the queue of fetchers like the others.
 
 use super::super::super::asked::{serve, Machine};
-use super::super::super::fetch::{self, fetch};
+use super::super::super::fetch::{fetch, Fetched};
+use super::super::super::tier::reads_for;
+use super::super::super::wants::Asks;
+use super::fetch::Whom;
 use super::spill::{Real, FOR_EVER};
 use super::Lack;
 
@@ -19,19 +22,20 @@ pub(super) struct Asked {
     told: bool,
     /// There was no room, and nobody who makes some has been told.
     wants_room: bool,
+    /// Which of the fetchers reads it.
+    fetcher: u32,
 }
 
 impl Real<'_, '_> {
-    /// Serves as a fetcher, as long as there are GPU faults. Returns how many blocks it read.
-    pub(super) fn serve_all(&mut self) -> u64 {
+    /// Serves as a fetcher of one queue, as long as there are GPU faults and calls. Returns how many blocks it read.
+    pub(super) fn serve_all(&mut self, queue: Asks) -> u64 {
         let mut served = 0;
         for _ in 0..FOR_EVER {
             let next = {
                 let s = &mut *self.w.now();
-                match s.queued.is_empty() {
-                    false => Some(s.queued.remove(0)),
-                    true if s.askers == 0 => return served,
-                    true => None,
+                match s.next_of(queue) {
+                    None if s.askers == 0 => return served,
+                    next => next,
                 }
             };
             let Some((owner, fetcher)) = next else {
@@ -48,7 +52,10 @@ impl Real<'_, '_> {
                 .with_tier(|tier, live| tier.next_asking(live, owner, fetcher));
             if asking.is_some() {
                 self.chosen = asking;
-                self.asked = Asked::default();
+                self.asked = Asked {
+                    fetcher,
+                    ..Asked::default()
+                };
                 serve(self);
                 if self.asked.known && !self.asked.told {
                     self.broken("A-again: who asks now is not heard");
@@ -56,6 +63,7 @@ impl Real<'_, '_> {
                 if self.asked.wants_room {
                     self.broken("who makes room is not told that there is none");
                 }
+                self.end_turn();
                 self.let_go();
                 served += 1;
             }
@@ -128,14 +136,22 @@ impl Machine for Real<'_, '_> {
         self.open = false;
     }
 
-    fn fetch(&mut self) -> Option<fetch::Fetched> {
+    fn fetch(&mut self) -> Option<Fetched> {
         let b = self.b();
         self.needs_space();
         if !self.open {
             self.broken("A-lock: not open");
         }
-        let asked = self.w.of(b, |block| block.wants.asked());
-        fetch(self, &asked).ok()
+        let wants = self.w.of(b, |block| block.wants);
+        if wants.is_urgent() {
+            self.end_turn();
+        }
+        self.fetching.whom = match reads_for(self.asked.fetcher) {
+            _ if wants.is_urgent() => Whom::Fault,
+            Asks::Call => Whom::Reader,
+            Asks::Fault => return Some(Fetched::All),
+        };
+        fetch(self, &wants.asked()).ok()
     }
 
     fn tried(&mut self, failed: bool) {
@@ -143,6 +159,14 @@ impl Machine for Real<'_, '_> {
         self.asked.told = true;
         if !self.w.lacks(Lack::FetchGivesUp) || self.in_space.is_some() {
             self.w.now().blocks[b].wants.tried(failed);
+            self.w.fault_gives_up(b);
         }
+    }
+
+    fn take_turn(&mut self) {
+        if self.in_space.is_some() || self.open {
+            self.broken("A-turn: a turn is waited for with a lock");
+        }
+        self.take_turn();
     }
 }

@@ -3,12 +3,21 @@
 //! The fetch as it is (policy/flash/fetch.rs), on the machine of the explorer, for who detaches: between any
 //! two of its calls the other threads go on.
 
-use super::super::super::fetch::{Did, Machine};
+use super::super::super::fetch::{Did, Machine, NeedsTurn};
 use super::super::super::{BlockPages, Piece, Table};
 use super::spill::Real;
 use super::world::{Bytes, To};
 use crate::policy::mask::PageMask;
 use std::vec::Vec;
+
+/// Whom a fetch is for.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Whom {
+    Fault,
+    #[default]
+    Others,
+    Reader,
+}
 
 /// A fetch under way.
 #[derive(Default)]
@@ -16,8 +25,9 @@ pub(super) struct Fetching {
     open: bool,
     /// What host memory is kept.
     kept: PageMask,
-    /// What was read last, and not decrypted.
-    bytes: Vec<Bytes>,
+    /// What was read of each page, and not decrypted.
+    bytes: Vec<(u16, Bytes)>,
+    pub(super) whom: Whom,
     /// A read has ended, and nobody was told.
     untold: bool,
 }
@@ -95,6 +105,29 @@ impl Machine for Real<'_, '_> {
         self.take_lock();
     }
 
+    fn needs_turn(&mut self) -> NeedsTurn {
+        self.b();
+        match self.fetching.whom {
+            _ if self.has_turn => NeedsTurn::No,
+            Whom::Fault => NeedsTurn::No,
+            Whom::Others => NeedsTurn::Here,
+            Whom::Reader => NeedsTurn::Elsewhere,
+        }
+    }
+
+    fn begins(&mut self, _pages: &PageMask) {
+        let b = self.b();
+        self.w.fault_begins(b);
+    }
+
+    fn take_turn(&mut self) {
+        self.take_turn();
+    }
+
+    fn end_turn(&mut self) {
+        self.end_turn();
+    }
+
     fn progress(&mut self) -> u32 {
         self.w.now().progress
     }
@@ -117,14 +150,22 @@ impl Machine for Real<'_, '_> {
         let to = Some(To::Memory(b, piece.pages.first()));
         let nothing = (0..piece.pages.pages()).map(|_| Bytes::default()).collect();
         let id = self.w.now().submit(piece.place, nothing, to, false);
-        self.fetching.bytes = self.transfer(id);
+        let bytes = self.transfer(id);
+        let pages = piece.pages.first()..;
+        self.fetching.bytes.extend(pages.zip(bytes));
         Did::All
     }
 
     fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
         let none = PageMask::EMPTY;
         self.pause();
-        let bytes = core::mem::take(&mut self.fetching.bytes);
+        if self.has_turn {
+            self.broken("F-turn: the device is done, and not let go");
+        }
+        let here = piece.pages.first()..piece.pages.outer();
+        let read = self.fetching.bytes.iter();
+        let bytes: Vec<_> = read.filter(|(page, _)| here.contains(page)).collect();
+        let bytes: Vec<_> = bytes.into_iter().map(|(_, bytes)| *bytes).collect();
         if self.w.chance(self.w.unsure.get()) {
             return (none, none);
         }

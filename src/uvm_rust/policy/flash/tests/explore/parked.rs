@@ -41,7 +41,7 @@ async fn gpu_fault(w: &World, b: usize) {
                 let along = w.some_pages(b);
                 let along = along & w.of(b, |block| block.state.on_flash());
                 if !along.is_empty() && w.chance(2) {
-                    ask(w, b, &along, Asks::Fault);
+                    ask(w, b, &along, Asks::Call);
                 }
             }
             w.unlock_block(b);
@@ -77,10 +77,14 @@ fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
 
 /// As `ask()` of ffi/flash/block.rs: the block wants its pages back, and a fetcher is told so.
 pub(super) fn ask(w: &World, b: usize, pages: &PageMask, asks: Asks) {
-    let s = &mut *w.now();
-    if !s.blocks[b].wants.ask(pages, asks) {
+    let is_news = w.now().blocks[b].wants.ask(pages, asks);
+    if asks == Asks::Fault {
+        w.fault_waits(b);
+    }
+    if !is_news {
         return;
     }
+    let s = &mut *w.now();
     let owner = s.blocks[b].space;
     if let Some(fetcher) = s.with_tier(|tier, live| tier.ask(live, b, asks)) {
         if s.queued.contains(&(owner, fetcher)) || s.fetching.contains(&(owner, fetcher)) {
@@ -90,14 +94,12 @@ pub(super) fn ask(w: &World, b: usize, pages: &PageMask, asks: Asks) {
     }
 }
 
-/// A thread of the queue of fetchers, as ffi/flash/asked.rs has it, as long as there are faults.
-pub(super) async fn fetchers(w: &World) {
+/// A thread of one queue of fetchers, as ffi/flash/asked.rs has them, as long as there are faults and calls.
+pub(super) async fn fetchers(w: &World, queue: Asks) {
     loop {
-        let next = w.until(|s| {
-            if !s.queued.is_empty() {
-                return Some(Some(s.queued.remove(0)));
-            }
-            (s.askers == 0).then_some(None)
+        let next = w.until(|s| match s.next_of(queue) {
+            None if s.askers > 0 => None,
+            next => Some(next),
         });
         let Some((owner, fetcher)) = next.await else {
             return;
@@ -131,8 +133,13 @@ async fn fetch_block(w: &World, b: usize) {
     let mut failed = false;
     if locked {
         loop {
-            let asked = w.of(b, |block| block.wants.asked());
-            match fetch(w, b, asked).await {
+            let wants = w.of(b, |block| block.wants);
+            let asks = if wants.is_urgent() {
+                Asks::Fault
+            } else {
+                Asks::Call
+            };
+            match fetch(w, b, wants.asked(), asks).await {
                 Fetched::Again => {}
                 Fetched::All => break,
                 Fetched::Lost | Fetched::NoMemory => {
@@ -144,6 +151,7 @@ async fn fetch_block(w: &World, b: usize) {
     }
     if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
         w.now().blocks[b].wants.tried(failed);
+        w.fault_gives_up(b);
     }
     if locked {
         w.end_try(space).await;

@@ -7,13 +7,13 @@ use super::super::super::pressure::Tried;
 use super::super::super::spill::{
     move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
 };
-use super::super::super::{BlockPages, Move, Spill, Table};
+use super::super::super::{BlockPages, Move, Piece, Place, Spill, Table};
 use super::asked::Asked;
 use super::drain::Draining;
 use super::fetch::Fetching;
 use super::split::Halves;
 use super::threads::give_up_block;
-use super::world::{sum_of, Bytes, To, World};
+use super::world::{Bytes, To, World};
 use super::{Lack, Thread};
 use crate::policy::mask::PageMask;
 use std::string::ToString;
@@ -65,6 +65,8 @@ pub(super) struct Real<'a, 'w> {
     looked: Looked,
     /// What is kept to be written.
     kept: Option<PageMask>,
+    /// What was encrypted, and not written.
+    sealed: Vec<(Place, Vec<Bytes>)>,
     /// The tier said that this worker ends; and was told at its end.
     stopped: bool,
     hoped_for_all: bool,
@@ -72,6 +74,8 @@ pub(super) struct Real<'a, 'w> {
     pub(super) draining: Draining,
     pub(super) fetching: Fetching,
     pub(super) asked: Asked,
+    /// An operation for others has begun.
+    pub(super) has_turn: bool,
     /// What left the host, to see that the explorer gets there.
     pub(super) spilled: u64,
 }
@@ -92,12 +96,14 @@ impl<'a, 'w> Real<'a, 'w> {
             turn: Turn::default(),
             looked: Looked::default(),
             kept: None,
+            sealed: Vec::new(),
             stopped: false,
             hoped_for_all: false,
             halves: Halves::default(),
             draining: Draining::default(),
             fetching: Fetching::default(),
             asked: Asked::default(),
+            has_turn: false,
             spilled: 0,
         }
     }
@@ -229,6 +235,20 @@ impl<'a, 'w> Real<'a, 'w> {
         self.looked.for_spill = true;
     }
 
+    /// Waits until an operation for others may begin.
+    pub(super) fn take_turn(&mut self) {
+        if self.locked {
+            self.broken("F-turn: a turn is waited for with the block's lock");
+        }
+        self.has_turn = self.until(|w| w.try_turn().then_some(())).is_some();
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        if core::mem::take(&mut self.has_turn) {
+            self.w.end_turn();
+        }
+    }
+
     /// I/O of one part of a slot.
     pub(super) fn transfer(&mut self, id: u64) -> Vec<Bytes> {
         if self.locked {
@@ -240,7 +260,7 @@ impl<'a, 'w> Real<'a, 'w> {
 
     /// What must be when it is done.
     pub(super) fn check(&mut self) {
-        let held = self.locked || self.open || self.entered;
+        let held = self.locked || self.open || self.entered || self.has_turn;
         if held || self.in_space.is_some() || self.chosen.is_some() || self.kept.is_some() {
             self.broken("S-lock: something is left");
         }
@@ -508,42 +528,59 @@ impl Machine for Real<'_, '_> {
         self.turn.hoped = true;
     }
 
-    fn write(&mut self, spill: &Spill) -> PageMask {
+    fn seal(&mut self, piece: &Piece) -> bool {
         let b = self.chosen.unwrap_or_default();
-        if self.kept.take() != Some(spill.pages) {
+        if !self
+            .kept
+            .is_some_and(|kept| PageMask::from(piece.pages).is_subset(&kept))
+        {
             self.broken("what is written was not kept");
         }
-        let mut good = PageMask::EMPTY;
-        for piece in spill.pieces() {
-            self.pause();
-            let memory = |k: u16| {
-                let page = usize::from(piece.pages.first() + k);
-                self.w.of(b, |block| block.memory[page])
-            };
-            let data: Vec<Bytes> = (0..piece.pages.pages())
-                .map(|k| Bytes {
-                    stamp: piece.stamp + u64::from(k),
-                    value: memory(k),
-                })
-                .collect();
-            let id = self.w.now().submit(piece.place, data.clone(), None, false);
-            self.transfer(id);
-            if self.w.chance(self.w.fails.get()) {
-                continue;
-            }
-            let s = &mut *self.w.now();
-            for (k, bytes) in data.iter().enumerate() {
-                let mut place = piece.place;
-                place.offset += k as u16;
-                s.table.set_sum(place, sum_of(bytes));
-            }
-            good |= PageMask::from(piece.pages);
+        self.pause();
+        if self.w.chance(self.w.fails.get()) {
+            return false;
         }
-        self.turn.wrote = Some(!good.is_empty());
-        good
+        let data = self.w.encrypt(b, piece);
+        self.w.now().note_sums(piece.place, &data);
+        self.sealed.push((piece.place, data));
+        true
+    }
+
+    fn take_turn(&mut self) {
+        self.take_turn();
+    }
+
+    fn end_turn(&mut self) {
+        self.end_turn();
+    }
+
+    fn write(&mut self, piece: &Piece) -> bool {
+        if !self.has_turn {
+            self.broken("a write begins without a turn");
+        }
+        let Some(at) = self.sealed.iter().position(|(at, _)| *at == piece.place) else {
+            self.broken("what is written was not sealed");
+            return false;
+        };
+        let (_, data) = self.sealed.swap_remove(at);
+        let id = self.w.now().submit(piece.place, data, None, false);
+        self.transfer(id);
+        let wrote = !self.w.chance(self.w.fails.get());
+        let some = self.turn.wrote.get_or_insert(false);
+        *some |= wrote;
+        wrote
+    }
+
+    fn written(&mut self) {
+        self.turn.wrote.get_or_insert(false);
+        self.sealed.clear();
+        self.kept = None;
     }
 
     fn copy(&mut self, to_move: &Move) -> bool {
+        if !self.has_turn {
+            self.broken("a copy begins without a turn");
+        }
         let nothing = (0..to_move.pages).map(|_| Bytes::default()).collect();
         let bounce = Some(To::Bounce);
         let id = self.w.now().submit(to_move.from, nothing, bounce, false);

@@ -6,7 +6,7 @@
 use super::super::super::wants::Asks;
 use super::super::super::{Error, Piece, Place, Read, ReadError};
 use super::parked::{ask, drop_discarded};
-use super::world::{sum_of, Block, Bytes, To, World};
+use super::world::{Block, Bytes, To, World};
 use super::Lack;
 use crate::policy::mask::{PageMask, Region};
 use std::format;
@@ -142,34 +142,28 @@ async fn spill_begin(
     Ok(spill)
 }
 
-/// uvm_rust_flash_write(): piece by piece encrypts what the pages hold by then, writes it,
-/// and notes the checksums.
+/// write(): encrypts what the pages hold by then, and notes the checksums; then writes piece by piece.
 async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
-    let mut good = NONE;
+    let mut sealed = Vec::new();
     for piece in pieces {
         w.until(|_| Some(())).await;
-        let data: Vec<Bytes> = {
-            let s = w.now();
-            (0..piece.pages.pages())
-                .map(|k| Bytes {
-                    stamp: piece.stamp + u64::from(k),
-                    value: s.blocks[b].memory[usize::from(piece.pages.first() + k)],
-                })
-                .collect()
-        };
-        w.write(piece.place, data.clone()).await;
-        // Some fail, whatever of it has arrived.
         if w.chance(w.fails.get()) {
             continue;
         }
-        let s = &mut *w.now();
-        for (k, bytes) in data.iter().enumerate() {
-            let mut place = piece.place;
-            place.offset += k as u16;
-            s.table.set_sum(place, sum_of(bytes));
-        }
-        good |= PageMask::from(piece.pages);
+        let data = w.encrypt(b, piece);
+        w.now().note_sums(piece.place, &data);
+        sealed.push((piece, data));
     }
+    let mut good = NONE;
+    w.take_turn().await;
+    for (piece, data) in sealed {
+        w.write(piece.place, data).await;
+        // Some fail, whatever of it has arrived.
+        if !w.chance(w.fails.get()) {
+            good |= PageMask::from(piece.pages);
+        }
+    }
+    w.end_turn();
     good
 }
 
@@ -193,7 +187,11 @@ fn spill_end(
     written &= block.resident;
     block.wait_gpus();
     let moved = block.state.end_spill(&mut s.table, spill, &written);
+    let is_mapped = block.mapped.intersects(&moved);
     block.left_host(&moved);
+    if is_mapped {
+        s.blame("what is mapped leaves the host".into());
+    }
     moved
 }
 
@@ -203,8 +201,10 @@ pub(super) async fn relocate(w: &World) {
         w.until(|_| Some(())).await;
         let begun = w.now().table.relocate_begin();
         let Some(m) = begun else { return };
+        w.take_turn().await;
         let data = w.read(m.from, m.pages, To::Bounce).await;
         w.write(m.to, data).await;
+        w.end_turn();
         let copied = !w.chance(w.fails.get()) && !w.is_bad(m.from, m.pages);
         w.until(|_| Some(())).await;
         let _ = w.now().table.relocate_end(m, copied);
@@ -254,7 +254,17 @@ pub(super) enum Fetched {
 }
 
 /// fetch(), with both locks held (policy/flash/fetch.rs).
-pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
+pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> Fetched {
+    let turn = asks == Asks::Call && has_to_read(w, b, wanted);
+    if turn {
+        w.unlock_block(b);
+        w.take_turn().await;
+        w.lock_block(b).await;
+        if !has_to_read(w, b, wanted) {
+            w.end_turn();
+            return Fetched::Again;
+        }
+    }
     let (begun, seen) = {
         let s = &mut *w.now();
         let block = &mut s.blocks[b];
@@ -263,8 +273,12 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     };
     match begun {
         Ok(None) => Fetched::All,
-        Ok(Some(read)) => fetch_begun(w, b, read).await,
+        Ok(Some(read)) => {
+            w.fault_begins(b);
+            fetch_begun(w, b, read, turn).await
+        }
         Err(ReadError::Wait) => {
+            w.fault_begins(b);
             w.unlock_block(b);
             w.until(|s| (s.progress != seen).then_some(())).await;
             w.lock_block(b).await;
@@ -277,9 +291,15 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask) -> Fetched {
     }
 }
 
+/// Whether `wanted` has pages that nobody reads.
+fn has_to_read(w: &World, b: usize, wanted: PageMask) -> bool {
+    let of = |block: &Block| (block.state.on_flash() & wanted) - block.state.in_flight();
+    !w.of(b, of).is_empty()
+}
+
 /// begun(): the host's memory is written to while the
-/// block's lock is not held.
-async fn fetch_begun(w: &World, b: usize, read: Read) -> Fetched {
+/// block's lock is not held. `turn`: who reads has a turn with the device.
+async fn fetch_begun(w: &World, b: usize, read: Read, turn: bool) -> Fetched {
     w.unlock_block(b);
     let mut good = NONE;
     let mut failed = NONE;
@@ -300,6 +320,9 @@ async fn fetch_begun(w: &World, b: usize, read: Read) -> Fetched {
             s.blocks[b].memory[usize::from(piece.pages.first()) + k] = bytes.value;
         }
         good |= PageMask::from(piece.pages);
+    }
+    if turn {
+        w.end_turn();
     }
     w.lock_block(b).await;
     let s = &mut *w.now();
@@ -343,7 +366,7 @@ pub(super) async fn fault(w: &World, b: usize, write: bool) {
 pub(super) async fn fetch_all(w: &World, b: usize, pages: PageMask) -> bool {
     loop {
         w.touch(b, &pages);
-        match fetch(w, b, pages).await {
+        match fetch(w, b, pages, Asks::Fault).await {
             Fetched::Again => {}
             Fetched::All => return true,
             Fetched::Lost | Fetched::NoMemory => return false,
@@ -432,6 +455,10 @@ pub(super) async fn accessed_by(w: &World, b: usize) {
         block.state.may_write(&mut s.table, &pages);
     }
     w.unlock_block(b);
+    // It comes to other blocks first.
+    for _ in 0..w.below(16) {
+        w.until(|_| Some(())).await;
+    }
     w.lock_block(b).await;
     w.touch(b, &PageMask::FULL);
     w.unlock_block(b);
@@ -484,7 +511,7 @@ pub(super) async fn move_range(w: &World, b: usize, to_host: bool) {
     if !dead && to_host {
         ask_ahead(w, space).await;
         w.lock_block(b).await;
-        while fetch(w, b, pages).await == Fetched::Again {}
+        while fetch(w, b, pages, Asks::Call).await == Fetched::Again {}
         w.unlock_block(b);
     } else if !dead {
         spill(w, b, pages, true).await;
@@ -589,6 +616,7 @@ pub(super) async fn death(w: &World, space: usize) {
             continue;
         }
         w.lock_block(b).await;
+        w.fault_gives_up(b);
         let s = &mut *w.now();
         let block = &mut s.blocks[b];
         block.dead = true;
@@ -639,7 +667,7 @@ async fn drain_block(w: &World, b: usize) {
         if w.try_read_lock(space) {
             loop {
                 let pages = w.of(b, |block| block.state.on_flash());
-                if fetch(w, b, pages).await != Fetched::Again {
+                if fetch(w, b, pages, Asks::Call).await != Fetched::Again {
                     break;
                 }
             }
@@ -653,6 +681,17 @@ async fn drain_block(w: &World, b: usize) {
 }
 
 impl World {
+    /// What the pages of a piece of the block hold, as it is written.
+    pub(super) fn encrypt(&self, b: usize, piece: &Piece) -> Vec<Bytes> {
+        let memory = &self.now().blocks[b].memory;
+        (0..piece.pages.pages())
+            .map(|k| Bytes {
+                stamp: piece.stamp + u64::from(k),
+                value: memory[usize::from(piece.pages.first() + k)],
+            })
+            .collect()
+    }
+
     /// Whether the page is there that no move can read.
     pub(super) fn is_bad(&self, at: Place, pages: u16) -> bool {
         self.bad.get().is_some_and(|bad| {

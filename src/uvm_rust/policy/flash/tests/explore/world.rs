@@ -3,9 +3,10 @@
 //! The machine that the threads run on: locks, host memory, a device that is slow, and what
 //! is asked of all of them.
 
+use super::super::super::arbiter::{Arbiter, Waits};
 use super::super::super::table::Part;
 use super::super::super::tier::{self, Records, Tier};
-use super::super::super::wants::Wants;
+use super::super::super::wants::{Asks, Wants};
 use super::super::super::{BlockPages, Config, Piece, Place, Table};
 use super::Lack;
 use crate::policy::mask::PageMask;
@@ -54,6 +55,8 @@ pub(super) struct Block {
     pub(super) stale: PageMask,
     /// What GPU faults that were put off wait for.
     pub(super) wants: Wants,
+    /// They wait for it, and nobody has begun to read it.
+    pub(super) waits: Option<Waits>,
     /// Whether the tier knows of it.
     pub(super) known: bool,
     /// Whether its state is of the device, which it keeps.
@@ -86,6 +89,7 @@ impl Block {
             value: Box::new([0; 512]),
             stale: PageMask::EMPTY,
             wants: Wants::default(),
+            waits: None,
             known: false,
             used: false,
             gpu_works: false,
@@ -258,6 +262,21 @@ impl State {
     pub(super) fn blame(&mut self, what: String) {
         if self.wrong.is_none() {
             self.wrong = Some(what);
+        }
+    }
+
+    /// The next of a queue of fetchers.
+    pub(super) fn next_of(&mut self, queue: Asks) -> Option<(usize, u32)> {
+        let is_of = |(_, fetcher): &(usize, u32)| tier::reads_for(*fetcher) == queue;
+        let at = self.queued.iter().position(is_of)?;
+        Some(self.queued.remove(at))
+    }
+
+    /// The sums of what is to be written there.
+    pub(super) fn note_sums(&mut self, mut place: Place, data: &[Bytes]) {
+        for bytes in data {
+            self.table.set_sum(place, sum_of(bytes));
+            place.offset += 1;
         }
     }
 
@@ -434,6 +453,7 @@ pub(super) struct World {
     pub(super) unsure: Cell<usize>,
     /// A page that no move can read, ever.
     pub(super) bad: Cell<Option<Place>>,
+    pub(super) arbiter: Arbiter,
 }
 
 impl Deref for World {
@@ -487,6 +507,7 @@ impl World {
             fails: Cell::new(usize::MAX),
             unsure: Cell::new(usize::MAX),
             bad: Cell::new(None),
+            arbiter: Arbiter::new(),
         }
     }
 
