@@ -5,6 +5,7 @@
 //! ends the process if it does not: with a line that says which.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A handle: a stream, a graph, a context.
 pub type Handle = *mut c_void;
@@ -85,9 +86,13 @@ calls! {
 /// CUDA's `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make calls that a capture forbids.
 const RELAXED: c_int = 2;
 
+/// The program that was begun last.
+static PROGRAM: AtomicU64 = AtomicU64::new(0);
+
 fn must(code: c_int, what: &str) {
     if code != 0 {
-        println!("wrong: {what} gives {code}");
+        let program = PROGRAM.load(Relaxed);
+        println!("wrong: {what} gives {code}, in program {program}");
         std::process::exit(1);
     }
 }
@@ -125,16 +130,23 @@ impl Cuda {
         stream
     }
 
-    /// Waits for a stream, also while this thread captures another.
-    pub fn synchronize(&self, stream: Handle) {
+    /// Makes a call that a capture forbids in another mode: this thread "is not prohibited from
+    /// potentially unsafe API calls" then (CUDA Driver API, cuThreadExchangeStreamCaptureMode).
+    /// Which calls these are, no list says. A GPU has refused `cuGraphExecDestroy` with
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` while another stream was being captured.
+    fn relaxed(&self, what: &str, call: impl FnOnce() -> c_int) {
         let mut mode = RELAXED;
         let exchange = self.cuThreadExchangeStreamCaptureMode;
         must(unsafe { exchange(&mut mode) }, "the relaxed mode");
-        must(
-            unsafe { (self.cuStreamSynchronize)(stream) },
-            "cuStreamSynchronize",
-        );
+        must(call(), what);
         must(unsafe { exchange(&mut mode) }, "the mode of before");
+    }
+
+    /// Waits for a stream, also while this thread captures another.
+    pub fn synchronize(&self, stream: Handle) {
+        self.relaxed("cuStreamSynchronize", || unsafe {
+            (self.cuStreamSynchronize)(stream)
+        });
     }
 
     pub fn event(&self, stream: Handle) -> Handle {
@@ -182,11 +194,11 @@ impl Cuda {
         );
     }
 
+    /// Gives an executable graph up, also while this thread captures a stream.
     pub fn destroy_graph(&self, executable: Handle) {
-        must(
-            unsafe { (self.cuGraphExecDestroy)(executable) },
-            "cuGraphExecDestroy",
-        );
+        self.relaxed("cuGraphExecDestroy", || unsafe {
+            (self.cuGraphExecDestroy)(executable)
+        });
     }
 
     pub fn managed(&self, length: usize) -> u64 {
@@ -234,6 +246,11 @@ impl Cuda {
 
     pub fn violations(&self) -> c_int {
         unsafe { (self.stub_violations)() }
+    }
+
+    /// A program begins, which errors name.
+    pub fn begins(&self, number: u64) {
+        PROGRAM.store(number, Relaxed);
     }
 
     pub fn seed(&self, seed: u64) {

@@ -230,6 +230,7 @@ impl Machine {
             // SAFETY: a number, which the stub knows.
             unsafe { UvmRustUseFd(900) };
         }
+        self.cuda.begins(number);
         self.cuda.seed(random.next().wrapping_add(time));
         let backend = backend.to_owned();
         let buffers = self.raw.map(|base| Buffer::new(base, Owner::Raw));

@@ -239,6 +239,41 @@ fn an_event_of_a_blocking_stream_does_not_wait_for_the_legacy_one() {
     }
 }
 
+/// The same GPU has refused to destroy a graph that had been launched, while another stream was
+/// being captured, and these two programs ended there.
+#[test]
+fn a_graph_is_destroyed_while_a_stream_is_captured() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("random-destroyed", "-DSTUB");
+    let program = Path::new(env!("CARGO_BIN_EXE_uvmrust-random"));
+    let native = [("BACKEND", "native"), ("STUB_UVM", "native"), ("SEED", "3")];
+    // Standard input is no UVM, so none is found.
+    let cuda = [("BACKEND", "cuda"), ("UVMRUST_FD", "0"), ("SEED", "4")];
+    for (set, first) in [(native, "7706"), (cuda, "465")] {
+        let mut one = vec![
+            ("FIRST", first),
+            ("PROGRAMS", "1"),
+            ("GPUS", "1"),
+            ("TRACE", "1"),
+        ];
+        one.extend(set);
+        let done = run(program, &stub, &one);
+        let said = said(&done);
+        assert!(done.status.success(), "{said}");
+        let destroyed = said.find(" is destroyed").unwrap();
+        let before = &said[..destroyed];
+        let ends = before.rfind(" is captured").unwrap_or(0);
+        assert!(
+            before
+                .rfind(": a capture begins")
+                .is_some_and(|at| at > ends),
+            "{said}"
+        );
+    }
+}
+
 /// 1: captures are not looked at. 2: the device of a free is not. 3: the recipe wires no
 /// record_stream. 4: a discard in the legacy stream is done in the thread's own. 5: a batch of
 /// prefetches ends with its first range. 6: a stream's context is not made current. 7: a discard is

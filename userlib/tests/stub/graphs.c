@@ -445,12 +445,17 @@ static void free_if_unused(struct executable *executable)
 
 /*
  * "If the executable graph is in-flight, it will not be terminated, but rather freed
- * asynchronously on completion." (Driver API, cuGraphExecDestroy)
+ * asynchronously on completion." (Driver API, cuGraphExecDestroy). That it is one of the
+ * "potentially unsafe API calls" that safe_in_capture() is about, no list says: on a GPU (H200,
+ * driver 580.159.04, CUDA 13.0) it gave CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED while another stream was
+ * being captured, as microsoft/onnxruntime#32081 found too.
  */
 EXPORT CUresult cuGraphExecDestroy(struct executable *executable)
 {
 	CUresult code = enter(false);
 
+	if (!code)
+		code = safe_in_capture();
 	if (!code) {
 		executable->destroyed = true;
 		free_if_unused(executable);

@@ -260,7 +260,8 @@ impl Program<'_> {
         let graph = &self.graphs[number];
         if graph.launches == MOST_LAUNCHES {
             let graph = self.graphs.swap_remove(number);
-            // Whether it is in flight or not.
+            self.say(|| format!("graph {number} is destroyed"));
+            // Whether it is in flight or not, and whether a stream is being captured or not.
             return self.machine.cuda.destroy_graph(graph.executable as Handle);
         }
         let used = graph.used.clone();
