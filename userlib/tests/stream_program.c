@@ -25,6 +25,12 @@ static struct uvmrust_range range(void *p)
 	return (struct uvmrust_range){ (uintptr_t)p, LENGTH };
 }
 
+static void write_words(void *p, uint64_t value)
+{
+	for (uint64_t i = 0; i < LENGTH / 8; i++)
+		((uint64_t *)p)[i] = value;
+}
+
 static void *instance(void *stream)
 {
 	void *graph, *executable;
@@ -146,6 +152,33 @@ static void waits(int discards)
 	EXPECT(UvmRustStreamError() == 0);
 }
 
+/*
+ * Where nothing discards, a free in a stream that blocks waits for the legacy stream's work too, which
+ * comes before what that stream does next.
+ */
+static void free_behind_legacy(void)
+{
+	void *streams[] = { NULL, (void *)2 }, *g;
+	unsigned int same = 0;
+	uint64_t *next;
+
+	MUST(cuStreamCreate(&streams[0], 0));
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		stub_seed(seed);
+		EXPECT(g10_alloc(&g, LENGTH, NULL) == 0);
+		put(NULL, g, LENGTH, 3);
+		EXPECT(g10_free(g, streams[seed % 2]) == 0);
+		next = managed(LENGTH);
+		same += next == g;
+		write_words(next, 9);
+		MUST(cuCtxSynchronize());
+		EXPECT(all_words(next, LENGTH, 9));
+		MUST(cuMemFree_v2((uintptr_t)next));
+	}
+	EXPECT(same > 20);
+	EXPECT(UvmRustStreamError() == 0);
+}
+
 /* All of a context's blocking streams are ordered with its legacy stream. */
 static void legacy(void)
 {
@@ -264,12 +297,6 @@ static void half_way(void)
 		((uint64_t *)a)[i] = 5;
 	MUST(cuCtxSynchronize());
 	EXPECT(all_words(a, LENGTH, 5));
-}
-
-static void write_words(void *p, uint64_t value)
-{
-	for (uint64_t i = 0; i < LENGTH / 8; i++)
-		((uint64_t *)p)[i] = value;
 }
 
 /*
@@ -453,6 +480,8 @@ int main(int argc, char **argv)
 		waits(1);
 	else if (!strcmp(what, "waits-to-free"))
 		waits(0);
+	else if (!strcmp(what, "free-behind-legacy"))
+		free_behind_legacy();
 	else if (!strcmp(what, "legacy"))
 		legacy();
 	else if (!strcmp(what, "half-way"))

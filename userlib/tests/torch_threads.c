@@ -66,6 +66,56 @@ static void given_back(void)
 	EXPECT(same > 20);
 }
 
+/*
+ * What a thread's own stream only waits for is done with the memory, when the thread has freed it and
+ * another has it.
+ */
+static void *side;
+
+static void *waits_and_frees(void *unused)
+{
+	void *event;
+
+	use_device(0);
+	memory = alloc(length, 0, OWN);
+	/* Nobody has used it yet: the side stream need not wait for this one. */
+	put(side, memory, length, 3);
+	get(side, memory, length, &seen);
+	MUST(cuEventCreate(&event, 2));
+	MUST(cuEventRecord(event, side));
+	MUST(cuStreamWaitEvent(OWN, event, 0));
+	release(memory, length, 0, OWN);
+	return NULL;
+}
+
+static void *writes_again(void *unused)
+{
+	void *again;
+
+	use_device(0);
+	again = alloc(length, 0, OWN);
+	EXPECT(again == memory);
+	put(OWN, again, length, 4);
+	release(again, length, 0, OWN);
+	return NULL;
+}
+
+static void waited_for(void)
+{
+	length = (uint64_t)4 << 20;
+	MUST(cuStreamCreate(&side, NON_BLOCKING));
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		empty();
+		MUST(cuCtxSynchronize());
+		stub_seed(seed);
+		seen.count = 0;
+		other_thread(waits_and_frees);
+		other_thread(writes_again);
+		MUST(cuCtxSynchronize());
+		EXPECT(seen.count == 1 && seen.values[0] == 3);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	void *library = dlopen(argv[1], RTLD_NOW), *stream, *again;
@@ -107,6 +157,7 @@ int main(int argc, char **argv)
 		release(again, length, 0, OWN);
 	}
 	given_back();
+	waited_for();
 	EXPECT(stub_violations() == 0);
 	return failed;
 }

@@ -180,8 +180,10 @@ impl From<Error> for NotFreed {
     }
 }
 
-/// As for [`g10_free`], whose contract this is.
-/// As [`g10_free`].
+/// Discards the buffer in the stream's order, or waits for the stream and frees it.
+///
+/// # Safety
+/// As for [`g10_free`].
 unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFreed> {
     let cuda = cuda()?;
     if !cfg!(broken = "1") {
@@ -195,7 +197,7 @@ unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFre
         Ok(()) => unsafe {
             let queued = cuda.host_func(stream, has_left, range.base as *mut c_void);
             // The discard comes all the same, and must not when the buffer is in use.
-            queued.map_err(|why| match cuda.synchronize(stream) {
+            queued.map_err(|why| match cuda.drain(stream) {
                 Ok(()) => why.into(),
                 Err(_) => NotFreed {
                     why: Error::Driver,
@@ -208,7 +210,7 @@ unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFre
             let free = cuda.mem_free.ok_or(Error::NotSupported)?;
             // SAFETY: by our contract; the stream is done with the buffer.
             unsafe {
-                cuda.synchronize(stream)?;
+                cuda.drain(stream)?;
                 check(cuda.unordered(|| free(range.base)))?;
             }
             with(|b| b.leaving.remove(&range.base));

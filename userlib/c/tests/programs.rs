@@ -76,6 +76,12 @@ fn a_wait_breaks_no_capture_of_another_stream() {
 }
 
 #[test]
+fn a_free_that_waits_waits_for_the_legacy_stream_too() {
+    let stub = stub("frees12", "-DSTUB_NO_DISCARD");
+    streams(&stub, "old", "free-behind-legacy");
+}
+
+#[test]
 fn the_legacy_stream_waits_for_blocking_streams_and_they_for_it() {
     let stub = stub("legacy13", "-DSTUB");
     for driver in ["old", "native", "ours"] {

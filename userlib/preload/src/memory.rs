@@ -124,7 +124,7 @@ pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Optio
     let free = real.free?;
     // SAFETY: by our contract; the address is from cuMemAllocManaged.
     unsafe {
-        match real.cuda.synchronize_code(stream) {
+        match real.cuda.drain_code(stream) {
             SUCCESS => Some(real.cuda.unordered(|| free(base))),
             error => {
                 with(|managed| managed.insert(base));

@@ -92,9 +92,14 @@ fn streams_are_ordered_by_what_is_counted_on_alone() {
             "a graph of a memset in the legacy stream",
             "a graph of a host function, launched in both",
             "a memset and an event of a blocking stream behind the legacy stream",
+            "a wait of the program for a host function and a blocking stream behind the legacy stream",
+            "an event of the legacy stream behind another thread's own default stream",
+            "an event of the thread's own default stream that only waits, for the legacy stream",
         ];
         let ok = |link| format!("\nok - {link}: of 20 times B came behind A in 20\n");
         assert!(links.iter().all(|link| said.contains(&ok(link))), "{said}");
+        let destroyed = "cuGraphExecDestroy gives 900, cuStreamEndCapture 901\n";
+        assert!(said.contains(destroyed), "{said}");
         let none = |link| format!("\nfact - {link}: of 20 times B came behind A in 0\n");
         let nothing = [
             none("a graph of no node in the legacy stream"),
@@ -103,6 +108,7 @@ fn streams_are_ordered_by_what_is_counted_on_alone() {
             none(
                 "a wait of the program for an event and a blocking stream behind the legacy stream",
             ),
+            none("the thread's own default stream that only waits, for the legacy stream"),
         ];
         assert!(
             !set.is_empty() || nothing.iter().all(|line| said.contains(line)),

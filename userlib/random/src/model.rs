@@ -37,6 +37,8 @@ pub struct Access {
 pub struct Order {
     /// What comes before the next action of each stream, itself included.
     clocks: [Clock; STREAMS],
+    /// The same, as it was at the last action of each that was neither an event nor a wait.
+    worked: [Clock; STREAMS],
     /// How far the program has waited for each stream.
     host: Clock,
     /// Events of a stream, and its waits for them, come behind the legacy stream too, as its work
@@ -77,7 +79,9 @@ impl Order {
     }
 
     /// What would come before an action in `stream`: that is waited for implicitly too
-    /// (CUDA Driver API, "Stream synchronization behavior").
+    /// (CUDA Driver API, "Stream synchronization behavior"). What a blocking stream waits for is
+    /// not counted on to come before the legacy stream's actions, until there is work behind
+    /// the wait: [`Order::before_event`] says what a GPU has done with the opposite.
     fn before(&self, stream: usize) -> Clock {
         let mut clock = self.clocks[stream];
         join(&mut clock, &self.host);
@@ -87,7 +91,7 @@ impl Order {
             Kind::PerThread | Kind::Blocking => join(&mut clock, &self.clocks[default]),
             Kind::Legacy => (default..default + OF_DEVICE)
                 .filter(|&other| kind_of(other) != Kind::NonBlocking)
-                .for_each(|other| join(&mut clock, &self.clocks[other])),
+                .for_each(|other| join(&mut clock, &self.worked[other])),
         }
         clock
     }
@@ -108,7 +112,9 @@ impl Order {
 
     /// Something is put into a stream.
     pub fn act(&mut self, stream: usize) -> Access {
-        self.put(stream, self.before(stream))
+        let access = self.put(stream, self.before(stream));
+        self.worked[stream] = self.clocks[stream];
+        access
     }
 
     fn put(&mut self, stream: usize, mut clock: Clock) -> Access {

@@ -336,7 +336,8 @@ struct point now(struct stream *stream)
  * blocking streams wait for each other, so they do not. On a GPU (H200, 580.159.04, CUDA 13.0)
  * a program that waited for a blocking stream with only events behind the legacy stream's work did not
  * wait for that work (0 of 20), though such an event came behind it (20 of 20). Here neither
- * does, but in the legacy stream.
+ * does, but in the legacy stream. Nor does the legacy stream wait here for events and waits that
+ * are the last in a blocking stream: so it may be with "waits on all blocking streams" too.
  */
 static size_t implicit(struct stream *stream, const struct work *work, struct point *after)
 {
@@ -354,7 +355,7 @@ static size_t implicit(struct stream *stream, const struct work *work, struct po
 		struct stream *other = streams[i];
 
 		if (other->context == context && other != stream && other->kind != NON_BLOCKING)
-			after[count++] = now(other);
+			after[count++] = (struct point){ other, other->worked };
 	}
 	return count;
 }
@@ -384,6 +385,8 @@ CUresult enqueue_after(struct stream *stream, struct work work, struct point aft
 	*(stream->last ? &stream->last->next : &stream->first) = item;
 	stream->last = item;
 	stream->queued++;
+	if (work.what != MARK)
+		stream->worked = stream->queued;
 	if (running_free)
 		pthread_cond_signal(&stream->wake);
 	return SUCCESS;
@@ -414,6 +417,20 @@ EXPORT CUresult cuStreamCreate(void **out, unsigned int flags)
 EXPORT CUresult cuStreamCreateWithPriority(void **out, unsigned int flags, int priority)
 {
 	return cuStreamCreate(out, flags);
+}
+
+/* "Returned flags": those of cuStreamCreate() (Driver API, cuStreamGetFlags). */
+EXPORT CUresult cuStreamGetFlags(void *handle, unsigned int *flags)
+{
+	struct stream *stream;
+	CUresult code = enter(false);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code)
+		*flags = stream->kind == NON_BLOCKING;
+	pthread_mutex_unlock(&lock);
+	return code;
 }
 
 EXPORT CUresult cuStreamGetCtx(void *handle, void **out)

@@ -125,7 +125,6 @@ struct point {
 
 enum kind { LEGACY, PER_THREAD, BLOCKING, NON_BLOCKING };
 
-
 #define MOST_NODES 256
 
 /* Some nodes of a graph. */
@@ -137,8 +136,8 @@ struct stream {
 	struct context *context;
 	enum kind kind;
 	struct item *first, *last;
-	/* Items ever queued, and done. */
-	uint64_t queued, done;
+	/* Items ever queued, those up to the last that is neither an event nor a wait, and done. */
+	uint64_t queued, worked, done;
 	/* The stream's own clock, in ns, and when each item was done (streams.c). */
 	uint64_t clock, *times;
 	size_t room;

@@ -8,8 +8,8 @@
 //! order, before they are given out. While all fits, neither is done.
 //!
 //! The threads' own default streams have one handle, so their memory is kept, discarded and
-//! prefetched in the order of the legacy default stream, which waits for all of these, and
-//! they for it.
+//! prefetched in the order of the legacy default stream, which waits for the work of all of these,
+//! and they for it. What a thread's stream only waits for is not counted on (`Used::own`).
 //!
 //! What is allocated while its stream is being captured is the graph's, which may be launched
 //! at any time. PyTorch gives graphs pools by number: memory of one is used again by captures
@@ -46,6 +46,11 @@ struct Used {
     requested: u64,
     /// Other streams that use it, each once.
     others: Vec<Queue>,
+    /// It is for use in a thread's own default stream. Such a stream may have no work behind a
+    /// wait for another stream, and that the legacy stream waits for a wait no GPU has shown; the
+    /// opposite was seen not to hold (`uvmrust::cuda::Cuda::drain`). So the legacy stream is
+    /// made to wait for an event of the stream of the thread that frees.
+    own: bool,
 }
 
 /// What the allocator keeps of one device.
@@ -139,8 +144,12 @@ impl<D: Device> Allocator<D> {
         };
         self.stats.mallocs += 1;
         let requested = size as u64;
-        let others = Vec::new();
-        self.used.insert(base, Used { requested, others });
+        let block = Used {
+            requested,
+            others: Vec::new(),
+            own: pool.owner == Owner::Stream && queue.stream == StreamId::PER_THREAD,
+        };
+        self.used.insert(base, block);
         let given = self.heap.taken(base).map_or(length, |(_, length)| length);
         let stats = &mut self.gpu(queue.device).stats;
         stats.blocks.up(1);
@@ -151,11 +160,18 @@ impl<D: Device> Allocator<D> {
 
     /// See [`crate::uvmrust_torch_free`]. What is not ours is left alone.
     pub fn free(&mut self, base: u64) {
-        let Some(block) = self.used.remove(&base) else {
+        let Some(mut block) = self.used.remove(&base) else {
             return;
         };
         self.settle();
         if let Some((pool, length)) = self.heap.taken(base) {
+            if block.own {
+                let stream = StreamId::PER_THREAD;
+                block.others.push(Queue {
+                    stream,
+                    ..pool.queue
+                });
+            }
             let stats = &mut self.gpu(pool.queue.device).stats;
             stats.blocks.down(1);
             stats.allocated_bytes.down(length);

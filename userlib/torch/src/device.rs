@@ -45,7 +45,7 @@ pub trait Device {
     fn alloc(&self, length: u64, device: c_int) -> Result<u64>;
     /// How much is free on a device, and how much it has, in bytes.
     fn memory(&self, device: c_int) -> Result<(u64, u64)>;
-    /// Waits until all that is now in the queue is done. Fails where it is being captured.
+    /// Waits until all is done that new work in the queue would come behind. Fails where it is being captured.
     fn drain(&self, queue: Queue) -> Result<()>;
     /// Waits for all that is now in any queue of a device. It breaks a capture that is under
     /// way there.
@@ -253,7 +253,7 @@ impl Device for CudaDevice {
             // SAFETY: the stream is PyTorch's.
             unsafe {
                 cuda.not_captured(stream)?;
-                cuda.synchronize(stream)
+                cuda.drain(stream)
             }
         })
     }

@@ -75,8 +75,6 @@ const MODE_RELAXED: c_int = 2;
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`: the caller's reference becomes the graph's.
 const MOVE: c_uint = 1;
-/// `CU_EVENT_DISABLE_TIMING`: the event orders work and measures nothing.
-const DISABLE_TIMING: c_uint = 2;
 
 /// Declares the table of functions and how it is filled. A function that the
 /// library lacks is `None`.
@@ -149,6 +147,8 @@ functions! {
         fn(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const c_void, *mut usize);
     /// cuStreamGetCtx(stream, out context) names the context to which a stream belongs.
     stream_context = c"cuStreamGetCtx": fn(Stream, *mut Context);
+    /// cuStreamGetFlags(stream, out flags): those with which it was created.
+    stream_flags = c"cuStreamGetFlags": fn(Stream, *mut c_uint);
     /// cuThreadExchangeStreamCaptureMode(in and out mode), CUDA 10.1.
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
     /// cuUserObjectCreate(out object, data, destructor, references, flags), CUDA 11.3.
@@ -244,39 +244,6 @@ impl Cuda {
                 (None, Some(call)) => call(base, length, Location::of(device), 0, stream),
                 (None, None) => CUDA_ERROR_NOT_SUPPORTED,
             }
-        })
-    }
-
-    /// Waits for all work in `stream`, and, for the legacy default stream, for all that its
-    /// next work would come behind. (In the relaxed mode: it may count as unsafe while
-    /// this thread captures another stream.)
-    ///
-    /// # Safety
-    /// As for [`Cuda::prefetch`].
-    pub unsafe fn synchronize(&self, stream: Stream) -> Result<()> {
-        // SAFETY: by our contract.
-        check(unsafe { self.synchronize_code(stream) })
-    }
-
-    /// As [`Cuda::synchronize`], with CUDA's own code for what is wrong; 0: nothing.
-    ///
-    /// # Safety
-    /// As for [`Cuda::prefetch`].
-    pub unsafe fn synchronize_code(&self, stream: Stream) -> c_int {
-        let Some(call) = self.stream_synchronize else {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        };
-        // SAFETY: by our contract.
-        self.unordered(|| unsafe {
-            if is_legacy(stream) {
-                // "When an action is taken in the legacy stream", that waits for all blocking
-                // streams; nothing says that a wait for it from here is such an action.
-                match self.order_code(stream, stream) {
-                    CUDA_SUCCESS => {}
-                    error => return error,
-                }
-            }
-            call(stream)
         })
     }
 
@@ -453,44 +420,6 @@ impl Cuda {
         done
     }
 
-    /// Makes work that comes into `later` from now on wait for all that is in `earlier`.
-    ///
-    /// # Safety
-    /// Both are streams, or special ones; a special one, and `earlier`, of the current
-    /// context.
-    pub unsafe fn order(&self, earlier: Stream, later: Stream) -> Result<()> {
-        // SAFETY: by our contract.
-        check(unsafe { self.order_code(earlier, later) })
-    }
-
-    /// # Safety
-    /// As for [`Cuda::order`].
-    unsafe fn order_code(&self, earlier: Stream, later: Stream) -> c_int {
-        let (Some(create), Some(record), Some(wait), Some(destroy)) = (
-            self.event_create,
-            self.event_record,
-            self.stream_wait_event,
-            self.event_destroy,
-        ) else {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        };
-        let mut event = core::ptr::null_mut();
-        // SAFETY: outputs are writable, the streams by our contract, and the event is used
-        // only between its creation and destruction; CUDA keeps what the wait needs.
-        unsafe {
-            match create(&mut event, DISABLE_TIMING) {
-                CUDA_SUCCESS => {}
-                error => return error,
-            }
-            let queued = match record(event, earlier) {
-                CUDA_SUCCESS => wait(later, event, 0),
-                error => error,
-            };
-            let _ = destroy(event);
-            queued
-        }
-    }
-
     /// The UUID of the `ordinal`th device.
     pub fn uuid(&self, ordinal: c_int) -> Result<[u8; 16]> {
         let get = self.device_get.ok_or(Error::NotSupported)?;
@@ -577,3 +506,4 @@ pub fn check(code: c_int) -> Result<()> {
 }
 
 mod batches;
+mod order;
