@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `UVMRUST_PRELOAD` | `0`: do nothing at all | 1 |
 //! | `UVMRUST_MANAGED` | `0`: leave device memory as it is | 1 |
-//! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, in bytes, or with K, M, G | 1M |
+//! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, or would, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
@@ -20,6 +20,9 @@ use std::sync::OnceLock;
 pub(crate) struct Config {
     /// Smallest allocation that becomes managed, in bytes; `None`: none does.
     pub managed_min: Option<usize>,
+    /// Smallest allocation of device memory that is recorded as it is; `None`: none is, since what
+    /// is as large becomes managed, or there is no record.
+    pub recorded_min: Option<usize>,
     /// Whether to announce kernels.
     pub announce: bool,
     /// Whether arguments are part of the execution ID.
@@ -64,12 +67,15 @@ impl Config {
             let given = var(name).filter(|path| all && !path.is_empty());
             given.map(PathBuf::from)
         };
+        let managed = all && on("UVMRUST_MANAGED");
+        let record = path("UVMRUST_RECORD");
         Self {
-            managed_min: (all && on("UVMRUST_MANAGED")).then_some(min),
+            managed_min: managed.then_some(min),
+            recorded_min: (!managed && record.is_some()).then_some(min),
             announce: all && on("UVMRUST_ANNOUNCE"),
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
-            record: path("UVMRUST_RECORD"),
+            record,
         }
     }
 }
@@ -128,6 +134,7 @@ mod tests {
         };
         let all = Config {
             managed_min: Some(1 << 20),
+            recorded_min: None,
             announce: true,
             hash_args: true,
             plan: None,
@@ -139,8 +146,17 @@ mod tests {
         assert_eq!((off.managed_min, off.announce), (None, false));
         let plan = with(&[("UVMRUST_PLAN", "a.uvmplan")]).plan;
         assert_eq!(plan, Some("a.uvmplan".into()));
-        let record = with(&[("UVMRUST_RECORD", "/tmp/a")]).record;
-        assert_eq!(record, Some("/tmp/a".into()));
+        let record = with(&[("UVMRUST_RECORD", "/tmp/a")]);
+        assert_eq!(record.record, Some("/tmp/a".into()));
+        assert_eq!(
+            (record.managed_min, record.recorded_min),
+            (Some(1 << 20), None)
+        );
+        let as_it_is = with(&[("UVMRUST_RECORD", "/tmp/a"), ("UVMRUST_MANAGED", "0")]);
+        assert_eq!(
+            (as_it_is.managed_min, as_it_is.recorded_min),
+            (None, Some(1 << 20))
+        );
         let off = with(&[("UVMRUST_PRELOAD", "0"), ("UVMRUST_PLAN", "a.uvmplan")]);
         assert!(!off.active());
         assert_eq!(with(&[("UVMRUST_MANAGED", "0")]).managed_min, None);

@@ -200,7 +200,10 @@ pub(crate) unsafe extern "C" fn graph_launch<const PTSZ: bool>(
 pub(crate) unsafe extern "C" fn alloc(out: *mut u64, size: usize) -> Code {
     let (real, call) = real!(alloc);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { memory::alloc(real, out, size).unwrap_or_else(|| call(out, size)) }
+    unsafe {
+        memory::alloc(real, out, size)
+            .unwrap_or_else(|| memory::left_as_it_is(call(out, size), out, size))
+    }
 }
 
 /// # Safety
@@ -234,8 +237,11 @@ pub(crate) unsafe extern "C" fn alloc_pitch(
     let (real, call) = real!(alloc_pitch);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        memory::alloc_pitch(real, out, pitch, width, height)
-            .unwrap_or_else(|| call(out, pitch, width, height, element))
+        memory::alloc_pitch(real, out, pitch, width, height).unwrap_or_else(|| {
+            let code = call(out, pitch, width, height, element);
+            let row = pitch.as_ref().map_or(0, |&row| row);
+            memory::left_as_it_is(code, out, row.saturating_mul(height))
+        })
     }
 }
 
@@ -252,7 +258,8 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
         if memory::capturing(real, stream_for::<PTSZ>(stream)) {
             return call(out, size, stream);
         }
-        memory::alloc(real, out, size).unwrap_or_else(|| call(out, size, stream))
+        memory::alloc(real, out, size)
+            .unwrap_or_else(|| memory::left_as_it_is(call(out, size, stream), out, size))
     }
 }
 

@@ -82,6 +82,20 @@ pub(crate) unsafe fn alloc_pitch(
     Some(done)
 }
 
+/// Says that there is new device memory, which CUDA gave with `code`. A record has it where nothing
+/// is made managed: as what it would be.
+///
+/// # Safety
+/// `out` is as CUDA has left it.
+pub(crate) unsafe fn left_as_it_is(code: Code, out: *mut u64, size: usize) -> Code {
+    let wanted = Config::get().recorded_min.is_some_and(|min| size >= min);
+    if wanted && code == SUCCESS && !out.is_null() {
+        // SAFETY: CUDA has written the address.
+        record::allocated(unsafe { *out }, size);
+    }
+    code
+}
+
 /// Says that there is new managed memory, made so by us or by the program.
 pub(crate) fn appeared(base: u64, size: usize) {
     planned::allocated(base, size);
@@ -117,7 +131,13 @@ pub(crate) fn forget(base: u64) {
 /// `stream` is a stream of the current context, or a special one.
 pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Option<Code> {
     // SAFETY: by our contract.
-    if unsafe { capturing(real, stream) } || !with(|managed| managed.remove(&base)) {
+    if unsafe { capturing(real, stream) } {
+        return None;
+    }
+    if !with(|managed| managed.remove(&base)) {
+        if Config::get().recorded_min.is_some() {
+            record::freed(base);
+        }
         return None;
     }
     disappears(base);

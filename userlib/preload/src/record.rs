@@ -15,7 +15,6 @@ use crate::memory;
 
 mod timing;
 
-pub(crate) use timing::Begun;
 use timing::Timing;
 
 /// What is known of the process so far.
@@ -26,37 +25,42 @@ struct Recorder {
 
 static RECORDER: PerProcess<Option<Mutex<Recorder>>> = PerProcess::new(Recorder::new);
 
-/// The recorder, if there is to be a record. No function of CUDA's that may run others' code
-/// is called while it is locked.
-fn recorder() -> Option<MutexGuard<'static, Recorder>> {
+/// The recorder of this process, if there is to be a record.
+fn recorder() -> Option<&'static Mutex<Recorder>> {
     static AT_EXIT: Once = Once::new();
     Config::get().record.as_ref()?;
-    let lock = RECORDER.get().as_ref()?.lock();
+    let recorder = RECORDER.get().as_ref()?;
     // Not before CUDA is initialised, so that this runs before what CUDA does at exit.
     AT_EXIT.call_once(|| {
         // SAFETY: the function is there as long as the process: nothing unloads a preload.
         let _ = unsafe { libc::atexit(finish) };
     });
-    Some(lock.unwrap_or_else(PoisonError::into_inner))
+    Some(recorder)
+}
+
+/// The recorder, locked. No function of CUDA's that may run others' code is called meanwhile.
+fn locked(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
+    recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says that there is a new managed allocation.
 pub(crate) fn allocated(base: u64, size: usize) {
-    if let Some(mut recorder) = recorder() {
-        recorder.record.allocated(base, size as u64);
+    if let Some(recorder) = recorder() {
+        locked(recorder).record.allocated(base, size as u64);
     }
 }
 
 /// Says that an address is about to be freed.
 pub(crate) fn freed(base: u64) {
-    if let Some(mut recorder) = recorder() {
-        recorder.record.freed(base);
+    if let Some(recorder) = recorder() {
+        locked(recorder).record.freed(base);
     }
 }
 
 /// Says that a context is about to be destroyed, with its memory and its events.
 pub(crate) fn freed_all() {
-    if let Some(mut recorder) = recorder() {
+    if let Some(recorder) = recorder() {
+        let mut recorder = locked(recorder);
         recorder.record.freed_all();
         recorder.timing.forget();
     }
@@ -70,30 +74,36 @@ pub(crate) fn freed_all() {
 /// `stream` is a stream of the current context, or a special one; `launch` is of a call of
 /// cuLaunchKernel.
 pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) -> Option<Begun> {
-    Config::get().record.as_ref()?;
+    let recorder = recorder()?;
     // SAFETY: by our contract.
     if unsafe { memory::is_capturing(cuda, stream) } {
         return None;
     }
-    let number = match launch {
+    let context = timing::current(cuda);
+    // All at once: a lock and a look at the process cost as much as the rest.
+    let record = |name: &str, words: Option<&mut dyn Iterator<Item = u64>>| {
+        let mut recorder = locked(recorder);
+        let number = recorder.record.launched(stream.addr(), name, words);
+        recorder.harvest(cuda, MANY);
+        (number, recorder.timing.spare(context))
+    };
+    let (number, spare) = match launch {
         // SAFETY: by our contract.
         Some(launch) if !launch.function.is_null() => unsafe {
-            let known = |name: &str, words: &mut dyn Iterator<Item = u64>| {
-                let mut recorder = recorder()?;
-                Some(recorder.record.launched(stream.addr(), name, Some(words)))
-            };
-            KERNELS.get().look(cuda, launch, known)?
+            let known =
+                |name: &str, words: &mut dyn Iterator<Item = u64>| record(name, Some(words));
+            KERNELS.get().look(cuda, launch, known)
         },
         Some(_) => return None,
-        None => recorder()?.record.launched(stream.addr(), "graph", None),
+        None => record("graph", None),
     };
-    recorder()?.harvest(cuda);
     // SAFETY: by our contract.
-    unsafe {
-        timing::begin(cuda, stream, number, |context| {
-            recorder()?.timing.spare(context)
-        })
-    }
+    let begun = unsafe { timing::begin(cuda, stream, context, spare)? };
+    Some(Begun {
+        recorder,
+        number,
+        begun,
+    })
 }
 
 /// Ends what [`begin`] has begun, behind the launch; `launched`: CUDA has taken it.
@@ -103,10 +113,21 @@ pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) 
 pub(crate) unsafe fn end(cuda: &Cuda, stream: Stream, begun: Option<Begun>, launched: bool) {
     let Some(begun) = begun else { return };
     // SAFETY: by our contract.
-    let ended = unsafe { timing::end(cuda, stream, begun, launched) };
-    if let (Some(mut recorder), Some(ended)) = (recorder(), ended) {
-        recorder.timing.keep(ended);
+    if let Some(pair) = unsafe { timing::end(cuda, stream, begun.begun, launched) } {
+        locked(begun.recorder).timing.keep(begun.number, pair);
     }
+}
+
+/// So many launches are made before CUDA is asked which are done. A program that is killed has no
+/// times of as many at its end.
+const MANY: usize = 16;
+
+/// A launch that is being made.
+pub(crate) struct Begun {
+    recorder: &'static Mutex<Recorder>,
+    /// Its number in the record.
+    number: u64,
+    begun: timing::Begun,
 }
 
 impl Recorder {
@@ -119,19 +140,18 @@ impl Recorder {
         }))
     }
 
-    /// Writes the times that are known by now.
-    fn harvest(&mut self, cuda: &Cuda) {
-        while let Some((launch, ns)) = self.timing.next(cuda) {
-            self.record.took(launch, ns);
-        }
+    /// Writes the times that are known by now, if there were as many launches since the last time.
+    fn harvest(&mut self, cuda: &Cuda, many: usize) {
+        let Self { record, timing } = self;
+        timing.harvest(cuda, many, |launch, ns| record.took(launch, ns));
     }
 }
 
 /// Writes the times that are known at the end. What still runs has none: nobody waits for it
 /// here.
 extern "C" fn finish() {
-    if let (Some(mut recorder), Some(real)) = (recorder(), crate::real::Real::get()) {
-        recorder.harvest(&real.cuda);
+    if let (Some(recorder), Some(real)) = (recorder(), crate::real::Real::get()) {
+        locked(recorder).harvest(&real.cuda, 0);
     }
 }
 

@@ -339,6 +339,34 @@ fn memory_that_is_not_managed_is_in_no_trace() {
     assert!(text.contains("tensor 1 weight 14680064 alloc0\n"), "{text}");
 }
 
+/// The stub's memory has an address all the same, and a plan of such a trace is for the same
+/// program in managed memory.
+#[test]
+fn device_memory_is_recorded_as_what_it_would_be_where_nothing_becomes_managed() {
+    if !have_cc() {
+        return;
+    }
+    let (managed, plan) = planned();
+    let trace = tmp("as-it-is.uvmtrace");
+    let _ = std::fs::remove_file(&trace);
+    let options = ["--no-managed", "--record", trace.to_str().unwrap()];
+    let (done, log) = run("as-it-is", &options, &[("STEPS", "4")]);
+    assert!(done.status.success(), "{done:?}");
+    assert!(
+        log.iter().any(|line| line.starts_with("device ")),
+        "{log:?}"
+    );
+    assert!(
+        !log.iter().any(|line| line.starts_with("managed ")),
+        "{log:?}"
+    );
+    assert_eq!(lines(&trace), lines(managed));
+    let same = tmp("as-it-is.uvmplan");
+    let (from, to) = (trace.to_str().unwrap(), same.to_str().unwrap());
+    uvmsim(&["plan", "--trace", from, "--gpu-mem", "40MiB", "-o", to]);
+    assert_eq!(lines(&same), lines(plan));
+}
+
 /// The file of the one process that is recorded, once there are so many launches in it.
 fn recorded(folder: &Path, launches: usize) -> PathBuf {
     for _ in 0..6000 {

@@ -22,7 +22,7 @@ GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
   --record FILE       write a trace of what the program does, for uvmsim plan
   --managed-min SIZE  smallest allocation that becomes managed: bytes, 64K, 2M (1M)
-  --no-managed        leave device memory as it is
+  --no-managed        leave device memory as it is; a record has it all the same
   --no-announce       announce no kernels
   --library FILE      libuvmrust_preload.so, if it is not beside this program or in
                       ../lib, ../lib64, ../lib/<machine>-linux-gnu

@@ -165,8 +165,6 @@ functions! {
     event_record = c"cuEventRecord": fn(Event, Stream);
     /// cuEventDestroy(event) may be called before the event is complete.
     event_destroy = c"cuEventDestroy_v2": fn(Event);
-    /// cuEventQuery(event): 0 if it is complete.
-    event_query = c"cuEventQuery": fn(Event);
     /// cuEventElapsedTime(out milliseconds, start, end), its first version.
     event_elapsed = c"cuEventElapsedTime": fn(*mut f32, Event, Event);
     /// cuDeviceGetCount(out count) counts the devices that the process may use.

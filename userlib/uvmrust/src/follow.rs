@@ -43,6 +43,9 @@ pub struct Allocation {
 pub struct Allocations {
     live: BTreeMap<u64, Allocation>,
     made: u64,
+    /// Where the first begins and the last ends of all that there were: most words of a kernel's
+    /// arguments are no addresses, and lie outside.
+    around: Option<(u64, u64)>,
 }
 
 impl Allocations {
@@ -61,6 +64,8 @@ impl Allocations {
         };
         self.made += 1;
         self.live.insert(base, allocation);
+        let (first, last) = self.around.unwrap_or((base, end));
+        self.around = Some((first.min(base), last.max(end)));
         allocation
     }
 
@@ -72,6 +77,7 @@ impl Allocations {
     /// Takes out all of them.
     pub fn clear(&mut self) {
         self.live.clear();
+        self.around = None;
     }
 
     /// The allocations that are not freed, by address.
@@ -81,6 +87,10 @@ impl Allocations {
 
     /// The one that has this address in it.
     pub fn at(&self, address: u64) -> Option<Allocation> {
+        let (first, end) = self.around?;
+        if address < first || address >= end {
+            return None;
+        }
         let (_, &found) = self.live.range(..=address).next_back()?;
         (address - found.range.base < found.range.length).then_some(found)
     }

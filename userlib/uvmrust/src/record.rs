@@ -13,28 +13,73 @@
 //! | `k STREAM NAME USES` | a launch; they are numbered from 0. USES are numbers of allocations with commas between them; `-`: none; `?`: not known |
 //! | `t NUMBER NS` | how long a launch took |
 //!
-//! Each line goes to the file at once, by one `write`, so that a program that is killed, or ends
-//! without a word, leaves what it did until then.
+//! Each line is in the file at once, so that a program that is killed, or ends without a word,
+//! leaves what it did until then: the file is mapped (`pages.rs`), and a system call is made for
+//! each MiB. Behind the last line it has zeros.
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::follow::Allocations;
+use pages::Pages;
+
+mod pages;
 
 /// A record that is being written, and what must be known of the program for it.
 #[derive(Debug)]
 pub struct Record {
     folder: PathBuf,
-    out: Option<File>,
+    out: Option<Pages>,
     /// The file could not be made or written: it was said, and that was it.
     failed: bool,
     allocations: Allocations,
     launches: u64,
     /// The streams that launches came in, by number, from 0.
     streams: Vec<usize>,
-    line: String,
+    line: Line,
+    /// The allocations of the launch that is being written.
+    seen: Vec<u64>,
+}
+
+/// A line that is being made. (What `write!` would take for each number is longer than the rest
+/// of a launch.)
+#[derive(Debug, Default)]
+struct Line(Vec<u8>);
+
+impl Line {
+    /// Begins a line of this kind.
+    fn begin(&mut self, kind: u8) -> &mut Self {
+        self.0.clear();
+        self.0.push(kind);
+        self
+    }
+
+    /// Adds a blank and a number.
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.push(b' ');
+        self.digits(number);
+        self
+    }
+
+    /// Adds a blank and a text.
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.push(b' ');
+        self.0.extend_from_slice(text.as_bytes());
+        self
+    }
+
+    fn digits(&mut self, mut number: u64) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.0.extend_from_slice(&digits[at..]);
+    }
 }
 
 impl Record {
@@ -48,20 +93,23 @@ impl Record {
             allocations: Allocations::default(),
             launches: 0,
             streams: Vec::new(),
-            line: String::new(),
+            line: Line::default(),
+            seen: Vec::new(),
         }
     }
 
     /// Says that there is a new managed allocation.
     pub fn allocated(&mut self, base: u64, length: u64) {
         self.allocations.add(base, length);
-        self.write(format_args!("a {length}"));
+        self.line.begin(b'a').number(length);
+        self.write();
     }
 
     /// Says that an address is about to be freed.
     pub fn freed(&mut self, base: u64) {
         if let Some(gone) = self.allocations.remove(base) {
-            self.write(format_args!("f {}", gone.number));
+            self.line.begin(b'f').number(gone.number);
+            self.write();
         }
     }
 
@@ -70,7 +118,8 @@ impl Record {
         let gone: Vec<_> = self.allocations.all().collect();
         self.allocations.clear();
         for allocation in gone {
-            self.write(format_args!("f {}", allocation.number));
+            self.line.begin(b'f').number(allocation.number);
+            self.write();
         }
     }
 
@@ -87,41 +136,48 @@ impl Record {
             self.streams.push(stream);
             self.streams.len() - 1
         });
-        let uses = match words {
-            None => "?".to_owned(),
+        self.line
+            .begin(b'k')
+            .number(stream_number as u64)
+            .text(name);
+        match words {
+            None => _ = self.line.text("?"),
             Some(words) => self.list(words),
-        };
-        self.write(format_args!("k {stream_number} {name} {uses}"));
+        }
+        self.write();
         self.launches += 1;
         self.launches - 1
     }
 
     /// Says how long a launch took.
     pub fn took(&mut self, launch: u64, ns: u64) {
-        self.write(format_args!("t {launch} {ns}"));
+        self.line.begin(b't').number(launch).number(ns);
+        self.write();
     }
 
-    /// The allocations that these words point into, each once.
-    fn list(&self, words: &mut dyn Iterator<Item = u64>) -> String {
-        let mut seen = Vec::new();
+    /// Adds the allocations that these words point into, each once, to the line.
+    fn list(&mut self, words: &mut dyn Iterator<Item = u64>) {
+        self.seen.clear();
         for found in words.filter_map(|word| self.allocations.at(word)) {
-            if !seen.contains(&found.number) {
-                seen.push(found.number);
+            if !self.seen.contains(&found.number) {
+                self.seen.push(found.number);
             }
         }
-        if seen.is_empty() {
-            return "-".to_owned();
+        if self.seen.is_empty() {
+            self.line.text("-");
         }
-        let numbers: Vec<_> = seen.iter().map(u64::to_string).collect();
-        numbers.join(",")
+        for (i, &number) in self.seen.iter().enumerate() {
+            self.line.0.push(if i == 0 { b' ' } else { b',' });
+            self.line.digits(number);
+        }
     }
 
-    fn write(&mut self, line: std::fmt::Arguments<'_>) {
+    /// Ends the line and writes it.
+    fn write(&mut self) {
         if self.failed {
             return;
         }
-        self.line.clear();
-        let _ = writeln!(self.line, "{line}");
+        self.line.0.push(b'\n');
         if let Err(why) = self.write_line() {
             eprintln!("uvmrust: the program is not recorded any further: {why}");
             self.out = None;
@@ -134,10 +190,10 @@ impl Record {
             Some(out) => out,
             None => {
                 let path = self.folder.join(std::process::id().to_string());
-                self.out.insert(File::create(path)?)
+                self.out.insert(Pages::create(&path)?)
             }
         };
-        out.write_all(self.line.as_bytes())
+        out.write(&self.line.0)
     }
 }
 
@@ -154,10 +210,12 @@ mod tests {
     }
 
     fn text(folder: &Path) -> String {
-        std::fs::read_to_string(folder.join(std::process::id().to_string())).unwrap()
+        let text = std::fs::read_to_string(folder.join(std::process::id().to_string())).unwrap();
+        text.trim_end_matches('\0').to_owned()
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
     fn a_line_is_in_the_file_when_the_call_is_over() {
         let folder = folder("record");
         let mut record = Record::new(&folder);
@@ -174,14 +232,17 @@ mod tests {
         assert_eq!(record.launched(3, "add", Some(&mut words)), 1);
         assert_eq!(record.launched(70, "graph", None), 2);
         record.took(1, 12);
+        record.took(0, u64::MAX);
+        record.took(2, 0);
         record.freed_all();
         let said = text(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
-        let rest = "f 0\nk 1 add -\nk 0 graph ?\nt 1 12\nf 1\n";
+        let rest = "f 0\nk 1 add -\nk 0 graph ?\nt 1 12\nt 0 18446744073709551615\nt 2 0\nf 1\n";
         assert_eq!(said, format!("a 4096\na 8192\nk 0 add 1,0\n{rest}"));
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "makes a file")]
     fn a_record_that_cannot_be_written_is_given_up() {
         let mut record = Record::new(Path::new("/nowhere"));
         record.allocated(0x1000, 0x1000);

@@ -12,6 +12,8 @@ use super::Handle;
 
 /// `CU_EVENT_DEFAULT`: with a time.
 const DEFAULT: u32 = 0;
+/// `CUDA_ERROR_NOT_READY`: an event is not complete.
+const NOT_READY: i32 = 600;
 
 /// Launches whose time is waited for at once. One more has none: a program that launches so
 /// far ahead would have as many events.
@@ -25,12 +27,9 @@ pub(super) struct Pair {
     behind: Handle,
 }
 
-/// A launch that is being made.
+/// A launch that is being made: its first event is in the stream.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    launch: u64,
-    pair: Pair,
-}
+pub(super) struct Begun(Pair);
 
 /// The events of a process.
 #[derive(Debug, Default)]
@@ -38,31 +37,41 @@ pub(super) struct Timing {
     spare: Vec<Pair>,
     /// Launches whose events are not complete, in the order of the launches.
     running: VecDeque<(u64, Pair)>,
+    /// Launches since CUDA was asked last.
+    since: usize,
 }
 
-/// Takes a pair of events, and puts the first into a stream.
+/// The current context, or null.
+pub(super) fn current(cuda: &Cuda) -> Handle {
+    let mut context = null_mut();
+    if let Some(call) = cuda.ctx_current {
+        // SAFETY: the output is writable. After an error nobody has written it.
+        let _ = unsafe { call(&mut context) };
+    }
+    Handle(context)
+}
+
+/// Takes the spare pair of events, or makes one in the current context, and puts the first into a
+/// stream.
 ///
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
 pub(super) unsafe fn begin(
     cuda: &Cuda,
     stream: Stream,
-    launch: u64,
-    spare: impl FnOnce(Handle) -> Option<Pair>,
+    context: Handle,
+    spare: Option<Pair>,
 ) -> Option<Begun> {
-    let mut context = null_mut();
-    // SAFETY: the output is writable.
-    if unsafe { cuda.ctx_current?(&mut context) } != 0 {
+    if context.0.is_null() {
         return None;
     }
-    let context = Handle(context);
-    let pair = match spare(context) {
+    let pair = match spare {
         Some(pair) => pair,
         None => make(cuda, context)?,
     };
     // SAFETY: the event is of the current context, and the stream by our contract.
     let done = unsafe { cuda.event_record?(pair.before.0, stream) };
-    (done == 0).then_some(Begun { launch, pair })
+    (done == 0).then_some(Begun(pair))
 }
 
 fn make(cuda: &Cuda, context: Handle) -> Option<Pair> {
@@ -91,10 +100,10 @@ pub(super) unsafe fn end(
     stream: Stream,
     begun: Begun,
     launched: bool,
-) -> Option<(u64, Pair)> {
+) -> Option<Pair> {
     // SAFETY: by our contract.
-    let done = launched && unsafe { cuda.event_record?(begun.pair.behind.0, stream) } == 0;
-    done.then_some((begun.launch, begun.pair))
+    let done = launched && unsafe { cuda.event_record?(begun.0.behind.0, stream) } == 0;
+    done.then_some(begun.0)
 }
 
 impl Timing {
@@ -108,8 +117,9 @@ impl Timing {
     }
 
     /// Keeps a launch until its time is known.
-    pub(super) fn keep(&mut self, ended: (u64, Pair)) {
-        self.running.push_back(ended);
+    pub(super) fn keep(&mut self, launch: u64, pair: Pair) {
+        self.running.push_back((launch, pair));
+        self.since += 1;
         if self.running.len() > MOST {
             // The oldest runs for longest: its events may be recorded anew all the same, and
             // what was recorded in them before is forgotten.
@@ -123,26 +133,29 @@ impl Timing {
         *self = Self::default();
     }
 
-    /// The next launch that is done, and how long it took, in ns.
-    pub(super) fn next(&mut self, cuda: &Cuda) -> Option<(u64, u64)> {
-        let &(launch, pair) = self.running.front()?;
-        let (query, elapsed) = (cuda.event_query?, cuda.event_elapsed?);
-        let mut ms = 0.0;
-        // Some stream may be being captured, which a query would break.
-        let done = cuda.unordered(|| {
-            // SAFETY: these are events, and the output is writable.
-            unsafe {
-                match query(pair.behind.0) {
-                    0 => Some(elapsed(&mut ms, pair.before.0, pair.behind.0) == 0),
-                    _ => None,
+    /// Tells of the launches that are done how long they took, in ns, in the order of the launches
+    /// up to the first that is not done. With fewer than `many` since CUDA was asked last, nothing is
+    /// asked.
+    pub(super) fn harvest(&mut self, cuda: &Cuda, many: usize, mut tell: impl FnMut(u64, u64)) {
+        let Some(elapsed) = cuda.event_elapsed.filter(|_| self.since >= many) else {
+            return;
+        };
+        self.since = 0;
+        // Some stream may be being captured, which such a question would break.
+        cuda.unordered(|| {
+            while let Some(&(launch, pair)) = self.running.front() {
+                let mut ms = 0.0;
+                // SAFETY: these are events, and the output is writable.
+                let code = unsafe { elapsed(&mut ms, pair.before.0, pair.behind.0) };
+                if code == NOT_READY {
+                    return;
+                }
+                self.running.pop_front();
+                self.spare.push(pair);
+                if code == 0 && ms >= 0.0 {
+                    tell(launch, (f64::from(ms) * 1e6).round() as u64);
                 }
             }
-        })?;
-        self.running.pop_front();
-        self.spare.push(pair);
-        match done && ms >= 0.0 {
-            true => Some((launch, (f64::from(ms) * 1e6).round() as u64)),
-            false => self.next(cuda),
-        }
+        });
     }
 }

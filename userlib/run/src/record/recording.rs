@@ -35,8 +35,10 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Reads it. A process that was killed may have left half of a last line, which is left out.
+    /// Reads it. A process that was killed may have left half of a last line, which is left out;
+    /// zeros are behind what it wrote.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.split('\0').next().unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut recording = Self::default();
         let mut numbers = HashMap::new();
