@@ -63,8 +63,8 @@ build() {
 		program=$(test_program "$name") || die "the test of $name"
 		cp "$program" "$kit/tests/$name-gpu" || die "the test of $name"
 	done
-	for name in native_program order_program link_program register_program gpu_program; do
-		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl || die "$name"
+	for name in native_program order_program link_program launch_program register_program gpu_program; do
+		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl -lpthread || die "$name"
 	done
 	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -o "$kit/lib/libgpu_kernels.so" \
 		userlib/tests/gpu_kernels.c -ldl || die "gpu_kernels"
@@ -178,7 +178,8 @@ tools() {
 	part order 0 "$KIT/tests/order_program"
 	facts order '^fact|^not ok|^[0-9]' 40
 	part link 0 "$KIT/tests/link_program"
-	facts link '^fact|^ok|^not ok|^[0-9]' 40
+	facts link '^fact|^ok|^not ok|^[0-9]' 60
+	launches
 	part register 0 "$KIT/tests/register_program"
 	facts register '.' 8
 	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
@@ -192,6 +193,17 @@ tools() {
 	if [ -x "$KIT/tests/uvm_library" ]; then part uvm_library 0,4 "$KIT/tests/uvm_library"
 	else skip uvm_library "it is not built (make kselftest)"; fi
 	facts uvm_library '^# Totals|SKIP' 5
+}
+
+# What a launch costs by itself, under the preload, and recorded.
+launches() {
+	local run=("$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" --no-managed --no-announce)
+	part launch 0 "$KIT/tests/launch_program"
+	facts launch '^fact' 1
+	part launch-uvmrun 0 "${run[@]}" -- "$KIT/tests/launch_program"
+	facts launch-uvmrun '^fact' 1
+	part launch-record 0 "${run[@]}" --record "$TMP/launch.uvmtrace" -- "$KIT/tests/launch_program"
+	facts launch-record '^fact|uvmrun:' 2
 }
 
 # as_json COMMAND...: whether what it prints is JSON; the status of --check may be 1.
@@ -241,31 +253,39 @@ plan() {
 # Without PyTorch's cache each tensor is an allocation of CUDA's, which a record can tell apart.
 recorded_and_planned() {
 	local train=$1
-	part torch-uncached 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+	part torch-uncached 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$PYTHON" "$train" --only convnet --expect "$TMP/plain" \
+		--write "$TMP/uncached"
 	facts torch-uncached 'losses|median' 4
+	# What follows says how many times as long as that a step takes.
+	part torch-record-unmanaged 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --no-managed --managed-min 64K \
+		--record "$OUT/unmanaged.uvmtrace" -- "$PYTHON" "$train" --only convnet --expect "$TMP/uncached"
+	facts torch-record-unmanaged 'uvmrun:|losses|median' 4
 	# What the record costs beside what it needs: tensors that are managed memory of their own.
 	part torch-uncached-managed 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K -- \
-		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+		"$PYTHON" "$train" --only convnet --expect "$TMP/uncached"
 	facts torch-uncached-managed 'losses|median' 4
-	part torch-record-unmanaged 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --no-managed --record "$TMP/unmanaged.uvmtrace" -- \
-		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
-	facts torch-record-unmanaged 'uvmrun:|losses|median' 4
 	part torch-record 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --record "$OUT/train.uvmtrace" -- \
-		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
+		"$PYTHON" "$train" --only convnet --expect "$TMP/uncached"
 	facts torch-record 'uvmrun:|losses|median' 6
-	if [ ! -s "$OUT/train.uvmtrace" ]; then
-		skip torch-plan "there is no trace"
+	planned unmanaged "-unmanaged" "$train"
+	planned train "" "$train"
+}
+
+# planned TRACE SUFFIX TRAIN: a plan of a trace, and the training that follows it, in managed memory.
+planned() {
+	if [ ! -s "$OUT/$1.uvmtrace" ]; then
+		skip "torch-plan$2" "there is no trace"
 		return
 	fi
-	part plan 0 plan "$OUT/train.uvmtrace" "$OUT/train.uvmplan"
-	facts plan '.' 12
-	if [ ! -s "$OUT/train.uvmplan" ]; then
-		skip torch-plan "there is no plan"
+	part "plan$2" 0 plan "$OUT/$1.uvmtrace" "$OUT/$1.uvmplan"
+	facts "plan$2" '.' 12
+	if [ ! -s "$OUT/$1.uvmplan" ]; then
+		skip "torch-plan$2" "there is no plan"
 		return
 	fi
-	part torch-plan 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --plan "$OUT/train.uvmplan" -- \
-		"$PYTHON" "$train" --only convnet --expect "$TMP/plain"
-	facts torch-plan 'uvmrust|uvmrun|losses|median' 8
+	part "torch-plan$2" 0 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${RUN[@]}" --managed-min 64K --plan "$OUT/$1.uvmplan" -- \
+		"$PYTHON" "$3" --only convnet --expect "$TMP/plain"
+	facts "torch-plan$2" 'uvmrust|uvmrun|losses|median' 8
 }
 
 pytorch() {
@@ -297,29 +317,45 @@ pytorch() {
 	recorded_and_planned "$train"
 }
 
-# The two programs that a GPU found wrong, each $RANDOM_AGAIN times: as they are, which must hold; and counting
-# on launches of empty graphs for an order, as they did then, without waits and with.
-random_empty() {
-	local number native=(BACKEND=native) cuda=(BACKEND=cuda UVMRUST_FD=0 STUB_UVM=) set
-	for number in 1002 1543; do
-		if [ "$number" = 1002 ]; then set=("${native[@]}"); else set=("${cuda[@]}"); fi
-		set=(env GPUS=1 "${set[@]}" SEED=1 FIRST="$number" PROGRAMS=1 AGAIN="$RANDOM_AGAIN" LD_PRELOAD="$1")
-		part "random-$number" 0 "${set[@]}" "$KIT/bin/uvmrust-random"
-		facts "random-$number" 'was wrong' 1
-		facts "random-$number" ': wrong: ' 2
-		part "random-$number-empty-orders" 0,1 "${set[@]}" EMPTY_ORDERS=1 "$KIT/bin/uvmrust-random"
-		facts "random-$number-empty-orders" 'was wrong' 1
-		facts "random-$number-empty-orders" ': wrong: ' 2
-		part "random-$number-empty-orders-waits" 0,1 "${set[@]}" EMPTY_ORDERS=1 WAIT=1 "$KIT/bin/uvmrust-random"
-		facts "random-$number-empty-orders-waits" 'was wrong' 1
-		facts "random-$number-empty-orders-waits" ': wrong: ' 2
-	done
+# known NUMBER SEED BACKEND [VARIABLE]: a program that a GPU found wrong, or that ended there, $RANDOM_AGAIN
+# times: as it is, which must hold; and counting on an order that is not there, by the variable, as the model
+# did then, without waits and with.
+known() {
+	local number=$1 seed=$2 variable=${4:-} name=random-$1 set=(env GPUS=1 "BACKEND=$3")
+	if [ "$3" = cuda ]; then
+		set+=(UVMRUST_FD=0 STUB_UVM=)
+		[ "$number" != 5253 ] || name+=-cuda
+	fi
+	set+=(SEED="$seed" FIRST="$number" PROGRAMS=1 AGAIN="$RANDOM_AGAIN" LD_PRELOAD="$KERNELS")
+	known_part "$name" 0 "${set[@]}"
+	[ -n "$variable" ] || return 0
+	known_part "$name-counting" 0,1 "${set[@]}" "$variable=1"
+	known_part "$name-counting-waits" 0,1 "${set[@]}" "$variable=1" WAIT=1
+}
+
+known_part() {
+	part "$@" "$KIT/bin/uvmrust-random"
+	facts "$1" 'was wrong' 1
+	facts "$1" ': wrong: |^wrong: ' 2
+}
+
+random_known() {
+	KERNELS=${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so}
+	# On launches of empty graphs for an order.
+	known 1002 1 native EMPTY_ORDERS
+	known 1543 1 cuda EMPTY_ORDERS
+	# On the program's wait for a blocking stream without work of its own behind the legacy stream.
+	known 5253 2 native EVENTS_WAIT
+	known 5253 2 cuda EVENTS_WAIT
+	# A graph is destroyed while another stream is being captured.
+	known 7706 3 native
+	known 465 4 cuda
 }
 
 # The random programs, whose kernels are PTX here; on the stub they are its own.
 random_programs() {
-	local kernels=${LD_PRELOAD:-$KIT/lib/libgpu_kernels.so} program
-	local one=(env GPUS=1 BACKEND=native SEED=1 FIRST=410 PROGRAMS=1 TRACE=1 LD_PRELOAD="$kernels")
+	local program
+	local one=(env GPUS=1 BACKEND=native SEED=1 FIRST=410 PROGRAMS=1 TRACE=1 LD_PRELOAD="$KERNELS")
 	# The program that has shown CUDA's discard to lose data: by libuvmrust as it is, and with a
 	# fix taken out (--cfg broken="7"), which need not be right.
 	part random-410 0 "${one[@]}" "$KIT/bin/uvmrust-random"
@@ -331,16 +367,15 @@ random_programs() {
 		part random-410-broken-waits 0,1 "${one[@]}" WAIT=1 "$program"
 		facts random-410-broken-waits 'SEED|wrong' 3
 		part random-broken-waits 0,1 env GPUS=1 BACKEND=native PROGRAMS=1000000 LIMIT_S=6 WAIT=1 \
-			LD_PRELOAD="$kernels" "$program"
+			LD_PRELOAD="$KERNELS" "$program"
 		facts random-broken-waits 'SEED|wrong' 3
 	fi
-	random_empty "$kernels"
 	# By CUDA alone: standard input is no descriptor of UVM.
 	part random-cuda 0 env GPUS=1 BACKEND=cuda UVMRUST_FD=0 SEED="$RANDOM_SEED" PROGRAMS=1000000 LIMIT_S="$RANDOM_CUDA_S" \
-		LD_PRELOAD="$kernels" STUB_UVM='' "$KIT/bin/uvmrust-random"
+		LD_PRELOAD="$KERNELS" STUB_UVM='' "$KIT/bin/uvmrust-random"
 	facts random-cuda 'SEED|wrong' 3
 	part random 0 env GPUS=1 BACKEND=native SEED="$RANDOM_SEED" PROGRAMS=1000000 LIMIT_S="$RANDOM_S" \
-		LD_PRELOAD="$kernels" "$KIT/bin/uvmrust-random"
+		LD_PRELOAD="$KERNELS" "$KIT/bin/uvmrust-random"
 	facts random 'SEED|wrong' 3
 }
 
@@ -361,6 +396,7 @@ run_all() {
 	echo "TAP version 13"
 	tools
 	examples
+	random_known
 	pytorch
 	random_programs
 	echo "1..$count"
