@@ -52,6 +52,7 @@ mod native;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
+pub(crate) mod slot;
 mod space;
 pub(crate) mod status;
 #[cfg(not(uvm_native))]

@@ -128,6 +128,7 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 		.number = &batch->batch_id, .replays = &batch->num_replays, .duplicates = &batch->num_duplicate_faults,
 		.invalid_prefetches = &batch->num_invalid_prefetch_faults, .throttled = &batch->has_throttled_faults,
 		.fatal_space = &batch->fatal_va_space,
+		.prefetches_are_on = &gpu->parent->fault_buffer_info.prefetch_faults_enabled,
 	};
 
 	uvm_tracker_init(&f.batch->tracker);

@@ -62,6 +62,8 @@ struct uvm_seam_fault {
 	/* Of the running batch, which C counts as well: its number, and what there was of it. */
 	__u32 *number, *replays, *duplicates, *invalid_prefetches;
 	_Bool *throttled;
+	/* Whether the GPU reports prefetches that miss. */
+	_Bool *prefetches_are_on;
 	/* The first VA space of it with a fatal fault; NULL for none. */
 	struct uvm_va_space_struct **fatal_space;
 	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */

@@ -9,13 +9,15 @@
 //!
 //! Lifetimes: a `Share` keeps its `Gpu` alive, so the `Gpu` of a GPU that is
 //! gone stays until the last VA space that used it is gone. If the GPU comes
-//! back it is a new `Gpu`, and the share is joined to that one.
+//! back it is a new `Gpu`: the share is joined to that one, and counts from 0 again.
+//! A share itself stays as long as its `Space`, so that it is found without a lock.
 
+use crate::ffi::slot::Slot;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_spinlock, Arc, ArcBorrow, SpinLock};
 
 /// Most VA spaces whose replays one call of the fault service can tell apart;
 /// those beyond it count faults but no replays.
@@ -43,22 +45,22 @@ struct Served {
 }
 
 /// What one VA space did on one GPU.
+#[pin_data]
 pub(crate) struct Share {
     counters: Counters,
-    gpu: Arc<Gpu>,
+    /// Changes under the VA space's lock in write mode, and is read with no more than a va_block's, hence the
+    /// spinlock: a leaf, held for as long as it takes to count.
+    #[pin]
+    gpu: SpinLock<Arc<Gpu>>,
     /// 1 while this share stands in `gpu.served`; written under that lock.
     served: AtomicU64,
 }
 
 /// The statistics of one VA space.
-#[pin_data]
 pub(crate) struct Space {
     pid: u32,
-    /// By GPU number. An entry is set under the VA space's lock in write mode and
-    /// is read with no more than the va_block's lock, hence the spinlock, held
-    /// for as long as it takes to find the share and count. `Gpu::served` is below it.
-    #[pin]
-    shares: SpinLock<KVec<Option<Arc<Share>>>>,
+    /// By GPU number. An entry is made under the VA space's lock in write mode, and stays.
+    shares: KVec<Slot<Arc<Share>>>,
 }
 
 impl Gpu {
@@ -99,7 +101,8 @@ impl Gpu {
     pub(crate) fn end_service(&self) {
         let replays = self.replays.swap(0, Relaxed);
         self.counters.replayed(replays);
-        loop {
+        let mut more = true;
+        while more {
             // One at a time, so that a share is dropped (and perhaps freed)
             // outside the lock.
             let share = {
@@ -108,6 +111,7 @@ impl Gpu {
                     break;
                 };
                 served.len = last;
+                more = last > 0;
                 let share = served.shares.get_mut(last).and_then(Option::take);
                 if let Some(share) = &share {
                     share.served.store(0, Relaxed);
@@ -120,14 +124,14 @@ impl Gpu {
         }
     }
 
-    fn note_served(&self, share: &Arc<Share>) {
+    fn note_served(&self, share: ArcBorrow<'_, Share>) {
         if share.served.load(Relaxed) != 0 {
             return;
         }
         let mut served = self.served.lock();
         let len = served.len;
         if let Some(slot) = served.shares.get_mut(len) {
-            *slot = Some(share.clone());
+            *slot = Some(share.into());
             served.len = len + 1;
             share.served.store(1, Relaxed);
         }
@@ -145,61 +149,62 @@ impl Gpu {
 
 impl Space {
     /// For the process `pid`, with room for GPU numbers below `gpus`.
-    pub(crate) fn new(pid: u32, gpus: u32) -> Result<Pin<KBox<Self>>> {
+    pub(crate) fn new(pid: u32, gpus: u32) -> Result<Self> {
         let mut shares = KVec::with_capacity(gpus as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..gpus {
-            shares.push(None, GFP_KERNEL_ACCOUNT)?;
+            shares.push(Slot::empty(), GFP_KERNEL_ACCOUNT)?;
         }
-        KBox::pin_init(
-            pin_init!(Self {
-                pid,
-                shares <- new_spinlock!(shares),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
+        Ok(Self { pid, shares })
     }
 
-    /// GPU number `index` was registered; it is counted from now on.
+    /// GPU number `index` was registered; it is counted from now on. One thread at a time calls this.
     pub(crate) fn add_gpu(&self, index: u32, gpu: &Arc<Gpu>) -> Result {
         if let Some(share) = self.share(index) {
-            if core::ptr::eq(&*share.gpu, &**gpu) {
+            let mut joined = share.gpu.lock();
+            if core::ptr::eq(&**joined, &**gpu) {
                 return Ok(());
             }
+            let before = core::mem::replace(&mut *joined, gpu.clone());
+            drop(joined);
+            // Nobody counts there: the GPU that had this number is gone, and this one is new.
+            share.counters.reset();
+            // Freed here, outside the lock.
+            drop(before);
+            return Ok(());
         }
-        let fresh = Arc::new(
-            Share {
+        let gpu = gpu.clone();
+        let fresh = Arc::pin_init(
+            pin_init!(Share {
                 counters: Counters::default(),
-                gpu: gpu.clone(),
+                gpu <- new_spinlock!(gpu),
                 served: AtomicU64::new(0),
-            },
+            }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let old = match self.shares.lock().get_mut(index as usize) {
-            Some(slot) => slot.replace(fresh),
-            None => return Err(EINVAL),
-        };
-        // Freed here, outside the lock.
-        drop(old);
-        Ok(())
+        let slot = self.shares.get(index as usize).ok_or(EINVAL)?;
+        slot.fill(fresh).map_err(|_| EBUSY)
     }
 
-    fn share(&self, index: u32) -> Option<Arc<Share>> {
-        self.with_share(index, Arc::clone)
+    fn share(&self, index: u32) -> Option<ArcBorrow<'_, Share>> {
+        self.shares.get(index as usize)?.get()
     }
 
-    /// Calls `count` with the share of GPU `index`, if there is one, under a spinlock: to
-    /// count takes less than to keep the share alive without.
-    fn with_share<R>(&self, index: u32, count: impl FnOnce(&Arc<Share>) -> R) -> Option<R> {
-        Some(count(self.shares.lock().get(index as usize)?.as_ref()?))
-    }
-
-    /// `instances` faults of `batch`, `duplicates` of which needed no work.
-    pub(crate) fn note_fault(&self, index: u32, batch: u32, instances: u64, duplicates: u64) {
-        self.with_share(index, |share| {
+    /// `instances` faults of `batch` on `gpu`, which has number `index`; `duplicates` of them needed no work.
+    /// Called by the GPU's bottom half, with the VA space's lock held.
+    #[inline]
+    pub(crate) fn note_fault(
+        &self,
+        gpu: &Gpu,
+        index: u32,
+        batch: u32,
+        instances: u64,
+        duplicates: u64,
+    ) {
+        if let Some(share) = self.share(index) {
             share.counters.faulted(batch, instances, duplicates);
-            share.gpu.counters.faulted(batch, instances, duplicates);
-            share.gpu.note_served(share);
-        });
+            gpu.counters.faulted(batch, instances, duplicates);
+            gpu.note_served(share);
+        }
     }
 
     /// `bytes` are being copied; `None` stands for the CPU.
@@ -211,19 +216,21 @@ impl Space {
             // Between NUMA nodes: no GPU took part.
             (None, None) => return,
         };
-        self.with_share(index, |share| {
+        if let Some(share) = self.share(index) {
             share.counters.copied(direction, cause, bytes);
-            share.gpu.counters.copied(direction, cause, bytes);
-        });
+            let gpu = share.gpu.lock();
+            gpu.counters.copied(direction, cause, bytes);
+        }
     }
 
     /// Chunks of this VA space in root chunk `chunk` of GPU `index` are taken.
     pub(crate) fn note_evicted(&self, index: u32, chunk: u32) {
-        self.with_share(index, |share| {
-            let from = share.gpu.reclaimed_from.get(chunk as usize);
+        if let Some(share) = self.share(index) {
+            let gpu = share.gpu.lock();
+            let from = gpu.reclaimed_from.get(chunk as usize);
             let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
             share.counters.evicted(queue.unwrap_or(Queue::Address));
-        });
+        }
     }
 
     /// What this VA space did on GPU `index`, a registered one; `None` if memory
@@ -234,9 +241,8 @@ impl Space {
 
     /// This VA space's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
-        let gpus = self.shares.lock().len();
-        for index in 0..gpus as u32 {
-            if let Some(share) = self.share(index) {
+        for (index, share) in self.shares.iter().enumerate() {
+            if let Some(share) = share.get() {
                 // GPU numbers as upstream prints them: an id, the CPU's being 0.
                 writeln!(out, "process {} gpu-{}", self.pid, index + 1)?;
                 write!(out, "{}", share.counters.snapshot())?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 2048db0090173266.
+// Of headers and options 7b9a9ad7fb4ae720.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -936,6 +936,7 @@ pub struct uvm_seam_fault {
     pub duplicates: *mut __u32,
     pub invalid_prefetches: *mut __u32,
     pub throttled: *mut bool,
+    pub prefetches_are_on: *mut bool,
     pub fatal_space: *mut *mut uvm_va_space_struct,
     pub va_space: *mut uvm_va_space_struct,
     pub gpu_va_space: *mut uvm_gpu_va_space_struct,

@@ -104,7 +104,7 @@ impl FaultGpu<'_> {
     fn stats(&self) -> Option<&Space> {
         // SAFETY: the VA space is entered, so its lock is held, which keeps its statistics (I-own) for
         // as long as `self` is borrowed.
-        unsafe { space::of(self.space()?) }?.stats.as_deref()
+        unsafe { space::of(self.space()?) }?.stats.as_ref()
     }
 
     /// What is known of the kernels of the VA space that is entered, if announcements are taken.
@@ -293,8 +293,9 @@ impl Machine for FaultGpu<'_> {
 
     #[inline]
     fn count(&mut self, instances: u64, duplicates: u32) {
-        if let Some(stats) = self.stats() {
-            stats.note_fault(self.gpu, self.batch, instances, duplicates.into());
+        // SAFETY: I-gpu: the caller is the GPU's bottom half.
+        if let (Some(stats), Some(gpu)) = (self.stats(), unsafe { gpu::stats(self.gpu) }) {
+            stats.note_fault(gpu, self.gpu, self.batch, instances, duplicates.into());
         }
     }
 
@@ -322,10 +323,15 @@ impl Machine for FaultGpu<'_> {
 
     fn outcome(&mut self) -> Outcome {
         let mut prefetch = bindings::uvm_rust_fault_prefetch::default();
-        // SAFETY: `prefetch` is written once, and upstream's counts are the service lock's.
+        // SAFETY: `prefetch` is ours for the call, and upstream's counts are the service lock's.
         let (batch, throttled, fatal) = unsafe {
             let batch = &*self.fault;
-            bindings::uvm_seam_fault_prefetch(self.fault, &mut prefetch);
+            // Prefetch faults that are on stay so while none is invalid.
+            if *batch.prefetches_are_on && *batch.invalid_prefetches == 0 {
+                (prefetch.has_switch, prefetch.is_on) = (1, 1);
+            } else {
+                bindings::uvm_seam_fault_prefetch(self.fault, &mut prefetch);
+            }
             (batch, *batch.throttled, *batch.fatal_space as usize as u64)
         };
         Outcome {

@@ -139,7 +139,7 @@ impl LockedVaSpace<'_> {
         // SAFETY: valid by the invariant of `VaSpace`, and `self` holds the lock.
         unsafe { space::of(self.0.space.as_ptr()) }?
             .stats
-            .as_deref()
+            .as_ref()
     }
 
     /// Calls `look` with the state of the va_block that has `address`, the page there, and the va_block,

@@ -39,7 +39,7 @@ pub(super) struct State {
     #[cfg(not(uvm_native))]
     pub(super) tenant: Option<Held>,
     /// What is counted of it; `None` without statistics.
-    pub(super) stats: Option<Pin<KBox<Space>>>,
+    pub(super) stats: Option<Space>,
 }
 
 impl State {
@@ -167,9 +167,11 @@ unsafe extern "C" fn uvm_rust_note_fault(
     instances: u64,
     duplicates: u64,
 ) {
-    // SAFETY: I-own.
-    let space = unsafe { borrow(space) };
-    space.counts(|space| space.note_fault(gpu_index, batch, instances, duplicates));
+    // SAFETY: I-own for `space`; I-gpu: the caller is the GPU's bottom half.
+    let (space, gpu) = unsafe { (borrow(space), gpu::stats(gpu_index)) };
+    if let (Some(space), Some(gpu)) = (&space.stats, gpu) {
+        space.note_fault(gpu, gpu_index, batch, instances, duplicates);
+    }
 }
 
 #[no_mangle]

@@ -109,6 +109,22 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// All counts are 0 again. Nobody counts meanwhile.
+    pub fn reset(&self) {
+        let traffic = self.traffic.iter().flatten();
+        let traffic = traffic.flat_map(|t| [&t.bytes, &t.pages]);
+        let events = [
+            &self.faults,
+            &self.duplicates,
+            &self.batches,
+            &self.replays,
+        ];
+        for counter in traffic.chain(events).chain(&self.evictions) {
+            counter.store(0, Relaxed);
+        }
+        self.last_batch.store(0, Relaxed);
+    }
+
     /// Counts a copy of `bytes` bytes; of a part of a page, as a page.
     pub fn copied(&self, direction: Direction, cause: Cause, bytes: u64) {
         let t = &self.traffic[direction as usize][cause as usize];

@@ -86,3 +86,22 @@ fn the_text_fits_a_terminal_and_says_everything() {
     assert_eq!(number("evictions-unused"), 1);
     assert_eq!(number("api"), u64::MAX / 2);
 }
+
+#[test]
+fn after_a_reset_nothing_was_counted() {
+    let c = Counters::default();
+    for direction in [
+        Direction::HostToGpu,
+        Direction::GpuToHost,
+        Direction::GpuToGpu,
+    ] {
+        c.copied(direction, Cause::AccessCounter, 4096);
+    }
+    c.faulted(7, 3, 2);
+    c.replayed(1);
+    c.evicted(Queue::Address);
+    c.reset();
+    assert_eq!(c.snapshot(), Snapshot::default());
+    // The batch that was the last one is a new one, too.
+    assert!(c.faulted(7, 1, 0));
+}
