@@ -57,6 +57,7 @@ mod space;
 pub(crate) mod status;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;
+pub(crate) mod time;
 mod tree;
 pub(crate) mod uaccess;
 #[cfg(not(uvm_native))]

@@ -124,7 +124,7 @@ void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
 	uvm_replayable_fault_buffer_info_t *ring = &gpu->parent->fault_buffer_info.replayable;
 	uvm_fault_service_batch_context_t *batch = &ring->batch_service_context;
 	struct uvm_seam_fault f = {
-		.gpu = gpu, .batch = batch, .get = &ring->cached_get, .put = &ring->cached_put,
+		.gpu = gpu, .batch = batch, .ring = ring->max_faults, .get = &ring->cached_get, .put = &ring->cached_put,
 		.number = &batch->batch_id, .replays = &batch->num_replays, .duplicates = &batch->num_duplicate_faults,
 		.invalid_prefetches = &batch->num_invalid_prefetch_faults, .throttled = &batch->has_throttled_faults,
 		.fatal_space = &batch->fatal_va_space,
@@ -302,7 +302,6 @@ void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_pre
 		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
 		.has_switch = parent_gpu->prefetch_fault_supported,
-		.is_on = parent_gpu->fault_buffer_info.prefetch_faults_enabled,
 		.off_ns = parent_gpu->fault_buffer_info.prefetch_faults_enabled ? 0 :
 			NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
 	};
@@ -323,6 +322,7 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 	uvm_va_space_t *va_space = (uvm_va_space_t *)(uintptr_t)space;
 
 	f->va_space = va_space;
+	f->state = va_space->uvm_rust;
 	f->mm = NULL;
 	if (!to_cancel) {
 		/* Without an mm only managed memory can be serviced. */

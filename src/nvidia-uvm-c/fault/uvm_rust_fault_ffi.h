@@ -57,8 +57,8 @@ void uvm_rust_fault_destroy(__u32 parent);
 struct uvm_seam_fault {
 	struct uvm_gpu_struct *gpu;
 	struct uvm_fault_service_batch_context_struct *batch;
-	/* Upstream's copies of GET and PUT. */
-	__u32 *get, *put;
+	/* Entries of the ring; and upstream's copies of GET and PUT. */
+	__u32 ring, *get, *put;
 	/* Of the running batch, which C counts as well: its number, and what there was of it. */
 	__u32 *number, *replays, *duplicates, *invalid_prefetches;
 	_Bool *throttled;
@@ -70,6 +70,8 @@ struct uvm_seam_fault {
 	struct uvm_va_space_struct *va_space;
 	struct uvm_gpu_va_space_struct *gpu_va_space;
 	struct mm_struct *mm;
+	/* What there is of @va_space: what uvm_rust_space_create() gave. */
+	struct uvm_rust_space *state;
 };
 
 /*
@@ -112,7 +114,6 @@ struct uvm_rust_fault_prefetch {
 	__u64 off_ns;		/* for how long they have been off */
 	__u32 lapse_ms;
 	__u8 has_switch;	/* whether the GPU can turn them off */
-	__u8 is_on;
 	__u8 in_test;
 };
 

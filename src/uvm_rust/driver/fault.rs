@@ -3,31 +3,53 @@
 //! The replayable-fault service loop of a GPU: `policy/fault.rs` on upstream's GPU.
 //!
 //! One [`FaultLoop`] per parent GPU, made and unmade with its fault buffer. The
-//! bottom half calls [`FaultLoop::service`], a kernel thread that may sleep and
-//! that holds the GPU's replayable-fault service lock throughout; that lock is
-//! what makes `&mut self` exclusive. Below it the loop takes, one VA space at a
+//! bottom half calls [`service`], a kernel thread that may sleep and that holds
+//! the GPU's replayable-fault service lock throughout; so it finds the loop in
+//! its place, and brings it back. Below it the loop takes, one VA space at a
 //! time, `mmap_lock` and the VA space's lock in read mode (`FaultGpu::enter`);
 //! va_block locks and what is below them are taken and let go by upstream's code.
 //!
 //! Nothing is allocated while faults are serviced: the arrays are as long as the
 //! ring from the start.
 
-use crate::ffi::bindings::uvm_rust_fault_params;
-use crate::ffi::fault::FaultGpu;
+use super::discard::status;
+use super::stats::Gpu;
+use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
+use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
+use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
-use crate::policy::fault::{Params, ReplayPolicy, Service};
+use crate::ffi::time::{nap, now};
+use crate::policy::fault::{
+    Flush, Looked, Machine, Outcome, Params, PrefetchFaults, PrefetchSwitch, Record, ReplayPolicy,
+    Served, Service, Translated,
+};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::prelude::*;
 
+/// What there is of a parent GPU.
+struct Parent {
+    /// Its loop, from create to destroy, but while it runs.
+    fault_loop: Lent<KBox<FaultLoop>>,
+    /// Whether its faults are being serviced.
+    is_busy: AtomicBool,
+}
+
+static PARENTS: [Parent; UVM_RUST_MAX_GPUS as usize] = [const {
+    Parent {
+        fault_loop: Lent::empty(),
+        is_busy: AtomicBool::new(false),
+    }
+}; UVM_RUST_MAX_GPUS as usize];
+
 /// The loop of one GPU.
-pub(crate) struct FaultLoop(Service);
+struct FaultLoop {
+    service: Service,
+    met: Met,
+}
 
 impl FaultLoop {
     /// For a GPU with these parameters.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(p: &uvm_rust_fault_params) -> Result<KBox<Self>> {
+    fn new(p: &uvm_rust_fault_params) -> Result<KBox<Self>> {
         let params = Params {
             ring: p.ring,
             max_batch: p.max_batch,
@@ -40,11 +62,318 @@ impl FaultLoop {
             cancels_by_address: p.cancels_by_address != 0,
         };
         let service = Service::new(params).map_err(|_| ENOMEM)?;
-        Ok(KBox::new(Self(service), GFP_KERNEL)?)
+        let met = Met::new(p.ring).map_err(|_| ENOMEM)?;
+        Ok(KBox::new(Self { service, met }, GFP_KERNEL)?)
+    }
+}
+
+/// Makes the loop of a parent GPU.
+///
+/// # Errors
+///
+/// `ENOMEM`; `EINVAL` for a number that no GPU has.
+pub(crate) fn create(parent: u32, params: &uvm_rust_fault_params) -> Result {
+    let place = PARENTS.get(parent as usize).ok_or(EINVAL)?;
+    place.fault_loop.put(FaultLoop::new(params)?);
+    Ok(())
+}
+
+/// Unmakes it, if there is one. No fault can be serviced.
+pub(crate) fn destroy(parent: u32) {
+    drop(loop_of(parent));
+}
+
+fn loop_of(parent: u32) -> Option<KBox<FaultLoop>> {
+    PARENTS.get(parent as usize)?.fault_loop.take()
+}
+
+/// Whether the faults of a parent GPU are being serviced. It may be otherwise at once.
+pub(crate) fn is_busy(parent: u32) -> bool {
+    let place = PARENTS.get(parent as usize);
+    place.is_some_and(|place| place.is_busy.load(Relaxed))
+}
+
+/// Waits until they are not, for so many milliseconds at most; whether they are not. Sleeps.
+pub(crate) fn wait_idle(parent: u32, within: u64) -> bool {
+    let until = now() + within;
+    while is_busy(parent) {
+        if now() > until {
+            return false;
+        }
+        nap();
+    }
+    true
+}
+
+/// Services what is in the ring of a GPU, by the loop here or by upstream's.
+pub(crate) fn service(parent: u32, mut call: Call<'_>) {
+    let Some(place) = PARENTS.get(parent as usize) else {
+        return;
+    };
+    let stats = call.stats();
+    place.is_busy.store(true, Relaxed);
+    match place.fault_loop.take() {
+        Some(mut fault_loop) => {
+            fault_loop.run(call, stats);
+            place.fault_loop.put(fault_loop);
+        }
+        None => call.run_in_c(),
+    }
+    if let Some(gpu) = stats {
+        gpu.end_service();
+    }
+    place.is_busy.store(false, Relaxed);
+}
+
+impl FaultLoop {
+    /// Services what is in the ring.
+    fn run(&mut self, call: Call<'_>, stats: Option<&Gpu>) {
+        let number = call.gpu();
+        let mut servicing = Servicing {
+            gpu: FaultGpu::new(call, &mut self.met),
+            number,
+            stats,
+            batch: 0,
+            duplicates: 0,
+            fatal: false,
+            parked: false,
+        };
+        if let Err(failed) = self.service.run(&mut servicing) {
+            servicing.gpu.cancelled(failed);
+        }
+    }
+}
+
+/// A GPU for the length of one call, as the loop sees it.
+struct Servicing<'a> {
+    gpu: FaultGpu<'a>,
+    /// The number of the GPU.
+    number: u32,
+    /// What is counted of it, if it is.
+    stats: Option<&'a Gpu>,
+    /// What service left of the running batch: its number, and how many duplicates it has.
+    batch: u32,
+    duplicates: u32,
+    /// Whether that batch holds a fatal fault.
+    fatal: bool,
+    /// Whether some of it was put off.
+    parked: bool,
+}
+
+// A batch may be of one fault, for which calls count: what each batch does is inlined.
+impl Machine for Servicing<'_> {
+    type Error = Status;
+
+    const CHECKS: bool = cfg!(uvm_checks);
+
+    fn broken(&mut self, invariant: &'static str) {
+        pr_err!(
+            "Assert failed: GPU {}: invariant {} of the fault service loop\n",
+            self.number,
+            invariant
+        );
     }
 
-    /// Services what is in the ring. Returns an `NV_STATUS`.
-    pub(crate) fn service(&mut self, gpu: &mut FaultGpu<'_>) -> u32 {
-        self.0.run(gpu).err().map_or(0, Status::number)
+    fn ring(&mut self) -> (u32, u32) {
+        let counts = self.gpu.counts;
+        if counts.get == counts.put {
+            self.gpu.read_put();
+        }
+        (counts.get.get(), counts.put.get())
+    }
+
+    #[inline(always)]
+    fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, Status> {
+        self.gpu.fetch(at, n, entry, out)
+    }
+
+    fn wait_for(&mut self, at: u32) -> Result<(), Status> {
+        self.gpu.wait_for(at)
+    }
+
+    fn set_get(&mut self, get: u32) {
+        self.gpu.set_get(get);
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) {
+        (self.duplicates, self.fatal, self.parked) = (0, false, false);
+        let counts = self.gpu.counts;
+        counts.invalid_prefetches.set(0);
+        counts.duplicates.set(0);
+        counts.replays.set(0);
+        counts.throttled.set(false);
+        counts.forget_fatal();
+        counts.number.set(counts.number.get().wrapping_add(1));
+    }
+
+    #[inline(always)]
+    fn translate(&mut self, entry: u32) -> Translated {
+        self.gpu.translate(entry)
+    }
+
+    fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
+        self.gpu.cancel_channel(entry)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, records: &[Record], representatives: &[u32]) {
+        if !self.gpu.publish(records, representatives) {
+            self.broken("F-order");
+        }
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+        if self.gpu.inside().is_some() {
+            self.broken("F-lock");
+            self.leave();
+        }
+        self.gpu.enter(space, to_cancel)
+    }
+
+    fn invalidate(&mut self) -> Result<(), Status> {
+        match self.gpu.inside() {
+            Some(mut inside) => inside.invalidate(),
+            None => {
+                self.broken("F-lock");
+                Ok(())
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.gpu.leave();
+    }
+
+    #[inline]
+    fn park(&mut self, first: u32, records: &[Record]) -> Option<Served> {
+        let faults = self.gpu.inside()?.park(records, first == 0);
+        self.parked |= faults > 0;
+        let fatal = self.fatal;
+        (faults > 0).then_some(Served::Faults { faults, fatal })
+    }
+
+    #[inline]
+    fn service(
+        &mut self,
+        first: u32,
+        per_block: bool,
+        in_place: bool,
+        looked: &mut Looked,
+    ) -> Result<Served, Status> {
+        let mut inside = self.gpu.inside();
+        let service = |inside: &mut Inside<'_, '_>| inside.service(first, per_block, in_place);
+        let Some((result, faults)) = inside.as_mut().and_then(service) else {
+            self.broken("F-lock, F-order");
+            return Ok(Served::Faults {
+                faults: 1,
+                fatal: false,
+            });
+        };
+        let (counts, before) = (self.gpu.counts, self.duplicates);
+        (self.batch, self.duplicates) = (counts.number.get(), counts.duplicates.get());
+        self.fatal = counts.fatal().is_some();
+        *looked = Looked {
+            faults,
+            duplicates: self.duplicates.saturating_sub(before),
+        };
+        match result {
+            status::MORE_PROCESSING => Ok(Served::Again),
+            status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
+            other => Status::check(other).map(|()| Served::Faults {
+                faults,
+                fatal: self.fatal,
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, instances: u64, duplicates: u32) {
+        let (Some(gpu), Some(inside)) = (self.stats, self.gpu.inside()) else {
+            return;
+        };
+        if let Some(space) = inside.stats() {
+            space.note_fault(gpu, self.number, self.batch, instances, duplicates.into());
+        }
+    }
+
+    #[inline(always)]
+    fn missed(&mut self, address: u64) {
+        let inside = self.gpu.inside();
+        if let Some(process) = inside.and_then(Inside::process) {
+            process.fault(self.number, address);
+        }
+    }
+
+    fn found_fatal(&mut self, first: u32) {
+        let inside = self.gpu.inside();
+        self.fatal |= inside.is_some_and(|mut inside| inside.found_fatal(first));
+    }
+
+    #[inline(always)]
+    fn outcome(&mut self) -> Outcome {
+        let counts = self.gpu.counts;
+        let mut outcome = Outcome {
+            duplicates: counts.duplicates.get(),
+            invalid_prefetches: counts.invalid_prefetches.get(),
+            throttled: counts.throttled.get() || self.parked,
+            fatal: counts.fatal(),
+            prefetch_faults: PrefetchFaults::On,
+            ..Outcome::default()
+        };
+        // Prefetch faults that are on stay so while none is invalid.
+        let are_on = counts.prefetches_are_on.get();
+        if !are_on || outcome.invalid_prefetches != 0 {
+            let prefetch = self.gpu.prefetch();
+            outcome.prefetch_faults = match (prefetch.has_switch, are_on) {
+                (0, _) => PrefetchFaults::Fixed,
+                (_, false) => PrefetchFaults::Off(prefetch.off_ns),
+                _ => PrefetchFaults::On,
+            };
+            outcome.prefetch_lapse_ms = prefetch.lapse_ms;
+            outcome.in_test = prefetch.in_test != 0;
+        }
+        outcome
+    }
+
+    fn switch_prefetch_faults(&mut self, to: PrefetchSwitch) {
+        self.gpu.switch_prefetch(to == PrefetchSwitch::On);
+    }
+
+    fn replay(&mut self, renumber: bool) -> Result<(), Status> {
+        let result = self.gpu.replay();
+        let number = self.gpu.counts.number;
+        number.set(number.get().wrapping_add(renumber.into()));
+        result
+    }
+
+    fn flush(&mut self, how: Flush) -> Result<(), Status> {
+        self.gpu.flush(how)
+    }
+
+    fn wait_replays(&mut self, settle: bool) -> Result<(), Status> {
+        self.gpu.wait(true)?;
+        if settle {
+            self.gpu.settle()?;
+        }
+        Ok(())
+    }
+
+    fn wait_service(&mut self) -> Result<(), Status> {
+        self.gpu.wait(false)
+    }
+
+    fn cancel(&mut self, first: u32, n: u32, reason: Option<Status>) -> Result<(), Status> {
+        let Some(mut inside) = self.gpu.inside() else {
+            self.broken("F-lock");
+            return Ok(());
+        };
+        let n = inside.clip(first, n);
+        (first..first.saturating_add(n)).try_for_each(|at| inside.cancel(at, reason))
+    }
+
+    fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
+        self.gpu.cancel_utlbs(reason)
     }
 }

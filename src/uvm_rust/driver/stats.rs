@@ -124,10 +124,8 @@ impl Gpu {
         }
     }
 
+    /// A fault of this share's VA space was handled, the first in this call.
     fn note_served(&self, share: ArcBorrow<'_, Share>) {
-        if share.served.load(Relaxed) != 0 {
-            return;
-        }
         let mut served = self.served.lock();
         let len = served.len;
         if let Some(slot) = served.shares.get_mut(len) {
@@ -185,13 +183,14 @@ impl Space {
         slot.fill(fresh).map_err(|_| EBUSY)
     }
 
+    #[inline(always)]
     fn share(&self, index: u32) -> Option<ArcBorrow<'_, Share>> {
         self.shares.get(index as usize)?.get()
     }
 
     /// `instances` faults of `batch` on `gpu`, which has number `index`; `duplicates` of them needed no work.
     /// Called by the GPU's bottom half, with the VA space's lock held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_fault(
         &self,
         gpu: &Gpu,
@@ -203,7 +202,9 @@ impl Space {
         if let Some(share) = self.share(index) {
             share.counters.faulted(batch, instances, duplicates);
             gpu.counters.faulted(batch, instances, duplicates);
-            gpu.note_served(share);
+            if share.served.load(Relaxed) == 0 {
+                gpu.note_served(share);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 7b9a9ad7fb4ae720.
+// Of headers and options 6a105959785e9934.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;
@@ -929,6 +929,7 @@ unsafe extern "C" {
 pub struct uvm_seam_fault {
     pub gpu: *mut uvm_gpu_struct,
     pub batch: *mut uvm_fault_service_batch_context_struct,
+    pub ring: __u32,
     pub get: *mut __u32,
     pub put: *mut __u32,
     pub number: *mut __u32,
@@ -941,6 +942,7 @@ pub struct uvm_seam_fault {
     pub va_space: *mut uvm_va_space_struct,
     pub gpu_va_space: *mut uvm_gpu_va_space_struct,
     pub mm: *mut mm_struct,
+    pub state: *mut uvm_rust_space,
 }
 impl Default for uvm_seam_fault {
     fn default() -> Self {
@@ -982,7 +984,6 @@ pub struct uvm_rust_fault_prefetch {
     pub off_ns: __u64,
     pub lapse_ms: __u32,
     pub has_switch: __u8,
-    pub is_on: __u8,
     pub in_test: __u8,
 }
 unsafe extern "C" {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A GPU whose faults are being serviced, as the loop sees it.
+//! A GPU whose faults are being serviced: what C has of it, and what may be asked of it when.
 //!
 //! Invariants besides those of `ffi.rs`, kept by `uvm_rust_fault.c`:
 //!
 //! - **I-cache**: the fault cache, its view in order, and the ring have
-//!   `uvm_rust_fault_params.ring` entries each.
+//!   `uvm_seam_fault.ring` entries each.
 //! - **I-space**: a number that `uvm_seam_fault_translate` gave is the address of
 //!   a VA space that lives at least as long as the service lock is held: its end
 //!   flushes the ring under that lock first.
@@ -13,22 +13,18 @@
 // What each asks of its caller is in uvm_rust_fault_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings;
+use super::bindings::{self, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_va_space_struct};
 use super::status::Status;
-use super::{evict, flash, gpu, space};
+use super::{flash, gpu, space};
 use crate::driver::discard::status;
-use crate::driver::fault::FaultLoop;
+use crate::driver::fault;
 use crate::driver::prefetch::Process;
-use crate::driver::stats::Space;
-use crate::policy::fault::{
-    Flush, Looked, Machine, Outcome, PrefetchFaults, PrefetchSwitch, Record, Served, Translated,
-};
-use core::marker::PhantomData;
+use crate::driver::stats::{Gpu, Space};
+use crate::mem::{OutOfMemory, TryVec};
+use crate::policy::fault::{Flush, Record, Translated};
+use core::cell::Cell;
 use core::mem::{offset_of, size_of};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
-use kernel::prelude::*;
-use kernel::types::ForeignOwnable;
 
 super::check_exports!(
     uvm_rust_fault_create,
@@ -36,35 +32,12 @@ super::check_exports!(
     uvm_rust_fault_service,
 );
 
-/// A GPU for the length of one call of the service loop.
-pub(crate) struct FaultGpu<'a> {
-    /// Invariant: valid for `'a`, and used by nobody else. What it says of a VA space is what C has
-    /// locked since `enter`, and not let go.
-    fault: *mut bindings::uvm_seam_fault,
-    /// The number of the GPU.
-    gpu: u32,
-    /// What service left of the running batch: its number, and how many duplicates it has.
-    batch: u32,
-    duplicates: u32,
-    /// Whether that batch holds a fatal fault.
-    fatal: bool,
-    /// Whether some of it was put off.
-    parked: bool,
-    /// The GPU in the VA space that is entered; null if it is not registered there.
-    there: *mut bindings::uvm_gpu_struct,
-    /// Length of the order that was last published.
-    published: u32,
-    /// Between `enter` and `leave`.
-    entered: bool,
-    _call: PhantomData<&'a ()>,
-}
-
 // What C writes is what the policy reads: see `FaultGpu::fetch`.
 const _: () = {
-    assert!(size_of::<Record>() == size_of::<bindings::uvm_rust_fault>());
+    assert!(size_of::<Record>() == size_of::<uvm_rust_fault>());
     macro_rules! same_place {
         ($($field:ident)*) => {$(
-            assert!(offset_of!(Record, $field) == offset_of!(bindings::uvm_rust_fault, $field));
+            assert!(offset_of!(Record, $field) == offset_of!(uvm_rust_fault, $field));
         )*};
     }
     same_place!(address who entry instances utlb access accesses fatal reserved);
@@ -73,345 +46,432 @@ const _: () = {
     assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
 };
 
-impl FaultGpu<'_> {
-    /// # Safety
+/// VA spaces that were met in one call of the service loop, which keeps them (I-space).
+pub(crate) struct Met {
+    spaces: TryVec<u64>,
+    count: usize,
+    /// The one that was asked for last; 0 for none.
+    last: u64,
+}
+
+impl Met {
+    /// With room for the VA spaces of a ring of so many entries.
     ///
-    /// `fault` is valid, and used by nobody else, for the returned value's lifetime;
-    /// the service lock of its GPU is held.
-    unsafe fn new(fault: *mut bindings::uvm_seam_fault, gpu: u32) -> Self {
-        Self {
-            fault,
-            gpu,
-            batch: 0,
-            duplicates: 0,
-            fatal: false,
-            parked: false,
-            there: null_mut(),
-            published: 0,
-            entered: false,
-            _call: PhantomData,
-        }
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub(crate) fn new(ring: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            spaces: TryVec::filled(ring as usize, 0)?,
+            count: 0,
+            last: 0,
+        })
     }
 
-    /// The VA space that is entered, if one is.
-    fn space(&self) -> Option<*mut bindings::uvm_seam_space> {
-        // SAFETY: valid by the type's invariant.
-        let space = unsafe { (*self.fault).va_space };
-        self.entered.then_some(space.cast())
+    /// Whether this one was met.
+    #[inline(always)]
+    fn has(&mut self, space: u64) -> bool {
+        (space == self.last && space != 0) || self.finds(space)
     }
 
-    /// What is counted of the VA space that is entered, if it is.
-    fn stats(&self) -> Option<&Space> {
-        // SAFETY: the VA space is entered, so its lock is held, which keeps its statistics (I-own) for
-        // as long as `self` is borrowed.
-        unsafe { space::of(self.space()?) }?.stats.as_ref()
+    #[cold]
+    fn finds(&mut self, space: u64) -> bool {
+        let met = self.spaces.get(..self.count).unwrap_or_default();
+        let has = met.contains(&space);
+        self.last = if has { space } else { 0 };
+        has
     }
 
-    /// What is known of the kernels of the VA space that is entered, if announcements are taken.
-    fn process(&self) -> Option<&Process> {
-        // SAFETY: as for `stats`.
-        unsafe { space::of(self.space()?) }?.process.as_deref()
+    /// Adds one; whether there is room.
+    #[inline(always)]
+    fn add(&mut self, space: u64) -> bool {
+        self.has(space) || self.adds(space)
     }
 
-    /// How many of `n` faults from `first` are in the published order.
-    fn clip(&self, first: u32, n: u32) -> u32 {
-        n.min(self.published.saturating_sub(first))
+    #[cold]
+    fn adds(&mut self, space: u64) -> bool {
+        let Some(place) = self.spaces.get_mut(self.count) else {
+            return false;
+        };
+        *place = space;
+        self.count += 1;
+        self.last = space;
+        true
     }
 }
 
-// In all blocks below `self.fault` is valid by the type's invariant; what else a
-// call needs is in each comment.
-impl Machine for FaultGpu<'_> {
-    type Error = Status;
+/// A call of the fault service: a GPU, whose service lock is held.
+///
+/// Invariant: C's part of it is valid, and nobody else's, for `'a`.
+pub(crate) struct Call<'a>(&'a mut uvm_seam_fault, u32);
 
-    const CHECKS: bool = cfg!(uvm_checks);
-
-    fn broken(&mut self, invariant: &'static str) {
-        pr_err!(
-            "Assert failed: GPU {}: invariant {} of the fault service loop\n",
-            self.gpu,
-            invariant
-        );
+impl<'a> Call<'a> {
+    /// Has the faults serviced by upstream's loop.
+    pub(crate) fn run_in_c(&mut self) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_gpu_service_replayable_faults__c(self.0.gpu) };
     }
 
-    fn ring(&mut self) -> (u32, u32) {
-        // SAFETY: upstream's copies are the service lock's, which is held.
-        unsafe {
-            let (get, put) = ((*self.fault).get, (*self.fault).put);
-            if *get == *put {
-                bindings::uvm_seam_fault_read_put(self.fault);
+    /// The number of the GPU.
+    pub(crate) fn gpu(&self) -> u32 {
+        self.1
+    }
+
+    /// What is counted of the GPU, if it is.
+    pub(crate) fn stats(&self) -> Option<&'a Gpu> {
+        // SAFETY: I-gpu: the caller is the GPU's bottom half.
+        unsafe { gpu::stats(self.1) }.map(|gpu| &**gpu)
+    }
+}
+
+/// What C counts as well, of the ring and of the running batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts<'a> {
+    pub(crate) get: &'a Cell<u32>,
+    pub(crate) put: &'a Cell<u32>,
+    pub(crate) number: &'a Cell<u32>,
+    pub(crate) replays: &'a Cell<u32>,
+    pub(crate) duplicates: &'a Cell<u32>,
+    pub(crate) invalid_prefetches: &'a Cell<u32>,
+    pub(crate) throttled: &'a Cell<bool>,
+    /// Whether the GPU reports prefetches that miss.
+    pub(crate) prefetches_are_on: &'a Cell<bool>,
+    /// The first VA space with a fatal fault, or null.
+    fatal: &'a Cell<*mut uvm_va_space_struct>,
+}
+
+impl Counts<'_> {
+    /// The first VA space with a fatal fault.
+    #[inline]
+    pub(crate) fn fatal(&self) -> Option<u64> {
+        let space = self.fatal.get();
+        (!space.is_null()).then_some(space as usize as u64)
+    }
+
+    /// None had one.
+    #[inline]
+    pub(crate) fn forget_fatal(&self) {
+        self.fatal.set(null_mut());
+    }
+}
+
+/// The GPU of a call, for the loop in Rust.
+pub(crate) struct FaultGpu<'a> {
+    /// As in [`Call`]. What it says of a VA space is what C has locked since `enter`, and not let go.
+    c: &'a mut uvm_seam_fault,
+    pub(crate) counts: Counts<'a>,
+    met: &'a mut Met,
+    /// The GPU in the VA space that is entered; null if it is not registered there.
+    there: *mut uvm_gpu_struct,
+    /// Length of the order that was last published.
+    published: u32,
+    /// Between `enter` and `leave`.
+    entered: bool,
+}
+
+/// A call of C's that needs no more than the GPU, as all of these do.
+macro_rules! of_gpu {
+    ($(#[$doc:meta] $name:ident = $c:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[$doc]
+        #[inline]
+        pub(crate) fn $name(&mut self, $($arg: $type),*) -> Result<(), Status> {
+            // SAFETY: by the type's invariant.
+            Status::check(unsafe { bindings::$c(self.c, $($arg),*) })
+        }
+    )*};
+}
+
+impl<'a> FaultGpu<'a> {
+    /// Of this call.
+    pub(crate) fn new(call: Call<'a>, met: &'a mut Met) -> Self {
+        (met.count, met.last) = (0, 0);
+        let c = call.0;
+        // SAFETY: upstream's numbers are the service lock's, and valid, as `c` is; C writes to them when it is
+        // called only.
+        let counts = unsafe {
+            Counts {
+                get: &*c.get.cast(),
+                put: &*c.put.cast(),
+                number: &*c.number.cast(),
+                replays: &*c.replays.cast(),
+                duplicates: &*c.duplicates.cast(),
+                invalid_prefetches: &*c.invalid_prefetches.cast(),
+                throttled: &*c.throttled.cast(),
+                prefetches_are_on: &*c.prefetches_are_on.cast(),
+                fatal: &*c.fatal_space.cast(),
             }
-            (*get, *put)
+        };
+        Self {
+            c,
+            counts,
+            met,
+            there: null_mut(),
+            published: 0,
+            entered: false,
         }
     }
 
-    fn fetch(&mut self, at: u32, n: u32, entry: u32, out: &mut [Record]) -> Result<u32, Status> {
-        let n = n.min(out.len().try_into().unwrap_or(u32::MAX));
-        let mut got = 0;
-        // SAFETY: `out` has room for `n` records, which have the layout of C's (see
-        // above) and are plain numbers. `entry + n` is within the cache (I-cache):
-        // `entry` counts the records before `out` in an array as long as the ring,
-        // or more that were merged into those, and the loop asks for no more than
-        // the ring holds; `at` is GET, or was reached from it modulo the ring.
-        let status = unsafe {
-            let out = out.as_mut_ptr().cast::<bindings::uvm_rust_fault>();
-            bindings::uvm_seam_fault_fetch(self.fault, at, n, entry, out, &mut got)
-        };
+    of_gpu! {
+        /// Has the GPU try again what is stalled.
+        replay = uvm_seam_fault_replay();
+        /// Waits for the replays, or for what service gave the GPUs to do.
+        wait = uvm_seam_fault_wait(for_replays: bool);
+        /// Waits until what GSP has of the ring is in it.
+        settle = uvm_seam_fault_settle();
+    }
+
+    /// Reads PUT from the GPU.
+    pub(crate) fn read_put(&mut self) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_fault_read_put(self.c) };
+    }
+
+    /// The number of an entry of the ring or of the cache.
+    #[inline]
+    fn entry(&self, number: u32) -> Result<u32, Status> {
+        (number < self.c.ring)
+            .then_some(number)
+            .ok_or(Status::BROKEN)
+    }
+
+    /// Copies up to `n` entries from `at` on to `entry` and after in the fault cache, and to `out`; how many.
+    #[inline(always)]
+    pub(crate) fn fetch(
+        &mut self,
+        at: u32,
+        n: u32,
+        entry: u32,
+        out: &mut [Record],
+    ) -> Result<u32, Status> {
+        let at = self.entry(at)?;
+        let room = u32::try_from(out.len()).unwrap_or(u32::MAX);
+        let n = n.min(room).min(self.c.ring.saturating_sub(entry));
+        let (out, mut got) = (out.as_mut_ptr().cast(), 0);
+        // SAFETY: `out` has room for `n` records, which have the layout of C's (see above) and are plain numbers;
+        // `at`, and `n` entries from `entry` on, are there (I-cache).
+        let status = unsafe { bindings::uvm_seam_fault_fetch(self.c, at, n, entry, out, &mut got) };
         Status::check(status)?;
         Ok(got)
     }
 
-    fn wait_for(&mut self, at: u32) -> Result<(), Status> {
-        // SAFETY: `at` is in the ring, as above.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait_for(self.fault, at) })
+    /// Waits until the GPU has written the entry at place `at`.
+    pub(crate) fn wait_for(&mut self, at: u32) -> Result<(), Status> {
+        let at = self.entry(at)?;
+        // SAFETY: `at` is in the ring.
+        Status::check(unsafe { bindings::uvm_seam_fault_wait_for(self.c, at) })
     }
 
-    fn set_get(&mut self, get: u32) {
-        // SAFETY: `get` is in the ring, as above.
-        unsafe { bindings::uvm_seam_fault_set_get(self.fault, get) };
-    }
-
-    fn begin(&mut self) {
-        (self.duplicates, self.fatal, self.parked) = (0, false, false);
-        // SAFETY: upstream's counts are the service lock's, which is held.
-        unsafe {
-            let batch = &*self.fault;
-            (*batch.invalid_prefetches, *batch.duplicates, *batch.replays) = (0, 0, 0);
-            (*batch.fatal_space, *batch.throttled) = (null_mut(), false);
-            *batch.number = (*batch.number).wrapping_add(1);
+    /// Tells the GPU that the ring is free up to place `get`.
+    #[inline(always)]
+    pub(crate) fn set_get(&mut self, get: u32) {
+        if let Ok(get) = self.entry(get) {
+            // SAFETY: `get` is in the ring.
+            unsafe { bindings::uvm_seam_fault_set_get(self.c, get) };
         }
     }
 
-    fn translate(&mut self, entry: u32) -> Translated {
+    /// Whose the fault of `entry` is.
+    #[inline(always)]
+    pub(crate) fn translate(&mut self, entry: u32) -> Translated {
+        let Ok(entry) = self.entry(entry) else {
+            return Translated::Stale;
+        };
         let mut space = 0;
-        // SAFETY: `entry` is of a record that `fetch` filled.
-        match unsafe { bindings::uvm_seam_fault_translate(self.fault, entry, &mut space) } {
-            status::OK => Translated::Space(space),
+        // SAFETY: `entry` is of the cache; `space` is ours for the call.
+        match unsafe { bindings::uvm_seam_fault_translate(self.c, entry, &mut space) } {
+            status::OK if self.met.add(space) => Translated::Space(space),
             status::PAGE_TABLE_NOT_AVAIL => Translated::NoSubcontext,
             _ => Translated::Stale,
         }
     }
 
-    fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
-        // SAFETY: as for `translate`.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.fault, entry) })
+    /// Cancels what the channel of `entry` does.
+    pub(crate) fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
+        let entry = self.entry(entry)?;
+        // SAFETY: `entry` is of the cache.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.c, entry) })
     }
 
-    fn publish(&mut self, records: &[Record], representatives: &[u32]) {
-        self.published = records.len() as u32;
-        // SAFETY: the arrays are as long as said. Their entries were fetched in this
-        // batch, so they are below `representatives.len()` and in the cache; `who`
-        // is what `translate` gave for them.
-        unsafe {
-            bindings::uvm_seam_fault_publish(
-                self.fault,
-                records.as_ptr().cast(),
-                records.len() as u32,
-                representatives.as_ptr(),
-                representatives.len() as u32,
-            );
+    /// Shows upstream the batch in order; whether it is one of entries of the cache, and of VA spaces that were met.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, records: &[Record], representatives: &[u32]) -> bool {
+        let entries = representatives.len() as u32;
+        let mut is_sound = entries <= self.c.ring;
+        for of in representatives {
+            is_sound &= *of < entries;
         }
+        for record in records {
+            is_sound &= record.entry < entries && self.met.has(record.who);
+        }
+        self.published = if is_sound { records.len() as u32 } else { 0 };
+        if is_sound {
+            let (records, stand) = (records.as_ptr().cast(), representatives.as_ptr());
+            // SAFETY: the arrays are as long as said, and hold what C asks for.
+            unsafe {
+                bindings::uvm_seam_fault_publish(self.c, records, self.published, stand, entries)
+            };
+        }
+        is_sound
     }
 
-    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
-        if self.entered {
-            self.broken("F-lock");
-            self.leave();
+    /// What C says of prefetch faults.
+    pub(crate) fn prefetch(&mut self) -> bindings::uvm_rust_fault_prefetch {
+        let mut prefetch = Default::default();
+        // SAFETY: `prefetch` is written once.
+        unsafe { bindings::uvm_seam_fault_prefetch(self.c, &mut prefetch) };
+        prefetch
+    }
+
+    /// Says that programs have lost their GPU contexts by this.
+    pub(crate) fn cancelled(&mut self, why: Status) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_fault_cancelled(self.c, why.number()) };
+    }
+
+    /// Turns prefetch faults on or off.
+    pub(crate) fn switch_prefetch(&mut self, on: bool) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_fault_switch_prefetch(self.c, on) };
+    }
+
+    /// Discards what is in the ring, then replays.
+    pub(crate) fn flush(&mut self, how: Flush) -> Result<(), Status> {
+        // SAFETY: `how` has the numbers of C's (see above).
+        Status::check(unsafe { bindings::uvm_seam_fault_flush(self.c, how as u32) })
+    }
+
+    /// Cancels the uTLBs with fatal faults, or all that the batch has for a reason. Leaves the VA space.
+    pub(crate) fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
+        self.leave();
+        let reason = reason.map_or(0, Status::number);
+        // SAFETY: nothing is entered.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.c, reason) })
+    }
+
+    /// Takes the locks of a VA space, unless one is entered; whether the GPU is registered there. One that was not
+    /// met is not entered.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+        if self.entered || !self.met.has(space) {
+            return false;
         }
         self.entered = true;
-        // SAFETY: `space` is one that `translate` gave, and alive (I-space); nothing
-        // is entered.
-        self.there = unsafe { bindings::uvm_seam_fault_enter(self.fault, space, to_cancel) };
+        // SAFETY: `space` was met, so it is alive (I-space); nothing is entered.
+        self.there = unsafe { bindings::uvm_seam_fault_enter(self.c, space, to_cancel) };
         !self.there.is_null()
     }
 
-    fn invalidate(&mut self) -> Result<(), Status> {
-        if !self.entered {
-            self.broken("F-lock");
-            return Ok(());
-        }
-        // SAFETY: a VA space is entered.
-        Status::check(unsafe { bindings::uvm_seam_fault_invalidate(self.fault) })
-    }
-
-    fn leave(&mut self) {
+    /// Lets them go, if one is entered.
+    pub(crate) fn leave(&mut self) {
         if core::mem::take(&mut self.entered) {
             // SAFETY: a VA space is entered, and is left once.
-            unsafe { bindings::uvm_seam_fault_leave(self.fault) };
+            unsafe { bindings::uvm_seam_fault_leave(self.c) };
         }
     }
 
+    /// The VA space that is entered, if one is.
+    #[inline(always)]
+    pub(crate) fn inside(&mut self) -> Option<Inside<'_, 'a>> {
+        self.entered.then_some(Inside(self))
+    }
+}
+
+impl Drop for FaultGpu<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// The VA space that a GPU's faults are serviced in.
+///
+/// Invariant: it is entered, and not left as long as this.
+pub(crate) struct Inside<'g, 'a>(&'g mut FaultGpu<'a>);
+
+impl<'g> Inside<'g, '_> {
+    /// What there is of the VA space.
     #[inline]
-    fn park(&mut self, first: u32, records: &[Record]) -> Option<Served> {
-        let space = self.space()?;
-        // SAFETY: a VA space is entered, in which the GPU is registered since the loop heeds what
-        // `enter` said; `records` is what was published from `first` on.
-        let faults = unsafe { flash::park(space, self.there, records, first == 0) };
-        self.parked |= faults > 0;
-        let fatal = self.fatal;
-        (faults > 0).then_some(Served::Faults { faults, fatal })
+    fn state(self) -> Option<&'g space::State> {
+        let state = self.0.c.state;
+        // SAFETY: I-own: the VA space's lock, which is held as long as the result by the type's invariant, keeps it.
+        (!state.is_null()).then(|| unsafe { space::borrow(state) })
     }
 
+    /// What is counted of it, if it is.
     #[inline]
-    fn service(
+    pub(crate) fn stats(self) -> Option<&'g Space> {
+        self.state()?.stats.as_ref()
+    }
+
+    /// What is known of its kernels, if announcements are taken.
+    #[inline]
+    pub(crate) fn process(self) -> Option<&'g Process> {
+        self.state()?.process.as_deref()
+    }
+
+    /// How many of `n` faults from `first` are in the published order.
+    pub(crate) fn clip(&self, first: u32, n: u32) -> u32 {
+        n.min(self.0.published.saturating_sub(first))
+    }
+
+    /// How many faults, of `records` from the first on, have to wait elsewhere; `first` if they are a batch's first.
+    #[inline]
+    pub(crate) fn park(&self, records: &[Record], first: bool) -> u32 {
+        if self.0.there.is_null() || !flash::is_used() {
+            return 0;
+        }
+        // SAFETY: the VA space is locked, in which the GPU is registered, by the type's invariant.
+        unsafe { flash::park(self.0.c.va_space.cast(), self.0.there, records, first) }
+    }
+
+    /// Services fault `first` and those after it; upstream's status, and how many were looked at. `None` if there
+    /// is no such fault, or the GPU is not registered here.
+    #[inline(always)]
+    pub(crate) fn service(
         &mut self,
         first: u32,
         per_block: bool,
         in_place: bool,
-        looked: &mut Looked,
-    ) -> Result<Served, Status> {
-        if !self.entered || self.clip(first, 1) == 0 {
-            self.broken("F-lock, F-order");
-            return Ok(Served::Faults {
-                faults: 1,
-                fatal: false,
-            });
+    ) -> Option<(u32, u32)> {
+        if self.0.there.is_null() || self.clip(first, 1) == 0 {
+            return None;
         }
-        let (mut faults, before) = (0, self.duplicates);
-        // SAFETY: as for `park`; `faults` is ours for the call, and upstream's counts are the service lock's.
-        let result = unsafe {
-            let of = self.fault;
-            let result =
-                bindings::uvm_seam_fault_service(of, first, per_block, in_place, &mut faults);
-            (self.batch, self.duplicates) = (*(*of).number, *(*of).duplicates);
-            self.fatal = !(*(*of).fatal_space).is_null();
-            result
-        };
-        *looked = Looked {
-            faults,
-            duplicates: self.duplicates.saturating_sub(before),
-        };
-        match result {
-            status::MORE_PROCESSING => Ok(Served::Again),
-            status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
-            other => Status::check(other).map(|()| Served::Faults {
-                faults,
-                fatal: self.fatal,
-            }),
-        }
+        let (c, mut faults) = (&mut *self.0.c, 0);
+        // SAFETY: the GPU is registered in the VA space, by the type's invariant; `first` is in the order, and
+        // `faults` ours for the call.
+        let status =
+            unsafe { bindings::uvm_seam_fault_service(c, first, per_block, in_place, &mut faults) };
+        Some((status, faults))
     }
 
-    #[inline]
-    fn count(&mut self, instances: u64, duplicates: u32) {
-        // SAFETY: I-gpu: the caller is the GPU's bottom half.
-        if let (Some(stats), Some(gpu)) = (self.stats(), unsafe { gpu::stats(self.gpu) }) {
-            stats.note_fault(gpu, self.gpu, self.batch, instances, duplicates.into());
-        }
-    }
-
-    #[inline]
-    fn missed(&mut self, address: u64) {
-        if let Some(process) = self.process() {
-            process.fault(self.gpu, address);
-        }
-    }
-
-    fn found_fatal(&mut self, first: u32) {
-        if self.clip(first, 1) != 0 && self.entered {
-            self.fatal = true;
-            // SAFETY: `first` is in the order, and what is entered is its VA space; upstream's note of that is
-            // the service lock's.
-            unsafe {
-                bindings::uvm_seam_fault_found_fatal(self.fault, first);
-                let fault = &*self.fault;
-                if (*fault.fatal_space).is_null() {
-                    *fault.fatal_space = fault.va_space;
-                }
+    /// Fault `first` is fatal by its type; whether there is such a fault.
+    pub(crate) fn found_fatal(&mut self, first: u32) -> bool {
+        let is_there = self.clip(first, 1) > 0;
+        if is_there {
+            // SAFETY: `first` is in the order.
+            unsafe { bindings::uvm_seam_fault_found_fatal(self.0.c, first) };
+            if self.0.counts.fatal.get().is_null() {
+                self.0.counts.fatal.set(self.0.c.va_space);
             }
         }
+        is_there
     }
 
-    fn outcome(&mut self) -> Outcome {
-        let mut prefetch = bindings::uvm_rust_fault_prefetch::default();
-        // SAFETY: `prefetch` is ours for the call, and upstream's counts are the service lock's.
-        let (batch, throttled, fatal) = unsafe {
-            let batch = &*self.fault;
-            // Prefetch faults that are on stay so while none is invalid.
-            if *batch.prefetches_are_on && *batch.invalid_prefetches == 0 {
-                (prefetch.has_switch, prefetch.is_on) = (1, 1);
-            } else {
-                bindings::uvm_seam_fault_prefetch(self.fault, &mut prefetch);
-            }
-            (batch, *batch.throttled, *batch.fatal_space as usize as u64)
-        };
-        Outcome {
-            // SAFETY: as above.
-            duplicates: unsafe { *batch.duplicates },
-            // SAFETY: as above.
-            invalid_prefetches: unsafe { *batch.invalid_prefetches },
-            throttled: throttled || self.parked,
-            fatal: (fatal != 0).then_some(fatal),
-            prefetch_faults: match (prefetch.has_switch, prefetch.is_on) {
-                (0, _) => PrefetchFaults::Fixed,
-                (_, 0) => PrefetchFaults::Off(prefetch.off_ns),
-                _ => PrefetchFaults::On,
-            },
-            prefetch_lapse_ms: prefetch.lapse_ms,
-            in_test: prefetch.in_test != 0,
-        }
+    /// Invalidates what servicing left in the GPU's TLBs.
+    pub(crate) fn invalidate(&mut self) -> Result<(), Status> {
+        // SAFETY: a VA space is entered, by the type's invariant.
+        Status::check(unsafe { bindings::uvm_seam_fault_invalidate(self.0.c) })
     }
 
-    fn switch_prefetch_faults(&mut self, to: PrefetchSwitch) {
-        // SAFETY: as for all.
-        unsafe { bindings::uvm_seam_fault_switch_prefetch(self.fault, to == PrefetchSwitch::On) };
-    }
-
-    fn replay(&mut self, renumber: bool) -> Result<(), Status> {
-        // SAFETY: as for all; the number is the service lock's.
-        Status::check(unsafe {
-            let result = bindings::uvm_seam_fault_replay(self.fault);
-            let number = (*self.fault).number;
-            *number = (*number).wrapping_add(renumber.into());
-            result
-        })
-    }
-
-    fn flush(&mut self, how: Flush) -> Result<(), Status> {
-        // SAFETY: `how` has the numbers of C's (see above).
-        Status::check(unsafe { bindings::uvm_seam_fault_flush(self.fault, how as u32) })
-    }
-
-    fn wait_replays(&mut self, settle: bool) -> Result<(), Status> {
-        // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait(self.fault, true) })?;
-        if settle {
-            // SAFETY: as for all.
-            Status::check(unsafe { bindings::uvm_seam_fault_settle(self.fault) })?;
-        }
-        Ok(())
-    }
-
-    fn wait_service(&mut self) -> Result<(), Status> {
-        // SAFETY: as for all.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait(self.fault, false) })
-    }
-
-    fn cancel(&mut self, first: u32, n: u32, reason: Option<Status>) -> Result<(), Status> {
-        let n = self.clip(first, n);
-        if !self.entered {
-            self.broken("F-lock");
-            return Ok(());
+    /// Cancels fault `at`, if it is fatal or there is a reason.
+    pub(crate) fn cancel(&mut self, at: u32, reason: Option<Status>) -> Result<(), Status> {
+        if self.0.there.is_null() || self.clip(at, 1) == 0 {
+            return Err(Status::BROKEN);
         }
         let reason = reason.map_or(0, Status::number);
-        (first..first.saturating_add(n)).try_for_each(|at| {
-            // SAFETY: a VA space is entered, in which the GPU is registered since the loop
-            // heeds what `enter` said, and `at` is in the order.
-            Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.fault, at, reason) })
-        })
-    }
-
-    fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
-        self.leave();
-        let reason = reason.map_or(0, Status::number);
-        // SAFETY: nothing is entered.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.fault, reason) })
+        // SAFETY: the GPU is registered in the VA space, by the type's invariant; `at` is in the order.
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.0.c, at, reason) })
     }
 }
-
-/// The loop of each parent GPU, by its number; null for none. It is boxed, and lives from create to
-/// destroy, between which faults are serviced.
-static LOOPS: [AtomicPtr<FaultLoop>; bindings::UVM_RUST_MAX_GPUS as usize] =
-    [const { AtomicPtr::new(null_mut()) }; bindings::UVM_RUST_MAX_GPUS as usize];
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_create(
@@ -419,91 +479,16 @@ unsafe extern "C" fn uvm_rust_fault_create(
     params: *const bindings::uvm_rust_fault_params,
 ) -> bool {
     // SAFETY: I-call.
-    let made = FaultLoop::new(unsafe { &*params });
-    let (Some(place), Ok(made)) = (LOOPS.get(parent as usize), made) else {
-        return false;
-    };
-    place.store(made.into_foreign().cast_mut().cast(), Release);
-    true
+    fault::create(parent, unsafe { &*params }).is_ok()
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_fault_destroy(parent: u32) {
-    let place = LOOPS.get(parent as usize);
-    let fault_loop = place.map_or(null_mut(), |place| place.swap(null_mut(), AcqRel));
-    if !fault_loop.is_null() {
-        // SAFETY: it came from `into_foreign`, and is taken from its place once. I-lock: no fault
-        // can be serviced.
-        drop(unsafe { <KBox<FaultLoop> as ForeignOwnable>::from_foreign(fault_loop.cast()) });
-    }
-}
-
-/// Whose faults are being serviced: of each parent GPU, by its number.
-static BUSY: [AtomicBool; bindings::UVM_RUST_MAX_GPUS as usize] =
-    [const { AtomicBool::new(false) }; bindings::UVM_RUST_MAX_GPUS as usize];
-
-/// Whether the faults of a parent GPU are being serviced. It may be otherwise at once.
-pub(super) fn is_busy(parent: u32) -> bool {
-    let busy = BUSY.get(parent as usize);
-    busy.is_some_and(|busy| busy.load(Relaxed))
-}
-
-/// Waits until they are not, for so many milliseconds at most; whether they are not. Sleeps.
-pub(super) fn wait_idle(parent: u32, within: u64) -> bool {
-    let until = evict::now() + within;
-    while is_busy(parent) {
-        if evict::now() > until {
-            return false;
-        }
-        evict::nap();
-    }
-    true
+    fault::destroy(parent);
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_fault_service(
-    parent: u32,
-    number: u32,
-    fault: *mut bindings::uvm_seam_fault,
-) {
-    let is_busy = |is| {
-        if let Some(busy) = BUSY.get(parent as usize) {
-            busy.store(is, Relaxed);
-        }
-    };
-    is_busy(true);
-    // SAFETY: I-call, and I-lock: the caller holds the service lock of its one GPU. The parameter is
-    // one that nobody writes once the module is loaded.
-    unsafe {
-        if bindings::uvm_rust_fault {
-            let result = service(parent, number, fault);
-            if result != status::OK {
-                bindings::uvm_seam_fault_cancelled(fault, result);
-            }
-        } else {
-            bindings::uvm_gpu_service_replayable_faults__c((*fault).gpu);
-        }
-        // I-gpu: the caller is the GPU's bottom half.
-        if let Some(gpu) = gpu::stats(number) {
-            gpu.end_service();
-        }
-    }
-    is_busy(false);
-}
-
-/// Services what is in the ring, by the loop here. Returns an `NV_STATUS`.
-///
-/// # Safety
-///
-/// `fault` is valid for the call, and the service lock of its GPU is held, which is that of no other call.
-unsafe fn service(parent: u32, number: u32, fault: *mut bindings::uvm_seam_fault) -> u32 {
-    let place = LOOPS.get(parent as usize);
-    let fault_loop = place.map_or(null_mut(), |place| place.load(Acquire));
-    // SAFETY: null, or from `into_foreign`; by this function's contract there is no other reference
-    // to it, and it is not destroyed.
-    let Some(fault_loop) = (unsafe { fault_loop.as_mut() }) else {
-        return status::INVALID_STATE;
-    };
-    // SAFETY: this function's contract.
-    fault_loop.service(&mut unsafe { FaultGpu::new(fault, number) })
+unsafe extern "C" fn uvm_rust_fault_service(parent: u32, number: u32, fault: *mut uvm_seam_fault) {
+    // SAFETY: I-call, and I-lock: the caller holds the service lock of its one GPU.
+    fault::service(parent, Call(unsafe { &mut *fault }, number));
 }

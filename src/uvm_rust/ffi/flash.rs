@@ -8,7 +8,7 @@
 use super::bindings;
 use crate::ffi::work::WorkQueue;
 use crate::policy::flash::tier::{FETCHERS_EACH, READERS_EACH};
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::prelude::*;
 
 mod asked;
@@ -41,6 +41,12 @@ static READERS: WorkQueue = WorkQueue::none();
 
 /// Whether a device has ever been attached: before, no va_block has a state.
 static USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a device has ever been attached.
+#[inline(always)]
+pub(super) fn is_used() -> bool {
+    USED.load(Relaxed)
+}
 
 /// So many read for GPU faults at the same time, of all tenants.
 const FETCHERS_ALL: u32 = 2 * FETCHERS_EACH;

@@ -5,7 +5,8 @@
 use super::seam;
 use super::tenant::Charged;
 use super::work::{Charging, Kind, Work, WorkQueue};
-use super::{bindings, discard, fault, flash, gpu, space};
+use super::{bindings, discard, flash, gpu, space};
+use crate::driver::fault;
 use crate::driver::discard::status;
 use crate::driver::prefetch::{Prefetcher, Process};
 use crate::policy::evict::{Queue, RootChunks};

@@ -64,3 +64,24 @@ impl<P: ForeignOwnable> Drop for Slot<P> {
         drop(unsafe { self.take() });
     }
 }
+
+/// A place like [`Slot`], of which one at a time takes what is there, and brings it back.
+pub(crate) struct Lent<P: ForeignOwnable>(Slot<P>);
+
+impl<P: ForeignOwnable> Lent<P> {
+    /// Makes an empty place.
+    pub(crate) const fn empty() -> Self {
+        Self(Slot::empty())
+    }
+
+    /// Takes out what is there.
+    pub(crate) fn take(&self) -> Option<P> {
+        // SAFETY: nobody looks at what is there: `get` is not offered.
+        unsafe { self.0.take() }
+    }
+
+    /// Puts it there, unless something is; then it is dropped. Returns whether it is there.
+    pub(crate) fn put(&self, owner: P) -> bool {
+        self.0.fill(owner).is_ok()
+    }
+}

@@ -2,6 +2,7 @@
 
 //! What went wrong, in NVIDIA's numbers.
 
+use crate::driver::discard::status;
 use core::num::NonZeroU32;
 
 /// An `NV_STATUS` other than `NV_OK`.
@@ -9,13 +10,19 @@ use core::num::NonZeroU32;
 pub(crate) struct Status(NonZeroU32);
 
 impl Status {
+    /// `NV_ERR_INVALID_STATE`: something was asked for that is not to be had there.
+    pub(crate) const BROKEN: Self = Self(match NonZeroU32::new(status::INVALID_STATE) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    });
+
     /// The status as a number; never 0.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
     }
 
     /// The error that a status stands for which C returned; none for `NV_OK`.
-    pub(super) fn check(status: u32) -> Result<(), Self> {
+    pub(crate) fn check(status: u32) -> Result<(), Self> {
         NonZeroU32::new(status).map_or(Ok(()), |s| Err(Self(s)))
     }
 }

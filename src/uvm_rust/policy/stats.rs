@@ -113,12 +113,7 @@ impl Counters {
     pub fn reset(&self) {
         let traffic = self.traffic.iter().flatten();
         let traffic = traffic.flat_map(|t| [&t.bytes, &t.pages]);
-        let events = [
-            &self.faults,
-            &self.duplicates,
-            &self.batches,
-            &self.replays,
-        ];
+        let events = [&self.faults, &self.duplicates, &self.batches, &self.replays];
         for counter in traffic.chain(events).chain(&self.evictions) {
             counter.store(0, Relaxed);
         }
@@ -137,6 +132,7 @@ impl Counters {
     ///
     /// Calls for one GPU come from its bottom half only, one batch after the
     /// other (caller holds the GPU's replayable-fault service lock).
+    #[inline(always)]
     pub fn faulted(&self, batch: u32, instances: u64, duplicates: u64) -> bool {
         self.faults.fetch_add(instances, Relaxed);
         if duplicates != 0 {

@@ -8,7 +8,7 @@
 use super::block::{self, span, used};
 use super::fetch::{fetch_locked, For};
 use super::tier::{count_of_device, current, device, kick_workers, must_wait, now_us, OwnerHandle};
-use super::{bindings, FETCHERS, READERS, USED};
+use super::{bindings, FETCHERS, READERS};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
@@ -23,7 +23,6 @@ use bindings::{
     uvm_gpu_struct, uvm_rust_mask, uvm_seam_context, uvm_seam_space, uvm_va_block_struct,
 };
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering::Relaxed;
 use kernel::page::PAGE_SIZE;
 
 crate::ffi::check_exports!(uvm_rust_flash_before_populate, uvm_rust_flash_along);
@@ -189,14 +188,15 @@ fn parks() -> bool {
 ///
 /// # Safety
 ///
-/// The VA space is locked, and the GPU registered there; the records are published, and the first is its fault.
+/// The VA space is locked, and the GPU registered there; the records are published, and the first is its fault. A device
+/// has been attached.
 pub(in crate::ffi) unsafe fn park(
     space: *mut uvm_seam_space,
     gpu: *mut uvm_gpu_struct,
     records: &[Record],
     is_first: bool,
 ) -> u32 {
-    let Some(first) = records.first().filter(|_| USED.load(Relaxed) && parks()) else {
+    let Some(first) = records.first().filter(|_| parks()) else {
         return 0;
     };
     let mut block = null_mut();

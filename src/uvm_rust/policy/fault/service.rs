@@ -442,8 +442,8 @@ impl<M: Machine> Call<'_, M> {
             return served;
         }
         if looked.faults > 0 {
-            let of_call = records.iter().take(looked.faults as usize);
-            let instances = of_call.map(|r| u64::from(r.instances)).sum();
+            let of_call = records.get(..looked.faults as usize).unwrap_or(records);
+            let instances = of_call.iter().map(|r| u64::from(r.instances)).sum();
             self.machine.count(instances, looked.duplicates);
         }
         if let (Ok(_), Some(record)) = (&served, records.first()) {
