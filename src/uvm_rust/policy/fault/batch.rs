@@ -141,7 +141,16 @@ impl Batch {
 
     /// Puts the faults in the order of whose, address, falling access, and merges
     /// what is then side by side if `coalesce`.
+    #[inline(always)]
     pub fn order(&mut self, coalesce: bool) {
+        // As a batch of one fault always is.
+        let is_ordered = self.rising && self.len == self.entries;
+        if !is_ordered {
+            self.arrange(coalesce);
+        }
+    }
+
+    fn arrange(&mut self, coalesce: bool) {
         if !self.rising {
             let records = self.records.get_mut(..self.len).unwrap_or(&mut []);
             if self.single {
@@ -153,7 +162,9 @@ impl Batch {
                 self.merge_neighbours();
             }
         }
-        self.settle();
+        if self.len != self.entries {
+            self.settle();
+        }
     }
 
     fn merge_neighbours(&mut self) {
@@ -180,9 +191,6 @@ impl Batch {
     /// Makes every entry point at what stands for it in one step. A way there has
     /// at most one step for each kind of access, and one more.
     fn settle(&mut self) {
-        if self.len == self.entries {
-            return;
-        }
         for entry in 0..self.entries {
             let mut at = entry as u32;
             while let Some(next) = self.into.get(at as usize).copied() {
@@ -203,6 +211,7 @@ impl Batch {
     /// # Errors
     ///
     /// The first error of `translate`; the batch is of no use then.
+    #[inline(always)]
     pub fn translate<E>(
         &mut self,
         mut translate: impl FnMut(u32) -> Result<u64, E>,
@@ -225,9 +234,16 @@ impl Batch {
             record.who = space;
         }
         if !rising {
-            sort(records, &mut self.spare, |r| (r.who, r.place()));
+            self.order_again();
         }
         Ok(())
+    }
+
+    /// Puts the faults in order by VA space, where that is not the order of the instance pointers.
+    #[cold]
+    fn order_again(&mut self) {
+        let records = self.records.get_mut(..self.len).unwrap_or(&mut []);
+        sort(records, &mut self.spare, |r| (r.who, r.place()));
     }
 
     /// Whether F-order and F-merge hold (after [`Batch::translate`]).

@@ -116,6 +116,17 @@ proptest! {
     }
 }
 
+/// In order as they come, so that nothing is sorted: each takes the place of the one before it.
+#[test]
+fn what_is_asked_for_more_and_more_intrusively_stands_for_all() {
+    let faults: Vec<_> = (0..4).map(|i| record(i, 0, 1, i as u8, 0)).collect();
+    let mut batch = Batch::new(64).unwrap();
+    for steps in 1..=faults.len() {
+        fill(&mut batch, &faults, steps, true);
+        assert_eq!(batch.representatives(), [3; 4], "{steps} at a time");
+    }
+}
+
 #[test]
 fn the_record_is_32_bytes() {
     assert_eq!(size_of::<Record>(), 32);
