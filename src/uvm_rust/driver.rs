@@ -2,7 +2,10 @@
 
 //! Adapters: what the policies are attached to inside the driver.
 
+#![forbid(unsafe_code)]
+
 pub(crate) mod discard;
+pub(crate) mod evict;
 #[cfg(not(uvm_native))]
 pub(crate) mod fault;
 #[cfg(not(uvm_native))]

@@ -33,22 +33,24 @@ use check_exports;
     clippy::undocumented_unsafe_blocks
 )]
 pub(crate) mod bindings;
+#[cfg(not(uvm_native))]
+pub(crate) mod block;
 pub(crate) mod discard;
 mod entry;
 #[cfg(not(uvm_native))]
-mod evict;
+pub(crate) mod evict;
 #[cfg(not(uvm_native))]
 pub(crate) mod fault;
 #[cfg(not(uvm_native))]
 pub(crate) mod flash;
-mod gpu;
+pub(crate) mod gpu;
 #[cfg(not(uvm_native))]
 mod life;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
 #[cfg(uvm_native)]
-mod native;
+pub(crate) mod native;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
@@ -60,5 +62,6 @@ pub(crate) mod tenant;
 pub(crate) mod time;
 mod tree;
 pub(crate) mod uaccess;
+pub(crate) mod vaspace;
 #[cfg(not(uvm_native))]
 pub(crate) mod work;

@@ -2,18 +2,27 @@
 
 //! Discard in the driver: the ioctls, and `policy/discard` on upstream's VA spaces.
 //!
-//! A call of [`range`] takes, by way of `DiscardCall`, `mmap_lock` and the VA space's lock in
+//! A discard (call.rs) takes `mmap_lock` and the VA space's lock in
 //! read mode, and within them one va_block's lock at a time; below that upstream's code takes
 //! what it needs. It lets all of them go before it waits for GPUs. What is known of a va_block
 //! hangs off that block (`uvm_va_block_t.uvm_rust`) and is protected by its lock.
 
+#[cfg(not(uvm_native))]
+use super::evict;
 use crate::ffi::bindings as uapi;
 #[cfg(not(uvm_native))]
-use crate::ffi::discard::call::DiscardCall;
+use crate::ffi::discard::call::discard as discard_range;
 use crate::ffi::status::Status;
 use crate::ffi::{seam, uaccess};
-use crate::policy::discard::{self as policy, Failure, Request};
+use crate::policy::discard::{self as policy, Failure};
 use kernel::prelude::*;
+#[cfg(uvm_native)]
+use native::discard as discard_range;
+
+#[cfg(not(uvm_native))]
+pub(crate) mod call;
+#[cfg(uvm_native)]
+mod native;
 
 /// Status codes of NVIDIA's, as far as they are needed here.
 pub(crate) mod status {
@@ -49,6 +58,7 @@ const UNMAP: u64 = 1;
 /// An ioctl that a later upstream knows. Its convention: the result is the
 /// `rmStatus` at the end of the structure, and the call fails only where the
 /// structure cannot be read or written. `None` if the number is not one of these.
+#[cfg(not(uvm_native))]
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         DISCARD if seam::discard_enabled() => uaccess::update::<32>(arg, |p| discard(file, p)),
@@ -63,6 +73,7 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
 }
 
 /// The VA space, or what `rmStatus` is to be without one.
+#[cfg(not(uvm_native))]
 fn space<'a>(file: &seam::File<'a>) -> Result<seam::VaSpace<'a>, u32> {
     match seam::global_status() {
         status::OK => file.space().ok_or(status::ILLEGAL_ACTION),
@@ -70,6 +81,7 @@ fn space<'a>(file: &seam::File<'a>) -> Result<seam::VaSpace<'a>, u32> {
     }
 }
 
+#[cfg(not(uvm_native))]
 fn checked(result: u32) -> Result<(), u32> {
     match result {
         status::OK => Ok(()),
@@ -78,6 +90,7 @@ fn checked(result: u32) -> Result<(), u32> {
 }
 
 /// {base: u64, length: u64, flags: u64, rmStatus: u32, padding}
+#[cfg(not(uvm_native))]
 fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let (base, length, flags) = (params.u64(0), params.u64(8), params.u64(16));
     let run = || {
@@ -85,15 +98,25 @@ fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
         if flags & !UNMAP != 0 {
             return Err(status::INVALID_ARGUMENT);
         }
-        checked(space.discard(base, length, flags & UNMAP != 0, &mut { NO_BLOCKS }))
+        let eager = flags & UNMAP != 0;
+        checked(discard_range(space, base, length, eager, &mut {
+            NO_BLOCKS
+        }))
     };
     params.set_u32(24, run().err().unwrap_or(status::OK));
 }
 
 /// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
+#[cfg(not(uvm_native))]
 fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let address = params.u64(0);
-    let run = || space(file)?.is_discarded(address);
+    let run = || {
+        let space = space(file)?.lock();
+        let mut block = space.block(address)?.lock();
+        let page = (address - block.span().first) / kernel::page::PAGE_SIZE as u64;
+        let state = block.state();
+        Ok(state.is_some_and(|state| state.status(page as u16) != policy::Status::Live))
+    };
     let (discarded, result) = match run() {
         Ok(discarded) => (discarded, status::OK),
         // Nobody has touched the memory.
@@ -105,11 +128,18 @@ fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
 }
 
 /// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
+#[cfg(not(uvm_native))]
 fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
     let (address, uuid) = (params.u64(0), params.uuid(8));
-    let run = || space(file)?.alloc_list(address, &uuid);
+    let run = || {
+        let space = space(file)?.lock();
+        let gpu = space.gpu(&uuid).ok_or(status::INVALID_DEVICE)?;
+        let chunk = space.block(address)?.lock().chunk(gpu, address);
+        let queue = chunk.and_then(|chunk| evict::queue_of(gpu, chunk));
+        queue.ok_or(status::INVALID_STATE)
+    };
     let (queue, result) = match run() {
-        Ok(queue) => (queue, status::OK),
+        Ok(queue) => (queue as u32, status::OK),
         Err(failed) => (0, failed),
     };
     // NVIDIA counts unused, discarded, used from 0.
@@ -126,15 +156,6 @@ const NO_BLOCKS: Counts = Counts {
     skipped: 0,
     partial: 0,
 };
-
-/// Discards one range, adding what became of its blocks to `counts`. Returns NVIDIA's status
-/// code.
-#[cfg(not(uvm_native))]
-pub(crate) fn range(call: &mut DiscardCall<'_>, request: &Request, counts: &mut Counts) -> u32 {
-    let mut met = policy::Counts::default();
-    let result = policy::discard(call, request, &mut met);
-    ended(result, &met, counts)
-}
 
 /// Adds what a discard has `met` to `counts`. Returns NVIDIA's status code for how it ended.
 pub(crate) fn ended(
@@ -217,7 +238,7 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
-    match space.discard(range.base, range.length, eager, counts) {
+    match discard_range(*space, range.base, range.length, eager, counts) {
         status::OK => Ok(()),
         status::NO_MEMORY => Err(ENOMEM),
         status::SIGNAL_PENDING => Err(EINTR),

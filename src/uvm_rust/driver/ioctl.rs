@@ -5,9 +5,9 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
-use super::discard;
 #[cfg(not(uvm_native))]
 use super::flash;
+use super::{discard, evict};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -155,7 +155,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         // The queues hold all processes' chunks.
         if sees_others {
-            gpu.queued(&mut stats.queued);
+            evict::queued(gpu, &mut stats.queued);
         }
         let whole = gpu.stats().ok_or(ENODEV)?;
         if whole_gpu {
@@ -184,8 +184,7 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     let space = file.space().ok_or(EPERM)?;
     let space = space.lock();
     let gpu = space.gpu(&what.gpu_uuid).ok_or(ENODEV)?;
-    let parent = space.replays_faults(&gpu);
-    let parent = parent.ok_or(Error::from_errno(-EOPNOTSUPP))?;
+    let parent = gpu.parent().ok_or(Error::from_errno(-EOPNOTSUPP))?;
     let process = space.process().ok_or(ENOMEM)?;
     process.announce(gpu.index(), parent, what.exec_id)
 }

@@ -23,7 +23,7 @@
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
-use crate::ffi::prefetch::{random, Home, Parameters, Turning, Worker};
+use crate::ffi::prefetch::{random, Home, Parameters, Worker};
 use crate::ffi::tenant::registry;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
@@ -31,6 +31,10 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+
+mod turning;
+
+use turning::Turning;
 
 /// Announcements and faults that may wait for the worker.
 const KERNELS_WAITING: u32 = 256;
@@ -177,11 +181,14 @@ impl Process {
         }
     }
 
-    /// The worker's: a `turn` for each GPU, which says whether there is more. In turns, so that no
-    /// process keeps a thread for itself.
-    pub(crate) fn work(&self, turn: impl Fn(&Prefetcher) -> bool) {
+    /// The worker's: a turn for each GPU. In turns, so that no process keeps a thread for itself.
+    pub(crate) fn work(&self) {
         let mut more = false;
-        self.for_each(|prefetcher| more |= turn(prefetcher));
+        self.for_each(|prefetcher| {
+            if let Some(mut turning) = Turning::new(self, prefetcher) {
+                more |= prefetcher.worker.turn(&mut turning).is_more();
+            }
+        });
         if more {
             self.wake();
         }
@@ -195,12 +202,16 @@ impl Process {
         }
     }
 
-    /// The VA space ends: stops the worker, then takes `leave` of each GPU. Faults may still come,
+    /// The VA space ends, once: stops the worker, then takes leave of each GPU. Faults may still come,
     /// and their notes.
-    pub(crate) fn end(&self, leave: impl Fn(&Prefetcher)) {
+    pub(crate) fn end(&self) {
         *self.ending.lock() = true;
         self.worker.stop();
-        self.for_each(leave);
+        self.for_each(|prefetcher| {
+            if let Some(turning) = Turning::new(self, prefetcher) {
+                turning.ending(|turning| prefetcher.leave(turning));
+            }
+        });
     }
 
     /// This process's part of `processes` in debugfs.
@@ -279,7 +290,7 @@ impl Prefetcher {
     }
 
     /// The VA space ends: what its tables take is others' from now on, and its marks are void.
-    pub(crate) fn leave(&self, turning: &mut Turning<'_>) {
+    fn leave(&self, turning: &mut Turning<'_>) {
         self.correlator.lock().leave(&self.share);
         self.worker.retire(turning);
     }
@@ -301,11 +312,6 @@ impl Prefetcher {
         {
             self.correlator.lock().forget(first, last);
         }
-    }
-
-    /// A turn of the worker: learns, prefetches, pushes out. Whether there is more.
-    pub(crate) fn work(&self, turning: &mut Turning<'_>) -> bool {
-        self.worker.turn(turning).is_more()
     }
 
     /// Shows the tables, and what they are fed with, to `look`.

@@ -12,7 +12,7 @@
 use super::bindings::{self, uvm_rust_mask};
 #[cfg(not(uvm_native))]
 use crate::driver::discard::status;
-use crate::policy::discard::{BlockState, Kind, Memory, Span};
+use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
 use kernel::prelude::*;
@@ -48,28 +48,22 @@ pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut
 
 impl uvm_rust_mask {
     /// What the policies take.
-    pub(super) fn set(&self) -> PageMask {
+    pub(crate) fn set(&self) -> PageMask {
         PageMask::from_words(self.words)
     }
 }
 
-/// What kind of memory a range of a VA space is, with its lock and that of its `mm` held.
+/// The block's state at a place where C keeps that; `None` if it has none.
 ///
 /// # Safety
 ///
-/// They are, and `mm` is what was given with them.
-pub(super) unsafe fn kind(
-    space: *mut bindings::uvm_seam_space,
-    mm: *mut bindings::mm_struct,
-    span: Span,
-) -> Kind {
-    let length = span.last - span.first + 1;
-    // SAFETY: by this function's contract.
-    match unsafe { bindings::uvm_seam_range_kind(space, mm, span.first, length) } {
-        bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
-        bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
-        _ => Kind::Unknown,
-    }
+/// The place is a va_block's, whose lock is held for `'a`; one such reference exists at a time.
+#[cfg(not(uvm_native))]
+pub(super) unsafe fn state_at<'a>(
+    place: *mut *mut bindings::uvm_rust_block,
+) -> Option<&'a mut BlockState> {
+    // SAFETY: by this function's contract; I-own.
+    unsafe { (*place).as_mut().map(|state| borrow(state)) }
 }
 
 /// Unmaps `unmap` from all processors, and takes residency of `pages`, a part of it, from all. Returns an `NV_STATUS`,
@@ -79,7 +73,7 @@ pub(super) unsafe fn kind(
 ///
 /// The block is locked, and its VA space; the context is kept.
 #[cfg(not(uvm_native))]
-unsafe fn drop_pages(
+pub(super) unsafe fn drop_pages(
     block: *mut bindings::uvm_va_block_struct,
     context: *mut bindings::uvm_seam_context,
     unmap: &PageMask,
@@ -132,7 +126,7 @@ fn region(first: u32, outer: u32) -> Region {
 }
 
 /// A pointer for C to keep until `uvm_rust_block_destroy`. `None` if there is no memory.
-fn into_foreign(state: BlockState) -> Option<*mut bindings::uvm_rust_block> {
+pub(super) fn into_foreign(state: BlockState) -> Option<*mut bindings::uvm_rust_block> {
     let block = KBox::new(state, GFP_KERNEL_ACCOUNT).ok()?;
     Some(block.into_foreign().cast_mut().cast())
 }

@@ -17,7 +17,8 @@ unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_
     // SAFETY: I-call.
     let file = unsafe { seam::File::new(filp) };
     // An upstream with a discard of its own answers its own numbers.
-    if cfg!(not(uvm_native)) {
+    #[cfg(not(uvm_native))]
+    {
         if let Some(result) = discard::dispatch(&file, cmd, arg as usize) {
             return result.map_or_else(|e| e.to_errno().into(), |()| 0);
         }

@@ -13,14 +13,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::seam::SeqFile;
+use super::seam::{self, SeqFile};
+use crate::driver::evict;
 use crate::driver::stats::Gpu;
-use crate::policy::evict::{reclaimed_from, Choice, RootChunks};
-use crate::policy::stats::Queue;
+use crate::policy::evict::{Queue, RootChunks};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::marker::PhantomData;
-use core::ptr::null_mut;
+use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -37,14 +37,6 @@ super::check_exports!(
     uvm_rust_chunk_leaves,
 );
 
-/// The number of the policy that `uvm_rust_evict_policy` names; at first the default's.
-pub(super) static EVICT_POLICY: AtomicU32 = AtomicU32::new(0);
-
-/// The eviction policy of a GPU that is registered now.
-pub(super) fn evict_policy() -> Choice {
-    Choice::from_number(EVICT_POLICY.load(Relaxed)).unwrap_or_default()
-}
-
 /// What there is of one GPU.
 struct State {
     /// What is counted of it; `None` without statistics.
@@ -55,18 +47,11 @@ struct State {
 
 impl State {
     fn new(root_chunks: u32, counted: bool) -> Result<Self> {
-        // SAFETY: parameters, which nobody writes once the module is loaded.
-        let (stats, evict) = unsafe {
-            (
-                bindings::uvm_rust_stats,
-                cfg!(not(uvm_native)) && bindings::uvm_rust_evict,
-            )
-        };
-        let queues = evict
-            .then(|| RootChunks::with_policy(root_chunks, evict_policy()))
+        let queues = (cfg!(not(uvm_native)) && seam::has_queues())
+            .then(|| RootChunks::with_policy(root_chunks, evict::policy()))
             .transpose();
         Ok(Self {
-            stats: (stats && counted)
+            stats: (seam::stats_enabled() && counted)
                 .then(|| Gpu::new(root_chunks))
                 .transpose()?,
             queues: UnsafeCell::new(queues.map_err(|_| ENOMEM)?),
@@ -121,28 +106,174 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
     unsafe { (*state_of(gpu)?.queues.get()).as_mut() }
 }
 
-/// Upstream's lists of a GPU's root chunks.
+/// A GPU.
 ///
-/// Invariant: the GPU is there, and the `list_lock` of its PMM held for `'a`.
-pub(super) struct Lists<'a>(*mut bindings::uvm_gpu_struct, PhantomData<&'a ()>);
+/// Invariant: it is there for `'a`, as who has this retains it, or the `list_lock` of its PMM is held (I-gpu); and this is
+/// its number.
+#[derive(Clone, Copy)]
+pub(crate) struct GpuHandle<'a> {
+    gpu: *mut bindings::uvm_gpu_struct,
+    index: u32,
+    _kept: PhantomData<&'a ()>,
+}
 
-impl<'a> Lists<'a> {
+impl<'a> GpuHandle<'a> {
     /// # Safety
     ///
-    /// The GPU is there, and the `list_lock` of its PMM held for `'a`.
-    pub(super) unsafe fn of(gpu: *mut bindings::uvm_gpu_struct) -> Self {
-        Self(gpu, PhantomData)
+    /// As the type's invariant.
+    pub(super) unsafe fn new(gpu: *mut bindings::uvm_gpu_struct, index: u32) -> Self {
+        Self {
+            gpu,
+            index,
+            _kept: PhantomData,
+        }
     }
 
+    pub(super) fn as_ptr(self) -> *mut bindings::uvm_gpu_struct {
+        self.gpu
+    }
+
+    /// Its number, as in `uvm_id_gpu_index()`.
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
+    /// What is counted of it, if it is.
+    pub(crate) fn stats(self) -> Option<&'a Gpu> {
+        // SAFETY: I-gpu, by the type's invariant.
+        unsafe { stats(self.index) }.map(|gpu| &**gpu)
+    }
+
+    /// The number of its parent, if that has replayable faults.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn parent(self) -> Option<u32> {
+        let (mut number, mut parent) = (0, 0);
+        // SAFETY: by the type's invariant; the numbers are ours for the call.
+        unsafe { bindings::uvm_seam_gpu_numbers(self.gpu, &mut number, &mut parent) }
+            .then_some(parent)
+    }
+
+    /// How many chunks of 2 MiB nobody has. The number may be old.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn pma_free(self) -> u32 {
+        // SAFETY: by the type's invariant.
+        u32::try_from(unsafe { bindings::uvm_seam_pma_free(self.gpu) }).unwrap_or(u32::MAX)
+    }
+
+    /// Takes the `list_lock` of its PMM, which who calls does not hold. Until that is let go, nobody sleeps or
+    /// allocates.
+    pub(crate) fn chunks(self) -> Chunks<'a> {
+        // SAFETY: by the type's invariant; `Drop` gives it back.
+        unsafe { bindings::uvm_seam_lock_chunks(self.gpu) };
+        Chunks {
+            gpu: self,
+            is_ours: true,
+        }
+    }
+}
+
+/// The root chunks of a GPU.
+///
+/// Invariant: the `list_lock` of its PMM is held as long as this, which lets it go if it `is_ours`.
+pub(crate) struct Chunks<'a> {
+    gpu: GpuHandle<'a>,
+    is_ours: bool,
+}
+
+impl Drop for Chunks<'_> {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // SAFETY: `GpuHandle::chunks` took it.
+            unsafe { bindings::uvm_seam_unlock_chunks(self.gpu.gpu) };
+        }
+    }
+}
+
+impl<'a> Chunks<'a> {
+    /// Of a GPU whose `list_lock` C holds.
+    ///
+    /// # Safety
+    ///
+    /// As the type's invariant; no other such thing is there.
+    pub(super) unsafe fn held(gpu: GpuHandle<'a>) -> Self {
+        Self {
+            gpu,
+            is_ours: false,
+        }
+    }
+
+    /// The GPU.
+    pub(crate) fn gpu(&self) -> GpuHandle<'a> {
+        self.gpu
+    }
+
+    /// Its queues, if it has any; and upstream's lists.
+    pub(crate) fn queues(&mut self) -> (Option<&mut RootChunks>, Lists<'_>) {
+        // SAFETY: I-gpu, and the type's invariant. The reference ends with the borrow of `self`.
+        let queues = unsafe { queues(self.gpu.index) };
+        (queues, Lists(self.gpu))
+    }
+
+    /// Which queues these are.
+    pub(crate) fn generation(&self) -> u32 {
+        let place = PLACES.get(self.gpu.index as usize);
+        place.map_or(0, |place| place.generation.load(Relaxed))
+    }
+
+    /// How many root chunks this `queue` has; without queues, upstream's list, of which no more than `most` are
+    /// counted.
+    pub(crate) fn length(&mut self, queue: Queue, most: u32) -> u32 {
+        match self.queues() {
+            (Some(queues), _) => queues.length(queue).min(most),
+            (None, lists) => lists.chunks(queue as u32).take(most as usize).count() as u32,
+        }
+    }
+
+    /// Which chunk to evict next.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn choose(&mut self) -> Option<u32> {
+        let (queues, mut lists) = self.queues();
+        queues?.choose(&mut lists)
+    }
+
+    /// The chunk that `choose` takes from the queues, and what holds it: its name, and where it begins.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn pick(
+        &mut self,
+        choose: impl FnOnce(&RootChunks) -> Option<u32>,
+    ) -> Option<(u32, Option<(BlockName, u64)>)> {
+        let (Some(queues), lists) = self.queues() else {
+            return None;
+        };
+        let chunk = choose(queues).filter(|c| queues.has(*c))?;
+        let mut start = 0;
+        // SAFETY: the `list_lock` is held, and the chunk is one of those that the queues were made for: as many as the
+        // PMM has root chunks.
+        let block = unsafe { bindings::uvm_seam_prefetch_holds(lists.0.gpu, chunk, &mut start) };
+        let name = NonNull::new(block).map(|block| (BlockName(block), start));
+        Some((chunk, name))
+    }
+}
+
+/// Which va_block it is, or was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockName(pub(super) NonNull<bindings::uvm_va_block_struct>);
+
+/// Upstream's lists of a GPU's root chunks.
+///
+/// Invariant: the `list_lock` of its PMM is held for `'a`.
+pub(crate) struct Lists<'a>(GpuHandle<'a>);
+
+impl Lists<'_> {
     /// The chunks that are on the list that is this `UVM_RUST_QUEUE_*`; those that are free, zeroed or not.
-    pub(super) fn chunks(&self, queue: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn chunks(&self, queue: u32) -> impl Iterator<Item = u32> + '_ {
         let is_free = queue == bindings::UVM_RUST_QUEUE_FREE;
         let zeroed = is_free.then_some(bindings::UVM_RUST_LIST_ZEROED);
         let lists = [Some(queue), zeroed].into_iter().flatten();
         lists.flat_map(move |list| {
             // SAFETY: by the type's invariant; a chunk is one that the same list had under the same lock.
             let next = move |after: u32| unsafe {
-                let chunk = bindings::uvm_seam_list_next(self.0, list, after);
+                let chunk = bindings::uvm_seam_list_next(self.0.gpu, list, after);
                 (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)
             };
             core::iter::successors(next(bindings::UVM_RUST_NO_CHUNK), move |&after| next(after))
@@ -150,10 +281,13 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Which of a GPU's queues these are. They do not change while the PMM's `list_lock` is held.
-pub(super) fn generation(gpu: u32) -> u32 {
-    let place = PLACES.get(gpu as usize);
-    place.map_or(0, |place| place.generation.load(Relaxed))
+#[cfg(not(uvm_native))]
+impl crate::policy::evict::Lists for Lists<'_> {
+    fn evictable(&mut self, chunk: u32) -> bool {
+        // SAFETY: by the type's invariant; the queues, which alone ask, have as many chunks as the PMM has root
+        // chunks. C looks at the PMM alone, and not into the queues.
+        unsafe { bindings::uvm_seam_chunk_evictable(self.0.gpu, chunk) }
+    }
 }
 
 #[no_mangle]
@@ -225,21 +359,7 @@ unsafe extern "C" fn uvm_rust_chunk_leaves(
     free: bool,
     of: *mut bindings::uvm_gpu_struct,
 ) {
-    // SAFETY: I-gpu and I-lock: the `list_lock` is held.
-    let (gpu, queues) = unsafe { (stats(gpu_index), queues(gpu_index)) };
-    let list = || {
-        if free {
-            return Queue::Free;
-        }
-        // SAFETY: I-call, and I-lock.
-        let lists = unsafe { Lists::of(of) };
-        // Upstream takes the first of a list; any other is asked for by address.
-        let first = |&queue: &Queue| lists.chunks(queue as u32).next() == Some(root_index);
-        let mut from = [Queue::Used, Queue::Discarded, Queue::Unused].into_iter();
-        from.find(first).unwrap_or(Queue::Address)
-    };
-    let from = reclaimed_from(queues, root_index, list);
-    if let Some(gpu) = gpu {
-        gpu.note_reclaim(root_index, from);
-    }
+    // SAFETY: I-gpu and I-lock: the `list_lock` is held; I-call for `of`.
+    let chunks = unsafe { Chunks::held(GpuHandle::new(of, gpu_index)) };
+    evict::leaves(chunks, root_index, free);
 }

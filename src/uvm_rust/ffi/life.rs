@@ -5,8 +5,8 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::{evict, flash, prefetch, tenant};
-use crate::driver::discard::status;
+use super::{flash, prefetch, tenant};
+use crate::driver::{discard::status, evict};
 use kernel::prelude::*;
 
 super::check_exports!(uvm_rust_init, uvm_rust_exit);

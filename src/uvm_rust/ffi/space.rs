@@ -5,7 +5,7 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::seam::SeqFile;
+use super::seam::{self, SeqFile};
 use super::{bindings, gpu};
 #[cfg(not(uvm_native))]
 use super::{prefetch, tenant};
@@ -45,14 +45,14 @@ pub(super) struct State {
 impl State {
     #[cfg_attr(uvm_native, allow(unused_variables))]
     fn new(space: NonNull<bindings::uvm_seam_space>, pid: u32, gpus: u32) -> Result<Self> {
-        // SAFETY: a parameter, which nobody writes once the module is loaded.
-        let counted = unsafe { bindings::uvm_rust_stats };
         Ok(Self {
             #[cfg(not(uvm_native))]
             process: prefetch::process_of(space)?,
             #[cfg(not(uvm_native))]
             tenant: tenant::of_flash()?,
-            stats: counted.then(|| Space::new(pid, gpus)).transpose()?,
+            stats: seam::stats_enabled()
+                .then(|| Space::new(pid, gpus))
+                .transpose()?,
         })
     }
 
@@ -113,11 +113,9 @@ unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space
 #[cfg(not(uvm_native))]
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_space_stop(space: *mut bindings::uvm_rust_space) {
-    // SAFETY: I-own; C ends a VA space once.
-    unsafe {
-        if let Some(process) = &borrow(space).process {
-            prefetch::end(process);
-        }
+    // SAFETY: I-own.
+    if let Some(process) = unsafe { &borrow(space).process } {
+        process.end();
     }
 }
 

@@ -29,3 +29,9 @@ pub(crate) fn sleep_us(us: u64) {
     // SAFETY: one that held a spinlock would be told by the kernel; memory is safe all the same.
     unsafe { bindings::uvm_seam_sleep(us) };
 }
+
+/// Lets others run; whether the calling thread is to die. No spinlock is held.
+pub(crate) fn rest() -> bool {
+    // SAFETY: as for `sleep_us`.
+    unsafe { bindings::uvm_seam_rest() }
+}

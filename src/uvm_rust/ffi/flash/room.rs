@@ -12,7 +12,8 @@ use super::{bindings, FETCHERS, READERS};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
-use crate::ffi::{gpu, space, tenant};
+use crate::ffi::gpu::GpuHandle;
+use crate::ffi::{space, tenant};
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
 use crate::policy::fault::{run_within, Record};
@@ -109,28 +110,20 @@ impl Machine for Room {
     }
 
     fn evicts_to_host(&mut self) -> bool {
-        // SAFETY: see above. The queues are looked at under the `list_lock`, and the reference ends before that.
-        unsafe {
-            if bindings::uvm_seam_pma_free(self.gpu) > 0 {
-                return false;
-            }
+        // SAFETY: see above; the numbers are ours for the call.
+        let gpu = unsafe {
             let (mut number, mut parent) = (0, 0);
             bindings::uvm_seam_gpu_numbers(self.gpu, &mut number, &mut parent);
-            bindings::uvm_seam_lock_chunks(self.gpu);
-            let roots = gpu::queues(number);
-            let has_some = |queue: Queue| match &roots {
-                Some(roots) => roots.length(queue) > 0,
-                None => {
-                    let lists = gpu::Lists::of(self.gpu);
-                    let first = lists.chunks(queue as u32).next();
-                    first.is_some()
-                }
-            };
-            let to_spare = [Queue::Free, Queue::Unused, Queue::Discarded];
-            let evicts = !to_spare.into_iter().any(has_some);
-            bindings::uvm_seam_unlock_chunks(self.gpu);
-            evicts
+            GpuHandle::new(self.gpu, number)
+        };
+        if gpu.pma_free() > 0 {
+            return false;
         }
+        let mut chunks = gpu.chunks();
+        let to_spare = [Queue::Free, Queue::Unused, Queue::Discarded];
+        !to_spare
+            .into_iter()
+            .any(|queue| chunks.length(queue, 1) > 0)
     }
 
     fn prefers_host(&mut self) -> bool {

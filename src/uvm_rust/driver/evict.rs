@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Eviction in the driver: what a GPU's queues are told (`policy/evict/lists.rs`), and who waits when its memory is all
+//! in use (`policy/evict/reclaim.rs`, `wait.rs`).
+//!
+//! All that is called about queues holds the PMM's `list_lock`, so it may neither sleep nor allocate.
+
+#[cfg(not(uvm_native))]
+use super::discard::status;
+#[cfg(not(uvm_native))]
+use crate::ffi::evict::Allocation;
+use crate::ffi::gpu::{Chunks, GpuHandle};
+use crate::ffi::{bindings, seam};
+#[cfg(not(uvm_native))]
+use crate::ffi::{status::Status, time};
+use crate::policy::evict::reclaim::{Reclaim, Thread};
+use crate::policy::evict::wait::{self, Ended};
+use crate::policy::evict::{reclaimed_from, Change, Choice, Queue, RootChunks};
+use crate::policy::stats;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use kernel::prelude::*;
+
+/// The number of the policy that `uvm_rust_evict_policy` names; at first the default's.
+static POLICY: AtomicU32 = AtomicU32::new(0);
+
+/// The eviction policy of a GPU that is registered now.
+pub(crate) fn policy() -> Choice {
+    Choice::from_number(POLICY.load(Relaxed)).unwrap_or_default()
+}
+
+/// Takes the policy that the module parameter names, for the GPUs that are registered from now on.
+///
+/// # Errors
+///
+/// `EINVAL`, and lines in the log with the names that there are, if there is none of this name.
+#[cfg(not(uvm_native))]
+pub(crate) fn choose_policy() -> Result {
+    let Some(choice) = seam::evict_policy().and_then(|name| Choice::named(name.trim_ascii_end()))
+    else {
+        pr_err!("uvm_rust_evict_policy: there is no such policy; there are:\n");
+        for choice in Choice::ALL {
+            pr_err!("uvm_rust_evict_policy: {}\n", choice.name());
+        }
+        return Err(EINVAL);
+    };
+    POLICY.store(choice.number(), Relaxed);
+    Ok(())
+}
+
+/// How many root chunks each queue of a GPU has now; without queues, each of upstream's lists. What
+/// there is, both know; not in which order, or how it is used.
+pub(crate) fn queued(gpu: GpuHandle<'_>, out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize]) {
+    let mut chunks = gpu.chunks();
+    for (queue, out) in Queue::ORDER.into_iter().zip(out.iter_mut()) {
+        *out = chunks.length(queue, u32::MAX).into();
+    }
+    if let (true, (Some(queues), lists)) = (cfg!(uvm_checks), chunks.queues()) {
+        let length = |queue| queues.length(queue) as usize;
+        let listed = |queue| lists.chunks(queue as u32).count();
+        let held = [Queue::Unused, Queue::Discarded, Queue::Used].map(length);
+        if length(Queue::Free) != listed(Queue::Free)
+            || held.iter().sum::<usize>() != listed(Queue::Used)
+        {
+            pr_err!("Assert failed: the queues have other chunks than upstream's lists\n");
+        }
+    }
+}
+
+/// The queue that root chunk `chunk` is in; without queues, upstream's list.
+pub(crate) fn queue_of(gpu: GpuHandle<'_>, chunk: u32) -> Option<Queue> {
+    match gpu.chunks().queues() {
+        (Some(queues), _) => queues.queue_of(chunk),
+        (None, lists) => {
+            let listed = |queue: &Queue| lists.chunks(*queue as u32).any(|listed| listed == chunk);
+            let mut held = [Queue::Unused, Queue::Discarded, Queue::Used].into_iter();
+            held.find(listed)
+        }
+    }
+}
+
+/// Root chunk `chunk`, which is `free` or not, is about to be reclaimed.
+pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
+    let stats = chunks.gpu().stats();
+    let (queues, lists) = chunks.queues();
+    let list = || {
+        if free {
+            return stats::Queue::Free;
+        }
+        // Upstream takes the first of a list; any other is asked for by address.
+        let first = |queue: &stats::Queue| lists.chunks(*queue as u32).next() == Some(chunk);
+        let mut from = [
+            stats::Queue::Used,
+            stats::Queue::Discarded,
+            stats::Queue::Unused,
+        ]
+        .into_iter();
+        from.find(first).unwrap_or(stats::Queue::Address)
+    };
+    let from = reclaimed_from(queues, chunk, list);
+    if let Some(gpu) = stats {
+        gpu.note_reclaim(chunk, from);
+    }
+}
+
+// A chunk number that is out of range would be C's mistake. Such a chunk is on no queue, and is
+// not chosen.
+
+/// What `chunk` holds changed: it belongs to this `UVM_RUST_QUEUE_*`.
+#[cfg(not(uvm_native))]
+pub(crate) fn set(queues: &mut RootChunks, chunk: u32, queue: u32, holder: u64) {
+    let _ = match Queue::from_number(queue) {
+        Some(Queue::Free) => queues.evicted(chunk),
+        Some(Queue::Used) => queues.used_by(chunk, holder),
+        Some(queue) => queues.set(chunk, queue),
+        None => Ok(()),
+    };
+}
+
+/// What `chunk` has become: `UVM_RUST_CHUNK_*`.
+#[cfg(not(uvm_native))]
+pub(crate) fn change(queues: &mut RootChunks, chunk: u32, change: u32, holder: u64) {
+    let change = match change {
+        bindings::UVM_RUST_CHUNK_FREE => Change::Free { zeroed: false },
+        bindings::UVM_RUST_CHUNK_FREE_ZEROED => Change::Free { zeroed: true },
+        bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
+        bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
+        _ => Change::Pinned,
+    };
+    let _ = queues.change(chunk, change);
+}
+
+/// Reclaim of each GPU's memory, by its index.
+#[cfg(not(uvm_native))]
+static RECLAIMS: [Reclaim; bindings::UVM_RUST_MAX_GPUS as usize] =
+    [const { Reclaim::new() }; bindings::UVM_RUST_MAX_GPUS as usize];
+
+/// Of the GPU with this index. C asserts that there are so many at most; were there more, the
+/// last ones would share one.
+#[cfg(not(uvm_native))]
+pub(crate) fn reclaim_of(gpu: u32) -> &'static Reclaim {
+    let [.., last] = &RECLAIMS;
+    RECLAIMS.get(gpu as usize).unwrap_or(last)
+}
+
+/// An eviction ended with this status. Returns what the call that evicts is to end with. The PMM's lock is held, so
+/// this is called once at a time for a GPU.
+#[cfg(not(uvm_native))]
+pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
+    let how = match status {
+        status::OK => Ended::Got,
+        status::IN_USE => Ended::Held,
+        _ => Ended::Failed,
+    };
+    // Of a row there is only where chunks are held: all others need not look at the clock.
+    let at = if how == Ended::Held { time::now() } else { 0 };
+    if reclaim_of(gpu).eviction_ended(how, thread, at) {
+        status::NO_MEMORY
+    } else {
+        status
+    }
+}
+
+/// Goes on with an allocation whose first try found no memory. Returns an `NV_STATUS`. Sleeps.
+#[cfg(not(uvm_native))]
+pub(crate) fn wait_for_memory(c: Allocation<'_>, gpu: u32, thread: Thread, gains: u32) -> u32 {
+    let began = time::now();
+    let mut waiting = Waiting {
+        c,
+        reclaim: reclaim_of(gpu),
+        thread,
+    };
+    match wait::wait_for_memory(&mut waiting, gains, began) {
+        Ok(true) => status::OK,
+        Ok(false) => status::NO_MEMORY,
+        Err(failed) => failed.number(),
+    }
+}
+
+/// An allocation that waits.
+#[cfg(not(uvm_native))]
+struct Waiting<'a> {
+    c: Allocation<'a>,
+    reclaim: &'static Reclaim,
+    thread: Thread,
+}
+
+#[cfg(not(uvm_native))]
+impl wait::Machine for Waiting<'_> {
+    type Error = Status;
+
+    fn allocate(&mut self, evict: bool) -> Result<bool, Status> {
+        self.c.allocate(evict)
+    }
+
+    fn begin(&mut self) -> u32 {
+        self.reclaim.begin(self.thread)
+    }
+
+    fn goes_on(&mut self, gains: u32) -> bool {
+        self.reclaim.goes_on(gains)
+    }
+
+    fn given_up(&mut self, gains: u32) -> bool {
+        self.reclaim.given_up(self.thread, gains)
+    }
+
+    fn now(&mut self) -> u64 {
+        time::now()
+    }
+
+    fn dying(&mut self) -> bool {
+        time::rest()
+    }
+
+    fn nap(&mut self) {
+        time::nap();
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A turn of the worker: `policy/prefetch/worker.rs` on upstream's VA space and GPU.
+
+use super::{Prefetcher, Process};
+use crate::driver::discard::status;
+use crate::driver::fault;
+use crate::ffi::block::{LockedBlock, Walk};
+use crate::ffi::gpu::{BlockName, GpuHandle};
+use crate::ffi::prefetch::{Migration, PmLock};
+use crate::ffi::seam;
+use crate::policy::evict::{Queue, RootChunks};
+use crate::policy::mask::PageMask;
+use crate::policy::prefetch::worker::{
+    self, Found, Hindrances, Machine, Migrated, Outcome, Pages, To,
+};
+use crate::policy::prefetch::{Correlator, Feed, Share};
+use kernel::prelude::*;
+
+/// A VA space and a GPU, for the length of one turn of the worker, or at the end of the VA space.
+pub(super) struct Turning<'a> {
+    process: &'a Process,
+    prefetcher: &'a Prefetcher,
+    /// What blocks are moved with, while the VA space is not entered. The worker's, but for this turn.
+    migration: Option<KBox<Migration>>,
+    /// The VA space, between `enter` and `leave`, or in the end of it; it has the GPU then.
+    walk: Option<Walk<'a>>,
+    /// Held from `enter` to `leave`, and not in the end.
+    pm: Option<PmLock>,
+    /// What the chunk that was picked holds, and where that begins: to be looked for before it is used.
+    noted: Option<(BlockName, u64)>,
+    /// Where the va_block that is locked is moved to.
+    to: Option<To>,
+}
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.leave();
+        if let Some(migration) = self.migration.take() {
+            self.process.worker().give(migration);
+        }
+    }
+}
+
+impl<'a> Turning<'a> {
+    /// For a turn of `process` on the GPU of `prefetcher`; `None` if it has no worker, or somebody has such a thing.
+    pub(super) fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Option<Self> {
+        Some(Self {
+            migration: Some(process.worker().take()?),
+            process,
+            prefetcher,
+            walk: None,
+            pm: None,
+            noted: None,
+            to: None,
+        })
+    }
+
+    fn entered(&self) -> bool {
+        self.pm.is_some()
+    }
+
+    /// Takes the VA space's lock, if it has the GPU; whether it has.
+    fn visit(&mut self, ending: bool) -> bool {
+        let space = self.process.home().space().lock();
+        let gpu = space.gpu_by_number(self.prefetcher.gpu(), ending);
+        if gpu.is_some() {
+            let migration = self.migration.take();
+            self.walk = migration.map(|migration| Walk::to_move(space, migration));
+        }
+        self.walk.is_some()
+    }
+
+    /// Calls `then` at the end of the VA space, with the GPU if it is still registered there.
+    pub(super) fn ending(mut self, then: impl FnOnce(&mut Self)) {
+        self.visit(true);
+        then(&mut self);
+    }
+
+    /// The GPU, while the VA space is entered, or ends.
+    fn gpu(&self) -> Option<GpuHandle<'_>> {
+        let space = self.walk.as_ref()?.space();
+        space.gpu_by_number(self.prefetcher.gpu(), !self.entered())
+    }
+
+    /// The va_block that is locked.
+    fn locked(&mut self) -> Option<&mut LockedBlock<'a>> {
+        Some(self.walk.as_mut()?.locked()?.block)
+    }
+
+    /// Chooses the va_block at the first memory from `from` to `last`. If there is memory: which block that is and what
+    /// stands against moving it, if there is one, and where the memory ends.
+    fn find(&mut self, from: u64, last: u64) -> Option<(Option<(BlockName, Hindrances)>, u64)> {
+        self.unlock();
+        if !self.entered() {
+            return None;
+        }
+        let number = self.prefetcher.gpu();
+        let walk = self.walk.as_mut()?;
+        let first = walk.choose_range(from, last)?.span().first;
+        walk.choose_block(from.max(first));
+        let (walk, space) = (&*walk, walk.space());
+        let (range, gpu) = (walk.range()?, space.gpu_by_number(number, false)?);
+        let chosen = walk.chosen().map(|block| {
+            let hindrances = Hindrances {
+                no_block: false,
+                preferred_elsewhere: range.is_preferred_elsewhere(gpu),
+                read_duplicated: range.facts().read_duplicated,
+                lite: range.is_lite(gpu),
+                group_stays: !space.may_migrate(block.span()),
+            };
+            (block.name(), hindrances)
+        });
+        Some((chosen, range.span().last.wrapping_add(1)))
+    }
+
+    /// Calls `then` with the va_block that is locked, and the GPU.
+    fn with_gpu<R>(
+        &mut self,
+        then: impl FnOnce(&mut LockedBlock<'a>, GpuHandle<'_>) -> R,
+    ) -> Option<R> {
+        let (number, ending) = (self.prefetcher.gpu(), !self.entered());
+        let locked = self.walk.as_mut()?.locked()?;
+        let gpu = locked.space.gpu_by_number(number, ending)?;
+        Some(then(locked.block, gpu))
+    }
+}
+
+impl Machine for Turning<'_> {
+    const CHECKS: bool = cfg!(uvm_checks);
+
+    fn broken(&mut self, invariant: &'static str) {
+        pr_err!("prefetching: {invariant}\n");
+    }
+
+    fn tables<R>(&mut self, look: impl FnOnce(&mut Correlator, &Feed, &Share) -> R) -> R {
+        self.prefetcher.tables(look)
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.process.is_ending()
+    }
+
+    fn faults(&mut self) -> bool {
+        fault::is_busy(self.prefetcher.parent())
+    }
+
+    fn wait_faults(&mut self) -> bool {
+        // Locks that were held would cost time, not safety.
+        fault::wait_idle(self.prefetcher.parent(), worker::FAULTS_WITHIN)
+    }
+
+    fn enter(&mut self) -> bool {
+        if self.walk.is_none() && !self.is_stopping() {
+            let pm = PmLock::try_read();
+            if pm.is_some() && seam::healthy() && self.visit(false) {
+                self.pm = pm;
+            }
+        }
+        self.entered()
+    }
+
+    fn leave(&mut self) {
+        (self.noted, self.to) = (None, None);
+        if let Some(walk) = self.walk.take() {
+            self.migration = walk.leave();
+        }
+        self.pm = None;
+    }
+
+    fn holder(&self) -> u64 {
+        self.process.home().space().holder()
+    }
+
+    fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
+        let mut chunks = self.gpu()?.chunks();
+        let generation = chunks.generation();
+        let (queues, _) = chunks.queues();
+        queues.map(|queues| look(queues, generation))
+    }
+
+    fn free_chunks(&mut self, enough: u32) -> u32 {
+        let Some(gpu) = self.gpu().filter(|_| self.entered()) else {
+            return 0;
+        };
+        let more = enough.saturating_sub(gpu.pma_free());
+        if more == 0 {
+            return enough;
+        }
+        enough - more + gpu.chunks().length(Queue::Free, more)
+    }
+
+    fn pick(&mut self, choose: impl FnOnce(&RootChunks) -> Option<u32>) -> Option<u32> {
+        let (chunk, noted) = self.gpu()?.chunks().pick(choose)?;
+        self.noted = noted;
+        Some(chunk)
+    }
+
+    fn victim(&mut self) -> Option<Hindrances> {
+        let (noted, start) = self.noted?;
+        // It is ours, and alive, if our own tree says so.
+        let (chosen, _) = self.find(start, start)?;
+        let victim = chosen.filter(|(name, _)| *name == noted);
+        if let (None, Some(walk)) = (victim, &mut self.walk) {
+            walk.choose_none();
+        }
+        victim.map(|(_, hindrances)| hindrances)
+    }
+
+    fn next_block(&mut self, from: u64, last: u64) -> Option<Found> {
+        let (chosen, next) = self.find(from, last)?;
+        let none = Hindrances {
+            no_block: true,
+            ..Hindrances::default()
+        };
+        let hindrances = chosen.map_or(none, |(_, hindrances)| hindrances);
+        Some(Found { hindrances, next })
+    }
+
+    fn lock(&mut self, to: To) {
+        if self.locked().is_some() {
+            return;
+        }
+        if let Some(walk) = &mut self.walk {
+            walk.lock_to_move(to == To::Host);
+            self.to = Some(to);
+        }
+    }
+
+    fn unlock(&mut self) {
+        self.to = None;
+        if let Some(walk) = &mut self.walk {
+            walk.unlock();
+        }
+    }
+
+    fn pages(&mut self) -> Pages {
+        let Some(of) = self.with_gpu(|block, gpu| block.pages(gpu)) else {
+            return Pages::default();
+        };
+        // It may have come while a migration had let the lock go.
+        let state = self.locked().and_then(|block| block.state());
+        Pages {
+            populated: of.host.set() | of.there.set() | of.staged.set() | of.reached.set(),
+            thrashing: of.thrashing.set(),
+            discarded: state.map_or(PageMask::EMPTY, |state| state.discarded()),
+            there: of.there.set(),
+        }
+    }
+
+    fn chunk(&mut self) -> Option<u32> {
+        self.with_gpu(|block, gpu| block.chunk(gpu, block.span().first))?
+    }
+
+    fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {
+        if self.to != Some(to) {
+            return Migrated::Failed;
+        }
+        for run in pages.runs() {
+            let moved = self.with_gpu(|block, gpu| {
+                let gpu = (to == To::Gpu).then_some(gpu);
+                block.migrate(gpu, copy, run)
+            });
+            match moved {
+                Some(status::OK) => {}
+                Some(status::AGAIN) => return Migrated::Again,
+                _ => return Migrated::Failed,
+            }
+        }
+        Migrated::Begun
+    }
+
+    fn settle(&mut self, copy: u32) -> bool {
+        let entered = self.entered();
+        let walk = self.walk.as_mut().filter(|_| entered);
+        walk.is_some_and(|walk| walk.settle(copy))
+    }
+
+    fn brought(&mut self, outcome: Outcome, pages: u32) {
+        self.prefetcher.brought(outcome, pages);
+    }
+
+    fn pushed_out(&mut self, pages: u32) {
+        self.prefetcher.pushed_out(pages);
+    }
+}

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The memory of a VA space, and its va_blocks, while its lock is held.
+//!
+//! A handle that borrows another one is good as long as that one is: a [`Range`] and a [`Block`] as long as the VA
+//! space's lock is held, and what a [`LockedBlock`] shows as long as the va_block's is.
+
+use super::bindings::{self, uvm_va_block_struct, uvm_va_range_struct};
+use super::gpu::{BlockName, GpuHandle};
+use super::prefetch::Migration;
+use super::space::gpu_of;
+use super::status::Status;
+use super::vaspace::{Context, LockedVaSpace, VaSpace};
+use super::{discard, flash};
+use crate::driver::discard::status;
+use crate::mem::OutOfMemory;
+use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
+use crate::policy::mask::{PageMask, Region};
+use core::marker::PhantomData;
+use core::ptr::{null_mut, NonNull};
+use kernel::prelude::*;
+
+impl LockedVaSpace<'_> {
+    /// Whether all of `span` may migrate.
+    pub(crate) fn may_migrate(&self, span: Span) -> bool {
+        let space = self.space.as_ptr().cast();
+        // SAFETY: the lock is held.
+        unsafe { bindings::uvm_range_group_all_migratable(space, span.first, span.last) }
+    }
+
+    /// The first memory with a part from `from` to `last`, if there is some.
+    pub(crate) fn range(&self, from: u64, last: u64) -> Option<Range<'_>> {
+        let mut facts = bindings::uvm_rust_range::default();
+        // SAFETY: the lock is held; `facts` is ours for the call.
+        let range =
+            unsafe { bindings::uvm_seam_range(self.space.as_ptr(), from, last, &mut facts) };
+        let space = self.space;
+        NonNull::new(range).map(|range| Range {
+            range,
+            facts,
+            space,
+        })
+    }
+
+    /// The va_block of managed memory that has `address`.
+    ///
+    /// # Errors
+    ///
+    /// NVIDIA's status code: there is no such memory, or nobody has touched it.
+    pub(crate) fn block(&self, address: u64) -> Result<Block<'_>, u32> {
+        let mut block = null_mut();
+        // SAFETY: the lock is held, which keeps the va_blocks; `block` is ours for the call.
+        let status =
+            unsafe { bindings::uvm_va_block_find(self.space.as_ptr().cast(), address, &mut block) };
+        match (status, NonNull::new(block)) {
+            (status::OK, Some(block)) => Ok(Block(block, self.space)),
+            (status::OK, None) => Err(status::OBJECT_NOT_FOUND),
+            (failed, _) => Err(failed),
+        }
+    }
+}
+
+/// Memory of a process.
+///
+/// Invariant: the lock of its VA space is held for `'l`.
+#[derive(Clone, Copy)]
+pub(crate) struct Range<'l> {
+    range: NonNull<uvm_va_range_struct>,
+    facts: bindings::uvm_rust_range,
+    space: VaSpace<'l>,
+}
+
+impl<'l> Range<'l> {
+    /// Its addresses.
+    pub(crate) fn span(&self) -> Span {
+        Span {
+            first: self.facts.first,
+            last: self.facts.last,
+        }
+    }
+
+    /// Whether it is managed, and where it is to be.
+    pub(crate) fn facts(&self) -> &bindings::uvm_rust_range {
+        &self.facts
+    }
+
+    /// Its va_block at `at`; `None` if nobody has touched it, or it is not managed, or does not have `at`.
+    pub(crate) fn block(&self, at: u64) -> Option<Block<'l>> {
+        if !self.facts.managed || !(self.facts.first..=self.facts.last).contains(&at) {
+            return None;
+        }
+        // SAFETY: by the type's invariant; `at` is in the range, which is managed.
+        let block = unsafe { bindings::uvm_seam_range_block(self.range.as_ptr(), at) };
+        NonNull::new(block).map(|block| Block(block, self.space))
+    }
+
+    /// Whether it is to be elsewhere than on this GPU.
+    pub(crate) fn is_preferred_elsewhere(&self, gpu: GpuHandle<'_>) -> bool {
+        let preferred = self.facts.preferred;
+        preferred != bindings::UVM_RUST_MEMORY_NONE && gpu_of(preferred) != Some(gpu.index())
+    }
+
+    /// Whether a GPU uses it where it is, in UVM-Lite mode.
+    pub(crate) fn is_lite(&self, gpu: GpuHandle<'_>) -> bool {
+        // SAFETY: by the type's invariant, and that of the GPU's.
+        self.facts.managed
+            && unsafe { bindings::uvm_seam_prefetch_is_lite(self.range.as_ptr(), gpu.as_ptr()) }
+    }
+}
+
+/// A va_block of managed memory.
+///
+/// Invariant: the lock of its VA space is held for `'l`, which keeps it.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'l>(
+    pub(super) NonNull<uvm_va_block_struct>,
+    pub(super) VaSpace<'l>,
+);
+
+impl Block<'_> {
+    pub(super) fn as_ptr(&self) -> *mut uvm_va_block_struct {
+        self.0.as_ptr()
+    }
+
+    /// Its addresses.
+    pub(crate) fn span(&self) -> Span {
+        let mut span = bindings::uvm_rust_span::default();
+        // SAFETY: by the type's invariant; `span` is ours for the call.
+        unsafe { bindings::uvm_seam_block_span(self.as_ptr(), &mut span) };
+        Span {
+            first: span.first,
+            last: span.last,
+        }
+    }
+}
+
+/// A va_block whose lock is held until this is dropped.
+///
+/// Invariant: what C keeps as the discard state at `place` is null or came from `into_foreign`, and changes under the
+/// va_block's lock only (I-own, I-lock).
+pub(crate) struct LockedBlock<'l> {
+    block: Block<'l>,
+    place: NonNull<*mut bindings::uvm_rust_block>,
+    /// The memory with a root chunk that [`LockedBlock::held`] gave last.
+    root: Option<Memory>,
+    /// What moves it, if it is locked for that.
+    mover: Option<Mover>,
+}
+
+/// What a va_block is moved with. Invariant: that is valid, and used for this one only, as long as this.
+struct Mover {
+    call: *mut bindings::uvm_seam_prefetch,
+    /// Null, or the VA space's, which is held, and which pays for host memory.
+    mm: *mut bindings::mm_struct,
+}
+
+impl<'l> Block<'l> {
+    /// Takes its lock, which who calls does not hold. Sleeps.
+    pub(crate) fn lock(self) -> LockedBlock<'l> {
+        // SAFETY: by the type's invariant; `Drop` gives it back. The place is in the block.
+        let place = unsafe { NonNull::new_unchecked(bindings::uvm_seam_block_lock(self.as_ptr())) };
+        LockedBlock {
+            block: self,
+            place,
+            root: None,
+            mover: None,
+        }
+    }
+
+    /// Takes its lock to move it. What it takes on the host is charged to the process, as by upstream's evictions.
+    ///
+    /// # Safety
+    ///
+    /// The migration is used for nothing else as long as the result.
+    unsafe fn lock_to_move(self, migration: &mut Migration, to_host: bool) -> LockedBlock<'l> {
+        let call = migration.as_ptr();
+        // SAFETY: by the types' invariants, and this function's contract; `Drop` gives both back.
+        unsafe {
+            let mm = match to_host {
+                true => bindings::uvm_va_space_mm_retain(self.1.as_ptr().cast()),
+                false => null_mut(),
+            };
+            let place = bindings::uvm_seam_prefetch_lock(call, self.as_ptr(), mm);
+            LockedBlock {
+                block: self,
+                place: NonNull::new_unchecked(place),
+                root: None,
+                mover: Some(Mover { call, mm }),
+            }
+        }
+    }
+
+    /// Which one it is.
+    pub(crate) fn name(&self) -> BlockName {
+        BlockName(self.0)
+    }
+}
+
+impl Drop for LockedBlock<'_> {
+    fn drop(&mut self) {
+        let block = self.as_ptr();
+        // SAFETY: it was taken when this was made, and what moves it with it.
+        unsafe {
+            match &self.mover {
+                None => bindings::uvm_seam_block_unlock(block),
+                Some(mover) => {
+                    bindings::uvm_seam_prefetch_unlock(mover.call, block);
+                    if !mover.mm.is_null() {
+                        bindings::uvm_va_space_mm_release(self.block.1.as_ptr().cast());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl LockedBlock<'_> {
+    fn as_ptr(&self) -> *mut uvm_va_block_struct {
+        self.block.as_ptr()
+    }
+
+    /// Its addresses.
+    pub(crate) fn span(&self) -> Span {
+        self.block.span()
+    }
+
+    /// What of it is discarded; `None` before its first discard.
+    pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
+        // SAFETY: by the type's invariant; nobody else uses it as long as `self` is borrowed, as C, which may look
+        // into it too, is called with `self` only.
+        unsafe { discard::state_at(self.place.as_ptr()) }
+    }
+
+    /// Keeps `state` as that of the block; if it has one, it keeps that.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub(crate) fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory> {
+        if self.state().is_none() {
+            let state = discard::into_foreign(state).ok_or(OutOfMemory)?;
+            // SAFETY: by the type's invariant.
+            unsafe { self.place.write(state) };
+        }
+        Ok(())
+    }
+
+    /// Its pages that are resident anywhere, and whether some processor maps it with one entry.
+    pub(crate) fn facts(&mut self) -> Facts {
+        let mut resident = bindings::uvm_rust_mask::default();
+        // SAFETY: it is locked; `resident` is written once.
+        let mapped_2m = unsafe { bindings::uvm_seam_discard_facts(self.as_ptr(), &mut resident) };
+        Facts {
+            resident: resident.set(),
+            mapped_2m,
+        }
+    }
+
+    /// The memory with the lowest number, not below `from`, that it may have chunks in.
+    pub(crate) fn held(&mut self, from: Memory) -> Option<Held> {
+        let mut held = bindings::uvm_rust_held::default();
+        let (space, block) = (self.block.1.as_ptr(), self.as_ptr());
+        // SAFETY: it is locked, and its VA space; `held` is written at most once.
+        if !unsafe { bindings::uvm_seam_discard_held(space, block, from.0.into(), &mut held) } {
+            return None;
+        }
+        let memory = Memory(discard::short(held.memory));
+        self.root = held.root_chunk.then_some(memory);
+        Some(Held {
+            memory,
+            resident: held.resident.set(),
+            one_place: held.one_place,
+            root_chunk: held.root_chunk,
+        })
+    }
+
+    /// Its root chunk in `memory` is the next that is reclaimed there, after others of its kind, if
+    /// [`LockedBlock::held`] has given it last.
+    pub(crate) fn requeue(&mut self, memory: Memory) {
+        if self.root == Some(memory) {
+            let (space, block) = (self.block.1.as_ptr(), self.as_ptr());
+            // SAFETY: it is locked; C gave the memory with a root chunk under this hold of the lock.
+            unsafe { bindings::uvm_seam_discard_requeue(space, block, memory.0.into()) };
+        }
+    }
+
+    /// Unmaps `pages` from all processors, and takes residency of them from all. Returns an `NV_STATUS`; after
+    /// `status::AGAIN` nothing that was known of the block holds.
+    pub(crate) fn drop_pages(&mut self, context: &mut Context<'_>, pages: &PageMask) -> u32 {
+        self.root = None;
+        // SAFETY: it is locked, and its VA space.
+        unsafe { discard::drop_pages(self.as_ptr(), context.as_ptr(), pages, pages) }
+    }
+
+    /// Forgets who thrashes on `pages`.
+    pub(crate) fn forget_thrashing(&mut self, pages: &PageMask) {
+        // SAFETY: it is locked; the mask is read.
+        unsafe { bindings::uvm_seam_block_forget_thrashing(self.as_ptr(), &discard::as_c(pages)) };
+    }
+
+    /// Forgets the copies of `pages` on a device.
+    pub(crate) fn forget_stored(&mut self, pages: &PageMask) {
+        // SAFETY: it is locked.
+        unsafe { flash::discarded(self.as_ptr(), pages) };
+    }
+
+    /// The root chunk of the page at `address` on a GPU, if it has one there.
+    pub(crate) fn chunk(&self, gpu: GpuHandle<'_>, address: u64) -> Option<u32> {
+        let span = self.block.span();
+        if !(span.first..=span.last).contains(&address) {
+            return None;
+        }
+        // SAFETY: it is locked, and has the page; the GPU is retained.
+        let chunk = unsafe { bindings::uvm_seam_block_chunk(self.as_ptr(), gpu.as_ptr(), address) };
+        (chunk != bindings::UVM_RUST_NO_CHUNK).then_some(chunk)
+    }
+}
+
+/// For one that is locked to be moved.
+impl LockedBlock<'_> {
+    /// Where its pages are, as a GPU sees them.
+    pub(crate) fn pages(&self, gpu: GpuHandle<'_>) -> bindings::uvm_rust_pages {
+        // SAFETY: it is locked, and alive, and the GPU retained.
+        unsafe { flash::pages_of(self.as_ptr(), gpu.as_ptr()) }
+    }
+
+    /// Begins to move these pages of it to a GPU, or to the host, by copies with number `copy`. Returns an `NV_STATUS`;
+    /// after `status::AGAIN` nothing that was known of the block holds.
+    pub(crate) fn migrate(&mut self, gpu: Option<GpuHandle<'_>>, copy: u32, pages: Region) -> u32 {
+        let (span, (first, outer)) = (self.span(), (pages.first(), pages.outer()));
+        let has_pages = u64::from(outer) * PAGE_BYTES <= span.last - span.first + 1;
+        let Some(mover) = self.mover.as_ref() else {
+            return status::INVALID_STATE;
+        };
+        if copy >= bindings::UVM_RUST_PREFETCH_COPIES || first >= outer || !has_pages {
+            return status::INVALID_ARGUMENT;
+        }
+        let (call, gpu) = (mover.call, gpu.map_or(null_mut(), GpuHandle::as_ptr));
+        // SAFETY: it is locked for this, and has the pages; the GPU is retained, and there is such a copy.
+        unsafe { bindings::uvm_seam_prefetch_migrate(call, self.as_ptr(), gpu, copy, first, outer) }
+    }
+}
+
+/// Work of GPUs that is to be waited for.
+///
+/// Invariant: the tracker is valid, and used by nobody else, for `'a`.
+pub(crate) struct Tracker<'a>(*mut bindings::uvm_seam_tracker, PhantomData<&'a mut ()>);
+
+impl Tracker<'_> {
+    /// # Safety
+    ///
+    /// As the type's invariant; it is not used after that.
+    pub(super) unsafe fn new(tracker: *mut bindings::uvm_seam_tracker) -> Self {
+        Self(tracker, PhantomData)
+    }
+
+    /// Notes what GPUs do with a block. An error means that it was waited for at once, in vain.
+    pub(crate) fn add(&mut self, block: &LockedBlock<'_>) -> Result<(), Status> {
+        // SAFETY: by the type's invariant, and the block is locked.
+        Status::check(unsafe { bindings::uvm_seam_tracker_add(self.0, block.as_ptr()) })
+    }
+
+    /// Waits for all of it. Sleeps; no lock is held.
+    pub(crate) fn wait(self) -> Result<(), Status> {
+        // SAFETY: by the type's invariant, and it is used no more.
+        Status::check(unsafe { bindings::uvm_seam_tracker_end(self.0) })
+    }
+}
+
+/// A VA space that is entered, and where in it: a range, and a va_block of it, which may be locked.
+pub(crate) struct Walk<'a> {
+    // What is further down keeps what is above, for which `'a` is too long; so it goes first, and is lent for shorter.
+    locked: Option<LockedBlock<'a>>,
+    block: Option<Block<'a>>,
+    range: Option<Range<'a>>,
+    context: Option<Context<'a>>,
+    migration: Option<KBox<Migration>>,
+    space: LockedVaSpace<'a>,
+}
+
+impl<'a> Walk<'a> {
+    /// Of a VA space that is entered for it.
+    pub(crate) fn new(space: LockedVaSpace<'a>) -> Self {
+        Self {
+            locked: None,
+            block: None,
+            range: None,
+            context: None,
+            migration: None,
+            space,
+        }
+    }
+
+    /// The same, to move blocks with this.
+    pub(crate) fn to_move(space: LockedVaSpace<'a>, migration: KBox<Migration>) -> Self {
+        Self {
+            migration: Some(migration),
+            ..Self::new(space)
+        }
+    }
+
+    /// Leaves the VA space. What blocks were moved with comes back.
+    pub(crate) fn leave(mut self) -> Option<KBox<Migration>> {
+        self.unlock();
+        self.migration.take()
+    }
+
+    /// The VA space.
+    pub(crate) fn space(&self) -> &LockedVaSpace<'a> {
+        &self.space
+    }
+
+    /// Gets what unmapping needs, until [`Walk::close`]; false without memory.
+    pub(crate) fn open(&mut self) -> bool {
+        // SAFETY: `self` has both, and drops the context first.
+        self.context = unsafe { Context::new(self.space.mm) };
+        self.context.is_some()
+    }
+
+    /// Gives it back.
+    pub(crate) fn close(&mut self) {
+        self.context = None;
+    }
+
+    /// Whether it is there.
+    pub(crate) fn is_open(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// Chooses the first memory from `from` to `last`, unless a block is locked.
+    pub(crate) fn choose_range(&mut self, from: u64, last: u64) -> Option<&Range<'_>> {
+        if self.locked.is_none() {
+            self.block = None;
+            let range = self.space.range(from, last);
+            // It is good as long as the lock, which `self` has.
+            self.range = range.map(|range| Range {
+                space: self.space.space,
+                ..range
+            });
+        }
+        self.range.as_ref()
+    }
+
+    /// Chooses the block of that at `at`, unless one is locked; its addresses.
+    pub(crate) fn choose_block(&mut self, at: u64) -> Option<Block<'_>> {
+        if self.locked.is_none() {
+            self.block = self.range.and_then(|range| range.block(at));
+        }
+        self.block
+    }
+
+    /// The range that was chosen.
+    pub(crate) fn range(&self) -> Option<Range<'_>> {
+        self.range
+    }
+
+    /// The block that was chosen.
+    pub(crate) fn chosen(&self) -> Option<Block<'_>> {
+        self.block
+    }
+
+    /// Chooses none, unless one is locked.
+    pub(crate) fn choose_none(&mut self) {
+        if self.locked.is_none() {
+            self.block = None;
+        }
+    }
+
+    /// Locks the block that is chosen; false if there is none, or it is locked.
+    pub(crate) fn lock(&mut self) -> bool {
+        let is_locked = self.locked.is_some();
+        if let (false, Some(block)) = (is_locked, self.block) {
+            self.locked = Some(block.lock());
+        }
+        !is_locked && self.locked.is_some()
+    }
+
+    /// The same, to move it with what [`Walk::to_move`] was given.
+    pub(crate) fn lock_to_move(&mut self, to_host: bool) {
+        if let (None, Some(block), Some(migration)) =
+            (&self.locked, self.block, &mut self.migration)
+        {
+            // SAFETY: one block is locked at a time, and goes before the migration, which nobody else has.
+            self.locked = Some(unsafe { block.lock_to_move(migration, to_host) });
+        }
+    }
+
+    /// Waits until the copies with number `copy` are done; whether none failed.
+    pub(crate) fn settle(&mut self, copy: u32) -> bool {
+        let Some(migration) = &mut self.migration else {
+            return false;
+        };
+        copy < bindings::UVM_RUST_PREFETCH_COPIES
+            // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
+            && unsafe { bindings::uvm_seam_prefetch_settle(migration.as_ptr(), copy) } == status::OK
+    }
+
+    /// Lets its lock go, if it is held.
+    pub(crate) fn unlock(&mut self) {
+        self.locked = None;
+    }
+
+    /// Whether it is held.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked.is_some()
+    }
+
+    /// The block that is locked, if one is.
+    pub(crate) fn locked(&mut self) -> Option<Locked<'_, 'a>> {
+        Some(Locked {
+            block: self.locked.as_mut()?,
+            context: self.context.as_mut(),
+            space: &self.space,
+        })
+    }
+}
+
+/// A block that is locked, and what goes with it.
+pub(crate) struct Locked<'w, 'a> {
+    pub(crate) block: &'w mut LockedBlock<'a>,
+    /// What [`Walk::open`] got.
+    pub(crate) context: Option<&'w mut Context<'a>>,
+    pub(crate) space: &'w LockedVaSpace<'a>,
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A VA space, and what is known of it while its lock is held. What borrows a [`LockedVaSpace`], such as a GPU that is
+//! registered there, is good as long as the lock is held.
+
+use super::bindings::{self, uvm_seam_space};
+use super::gpu::GpuHandle;
+use super::space;
+#[cfg(not(uvm_native))]
+use crate::driver::prefetch::Process;
+use crate::driver::stats::Space;
+use crate::policy::discard::{Kind, Span};
+use core::marker::PhantomData;
+use core::ptr::{null_mut, NonNull};
+
+/// A VA space.
+///
+/// Invariant: its set-up is over, and it lives for `'a`. Its lock may be taken then.
+#[derive(Clone, Copy)]
+pub(crate) struct VaSpace<'a>(NonNull<uvm_seam_space>, PhantomData<&'a ()>);
+
+impl<'a> VaSpace<'a> {
+    /// # Safety
+    ///
+    /// As the type's invariant.
+    pub(super) unsafe fn new(space: NonNull<uvm_seam_space>) -> Self {
+        Self(space, PhantomData)
+    }
+
+    /// For who asks C about it, for as long as `self` is there.
+    pub(super) fn as_ptr(&self) -> *mut uvm_seam_space {
+        self.0.as_ptr()
+    }
+
+    /// As the chunks know it.
+    pub(crate) fn holder(&self) -> u64 {
+        self.as_ptr() as usize as u64
+    }
+
+    /// Takes the lock in read mode. Sleeps.
+    pub(crate) fn lock(&self) -> LockedVaSpace<'a> {
+        self.lock_for(false)
+    }
+
+    /// Takes the lock of the process' memory, and then this one in read mode. Sleeps.
+    pub(crate) fn lock_with_mm(&self) -> LockedVaSpace<'a> {
+        self.lock_for(true)
+    }
+
+    fn lock_for(&self, with_mm: bool) -> LockedVaSpace<'a> {
+        // SAFETY: by the type's invariant; `Drop` gives both back.
+        let mm = unsafe { bindings::uvm_seam_space_lock(self.as_ptr(), with_mm) };
+        LockedVaSpace { space: *self, mm }
+    }
+}
+
+/// A VA space whose lock is held in read mode until this is dropped, and that of the process' memory, if that was asked
+/// for and is there.
+pub(crate) struct LockedVaSpace<'a> {
+    pub(super) space: VaSpace<'a>,
+    pub(super) mm: *mut bindings::mm_struct,
+}
+
+impl LockedVaSpace<'_> {
+    fn state(&self) -> Option<&space::State> {
+        // SAFETY: by the invariant of `VaSpace`, and `self` holds the lock.
+        unsafe { space::of(self.space.as_ptr()) }
+    }
+
+    /// What is counted of this VA space, if it is.
+    pub(crate) fn stats(&self) -> Option<&Space> {
+        self.state()?.stats.as_ref()
+    }
+
+    /// What is known of this VA space's kernels; `None` if none are announced.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn process(&self) -> Option<&Process> {
+        self.state()?.process.as_deref()
+    }
+
+    /// The GPU with this UUID, if it is registered here.
+    pub(crate) fn gpu(&self, uuid: &[u8; 16]) -> Option<GpuHandle<'_>> {
+        let mut gpu = null_mut();
+        // SAFETY: the lock is held, `uuid` has the 16 bytes that are read, and `gpu` is ours for the call.
+        let memory =
+            unsafe { bindings::uvm_seam_space_gpu(self.space.as_ptr(), uuid.as_ptr(), &mut gpu) };
+        // SAFETY: a VA space retains the GPUs that are registered in it.
+        Some(unsafe { GpuHandle::new(gpu, space::gpu_of(memory)?) })
+    }
+
+    /// The GPU with this number, if it has page tables here; if the VA space is `ending`, if it is registered.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn gpu_by_number(&self, number: u32, ending: bool) -> Option<GpuHandle<'_>> {
+        // SAFETY: the lock is held.
+        let gpu = unsafe { bindings::uvm_seam_prefetch_gpu(self.space.as_ptr(), number, ending) };
+        // SAFETY: a VA space retains the GPUs that are registered in it.
+        (!gpu.is_null()).then(|| unsafe { GpuHandle::new(gpu, number) })
+    }
+
+    /// Whether a GPU is registered here that cannot fault.
+    pub(crate) fn has_non_faultable(&self) -> bool {
+        // SAFETY: the lock is held.
+        unsafe { bindings::uvm_seam_has_non_faultable(self.space.as_ptr()) }
+    }
+
+    /// What kind of memory these addresses are. The process' memory is locked, too, if it is to be.
+    pub(crate) fn kind(&self, span: Span) -> Kind {
+        let length = span.last - span.first + 1;
+        // SAFETY: the lock is held, and that of `mm`, if there is one.
+        match unsafe {
+            bindings::uvm_seam_range_kind(self.space.as_ptr(), self.mm, span.first, length)
+        } {
+            bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
+            bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
+            _ => Kind::Unknown,
+        }
+    }
+}
+
+impl Drop for LockedVaSpace<'_> {
+    fn drop(&mut self) {
+        // SAFETY: these locks were taken when this was made.
+        unsafe { bindings::uvm_seam_space_unlock(self.space.as_ptr(), self.mm) };
+    }
+}
+
+/// What upstream works with on va_blocks.
+pub(crate) struct Context<'l>(NonNull<bindings::uvm_seam_context>, PhantomData<&'l ()>);
+
+impl Context<'_> {
+    /// On behalf of `mm`; `None` without memory.
+    ///
+    /// # Safety
+    ///
+    /// `mm` is null, or kept as long as the result.
+    pub(super) unsafe fn new(mm: *mut bindings::mm_struct) -> Option<Self> {
+        // SAFETY: by this function's contract; `Drop` gives it back.
+        let context = NonNull::new(unsafe { bindings::uvm_seam_context_new(mm) })?;
+        Some(Self(context, PhantomData))
+    }
+
+    pub(super) fn as_ptr(&mut self) -> *mut bindings::uvm_seam_context {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `new` got it.
+        unsafe { bindings::uvm_seam_context_free(self.as_ptr()) };
+    }
+}
