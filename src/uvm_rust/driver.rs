@@ -12,7 +12,11 @@ pub(crate) mod fault;
 pub(crate) mod flash;
 pub(crate) mod ioctl;
 #[cfg(not(uvm_native))]
+pub(crate) mod life;
+mod params;
+#[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
+pub(crate) mod space;
 pub(crate) mod stats;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;

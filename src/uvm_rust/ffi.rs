@@ -55,7 +55,7 @@ pub(crate) mod native;
 pub(crate) mod prefetch;
 pub(crate) mod seam;
 pub(crate) mod slot;
-mod space;
+pub(crate) mod space;
 pub(crate) mod status;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;

@@ -6,8 +6,8 @@
 //! seam (`src/nvidia-uvm-c/`) calls in.
 //!
 //! - [`policy`]: decisions, the same code as on the host and in the simulator;
-//! - [`driver`]: each policy's adapter in the kernel: objects, locks, ioctls;
-//! - [`ffi`]: the boundary to C, and the only `unsafe`.
+//! - [`driver`]: each policy's adapter in the kernel: objects, locks, ioctls; no `unsafe`;
+//! - [`ffi`]: the boundary to C, as safe handles, and the only `unsafe`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]

@@ -9,6 +9,7 @@
 
 #[cfg(not(uvm_native))]
 use super::evict;
+use super::params::{self, Params};
 use crate::ffi::bindings as uapi;
 #[cfg(not(uvm_native))]
 use crate::ffi::discard::call::discard as discard_range;
@@ -21,8 +22,13 @@ use native::discard as discard_range;
 
 #[cfg(not(uvm_native))]
 pub(crate) mod call;
+#[cfg(not(uvm_native))]
+pub(crate) mod drops;
 #[cfg(uvm_native)]
 mod native;
+pub(crate) mod pages;
+#[cfg(not(uvm_native))]
+pub(crate) mod split;
 
 /// Status codes of NVIDIA's, as far as they are needed here.
 pub(crate) mod status {
@@ -61,12 +67,12 @@ const UNMAP: u64 = 1;
 #[cfg(not(uvm_native))]
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
-        DISCARD if seam::discard_enabled() => uaccess::update::<32>(arg, |p| discard(file, p)),
+        DISCARD if seam::discard_enabled() => params::update::<32>(arg, |p| discard(file, p)),
         TEST_DISCARD_STATUS if seam::tests_enabled() => {
-            uaccess::update::<16>(arg, |p| discard_status(file, p))
+            params::update::<16>(arg, |p| discard_status(file, p))
         }
         TEST_ALLOC_LIST if seam::tests_enabled() => {
-            uaccess::update::<32>(arg, |p| alloc_list(file, p))
+            params::update::<32>(arg, |p| alloc_list(file, p))
         }
         _ => return None,
     })
@@ -91,8 +97,8 @@ fn checked(result: u32) -> Result<(), u32> {
 
 /// {base: u64, length: u64, flags: u64, rmStatus: u32, padding}
 #[cfg(not(uvm_native))]
-fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
-    let (base, length, flags) = (params.u64(0), params.u64(8), params.u64(16));
+fn discard(file: &seam::File<'_>, p: &mut Params<'_>) {
+    let (base, length, flags) = (p.u64(0), p.u64(8), p.u64(16));
     let run = || {
         let space = space(file)?;
         if flags & !UNMAP != 0 {
@@ -103,13 +109,13 @@ fn discard(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
             NO_BLOCKS
         }))
     };
-    params.set_u32(24, run().err().unwrap_or(status::OK));
+    p.set_u32(24, run().err().unwrap_or(status::OK));
 }
 
 /// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
 #[cfg(not(uvm_native))]
-fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
-    let address = params.u64(0);
+fn discard_status(file: &seam::File<'_>, p: &mut Params<'_>) {
+    let address = p.u64(0);
     let run = || {
         let space = space(file)?.lock();
         let mut block = space.block(address)?.lock();
@@ -123,14 +129,14 @@ fn discard_status(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
         Err(status::OBJECT_NOT_FOUND) => (false, status::OK),
         Err(failed) => (false, failed),
     };
-    params.set_u8(8, discarded.into());
-    params.set_u32(12, result);
+    p.set_u8(8, discarded.into());
+    p.set_u32(12, result);
 }
 
 /// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
 #[cfg(not(uvm_native))]
-fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
-    let (address, uuid) = (params.u64(0), params.uuid(8));
+fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
+    let (address, uuid) = (p.u64(0), p.uuid(8));
     let run = || {
         let space = space(file)?.lock();
         let gpu = space.gpu(&uuid).ok_or(status::INVALID_DEVICE)?;
@@ -143,8 +149,8 @@ fn alloc_list(file: &seam::File<'_>, params: &mut uaccess::Params<'_>) {
         Err(failed) => (0, failed),
     };
     // NVIDIA counts unused, discarded, used from 0.
-    params.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
-    params.set_u32(28, result);
+    p.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
+    p.set_u32(28, result);
 }
 
 /// Blocks that a discard met.
@@ -179,7 +185,7 @@ pub(crate) fn ended(
 
 /// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call.
 pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
-    let (mut batch, size) = uaccess::read_sized::<uapi::uvm_rust_discard_batch>(
+    let (mut batch, size) = params::read_sized::<uapi::uvm_rust_discard_batch>(
         arg,
         uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1,
     )?;

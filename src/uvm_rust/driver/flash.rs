@@ -5,11 +5,14 @@
 //! C does the I/O, and carries out on va_blocks what `policy/flash.rs` decides
 //! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
 
+use super::params;
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{
-    move_range as move_range_of, BlockHandle, DeviceHandle, OwnerHandle, Place,
+    is_admin, mark, move_range as move_range_of, open, BlockHandle, Dev, DeviceHandle, OwnerHandle,
+    Place, Writing,
 };
 use crate::ffi::{seam, uaccess};
+use crate::policy::flash::drain::Stays;
 use crate::policy::flash::moves::Failed;
 use crate::policy::flash::{tier, Config, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -139,7 +142,7 @@ fn enabled() -> Result {
 
 /// Does `UVM_RUST_FLASH_ATTACH`: a block device becomes the tier's.
 pub(crate) fn attach(arg: usize) -> Result {
-    let (attach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_attach>(
+    let (attach, _) = params::read_sized::<uapi::uvm_rust_flash_attach>(
         arg,
         uapi::UVM_RUST_FLASH_ATTACH_SIZE_V1,
     )?;
@@ -148,12 +151,28 @@ pub(crate) fn attach(arg: usize) -> Result {
         return Err(EINVAL);
     }
     enabled()?;
-    crate::ffi::flash::attach(&attach)
+    is_admin()?;
+    let mut lock = Writing::lock().ok_or(ENODEV)?;
+    if lock.has_device() {
+        return Err(EEXIST);
+    }
+    let (seam, bytes) = open(attach.path)?;
+    let slots = Config::slots_of(bytes).ok_or(ENOSPC)?;
+    mark(&seam, attach.flags & uapi::UVM_RUST_FLASH_FORCE != 0)?;
+    let flash = Flash::new(Config {
+        slots,
+        checksums: attach.flags & uapi::UVM_RUST_FLASH_NO_CHECKSUMS == 0,
+        quota: Config::quota_of(attach.quota_bytes),
+    })?;
+    let limit = attach.host_bytes / kernel::page::PAGE_SIZE as u64;
+    lock.attach(Dev::new(seam, flash)?, limit)?;
+    pr_info!("flash: attached, {slots} slots\n");
+    Ok(())
 }
 
 /// Does `UVM_RUST_FLASH_DETACH`: all that is on the device comes back, and the device is let go.
 pub(crate) fn detach(arg: usize) -> Result {
-    let (detach, _) = uaccess::read_sized::<uapi::uvm_rust_flash_detach>(
+    let (detach, _) = params::read_sized::<uapi::uvm_rust_flash_detach>(
         arg,
         uapi::UVM_RUST_FLASH_DETACH_SIZE_V1,
     )?;
@@ -161,13 +180,23 @@ pub(crate) fn detach(arg: usize) -> Result {
         return Err(EINVAL);
     }
     enabled()?;
-    crate::ffi::flash::detach()
+    is_admin()?;
+    let mut lock = Writing::lock().ok_or(ENODEV)?;
+    let dev = lock.stop().ok_or(ENODEV)?;
+    // Nobody has to wait for room any more.
+    dev.tell();
+    lock.drain().map_err(|stays| match stays {
+        Stays::Interrupted => EINTR,
+        Stays::Busy => EBUSY,
+    })?;
+    pr_info!("flash: detached\n");
+    Ok(())
 }
 
 /// Does `UVM_RUST_FLASH_GET_STATS`, which anybody may call.
 pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut stats, size) =
-        uaccess::read_sized::<uapi::uvm_rust_flash_stats>(arg, uapi::UVM_RUST_FLASH_STATS_SIZE_V1)?;
+        params::read_sized::<uapi::uvm_rust_flash_stats>(arg, uapi::UVM_RUST_FLASH_STATS_SIZE_V1)?;
     if stats.flags != 0 {
         return Err(EINVAL);
     }
@@ -194,7 +223,7 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
 
 /// Does `UVM_RUST_FLASH_MOVE`: a range of the caller's goes to the device, or comes back, to a GPU if it is to.
 pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
-    let (range, _) = uaccess::read_sized::<uapi::uvm_rust_flash_move_range>(
+    let (range, _) = params::read_sized::<uapi::uvm_rust_flash_move_range>(
         arg,
         uapi::UVM_RUST_FLASH_MOVE_SIZE_V1,
     )?;

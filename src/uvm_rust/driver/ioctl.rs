@@ -7,10 +7,11 @@
 
 #[cfg(not(uvm_native))]
 use super::flash;
-use super::{discard, evict};
+use super::{discard, evict, params};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
+use core::ffi::c_long;
 use kernel::prelude::*;
 
 /// `UVM_RUST_FEATURE_STATS`, which is not in a form that bindgen reads.
@@ -68,8 +69,23 @@ const _: () = {
     );
 };
 
+/// Does what an ioctl asks for that upstream does not know: 0, or what went wrong. `None` if it is none of ours.
+pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_long> {
+    let number = |result: Result| result.map_or_else(|e| c_long::from(e.to_errno()), |()| 0);
+    // An upstream with a discard of its own answers its own numbers.
+    #[cfg(not(uvm_native))]
+    if let Some(result) = discard::dispatch(file, cmd, arg) {
+        return Some(number(result));
+    }
+    // After a fatal error nothing is done any more, so ask before doing it.
+    if is_ours(cmd) && !seam::healthy() {
+        return Some(number(Err(EIO)));
+    }
+    dispatch(file, cmd, arg).map(number)
+}
+
 /// Whether an ioctl that upstream does not know is one of ours.
-pub(crate) fn is_ours(cmd: u32) -> bool {
+fn is_ours(cmd: u32) -> bool {
     matches!(
         cmd,
         uapi::UVM_RUST_GET_VERSION
@@ -85,7 +101,7 @@ pub(crate) fn is_ours(cmd: u32) -> bool {
 }
 
 /// Does what one of our ioctls asks for; `None` if it is none of ours.
-pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
+fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
@@ -116,7 +132,7 @@ fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
 
 fn get_version(arg: usize) -> Result {
     let (mut version, size) =
-        uaccess::read_sized::<uapi::uvm_rust_version>(arg, uapi::UVM_RUST_VERSION_SIZE_V1)?;
+        params::read_sized::<uapi::uvm_rust_version>(arg, uapi::UVM_RUST_VERSION_SIZE_V1)?;
     version.version = uapi::UVM_RUST_VERSION;
     version.features = 0;
     if seam::stats_enabled() {
@@ -136,7 +152,7 @@ fn get_version(arg: usize) -> Result {
 
 fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
     let (mut stats, size) =
-        uaccess::read_sized::<uapi::uvm_rust_stats>(arg, uapi::UVM_RUST_STATS_SIZE_V1)?;
+        params::read_sized::<uapi::uvm_rust_stats>(arg, uapi::UVM_RUST_STATS_SIZE_V1)?;
     if stats.flags & !uapi::UVM_RUST_STATS_WHOLE_GPU != 0 {
         return Err(EINVAL);
     }
@@ -172,7 +188,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
 #[cfg(not(uvm_native))]
 fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     let (what, _) =
-        uaccess::read_sized::<uapi::uvm_rust_announce>(arg, uapi::UVM_RUST_ANNOUNCE_SIZE_V1)?;
+        params::read_sized::<uapi::uvm_rust_announce>(arg, uapi::UVM_RUST_ANNOUNCE_SIZE_V1)?;
     let idle = what.flags & uapi::UVM_RUST_ANNOUNCE_IDLE != 0;
     // An ID, or none and said so.
     if what.flags & !uapi::UVM_RUST_ANNOUNCE_IDLE != 0 || idle != (what.exec_id == 0) {
@@ -191,7 +207,7 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
 
 #[cfg(not(uvm_native))]
 fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
-    let (mut stats, size) = uaccess::read_sized::<uapi::uvm_rust_prefetch_stats>(
+    let (mut stats, size) = params::read_sized::<uapi::uvm_rust_prefetch_stats>(
         arg,
         uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1,
     )?;

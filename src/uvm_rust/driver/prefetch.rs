@@ -23,7 +23,9 @@
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
-use crate::ffi::prefetch::{random, Home, Parameters, Worker};
+use crate::ffi::prefetch::{random, Worker};
+use crate::ffi::seam;
+use crate::ffi::space::Home;
 use crate::ffi::tenant::registry;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
@@ -141,9 +143,8 @@ impl Process {
 
     /// Makes what is to be known of a GPU. One thread at a time: `announcing` is held.
     fn add(&self, tenant: &Tenant, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
-        let parameters = Parameters::read();
-        let share = tenant.share(gpu, parameters.memory)?;
-        let added = Prefetcher::new(&parameters, gpu, parent, share)?;
+        let share = tenant.share(gpu, (seam::prefetch_memory() as usize) << 20)?;
+        let added = Prefetcher::new(gpu, parent, share)?;
         // A statement of its own: as a part of the next one, the lock would be held while that allocates.
         let known = self.gpus.lock().len();
         let mut gpus = KVec::with_capacity(known + 1, GFP_KERNEL_ACCOUNT)?;
@@ -248,22 +249,23 @@ impl Prefetcher {
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(p: &Parameters, gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
+    fn new(gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
+        // What is out of range is clamped by who takes it.
         let config = Config {
             shape: Shape {
-                rows: p.rows,
-                assoc: p.assoc,
-                succs: p.succs,
+                rows: seam::prefetch_rows(),
+                assoc: seam::prefetch_assoc(),
+                succs: seam::prefetch_succs(),
             },
-            ahead: p.ahead,
+            ahead: seam::prefetch_ahead(),
             seed: random(),
             ..Config::default()
         };
         let feed = Feed::new(KERNELS_WAITING, FAULTS_WAITING).map_err(|_| ENOMEM)?;
         let correlator = Correlator::new(config).map_err(|_| ENOMEM)?;
         let worker = worker::Worker::new(Params {
-            act: p.act,
-            watermark: p.watermark,
+            act: seam::prefetch(),
+            watermark: seam::preevict(),
         });
         Arc::pin_init(
             pin_init!(Self {

@@ -7,7 +7,8 @@
 //! processes share it: what is charged to one of them is allocated before, so that nobody waits
 //! here for another's memory limit. `shares` is one that only the tenant's own descriptors take.
 
-use crate::ffi::tenant::{Charged, FlashOwner};
+use crate::ffi::seam;
+use crate::ffi::tenant::{registry, Charged, FlashOwner};
 use crate::mem::TryVec;
 use crate::policy::prefetch::Share;
 use crate::policy::tenants::{Tenants, Who};
@@ -108,6 +109,23 @@ impl Held {
         let made = Tenant::new(who, charged)?;
         let tenant = registry.lock().add(who, &made);
         Ok(held(tenant.map_err(|_| ENOMEM)?))
+    }
+}
+
+impl Held {
+    /// The tenant that this thread, which has an mm, belongs to, with what it is to the SSD tier; `None` without one.
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn of_flash() -> Result<Option<Self>> {
+        if !seam::flash_enabled() {
+            return Ok(None);
+        }
+        let held = Self::of_this_thread(registry().ok_or(ENOMEM)?)?;
+        held.flash().make(held.charged())?;
+        Ok(Some(held))
     }
 }
 

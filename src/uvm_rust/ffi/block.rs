@@ -6,19 +6,20 @@
 //! space's lock is held, and what a [`LockedBlock`] shows as long as the va_block's is.
 
 use super::bindings::{self, uvm_va_block_struct, uvm_va_range_struct};
+use super::discard::{as_c, short, state_at};
+use super::flash;
 use super::gpu::{BlockName, GpuHandle};
 use super::prefetch::Migration;
 use super::space::gpu_of;
 use super::status::Status;
 use super::vaspace::{Context, LockedVaSpace, VaSpace};
-use super::{discard, flash};
 use crate::driver::discard::status;
-use crate::mem::OutOfMemory;
 use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
 use crate::policy::mask::{PageMask, Region};
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
+use kernel::types::ForeignOwnable;
 
 impl LockedVaSpace<'_> {
     /// Whether all of `span` may migrate.
@@ -134,7 +135,7 @@ impl Block<'_> {
     }
 }
 
-/// A va_block whose lock is held until this is dropped.
+/// A va_block whose lock is held until this is dropped, or longer if C holds it.
 ///
 /// Invariant: what C keeps as the discard state at `place` is null or came from `into_foreign`, and changes under the
 /// va_block's lock only (I-own, I-lock).
@@ -143,8 +144,17 @@ pub(crate) struct LockedBlock<'l> {
     place: NonNull<*mut bindings::uvm_rust_block>,
     /// The memory with a root chunk that [`LockedBlock::held`] gave last.
     root: Option<Memory>,
-    /// What moves it, if it is locked for that.
-    mover: Option<Mover>,
+    /// Who locked it.
+    by: By,
+}
+
+/// Who holds a va_block's lock.
+enum By {
+    Us,
+    /// Us, to move it with this.
+    Mover(Mover),
+    /// C; the place is a copy.
+    C,
 }
 
 /// What a va_block is moved with. Invariant: that is valid, and used for this one only, as long as this.
@@ -163,7 +173,7 @@ impl<'l> Block<'l> {
             block: self,
             place,
             root: None,
-            mover: None,
+            by: By::Us,
         }
     }
 
@@ -185,7 +195,7 @@ impl<'l> Block<'l> {
                 block: self,
                 place: NonNull::new_unchecked(place),
                 root: None,
-                mover: Some(Mover { call, mm }),
+                by: By::Mover(Mover { call, mm }),
             }
         }
     }
@@ -201,9 +211,10 @@ impl Drop for LockedBlock<'_> {
         let block = self.as_ptr();
         // SAFETY: it was taken when this was made, and what moves it with it.
         unsafe {
-            match &self.mover {
-                None => bindings::uvm_seam_block_unlock(block),
-                Some(mover) => {
+            match &self.by {
+                By::C => {}
+                By::Us => bindings::uvm_seam_block_unlock(block),
+                By::Mover(mover) => {
                     bindings::uvm_seam_prefetch_unlock(mover.call, block);
                     if !mover.mm.is_null() {
                         bindings::uvm_va_space_mm_release(self.block.1.as_ptr().cast());
@@ -215,6 +226,28 @@ impl Drop for LockedBlock<'_> {
 }
 
 impl LockedBlock<'_> {
+    /// One whose lock C holds, and which has this state; `None` if it has no VA space.
+    ///
+    /// # Safety
+    ///
+    /// That is so as long as the result, and the state is used by nobody else.
+    pub(super) unsafe fn of_c(
+        block: *mut uvm_va_block_struct,
+        state: &mut *mut bindings::uvm_rust_block,
+    ) -> Option<Self> {
+        // SAFETY: by this function's contract.
+        let block = unsafe {
+            let space = NonNull::new(bindings::uvm_seam_block_space(block))?;
+            Block(NonNull::new(block)?, VaSpace::new(space))
+        };
+        Some(LockedBlock {
+            block,
+            place: NonNull::from(state),
+            root: None,
+            by: By::C,
+        })
+    }
+
     fn as_ptr(&self) -> *mut uvm_va_block_struct {
         self.block.as_ptr()
     }
@@ -228,21 +261,15 @@ impl LockedBlock<'_> {
     pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
         // SAFETY: by the type's invariant; nobody else uses it as long as `self` is borrowed, as C, which may look
         // into it too, is called with `self` only.
-        unsafe { discard::state_at(self.place.as_ptr()) }
+        unsafe { state_at(self.place.as_ptr()) }
     }
 
     /// Keeps `state` as that of the block; if it has one, it keeps that.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory.
-    pub(crate) fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory> {
+    pub(crate) fn keep(&mut self, state: KBox<BlockState>) {
         if self.state().is_none() {
-            let state = discard::into_foreign(state).ok_or(OutOfMemory)?;
             // SAFETY: by the type's invariant.
-            unsafe { self.place.write(state) };
+            unsafe { self.place.write(state.into_foreign().cast_mut().cast()) };
         }
-        Ok(())
     }
 
     /// Its pages that are resident anywhere, and whether some processor maps it with one entry.
@@ -264,7 +291,7 @@ impl LockedBlock<'_> {
         if !unsafe { bindings::uvm_seam_discard_held(space, block, from.0.into(), &mut held) } {
             return None;
         }
-        let memory = Memory(discard::short(held.memory));
+        let memory = Memory(short(held.memory));
         self.root = held.root_chunk.then_some(memory);
         Some(Held {
             memory,
@@ -284,18 +311,33 @@ impl LockedBlock<'_> {
         }
     }
 
-    /// Unmaps `pages` from all processors, and takes residency of them from all. Returns an `NV_STATUS`; after
-    /// `status::AGAIN` nothing that was known of the block holds.
-    pub(crate) fn drop_pages(&mut self, context: &mut Context<'_>, pages: &PageMask) -> u32 {
-        self.root = None;
-        // SAFETY: it is locked, and its VA space.
-        unsafe { discard::drop_pages(self.as_ptr(), context.as_ptr(), pages, pages) }
+    /// Unmaps `unmap` from all processors, and takes residency of `pages`, a part of it, from all. Returns an
+    /// `NV_STATUS`; after `status::AGAIN` nothing that was known of the block holds.
+    pub(crate) fn drop_pages(
+        &mut self,
+        context: &Context<'_>,
+        unmap: &PageMask,
+        pages: &PageMask,
+    ) -> u32 {
+        let (block, context) = (self.as_ptr(), context.as_ptr());
+        // SAFETY: it is locked, and its VA space; the masks are read. A copy of what C keeps is of no use once the lock
+        // was let go.
+        unsafe {
+            let result = bindings::uvm_seam_block_unmap(block, context, &as_c(unmap));
+            match result {
+                status::OK => bindings::uvm_seam_block_drop(block, &as_c(pages)),
+                _ if matches!(self.by, By::C) => self.place.write(null_mut()),
+                _ => {}
+            }
+            self.root = None;
+            result
+        }
     }
 
     /// Forgets who thrashes on `pages`.
     pub(crate) fn forget_thrashing(&mut self, pages: &PageMask) {
         // SAFETY: it is locked; the mask is read.
-        unsafe { bindings::uvm_seam_block_forget_thrashing(self.as_ptr(), &discard::as_c(pages)) };
+        unsafe { bindings::uvm_seam_block_forget_thrashing(self.as_ptr(), &as_c(pages)) };
     }
 
     /// Forgets the copies of `pages` on a device.
@@ -329,15 +371,24 @@ impl LockedBlock<'_> {
     pub(crate) fn migrate(&mut self, gpu: Option<GpuHandle<'_>>, copy: u32, pages: Region) -> u32 {
         let (span, (first, outer)) = (self.span(), (pages.first(), pages.outer()));
         let has_pages = u64::from(outer) * PAGE_BYTES <= span.last - span.first + 1;
-        let Some(mover) = self.mover.as_ref() else {
+        let By::Mover(mover) = &self.by else {
             return status::INVALID_STATE;
         };
         if copy >= bindings::UVM_RUST_PREFETCH_COPIES || first >= outer || !has_pages {
             return status::INVALID_ARGUMENT;
         }
-        let (call, gpu) = (mover.call, gpu.map_or(null_mut(), GpuHandle::as_ptr));
-        // SAFETY: it is locked for this, and has the pages; the GPU is retained, and there is such a copy.
-        unsafe { bindings::uvm_seam_prefetch_migrate(call, self.as_ptr(), gpu, copy, first, outer) }
+        let (call, block, space) = (mover.call, self.as_ptr(), self.block.1.as_ptr());
+        let to = gpu.map_or(null_mut(), GpuHandle::as_ptr);
+        // SAFETY: it is locked for this, and has the pages; the VA space has the GPU, and there is such a copy.
+        unsafe {
+            let has_gpu = |gpu: GpuHandle<'_>| {
+                bindings::uvm_seam_prefetch_gpu(space, gpu.index(), false) == gpu.as_ptr()
+            };
+            if !gpu.is_none_or(has_gpu) {
+                return status::INVALID_DEVICE;
+            }
+            bindings::uvm_seam_prefetch_migrate(call, block, to, copy, first, outer)
+        }
     }
 }
 
@@ -505,20 +556,28 @@ impl<'a> Walk<'a> {
         self.locked.is_some()
     }
 
-    /// The block that is locked, if one is.
-    pub(crate) fn locked(&mut self) -> Option<Locked<'_, 'a>> {
-        Some(Locked {
-            block: self.locked.as_mut()?,
-            context: self.context.as_mut(),
+    /// What of the block that is locked is discarded; `None` before its first discard.
+    pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
+        self.locked.as_mut()?.state()
+    }
+
+    /// Calls `then` with the block that is locked, if one is.
+    pub(crate) fn with_locked<R>(&mut self, then: impl FnOnce(Locked<'_>) -> R) -> Option<R> {
+        let block = core::ptr::from_mut(self.locked.as_mut()?).cast();
+        Some(then(Locked {
+            // SAFETY: it has another lifetime, which `then` does not choose. So nothing that another walk has can be put
+            // here, nor this there.
+            block: unsafe { &mut *block },
+            context: self.context.as_ref(),
             space: &self.space,
-        })
+        }))
     }
 }
 
 /// A block that is locked, and what goes with it.
-pub(crate) struct Locked<'w, 'a> {
-    pub(crate) block: &'w mut LockedBlock<'a>,
+pub(crate) struct Locked<'w> {
+    pub(crate) block: &'w mut LockedBlock<'w>,
     /// What [`Walk::open`] got.
-    pub(crate) context: Option<&'w mut Context<'a>>,
-    pub(crate) space: &'w LockedVaSpace<'a>,
+    pub(crate) context: Option<&'w Context<'w>>,
+    pub(crate) space: &'w LockedVaSpace<'w>,
 }

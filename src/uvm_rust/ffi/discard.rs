@@ -10,8 +10,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings::{self, uvm_rust_mask};
-#[cfg(not(uvm_native))]
-use crate::driver::discard::status;
+use crate::driver::discard::pages;
 use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
 use core::ffi::c_void;
@@ -23,7 +22,7 @@ pub(crate) mod call;
 #[cfg(not(uvm_native))]
 mod drops;
 #[cfg(not(uvm_native))]
-mod split;
+pub(crate) mod split;
 
 super::check_exports!(
     uvm_rust_block_destroy,
@@ -38,7 +37,7 @@ super::check_exports!(
 ///
 /// # Safety
 ///
-/// `block` came from [`into_foreign`], is not destroyed during `'a`, and the va_block's
+/// `block` came from `KBox::into_foreign`, is not destroyed during `'a`, and the va_block's
 /// lock is held for `'a`; one such reference exists at a time.
 pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut BlockState {
     // SAFETY: by this function's contract `block` points to a live, boxed `BlockState`
@@ -64,29 +63,6 @@ pub(super) unsafe fn state_at<'a>(
 ) -> Option<&'a mut BlockState> {
     // SAFETY: by this function's contract; I-own.
     unsafe { (*place).as_mut().map(|state| borrow(state)) }
-}
-
-/// Unmaps `unmap` from all processors, and takes residency of `pages`, a part of it, from all. Returns an `NV_STATUS`,
-/// of which the header says what each means.
-///
-/// # Safety
-///
-/// The block is locked, and its VA space; the context is kept.
-#[cfg(not(uvm_native))]
-pub(super) unsafe fn drop_pages(
-    block: *mut bindings::uvm_va_block_struct,
-    context: *mut bindings::uvm_seam_context,
-    unmap: &PageMask,
-    pages: &PageMask,
-) -> u32 {
-    // SAFETY: by this function's contract; the masks are read.
-    unsafe {
-        let result = bindings::uvm_seam_block_unmap(block, context, &as_c(unmap));
-        if result == status::OK {
-            bindings::uvm_seam_block_drop(block, &as_c(pages));
-        }
-        result
-    }
 }
 
 /// # Safety
@@ -125,16 +101,10 @@ fn region(first: u32, outer: u32) -> Region {
     Region::new(short(first), short(outer))
 }
 
-/// A pointer for C to keep until `uvm_rust_block_destroy`. `None` if there is no memory.
-pub(super) fn into_foreign(state: BlockState) -> Option<*mut bindings::uvm_rust_block> {
-    let block = KBox::new(state, GFP_KERNEL_ACCOUNT).ok()?;
-    Some(block.into_foreign().cast_mut().cast())
-}
-
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_destroy(block: *mut bindings::uvm_rust_block) {
     if !block.is_null() {
-        // SAFETY: I-own: `block` came from `into_foreign` and this is its one destroy.
+        // SAFETY: I-own: `block` came from `KBox::into_foreign` and this is its one destroy.
         drop(unsafe { <KBox<BlockState> as ForeignOwnable>::from_foreign(block.cast::<c_void>()) });
     }
 }
@@ -153,9 +123,10 @@ unsafe extern "C" fn uvm_rust_block_zeroing(
     unsafe {
         let (resident, there) = (read(resident), read(resident_there));
         let (memory, chunk) = (memory(number), region(first, outer));
-        // As upstream does for a new chunk: all of it at once.
-        let zeroing = borrow(block).zeroing(memory, chunk, &PageMask::FULL, &resident, &there);
-        write(out, &zeroing.pages())
+        write(
+            out,
+            &pages::zeroing(borrow(block), memory, chunk, &resident, &there),
+        )
     }
 }
 
@@ -170,14 +141,13 @@ unsafe extern "C" fn uvm_rust_block_added(
 ) {
     // SAFETY: I-own and I-lock for `block`, I-call for `resident`.
     let (block, resident) = unsafe { (borrow(block), read(resident)) };
-    let zeroed = if was_zero {
-        PageMask::FULL
-    } else {
-        PageMask::FULL - resident
-    };
-    // Untracked, all that is handed out there is zeroed first.
-    let _ = block.track(memory(number), &PageMask::EMPTY);
-    block.added(memory(number), region(first, outer), &zeroed);
+    pages::added(
+        block,
+        memory(number),
+        region(first, outer),
+        resident,
+        was_zero,
+    );
 }
 
 #[no_mangle]

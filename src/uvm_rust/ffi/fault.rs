@@ -19,6 +19,7 @@ use super::{flash, gpu, space};
 use crate::driver::discard::status;
 use crate::driver::fault;
 use crate::driver::prefetch::Process;
+use crate::driver::space::State;
 use crate::driver::stats::{Gpu, Space};
 use crate::mem::{OutOfMemory, TryVec};
 use crate::policy::fault::{Flush, Record, Translated};
@@ -390,7 +391,7 @@ pub(crate) struct Inside<'g, 'a>(&'g mut FaultGpu<'a>);
 impl<'g> Inside<'g, '_> {
     /// What there is of the VA space.
     #[inline]
-    fn state(self) -> Option<&'g space::State> {
+    fn state(self) -> Option<&'g State> {
         let state = self.0.c.state;
         // SAFETY: I-own: the VA space's lock, which is held as long as the result by the type's invariant, keeps it.
         (!state.is_null()).then(|| unsafe { space::borrow(state) })
@@ -399,13 +400,13 @@ impl<'g> Inside<'g, '_> {
     /// What is counted of it, if it is.
     #[inline]
     pub(crate) fn stats(self) -> Option<&'g Space> {
-        self.state()?.stats.as_ref()
+        self.state()?.stats()
     }
 
     /// What is known of its kernels, if announcements are taken.
     #[inline]
     pub(crate) fn process(self) -> Option<&'g Process> {
-        self.state()?.process.as_deref()
+        self.state()?.process()
     }
 
     /// How many of `n` faults from `first` are in the published order.

@@ -26,11 +26,12 @@ mod split;
 mod tier;
 mod workers;
 
-pub(crate) use attach::{attach, detach, stats};
+pub(crate) use attach::{is_admin, mark, open, stats, Writing};
 pub(super) use block::{discarded, pages_of};
+pub(crate) use dev::Dev;
 pub(crate) use moves::{move_range, Place};
 pub(super) use room::park;
-pub(super) use split::Split;
+pub(crate) use split::Split;
 pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
 
 /// Who reads for GPU faults that were put off, as long as there is a tier.
@@ -55,7 +56,7 @@ const FETCHERS_ALL: u32 = 2 * FETCHERS_EACH;
 const READERS_ALL: u32 = 2 * READERS_EACH;
 
 /// The module begins: there is a tier, if that is asked for, and there is memory for it.
-pub(super) fn init() {
+pub(crate) fn init() {
     // SAFETY: a parameter, which nobody writes once the module is loaded.
     if !unsafe { bindings::uvm_rust_flash } {
         return;

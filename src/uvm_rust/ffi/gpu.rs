@@ -39,6 +39,8 @@ super::check_exports!(
 
 /// What there is of one GPU.
 struct State {
+    /// How many root chunks its PMM has.
+    root_chunks: u32,
     /// What is counted of it; `None` without statistics.
     stats: Option<Arc<Gpu>>,
     /// Invariant: looked into under the `list_lock` of the GPU's PMM only.
@@ -51,6 +53,7 @@ impl State {
             .then(|| RootChunks::with_policy(root_chunks, evict::policy()))
             .transpose();
         Ok(Self {
+            root_chunks,
             stats: (seam::stats_enabled() && counted)
                 .then(|| Gpu::new(root_chunks))
                 .transpose()?,
@@ -209,9 +212,10 @@ impl<'a> Chunks<'a> {
 
     /// Its queues, if it has any; and upstream's lists.
     pub(crate) fn queues(&mut self) -> (Option<&mut RootChunks>, Lists<'_>) {
-        // SAFETY: I-gpu, and the type's invariant. The reference ends with the borrow of `self`.
-        let queues = unsafe { queues(self.gpu.index) };
-        (queues, Lists(self.gpu))
+        // SAFETY: I-gpu, and the type's invariant. The references end with the borrow of `self`.
+        let (state, queues) = unsafe { (state_of(self.gpu.index), queues(self.gpu.index)) };
+        let count = state.map_or(0, |state| state.root_chunks);
+        (queues, Lists(self.gpu, count))
     }
 
     /// Which queues these are.
@@ -245,10 +249,9 @@ impl<'a> Chunks<'a> {
         let (Some(queues), lists) = self.queues() else {
             return None;
         };
-        let chunk = choose(queues).filter(|c| queues.has(*c))?;
+        let chunk = choose(queues).filter(|c| *c < lists.1)?;
         let mut start = 0;
-        // SAFETY: the `list_lock` is held, and the chunk is one of those that the queues were made for: as many as the
-        // PMM has root chunks.
+        // SAFETY: the `list_lock` is held, and the PMM has such a root chunk.
         let block = unsafe { bindings::uvm_seam_prefetch_holds(lists.0.gpu, chunk, &mut start) };
         let name = NonNull::new(block).map(|block| (BlockName(block), start));
         Some((chunk, name))
@@ -261,8 +264,8 @@ pub(crate) struct BlockName(pub(super) NonNull<bindings::uvm_va_block_struct>);
 
 /// Upstream's lists of a GPU's root chunks.
 ///
-/// Invariant: the `list_lock` of its PMM is held for `'a`.
-pub(crate) struct Lists<'a>(GpuHandle<'a>);
+/// Invariant: the `list_lock` of its PMM is held for `'a`, which has so many root chunks.
+pub(crate) struct Lists<'a>(GpuHandle<'a>, u32);
 
 impl Lists<'_> {
     /// The chunks that are on the list that is this `UVM_RUST_QUEUE_*`; those that are free, zeroed or not.
@@ -284,9 +287,8 @@ impl Lists<'_> {
 #[cfg(not(uvm_native))]
 impl crate::policy::evict::Lists for Lists<'_> {
     fn evictable(&mut self, chunk: u32) -> bool {
-        // SAFETY: by the type's invariant; the queues, which alone ask, have as many chunks as the PMM has root
-        // chunks. C looks at the PMM alone, and not into the queues.
-        unsafe { bindings::uvm_seam_chunk_evictable(self.0.gpu, chunk) }
+        // SAFETY: by the type's invariant, and there is such a chunk. C looks at the PMM alone, and not into the queues.
+        chunk < self.1 && unsafe { bindings::uvm_seam_chunk_evictable(self.0.gpu, chunk) }
     }
 }
 

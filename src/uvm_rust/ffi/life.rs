@@ -6,26 +6,13 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::{flash, prefetch, tenant};
-use crate::driver::{discard::status, evict};
-use kernel::prelude::*;
+use crate::driver::life;
 
 super::check_exports!(uvm_rust_init, uvm_rust_exit);
 
-fn init() -> Result {
-    evict::choose_policy()?;
-    tenant::init()?;
-    prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
-    flash::init();
-    Ok(())
-}
-
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_init() -> u32 {
-    match init() {
-        Ok(()) => status::OK,
-        Err(failed) if failed == EINVAL => status::INVALID_ARGUMENT,
-        Err(_) => status::NO_MEMORY,
-    }
+    life::init()
 }
 
 #[no_mangle]

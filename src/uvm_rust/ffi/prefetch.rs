@@ -3,7 +3,6 @@
 //! Prefetching: the worker of a VA space, and what it moves blocks with.
 
 use super::bindings;
-use super::seam::{self, VaSpace};
 use super::slot::{Lent, Slot};
 use super::tenant::Charged;
 use super::work::{Charging, Kind, Work, WorkQueue};
@@ -13,24 +12,8 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// The VA space that a [`Process`] belongs to, which it does not outlive.
-pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
-
-// SAFETY: an address; what is done with it says which locks it needs.
-unsafe impl Send for Home {}
-// SAFETY: as above.
-unsafe impl Sync for Home {}
-
-impl Home {
-    /// It.
-    pub(crate) fn space(&self) -> VaSpace<'_> {
-        // SAFETY: by the type's documentation; a process is known when the VA space has been set up.
-        unsafe { VaSpace::new(self.0) }
-    }
-}
-
 /// Those of all VA spaces; an item of it runs on one CPU at a time.
-pub(super) static WORKERS: WorkQueue = WorkQueue::none();
+pub(crate) static WORKERS: WorkQueue = WorkQueue::none();
 
 /// The worker of a VA space, from the first announcement on.
 pub(crate) struct Worker(Slot<KBox<Made>>);
@@ -163,42 +146,6 @@ pub(crate) fn random() -> u64 {
     unsafe { bindings::get_random_u64() }
 }
 
-/// The module parameters of prefetching. What is out of range is clamped by who takes it.
-pub(crate) struct Parameters {
-    /// Prefetch; otherwise the worker only learns.
-    pub(crate) act: bool,
-    /// Chunks that are kept ready; 0: no pre-eviction.
-    pub(crate) watermark: u32,
-    /// Kernels to look ahead.
-    pub(crate) ahead: u32,
-    /// Of a kernel's block table.
-    pub(crate) rows: u32,
-    /// Blocks in a row.
-    pub(crate) assoc: u32,
-    /// Successors of a block.
-    pub(crate) succs: u32,
-    /// Bytes that a tenant's tables for a GPU may take.
-    pub(crate) memory: usize,
-}
-
-impl Parameters {
-    /// Reads the module's parameters as they were at load.
-    pub(crate) fn read() -> Self {
-        // SAFETY: nobody writes them once the module is loaded.
-        unsafe {
-            Self {
-                act: bindings::uvm_rust_prefetch,
-                watermark: bindings::uvm_rust_preevict,
-                ahead: bindings::uvm_rust_prefetch_ahead,
-                rows: bindings::uvm_rust_prefetch_rows,
-                assoc: bindings::uvm_rust_prefetch_assoc,
-                succs: bindings::uvm_rust_prefetch_succs,
-                memory: (bindings::uvm_rust_prefetch_memory as usize) << 20,
-            }
-        }
-    }
-}
-
 // Numbers that both sides count with.
 const _: () = assert!(worker::IN_FLIGHT == bindings::UVM_RUST_PREFETCH_COPIES);
 
@@ -218,16 +165,4 @@ impl Drop for PmLock {
         // SAFETY: `try_read` took it.
         unsafe { bindings::uvm_seam_pm_unlock() };
     }
-}
-
-/// What the kernels of a VA space, whose state this becomes, are known to do; `None` if announcements are not taken.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(super) fn process_of(
-    space: NonNull<bindings::uvm_seam_space>,
-) -> Result<Option<Pin<KBox<Process>>>> {
-    let taken = seam::announce_enabled();
-    taken.then(|| Process::new(Home(space))).transpose()
 }

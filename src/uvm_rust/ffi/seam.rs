@@ -74,6 +74,20 @@ parameters! {
     has_queues: bool = uvm_rust_evict;
     /// Granularity, in KiB, of blocks that a discard covers in part.
     discard_granule: u32 = uvm_rust_discard_granule;
+    /// Prefetch; otherwise the worker only learns.
+    prefetch: bool = uvm_rust_prefetch;
+    /// Chunks that are kept ready; 0: no pre-eviction.
+    preevict: u32 = uvm_rust_preevict;
+    /// Kernels to look ahead.
+    prefetch_ahead: u32 = uvm_rust_prefetch_ahead;
+    /// Rows of a kernel's block table.
+    prefetch_rows: u32 = uvm_rust_prefetch_rows;
+    /// Blocks in a row.
+    prefetch_assoc: u32 = uvm_rust_prefetch_assoc;
+    /// Successors of a block.
+    prefetch_succs: u32 = uvm_rust_prefetch_succs;
+    /// MiB that a tenant's tables for a GPU may take.
+    prefetch_memory: u32 = uvm_rust_prefetch_memory;
     discard_parameter: bool = uvm_rust_discard;
     announce_parameter: bool = uvm_rust_announce;
     tests_parameter: i32 = uvm_enable_builtin_tests;

@@ -5,14 +5,10 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::seam::{self, SeqFile};
+use super::seam::SeqFile;
+use super::vaspace::VaSpace;
 use super::{bindings, gpu};
-#[cfg(not(uvm_native))]
-use super::{prefetch, tenant};
-use crate::driver::stats::Space;
-#[cfg(not(uvm_native))]
-use crate::driver::{prefetch::Process, tenant::Held};
-use crate::policy::stats::Cause;
+use crate::driver::space::State;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -30,36 +26,19 @@ super::check_exports!(
 #[cfg(not(uvm_native))]
 super::check_exports!(uvm_rust_space_stop, uvm_rust_space_forget);
 
-/// What there is of a VA space.
-pub(super) struct State {
-    /// What its kernels are known to do; `None` if announcements are not taken.
-    #[cfg(not(uvm_native))]
-    pub(super) process: Option<Pin<KBox<Process>>>,
-    /// Whose it is, to the SSD tier; `None` without one.
-    #[cfg(not(uvm_native))]
-    pub(super) tenant: Option<Held>,
-    /// What is counted of it; `None` without statistics.
-    pub(super) stats: Option<Space>,
-}
+/// The VA space that what is known of it belongs to, which that does not outlive.
+pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
 
-impl State {
-    #[cfg_attr(uvm_native, allow(unused_variables))]
-    fn new(space: NonNull<bindings::uvm_seam_space>, pid: u32, gpus: u32) -> Result<Self> {
-        Ok(Self {
-            #[cfg(not(uvm_native))]
-            process: prefetch::process_of(space)?,
-            #[cfg(not(uvm_native))]
-            tenant: tenant::of_flash()?,
-            stats: seam::stats_enabled()
-                .then(|| Space::new(pid, gpus))
-                .transpose()?,
-        })
-    }
+// SAFETY: an address; what is done with it says which locks it needs.
+unsafe impl Send for Home {}
+// SAFETY: as above.
+unsafe impl Sync for Home {}
 
-    fn counts(&self, count: impl FnOnce(&Space)) {
-        if let Some(stats) = &self.stats {
-            count(stats);
-        }
+impl Home {
+    /// It.
+    pub(crate) fn space(&self) -> VaSpace<'_> {
+        // SAFETY: by the type's documentation; its set-up ends with what is known of it.
+        unsafe { VaSpace::new(self.0) }
     }
 }
 
@@ -95,7 +74,7 @@ unsafe extern "C" fn uvm_rust_space_create(
     gpus: u32,
 ) -> *mut bindings::uvm_rust_space {
     let state = NonNull::new(of).ok_or(EINVAL).and_then(|of| {
-        let state = State::new(of, pid, gpus)?;
+        let state = State::new(Home(of), pid, gpus)?;
         Ok(KBox::new(state, GFP_KERNEL_ACCOUNT)?)
     });
     match state {
@@ -114,9 +93,7 @@ unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_space_stop(space: *mut bindings::uvm_rust_space) {
     // SAFETY: I-own.
-    if let Some(process) = unsafe { &borrow(space).process } {
-        process.end();
-    }
+    unsafe { borrow(space) }.end();
 }
 
 #[cfg(not(uvm_native))]
@@ -127,34 +104,21 @@ unsafe extern "C" fn uvm_rust_space_forget(
     last: u64,
 ) {
     // SAFETY: I-own.
-    if let Some(process) = unsafe { &borrow(space).process } {
-        process.forget(first, last);
-    }
+    unsafe { borrow(space) }.forget(first, last);
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_space_add_gpu(space: *mut bindings::uvm_rust_space, gpu_index: u32) {
     // SAFETY: I-own for `space`; I-gpu: a VA space retains the GPUs that are registered in it.
     let (space, gpu) = unsafe { (borrow(space), gpu::stats(gpu_index)) };
-    space.counts(|space| {
-        if gpu.is_some_and(|gpu| space.add_gpu(gpu_index, gpu).is_err()) {
-            pr_warn_once();
-        }
-    });
+    if let Some(gpu) = gpu {
+        space.add_gpu(gpu_index, gpu);
+    }
 }
 
 /// The GPU with this number among memories; `None` for the host, which is before them.
 pub(super) fn gpu_of(memory: u32) -> Option<u32> {
     memory.checked_sub(bindings::UVM_RUST_MEMORY_HOST + 1)
-}
-
-/// Says once that some process goes uncounted.
-fn pr_warn_once() {
-    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Relaxed) {
-        pr_warn!("no memory for a process's statistics; they are not kept\n");
-    }
 }
 
 #[no_mangle]
@@ -167,7 +131,7 @@ unsafe extern "C" fn uvm_rust_note_fault(
 ) {
     // SAFETY: I-own for `space`; I-gpu: the caller is the GPU's bottom half.
     let (space, gpu) = unsafe { (borrow(space), gpu::stats(gpu_index)) };
-    if let (Some(space), Some(gpu)) = (&space.stats, gpu) {
+    if let (Some(space), Some(gpu)) = (space.stats(), gpu) {
         space.note_fault(gpu, gpu_index, batch, instances, duplicates);
     }
 }
@@ -180,16 +144,8 @@ unsafe extern "C" fn uvm_rust_note_copy(
     cause: u32,
     bytes: u64,
 ) {
-    let cause = match cause {
-        bindings::UVM_RUST_CAUSE_FAULT => Cause::Fault,
-        bindings::UVM_RUST_CAUSE_PREFETCH => Cause::Prefetch,
-        bindings::UVM_RUST_CAUSE_EVICTION => Cause::Eviction,
-        bindings::UVM_RUST_CAUSE_ACCESS_COUNTER => Cause::AccessCounter,
-        _ => Cause::Api,
-    };
     // SAFETY: I-own.
-    let space = unsafe { borrow(space) };
-    space.counts(|space| space.note_copy(gpu_of(dst), gpu_of(src), cause, bytes));
+    unsafe { borrow(space) }.note_copy(gpu_of(dst), gpu_of(src), cause, bytes);
 }
 
 #[no_mangle]
@@ -199,8 +155,7 @@ unsafe extern "C" fn uvm_rust_note_evicted(
     root_index: u32,
 ) {
     // SAFETY: I-own.
-    let space = unsafe { borrow(space) };
-    space.counts(|space| space.note_evicted(gpu_index, root_index));
+    unsafe { borrow(space) }.note_evicted(gpu_index, root_index);
 }
 
 #[no_mangle]
@@ -211,11 +166,5 @@ unsafe extern "C" fn uvm_rust_space_show(
     // SAFETY: I-own for `space`, I-call for `seq`.
     let (space, mut out) = unsafe { (borrow(space), SeqFile::new(seq)) };
     // An overflow makes seq_file call again with more room.
-    space.counts(|space| {
-        let _ = space.show(&mut out);
-    });
-    #[cfg(not(uvm_native))]
-    if let Some(process) = &space.process {
-        let _ = process.show(&mut out);
-    }
+    let _ = space.show(&mut out);
 }

@@ -4,21 +4,19 @@
 
 use super::bindings;
 use super::flash::{current, Owner, OwnerHandle};
+use super::slot::Slot;
 use crate::driver::tenant::{new_registry, Held, Registry};
 use crate::policy::tenants::Who;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
-use kernel::types::ForeignOwnable;
 
-/// The registry, from `init` to `exit`; else null.
-static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
+/// The registry, from `init` to `exit`.
+static REGISTRY: Slot<Pin<KBox<Registry>>> = Slot::empty();
 
 /// The registry; `None` while the module is not there.
 pub(crate) fn registry() -> Option<&'static Registry> {
-    // SAFETY: what stands there was boxed, and is only freed when the module goes, at which no
-    // call is under way and no VA space exists that could hold a tenant.
-    unsafe { REGISTRY.load(Acquire).as_ref() }
+    REGISTRY.get().map(Pin::get_ref)
 }
 
 /// A reference on a memory cgroup: whom memory is charged to.
@@ -74,7 +72,7 @@ impl FlashOwner {
     }
 
     /// Makes it if there is none, with `charged` paying, which is there as long; without a tier there is none.
-    fn make(&self, charged: &Charged) -> Result {
+    pub(crate) fn make(&self, charged: &Charged) -> Result {
         if !self.0.load(Acquire).is_null() || current().is_null() {
             return Ok(());
         }
@@ -104,40 +102,21 @@ impl Drop for FlashOwner {
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(super) fn init() -> Result {
-    REGISTRY.store(new_registry()?.into_foreign().cast_mut().cast(), Release);
-    Ok(())
+pub(crate) fn init() -> Result {
+    REGISTRY.fill(new_registry()?).map_err(|_| EBUSY)
 }
 
 /// The module ends, if it has begun.
 ///
 /// # Safety
 ///
-/// Nobody uses the registry any more: no VA space exists.
+/// Nobody uses the registry any more: no VA space exists, and no call is under way.
 pub(super) unsafe fn exit() {
-    let registry = REGISTRY.swap(null_mut(), AcqRel);
-    if !registry.is_null() {
-        // SAFETY: it came from `into_foreign`, and nobody uses it any more.
-        drop(unsafe { <Pin<KBox<Registry>> as ForeignOwnable>::from_foreign(registry.cast()) });
-    }
+    // SAFETY: by this function's contract.
+    drop(unsafe { REGISTRY.take() });
 }
 
-/// The tenant that this thread, which has an mm, belongs to, with what it is to the SSD tier; `None` without one.
-/// May sleep.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(super) fn of_flash() -> Result<Option<Held>> {
-    if current().is_null() {
-        return Ok(None);
-    }
-    let held = Held::of_this_thread(registry().ok_or(ENOMEM)?)?;
-    held.flash().make(held.charged())?;
-    Ok(Some(held))
-}
-
-/// What a tenant that [`of_flash`] gave is to the SSD tier, as long as it is held.
+/// What a tenant that [`Held::of_flash`] gave is to the SSD tier, as long as it is held.
 pub(super) fn flash_owner(held: &Held) -> OwnerHandle {
     // SAFETY: it was made before it was given, and stays as long as the tenant.
     unsafe { OwnerHandle::new(held.flash().0.load(Acquire)) }

@@ -8,9 +8,11 @@ use super::gpu::GpuHandle;
 use super::space;
 #[cfg(not(uvm_native))]
 use crate::driver::prefetch::Process;
+use crate::driver::space::State;
 use crate::driver::stats::Space;
 use crate::policy::discard::{Kind, Span};
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::{null_mut, NonNull};
 
 /// A VA space.
@@ -37,7 +39,7 @@ impl<'a> VaSpace<'a> {
         self.as_ptr() as usize as u64
     }
 
-    /// Takes the lock in read mode. Sleeps.
+    /// Takes the lock, which who calls does not hold, in read mode. Sleeps.
     pub(crate) fn lock(&self) -> LockedVaSpace<'a> {
         self.lock_for(false)
     }
@@ -62,20 +64,20 @@ pub(crate) struct LockedVaSpace<'a> {
 }
 
 impl LockedVaSpace<'_> {
-    fn state(&self) -> Option<&space::State> {
+    fn state(&self) -> Option<&State> {
         // SAFETY: by the invariant of `VaSpace`, and `self` holds the lock.
         unsafe { space::of(self.space.as_ptr()) }
     }
 
     /// What is counted of this VA space, if it is.
     pub(crate) fn stats(&self) -> Option<&Space> {
-        self.state()?.stats.as_ref()
+        self.state()?.stats()
     }
 
     /// What is known of this VA space's kernels; `None` if none are announced.
     #[cfg(not(uvm_native))]
     pub(crate) fn process(&self) -> Option<&Process> {
-        self.state()?.process.as_deref()
+        self.state()?.process()
     }
 
     /// The GPU with this UUID, if it is registered here.
@@ -139,7 +141,26 @@ impl Context<'_> {
         Some(Self(context, PhantomData))
     }
 
-    pub(super) fn as_ptr(&mut self) -> *mut bindings::uvm_seam_context {
+    /// On nobody's behalf; `None` without memory.
+    pub(crate) fn of_nobody() -> Option<Self> {
+        // SAFETY: no process is named.
+        unsafe { Self::new(null_mut()) }
+    }
+
+    /// One of C's, to whom it is left.
+    ///
+    /// # Safety
+    ///
+    /// It is valid, and used by nobody else, as long as the result.
+    #[cfg(not(uvm_native))]
+    pub(super) unsafe fn lent(
+        context: *mut bindings::uvm_seam_context,
+    ) -> Option<ManuallyDrop<Self>> {
+        let context = NonNull::new(context)?;
+        Some(ManuallyDrop::new(Self(context, PhantomData)))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_context {
         self.0.as_ptr()
     }
 }

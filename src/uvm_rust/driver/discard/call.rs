@@ -62,15 +62,15 @@ impl<'a> DiscardCall<'a> {
         self.walk.as_mut()
     }
 
-    /// The block that is locked, and what goes with it.
-    fn locked(&mut self) -> Option<Locked<'_, 'a>> {
+    /// Calls `then` with the block that is locked, and what goes with it.
+    fn with_locked<R>(&mut self, then: impl FnOnce(Locked<'_>) -> R) -> Option<R> {
         self.check(self.walk.as_ref().is_some_and(Walk::is_locked));
-        self.walk.as_mut()?.locked()
+        self.walk.as_mut()?.with_locked(then)
     }
 
     /// Calls `then` with the block that is locked.
-    fn with_block<R>(&mut self, then: impl FnOnce(&mut LockedBlock<'a>) -> R) -> Option<R> {
-        Some(then(self.locked()?.block))
+    fn with_block<R>(&mut self, then: impl FnOnce(&mut LockedBlock<'_>) -> R) -> Option<R> {
+        self.with_locked(|locked| then(locked.block))
     }
 }
 
@@ -163,21 +163,24 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn facts(&mut self) -> Facts {
-        self.with_block(LockedBlock::facts).unwrap_or(Facts {
+        self.with_block(|block| block.facts()).unwrap_or(Facts {
             resident: PageMask::EMPTY,
             mapped_2m: false,
         })
     }
 
     fn state(&mut self) -> Option<&mut BlockState> {
-        self.locked()?.block.state()
+        self.check(self.walk.as_ref().is_some_and(Walk::is_locked));
+        self.walk.as_mut()?.state()
     }
 
     fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory> {
         if self.state().is_some() {
             self.broken("D-order");
         }
-        self.with_block(|block| block.keep(state)).unwrap_or(Ok(()))
+        let state = KBox::new(state, GFP_KERNEL_ACCOUNT).map_err(|_| OutOfMemory)?;
+        self.with_block(|block| block.keep(state));
+        Ok(())
     }
 
     fn held(&mut self, from: Memory) -> Option<Held> {
@@ -185,15 +188,12 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn drop_pages(&mut self, pages: &PageMask) -> Result<Dropped, Status> {
-        let Some(Locked {
-            block,
-            context: Some(context),
-            ..
-        }) = self.locked()
-        else {
-            return Ok(Dropped::All);
-        };
-        match block.drop_pages(context, pages) {
+        let dropped = self.with_locked(|Locked { block, context, .. }| {
+            context.map_or(status::OK, |context| {
+                block.drop_pages(context, pages, pages)
+            })
+        });
+        match dropped.unwrap_or(status::OK) {
             status::AGAIN => Ok(Dropped::Again),
             other => Status::check(other).map(|()| Dropped::All),
         }
@@ -212,10 +212,10 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn note_work(&mut self) -> Result<(), Status> {
-        let locked = self.walk.as_mut().and_then(Walk::locked);
-        match (&mut self.tracker, locked) {
-            (Some(tracker), Some(locked)) => tracker.add(locked.block),
-            _ => Ok(()),
-        }
+        let (Some(tracker), Some(walk)) = (&mut self.tracker, &mut self.walk) else {
+            return Ok(());
+        };
+        let noted = walk.with_locked(|locked| tracker.add(locked.block));
+        noted.unwrap_or(Ok(()))
     }
 }

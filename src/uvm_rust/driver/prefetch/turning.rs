@@ -5,7 +5,7 @@
 use super::{Prefetcher, Process};
 use crate::driver::discard::status;
 use crate::driver::fault;
-use crate::ffi::block::{LockedBlock, Walk};
+use crate::ffi::block::{Locked, LockedBlock, Walk};
 use crate::ffi::gpu::{BlockName, GpuHandle};
 use crate::ffi::prefetch::{Migration, PmLock};
 use crate::ffi::seam;
@@ -83,11 +83,6 @@ impl<'a> Turning<'a> {
         space.gpu_by_number(self.prefetcher.gpu(), !self.entered())
     }
 
-    /// The va_block that is locked.
-    fn locked(&mut self) -> Option<&mut LockedBlock<'a>> {
-        Some(self.walk.as_mut()?.locked()?.block)
-    }
-
     /// Chooses the va_block at the first memory from `from` to `last`. If there is memory: which block that is and what
     /// stands against moving it, if there is one, and where the memory ends.
     fn find(&mut self, from: u64, last: u64) -> Option<(Option<(BlockName, Hindrances)>, u64)> {
@@ -117,12 +112,14 @@ impl<'a> Turning<'a> {
     /// Calls `then` with the va_block that is locked, and the GPU.
     fn with_gpu<R>(
         &mut self,
-        then: impl FnOnce(&mut LockedBlock<'a>, GpuHandle<'_>) -> R,
+        then: impl FnOnce(&mut LockedBlock<'_>, GpuHandle<'_>) -> R,
     ) -> Option<R> {
         let (number, ending) = (self.prefetcher.gpu(), !self.entered());
-        let locked = self.walk.as_mut()?.locked()?;
-        let gpu = locked.space.gpu_by_number(number, ending)?;
-        Some(then(locked.block, gpu))
+        let with_gpu = |Locked { block, space, .. }: Locked<'_>| {
+            let gpu = space.gpu_by_number(number, ending)?;
+            Some(then(block, gpu))
+        };
+        self.walk.as_mut()?.with_locked(with_gpu)?
     }
 }
 
@@ -197,6 +194,7 @@ impl Machine for Turning<'_> {
     }
 
     fn victim(&mut self) -> Option<Hindrances> {
+        self.unlock();
         let (noted, start) = self.noted?;
         // It is ours, and alive, if our own tree says so.
         let (chosen, _) = self.find(start, start)?;
@@ -218,10 +216,7 @@ impl Machine for Turning<'_> {
     }
 
     fn lock(&mut self, to: To) {
-        if self.locked().is_some() {
-            return;
-        }
-        if let Some(walk) = &mut self.walk {
+        if let Some(walk) = self.walk.as_mut().filter(|walk| !walk.is_locked()) {
             walk.lock_to_move(to == To::Host);
             self.to = Some(to);
         }
@@ -239,7 +234,7 @@ impl Machine for Turning<'_> {
             return Pages::default();
         };
         // It may have come while a migration had let the lock go.
-        let state = self.locked().and_then(|block| block.state());
+        let state = self.walk.as_mut().and_then(Walk::state);
         Pages {
             populated: of.host.set() | of.there.set() | of.staged.set() | of.reached.set(),
             thrashing: of.thrashing.set(),

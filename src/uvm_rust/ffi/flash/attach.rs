@@ -8,16 +8,13 @@ use super::io::Io;
 use super::room::owner_of;
 use super::tier::{self, current};
 use super::{bindings, read_parameter, workers, USED};
-use crate::driver::flash::Flash;
 use crate::ffi::seam::VaSpace;
 use crate::policy::flash::drain::Stays;
-use crate::policy::flash::Config;
-use bindings::{uvm_rust_flash_attach, uvm_rust_flash_stats};
+use bindings::uvm_rust_flash_stats;
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
-use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -74,20 +71,75 @@ impl Drop for Reading {
     }
 }
 
-/// Holds the lock of attaching in write mode.
-struct Writing(());
+/// Holds the lock of attaching in write mode. There is a tier.
+pub(crate) struct Writing(());
 
 impl Writing {
-    /// Takes the lock, for which it may sleep.
-    fn lock() -> Self {
+    /// Takes the lock, for which it may sleep; `None` without a tier.
+    pub(crate) fn lock() -> Option<Self> {
+        if current().is_null() {
+            return None;
+        }
         // SAFETY: as for `Reading`.
         unsafe { bindings::down_write(&raw mut bindings::uvm_rust_flash_attach_lock) };
-        Self(())
+        Some(Self(()))
     }
 
     fn devices(&mut self) -> &mut Devices {
         // SAFETY: the lock is held, so that nobody else uses it.
         unsafe { &mut *DEVICES.0.get() }
+    }
+
+    /// Whether there is a device, which may be leaving.
+    pub(crate) fn has_device(&mut self) -> bool {
+        let devices = self.devices();
+        devices.attached.is_some() || devices.leaving.is_some()
+    }
+
+    /// Makes this the tier's device, which has none, with room for so many pages in host memory, and starts its workers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EEXIST`.
+    pub(crate) fn attach(&mut self, dev: Arc<Dev>, limit: u64) -> Result {
+        if self.has_device() {
+            return Err(EEXIST);
+        }
+        let depth = read_parameter(&raw const bindings::uvm_rust_flash_depth);
+        let workers = depth.clamp(1, WORKERS_MOST);
+        // SAFETY: there is a tier, and no workers, and the lock of attaching is held. The hooks that are needed from the
+        // first spill on are there before anybody can spill; workers do nothing before the tier has the device.
+        unsafe {
+            bindings::uvm_seam_flash_hook(true);
+            USED.store(true, Relaxed);
+            workers::start(&dev, workers)?;
+            self.devices().attached = Some(dev.clone());
+            tier::attach(current(), dev, limit, workers);
+        }
+        Ok(())
+    }
+
+    /// Nobody spills to the device any more. Gives it, if there is one.
+    pub(crate) fn stop(&mut self) -> Option<Arc<Dev>> {
+        self.devices().stop();
+        self.devices().leaving.clone()
+    }
+
+    /// Brings all that is on the device that was stopped to host memory, and lets it go. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Something stays, and with it the device.
+    pub(crate) fn drain(&mut self) -> Result<(), Stays> {
+        let Some(dev) = self.devices().leaving.clone() else {
+            return Ok(());
+        };
+        // SAFETY: there is a tier.
+        unsafe { drain(dev.clone()) }?;
+        self.devices().leaving = None;
+        // SAFETY: nothing is on it, and nobody uses it (N-file).
+        unsafe { dev.close() };
+        Ok(())
     }
 }
 
@@ -114,7 +166,7 @@ impl Devices {
 }
 
 /// Opens what a path in user space names, and makes a key. Gives the length in bytes, too.
-fn open(path: u64) -> Result<(Seam, u64)> {
+pub(crate) fn open(path: u64) -> Result<(Seam, u64)> {
     let (mut dev, mut bytes) = (null_mut(), 0);
     // SAFETY: the path is looked up in user space as such; both are written once, and `dev` is ours from then on.
     unsafe {
@@ -124,7 +176,7 @@ fn open(path: u64) -> Result<(Seam, u64)> {
 }
 
 /// Marks a device as ours, which it has to be already, or empty, unless by force.
-fn mark(dev: &Seam, force: bool) -> Result {
+pub(crate) fn mark(dev: &Seam, force: bool) -> Result {
     let mut io = Io::new(true, false).ok_or(ENOMEM)?;
     // SAFETY: who calls has just opened the device, and nobody else knows of it yet.
     checked(unsafe { io.mark(dev, force) })
@@ -138,66 +190,13 @@ fn checked(result: c_int) -> Result {
 }
 
 /// Whoever attaches and detaches needs `CAP_SYS_ADMIN`.
-fn is_admin() -> Result {
+pub(crate) fn is_admin() -> Result {
     // SAFETY: no preconditions.
     if unsafe { bindings::capable(CAP_SYS_ADMIN) } {
         Ok(())
     } else {
         Err(EPERM)
     }
-}
-
-/// Attaches a device. There is a tier.
-pub(crate) fn attach(attach: &uvm_rust_flash_attach) -> Result {
-    is_admin()?;
-    let mut lock = Writing::lock();
-    let devices = lock.devices();
-    if devices.attached.is_some() || devices.leaving.is_some() {
-        return Err(EEXIST);
-    }
-    let (seam, bytes) = open(attach.path)?;
-    let slots = Config::slots_of(bytes).ok_or(ENOSPC)?;
-    mark(&seam, attach.flags & bindings::UVM_RUST_FLASH_FORCE != 0)?;
-    let flash = Flash::new(Config {
-        slots,
-        checksums: attach.flags & bindings::UVM_RUST_FLASH_NO_CHECKSUMS == 0,
-        quota: Config::quota_of(attach.quota_bytes),
-    })?;
-    let dev = Dev::new(seam, flash)?;
-    let workers = read_parameter(&raw const bindings::uvm_rust_flash_depth).clamp(1, WORKERS_MOST);
-    let limit = attach.host_bytes / PAGE_SIZE as u64;
-    // SAFETY: there is a tier, and no workers, and the lock of attaching is held. The hooks that are needed from the
-    // first spill on are there before anybody can spill; workers do nothing before the tier has the device.
-    unsafe {
-        bindings::uvm_seam_flash_hook(true);
-        USED.store(true, Relaxed);
-        workers::start(&dev, workers)?;
-        devices.attached = Some(dev.clone());
-        tier::attach(current(), dev, limit, workers);
-    }
-    pr_info!("flash: attached, {slots} slots\n");
-    Ok(())
-}
-
-/// Detaches it. There is a tier.
-pub(crate) fn detach() -> Result {
-    is_admin()?;
-    let mut lock = Writing::lock();
-    let devices = lock.devices();
-    devices.stop();
-    let dev = devices.leaving.clone().ok_or(ENODEV)?;
-    // Nobody has to wait for room any more.
-    dev.tell();
-    // SAFETY: there is a tier.
-    unsafe { drain(dev.clone()) }.map_err(|stays| match stays {
-        Stays::Interrupted => EINTR,
-        Stays::Busy => EBUSY,
-    })?;
-    devices.leaving = None;
-    // SAFETY: nothing is on it, and nobody uses it (N-file).
-    unsafe { dev.close() };
-    pr_info!("flash: detached\n");
-    Ok(())
 }
 
 /// What is known of the device that is attached or leaving, and of what a VA space's tenant has of it. Fills
@@ -223,8 +222,8 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
 
 /// Lets all devices go, before the module does: no VA space exists, and no call is under way.
 pub(super) fn let_go() {
-    let mut lock = Writing::lock();
-    let devices = lock.devices();
-    devices.stop();
-    devices.leaving = None;
+    if let Some(mut lock) = Writing::lock() {
+        lock.stop();
+        lock.devices().leaving = None;
+    }
 }

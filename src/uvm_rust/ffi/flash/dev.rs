@@ -68,7 +68,7 @@ impl Drop for Waits {
 }
 
 /// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
-pub(super) struct Seam(NonNull<uvm_seam_flash_dev>);
+pub(crate) struct Seam(NonNull<uvm_seam_flash_dev>);
 
 // SAFETY: a file and a cipher belong to no thread.
 unsafe impl Send for Seam {}
@@ -101,7 +101,7 @@ impl Dev {
     /// # Errors
     ///
     /// `ENOMEM` where there is no memory; then C's part is freed.
-    pub(super) fn new(seam: Seam, flash: Pin<KBox<Flash>>) -> Result<Arc<Self>> {
+    pub(crate) fn new(seam: Seam, flash: Pin<KBox<Flash>>) -> Result<Arc<Self>> {
         let progress = AtomicU32::new(0);
         Ok(Arc::new(
             Self {
@@ -140,7 +140,7 @@ impl Dev {
     }
 
     /// Tells those who wait for that.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         // Who waits looks after it has said so to the queue, whose lock is taken after this to wake it.
         self.progress.fetch_add(1, Relaxed);
         // SAFETY: by the invariant of `Seam`.

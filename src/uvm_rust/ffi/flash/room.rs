@@ -55,7 +55,7 @@ pub(super) struct Room {
 pub(super) unsafe fn owner_of(space: *mut uvm_seam_space) -> Option<OwnerHandle> {
     // SAFETY: by this function's contract what there is of it stays.
     let state = unsafe { space::of(space) };
-    state?.tenant.as_ref().map(tenant::flash_owner)
+    state?.tenant().map(tenant::flash_owner)
 }
 
 impl Room {

@@ -116,7 +116,7 @@ impl Machine for Splitting {
 }
 
 /// A split of a va_block, to the SSD tier.
-pub(in crate::ffi) struct Split(Option<Splitting>);
+pub(crate) struct Split(Option<Splitting>);
 
 impl Split {
     /// Of a block at page `at`; nothing without a tier.
@@ -138,15 +138,15 @@ impl Split {
     /// # Errors
     ///
     /// There is no memory; then this is all.
-    pub(in crate::ffi) fn before(&mut self) -> Result<(), OutOfMemory> {
+    pub(crate) fn before(&mut self) -> Result<(), OutOfMemory> {
         self.0.as_mut().map_or(Ok(()), split::before)
     }
 
-    /// After upstream has made `upper` of it, or, if that is null, has not.
-    pub(in crate::ffi) fn after(&mut self, upper: *mut uvm_va_block_struct) {
+    /// After upstream has made `upper` of it, or has not.
+    pub(crate) fn after(&mut self, upper: Option<crate::ffi::block::Block<'_>>) {
         if let Some(splitting) = &mut self.0 {
-            splitting.upper = upper;
-            split::after(splitting, !upper.is_null());
+            splitting.upper = upper.map_or(null_mut(), |upper| upper.as_ptr());
+            split::after(splitting, upper.is_some());
         }
     }
 }

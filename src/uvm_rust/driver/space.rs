@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What there is of a VA space: one object, behind the pointer that C keeps there (`ffi/space.rs`).
+
+use super::stats::{Gpu, Space as Stats};
+#[cfg(not(uvm_native))]
+use super::{prefetch::Process, tenant::Held};
+use crate::ffi::space::Home;
+use crate::ffi::{bindings, seam};
+use crate::policy::stats::Cause;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// What there is of a VA space.
+pub(crate) struct State {
+    /// What its kernels are known to do; `None` if announcements are not taken.
+    #[cfg(not(uvm_native))]
+    process: Option<Pin<KBox<Process>>>,
+    /// Whose it is, to the SSD tier; `None` without one.
+    #[cfg(not(uvm_native))]
+    tenant: Option<Held>,
+    /// What is counted of it; `None` without statistics.
+    stats: Option<Stats>,
+}
+
+impl State {
+    /// Of the process `pid`, with room for so many GPUs.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[cfg_attr(uvm_native, allow(unused_variables))]
+    pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
+        Ok(Self {
+            #[cfg(not(uvm_native))]
+            process: seam::announce_enabled()
+                .then(|| Process::new(home))
+                .transpose()?,
+            #[cfg(not(uvm_native))]
+            tenant: Held::of_flash()?,
+            stats: seam::stats_enabled()
+                .then(|| Stats::new(pid, gpus))
+                .transpose()?,
+        })
+    }
+
+    /// What its kernels are known to do; `None` if announcements are not taken.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn process(&self) -> Option<&Process> {
+        self.process.as_deref()
+    }
+
+    /// Whose it is, to the SSD tier; `None` without one.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn tenant(&self) -> Option<&Held> {
+        self.tenant.as_ref()
+    }
+
+    /// What is counted of it; `None` without statistics.
+    #[inline(always)]
+    pub(crate) fn stats(&self) -> Option<&Stats> {
+        self.stats.as_ref()
+    }
+
+    /// The VA space ends, once. Its worker does not run after this; faults may still come.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn end(&self) {
+        if let Some(process) = self.process() {
+            process.end();
+        }
+    }
+
+    /// Addresses `first` to `last` are memory no more.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn forget(&self, first: u64, last: u64) {
+        if let Some(process) = self.process() {
+            process.forget(first, last);
+        }
+    }
+
+    /// This GPU, which has this number, was registered. One thread at a time calls this.
+    pub(crate) fn add_gpu(&self, index: u32, gpu: &Arc<Gpu>) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        let stats = self.stats();
+        let failed = stats.is_some_and(|stats| stats.add_gpu(index, gpu).is_err());
+        // Once, of some process.
+        if failed && !SAID.swap(true, Relaxed) {
+            pr_warn!("no memory for a process's statistics; they are not kept\n");
+        }
+    }
+
+    /// `bytes` are being copied from one memory to another, of which `None` is the host, for this `UVM_RUST_CAUSE_*`.
+    pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: u32, bytes: u64) {
+        let cause = match cause {
+            bindings::UVM_RUST_CAUSE_FAULT => Cause::Fault,
+            bindings::UVM_RUST_CAUSE_PREFETCH => Cause::Prefetch,
+            bindings::UVM_RUST_CAUSE_EVICTION => Cause::Eviction,
+            bindings::UVM_RUST_CAUSE_ACCESS_COUNTER => Cause::AccessCounter,
+            _ => Cause::Api,
+        };
+        if let Some(stats) = self.stats() {
+            stats.note_copy(dst, src, cause, bytes);
+        }
+    }
+
+    /// Its chunks in root chunk `chunk` of a GPU are taken.
+    pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) {
+        if let Some(stats) = self.stats() {
+            stats.note_evicted(gpu, chunk);
+        }
+    }
+
+    /// Its part of `processes` in debugfs.
+    pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
+        if let Some(stats) = self.stats() {
+            stats.show(out)?;
+        }
+        #[cfg(not(uvm_native))]
+        if let Some(process) = self.process() {
+            process.show(out)?;
+        }
+        Ok(())
+    }
+}
