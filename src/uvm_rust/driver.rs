@@ -20,3 +20,4 @@ pub(crate) mod space;
 pub(crate) mod stats;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;
+pub(crate) mod tree;

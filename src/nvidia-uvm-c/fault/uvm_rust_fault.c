@@ -302,8 +302,7 @@ void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_pre
 		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
 		.has_switch = parent_gpu->prefetch_fault_supported,
-		.off_ns = parent_gpu->fault_buffer_info.prefetch_faults_enabled ? 0 :
-			NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
+		.off_ns = NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
 	};
 }
 

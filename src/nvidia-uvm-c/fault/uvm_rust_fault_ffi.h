@@ -111,7 +111,7 @@ struct uvm_rust_fault {
 
 /* Of prefetch faults. */
 struct uvm_rust_fault_prefetch {
-	__u64 off_ns;		/* for how long they have been off */
+	__u64 off_ns;		/* for how long they have been off, if they are */
 	__u32 lapse_ms;
 	__u8 has_switch;	/* whether the GPU can turn them off */
 	__u8 in_test;

@@ -140,7 +140,8 @@ fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
     let run = || {
         let space = space(file)?.lock();
         let gpu = space.gpu(&uuid).ok_or(status::INVALID_DEVICE)?;
-        let chunk = space.block(address)?.lock().chunk(gpu, address);
+        let block = space.block(address)?.lock();
+        let chunk = block.chunk(gpu, address);
         let queue = chunk.and_then(|chunk| evict::queue_of(gpu, chunk));
         queue.ok_or(status::INVALID_STATE)
     };

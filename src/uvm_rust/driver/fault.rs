@@ -176,10 +176,11 @@ impl Machine for Servicing<'_> {
 
     fn ring(&mut self) -> (u32, u32) {
         let counts = self.gpu.counts;
-        if counts.get == counts.put {
+        let (get, put) = counts.ring();
+        if get == put {
             self.gpu.read_put();
         }
-        (counts.get.get(), counts.put.get())
+        counts.ring()
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 6a105959785e9934.
+// Of headers and options 59d57bccc6c7a6f5.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 3;

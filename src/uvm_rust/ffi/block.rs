@@ -72,7 +72,7 @@ pub(crate) struct Range<'l> {
 }
 
 impl<'l> Range<'l> {
-    /// Its addresses.
+    /// Its first and last address.
     pub(crate) fn span(&self) -> Span {
         Span {
             first: self.facts.first,
@@ -123,7 +123,7 @@ impl Block<'_> {
         self.0.as_ptr()
     }
 
-    /// Its addresses.
+    /// Its first and last address.
     pub(crate) fn span(&self) -> Span {
         let mut span = bindings::uvm_rust_span::default();
         // SAFETY: by the type's invariant; `span` is ours for the call.
@@ -144,7 +144,7 @@ pub(crate) struct LockedBlock<'l> {
     place: NonNull<*mut bindings::uvm_rust_block>,
     /// The memory with a root chunk that [`LockedBlock::held`] gave last.
     root: Option<Memory>,
-    /// Who locked it.
+    /// Who lets the lock go, and how.
     by: By,
 }
 
@@ -252,7 +252,7 @@ impl LockedBlock<'_> {
         self.block.as_ptr()
     }
 
-    /// Its addresses.
+    /// Its first and last address.
     pub(crate) fn span(&self) -> Span {
         self.block.span()
     }
@@ -456,7 +456,7 @@ impl<'a> Walk<'a> {
         self.migration.take()
     }
 
-    /// The VA space.
+    /// The VA space, whose lock is held.
     pub(crate) fn space(&self) -> &LockedVaSpace<'a> {
         &self.space
     }
@@ -468,7 +468,7 @@ impl<'a> Walk<'a> {
         self.context.is_some()
     }
 
-    /// Gives it back.
+    /// Gives back what [`Walk::open`] got, if it is there.
     pub(crate) fn close(&mut self) {
         self.context = None;
     }
@@ -577,7 +577,7 @@ impl<'a> Walk<'a> {
 /// A block that is locked, and what goes with it.
 pub(crate) struct Locked<'w> {
     pub(crate) block: &'w mut LockedBlock<'w>,
-    /// What [`Walk::open`] got.
+    /// What [`Walk::open`] got, if it did.
     pub(crate) context: Option<&'w Context<'w>>,
     pub(crate) space: &'w LockedVaSpace<'w>,
 }

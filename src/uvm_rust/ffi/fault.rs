@@ -86,7 +86,7 @@ impl Met {
     /// Adds one; whether there is room.
     #[inline(always)]
     fn add(&mut self, space: u64) -> bool {
-        self.has(space) || self.adds(space)
+        space != 0 && (self.has(space) || self.adds(space))
     }
 
     #[cold]
@@ -128,8 +128,8 @@ impl<'a> Call<'a> {
 /// What C counts as well, of the ring and of the running batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts<'a> {
-    pub(crate) get: &'a Cell<u32>,
-    pub(crate) put: &'a Cell<u32>,
+    get: &'a Cell<u32>,
+    put: &'a Cell<u32>,
     pub(crate) number: &'a Cell<u32>,
     pub(crate) replays: &'a Cell<u32>,
     pub(crate) duplicates: &'a Cell<u32>,
@@ -142,6 +142,12 @@ pub(crate) struct Counts<'a> {
 }
 
 impl Counts<'_> {
+    /// GET and PUT, as they were last read or written.
+    #[inline]
+    pub(crate) fn ring(&self) -> (u32, u32) {
+        (self.get.get(), self.put.get())
+    }
+
     /// The first VA space with a fatal fault.
     #[inline]
     pub(crate) fn fatal(&self) -> Option<u64> {
@@ -149,7 +155,7 @@ impl Counts<'_> {
         (!space.is_null()).then_some(space as usize as u64)
     }
 
-    /// None had one.
+    /// No VA space had one in the batch that begins.
     #[inline]
     pub(crate) fn forget_fatal(&self) {
         self.fatal.set(null_mut());
@@ -183,7 +189,7 @@ macro_rules! of_gpu {
 }
 
 impl<'a> FaultGpu<'a> {
-    /// Of this call.
+    /// For the length of this call, in which no VA space was met yet.
     pub(crate) fn new(call: Call<'a>, met: &'a mut Met) -> Self {
         (met.count, met.last) = (0, 0);
         let c = call.0;

@@ -205,7 +205,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// The GPU.
+    /// The GPU that has them.
     pub(crate) fn gpu(&self) -> GpuHandle<'a> {
         self.gpu
     }

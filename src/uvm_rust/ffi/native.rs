@@ -22,7 +22,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// Gives it back.
+    /// Gives back what upstream works with; the VA space stays locked.
     pub(crate) fn close(self) -> LockedVaSpace<'a> {
         drop(self.context);
         self.space

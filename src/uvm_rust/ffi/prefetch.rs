@@ -83,7 +83,7 @@ impl Worker {
         self.0.get()?.migration.take()
     }
 
-    /// Gives it back.
+    /// Gives back what [`Worker::take`] gave.
     pub(crate) fn give(&self, migration: KBox<Migration>) {
         if let Some(made) = self.0.get() {
             made.migration.put(migration);

@@ -24,7 +24,7 @@ impl<P: ForeignOwnable> Slot<P> {
         Self(AtomicPtr::new(null_mut()), PhantomData)
     }
 
-    /// What is there.
+    /// What is there, if something is.
     #[inline]
     pub(crate) fn get(&self) -> Option<P::Borrowed<'_>> {
         let there = self.0.load(Acquire);

@@ -35,7 +35,7 @@ unsafe impl Send for Home {}
 unsafe impl Sync for Home {}
 
 impl Home {
-    /// It.
+    /// The VA space itself.
     pub(crate) fn space(&self) -> VaSpace<'_> {
         // SAFETY: by the type's documentation; its set-up ends with what is known of it.
         unsafe { VaSpace::new(self.0) }

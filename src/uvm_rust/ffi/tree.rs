@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What C calls of the tree prefetcher (`policy/tree.rs`).
+//! What C calls of the tree prefetcher (`driver/tree.rs`).
 //!
 //! All masks are upstream's, of a va_block whose lock is held, and live for the call
 //! (I-call, I-lock).
@@ -10,22 +10,14 @@
 
 use super::bindings::{uvm_rust_mask, uvm_rust_tree};
 use super::discard::{read, write};
+use crate::driver::tree;
 use crate::policy::mask::Region;
-use crate::policy::tree::{grow, prefetch, Shape};
 
 super::check_exports!(uvm_rust_tree_grow, uvm_rust_tree_prefetch);
 
-fn shape(tree: &uvm_rust_tree) -> Shape {
-    Shape {
-        max: Region::new(tree.first, tree.outer),
-        offset: tree.offset,
-        leaves: tree.leaves,
-    }
-}
-
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_tree_grow(
-    tree: *const uvm_rust_tree,
+    of: *const uvm_rust_tree,
     big_first: u16,
     big_outer: u16,
     granule: u16,
@@ -33,27 +25,19 @@ unsafe extern "C" fn uvm_rust_tree_grow(
     thrashing: *const uvm_rust_mask,
     leaves: *mut uvm_rust_mask,
 ) {
-    // SAFETY: I-call for all of them; `thrashing` may be null, and is not read then.
-    let (tree, faulted, mut grown, thrashing) = unsafe {
-        let thrashing = (!thrashing.is_null()).then(|| read(thrashing));
-        (&*tree, read(faulted), read(leaves), thrashing)
-    };
     let big = Region::new(big_first, big_outer);
-    grow(
-        &mut grown,
-        shape(tree),
-        big,
-        granule,
-        &faulted,
-        thrashing.as_ref(),
-    );
-    // SAFETY: I-call.
-    unsafe { write(leaves, &grown) };
+    // SAFETY: I-call for all of them; `thrashing` may be null, and is not read then.
+    unsafe {
+        let thrashing = (!thrashing.is_null()).then(|| read(thrashing));
+        let (faulted, before) = (read(faulted), read(leaves));
+        let after = tree::grow(&*of, big, granule, &faulted, thrashing.as_ref(), before);
+        write(leaves, &after);
+    }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_tree_prefetch(
-    tree: *const uvm_rust_tree,
+    of: *const uvm_rust_tree,
     first: u16,
     outer: u16,
     threshold: u32,
@@ -61,10 +45,11 @@ unsafe extern "C" fn uvm_rust_tree_prefetch(
     leaves: *const uvm_rust_mask,
     out: *mut uvm_rust_mask,
 ) {
-    // SAFETY: I-call for all of them.
-    let (tree, faulted, leaves) = unsafe { (&*tree, read(faulted), read(leaves)) };
     let within = Region::new(first, outer);
-    let taken = prefetch(&leaves, shape(tree), &faulted, within, threshold);
-    // SAFETY: I-call.
-    unsafe { write(out, &taken) };
+    // SAFETY: I-call for all of them.
+    unsafe {
+        let (faulted, leaves) = (read(faulted), read(leaves));
+        let taken = tree::prefetch(&*of, within, threshold, &faulted, &leaves);
+        write(out, &taken);
+    }
 }

@@ -395,11 +395,6 @@ impl RootChunks {
         self.queues.queue_of(chunk)
     }
 
-    /// Whether `chunk` is one of these.
-    pub fn has(&self, chunk: Chunk) -> bool {
-        (chunk as usize) < self.marks.len()
-    }
-
     /// How many chunks are on `queue`.
     pub fn length(&self, queue: Queue) -> u32 {
         self.queues
