@@ -6,6 +6,8 @@
 //! allocation that cannot fail. Memory comes from `crate::mem`, which each world
 //! supplies.
 
+#![forbid(unsafe_code)]
+
 pub mod discard;
 pub mod evict;
 pub mod fault;
