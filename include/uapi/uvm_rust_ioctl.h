@@ -32,7 +32,7 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		3
+#define UVM_RUST_VERSION		4
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
@@ -43,12 +43,15 @@
 #define UVM_RUST_FLASH_DETACH		0x1011
 #define UVM_RUST_FLASH_GET_STATS	0x1012
 #define UVM_RUST_FLASH_MOVE		0x1013
+#define UVM_RUST_FLASH_SUBMIT		0x1014
+#define UVM_RUST_FLASH_REAP		0x1015
 
 /* Features, as bits of struct uvm_rust_version.features. */
 #define UVM_RUST_FEATURE_STATS		(1ULL << 0)
 #define UVM_RUST_FEATURE_DISCARD	(1ULL << 1)	/* UVM_RUST_DISCARD_BATCH, and UVM_DISCARD (80) */
 #define UVM_RUST_FEATURE_EXEC_ID	(1ULL << 2)	/* UVM_RUST_ANNOUNCE */
-#define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_* */
+#define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_ATTACH to _MOVE */
+#define UVM_RUST_FEATURE_FLASH_QUEUE	(1ULL << 9)	/* UVM_RUST_FLASH_SUBMIT and _REAP */
 
 /**
  * struct uvm_rust_version - what this driver offers
@@ -487,5 +490,137 @@ struct uvm_rust_flash_move_range {
 
 #define UVM_RUST_FLASH_MOVE_SIZE_V1	24
 #define UVM_RUST_FLASH_MOVE_SIZE_V2	40
+
+/**
+ * struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)
+ * @base:      in: first byte, a multiple of the page size
+ * @length:    in: bytes, a multiple of the page size, not 0
+ * @user_data: in: comes back with the completion
+ * @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with
+ *             UVM_RUST_FLASH_TO_GPU
+ * @reserved:  must be 0, or the call fails with EINVAL
+ * @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the
+ *             request begins
+ */
+struct uvm_rust_flash_request {
+	__u64 base;
+	__u64 length;
+	__u64 user_data;
+	__u32 flags;
+	__u32 reserved;
+	__u8 gpu_uuid[16];
+};
+
+/* Flag of struct uvm_rust_flash_request: what is on GPUs goes to host memory first. */
+#define UVM_RUST_FLASH_FROM_GPUS	(1U << 2)
+
+/* Flag of struct uvm_rust_flash_submit: each completion of these requests adds 1 to @event_fd. */
+#define UVM_RUST_FLASH_EVENT		(1U << 0)
+
+/* The most requests of a file descriptor that are not done, or done and not reaped. */
+#define UVM_RUST_FLASH_MAX_REQUESTS	4096
+
+/**
+ * struct uvm_rust_flash_submit - move ranges, without waiting (UVM_RUST_FLASH_SUBMIT)
+ * @size:          in: sizeof of the caller's structure; out: of the driver's
+ * @flags:         in: 0 or UVM_RUST_FLASH_EVENT
+ * @requests:      in: address of an array of struct uvm_rust_flash_request
+ * @request_count: in: how many, 0 to UVM_RUST_FLASH_MAX_REQUESTS
+ * @request_size:  in: bytes from one to the next, a multiple of 8, at least
+ *                 UVM_RUST_FLASH_REQUEST_SIZE_V1 and at most 256; what the driver does not know of an
+ *                 element must be 0
+ * @event_fd:      in: with UVM_RUST_FLASH_EVENT a descriptor of eventfd(2), which may be closed once the call
+ *                 has returned; else 0
+ * @taken:         out: how many of the requests were taken, from the first on
+ * @queue:         in: any number: UVM_RUST_FLASH_REAP with the same one gives these requests' completions. So
+ *                 several users of a file descriptor do not take each other's
+ *
+ * Each request does what UVM_RUST_FLASH_MOVE does, some time later, in a thread of the kernel's. With
+ * UVM_RUST_FLASH_FROM_GPUS it is G10's g10_pre_evict, from GPUs to host memory, and on to the device without
+ * UVM_RUST_FLASH_TO_HOST. Only what goes to the device needs one.
+ *
+ * Requests with UVM_RUST_FLASH_TO_HOST or UVM_RUST_FLASH_TO_GPU, and without UVM_RUST_FLASH_FROM_GPUS, begin
+ * and end in the order in which they were submitted, and so do all others. One of these and one of the others
+ * are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one
+ * that was submitted first is done before the other begins.
+ *
+ * All requests are looked at before the first one is taken. With less room than requests, as many are taken as
+ * there is room for. What has not begun when the last descriptor of the file is closed is dropped, and what is
+ * under way ends early. Memory for requests is charged to the caller's memory cgroup.
+ *   EINVAL  an unknown flag, base or length no multiple of the page size, length 0, the end of a range
+ *           not below 2^64, a reserved field that is not 0, too many requests, or @event_fd is
+ *           another kind of file
+ *   EBADF   @event_fd is no descriptor
+ *   EFAULT  an element of the array is not readable
+ *   E2BIG   unknown fields of an element that are not 0
+ *   EBUSY   there is no room for the first request: UVM_RUST_FLASH_REAP makes some
+ *   ENOMEM
+ */
+struct uvm_rust_flash_submit {
+	__u32 size;
+	__u32 flags;
+	__u64 requests;
+	__u32 request_count;
+	__u32 request_size;
+	__s32 event_fd;
+	__u32 taken;
+	__u64 queue;
+};
+
+#define UVM_RUST_FLASH_REQUEST_SIZE_V1	48
+#define UVM_RUST_FLASH_SUBMIT_SIZE_V1	40
+
+/**
+ * struct uvm_rust_flash_completion - what became of a request (UVM_RUST_FLASH_REAP)
+ * @user_data: out: what the request had there
+ * @order:     out: how many requests of this file descriptor were done before this one, plus 1
+ * @status:    out: 0, or -errno: one of those of struct uvm_rust_flash_move_range. What was moved before an
+ *             error stays so
+ * @reserved:  out: 0, in this version
+ */
+struct uvm_rust_flash_completion {
+	__u64 user_data;
+	__u64 order;
+	__s32 status;
+	__u32 reserved;
+};
+
+/**
+ * struct uvm_rust_flash_reap - which requests are done (UVM_RUST_FLASH_REAP)
+ * @size:             in: sizeof of the caller's structure; out: of the driver's
+ * @flags:            no flag is known yet: 0, or the call fails with EINVAL
+ * @completions:      in: address of an array of struct uvm_rust_flash_completion
+ * @completion_count: in: for how many it has room
+ * @completion_size:  in: bytes from one to the next, a multiple of 8, at least
+ *                    UVM_RUST_FLASH_COMPLETION_SIZE_V1 and at most 256; what the driver does not know of an
+ *                    element is set to 0
+ * @wait_for:         in: returns when so many are there, @completion_count at most, or no request of @queue
+ *                    is left that is not done; 0: at once
+ * @wait_ms:          in: or after so many milliseconds, or a moment later
+ * @reaped:           out: how many completions were given, in the order in which the requests were done
+ * @pending:          out: how many requests of @queue are not done
+ * @queue:            in: that of struct uvm_rust_flash_submit
+ *
+ * Each completion is given once. Its request has ended: what it moved is there.
+ *   EFAULT  the array is not writable. No completion is lost that could not be written there, unless @reaped
+ *           could not be
+ *   EINTR   a signal came while it waited; nothing is given
+ *   EAGAIN  the system is about to sleep; as above
+ */
+struct uvm_rust_flash_reap {
+	__u32 size;
+	__u32 flags;
+	__u64 completions;
+	__u32 completion_count;
+	__u32 completion_size;
+	__u32 wait_for;
+	__u32 wait_ms;
+	__u32 reaped;
+	__u32 pending;
+	__u64 queue;
+};
+
+#define UVM_RUST_FLASH_COMPLETION_SIZE_V1	24
+#define UVM_RUST_FLASH_REAP_SIZE_V1		48
 
 #endif /* UVM_RUST_IOCTL_H */

@@ -13,6 +13,7 @@ pub(crate) mod flash;
 pub(crate) mod ioctl;
 #[cfg(not(uvm_native))]
 pub(crate) mod life;
+pub(crate) mod moves;
 mod params;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;

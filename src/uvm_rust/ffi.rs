@@ -38,6 +38,8 @@ pub(crate) mod block;
 pub(crate) mod discard;
 mod entry;
 #[cfg(not(uvm_native))]
+pub(crate) mod event;
+#[cfg(not(uvm_native))]
 pub(crate) mod evict;
 #[cfg(not(uvm_native))]
 pub(crate) mod fault;

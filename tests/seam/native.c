@@ -42,6 +42,13 @@ struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_spac
 	return the_mm;
 }
 
+/* For a thread without an mm, which none is here. */
+struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *va_space)
+{
+	note("?");
+	return NULL;
+}
+
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm)
 {
 	note(mm == the_mm ? "M" : mm ? "?" : "");

@@ -62,6 +62,7 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uv
 
 uvm_va_space_t *uvm_fd_va_space(struct file *file);
 struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space);
+struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *va_space);
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm);
 bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);

@@ -27,8 +27,8 @@
 #define U32_MAX			UINT32_MAX
 #define min(a, b)		((a) < (b) ? (a) : (b))
 #define max(a, b)		((a) > (b) ? (a) : (b))
-struct task_struct { int tgid; };
-#define current			(&(struct task_struct){ .tgid = 1 })
+struct task_struct { int tgid; struct mm_struct *mm; };
+#define current			(&(struct task_struct){ .tgid = 1, .mm = (struct mm_struct *)8 })
 bool fatal_signal_pending(void *task);
 void cond_resched(void);
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))

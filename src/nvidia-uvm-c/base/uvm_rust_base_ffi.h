@@ -116,7 +116,7 @@ struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 
 /*
  * Takes the VA space's lock in read mode; @with_mm: after that of the process' memory, which is returned, or NULL for
- * nobody's. The second gives both back.
+ * nobody's: a thread of the kernel's takes the VA space's process, if it has one and lives. The second gives both back.
  */
 struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, _Bool with_mm);
 void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm);

@@ -24,8 +24,6 @@
 #include "uvm_perf_heuristics.h"
 #include "uvm_test.h"
 
-#include "uvm_rust_ioctl.h"
-#include "uvm_rust_compat.h"
 #include "uvm_rust_hooks.h"
 
 struct dentry *uvm_rust_debug_dir;
@@ -235,7 +233,9 @@ struct uvm_seam_space *uvm_seam_space_of(struct file *filp)
 
 struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, bool with_mm)
 {
-	struct mm_struct *mm = with_mm ? uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space) : NULL;
+	struct mm_struct *mm = !with_mm ? NULL : current->mm ?
+			       uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space) :
+			       uvm_va_space_mm_retain_lock((uvm_va_space_t *)space);
 
 	uvm_va_space_down_read((uvm_va_space_t *)space);
 	return mm;

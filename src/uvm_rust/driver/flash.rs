@@ -9,11 +9,11 @@ use super::params;
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{
     is_admin, mark, move_range as move_range_of, open, BlockHandle, Dev, DeviceHandle, OwnerHandle,
-    Place, Writing,
+    Writing,
 };
 use crate::ffi::{seam, uaccess};
 use crate::policy::flash::drain::Stays;
-use crate::policy::flash::moves::Failed;
+use crate::policy::flash::moves::{Failed, To};
 use crate::policy::flash::{tier, Config, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -132,7 +132,8 @@ impl Tier {
     }
 }
 
-fn enabled() -> Result {
+/// Fails with `EOPNOTSUPP` without a tier.
+pub(crate) fn enabled() -> Result {
     if seam::flash_enabled() {
         Ok(())
     } else {
@@ -227,22 +228,36 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
         arg,
         uapi::UVM_RUST_FLASH_MOVE_SIZE_V1,
     )?;
-    let page = kernel::page::PAGE_SIZE as u64;
-    let end = range.base.checked_add(range.length).ok_or(EINVAL)?;
-    let aligned = range.base % page == 0 && range.length % page == 0;
-    if !aligned || end == range.base {
-        return Err(EINVAL);
-    }
-    let to = match range.flags {
-        0 => Place::Device,
-        uapi::UVM_RUST_FLASH_TO_HOST => Place::Host,
-        uapi::UVM_RUST_FLASH_TO_GPU => Place::Gpu(range.gpu_uuid),
-        _ => return Err(EINVAL),
-    };
+    let to = checked(range.base, range.length, range.flags)?;
     enabled()?;
     let space = file.space().ok_or(EPERM)?;
-    let moved = move_range_of(&space, range.base, range.length, to);
-    moved.map_err(|failed| match failed {
+    let moved = move_range_of(&space, range.base, range.length, to, range.gpu_uuid);
+    moved.map_err(why)
+}
+
+/// Where a range of the caller's goes.
+///
+/// # Errors
+///
+/// `EINVAL` if it is not one of whole pages, or the flags are unknown.
+pub(crate) fn checked(base: u64, length: u64, flags: u32) -> Result<To> {
+    let page = kernel::page::PAGE_SIZE as u64;
+    let end = base.checked_add(length).ok_or(EINVAL)?;
+    let aligned = base % page == 0 && length % page == 0;
+    if !aligned || end == base {
+        return Err(EINVAL);
+    }
+    match flags {
+        0 => Ok(To::Device),
+        uapi::UVM_RUST_FLASH_TO_HOST => Ok(To::Host),
+        uapi::UVM_RUST_FLASH_TO_GPU => Ok(To::Gpu),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Why a range was not moved.
+pub(crate) fn why(failed: Failed) -> Error {
+    match failed {
         Failed::NoDevice => ENODEV,
         Failed::NoMemory => ENOMEM,
         Failed::NotManaged => ENXIO,
@@ -250,5 +265,5 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
         Failed::Again => EAGAIN,
         Failed::Unreadable => EIO,
         Failed::NoGpu => ENODEV,
-    })
+    }
 }

@@ -6,8 +6,7 @@
 //! driver that is going away gets between.
 
 #[cfg(not(uvm_native))]
-use super::flash;
-use super::{discard, evict, params};
+use super::{discard, evict, flash, moves, params};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -25,6 +24,9 @@ const FEATURE_EXEC_ID: u64 = 1 << 2;
 
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
+
+/// `UVM_RUST_FEATURE_FLASH_QUEUE`: what it does can be asked for without waiting.
+const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
 
 /// The kernel crate of Linux 6.12 has no name for it.
 pub(super) const EOPNOTSUPP: core::ffi::c_int = 95;
@@ -67,6 +69,22 @@ const _: () = {
         core::mem::size_of::<uapi::uvm_rust_flash_move_range>()
             == uapi::UVM_RUST_FLASH_MOVE_SIZE_V2 as usize
     );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_request>()
+            == uapi::UVM_RUST_FLASH_REQUEST_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_submit>()
+            == uapi::UVM_RUST_FLASH_SUBMIT_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_completion>()
+            == uapi::UVM_RUST_FLASH_COMPLETION_SIZE_V1 as usize
+    );
+    assert!(
+        core::mem::size_of::<uapi::uvm_rust_flash_reap>()
+            == uapi::UVM_RUST_FLASH_REAP_SIZE_V1 as usize
+    );
 };
 
 /// Does what an ioctl asks for that upstream does not know: 0, or what went wrong. `None` if it is none of ours.
@@ -97,6 +115,8 @@ fn is_ours(cmd: u32) -> bool {
             | uapi::UVM_RUST_FLASH_DETACH
             | uapi::UVM_RUST_FLASH_GET_STATS
             | uapi::UVM_RUST_FLASH_MOVE
+            | uapi::UVM_RUST_FLASH_SUBMIT
+            | uapi::UVM_RUST_FLASH_REAP
     )
 }
 
@@ -120,6 +140,8 @@ fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result
         uapi::UVM_RUST_FLASH_DETACH => flash::detach(arg),
         uapi::UVM_RUST_FLASH_GET_STATS => flash::stats(file, arg),
         uapi::UVM_RUST_FLASH_MOVE => flash::move_range(file, arg),
+        uapi::UVM_RUST_FLASH_SUBMIT => moves::submit(file, arg),
+        uapi::UVM_RUST_FLASH_REAP => moves::reap(file, arg),
         _ => return None,
     })
 }
@@ -145,7 +167,7 @@ fn get_version(arg: usize) -> Result {
         version.features |= FEATURE_EXEC_ID;
     }
     if seam::flash_enabled() {
-        version.features |= FEATURE_FLASH;
+        version.features |= FEATURE_FLASH | FEATURE_FLASH_QUEUE;
     }
     uaccess::write_sized(arg, version, size)
 }

@@ -5,6 +5,8 @@
 use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
 use super::{prefetch::Process, tenant::Held};
+#[cfg(not(uvm_native))]
+use crate::ffi::flash::Moves;
 use crate::ffi::space::Home;
 use crate::ffi::{bindings, seam};
 use crate::policy::stats::Cause;
@@ -18,6 +20,9 @@ pub(crate) struct State {
     /// What its kernels are known to do; `None` if announcements are not taken.
     #[cfg(not(uvm_native))]
     process: Option<Pin<KBox<Process>>>,
+    /// What carries out its requests to move memory; `None` without an SSD tier.
+    #[cfg(not(uvm_native))]
+    moves: Option<Pin<KBox<Moves>>>,
     /// Whose it is, to the SSD tier; `None` without one.
     #[cfg(not(uvm_native))]
     tenant: Option<Held>,
@@ -33,13 +38,17 @@ impl State {
     /// `ENOMEM`.
     #[cfg_attr(uvm_native, allow(unused_variables))]
     pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
+        #[cfg(not(uvm_native))]
+        let tenant = Held::of_flash()?;
         Ok(Self {
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
                 .then(|| Process::new(home))
                 .transpose()?,
             #[cfg(not(uvm_native))]
-            tenant: Held::of_flash()?,
+            moves: tenant.as_ref().map_or(Ok(None), |held| Moves::of(home, held))?,
+            #[cfg(not(uvm_native))]
+            tenant,
             stats: seam::stats_enabled()
                 .then(|| Stats::new(pid, gpus))
                 .transpose()?,
@@ -58,17 +67,26 @@ impl State {
         self.tenant.as_ref()
     }
 
+    /// What carries out its requests to move memory; `None` without an SSD tier.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn moves(&self) -> Option<&Moves> {
+        self.moves.as_deref()
+    }
+
     /// What is counted of it; `None` without statistics.
     #[inline(always)]
     pub(crate) fn stats(&self) -> Option<&Stats> {
         self.stats.as_ref()
     }
 
-    /// The VA space ends, once. Its worker does not run after this; faults may still come.
+    /// The VA space ends, once. Its workers do not run after this; faults may still come.
     #[cfg(not(uvm_native))]
     pub(crate) fn end(&self) {
         if let Some(process) = self.process() {
             process.end();
+        }
+        if let Some(moves) = self.moves() {
+            moves.end();
         }
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 59d57bccc6c7a6f5.
+// Of headers and options d79f31b81b3063c1.
 // By bindgen 0.72.1.
 
-pub const UVM_RUST_VERSION: u32 = 3;
+pub const UVM_RUST_VERSION: u32 = 4;
 pub const UVM_RUST_GET_VERSION: u32 = 4096;
 pub const UVM_RUST_GET_STATS: u32 = 4097;
 pub const UVM_RUST_DISCARD_BATCH: u32 = 4098;
@@ -13,10 +13,13 @@ pub const UVM_RUST_FLASH_ATTACH: u32 = 4112;
 pub const UVM_RUST_FLASH_DETACH: u32 = 4113;
 pub const UVM_RUST_FLASH_GET_STATS: u32 = 4114;
 pub const UVM_RUST_FLASH_MOVE: u32 = 4115;
+pub const UVM_RUST_FLASH_SUBMIT: u32 = 4116;
+pub const UVM_RUST_FLASH_REAP: u32 = 4117;
 pub const UVM_RUST_FEATURE_STATS: u32 = 1;
 pub const UVM_RUST_FEATURE_DISCARD: u32 = 2;
 pub const UVM_RUST_FEATURE_EXEC_ID: u32 = 4;
 pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
+pub const UVM_RUST_FEATURE_FLASH_QUEUE: u32 = 512;
 pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;
 pub const UVM_RUST_CAUSE_FAULT: u32 = 0;
 pub const UVM_RUST_CAUSE_PREFETCH: u32 = 1;
@@ -52,6 +55,13 @@ pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_TO_GPU: u32 = 2;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V2: u32 = 40;
+pub const UVM_RUST_FLASH_FROM_GPUS: u32 = 4;
+pub const UVM_RUST_FLASH_EVENT: u32 = 1;
+pub const UVM_RUST_FLASH_MAX_REQUESTS: u32 = 4096;
+pub const UVM_RUST_FLASH_REQUEST_SIZE_V1: u32 = 48;
+pub const UVM_RUST_FLASH_SUBMIT_SIZE_V1: u32 = 40;
+pub const UVM_RUST_FLASH_COMPLETION_SIZE_V1: u32 = 24;
+pub const UVM_RUST_FLASH_REAP_SIZE_V1: u32 = 48;
 pub const UVM_RUST_NO_CHUNK: u32 = 4294967295;
 pub const UVM_RUST_MAX_GPUS: u32 = 256;
 pub const UVM_RUST_MEMORY_HOST: u32 = 0;
@@ -75,6 +85,7 @@ pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
 pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
+pub type __s32 = ::core::ffi::c_int;
 pub type __u32 = ::core::ffi::c_uint;
 pub type __s64 = ::core::ffi::c_longlong;
 pub type __u64 = ::core::ffi::c_ulonglong;
@@ -226,6 +237,54 @@ pub struct uvm_rust_flash_move_range {
     pub base: __u64,
     pub length: __u64,
     pub gpu_uuid: [__u8; 16usize],
+}
+#[doc = " struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)\n @base:      in: first byte, a multiple of the page size\n @length:    in: bytes, a multiple of the page size, not 0\n @user_data: in: comes back with the completion\n @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with\n             UVM_RUST_FLASH_TO_GPU\n @reserved:  must be 0, or the call fails with EINVAL\n @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the\n             request begins"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_request {
+    pub base: __u64,
+    pub length: __u64,
+    pub user_data: __u64,
+    pub flags: __u32,
+    pub reserved: __u32,
+    pub gpu_uuid: [__u8; 16usize],
+}
+#[doc = " struct uvm_rust_flash_submit - move ranges, without waiting (UVM_RUST_FLASH_SUBMIT)\n @size:          in: sizeof of the caller's structure; out: of the driver's\n @flags:         in: 0 or UVM_RUST_FLASH_EVENT\n @requests:      in: address of an array of struct uvm_rust_flash_request\n @request_count: in: how many, 0 to UVM_RUST_FLASH_MAX_REQUESTS\n @request_size:  in: bytes from one to the next, a multiple of 8, at least\n                 UVM_RUST_FLASH_REQUEST_SIZE_V1 and at most 256; what the driver does not know of an\n                 element must be 0\n @event_fd:      in: with UVM_RUST_FLASH_EVENT a descriptor of eventfd(2), which may be closed once the call\n                 has returned; else 0\n @taken:         out: how many of the requests were taken, from the first on\n @queue:         in: any number: UVM_RUST_FLASH_REAP with the same one gives these requests' completions. So\n                 several users of a file descriptor do not take each other's\n\n Each request does what UVM_RUST_FLASH_MOVE does, some time later, in a thread of the kernel's. With\n UVM_RUST_FLASH_FROM_GPUS it is G10's g10_pre_evict, from GPUs to host memory, and on to the device without\n UVM_RUST_FLASH_TO_HOST. Only what goes to the device needs one.\n\n Requests with UVM_RUST_FLASH_TO_HOST or UVM_RUST_FLASH_TO_GPU, and without UVM_RUST_FLASH_FROM_GPUS, begin\n and end in the order in which they were submitted, and so do all others. One of these and one of the others\n are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one\n that was submitted first is done before the other begins.\n\n All requests are looked at before the first one is taken. With less room than requests, as many are taken as\n there is room for. What has not begun when the last descriptor of the file is closed is dropped, and what is\n under way ends early. Memory for requests is charged to the caller's memory cgroup.\n   EINVAL  an unknown flag, base or length no multiple of the page size, length 0, the end of a range\n           not below 2^64, a reserved field that is not 0, too many requests, or @event_fd is\n           another kind of file\n   EBADF   @event_fd is no descriptor\n   EFAULT  an element of the array is not readable\n   E2BIG   unknown fields of an element that are not 0\n   EBUSY   there is no room for the first request: UVM_RUST_FLASH_REAP makes some\n   ENOMEM"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_submit {
+    pub size: __u32,
+    pub flags: __u32,
+    pub requests: __u64,
+    pub request_count: __u32,
+    pub request_size: __u32,
+    pub event_fd: __s32,
+    pub taken: __u32,
+    pub queue: __u64,
+}
+#[doc = " struct uvm_rust_flash_completion - what became of a request (UVM_RUST_FLASH_REAP)\n @user_data: out: what the request had there\n @order:     out: how many requests of this file descriptor were done before this one, plus 1\n @status:    out: 0, or -errno: one of those of struct uvm_rust_flash_move_range. What was moved before an\n             error stays so\n @reserved:  out: 0, in this version"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_completion {
+    pub user_data: __u64,
+    pub order: __u64,
+    pub status: __s32,
+    pub reserved: __u32,
+}
+#[doc = " struct uvm_rust_flash_reap - which requests are done (UVM_RUST_FLASH_REAP)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            no flag is known yet: 0, or the call fails with EINVAL\n @completions:      in: address of an array of struct uvm_rust_flash_completion\n @completion_count: in: for how many it has room\n @completion_size:  in: bytes from one to the next, a multiple of 8, at least\n                    UVM_RUST_FLASH_COMPLETION_SIZE_V1 and at most 256; what the driver does not know of an\n                    element is set to 0\n @wait_for:         in: returns when so many are there, @completion_count at most, or no request of @queue\n                    is left that is not done; 0: at once\n @wait_ms:          in: or after so many milliseconds, or a moment later\n @reaped:           out: how many completions were given, in the order in which the requests were done\n @pending:          out: how many requests of @queue are not done\n @queue:            in: that of struct uvm_rust_flash_submit\n\n Each completion is given once. Its request has ended: what it moved is there.\n   EFAULT  the array is not writable. No completion is lost that could not be written there, unless @reaped\n           could not be\n   EINTR   a signal came while it waited; nothing is given\n   EAGAIN  the system is about to sleep; as above"]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_flash_reap {
+    pub size: __u32,
+    pub flags: __u32,
+    pub completions: __u64,
+    pub completion_count: __u32,
+    pub completion_size: __u32,
+    pub wait_for: __u32,
+    pub wait_ms: __u32,
+    pub reaped: __u32,
+    pub pending: __u32,
+    pub queue: __u64,
 }
 unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;

@@ -27,6 +27,7 @@ super::check_exports!(
 super::check_exports!(uvm_rust_space_stop, uvm_rust_space_forget);
 
 /// The VA space that what is known of it belongs to, which that does not outlive.
+#[derive(Clone, Copy)]
 pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
 
 // SAFETY: an address; what is done with it says which locks it needs.

@@ -39,6 +39,14 @@ unsafe impl Sized32 for bindings::uvm_rust_flash_detach {}
 unsafe impl Sized32 for bindings::uvm_rust_flash_stats {}
 // SAFETY: as above.
 unsafe impl Sized32 for bindings::uvm_rust_flash_move_range {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_submit {}
+// SAFETY: as above.
+unsafe impl Sized32 for bindings::uvm_rust_flash_reap {}
+// SAFETY: integers, of a size that leaves no room for padding. An element of an array, read by `read_element` only.
+unsafe impl Sized32 for bindings::uvm_rust_flash_request {}
+// SAFETY: as above, written by `write_element` only.
+unsafe impl Sized32 for bindings::uvm_rust_flash_completion {}
 
 /// Reads a structure from `arg`, of which the caller has `size` bytes. What the
 /// caller's is too short for is zero. Nothing is written.
@@ -82,4 +90,25 @@ pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Resu
     let (_, rest) = bytes.split_at_checked(4).ok_or(EINVAL)?;
     writer.write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
     writer.write_slice(rest)
+}
+
+/// Writes `value` to `arg`, where the caller has `size` bytes for it: what it is too short for is left out, and
+/// what is behind its end is set to 0.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be written.
+pub(crate) fn write_element<T: Sized32>(arg: usize, value: &T, size: usize) -> Result {
+    let known = size.min(size_of::<T>());
+    let mut writer = UserSlice::new(arg, size).writer();
+    // SAFETY: `value` is initialised and, being `Sized32`, without padding.
+    let bytes = unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), known) };
+    writer.write_slice(bytes)?;
+    let mut left = size - known;
+    while left > 0 {
+        let n = left.min(64);
+        writer.write_slice([0u8; 64].get(..n).ok_or(EINVAL)?)?;
+        left -= n;
+    }
+    Ok(())
 }

@@ -30,6 +30,7 @@
 //! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
 //! `pace.rs` how fast, [`room`] with what. [`wants::Wants`] is what GPU faults wait for, and [`asked`] reads it.
 //! [`arbiter::Arbiter`] says whose read or write of the device begins next.
+//! [`moves`] is what is moved by call, and [`queue`] who is asked to and does it later.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
 //! its own that is taken inside that and under which nothing sleeps but allocations.
@@ -44,6 +45,7 @@ pub mod moves;
 pub mod pace;
 pub mod pressure;
 pub mod probe;
+pub mod queue;
 pub mod room;
 pub mod spill;
 pub mod split;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{
-    E2BIG, EBUSY, EEXIST, EFAULT, EINVAL, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTEMPTY, ENXIO,
+    E2BIG, EBADF, EBUSY, EEXIST, EFAULT, EINVAL, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTEMPTY, ENXIO,
     EOPNOTSUPP, EPERM,
 };
 use oorandom::Rand64;
@@ -46,6 +46,8 @@ enum Shape {
     Discard,
     Attach,
     Move,
+    Submit,
+    Reap,
     /// A number that is no call's.
     Unknown,
 }
@@ -94,7 +96,7 @@ impl Call {
 }
 
 /// From `uvm_rust_ioctl.h`. EIO is not among them: no call may be fatal to the driver.
-const CALLS: [Call; 11] = [
+const CALLS: [Call; 13] = [
     call("GET_VERSION", 0x1000, 16, Shape::Size, 4, 0, &[]),
     call(
         "GET_STATS",
@@ -160,6 +162,16 @@ const CALLS: [Call; 11] = [
         FLASH,
         &[ENXIO, ENODEV, ENOMEM],
     ),
+    call(
+        "FLASH_SUBMIT",
+        0x1014,
+        40,
+        Shape::Submit,
+        20,
+        FLASH_QUEUE,
+        &[EBUSY, EBADF, ENOMEM],
+    ),
+    call("FLASH_REAP", 0x1015, 48, Shape::Reap, 20, FLASH_QUEUE, &[]),
     call("UVM_DISCARD", 80, 32, Shape::Discard, 10, DISCARD, &[]),
     call("no call", 0, 64, Shape::Unknown, 3, 0, &[]),
 ];
@@ -173,6 +185,7 @@ const STATS: u64 = 1 << 0;
 const DISCARD: u64 = 1 << 1;
 const EXEC_ID: u64 = 1 << 2;
 const FLASH: u64 = 1 << 8;
+const FLASH_QUEUE: u64 = 1 << 9;
 
 const ATTACHING: [i32; 7] = [EPERM, EEXIST, EBUSY, ENOTEMPTY, ENOSPC, ENOENT, ENOMEM];
 
@@ -297,6 +310,8 @@ struct Caller<'a> {
     features: u64,
     areas: Vec<(u64, u64)>,
     path: Option<CString>,
+    /// For as many completions as there can be, of any size.
+    room: Vec<u64>,
     rng: Rand64,
 }
 
@@ -309,6 +324,7 @@ impl<'a> Caller<'a> {
             path: target
                 .device
                 .and_then(|d| CString::new(d.as_os_str().as_bytes()).ok()),
+            room: vec![0; 4096 * 256 / 8],
             rng: Rand64::new(u128::from(seed)),
         }
     }
@@ -342,22 +358,30 @@ impl<'a> Caller<'a> {
 
     /// One call. Was it a good one?
     fn one(&mut self, call: &Call) -> Result<bool, Failure> {
-        // The ranges of a batch live as long as the call.
+        // The ranges of a batch live as long as the call, and so do requests.
         let ranges: Vec<u64> = (0..1 + self.below(4))
             .flat_map(|_| {
                 let (base, length) = self.range();
                 [base, length]
             })
             .collect();
-        let mut bytes = self.good(call, &ranges);
+        let requests: Vec<_> = (0..self.below(4)).map(|_| self.request()).collect();
+        let mut bytes = self.good(call, &ranges, &requests);
         for _ in 0..[0, 0, 1, 1, 2, 5][self.below(6)] {
             self.spoil(&mut bytes, call.size);
         }
-        if call.shape == Shape::Attach {
-            self.tame(&mut bytes);
+        match call.shape {
+            Shape::Attach => self.tame(&mut bytes),
+            // What it writes goes there, however much that is, or to nobody's memory.
+            Shape::Reap => {
+                let at =
+                    [self.room.as_mut_ptr() as u64, ODD[9], 8][self.below(6).saturating_sub(3)];
+                put(&mut bytes, 8, at);
+            }
+            _ => {}
         }
         let number = match call.shape {
-            Shape::Unknown => [0x1005, 0x100f, 0x1014, 0x10ff, 0x1fff][self.below(5)],
+            Shape::Unknown => [0x1005, 0x100f, 0x1016, 0x10ff, 0x1fff][self.below(5)],
             _ => call.number,
         };
         let bad = (self.below(20) == 0).then(|| BadPointer::ALL[self.below(BadPointer::ALL.len())]);
@@ -395,7 +419,20 @@ impl<'a> Caller<'a> {
         (from, bytes)
     }
 
-    fn good(&mut self, call: &Call, ranges: &[u64]) -> Vec<u8> {
+    /// What is asked for later, mostly as it should be: the words of `struct uvm_rust_flash_request`.
+    fn request(&mut self) -> [u64; 6] {
+        let (base, length) = self.range();
+        let Uuid(gpu) = self.target.gpu.uuid();
+        let half = |n: usize| {
+            gpu[8 * n..8 * n + 8]
+                .try_into()
+                .map_or(0, u64::from_ne_bytes)
+        };
+        let flags = [0, 1, 2, 4, 5, 0, 1, 2, 6, 8][self.below(10)];
+        [base, length, self.rng.rand_u64(), flags, half(0), half(1)]
+    }
+
+    fn good(&mut self, call: &Call, ranges: &[u64], requests: &[[u64; 6]]) -> Vec<u8> {
         let mut bytes = vec![0; ROOM];
         put(&mut bytes, 0, call.size as u32);
         let Uuid(gpu) = self.target.gpu.uuid();
@@ -432,6 +469,19 @@ impl<'a> Caller<'a> {
                 put(&mut bytes, 4, self.below(2) as u32);
                 put(&mut bytes, 8, base);
                 put(&mut bytes, 16, length);
+            }
+            Shape::Submit => {
+                put(&mut bytes, 8, requests.as_ptr() as u64);
+                put(&mut bytes, 16, requests.len() as u32);
+                put(&mut bytes, 20, 48u32);
+                put(&mut bytes, 32, self.below(2) as u64);
+            }
+            Shape::Reap => {
+                put(&mut bytes, 16, self.below(9) as u32);
+                put(&mut bytes, 20, 24u32);
+                put(&mut bytes, 24, self.below(3) as u32);
+                put(&mut bytes, 28, self.below(40) as u32);
+                put(&mut bytes, 40, self.below(2) as u64);
             }
             Shape::Unknown => self.spoil(&mut bytes, call.size),
         }

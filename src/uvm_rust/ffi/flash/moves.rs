@@ -3,7 +3,7 @@
 //! Moving a range by call, as `policy/flash/moves.rs` sees it.
 
 use super::attach::Reading;
-use super::block::{ask, came, known_of, on_flash, span};
+use super::block::{ask, came, known_of, on_flash, pages_of, span};
 use super::chosen::Chosen;
 use super::io::Io;
 use super::room::owner_of;
@@ -15,9 +15,11 @@ use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
 use crate::ffi::seam::VaSpace;
 use crate::ffi::space::gpu_of;
+use crate::ffi::work::Charging;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine, To};
+use crate::policy::flash::queue::Job;
 use crate::policy::flash::turn::Ticket;
 use crate::policy::flash::wants::Asks;
 use crate::policy::mask::{PageMask, Region};
@@ -25,6 +27,7 @@ use bindings::{
     mm_struct, uvm_gpu_struct, uvm_seam_space, uvm_va_block_struct, uvm_va_range_struct,
 };
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::page::PAGE_SIZE;
 
 /// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
@@ -38,21 +41,29 @@ fn rate() -> u32 {
     read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
 }
 
-/// Where `UVM_RUST_FLASH_MOVE` moves a range.
-pub(crate) enum Place {
-    Device,
-    Host,
-    /// A GPU, by its UUID.
-    Gpu([u8; 16]),
+/// So often a worker looks whether its tenant may write, in half a second, before others have its turn: the system
+/// cannot sleep meanwhile.
+const NAPS: u32 = 50;
+
+/// Which thread moves, and who tells it to stop.
+#[derive(Clone, Copy)]
+enum By<'a> {
+    /// A thread of the process's, or of whoever has its file, in a call.
+    Call,
+    /// A thread of the kernel's, until it is told to stop.
+    Worker(&'a AtomicBool),
 }
 
-/// One call of `UVM_RUST_FLASH_MOVE`.
+/// One call of `UVM_RUST_FLASH_MOVE`, or a part of a request.
 ///
 /// Invariant: the VA space is there, and so is its tenant, and the tier; pointers of what was taken are null
 /// where it was not.
-struct Moving {
+struct Moving<'a> {
+    by: By<'a>,
     space: *mut uvm_seam_space,
     owner: OwnerHandle,
+    /// How often it has slept for its rate.
+    naps: u32,
     /// Of the turn that was taken.
     ticket: Option<Ticket>,
     io: Option<Io>,
@@ -68,7 +79,11 @@ struct Moving {
     number: u32,
     /// What upstream copies with to a GPU, between `prepare` and `put`.
     copies: Option<Migration>,
-    /// The chosen block is not to go to that GPU, as upstream says.
+    /// What is copied goes to host memory instead.
+    home: bool,
+    /// It may go without a device.
+    needs_none: bool,
+    /// The chosen block is not to go there, as upstream says.
     stays: bool,
     /// Bytes that were given to the device and are not paid for.
     wrote: u64,
@@ -113,10 +128,10 @@ unsafe fn next_block(space: *mut uvm_seam_space, start: u64, end: u64) -> Option
 
 // In all blocks below the pointers are valid by the type's invariant, and locks are held as the policy
 // documents it (V-order).
-impl Machine for Moving {
+impl Machine for Moving<'_> {
     fn take_turn(&mut self) -> bool {
         // SAFETY: see above.
-        self.ticket = unsafe { self.owner.get() }.take_turn();
+        self.ticket = unsafe { self.owner.get() }.take_turn(|| self.by.is_stopped());
         self.ticket.is_some()
     }
 
@@ -138,8 +153,9 @@ impl Machine for Moving {
     }
 
     fn is_awaited(&mut self) -> bool {
+        let is_long = matches!(self.by, By::Worker(_)) && self.naps >= NAPS;
         // SAFETY: no preconditions.
-        unsafe { bindings::uvm_seam_flash_suspends() }
+        is_long || unsafe { bindings::uvm_seam_flash_suspends() }
     }
 
     fn count_throttled(&mut self) {
@@ -149,8 +165,10 @@ impl Machine for Moving {
     }
 
     fn nap(&mut self) -> bool {
+        self.naps += 1;
         // SAFETY: no spinlock is held.
-        unsafe { bindings::msleep_interruptible(NAP_MS) == 0 }
+        let slept = unsafe { bindings::msleep_interruptible(NAP_MS) == 0 };
+        slept && !self.by.is_stopped()
     }
 
     fn open(&mut self) -> bool {
@@ -164,7 +182,8 @@ impl Machine for Moving {
 
     fn keep_device(&mut self) -> bool {
         let lock = Reading::lock();
-        self.device = lock.attached().is_some().then_some(lock);
+        let is_there = lock.attached().is_some() || self.needs_none;
+        self.device = is_there.then_some(lock);
         self.device.is_some()
     }
 
@@ -191,7 +210,7 @@ impl Machine for Moving {
     }
 
     fn prepare(&mut self) -> bool {
-        if !self.gpu.is_null() {
+        if !self.gpu.is_null() || self.home {
             self.copies = Migration::new();
             return self.copies.is_some();
         }
@@ -211,7 +230,7 @@ impl Machine for Moving {
             (self.block, self.pages, self.stays) = (null_mut(), PageMask::EMPTY, false);
             if let Some((block, pages, memory)) = next {
                 (self.block, self.pages) = (block, pages);
-                self.stays = !self.gpu.is_null() && self.must_stay(memory);
+                self.stays = (!self.gpu.is_null() || self.home) && self.must_stay(memory);
             }
         }
         // SAFETY: the VA space's lock keeps the block, until another is chosen or all is let go.
@@ -260,6 +279,10 @@ impl Machine for Moving {
         !self.gpu.is_null()
     }
 
+    fn copies_home(&mut self) {
+        self.home = true;
+    }
+
     fn lock(&mut self) {
         match &self.copies {
             // SAFETY: the block is chosen, and not locked by us; the process is kept until `leave_space`.
@@ -271,8 +294,10 @@ impl Machine for Moving {
     }
 
     fn unlock(&mut self) {
-        // SAFETY: the block is locked. What was asked for ahead is wanted no more.
-        unsafe { came(known_of(self.block), &self.pages) };
+        if !self.home {
+            // SAFETY: the block is locked. What was asked for ahead is wanted no more.
+            unsafe { came(known_of(self.block), &self.pages) };
+        }
         match &self.copies {
             // SAFETY: `lock` locked it.
             Some(copies) => unsafe {
@@ -290,7 +315,12 @@ impl Machine for Moving {
         let Some(copies) = self.copies.as_ref().filter(|_| !self.stays) else {
             return Fetched::All;
         };
-        for run in self.pages.runs() {
+        let mut pages = self.pages;
+        if self.home {
+            // SAFETY: the block is locked. What flash has stays there.
+            pages &= unsafe { pages_of(self.block, null_mut()) }.reached.set();
+        }
+        for run in pages.runs() {
             let (first, outer) = (run.first(), run.outer());
             // SAFETY: the block is locked, and has these pages; the GPU is there, and there is such a number.
             let begun = unsafe {
@@ -317,7 +347,7 @@ impl Machine for Moving {
 
     fn dying(&mut self) -> bool {
         // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_rest() }
+        self.by.is_stopped() || unsafe { bindings::uvm_seam_rest() }
     }
 
     fn rest(&mut self) {
@@ -331,63 +361,106 @@ impl Machine for Moving {
     }
 }
 
-impl Moving {
+impl Moving<'_> {
     /// Whether upstream's calls do not move the chosen block to the GPU: its range group may not be moved, the GPU
     /// cannot address it, or cannot fault and uses the memory from where it is.
     ///
     /// # Safety
     ///
-    /// The VA space is locked, the GPU there, and the block in the range.
+    /// The VA space is locked, the GPU there if it is one, and the block in the range.
     unsafe fn must_stay(&self, (of, range): Memory) -> bool {
         let span = span(self.block);
         let length = span.last - span.first + 1;
         // SAFETY: by this function's contract.
         unsafe {
-            !bindings::uvm_range_group_all_migratable(self.space.cast(), span.first, span.last)
-                || !bindings::uvm_gpu_can_address(self.gpu, span.first, length)
+            if !bindings::uvm_range_group_all_migratable(self.space.cast(), span.first, span.last) {
+                return true;
+            }
+            if self.gpu.is_null() {
+                return false;
+            }
+            !bindings::uvm_gpu_can_address(self.gpu, span.first, length)
                 || bindings::uvm_seam_prefetch_is_lite(of, self.gpu)
                     && gpu_of(range.preferred) != Some(self.number)
         }
     }
 }
 
+impl By<'_> {
+    /// Whether a worker is told to stop. A call is told by a signal.
+    fn is_stopped(&self) -> bool {
+        match self {
+            By::Call => false,
+            By::Worker(ending) => ending.load(Relaxed),
+        }
+    }
+}
+
+impl<'a> Moving<'a> {
+    /// Of the VA space and its tenant, which are there for `'a`; `uuid`: the GPU, if one is copied to.
+    fn new(by: By<'a>, space: *mut uvm_seam_space, owner: OwnerHandle, uuid: [u8; 16]) -> Self {
+        Self {
+            by,
+            space,
+            owner,
+            naps: 0,
+            ticket: None,
+            io: None,
+            device: None,
+            mm: null_mut(),
+            at: Chosen::none(),
+            block: null_mut(),
+            pages: PageMask::EMPTY,
+            uuid,
+            gpu: null_mut(),
+            number: 0,
+            copies: None,
+            home: false,
+            needs_none: false,
+            stays: false,
+            wrote: 0,
+        }
+    }
+}
+
 /// Moves a range between a GPU, host memory and the device. Sleeps, and takes the VA space's lock itself. There is
-/// a tier.
+/// a tier. `uuid`: the GPU that it goes to, if it does.
 pub(crate) fn move_range(
     space: &VaSpace<'_>,
     base: u64,
     length: u64,
-    to: Place,
+    to: To,
+    uuid: [u8; 16],
 ) -> Result<(), Failed> {
     let space = space.as_ptr();
     // SAFETY: the VA space is there, and has a tenant, as there is a tier.
     let Some(owner) = (unsafe { owner_of(space) }) else {
         return Err(Failed::NoDevice);
     };
-    let mut moving = Moving {
-        space,
-        owner,
-        ticket: None,
-        io: None,
-        device: None,
-        mm: null_mut(),
-        at: Chosen::none(),
-        block: null_mut(),
-        pages: PageMask::EMPTY,
-        uuid: [0; 16],
-        gpu: null_mut(),
-        number: 0,
-        copies: None,
-        stays: false,
-        wrote: 0,
-    };
-    let to = match to {
-        Place::Device => To::Device,
-        Place::Host => To::Host,
-        Place::Gpu(uuid) => {
-            moving.uuid = uuid;
-            To::Gpu
-        }
-    };
-    run(&mut moving, base, length, to)
+    run(
+        &mut Moving::new(By::Call, space, owner, uuid),
+        base,
+        length,
+        to,
+    )
+}
+
+/// Moves the next part of a request, for a worker that ends early when `ending` says so. Sleeps, and takes all
+/// locks itself.
+///
+/// # Safety
+///
+/// The VA space is there, and so is its tenant, and the tier.
+pub(super) unsafe fn step(
+    space: *mut uvm_seam_space,
+    owner: OwnerHandle,
+    job: &mut Job,
+    ending: &AtomicBool,
+) -> Result<(), Failed> {
+    let mut moving = Moving::new(By::Worker(ending), space, owner, job.gpu);
+    moving.needs_none = job.to() != To::Device;
+    // What of it is the tenant's to pay for.
+    // SAFETY: the tenant keeps its group.
+    let _charging = unsafe { Charging::to(owner.group()) };
+    job.step(&mut moving)
 }

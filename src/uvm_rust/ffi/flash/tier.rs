@@ -15,8 +15,10 @@ use super::{bindings, workers};
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::evict::now;
 pub(super) use crate::ffi::evict::now_us;
+use crate::ffi::work::WorkQueue;
 use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
+use crate::policy::flash::queue::Lane;
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
 use crate::policy::flash::turn::{Ticket, Turns};
@@ -31,6 +33,9 @@ use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
 use kernel::time::Jiffies;
 use kernel::types::ForeignOwnable;
+
+/// So many requests of a tenant's, of as many VA spaces, are carried out at the same time in each lane.
+const MOVERS_EACH: u32 = 4;
 
 /// Until who waits for a turn looks again without being told: a second, or a few.
 const TURN_JIFFIES: Jiffies = 1000;
@@ -77,6 +82,10 @@ pub(crate) struct Owner {
     turns: Mutex<Turns>,
     #[pin]
     turn: CondVar,
+    /// Those that carry out requests for it, by lane; made by the first request.
+    #[pin]
+    movers: Mutex<()>,
+    lanes: [WorkQueue; 2],
 }
 
 impl Owner {
@@ -105,6 +114,8 @@ impl Owner {
                 fetchers: UnsafeCell::new([const { Fetcher::none() }; policy::ALL_EACH as usize]),
                 turns <- new_mutex!(Turns::default()),
                 turn <- new_condvar!(),
+                movers <- new_mutex!(()),
+                lanes: [const { WorkQueue::none() }; 2],
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -137,6 +148,7 @@ impl Owner {
         unsafe {
             let handle = OwnerHandle::new(owner);
             (*(*owner).fetchers.get()).iter().for_each(Fetcher::stop);
+            (*owner).lanes.iter().for_each(WorkQueue::end);
             handle.with(|state, live| state.remove_owner(live, handle));
             drop(<Pin<KBox<Self>> as ForeignOwnable>::from_foreign(
                 owner.cast(),
@@ -146,8 +158,9 @@ impl Owner {
 }
 
 impl Owner {
-    /// Waits for a turn; `None` if a signal has come. Sleeps, with no lock held.
-    pub(super) fn take_turn(&self) -> Option<Ticket> {
+    /// Waits for a turn; `None` if a signal has come, or `is_stopped` says so, after which [`Owner::look_again`]
+    /// is called. Sleeps, with no lock held.
+    pub(super) fn take_turn(&self, is_stopped: impl Fn() -> bool) -> Option<Ticket> {
         let mut turns = self.turns.lock();
         let mut ticket = None;
         loop {
@@ -155,16 +168,49 @@ impl Owner {
             if let Some(ticket) = ticket.filter(|ticket| turns.is(*ticket)) {
                 return Some(ticket);
             }
-            let woken = self
-                .turn
-                .wait_interruptible_timeout(&mut turns, TURN_JIFFIES);
-            if let CondVarTimeoutResult::Signal { .. } = woken {
+            let stops = is_stopped() || {
+                let woken = self
+                    .turn
+                    .wait_interruptible_timeout(&mut turns, TURN_JIFFIES);
+                matches!(woken, CondVarTimeoutResult::Signal { .. })
+            };
+            if stops {
                 if ticket.is_some_and(|ticket| turns.leave(ticket)) {
                     self.turn.notify_all();
                 }
                 return None;
             }
         }
+    }
+
+    /// Has those look who wait for a turn.
+    pub(super) fn look_again(&self) {
+        // With the lock, so that nobody has looked, and does not wait yet.
+        let _turns = self.turns.lock();
+        self.turn.notify_all();
+    }
+
+    /// The queue of a lane's workers.
+    pub(super) fn lane(&self, lane: Lane) -> &WorkQueue {
+        let [out, into] = &self.lanes;
+        match lane {
+            Lane::Out => out,
+            Lane::In => into,
+        }
+    }
+
+    /// Makes those queues, if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn make_lanes(&self) -> Result {
+        let _one = self.movers.lock();
+        let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
+        for lane in missing {
+            self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH)?;
+        }
+        Ok(())
     }
 
     /// The turn of this ticket is over; the next one in line is told.

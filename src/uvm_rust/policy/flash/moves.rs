@@ -44,6 +44,15 @@ pub enum To {
     Host,
     /// From the device and from host memory to a GPU.
     Gpu,
+    /// From GPUs to host memory.
+    Home,
+}
+
+impl To {
+    /// Whether pages are copied between memories, which is begun and waited for.
+    fn is_copied(self) -> bool {
+        matches!(self, Self::Gpu | Self::Home)
+    }
 }
 
 /// Why not all was moved. What was stays so.
@@ -132,6 +141,9 @@ pub trait Machine {
     /// Whether the GPU is there that is copied to.
     fn has_gpu(&mut self) -> bool;
 
+    /// What is copied goes to host memory.
+    fn copies_home(&mut self);
+
     /// Takes the chosen block's lock.
     fn lock(&mut self);
 
@@ -142,8 +154,8 @@ pub trait Machine {
     /// that.
     fn fetch(&mut self) -> Fetched;
 
-    /// Begins to copy the pages of the part that the locked block has to the GPU. What has to be done before
-    /// that drops the lock.
+    /// Begins to copy the pages of the part that the locked block has to the GPU, or those that GPUs have of them
+    /// to host memory. What has to be done before that drops the lock.
     fn copy(&mut self) -> Fetched;
 
     /// Waits for what was begun to be copied; whether all has been copied.
@@ -170,30 +182,74 @@ pub fn at_once(at: u64, left: u64) -> u64 {
 ///
 /// What was moved stays so.
 pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to: To) -> Result<(), Failed> {
-    let mut call = Call {
-        to,
-        end: base.saturating_add(length.saturating_sub(1)),
-        asked: base,
-    };
-    let (mut at, mut left) = (base, length);
-    while left > 0 {
-        let some = at_once(at, left);
-        if to == To::Device {
-            write_part(m, &mut call, at, some)?;
-        } else {
-            part(m, &mut call, at, some)?;
-        }
-        at = at.saturating_add(some);
-        left -= some;
+    let mut run = Run::new(base, length, to);
+    while !run.is_over() {
+        run.step(m)?;
         // What was moved is not moved again when the caller asks once more.
-        if left > 0 && m.is_awaited() {
+        if !run.is_over() && m.is_awaited() {
             return Err(Failed::Again);
         }
     }
     Ok(())
 }
 
+/// How far a call has come, for who makes it in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    call: Call,
+    at: u64,
+    left: u64,
+}
+
+impl Run {
+    /// A call of which nothing is done.
+    pub fn new(base: u64, length: u64, to: To) -> Self {
+        Self {
+            call: Call {
+                to,
+                end: base.saturating_add(length.saturating_sub(1)),
+                asked: base,
+            },
+            at: base,
+            left: length,
+        }
+    }
+
+    /// Whether all parts are done.
+    pub fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Where all of its parts go.
+    pub fn to(&self) -> To {
+        self.call.to
+    }
+
+    /// The first byte of the next part.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Moves the next part.
+    ///
+    /// # Errors
+    ///
+    /// That part is the next one still, and some of it may have been moved.
+    pub fn step<M: Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
+        let some = at_once(self.at, self.left);
+        if self.call.to == To::Device {
+            write_part(m, &mut self.call, self.at, some)?;
+        } else {
+            part(m, &mut self.call, self.at, some)?;
+        }
+        self.at = self.at.saturating_add(some);
+        self.left -= some;
+        Ok(())
+    }
+}
+
 /// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     to: To,
     /// The last byte of the whole range.
@@ -252,6 +308,9 @@ fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Resul
         return Err(Failed::NoDevice);
     }
     m.enter_space();
+    if call.to == To::Home {
+        m.copies_home();
+    }
     let moved = if !m.is_managed(base, length) {
         Err(Failed::NotManaged)
     } else if call.to == To::Gpu && !m.has_gpu() {
@@ -259,7 +318,7 @@ fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Resul
     } else if m.prepare() {
         let moved = blocks(m, call, base, length);
         // V-copies.
-        let settled = call.to != To::Gpu || m.settle();
+        let settled = !call.to.is_copied() || m.settle();
         m.put();
         moved.and(settled.then_some(()).ok_or(Failed::Unreadable))
     } else {
@@ -286,7 +345,9 @@ fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Res
         if call.to == To::Device {
             m.write();
         } else {
-            ask_ahead(m, call, behind);
+            if call.to != To::Home {
+                ask_ahead(m, call, behind);
+            }
             m.lock();
             let brought = bring(m, call.to);
             m.unlock();
@@ -313,7 +374,7 @@ fn ask_ahead<M: Machine>(m: &mut M, call: &mut Call, at: u64) {
 
 fn bring<M: Machine>(m: &mut M, to: To) -> Result<(), Failed> {
     loop {
-        let brought = if to == To::Gpu { m.copy() } else { m.fetch() };
+        let brought = if to.is_copied() { m.copy() } else { m.fetch() };
         match brought {
             Fetched::All => return Ok(()),
             Fetched::NoMemory => return Err(Failed::NoMemory),
@@ -492,6 +553,11 @@ mod tests {
         fn has_gpu(&mut self) -> bool {
             assert_eq!(self.held.last(), Some(&"space"));
             !self.no_gpu
+        }
+
+        fn copies_home(&mut self) {
+            assert_eq!(self.held.last(), Some(&"space"));
+            self.said.push("home");
         }
 
         fn lock(&mut self) {
@@ -696,6 +762,26 @@ mod tests {
         let mut m = Script::default();
         assert_eq!(run(&mut m, MIB, 4 * MIB, To::Host), Ok(()));
         assert_eq!(m.asked, [1, 2]);
+    }
+
+    #[test]
+    fn what_comes_from_gpus_is_copied_and_the_device_not_asked() {
+        let mut m = Script {
+            fetches: [Fetched::All, Fetched::Again].into(),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, 20 * MIB, To::Home), Ok(()));
+        assert_eq!(
+            (m.count("copy"), m.count("settle"), m.count("home")),
+            (10, 2, 2)
+        );
+        assert!(m.asked.is_empty() && m.count("write") == 0 && m.held.is_empty());
+        let mut m = Script {
+            loses: true,
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, To::Home), Err(Failed::Unreadable));
+        assert!(m.held.is_empty() && !m.copying);
     }
 
     #[test]

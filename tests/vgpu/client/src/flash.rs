@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use crate::layout::{c_struct, Layout};
@@ -66,8 +67,71 @@ c_struct!(
     }
 );
 
+c_struct!(
+    /// A range that is to be moved; `flags` as for `UVM_RUST_FLASH_MOVE`.
+    FlashRequest, "struct uvm_rust_flash_request", "" = 0, 48, {
+        base "base": u64,
+        length "length": u64,
+        user_data "user_data": u64,
+        flags "flags": u32,
+        reserved "reserved": u32,
+        gpu_uuid "gpu_uuid": Uuid,
+    }
+);
+
+c_struct!(
+    FlashSubmit, "struct uvm_rust_flash_submit", "UVM_RUST_FLASH_SUBMIT" = 0x1014, 40, {
+        size "size": u32,
+        flags "flags": u32,
+        requests "requests": u64,
+        request_count "request_count": u32,
+        request_size "request_size": u32,
+        event_fd "event_fd": i32,
+        taken "taken": u32,
+        queue "queue": u64,
+    }
+);
+
+c_struct!(
+    /// What became of a request.
+    FlashCompletion, "struct uvm_rust_flash_completion", "" = 0, 24, {
+        user_data "user_data": u64,
+        order "order": u64,
+        status "status": i32,
+        reserved "reserved": u32,
+    }
+);
+
+c_struct!(
+    FlashReap, "struct uvm_rust_flash_reap", "UVM_RUST_FLASH_REAP" = 0x1015, 48, {
+        size "size": u32,
+        flags "flags": u32,
+        completions "completions": u64,
+        completion_count "completion_count": u32,
+        completion_size "completion_size": u32,
+        wait_for "wait_for": u32,
+        wait_ms "wait_ms": u32,
+        reaped "reaped": u32,
+        pending "pending": u32,
+        queue "queue": u64,
+    }
+);
+
+/// Each completion adds 1 to an event.
+pub const EVENT: u32 = 1 << 0;
+/// From the device to host memory.
+pub const TO_HOST: u32 = 1 << 0;
+/// From the device and from host memory to a GPU.
+pub const TO_GPU: u32 = 1 << 1;
+/// What is on GPUs goes to host memory first.
+pub const FROM_GPUS: u32 = 1 << 2;
+
 /// The layouts of this module.
 pub const LAYOUTS: &[Layout] = &[
+    FlashRequest::LAYOUT,
+    FlashSubmit::LAYOUT,
+    FlashCompletion::LAYOUT,
+    FlashReap::LAYOUT,
     FlashAttach::LAYOUT,
     FlashDetach::LAYOUT,
     FlashStats::LAYOUT,
@@ -137,7 +201,6 @@ impl Process {
 
     /// Moves a range from the device and from host memory to a GPU.
     pub fn flash_move_to_gpu(&self, base: u64, length: u64, gpu_uuid: Uuid) -> Result<()> {
-        const TO_GPU: u32 = 1 << 1;
         let mut range = FlashMove {
             size: size_of::<FlashMove>() as u32,
             flags: TO_GPU,
@@ -146,5 +209,47 @@ impl Process {
             gpu_uuid,
         };
         self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
+    }
+
+    /// Submits requests, with an event to signal; how many were taken.
+    pub fn flash_submit(
+        &self,
+        requests: &[FlashRequest],
+        event: Option<BorrowedFd<'_>>,
+    ) -> Result<u32> {
+        let mut submit = FlashSubmit {
+            size: size_of::<FlashSubmit>() as u32,
+            flags: if event.is_some() { EVENT } else { 0 },
+            requests: requests.as_ptr() as u64,
+            request_count: requests.len() as u32,
+            request_size: size_of::<FlashRequest>() as u32,
+            event_fd: event.map_or(0, |fd| fd.as_raw_fd()),
+            ..Default::default()
+        };
+        self.ask("UVM_RUST_FLASH_SUBMIT", FlashSubmit::LAYOUT, &mut submit)?;
+        Ok(submit.taken)
+    }
+
+    /// Up to `most` completions, once `wait_for` are there or `wait_ms` are over; and how many requests are
+    /// not done.
+    pub fn flash_reap(
+        &self,
+        most: usize,
+        wait_for: u32,
+        wait_ms: u32,
+    ) -> Result<(Vec<FlashCompletion>, u32)> {
+        let mut completions = vec![FlashCompletion::default(); most];
+        let mut reap = FlashReap {
+            size: size_of::<FlashReap>() as u32,
+            completions: completions.as_mut_ptr() as u64,
+            completion_count: most as u32,
+            completion_size: size_of::<FlashCompletion>() as u32,
+            wait_for,
+            wait_ms,
+            ..Default::default()
+        };
+        self.ask("UVM_RUST_FLASH_REAP", FlashReap::LAYOUT, &mut reap)?;
+        completions.truncate(reap.reaped as usize);
+        Ok((completions, reap.pending))
     }
 }

@@ -12,6 +12,7 @@ mod failures;
 mod interface;
 mod overlap;
 mod paths;
+mod queue;
 mod random;
 mod rig;
 mod tenants;
@@ -101,6 +102,8 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-changes") => options.child = Some("changes"),
             Long("child-fills") => options.child = Some("fills"),
             Long("child-counts") => options.child = Some("counts"),
+            Long("child-leaves") => options.child = Some("leaves"),
+            Long("child-waits") => options.child = Some("waits"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
@@ -150,6 +153,7 @@ fn main() -> ExitCode {
         Some("changes") => return waits::child_changes(),
         Some("fills") => return tenants::child_fills(),
         Some("counts") => return tenants::child_counts(),
+        Some(child @ ("leaves" | "waits")) => return queue::ends::child_asks(child == "leaves"),
         Some(_) => return failures::child_attaches(),
         None => {}
     }
@@ -165,6 +169,7 @@ fn main() -> ExitCode {
     }
     interface::run(&mut suite, options.fuzz, options.seed);
     paths::run(&mut suite);
+    queue::run(&mut suite);
     copies::run(&mut suite);
     tenants::run(&mut suite);
     waits::run(&mut suite);

@@ -27,7 +27,7 @@ pub(crate) fn run(suite: &mut Suite) {
 }
 
 /// What a tenant may write in a second, in MiB, until this is dropped; 0 is no limit.
-fn limit(mib: &str) -> Result<SetParameter, Failure> {
+pub(crate) fn limit(mib: &str) -> Result<SetParameter, Failure> {
     let set = SetParameter::new("nvidia_uvm", "uvm_rust_flash_move_mib", mib)?;
     set.ok_or_else(|| "there is no parameter uvm_rust_flash_move_mib".into())
 }

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Requests to move ranges, which are carried out after the call that makes them (`UVM_RUST_FLASH_SUBMIT`):
+//! the migration metadata queues of G10 (§4.6), one pair for each VA space.
+//!
+//! ```text
+//!               lane Out: to the device, and from GPUs ──▶ worker ─┐
+//!   submit ──▶                                                     ├─▶ done, in order ──▶ reap
+//!               lane In:  from the device, and to GPUs ──▶ worker ─┘
+//! ```
+//!
+//! What leaves and what comes do not wait for each other, as they need the links in opposite directions. A
+//! worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
+//! tenant's VA spaces have turns.
+//!
+//! # Invariants
+//!
+//! - **Q-order**: a lane's requests begin and end in the order in which they were submitted. One never begins
+//!   before an earlier one of the other lane that shares a va_block with it is done.
+//! - **Q-once**: each request ends once, with one completion, which is given once: it is in one list, or in
+//!   the hands of one worker or of one who reaps.
+//! - **Q-done**: a request that is done moves nothing any more; whoever is told of it finds its completion.
+//! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] of them.
+//! - **Q-end**: once the VA space has ended nothing begins, and no worker is woken.
+//!
+//! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
+
+use super::super::discard::BLOCK_BYTES;
+use super::moves::{self, Failed, Run, To};
+use crate::mem::ProcessVec;
+
+/// So many requests may be under way, or done and not reaped, in one VA space.
+pub const MOST: u32 = 4096;
+
+/// The first table has so many slots.
+const FIRST: u32 = 64;
+
+/// The direction in which bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// To the device, and away from GPUs.
+    Out,
+    /// From the device, and to GPUs.
+    In,
+}
+
+impl Lane {
+    /// Both, each at the place of its number.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+
+    /// The one in which bytes go the other way.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Out => Self::In,
+            Self::In => Self::Out,
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The first byte, of a page.
+    pub base: u64,
+    /// How many bytes of whole pages, not 0.
+    pub length: u64,
+    /// Where they go, but not [`To::Home`].
+    pub to: To,
+    /// What is on GPUs goes to host memory first.
+    pub from_gpus: bool,
+    /// The GPU that they go to, if it is one.
+    pub gpu: [u8; 16],
+    /// The number by which the caller knows it.
+    pub user: u64,
+    /// Whose it is, of those who share the VA space.
+    pub of: u64,
+}
+
+impl Request {
+    fn lane(&self) -> Lane {
+        if self.from_gpus || self.to == To::Device {
+            Lane::Out
+        } else {
+            Lane::In
+        }
+    }
+
+    /// The numbers of the first and the last va_block.
+    fn blocks(&self) -> (u64, u64) {
+        let last = self.base.saturating_add(self.length.saturating_sub(1));
+        (self.base / BLOCK_BYTES, last / BLOCK_BYTES)
+    }
+}
+
+/// A request that has begun, and how far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// From GPUs to host memory, a part ahead of `run`; over from the start if that is not asked for.
+    home: Run,
+    run: Run,
+    /// The GPU that is moved to, if one is.
+    pub gpu: [u8; 16],
+}
+
+impl Job {
+    fn new(request: &Request) -> Self {
+        let from_gpus = if request.from_gpus { request.length } else { 0 };
+        Self {
+            home: Run::new(request.base, from_gpus, To::Home),
+            run: Run::new(request.base, request.length, request.to),
+            gpu: request.gpu,
+        }
+    }
+
+    /// Where the next part goes.
+    pub fn to(&self) -> To {
+        self.current().to()
+    }
+
+    fn is_home_next(&self) -> bool {
+        !self.home.is_over() && self.home.at() <= self.run.at()
+    }
+
+    fn current(&self) -> &Run {
+        if self.is_home_next() {
+            &self.home
+        } else {
+            &self.run
+        }
+    }
+
+    /// Moves the next part.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::step`].
+    pub fn step<M: moves::Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
+        if self.is_home_next() {
+            self.home.step(m)
+        } else {
+            self.run.step(m)
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.run.is_over()
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The caller's number for it.
+    pub user: u64,
+    /// Whether all was moved.
+    pub status: Result<(), Failed>,
+    /// How many of the VA space were done before it, plus one.
+    pub order: u64,
+    slot: u32,
+}
+
+/// Stands for no slot in a list.
+const NONE: u32 = u32::MAX;
+
+/// Room for a request.
+#[derive(Clone, Debug)]
+pub struct Slot<E> {
+    /// The next of the list that it is in.
+    next: u32,
+    /// How many were submitted before it.
+    number: u64,
+    blocks: (u64, u64),
+    user: u64,
+    of: u64,
+    job: Job,
+    event: Option<E>,
+    status: Result<(), Failed>,
+    order: u64,
+}
+
+impl<E> Slot<E> {
+    fn new(request: &Request, event: Option<E>, number: u64) -> Self {
+        Self {
+            next: NONE,
+            number,
+            blocks: request.blocks(),
+            user: request.user,
+            of: request.of,
+            job: Job::new(request),
+            event,
+            status: Ok(()),
+            order: 0,
+        }
+    }
+
+    fn empty() -> Self {
+        let nothing = Request {
+            base: 0,
+            length: 0,
+            to: To::Host,
+            from_gpus: false,
+            gpu: [0; 16],
+            user: 0,
+            of: 0,
+        };
+        Self::new(&nothing, None, 0)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.blocks.0 <= other.blocks.1 && other.blocks.0 <= self.blocks.1
+    }
+}
+
+/// Slots, first in, first out.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+    length: u32,
+}
+
+impl List {
+    const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+        length: 0,
+    };
+
+    fn push<E>(&mut self, slots: &mut [Slot<E>], slot: u32) {
+        set_next(slots, slot, NONE);
+        if self.length == 0 {
+            self.first = slot;
+        } else {
+            set_next(slots, self.last, slot);
+        }
+        self.last = slot;
+        self.length += 1;
+    }
+
+    fn pop<E>(&mut self, slots: &mut [Slot<E>]) -> Option<u32> {
+        let first = self.first;
+        if self.length == 0 {
+            return None;
+        }
+        self.unlink(slots, NONE, first);
+        Some(first)
+    }
+
+    /// Takes out `slot`, which stands behind `before`; [`NONE`]: it is the first.
+    fn unlink<E>(&mut self, slots: &mut [Slot<E>], before: u32, slot: u32) {
+        let next = slots.get(slot as usize).map_or(NONE, |slot| slot.next);
+        if before == NONE {
+            self.first = next;
+        } else {
+            set_next(slots, before, next);
+        }
+        if self.last == slot {
+            self.last = before;
+        }
+        self.length = self.length.saturating_sub(1);
+    }
+
+    /// From the first on.
+    fn iter<'a, E>(&self, slots: &'a [Slot<E>]) -> impl Iterator<Item = &'a Slot<E>> {
+        let mut left = self.length;
+        let mut at = self.first;
+        core::iter::from_fn(move || {
+            let slot = slots.get(at as usize).filter(|_| left > 0)?;
+            (at, left) = (slot.next, left - 1);
+            Some(slot)
+        })
+    }
+}
+
+fn set_next<E>(slots: &mut [Slot<E>], slot: u32, next: u32) {
+    if let Some(slot) = slots.get_mut(slot as usize) {
+        slot.next = next;
+    }
+}
+
+/// What is to be done after a part was moved.
+#[derive(Debug, PartialEq, Eq)]
+pub struct After<E> {
+    /// Whether the request is done, and who is told besides those that wait.
+    pub done: Option<Option<E>>,
+    /// Whether the lane has something to do: at once, or only later.
+    pub again: Option<When>,
+    /// Whether the other lane may have been waiting for this.
+    pub other: bool,
+}
+
+/// When a worker is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// As soon as it can.
+    Now,
+    /// In a moment: who suspends, or its rate, comes first.
+    Later,
+}
+
+/// The requests of a VA space. `E`: who is told besides those that wait.
+#[derive(Debug)]
+pub struct Queue<E> {
+    slots: ProcessVec<Slot<E>>,
+    free: List,
+    lanes: [List; 2],
+    /// Whether the first of a lane is in the hands of its worker.
+    running: [bool; 2],
+    done: List,
+    submitted: u64,
+    completed: u64,
+    has_ended: bool,
+}
+
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E> Queue<E> {
+    /// An empty queue without memory.
+    pub const fn new() -> Self {
+        Self {
+            slots: ProcessVec::new(),
+            free: List::EMPTY,
+            lanes: [List::EMPTY; 2],
+            running: [false; 2],
+            done: List::EMPTY,
+            submitted: 0,
+            completed: 0,
+            has_ended: false,
+        }
+    }
+
+    /// How many slots a table is to have in which `more` requests find room, as far as there may be so many;
+    /// `None` if the one that is there will do.
+    pub fn wants(&self, more: u32) -> Option<u32> {
+        let have = self.slots.len() as u32;
+        let used = have.saturating_sub(self.free.length);
+        let needed = used.saturating_add(more).min(MOST);
+        (needed > have).then(|| needed.max(have.saturating_mul(2)).clamp(FIRST, MOST))
+    }
+
+    /// Takes `table`, which is empty and has room for `most` slots, in place of the one that is there, if that
+    /// is smaller. The other is left in its place, to be freed.
+    pub fn grow(&mut self, table: &mut ProcessVec<Slot<E>>, most: u32) {
+        let have = self.slots.len() as u32;
+        if most <= have {
+            return;
+        }
+        core::mem::swap(&mut self.slots, table);
+        for slot in table.iter_mut() {
+            let _ = self.slots.push(core::mem::replace(slot, Slot::empty()));
+        }
+        for number in have..most {
+            if self.slots.push(Slot::empty()).is_ok() {
+                self.free.push(&mut self.slots, number);
+            }
+        }
+    }
+
+    /// Takes a request, as the last of its lane; false if there is no slot for it.
+    pub fn submit(&mut self, request: &Request, event: Option<E>) -> bool {
+        let Some(number) = self.free.pop(&mut self.slots) else {
+            return false;
+        };
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            *slot = Slot::new(request, event, self.submitted);
+        }
+        self.submitted = self.submitted.wrapping_add(1);
+        self.lanes[request.lane() as usize].push(&mut self.slots, number);
+        true
+    }
+
+    /// What the lane's worker does next; `None` if there is nothing, or it has to wait for the other lane, whose
+    /// worker will say so. It is in the worker's hands until [`Queue::stepped`].
+    pub fn next(&mut self, lane: Lane) -> Option<Job> {
+        let first = self.lanes[lane as usize].first;
+        let slot = self.slots.get(first as usize)?;
+        let busy = self.has_ended || self.running[lane as usize];
+        if self.lanes[lane as usize].length == 0 || busy || self.is_held(lane, slot) {
+            return None;
+        }
+        let job = slot.job;
+        self.running[lane as usize] = true;
+        Some(job)
+    }
+
+    /// Whether an earlier request of the other lane shares a va_block with this one (Q-order).
+    fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
+        let others = self.lanes[lane.other() as usize].iter(&self.slots);
+        others
+            .take_while(|other| other.number < slot.number)
+            .any(|other| other.overlaps(slot))
+    }
+
+    /// A part of the request in hand was moved, or was not.
+    pub fn stepped(&mut self, lane: Lane, job: Job, moved: Result<(), Failed>) -> After<E> {
+        let at = lane as usize;
+        self.running[at] = false;
+        let again = match moved {
+            Err(Failed::Again) => Some(When::Later),
+            Ok(()) if !job.is_over() => Some(When::Now),
+            _ => None,
+        };
+        if again.is_some() {
+            let first = self.lanes[at].first;
+            if let Some(slot) = self.slots.get_mut(first as usize) {
+                slot.job = job;
+            }
+            return After {
+                done: None,
+                again,
+                other: false,
+            };
+        }
+        let event = self.complete(lane, moved);
+        After {
+            done: Some(event),
+            again: (self.lanes[at].length > 0).then_some(When::Now),
+            other: self.lanes[lane.other() as usize].length > 0,
+        }
+    }
+
+    /// The first request of a lane is done.
+    fn complete(&mut self, lane: Lane, status: Result<(), Failed>) -> Option<E> {
+        let number = self.lanes[lane as usize].pop(&mut self.slots)?;
+        self.completed = self.completed.wrapping_add(1);
+        let slot = self.slots.get_mut(number as usize)?;
+        (slot.status, slot.order) = (status, self.completed);
+        let event = slot.event.take();
+        self.done.push(&mut self.slots, number);
+        event
+    }
+
+    /// How many requests of `of` are not done.
+    pub fn pending(&self, of: u64) -> u32 {
+        let all = self.lanes.iter().flat_map(|lane| lane.iter(&self.slots));
+        all.filter(|slot| slot.of == of).count() as u32
+    }
+
+    /// Whether who wants `most` completions of `of` has no longer to wait for them: there are so many, or no more
+    /// come.
+    pub fn is_ready(&self, of: u64, most: u32) -> bool {
+        let done = self.done.iter(&self.slots).filter(|slot| slot.of == of);
+        done.take(most as usize).count() as u32 >= most || self.pending(of) == 0
+    }
+
+    /// Takes the first completion of `of`, which is in the caller's hands until it is [given](Queue::given) or
+    /// [put back](Queue::put_back).
+    pub fn reap(&mut self, of: u64) -> Option<Completion> {
+        let (mut before, mut at) = (NONE, self.done.first);
+        for _ in 0..self.done.length {
+            let slot = self.slots.get(at as usize)?;
+            if slot.of == of {
+                let completion = Completion {
+                    user: slot.user,
+                    status: slot.status,
+                    order: slot.order,
+                    slot: at,
+                };
+                self.done.unlink(&mut self.slots, before, at);
+                return Some(completion);
+            }
+            (before, at) = (at, slot.next);
+        }
+        None
+    }
+
+    /// Its caller has it.
+    pub fn given(&mut self, completion: Completion) {
+        self.free.push(&mut self.slots, completion.slot);
+    }
+
+    /// Its caller could not be given it: it comes before all that were done later.
+    pub fn put_back(&mut self, completion: Completion) {
+        let (mut before, mut at) = (NONE, self.done.first);
+        for _ in 0..self.done.length {
+            match self.slots.get(at as usize) {
+                Some(slot) if slot.order < completion.order => (before, at) = (at, slot.next),
+                _ => break,
+            }
+        }
+        if self.done.length == 0 || before == self.done.last {
+            return self.done.push(&mut self.slots, completion.slot);
+        }
+        set_next(&mut self.slots, completion.slot, at);
+        if before == NONE {
+            self.done.first = completion.slot;
+        } else {
+            set_next(&mut self.slots, before, completion.slot);
+        }
+        self.done.length += 1;
+    }
+
+    /// The VA space ends (Q-end).
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// Whether the VA space has ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+/// What a worker works with.
+pub trait Machine {
+    /// Who is told besides those that wait.
+    type Event;
+
+    /// Keeps the system from being suspended; false if it is about to be.
+    fn enter(&mut self) -> bool;
+
+    /// Does so no more.
+    fn leave(&mut self);
+
+    /// Works on the queue, with its lock.
+    fn with<R>(&mut self, f: impl FnOnce(&mut Queue<Self::Event>) -> R) -> R;
+
+    /// Moves the next part of a request.
+    fn step(&mut self, job: &mut Job) -> Result<(), Failed>;
+
+    /// Tells those who wait that a request is done, and besides them this one.
+    fn tell(&mut self, event: Option<Self::Event>);
+
+    /// Has a lane's worker run, once more if it runs, unless the VA space has ended: that is looked at with the
+    /// queue's lock (Q-end).
+    fn wake(&mut self, lane: Lane, when: When);
+}
+
+/// What a lane's worker does when it is woken: a part of the lane's first request.
+pub fn turn<M: Machine>(m: &mut M, lane: Lane) {
+    if !m.enter() {
+        // It may wait to suspend for long, and nobody would tell.
+        return m.wake(lane, When::Later);
+    }
+    if let Some(mut job) = m.with(|queue| queue.next(lane)) {
+        let moved = m.step(&mut job);
+        let after = m.with(|queue| queue.stepped(lane, job, moved));
+        if let Some(event) = after.done {
+            m.tell(event);
+        }
+        if after.other {
+            m.wake(lane.other(), When::Now);
+        }
+        if let Some(when) = after.again {
+            m.wake(lane, when);
+        }
+    }
+    m.leave();
+}
+
+#[cfg(test)]
+mod tests;

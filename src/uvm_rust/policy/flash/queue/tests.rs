@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The queue alone; [`explore`] has the workers, and those who submit, reap and end.
+
+use super::*;
+use crate::testing::{model, steps};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+mod explore;
+
+fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
+    Request {
+        base: block * BLOCK_BYTES,
+        length: blocks * BLOCK_BYTES,
+        to,
+        from_gpus: false,
+        gpu: [0; 16],
+        user,
+        of: 0,
+    }
+}
+
+/// A queue with room for some.
+fn queue(most: u32) -> Queue<u64> {
+    let mut queue = Queue::new();
+    grow(&mut queue, most);
+    queue
+}
+
+fn grow(queue: &mut Queue<u64>, more: u32) {
+    if let Some(most) = queue.wants(more) {
+        let mut table = ProcessVec::with_capacity(most as usize).unwrap();
+        queue.grow(&mut table, most);
+    }
+}
+
+/// Moves no byte, and finds no fault.
+struct Nothing;
+impl moves::Machine for Nothing {
+    fn take_turn(&mut self) -> bool {
+        true
+    }
+    fn end_turn(&mut self) {}
+    fn has_device(&mut self) -> bool {
+        true
+    }
+    fn may_write(&mut self) -> bool {
+        true
+    }
+    fn is_awaited(&mut self) -> bool {
+        false
+    }
+    fn count_throttled(&mut self) {}
+    fn nap(&mut self) -> bool {
+        true
+    }
+    fn open(&mut self) -> bool {
+        true
+    }
+    fn close(&mut self) {}
+    fn keep_device(&mut self) -> bool {
+        true
+    }
+    fn leave_device(&mut self) {}
+    fn enter_space(&mut self) {}
+    fn leave_space(&mut self) {}
+    fn is_managed(&mut self, _: u64, _: u64) -> bool {
+        true
+    }
+    fn prepare(&mut self) -> bool {
+        true
+    }
+    fn put(&mut self) {}
+    fn choose(&mut self, _: u64, _: u64) -> Option<u64> {
+        None
+    }
+    fn write(&mut self) {}
+    fn ask(&mut self, _: u64, _: u64) -> Option<u64> {
+        None
+    }
+    fn has_gpu(&mut self) -> bool {
+        true
+    }
+    fn copies_home(&mut self) {}
+    fn lock(&mut self) {}
+    fn unlock(&mut self) {}
+    fn fetch(&mut self) -> super::super::drain::Fetched {
+        super::super::drain::Fetched::All
+    }
+    fn copy(&mut self) -> super::super::drain::Fetched {
+        super::super::drain::Fetched::All
+    }
+    fn settle(&mut self) -> bool {
+        true
+    }
+    fn dying(&mut self) -> bool {
+        false
+    }
+    fn rest(&mut self) {}
+    fn pay(&mut self) {}
+}
+
+/// A part of the job is done.
+fn step_of_nothing(job: &mut Job) {
+    job.step(&mut Nothing).unwrap();
+}
+
+/// All parts of a job are done.
+fn whole(mut job: Job) -> Job {
+    while !job.is_over() {
+        step_of_nothing(&mut job);
+    }
+    job
+}
+
+/// The lane's next request is done.
+fn carry_out(queue: &mut Queue<u64>, lane: Lane) -> Option<After<u64>> {
+    let job = queue.next(lane)?;
+    Some(queue.stepped(lane, whole(job), Ok(())))
+}
+
+fn reap_all(queue: &mut Queue<u64>) -> Vec<(u64, u64)> {
+    core::iter::from_fn(|| {
+        let done = queue.reap(0)?;
+        queue.given(done);
+        Some((done.user, done.order))
+    })
+    .collect()
+}
+
+#[test]
+fn requests_of_a_lane_end_in_their_order_and_lanes_do_not_wait_for_each_other() {
+    let mut q = queue(8);
+    for (n, to) in [To::Device, To::Host, To::Device, To::Gpu]
+        .into_iter()
+        .enumerate()
+    {
+        assert!(q.submit(&request(10 * n as u64, 1, to, n as u64), Some(n as u64)));
+    }
+    let after = carry_out(&mut q, Lane::In).unwrap();
+    assert_eq!(after.done, Some(Some(1)));
+    assert_eq!((after.again, after.other), (Some(When::Now), true));
+    carry_out(&mut q, Lane::In).unwrap();
+    assert!(q.next(Lane::In).is_none());
+    carry_out(&mut q, Lane::Out).unwrap();
+    let after = carry_out(&mut q, Lane::Out).unwrap();
+    assert_eq!((after.again, after.other), (None, false));
+    assert_eq!(reap_all(&mut q), [(1, 1), (3, 2), (0, 3), (2, 4)]);
+}
+
+#[test]
+fn what_shares_a_block_waits_for_the_earlier_one_whichever_its_lane() {
+    let mut q = queue(8);
+    // The last byte of the first is in the block in which the second begins.
+    assert!(q.submit(&request(0, 2, To::Device, 0), None));
+    let half = Request {
+        base: 2 * BLOCK_BYTES - 4096,
+        length: 4096,
+        ..request(0, 1, To::Gpu, 1)
+    };
+    assert!(q.submit(&half, None));
+    assert!(q.submit(&request(5, 1, To::Gpu, 2), None));
+    assert!(q.next(Lane::In).is_none());
+    let job = q.next(Lane::Out).unwrap();
+    assert!(q.next(Lane::In).is_none() && q.next(Lane::Out).is_none());
+    let after = q.stepped(Lane::Out, whole(job), Ok(()));
+    assert!(after.other);
+    carry_out(&mut q, Lane::In).unwrap();
+    // The later one does not hold the earlier one up.
+    assert!(q.submit(&request(5, 1, To::Device, 3), None));
+    assert!(q.next(Lane::Out).is_none());
+    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Out).unwrap();
+    let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
+    assert_eq!(users, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_request_is_done_part_by_part_and_waits_for_who_suspends() {
+    let mut q = queue(2);
+    assert!(q.submit(&request(0, 20, To::Host, 0), None));
+    let job = q.next(Lane::In).unwrap();
+    let after = q.stepped(Lane::In, job, Ok(()));
+    assert_eq!((after.done, after.again), (None, Some(When::Now)));
+    let job = q.next(Lane::In).unwrap();
+    let after = q.stepped(Lane::In, whole(job), Err(Failed::Again));
+    assert_eq!((after.done, after.again), (None, Some(When::Later)));
+    let job = q.next(Lane::In).unwrap();
+    assert!(job.is_over(), "what was done is not known");
+    let after = q.stepped(Lane::In, job, Err(Failed::NoDevice));
+    assert_eq!(after.done, Some(None));
+    assert_eq!(q.reap(0).unwrap().status, Err(Failed::NoDevice));
+}
+
+#[test]
+fn what_leaves_gpus_comes_to_the_host_a_part_ahead() {
+    let mut q = queue(2);
+    let ask = Request {
+        from_gpus: true,
+        ..request(1, 12, To::Device, 0)
+    };
+    assert!(q.submit(&ask, None));
+    let mut job = q.next(Lane::Out).unwrap();
+    let mut went = Vec::new();
+    while !job.is_over() {
+        went.push(job.to());
+        step_of_nothing(&mut job);
+    }
+    assert_eq!(went, [To::Home, To::Device, To::Home, To::Device]);
+    q.stepped(Lane::Out, job, Ok(()));
+    // On to the host alone it leaves as well.
+    let ask = Request {
+        from_gpus: true,
+        ..request(0, 1, To::Host, 1)
+    };
+    assert!(q.submit(&ask, None) && q.next(Lane::In).is_none());
+    assert_eq!(q.next(Lane::Out).unwrap().to(), To::Home);
+}
+
+#[test]
+fn there_is_room_for_so_many_until_completions_were_given() {
+    let mut q = Queue::new();
+    assert!(!q.submit(&request(0, 1, To::Host, 0), None));
+    for n in 0..u64::from(MOST) {
+        grow(&mut q, 1);
+        assert!(q.submit(&request(n, 1, To::Host, n), None));
+    }
+    assert_eq!(q.wants(1), None);
+    assert!(!q.submit(&request(0, 1, To::Host, 0), None));
+    carry_out(&mut q, Lane::In).unwrap();
+    assert!(!q.submit(&request(0, 1, To::Host, 0), None));
+    let done = q.reap(0).unwrap();
+    assert!(!q.submit(&request(0, 1, To::Host, 0), None));
+    q.given(done);
+    assert!(q.submit(&request(0, 1, To::Host, MOST.into()), None));
+    assert!(!q.submit(&request(0, 1, To::Host, 0), None));
+    while carry_out(&mut q, Lane::In).is_some() {}
+    let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
+    assert_eq!(users, (1..=u64::from(MOST)).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_could_not_be_given_comes_in_its_place() {
+    let mut q = queue(8);
+    for n in 0..4 {
+        assert!(q.submit(&request(n, 1, To::Host, n), None));
+        carry_out(&mut q, Lane::In).unwrap();
+    }
+    let [a, b, c] = [(); 3].map(|()| q.reap(0).unwrap());
+    q.put_back(b);
+    q.put_back(c);
+    q.put_back(a);
+    assert_eq!(reap_all(&mut q), [(0, 1), (1, 2), (2, 3), (3, 4)]);
+    assert!(q.submit(&request(0, 1, To::Host, 9), None));
+    carry_out(&mut q, Lane::In).unwrap();
+    let a = q.reap(0).unwrap();
+    q.put_back(a);
+    assert_eq!(reap_all(&mut q), [(9, 5)]);
+}
+
+#[test]
+fn nothing_begins_at_the_end() {
+    let mut q = queue(8);
+    assert!(q.submit(&request(0, 1, To::Host, 0), None));
+    assert!(q.submit(&request(1, 1, To::Device, 1), None));
+    let job = q.next(Lane::In).unwrap();
+    q.end();
+    assert!(q.next(Lane::Out).is_none() && q.has_ended());
+    q.stepped(Lane::In, whole(job), Err(Failed::Interrupted));
+    assert_eq!(q.reap(0).unwrap().status, Err(Failed::Interrupted));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Submit(u64, u64, To, bool),
+    Begin(Lane),
+    End(Lane),
+    Reap(u64),
+    Give(usize),
+    PutBack(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let lane = || prop_oneof![Just(Lane::Out), Just(Lane::In)];
+    let to = prop_oneof![Just(To::Device), Just(To::Host), Just(To::Gpu)];
+    prop_oneof![
+        4 => (0u64..12, 1u64..4, to, any::<bool>())
+            .prop_map(|(at, n, to, from_gpus)| Op::Submit(at, n, to, from_gpus)),
+        3 => lane().prop_map(Op::Begin),
+        3 => lane().prop_map(Op::End),
+        3 => (0u64..2).prop_map(Op::Reap),
+        2 => any::<usize>().prop_map(Op::Give),
+        1 => any::<usize>().prop_map(Op::PutBack),
+    ]
+}
+
+/// What a queue is to do, without tables.
+#[derive(Default)]
+struct Plain {
+    /// What is not done, in the order of submission.
+    waiting: Vec<Request>,
+    running: Vec<(Lane, Job, Request)>,
+    done: VecDeque<(u64, u64)>,
+    hands: Vec<Completion>,
+    completed: u64,
+}
+
+impl Plain {
+    fn may_begin(&self, lane: Lane) -> Option<usize> {
+        if self.running.iter().any(|(of, ..)| *of == lane) {
+            return None;
+        }
+        let at = self.waiting.iter().position(|r| r.lane() == lane)?;
+        let (first, last) = self.waiting[at].blocks();
+        let mut before = self.waiting[..at].iter().map(Request::blocks);
+        (!before.any(|(f, l)| f <= last && first <= l)).then_some(at)
+    }
+}
+
+/// Does one thing to both.
+fn apply(q: &mut Queue<u64>, plain: &mut Plain, op: Op, user: u64) {
+    match op {
+        Op::Submit(at, n, to, from_gpus) => {
+            let request = Request {
+                from_gpus: from_gpus && to != To::Gpu,
+                of: user % 2,
+                ..request(at, n, to, user)
+            };
+            grow(q, 1);
+            assert!(q.submit(&request, Some(user)));
+            plain.waiting.push(request);
+        }
+        Op::Begin(lane) => {
+            let began = q.next(lane);
+            let may = plain.may_begin(lane);
+            assert_eq!(began.is_some(), may.is_some(), "Q-order");
+            if let (Some(job), Some(at)) = (began, may) {
+                plain.running.push((lane, job, plain.waiting[at]));
+            }
+        }
+        Op::End(lane) => {
+            let Some(at) = plain.running.iter().position(|(of, ..)| *of == lane) else {
+                return;
+            };
+            let (_, job, request) = plain.running.remove(at);
+            let after = q.stepped(lane, whole(job), Ok(()));
+            plain.waiting.retain(|other| other.user != request.user);
+            plain.completed += 1;
+            plain.done.push_back((request.user, plain.completed));
+            assert_eq!(after.done, Some(Some(request.user)), "Q-once");
+            let has = |lane| plain.waiting.iter().any(|r| r.lane() == lane);
+            assert_eq!(after.again.is_some(), has(lane));
+            assert_eq!(after.other, has(lane.other()));
+        }
+        Op::Reap(of) => {
+            let done = q.reap(of);
+            let first = plain.done.iter().position(|(user, _)| user % 2 == of);
+            let next = first.and_then(|at| plain.done.remove(at));
+            assert_eq!(done.map(|c| (c.user, c.order)), next, "Q-done");
+            plain.hands.extend(done);
+        }
+        Op::Give(n) if !plain.hands.is_empty() => {
+            let n = n % plain.hands.len();
+            q.given(plain.hands.swap_remove(n));
+        }
+        Op::PutBack(n) if !plain.hands.is_empty() => {
+            let n = n % plain.hands.len();
+            let back = plain.hands.swap_remove(n);
+            q.put_back(back);
+            let at = plain.done.partition_point(|(_, order)| *order < back.order);
+            plain.done.insert(at, (back.user, back.order));
+        }
+        Op::Give(_) | Op::PutBack(_) => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(model(400))]
+
+    /// Whatever the order of calls, it does what a plain list would.
+    #[test]
+    fn it_is_as_a_plain_list(ops in prop::collection::vec(op(), 1..steps(200))) {
+        let (mut q, mut plain) = (Queue::new(), Plain::default());
+        for (user, op) in (0..).zip(ops) {
+            apply(&mut q, &mut plain, op, user);
+            for of in 0..2 {
+                let waiting = plain.waiting.iter().filter(|r| r.of == of).count();
+                let done = plain.done.iter().filter(|(user, _)| user % 2 == of);
+                assert_eq!(q.pending(of) as usize, waiting);
+                assert_eq!(q.is_ready(of, 2), done.count() >= 2 || waiting == 0);
+            }
+        }
+        // All comes to an end, and is told once.
+        let mut left: Vec<_> = vec![];
+        plain.hands.drain(..).for_each(|done| q.given(done));
+        for lane in [Lane::Out, Lane::In] {
+            apply(&mut q, &mut plain, Op::End(lane), 0);
+        }
+        let pending = |q: &Queue<u64>| q.pending(0) + q.pending(1);
+        while pending(&q) > 0 {
+            let before = pending(&q);
+            for lane in Lane::ALL {
+                apply(&mut q, &mut plain, Op::Begin(lane), 0);
+                apply(&mut q, &mut plain, Op::End(lane), 0);
+            }
+            prop_assert!(pending(&q) < before, "nobody goes on");
+        }
+        for of in 0..2 {
+            while let Some(done) = q.reap(of) {
+                q.given(done);
+                left.push((done.user, done.order));
+            }
+        }
+        left.sort_by_key(|(_, order)| *order);
+        prop_assert_eq!(left, Vec::from(plain.done));
+    }
+}

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The explorer: both workers as they are, with those who submit, reap, suspend and end, in an order that is drawn.
+//!
+//! Each is a thread, of which one runs at a time, from one call of [`Machine`] to the next. What is asked of the
+//! workers: Q-order, Q-once, Q-done and Q-end, and that nothing waits for ever.
+//!
+//! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one.
+
+use super::*;
+use crate::testing::{setting, Dice};
+use std::string::{String, ToString};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{format, thread};
+
+/// The threads, by number; the first two are the lanes' workers.
+const SUBMITS: [usize; 2] = [2, 3];
+const REAPS: [usize; 2] = [4, 5];
+const SUSPENDS: usize = 6;
+const ENDS: usize = 7;
+const THREADS: usize = 8;
+
+/// Requests of each thread that submits.
+const EACH: u64 = 4;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    blocks: (u64, u64),
+    lane: usize,
+    /// When it was submitted.
+    number: u64,
+    submitted: bool,
+    /// A worker has it in its hands.
+    held: bool,
+    /// Its last part was tried.
+    over: bool,
+    reaped: u32,
+}
+
+/// Whether a thread can go on.
+type Ready = fn(&World, usize) -> bool;
+
+struct World {
+    queue: Queue<u64>,
+    dice: Dice,
+    /// Whose turn it is.
+    now: usize,
+    alive: [bool; THREADS],
+    /// Who waits for the lane's work item to be queued, or for both to have stopped.
+    waits: [Option<Ready>; THREADS],
+    fates: Vec<Fate>,
+    submitted: u64,
+    /// Of each lane's work item.
+    queued: [bool; 2],
+    running: [bool; 2],
+    is_asleep: bool,
+    entered: u32,
+    /// Nothing of the VA space is there any more.
+    gone: bool,
+    wrong: Option<String>,
+    steps: u32,
+    fails: bool,
+}
+
+impl World {
+    fn tell(&mut self, wrong: &str) {
+        self.wrong.get_or_insert(wrong.to_string());
+    }
+
+    fn may_run(&self, thread: usize) -> bool {
+        self.alive[thread] && self.waits[thread].is_none_or(|ready| ready(self, thread))
+    }
+
+    /// Draws who runs next; false if nobody can.
+    fn draw(&mut self) -> bool {
+        let ready: Vec<_> = (0..THREADS).filter(|t| self.may_run(*t)).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        self.now = ready[self.dice.below(ready.len())];
+        true
+    }
+}
+
+struct Scene {
+    world: Mutex<World>,
+    /// Of each thread, told that it is its turn.
+    turns: [Condvar; THREADS],
+}
+
+impl Scene {
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Others may run; then it goes on when `ready`.
+    fn pause(&self, me: usize, ready: Option<Ready>) {
+        let mut world = self.lock();
+        world.steps += 1;
+        if world.steps > 20_000 {
+            world.tell("no end");
+        }
+        world.waits[me] = ready;
+        self.next(&mut world);
+        while world.now != me && world.wrong.is_none() {
+            world = self.turns[me]
+                .wait(world)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        world.waits[me] = None;
+        let wrong = world.wrong.is_some();
+        drop(world);
+        if wrong {
+            std::panic::resume_unwind(std::boxed::Box::new(()));
+        }
+    }
+
+    fn next(&self, world: &mut World) {
+        if !world.draw() && world.alive.iter().any(|alive| *alive) {
+            world.tell("all wait");
+        }
+        match world.wrong {
+            None => self.turns[world.now].notify_one(),
+            Some(_) => self.turns.iter().for_each(Condvar::notify_one),
+        }
+    }
+
+    fn leave(&self, me: usize) {
+        let mut world = self.lock();
+        world.alive[me] = false;
+        self.next(&mut world);
+    }
+}
+
+/// A turn of one of the workers.
+struct Turning<'a> {
+    scene: &'a Scene,
+    me: usize,
+    lane: Lane,
+    holds: Option<u64>,
+}
+
+impl Turning<'_> {
+    /// After a call of the queue: whether what it gave is right.
+    fn look(&mut self, world: &mut World, before: Option<u64>) {
+        let at = world.queue.lanes[self.lane as usize].first;
+        let first = world.queue.slots.get(at as usize).map(|slot| slot.user);
+        if world.queue.running[self.lane as usize] && self.holds.is_none() {
+            self.holds = first;
+            let user = first.unwrap();
+            world.fates[user as usize].held = true;
+            let mine = world.fates[user as usize];
+            let earlier = |f: &Fate| {
+                f.submitted
+                    && f.number < mine.number
+                    && !f.over
+                    && (f.lane == mine.lane
+                        || f.blocks.0 <= mine.blocks.1 && mine.blocks.0 <= f.blocks.1)
+            };
+            if world.fates.iter().any(earlier) {
+                world.tell("Q-order: it begins too early");
+            }
+            if world.gone || world.queue.has_ended() {
+                world.tell("Q-end: it begins at the end");
+            }
+        } else if let Some(user) = before.filter(|_| !world.queue.running[self.lane as usize]) {
+            world.fates[user as usize].held = false;
+            self.holds = None;
+        }
+    }
+}
+
+impl Machine for Turning<'_> {
+    type Event = u64;
+
+    fn enter(&mut self) -> bool {
+        self.scene.pause(self.me, None);
+        let mut world = self.scene.lock();
+        if world.gone {
+            world.tell("Q-end: a worker runs when all is gone");
+        }
+        let awake = !world.is_asleep;
+        world.entered += u32::from(awake);
+        awake
+    }
+
+    fn leave(&mut self) {
+        self.scene.pause(self.me, None);
+        self.scene.lock().entered -= 1;
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Queue<u64>) -> R) -> R {
+        self.scene.pause(self.me, None);
+        let mut world = self.scene.lock();
+        let before = self.holds;
+        let result = f(&mut world.queue);
+        self.look(&mut world, before);
+        result
+    }
+
+    fn step(&mut self, job: &mut Job) -> Result<(), Failed> {
+        self.scene.pause(self.me, None);
+        let mut world = self.scene.lock();
+        let user = self.holds.unwrap() as usize;
+        let fate = world.fates[user];
+        if world.entered == 0 || world.is_asleep {
+            world.tell("it works while the system sleeps");
+        }
+        if fate.over || fate.reaped > 0 || !fate.held {
+            world.tell("Q-done: it goes on when it is done");
+        }
+        let ending = world.queue.has_ended();
+        let result = match world.dice.below(8) {
+            _ if ending => Err(Failed::Interrupted),
+            0 => Err(Failed::Again),
+            1 if world.fails => Err(Failed::NotManaged),
+            _ => Ok(()),
+        };
+        if result.is_ok() {
+            // A part, of at most so many bytes.
+            *job = a_part_of(*job);
+        }
+        world.fates[user].over = match result {
+            Ok(()) => job.is_over(),
+            Err(failed) => failed != Failed::Again,
+        };
+        result
+    }
+
+    fn tell(&mut self, event: Option<u64>) {
+        self.scene.pause(self.me, None);
+        let mut world = self.scene.lock();
+        let user = event.unwrap();
+        let queue = &world.queue;
+        let is_there = queue.done.iter(&queue.slots).any(|slot| slot.user == user);
+        if !is_there && world.fates[user as usize].reaped == 0 && !in_hand(&world, user) {
+            world.tell("Q-done: who is told finds nothing");
+        }
+    }
+
+    fn wake(&mut self, lane: Lane, _: When) {
+        self.scene.pause(self.me, None);
+        wake(&mut self.scene.lock(), lane);
+    }
+}
+
+/// Whether somebody is about to give its completion.
+fn in_hand(world: &World, user: u64) -> bool {
+    let queue = &world.queue;
+    let lists = [queue.done, queue.lanes[0], queue.lanes[1]];
+    let listed = |list: &List| list.iter(&queue.slots).any(|slot| slot.user == user);
+    !lists.iter().any(listed)
+}
+
+/// As `ffi/flash/queue.rs` does it: with the queue's lock.
+fn wake(world: &mut World, lane: Lane) {
+    if !world.queue.has_ended() {
+        world.queued[lane as usize] = true;
+    }
+}
+
+fn a_part_of(job: Job) -> Job {
+    let mut job = job;
+    step_of_nothing(&mut job);
+    job
+}
+
+/// A work item: it runs when it is queued, until the VA space is gone.
+fn worker(scene: &Scene, lane: Lane) {
+    let me = lane as usize;
+    loop {
+        scene.pause(
+            me,
+            Some(|world, me| world.queued[me] || world.gone || done(world)),
+        );
+        {
+            let mut world = scene.lock();
+            if world.gone || !world.queued[me] {
+                break;
+            }
+            (world.queued[me], world.running[me]) = (false, true);
+        }
+        let mut turning = Turning {
+            scene,
+            me,
+            lane,
+            holds: None,
+        };
+        turn(&mut turning, lane);
+        scene.pause(me, None);
+        scene.lock().running[me] = false;
+    }
+    scene.leave(me);
+}
+
+/// All that was to be submitted was, and told.
+fn done(world: &World) -> bool {
+    !world.alive[SUBMITS[0]]
+        && !world.alive[SUBMITS[1]]
+        && world.fates.iter().all(|f| !f.submitted || f.reaped > 0)
+}
+
+fn submits(scene: &Scene, me: usize) {
+    for n in 0..EACH {
+        scene.pause(me, None);
+        let mut world = scene.lock();
+        if world.queue.has_ended() {
+            break;
+        }
+        let user = (me - SUBMITS[0]) as u64 * EACH + n;
+        let to = [To::Device, To::Host, To::Gpu][world.dice.below(3)];
+        let at = world.dice.below(6) as u64;
+        let request = request(at, [1, 2, 12][world.dice.below(3)], to, user);
+        grow(&mut world.queue, 1);
+        assert!(world.queue.submit(&request, Some(user)));
+        let number = world.submitted;
+        world.submitted += 1;
+        world.fates[user as usize] = Fate {
+            blocks: request.blocks(),
+            lane: request.lane() as usize,
+            number,
+            submitted: true,
+            ..Fate::default()
+        };
+        drop(world);
+        for lane in Lane::ALL {
+            scene.pause(me, None);
+            wake(&mut scene.lock(), lane);
+        }
+    }
+    scene.leave(me);
+}
+
+fn reaps(scene: &Scene, me: usize) {
+    loop {
+        scene.pause(
+            me,
+            Some(|world, _| world.queue.done.length > 0 || world.queue.has_ended() || done(world)),
+        );
+        let completion = {
+            let mut world = scene.lock();
+            if world.queue.has_ended() || done(&world) {
+                break;
+            }
+            world.queue.reap(0)
+        };
+        let Some(completion) = completion else {
+            continue;
+        };
+        scene.pause(me, None);
+        let mut world = scene.lock();
+        if world.dice.one_in(4) {
+            world.queue.put_back(completion);
+            continue;
+        }
+        world.queue.given(completion);
+        let fate = &mut world.fates[completion.user as usize];
+        fate.reaped += 1;
+        if fate.reaped > 1 {
+            world.tell("Q-once: it was told twice");
+        } else if !fate.over || fate.held {
+            world.tell("Q-done: it was told too early");
+        }
+    }
+    scene.leave(me);
+}
+
+fn suspends(scene: &Scene) {
+    for _ in 0..3 {
+        scene.pause(SUSPENDS, Some(|world, _| world.entered == 0));
+        scene.lock().is_asleep = true;
+        scene.pause(SUSPENDS, None);
+        scene.lock().is_asleep = false;
+    }
+    scene.leave(SUSPENDS);
+}
+
+/// The VA space ends, which nobody uses in a call then.
+fn ends(scene: &Scene, after: usize) {
+    for _ in 0..after {
+        scene.pause(ENDS, None);
+    }
+    scene.lock().queue.end();
+    // As `Work::stop` of both.
+    for lane in Lane::ALL {
+        scene.pause(ENDS, None);
+        scene.lock().queued[lane as usize] = false;
+        let stopped: Ready = match lane {
+            Lane::Out => |world, _| !world.running[0],
+            Lane::In => |world, _| !world.running[1],
+        };
+        scene.pause(ENDS, Some(stopped));
+    }
+    let mut world = scene.lock();
+    if world.queued.contains(&true) || world.running.contains(&true) {
+        world.tell("Q-end: a worker was woken");
+    }
+    world.gone = true;
+    drop(world);
+    scene.leave(ENDS);
+}
+
+/// Runs the interleaving that `seed` chooses; what is wrong with it.
+fn explore(seed: u64) -> Result<u32, String> {
+    let mut dice = Dice::new(seed);
+    let (ending, fails) = (dice.one_in(3), dice.one_in(2));
+    let after = dice.below(120);
+    let mut alive = [true; THREADS];
+    alive[ENDS] = ending;
+    let scene = Scene {
+        world: Mutex::new(World {
+            queue: Queue::new(),
+            dice,
+            now: SUBMITS[0],
+            alive,
+            waits: [None; THREADS],
+            fates: vec![Fate::default(); 2 * EACH as usize],
+            submitted: 0,
+            queued: [false; 2],
+            running: [false; 2],
+            is_asleep: false,
+            entered: 0,
+            gone: false,
+            wrong: None,
+            steps: 0,
+            fails,
+        }),
+        turns: [const { Condvar::new() }; THREADS],
+    };
+    thread::scope(|scope| {
+        let scene = &scene;
+        let mut all: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
+        let first = move |me: usize, f: &dyn Fn()| {
+            // Nobody runs before its turn.
+            let mut world = scene.lock();
+            while world.now != me && world.wrong.is_none() {
+                world = scene.turns[me]
+                    .wait(world)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(world);
+            f();
+        };
+        for lane in Lane::ALL {
+            all.push(scope.spawn(move || first(lane as usize, &|| worker(scene, lane))));
+        }
+        for me in SUBMITS {
+            all.push(scope.spawn(move || first(me, &|| submits(scene, me))));
+        }
+        for me in REAPS {
+            all.push(scope.spawn(move || first(me, &|| reaps(scene, me))));
+        }
+        all.push(scope.spawn(move || first(SUSPENDS, &|| suspends(scene))));
+        if ending {
+            all.push(scope.spawn(move || first(ENDS, &|| ends(scene, after))));
+        }
+        for thread in all {
+            if thread.join().is_err() {
+                scene.lock().tell("a thread panicked");
+                scene.turns.iter().for_each(Condvar::notify_one);
+            }
+        }
+    });
+    let world = scene
+        .world
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    match world.wrong {
+        Some(wrong) => Err(wrong),
+        None if !ending && !done(&world) => Err(format!("some are lost: {:?}", world.fates)),
+        None => Ok(world.steps),
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "many threads")]
+fn no_interleaving_breaks_an_invariant() {
+    let count = setting("UVM_EXPLORE", 400);
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed} UVM_EXPLORE={count}");
+    let mut steps = 0;
+    for seed in (0..count).map(|n| seed.wrapping_add(n)) {
+        match explore(seed) {
+            Ok(some) => steps += u64::from(some),
+            Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
+        }
+    }
+    std::eprintln!("{steps} steps");
+    assert!(steps > 50 * count, "{steps}: nothing was done");
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What comes to an end while requests wait: a child, memory, the device, the process; and the system sleeps.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, Outcome, Pass, Suite};
+use vgpu_client::flash::TO_HOST;
+use vgpu_client::{Buffer, Process, BLOCK, PAGE};
+
+use super::{all_well, by_block, reap, request, submit};
+use crate::rig::{check, no_leak, write, Done, Killed, Rig, WORDS};
+use crate::wear::limit;
+use crate::NONE;
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("asked for later: a child", NONE, child);
+    suite.test("asked for later: memory is freed", NONE, freed);
+    suite.test("asked for later: the device is detached", NONE, detached);
+    suite.test("asked for later: the process ends", NONE, ends);
+    suite.test("asked for later: the system sleeps", NONE, sleeps);
+}
+
+/// It asks for moves of its parent's memory, and ends; its parent is told.
+fn child() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(4)?;
+    write(&buffer, 41);
+    let requests = by_block(&buffer, 0, 0);
+    // SAFETY: the child makes system calls and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let taken = rig.process.flash_submit(&requests, None);
+        // SAFETY: ends this process, without what it would do to the parent's objects.
+        unsafe { libc::_exit(i32::from(taken.ok() != Some(4))) };
+    }
+    ensure!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: `status` is a valid place.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    ensure!(status == 0, "the child ended with {status:#x}");
+    all_well(&reap(&rig, 4)?)?;
+    let stats = rig.stats()?;
+    ensure!(stats.pages == 4 * BLOCK / PAGE, "{stats:?}");
+    check(&buffer, 41)?;
+    Ok(Pass::Ok)
+}
+
+/// What is freed while it waits is no memory any more; what came in its place is left alone.
+fn freed() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    for round in 0..3 {
+        let (buffer, kept) = (rig.buffer(3)?, rig.buffer(1)?);
+        write(&buffer, 43);
+        write(&kept, 47);
+        let mut requests = by_block(&buffer, 0, 0);
+        requests.extend(by_block(&buffer, TO_HOST, 10));
+        requests.push(request(&kept, 0, 20));
+        submit(&rig, &requests)?;
+        if round > 0 {
+            rig.process.flash_reap(0, 0, 0)?;
+        }
+        drop(buffer);
+        let done = reap(&rig, 7)?;
+        for one in &done {
+            let ok = one.status == 0 || one.status == -libc::ENXIO && one.user_data < 20;
+            ensure!(ok, "{done:?}");
+        }
+        check(&kept, 47)?;
+    }
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+fn detached() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(8)?;
+    write(&buffer, 53);
+    let mut requests = Vec::new();
+    for round in 0..5 {
+        requests.extend(by_block(&buffer, 0, round * 100));
+        requests.extend(by_block(&buffer, TO_HOST, round * 100 + 50));
+    }
+    submit(&rig, &requests)?;
+    rig.process.flash_reap(0, 0, 0)?;
+    std::thread::sleep(Duration::from_millis(300));
+    rig.process.flash_detach()?;
+    let done = reap(&rig, requests.len())?;
+    for one in &done {
+        ensure!([0, -libc::ENODEV].contains(&one.status), "{one:?}");
+    }
+    ensure!(done.iter().any(|c| c.status != 0), "all were done before");
+    ensure!(rig.stats()?.attached == 0, "still attached");
+    check(&buffer, 53)?;
+    submit(&rig, &by_block(&buffer, 0, 0))?;
+    let done = reap(&rig, 8)?;
+    ensure!(done.iter().all(|c| c.status == -libc::ENODEV), "{done:?}");
+    Ok(Pass::Ok)
+}
+
+/// A process with much to do, slowly: it is gone soon, however it ends.
+fn ends() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let _slow = limit("1")?;
+    for killed in [false, true] {
+        let mut child = Killed::run(if killed {
+            "--child-waits"
+        } else {
+            "--child-leaves"
+        })?;
+        let patience = Duration::from_secs(60);
+        let stats = rig.wait_until(patience, |s| s.spilled > 0 && s.pages > 0)?;
+        if killed {
+            ensure!(stats.spilled > 0, "nothing began: {stats:?}");
+            child.0.kill()?;
+        }
+        let start = Instant::now();
+        let status = child.0.wait()?;
+        ensure!(killed || status.success(), "{status}");
+        ensure!(
+            start.elapsed() < Duration::from_secs(20),
+            "it ended after {:?}",
+            start.elapsed()
+        );
+        no_leak(&rig)?;
+    }
+    // The tenant's workers go on.
+    drop(_slow);
+    let buffer = rig.buffer(1)?;
+    write(&buffer, 59);
+    submit(&rig, &[request(&buffer, 0, 0)])?;
+    all_well(&reap(&rig, 1)?)?;
+    check(&buffer, 59)?;
+    Ok(Pass::Ok)
+}
+
+/// Run by the test above: asks for more than can be done, and leaves; or waits to be killed.
+pub(crate) fn child_asks(leaves: bool) -> ExitCode {
+    let work = || -> Done {
+        let process = Process::new()?;
+        let buffer = Buffer::<u64>::managed(&process, 20 * WORDS)?;
+        write(&buffer, 61);
+        let mut requests = Vec::new();
+        for _ in 0..3 {
+            requests.extend(by_block(&buffer, 0, 0));
+            requests.extend(by_block(&buffer, TO_HOST, 0));
+        }
+        let taken = process.flash_submit(&requests, None)?;
+        ensure!(taken == 120, "{taken} were taken");
+        if leaves {
+            // Something has begun.
+            std::thread::sleep(Duration::from_millis(500));
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) };
+        }
+        process.flash_reap(200, 120, u32::MAX)?;
+        Ok(())
+    };
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// It sleeps while requests are carried out, and wakes up to the others.
+fn sleeps() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(8)?;
+    write(&buffer, 67);
+    let mut sleeps = 0;
+    for round in 0..4 {
+        let mut requests = by_block(&buffer, 0, 0);
+        requests.extend(by_block(&buffer, TO_HOST, 10));
+        submit(&rig, &requests)?;
+        let mut done = Vec::new();
+        while done.len() < requests.len() {
+            let start = Instant::now();
+            rig.gpu.suspend(Duration::from_millis(100))?;
+            let took = start.elapsed();
+            ensure!(took < Duration::from_secs(30), "a suspend took {took:?}");
+            sleeps += 1;
+            ensure!(sleeps < 400, "no end: {} in round {round}", done.len());
+            done.extend(rig.process.flash_reap(20, 0, 0)?.0);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        all_well(&done)?;
+    }
+    check(&buffer, 67)?;
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
