@@ -351,9 +351,11 @@ const char *uvmrust_strerror(int error);
  * @length:   bytes; all pages touched are brought
  * @gpu_uuid: the GPU (uvmrust_device_uuid()); NULL: from the SSD to the host
  *
- * Moves wait in a queue of the process, which a thread works off: prefetches to a GPU
- * before evictions, but none before an earlier move of memory that both touch. They are
- * advice: what a move did not reach is brought by a fault when it is used.
+ * Moves wait in a queue: in uvm-rust's driver, if its SSD tier is on, where what comes and
+ * what leaves go on at the same time; or in the process, where a thread works it off,
+ * prefetches to a GPU before evictions. None is made before an earlier move of memory that
+ * both touch. They are advice: what a move did not reach is brought by a fault when it is
+ * used.
  *
  * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.
  */

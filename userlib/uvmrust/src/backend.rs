@@ -435,6 +435,7 @@ pub(crate) fn ordinal(cuda: &Cuda, place: Place) -> Result<i32> {
 mod calls;
 mod prefetch;
 mod probe;
+mod queue;
 
 pub(crate) use prefetch::is_part;
 #[cfg(test)]

@@ -4,20 +4,26 @@
 //! g10_prefetch and g10_pre_evict (G10 §4.4), and MOST's and AutoVM's calls, which are the
 //! same.
 //!
-//! A thread makes the driver's calls, one after the other. What is to come to a GPU goes
-//! before what is to leave, and long moves are made in pieces between which others get
-//! their turn; but a move never overtakes an earlier one of memory that both touch. Faults
-//! need no turn: they are the driver's, and none of these calls keeps a lock that a fault
-//! needs while bytes are moving.
+//! uvm-rust's driver has a queue of its own for that, with an SSD tier ([`later`]). Otherwise,
+//! and for what that does not take, a thread makes the driver's calls, one after the other.
+//! There what is to come to a GPU goes before what is to leave, and long moves are made in
+//! pieces between which others get their turn; but a move never overtakes an earlier one of
+//! memory that both touch. Faults need no turn: they are the driver's, and none of these
+//! calls keeps a lock that a fault needs while bytes are moving.
 //!
 //! Moves are advice. What does not succeed is counted, and the memory is where it was.
 
-use std::collections::VecDeque;
+mod later;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::{Error, Place, Range, Result, Sys, Uvm};
+use later::Queue;
+
+pub use later::{Later, Moved};
 
 /// Most bytes that one call of the driver moves; a multiple of 2 MiB.
 const PIECE: u64 = 16 << 20;
@@ -46,6 +52,11 @@ pub struct Move {
 pub trait Carrier: Send + Sync + 'static {
     /// Moves a range, and returns when that is done.
     fn carry(&self, range: Range, to: Tier) -> Result<()>;
+
+    /// The driver's own queue of moves, if it has one.
+    fn later(&self) -> Option<&dyn Later> {
+        None
+    }
 }
 
 impl<S: Sys + 'static> Carrier for Uvm<S> {
@@ -60,11 +71,19 @@ impl<S: Sys + 'static> Carrier for Uvm<S> {
             }
         }
     }
+
+    fn later(&self) -> Option<&dyn Later> {
+        self.has_queue().then_some(self as &dyn Later)
+    }
 }
 
 impl Carrier for &'static Uvm {
     fn carry(&self, range: Range, to: Tier) -> Result<()> {
         (**self).carry(range, to)
+    }
+
+    fn later(&self) -> Option<&dyn Later> {
+        (**self).later()
     }
 }
 
@@ -95,6 +114,14 @@ struct State {
     queue: VecDeque<Queued>,
     /// The ticket of the move under way.
     under_way: Option<u64>,
+    /// What the driver's queue has, by the number that it knows it by, which grows with the
+    /// tickets.
+    given: BTreeMap<u64, Queued>,
+    /// The last of these numbers.
+    number: u64,
+    /// Somebody waits for the driver on behalf of all.
+    is_reaping: bool,
+    thread: Option<JoinHandle<()>>,
     last: u64,
     errors: u64,
     first_error: Option<Error>,
@@ -105,7 +132,16 @@ impl State {
     /// All up to this ticket are done.
     fn done(&self) -> u64 {
         let waiting = self.queue.iter().map(|q| q.ticket).chain(self.under_way);
-        waiting.min().map_or(self.last, |first| first - 1)
+        let given = self.given.values().next().map(|q| q.ticket);
+        waiting
+            .chain(given)
+            .min()
+            .map_or(self.last, |first| first - 1)
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
     }
 
     /// The next piece: the first prefetch that overtakes nothing it touches, or else the
@@ -146,11 +182,13 @@ impl Shared {
     }
 }
 
-/// A queue of moves and the thread that makes them. Dropped, it finishes the piece that is
-/// under way and forgets the rest.
+/// A queue of moves, the driver's or one that a thread works off. Dropped, it finishes the piece
+/// that is under way and forgets the rest; the driver moves what it was given.
 pub struct Moves {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    carrier: Arc<dyn Carrier>,
+    /// In the driver, if that has one.
+    queue: Option<Queue>,
 }
 
 impl Moves {
@@ -159,37 +197,59 @@ impl Moves {
     /// # Errors
     /// [`Error::NoMemory`]: no thread could be had.
     pub fn new(carrier: impl Carrier) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("uvmrust-moves".into())
-            .spawn(move || work(&theirs, &carrier))
-            .map_err(|_| Error::NoMemory)?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        let carrier: Arc<dyn Carrier> = Arc::new(carrier);
+        let moves = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+            queue: carrier.later().map(|_| Queue::new()),
+            carrier,
+        };
+        if moves.queue.is_none() {
+            moves.begin_thread(&mut moves.shared.lock())?;
+        }
+        Ok(moves)
     }
 
-    /// Queues some moves, which are done when the ticket is.
+    /// There is a thread from now on.
+    fn begin_thread(&self, state: &mut State) -> Result<()> {
+        if state.thread.is_none() {
+            let (shared, carrier) = (Arc::clone(&self.shared), Arc::clone(&self.carrier));
+            let thread = std::thread::Builder::new()
+                .name("uvmrust-moves".into())
+                .spawn(move || work(&shared, &*carrier))
+                .map_err(|_| Error::NoMemory)?;
+            state.thread = Some(thread);
+        }
+        Ok(())
+    }
+
+    /// Queues some moves, which are done when the ticket is. Waits while the driver's queue is
+    /// full.
     pub fn submit(&self, moves: &[Move]) -> Ticket {
         let mut state = self.shared.lock();
         state.last += 1;
         let ticket = state.last;
-        state.queue.extend(moves.iter().map(|m| Queued {
+        let queued = moves.iter().map(|m| Queued {
             ticket,
             range: m.range,
             to: m.to,
-        }));
+        });
+        if let Some(queue) = self.queue {
+            let given = state.give(queued);
+            drop(state);
+            self.send(queue, &given);
+        } else {
+            state.queue.extend(queued);
+        }
         self.shared.changed.notify_all();
         Ticket(ticket)
     }
 
     /// The last ticket up to which all are done.
     pub fn done(&self) -> Ticket {
+        self.reap(Duration::ZERO);
         Ticket(self.shared.lock().done())
     }
 
@@ -197,11 +257,21 @@ impl Moves {
     /// `limit`.
     pub fn wait(&self, ticket: Ticket, limit: Duration) -> bool {
         let until = Instant::now() + limit;
+        self.reap(Duration::ZERO);
         let mut state = self.shared.lock();
         while state.done() < ticket.0.min(state.last) {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
                 return false;
             };
+            if !state.given.is_empty() && !state.is_reaping {
+                state.is_reaping = true;
+                drop(state);
+                self.reap(left.min(later::LOOK));
+                state = self.shared.lock();
+                state.is_reaping = false;
+                self.shared.changed.notify_all();
+                continue;
+            }
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -210,6 +280,7 @@ impl Moves {
 
     /// Moves that failed so far, and why the first did.
     pub fn errors(&self) -> (u64, Option<Error>) {
+        self.reap(Duration::ZERO);
         let state = self.shared.lock();
         (state.errors, state.first_error)
     }
@@ -217,15 +288,19 @@ impl Moves {
 
 impl Drop for Moves {
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
+        self.forget();
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        let thread = state.thread.take();
+        drop(state);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
 }
 
-fn work(shared: &Shared, carrier: &impl Carrier) {
+fn work(shared: &Shared, carrier: &dyn Carrier) {
     let mut state = shared.lock();
     while !state.stopping {
         let Some(piece) = state.next() else {
@@ -239,8 +314,7 @@ fn work(shared: &Shared, carrier: &impl Carrier) {
         state = shared.lock();
         state.under_way = None;
         if let Err(error) = carried {
-            state.errors += 1;
-            state.first_error.get_or_insert(error);
+            state.fail(error);
         }
         shared.changed.notify_all();
     }

@@ -15,6 +15,10 @@ pub const DISCARD_BATCH: u32 = 0x1002;
 pub const ANNOUNCE: u32 = 0x1003;
 /// The ioctl `UVM_RUST_FLASH_MOVE`, which takes a [`FlashMove`].
 pub const FLASH_MOVE: u32 = 0x1013;
+/// The ioctl `UVM_RUST_FLASH_SUBMIT`, which takes a [`FlashSubmit`].
+pub const FLASH_SUBMIT: u32 = 0x1014;
+/// The ioctl `UVM_RUST_FLASH_REAP`, which takes a [`FlashReap`].
+pub const FLASH_REAP: u32 = 0x1015;
 /// NVIDIA's `UVM_MIGRATE`, the prefetch.
 pub const UVM_MIGRATE: u32 = 51;
 /// NVIDIA's `UVM_DISCARD`, in drivers from 580.65.06 on; and in ours.
@@ -24,6 +28,14 @@ pub const UVM_DISCARD: u32 = 80;
 pub const FEATURE_DISCARD: u64 = 1 << 1;
 /// `UVM_RUST_FEATURE_EXEC_ID`: the driver has [`ANNOUNCE`].
 pub const FEATURE_EXEC_ID: u64 = 1 << 2;
+/// `UVM_RUST_FEATURE_FLASH_QUEUE`: the driver has [`FLASH_SUBMIT`] and [`FLASH_REAP`].
+pub const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
+/// `UVM_RUST_FLASH_TO_HOST`: the range goes to host memory.
+pub const FLASH_TO_HOST: u32 = 1 << 0;
+/// `UVM_RUST_FLASH_TO_GPU`: the range goes to a GPU.
+pub const FLASH_TO_GPU: u32 = 1 << 1;
+/// `UVM_RUST_FLASH_FROM_GPUS`: what is on GPUs goes to host memory first.
+pub const FLASH_FROM_GPUS: u32 = 1 << 2;
 /// `UVM_RUST_DISCARD_EAGER`; of [`UVM_DISCARD`] the flag "unmap", of equal value.
 pub const DISCARD_EAGER: u32 = 1;
 /// `UVM_RUST_DISCARD_MAX_RANGES`: the most ranges that one call takes.
@@ -119,6 +131,86 @@ pub struct FlashMove {
     pub length: u64,
     /// UUID of the GPU that is moved to; not looked at without the flag for that.
     pub gpu_uuid: [u8; 16],
+}
+
+/// The layout of `struct uvm_rust_flash_request`: a range that is to be moved.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlashRequest {
+    /// First byte, a multiple of the page size.
+    pub base: u64,
+    /// Bytes, a multiple of the page size, not 0.
+    pub length: u64,
+    /// The number that comes back with the completion.
+    pub user_data: u64,
+    /// Where the range goes: `FLASH_*`; 0: from the host to the SSD.
+    pub flags: u32,
+    /// Must be 0, or the call fails with `EINVAL`.
+    pub reserved: u32,
+    /// UUID of the GPU that is moved to.
+    pub gpu_uuid: [u8; 16],
+}
+
+/// The layout of `struct uvm_rust_flash_submit`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlashSubmit {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// 0, as no event is signalled.
+    pub flags: u32,
+    /// Address of the array of [`FlashRequest`].
+    pub requests: u64,
+    /// How many elements the array has.
+    pub request_count: u32,
+    /// Bytes of one element.
+    pub request_size: u32,
+    /// 0 without an event.
+    pub event_fd: i32,
+    /// Out: how many were taken, from the first on.
+    pub taken: u32,
+    /// Whose completions they have.
+    pub queue: u64,
+}
+
+/// The layout of `struct uvm_rust_flash_completion`: what became of a request.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlashCompletion {
+    /// The number that the request had.
+    pub user_data: u64,
+    /// How many requests were done before it, plus 1.
+    pub order: u64,
+    /// 0, or the errno below 0.
+    pub status: i32,
+    /// Out: 0, in this version.
+    pub reserved: u32,
+}
+
+/// The layout of `struct uvm_rust_flash_reap`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlashReap {
+    /// Bytes of this structure.
+    pub size: u32,
+    /// Must be 0, or the call fails with `EINVAL`.
+    pub flags: u32,
+    /// Address of the array of [`FlashCompletion`].
+    pub completions: u64,
+    /// For how many it has room.
+    pub completion_count: u32,
+    /// Bytes of one element.
+    pub completion_size: u32,
+    /// The call waits until so many are there, or no more come.
+    pub wait_for: u32,
+    /// Or so many milliseconds.
+    pub wait_ms: u32,
+    /// Out: how many there are.
+    pub reaped: u32,
+    /// Out: how many requests are not done.
+    pub pending: u32,
+    /// Whose completions are asked for.
+    pub queue: u64,
 }
 
 /// What the ioctl [`UVM_DISCARD`] takes.

@@ -49,6 +49,62 @@ fn uapi_is_the_kernels() {
     is_c(&source, &sizes);
 }
 
+/// The same for the queue of moves.
+#[test]
+fn queue_is_the_kernels() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queue.c");
+    let mut text = String::from(
+        "#include <stddef.h>\n#include \"uvm_rust_ioctl.h\"\n\
+         #define IS(a, b) _Static_assert((a) == (b), #a)\n",
+    );
+    let mut is = |name: &str, value: u64| text.push_str(&format!("IS({name}, {value}ULL);\n"));
+    is("UVM_RUST_FLASH_SUBMIT", uapi::FLASH_SUBMIT.into());
+    is("UVM_RUST_FLASH_REAP", uapi::FLASH_REAP.into());
+    is("UVM_RUST_FEATURE_FLASH_QUEUE", uapi::FEATURE_FLASH_QUEUE);
+    is("UVM_RUST_FLASH_TO_HOST", uapi::FLASH_TO_HOST.into());
+    is("UVM_RUST_FLASH_TO_GPU", uapi::FLASH_TO_GPU.into());
+    is("UVM_RUST_FLASH_FROM_GPUS", uapi::FLASH_FROM_GPUS.into());
+    macro_rules! layout {
+        ($c:literal, $t:ty, $($field:ident),*) => {
+            is(concat!("sizeof(struct ", $c, ")"), size_of::<$t>() as u64);
+            $(is(
+                concat!("offsetof(struct ", $c, ", ", stringify!($field), ")"),
+                std::mem::offset_of!($t, $field) as u64,
+            );)*
+        };
+    }
+    layout!(
+        "uvm_rust_flash_request",
+        uapi::FlashRequest,
+        user_data,
+        flags,
+        gpu_uuid
+    );
+    layout!(
+        "uvm_rust_flash_submit",
+        uapi::FlashSubmit,
+        requests,
+        request_size,
+        taken,
+        queue
+    );
+    layout!(
+        "uvm_rust_flash_completion",
+        uapi::FlashCompletion,
+        order,
+        status
+    );
+    layout!(
+        "uvm_rust_flash_reap",
+        uapi::FlashReap,
+        completions,
+        wait_for,
+        reaped,
+        queue
+    );
+    is_c(&source, &text);
+}
+
 /// The same for the statistics, each field of which counts.
 #[test]
 fn statistics_are_the_kernels() {

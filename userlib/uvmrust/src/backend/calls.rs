@@ -140,8 +140,8 @@ impl<S: Sys> Uvm<S> {
         nr: u32,
         params: &mut T,
     ) -> core::result::Result<(), i32> {
-        // SAFETY: callers pass the structure of `nr`. What it points to is an array
-        // of ranges that outlives the call, and is only read.
+        // SAFETY: callers pass the structure of `nr`. What it points to is an array that
+        // outlives the call: of ranges or requests, which are only read, or for completions.
         unsafe { self.sys.ioctl(fd, nr, (params as *mut T).cast::<c_void>()) }
     }
 }

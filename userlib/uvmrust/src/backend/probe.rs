@@ -95,7 +95,7 @@ impl<S: Sys> Uvm<S> {
     }
 
     /// What our driver says it has; 0 of another. `None`: it gives no answer now.
-    fn features(&self, fd: i32) -> Option<u64> {
+    pub(super) fn features(&self, fd: i32) -> Option<u64> {
         let mut version = Version {
             size: size_of::<Version>() as u32,
             ..Version::default()

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use uvmrust::{Linux, Move, Moves, Range, Tier, Uvm};
 use vgpu_client::flash::{
     FlashCompletion, FlashReap, FlashRequest, FlashSubmit, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
 };
@@ -27,6 +28,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: away from a GPU", NONE, from_gpu);
     suite.test("asked for later: two users of a file", NONE, two_users);
     suite.test("asked for later: without a device", NONE, no_device);
+    suite.test("asked for later: by the library", NONE, by_library);
     suite.test("asked for later: an event", NONE, event);
     suite.test("asked for later: bad input", NONE, bad_input);
     suite.test("asked for later: answers with no place", NONE, no_place);
@@ -258,6 +260,39 @@ fn two_users() -> Outcome {
     let (none, pending) = rig.process.flash_reap(9, 9, 0)?;
     ensure!(none.is_empty() && pending == 0, "{none:?} {pending}");
     check(&buffer, 79)?;
+    Ok(Pass::Ok)
+}
+
+/// libuvmrust leaves it to the driver, and needs no thread for it.
+fn by_library() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(4)?;
+    rig.gpu_write(&buffer, 89)?;
+    let uvm = Uvm::new(Linux::new());
+    uvm.use_fd(Some(rig.process.uvm_fd().as_raw_fd()));
+    let moves = Moves::new(uvm).map_err(|e| Failure::from(format!("{e:?}")))?;
+    let range = Range {
+        base: buffer.address(),
+        length: buffer.bytes(),
+    };
+    let go = |to| -> Done {
+        let ticket = moves.submit(&[Move { range, to }]);
+        let limit = Duration::from_millis(LONG_MS.into());
+        ensure!(moves.wait(ticket, limit), "{to:?} takes long");
+        ensure!(moves.errors() == (0, None), "{to:?}: {:?}", moves.errors());
+        Ok(())
+    };
+    go(Tier::Ssd)?;
+    ensure!(rig.stats()?.pages == 4 * BLOCK / PAGE, "{:?}", rig.stats()?);
+    go(Tier::Gpu(rig.gpu.uuid().0))?;
+    ensure!(rig.stats()?.pages == 0, "{:?}", rig.stats()?);
+    rig.gpu_check(&buffer, 89)?;
+    go(Tier::Host)?;
+    check(&buffer, 89)?;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let name = std::fs::read_to_string(task?.path().join("comm"))?;
+        ensure!(name.trim() != "uvmrust-moves", "there is a thread for it");
+    }
     Ok(Pass::Ok)
 }
 

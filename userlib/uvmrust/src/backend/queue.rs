@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The driver's queue of moves: `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`.
+
+use std::time::Duration;
+
+use super::{Backend, Uvm};
+use crate::moves::{Later, Moved, Tier};
+use crate::sys::Sys;
+use crate::uapi::{self, FlashCompletion, FlashReap, FlashRequest, FlashSubmit};
+use crate::{Error, Range, Result};
+
+/// The most requests in one call.
+const MOST: usize = 256;
+
+impl<S: Sys> Uvm<S> {
+    /// Whether the driver has the queue, and an SSD tier.
+    pub(crate) fn has_queue(&self) -> bool {
+        // Another driver says nothing of its own of an unknown number: only ours is asked.
+        let fd = self.uvm_fd().filter(|_| self.backend() == Backend::UvmRust);
+        let features = fd.and_then(|fd| self.features(fd)).unwrap_or(0);
+        features & uapi::FEATURE_FLASH_QUEUE != 0
+    }
+}
+
+/// A move, as the driver is asked for it.
+fn request(user_data: u64, range: Range, to: Tier) -> FlashRequest {
+    let (flags, gpu_uuid) = match to {
+        Tier::Gpu(uuid) => (uapi::FLASH_TO_GPU, uuid),
+        Tier::Host => (uapi::FLASH_TO_HOST | uapi::FLASH_FROM_GPUS, [0; 16]),
+        Tier::Ssd => (uapi::FLASH_FROM_GPUS, [0; 16]),
+    };
+    FlashRequest {
+        base: range.base,
+        length: range.length,
+        user_data,
+        flags,
+        gpu_uuid,
+        ..FlashRequest::default()
+    }
+}
+
+impl<S: Sys> Later for Uvm<S> {
+    fn submit(&self, queue: u64, moves: &[(u64, Range, Tier)]) -> Result<usize> {
+        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
+        let some = moves.iter().take(MOST);
+        let requests: Vec<_> = some.map(|m| request(m.0, m.1, m.2)).collect();
+        let mut params = FlashSubmit {
+            size: size_of::<FlashSubmit>() as u32,
+            requests: requests.as_ptr() as u64,
+            request_count: requests.len() as u32,
+            request_size: size_of::<FlashRequest>() as u32,
+            queue,
+            ..FlashSubmit::default()
+        };
+        match self.call(fd, uapi::FLASH_SUBMIT, &mut params) {
+            Ok(()) => Ok(params.taken as usize),
+            Err(libc::EBUSY) => Ok(0),
+            Err(errno) => Err(Error::from_errno(errno)),
+        }
+    }
+
+    fn reap(&self, queue: u64, wait: Duration) -> Result<Vec<Moved>> {
+        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
+        let mut room = [FlashCompletion::default(); MOST];
+        let mut params = FlashReap {
+            size: size_of::<FlashReap>() as u32,
+            completions: room.as_mut_ptr() as u64,
+            completion_count: room.len() as u32,
+            completion_size: size_of::<FlashCompletion>() as u32,
+            wait_for: 1,
+            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+            queue,
+            ..FlashReap::default()
+        };
+        match self.call(fd, uapi::FLASH_REAP, &mut params) {
+            Ok(()) => {}
+            Err(libc::EINTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(Error::from_errno(errno)),
+        }
+        let told = room.into_iter();
+        let moved = |c: FlashCompletion| Moved {
+            number: c.user_data,
+            result: match c.status {
+                0 => Ok(()),
+                status => Err(Error::from_errno(-status)),
+            },
+        };
+        Ok(told.take(params.reaped as usize).map(moved).collect())
+    }
+}
