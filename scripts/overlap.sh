@@ -3,7 +3,8 @@
 # How reads of an SSD and copies to the GPU go on at the same time, in the VM: what MIB MiB take
 # from an emulated NVMe to the GPU, by UVM_RUST_FLASH_MOVE, beside what either way takes alone. Both
 # the device and the GPU's copies move RATE MiB a second, so that the times are theirs, and not the
-# emulator's. Adds to REPORT. Fails if both take more than 1.15 times as long as the slower one.
+# emulator's. Adds to REPORT. Fails if both take more than 1.15 times as long as the slower one, or if
+# reading two such devices, which are striped, is not 1.5 times as fast as reading one.
 #
 #   overlap.sh [REPORT]    out/ssd.json
 #

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# Run a command in the VM with two emulated NVMe: one for the SSD tier, and one of
-# 64 MiB, of which some sectors are bad, for tests. Their names are in the variables
-# SSD and BAD_SSD there, as the kernel may find either first.
+# Run a command in the VM with three emulated NVMe: one for the SSD tier, a second like it
+# for stripes, and one of 64 MiB, of which some sectors are bad, for tests. Their names are in
+# the variables SSD, SECOND_SSD and BAD_SSD there, as the kernel may find any of them first.
 #
 #   ssd.sh COMMAND     such as: ssd.sh 'target/release/flash --bad-device $BAD_SSD'
 #
-# Environment: SSD_MB (128), SSD_MIB_S (MiB that the first moves in a second; no limit), and
-# what vm.sh knows.
+# Environment: SSD_MB (128), SSD_MIB_S (MiB that each of the first two moves in a second; no
+# limit), and what vm.sh knows.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
 
 images=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-ssd.XXXXXX")
 trap 'rm -rf "$images"' EXIT
-truncate -s "${SSD_MB:-128}M" "$images/ssd"
+truncate -s "${SSD_MB:-128}M" "$images/ssd" "$images/second"
 truncate -s 64M "$images/bad"
 
 # sector SLOT PAGE: of the device; the first slot begins at 2 MiB.
@@ -29,9 +29,12 @@ errors=$(bad 0 write "$(sector 5 9)")$(bad 1 read "$(sector 10 100)")
 
 speed=
 [ -z "${SSD_MIB_S:-}" ] || speed=,throttling.bps-total=$((SSD_MIB_S << 20))
+# What is trimmed is taken out of the image.
+image=format=raw,cache=unsafe,discard=unmap$speed
 # shellcheck disable=SC2054
 devices=(
-	-drive "file=$images/ssd,if=none,id=ssd,format=raw,cache=unsafe$speed" -device nvme,serial=ssd,drive=ssd
+	-drive "file=$images/ssd,if=none,id=ssd,$image" -device nvme,serial=ssd,drive=ssd
+	-drive "file=$images/second,if=none,id=second,$image" -device nvme,serial=second,drive=second
 	-blockdev "driver=file,filename=$images/bad,node-name=file"
 	-blockdev "driver=blkdebug,node-name=bad,image=file$errors" -device nvme,serial=bad,drive=bad
 )
@@ -48,8 +51,8 @@ named='named() {
 	echo "there is no NVMe with serial number $1" >&2
 	return 1
 }
-SSD=$(named ssd) && BAD_SSD=$(named bad) || exit
-export SSD=/dev/$SSD BAD_SSD=/dev/$BAD_SSD
+SSD=$(named ssd) && SECOND_SSD=$(named second) && BAD_SSD=$(named bad) || exit
+export SSD=/dev/$SSD SECOND_SSD=/dev/$SECOND_SSD BAD_SSD=/dev/$BAD_SSD
 '
 DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]} ${QEMU_OPTS:-}" \
 	"$TOP/scripts/vm.sh" "$named$*"

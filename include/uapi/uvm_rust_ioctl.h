@@ -404,10 +404,12 @@ struct uvm_rust_flash_detach {
  *                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)
  * @rested_us:    out: microseconds that workers left the device to others, as
  *                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)
- * @fault_waits_most: out: the most reads and writes of the device for others than faults, of up
- *                to 2 MiB each, that were under way between the moment at which a GPU fault asked
+ * @fault_waits_most: out: the most operations of the device for others than faults, of up to
+ *                2 MiB each or a discard, that were under way between the moment at which a GPU fault asked
  *                for pages and the beginning of the read of those (since
  *                UVM_RUST_FLASH_STATS_SIZE_V4)
+ * @trimmed:      out: bytes that the device was told to forget, being needed no more
+ *                (uvm_rust_flash_trim; since UVM_RUST_FLASH_STATS_SIZE_V4)
  *
  * Counters begin with attaching and stay until the next one. Without a device all is 0.
  * They are those of all processes together: but for @attached, @slots and @pages_mine all is 0
@@ -439,12 +441,13 @@ struct uvm_rust_flash_stats {
 	__u64 throttled;
 	__u64 rested_us;
 	__u64 fault_waits_most;
+	__u64 trimmed;
 };
 
 #define UVM_RUST_FLASH_STATS_SIZE_V1	128
 #define UVM_RUST_FLASH_STATS_SIZE_V2	136
 #define UVM_RUST_FLASH_STATS_SIZE_V3	160
-#define UVM_RUST_FLASH_STATS_SIZE_V4	168
+#define UVM_RUST_FLASH_STATS_SIZE_V4	176
 
 /* Flags of struct uvm_rust_flash_move_range. */
 #define UVM_RUST_FLASH_TO_HOST		(1U << 0)	/* from the device to host memory */

@@ -48,6 +48,8 @@
 	  "(default 512)") \
 	X(bool, uvm_rust_flash_park, true, 0644, \
 	  "Put off GPU faults that wait for the SSD tier, instead of letting all others wait as well (default 1)") \
+	X(bool, uvm_rust_flash_trim, true, 0644, \
+	  "Tell the SSD what it need not keep any more (default 1)") \
 	X(bool, uvm_rust_flash_copies, true, 0444, \
 	  "Keep what is fetched from flash there as well while it is only read, in read-mostly memory (default 1)")
 

@@ -123,6 +123,8 @@ struct uvm_rust_bvec {
  */
 int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, struct uvm_rust_bvec *room, __u16 pages,
 			    __u64 position, _Bool write, __u8 level);
+/* What is there is needed no more: 0 or -errno, -EOPNOTSUPP where the device forgets nothing. Sleeps until it has. */
+int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, __u64 position, __u64 bytes);
 /* Encrypts pages into others, or decrypts them; the first has @stamp, the next the next. Returns how many. Sleeps. */
 __u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, struct page **to, __u32 pages,
 			   __u64 stamp, _Bool encrypt);
@@ -161,8 +163,8 @@ void up_write(struct rw_semaphore *sem);
 _Bool capable(int cap);
 
 /*
- * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and fills @dev and how
- * many @bytes it has, or -errno.
+ * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and how many @bytes it has,
+ * or -errno. @dev is to be freed in either case, but where there was no memory for it.
  */
 int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *bytes);
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);

@@ -13,6 +13,7 @@
 #include <linux/blkdev.h>
 #include <linux/bvec.h>
 #include <linux/crc32c.h>
+#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
 #include <linux/random.h>
@@ -54,6 +55,23 @@ int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, st
 	} else
 		ret = vfs_iocb_iter_read(dev->file, &kiocb, &iter);
 	return ret < 0 ? ret : (size_t)ret == length ? 0 : -EIO;
+}
+
+/*
+ * A file gets a hole, and a block device a discard, which NVMe calls deallocating. fallocate() makes write-zeroes of a hole
+ * in a block device: an NVMe may carry them out by writing, and only some deallocate then. A discard leaves the page cache
+ * alone, and takes no lock of the inode's; our I/O goes around that cache. The kernel says nothing of a discard that the
+ * device cannot do, so the device is asked before.
+ */
+int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, u64 position, u64 bytes)
+{
+	struct inode *inode = dev->file->f_mapping->host;
+
+	if (!S_ISBLK(inode->i_mode))
+		return vfs_fallocate(dev->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, position, bytes);
+	if (!bdev_max_discard_sectors(I_BDEV(inode)))
+		return -EOPNOTSUPP;
+	return blkdev_issue_discard(I_BDEV(inode), position >> SECTOR_SHIFT, bytes >> SECTOR_SHIFT, GFP_KERNEL);
 }
 
 /* --- pages ---------------------------------------------------------------------------- */
@@ -136,11 +154,8 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 	 * left then goes block by block. None that allocates, as memory may be short here.
 	 */
 	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
-	if (IS_ERR(dev->tfm)) {
-		ret = PTR_ERR(dev->tfm);
-		dev->tfm = NULL;
-		return ret == -ENOENT ? -EOPNOTSUPP : ret;
-	}
+	if (IS_ERR(dev->tfm))
+		return PTR_ERR(dev->tfm) == -ENOENT ? -EOPNOTSUPP : PTR_ERR(dev->tfm);
 	get_random_bytes(key, sizeof(key));
 	ret = crypto_skcipher_setkey(dev->tfm, key, sizeof(key));
 	memzero_explicit(key, sizeof(key));
@@ -177,8 +192,8 @@ void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev)
 
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev)
 {
-	if (dev->tfm)
-		crypto_free_skcipher(dev->tfm);
+	/* It may be none, or what its making failed with. */
+	crypto_free_skcipher(dev->tfm);
 	uvm_seam_flash_close(dev);
 	kfree(dev);
 }
@@ -191,16 +206,11 @@ int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes)
 	if (!dev)
 		return -ENOMEM;
 	init_waitqueue_head(&dev->wait);
-	ret = make_key(dev);
-	if (ret == 0)
-		ret = open_file(dev, path);
-	if (ret) {
-		uvm_seam_flash_free(dev);
-		return ret;
-	}
 	*out = dev;
-	*bytes = i_size_read(dev->file->f_mapping->host);
-	return 0;
+	ret = make_key(dev) ?: open_file(dev, path);
+	if (ret == 0)
+		*bytes = i_size_read(dev->file->f_mapping->host);
+	return ret;
 }
 
 /* --- who waits for it -------------------------------------------------------------------------- */

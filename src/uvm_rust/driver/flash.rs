@@ -43,6 +43,7 @@ pub(crate) enum Counter {
     Refused,
     Parked,
     Throttled,
+    Trimmed,
     /// Microseconds in which workers rested; the last counter.
     RestedUs,
 }
@@ -85,6 +86,7 @@ impl Flash {
         stats.refused = get(Counter::Refused);
         stats.parked = get(Counter::Parked);
         stats.throttled = get(Counter::Throttled);
+        stats.trimmed = get(Counter::Trimmed);
         stats.rested_us = get(Counter::RestedUs);
     }
 

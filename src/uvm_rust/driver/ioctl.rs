@@ -29,7 +29,7 @@ const FEATURE_FLASH: u64 = 1 << 8;
 const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
 
 /// The kernel crate of Linux 6.12 has no name for it.
-pub(super) const EOPNOTSUPP: core::ffi::c_int = 95;
+pub(crate) const EOPNOTSUPP: core::ffi::c_int = 95;
 
 const _: () = {
     assert!(CAUSES == uapi::UVM_RUST_CAUSE_MAX as usize);

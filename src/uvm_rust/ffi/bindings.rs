@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d79f31b81b3063c1.
+// Of headers and options 9412eefa6578ba01.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -50,7 +50,7 @@ pub const UVM_RUST_FLASH_DETACH_SIZE_V1: u32 = 8;
 pub const UVM_RUST_FLASH_STATS_SIZE_V1: u32 = 128;
 pub const UVM_RUST_FLASH_STATS_SIZE_V2: u32 = 136;
 pub const UVM_RUST_FLASH_STATS_SIZE_V3: u32 = 160;
-pub const UVM_RUST_FLASH_STATS_SIZE_V4: u32 = 168;
+pub const UVM_RUST_FLASH_STATS_SIZE_V4: u32 = 176;
 pub const UVM_RUST_FLASH_TO_HOST: u32 = 1;
 pub const UVM_RUST_FLASH_TO_GPU: u32 = 2;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
@@ -199,7 +199,7 @@ pub struct uvm_rust_flash_detach {
     pub size: __u32,
     pub flags: __u32,
 }
-#[doc = " struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)\n @size:         in: sizeof of the caller's structure; out: of the driver's\n @flags:        no flag is known yet: 0, or the call fails with EINVAL\n @attached:     out: 1 while a device is attached and written to, else 0\n @slots:        out: slots of 2 MiB of the device\n @free_slots:   out: those with no page\n @extents:      out: extents in use\n @pages:        out: pages of 4 KiB on the device\n @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file\n                descriptor, with all that its processes have initialized\n @host_pages:   out: pages of host memory allocated to managed memory\n @host_peak:    out: the most they ever were since attaching\n @written:      out: bytes written to the device for pages that left host memory, also\n                those that turned out to be in use\n @spilled:      out: bytes that left host memory\n @fetched:      out: bytes that came back to host memory\n @relocated:    out: bytes copied inside the device to gather free space\n @dropped:      out: bytes that left host memory unwritten, being discarded\n @write_errors: out: writes that failed; their pages stayed in host memory\n @read_errors:  out: reads that failed, were short, or had a wrong checksum\n @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal\n                GPU fault\n @refused:      out: va_blocks that were not written for want of room or by the quota\n @unwritten:    out: bytes that left host memory unwritten, as the device still had them;\n                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)\n @parked:       out: GPU faults that were put off, and came back, as their pages were on the\n                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much\n                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @rested_us:    out: microseconds that workers left the device to others, as\n                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @fault_waits_most: out: the most reads and writes of the device for others than faults, of up\n                to 2 MiB each, that were under way between the moment at which a GPU fault asked\n                for pages and the beginning of the read of those (since\n                UVM_RUST_FLASH_STATS_SIZE_V4)\n\n Counters begin with attaching and stay until the next one. Without a device all is 0.\n They are those of all processes together: but for @attached, @slots and @pages_mine all is 0\n to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter\n uvm_rust_stats_public is set."]
+#[doc = " struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)\n @size:         in: sizeof of the caller's structure; out: of the driver's\n @flags:        no flag is known yet: 0, or the call fails with EINVAL\n @attached:     out: 1 while a device is attached and written to, else 0\n @slots:        out: slots of 2 MiB of the device\n @free_slots:   out: those with no page\n @extents:      out: extents in use\n @pages:        out: pages of 4 KiB on the device\n @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file\n                descriptor, with all that its processes have initialized\n @host_pages:   out: pages of host memory allocated to managed memory\n @host_peak:    out: the most they ever were since attaching\n @written:      out: bytes written to the device for pages that left host memory, also\n                those that turned out to be in use\n @spilled:      out: bytes that left host memory\n @fetched:      out: bytes that came back to host memory\n @relocated:    out: bytes copied inside the device to gather free space\n @dropped:      out: bytes that left host memory unwritten, being discarded\n @write_errors: out: writes that failed; their pages stayed in host memory\n @read_errors:  out: reads that failed, were short, or had a wrong checksum\n @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal\n                GPU fault\n @refused:      out: va_blocks that were not written for want of room or by the quota\n @unwritten:    out: bytes that left host memory unwritten, as the device still had them;\n                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)\n @parked:       out: GPU faults that were put off, and came back, as their pages were on the\n                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much\n                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @rested_us:    out: microseconds that workers left the device to others, as\n                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @fault_waits_most: out: the most operations of the device for others than faults, of up to\n                2 MiB each or a discard, that were under way between the moment at which a GPU fault asked\n                for pages and the beginning of the read of those (since\n                UVM_RUST_FLASH_STATS_SIZE_V4)\n @trimmed:      out: bytes that the device was told to forget, being needed no more\n                (uvm_rust_flash_trim; since UVM_RUST_FLASH_STATS_SIZE_V4)\n\n Counters begin with attaching and stay until the next one. Without a device all is 0.\n They are those of all processes together: but for @attached, @slots and @pages_mine all is 0\n to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter\n uvm_rust_stats_public is set."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_stats {
@@ -227,6 +227,7 @@ pub struct uvm_rust_flash_stats {
     pub throttled: __u64,
     pub rested_us: __u64,
     pub fault_waits_most: __u64,
+    pub trimmed: __u64,
 }
 #[doc = " struct uvm_rust_flash_move_range - move a range at once (UVM_RUST_FLASH_MOVE)\n @size:     in: sizeof of the caller's structure\n @flags:    in: 0, from host memory to the device, or one of UVM_RUST_FLASH_TO_HOST and\n            UVM_RUST_FLASH_TO_GPU\n @base:     in: first byte, a multiple of the page size\n @length:   in: bytes, a multiple of the page size, not 0\n @gpu_uuid: in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor (since\n            UVM_RUST_FLASH_MOVE_SIZE_V2)\n\n G10's g10_pre_evict and g10_prefetch between host and SSD (§4.4); between GPU and host\n they are UVM_MIGRATE. Pages that are elsewhere, in use, or of which the quota or the\n device leaves no room, stay where they are. Returns when all is done.\n\n UVM_RUST_FLASH_TO_GPU is both ways at once: pages are read from the device while others are\n copied to the GPU. It moves what UVM_MIGRATE would, but leaves alone va_blocks (2 MiB) that nobody\n has touched, whose range group may not be moved, and that the GPU cannot address.\n\n From the device, what comes next is read ahead, by some reads at a time. A tenant may write a\n second's worth of the module parameter uvm_rust_flash_move_mib at once, and then waits.\n Each part of 16 MiB is moved by itself; after an error those before it have been moved.\n The state of what is on the device is charged to the tenant's memory cgroup. Host memory that\n pages come back to is charged to the process, as UVM's own; with\n UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.\n   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved\n   ENXIO   not, as a whole, managed memory of this file descriptor\n   ENODEV  no device is attached, or no such GPU is registered with this file descriptor\n   EINTR   a signal came, or the process is being killed\n   ENOMEM, EIO"]
 #[repr(C)]
@@ -348,6 +349,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_park: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_trim: bool;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_copies: bool;
@@ -1286,6 +1290,13 @@ unsafe extern "C" {
         position: __u64,
         write: bool,
         level: __u8,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_flash_discard(
+        dev: *mut uvm_seam_flash_dev,
+        position: __u64,
+        bytes: __u64,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {

@@ -25,6 +25,7 @@ mod room;
 mod spill;
 mod split;
 mod tier;
+mod trim;
 mod workers;
 
 pub(crate) use attach::{is_admin, mark, open, stats, Writing};

@@ -150,7 +150,7 @@ fn statistics_are_the_kernels() {
     layout!("uvm_rust_flash_stats", FlashStats: size flags attached slots free_slots extents pages
         pages_mine host_pages host_peak written spilled fetched relocated dropped write_errors
         read_errors lost_pages refused unwritten parked throttled rested_us
-        fault_waits_most);
+        fault_waits_most trimmed);
     is_c(&source, &text);
 }
 

@@ -7,7 +7,7 @@ use super::drain::drain;
 use super::io::Io;
 use super::room::owner_of;
 use super::tier::{self, current};
-use super::{bindings, read_parameter, workers, USED};
+use super::{bindings, read_parameter, trim, workers, USED};
 use crate::ffi::seam::VaSpace;
 use crate::policy::flash::drain::Stays;
 use bindings::uvm_rust_flash_stats;
@@ -137,8 +137,11 @@ impl Writing {
         // SAFETY: there is a tier.
         unsafe { drain(dev.clone()) }?;
         self.devices().leaving = None;
-        // SAFETY: nothing is on it, and nobody uses it (N-file).
-        unsafe { dev.close() };
+        // SAFETY: nothing is on it, and nobody uses it (N-file); its workers have stopped.
+        unsafe {
+            trim::last(&dev);
+            dev.close();
+        }
         Ok(())
     }
 }
@@ -170,8 +173,10 @@ pub(crate) fn open(path: u64) -> Result<(Seam, u64)> {
     let (mut dev, mut bytes) = (null_mut(), 0);
     // SAFETY: the path is looked up in user space as such; both are written once, and `dev` is ours from then on.
     unsafe {
-        checked(bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes))?;
-        Ok((Seam::new(dev)?, bytes))
+        let opened = bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes);
+        let dev = Seam::new(dev)?;
+        checked(opened)?;
+        Ok((dev, bytes))
     }
 }
 
@@ -224,6 +229,9 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
 pub(super) fn let_go() {
     if let Some(mut lock) = Writing::lock() {
         lock.stop();
-        lock.devices().leaving = None;
+        if let Some(dev) = lock.devices().leaving.take() {
+            // SAFETY: there is a tier still; without VA spaces nobody needs anything of the device, nor uses it.
+            unsafe { trim::last(&dev) };
+        }
     }
 }

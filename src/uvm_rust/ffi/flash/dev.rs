@@ -9,7 +9,7 @@ use crate::policy::flash::arbiter;
 use crate::policy::flash::arbiter::{Arbiter, Turn};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -24,6 +24,10 @@ pub(crate) struct Dev {
     /// Raised whenever a read or a write ends, or there is room.
     progress: AtomicU32,
     arbiter: Arbiter,
+    /// It has refused to be trimmed.
+    forgets_nothing: AtomicBool,
+    /// Somebody will look whether it is to be trimmed.
+    is_looked_after: AtomicBool,
 }
 
 /// An operation of a device for others than faults, which ends when this is dropped.
@@ -109,6 +113,8 @@ impl Dev {
                 flash,
                 progress,
                 arbiter: Arbiter::new(),
+                forgets_nothing: AtomicBool::new(false),
+                is_looked_after: AtomicBool::new(false),
             },
             GFP_KERNEL,
         )?)
@@ -132,6 +138,23 @@ impl Dev {
         let failed = [Counter::WriteErrors, Counter::ReadErrors].map(|of| counters.get(of));
         // SAFETY: by the invariant of `Seam`; who has a block with a state has not seen it closed.
         failed == [0; 2] && unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
+    }
+
+    /// Whether it may be told to forget something: it is there, and has not refused yet.
+    pub(super) fn forgets(&self) -> bool {
+        // SAFETY: by the invariant of `Seam`; who trims has not seen it closed.
+        !self.forgets_nothing.load(Relaxed)
+            && unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
+    }
+
+    /// It has refused, and is not asked again.
+    pub(super) fn forgets_nothing(&self) {
+        self.forgets_nothing.store(true, Relaxed);
+    }
+
+    /// Says whether somebody will look whether it is to be trimmed; returns whether somebody would have.
+    pub(super) fn is_looked_after(&self, will: bool) -> bool {
+        self.is_looked_after.swap(will, Relaxed)
     }
 
     /// Changes whenever a read or a write ends, or there is room.

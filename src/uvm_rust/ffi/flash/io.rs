@@ -9,7 +9,7 @@ use super::bindings;
 use super::dev::{Dev, Seam};
 use crate::ffi::discard::as_c;
 use crate::policy::flash::probe::{is_ours, MARK, PROBED};
-use crate::policy::flash::table::{RESERVED_SLOTS, SLOT_PAGES};
+use crate::policy::flash::table::{Trim, RESERVED_SLOTS, SLOT_PAGES};
 use crate::policy::flash::{Piece, Place};
 use crate::policy::mask::PageMask;
 use bindings::{page, uvm_rust_bvec, uvm_va_block_struct};
@@ -333,6 +333,18 @@ impl Io {
     pub(super) fn release(&mut self) {
         put(&mut self.held);
     }
+}
+
+/// Has the device forget what is in some slots: 0 or an errno.
+///
+/// # Safety
+///
+/// The device is open, and no lock is held; nobody reads or writes there.
+pub(super) unsafe fn discard(dev: &Seam, trim: &Trim) -> c_int {
+    let (slot, offset) = (trim.first(), 0);
+    let at = position(Place { slot, offset });
+    // SAFETY: by this function's contract.
+    unsafe { bindings::uvm_seam_flash_discard(dev.as_ptr(), at, trim.bytes()) }
 }
 
 /// Gets as many pages as there is room for, 1 << `order` of them; false without memory.

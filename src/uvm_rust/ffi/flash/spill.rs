@@ -7,8 +7,8 @@ use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, now_us, oldest_copies, victim, workers, BlockHandle,
-    Live, State,
+    current, ended, goes_on_for, hope_for_all, now_us, oldest_copies, trim_in, victim, workers,
+    BlockHandle, Live, State,
 };
 use super::{bindings, read_parameter};
 use crate::driver::discard::status;
@@ -16,6 +16,7 @@ use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
+use crate::policy::flash::trim::LOOK_MS;
 use crate::policy::flash::{pace, BlockPages, Move, Piece, Spill, Table};
 use crate::policy::mask::{PageMask, Region};
 use bindings::uvm_va_block_struct;
@@ -101,8 +102,10 @@ impl<'a> Spilling<'a> {
         self.to.dev.counts(counter, n)
     }
 
-    /// The device was given so many pages to write. Returns how many bytes that is.
+    /// The device was given so many pages to write, which will not be needed for ever. Returns how many bytes that is.
     fn writes(&mut self, pages: u16) -> u64 {
+        // SAFETY: by the invariant of `To`.
+        unsafe { trim_in(self.to.tier, &self.to.dev, LOOK_MS) };
         let bytes = u64::from(pages) * PAGE_SIZE as u64;
         self.wrote = self.wrote.saturating_add(bytes);
         bytes

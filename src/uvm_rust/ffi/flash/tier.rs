@@ -558,6 +558,26 @@ pub(super) unsafe fn kick_workers(tier: *const Tier) {
     unsafe { with(tier, |state, _| kick(state)) };
 }
 
+/// Somebody looks whether `dev` is to be trimmed, in `ms` milliseconds unless that was to be so already, as long as it
+/// is attached.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn trim_in(tier: *const Tier, dev: &Dev, ms: u64) {
+    if dev.is_looked_after(true) {
+        return;
+    }
+    let queue = |state: &mut State, _: &mut Live| {
+        if state.device() == Some(DeviceHandle(dev)) {
+            // SAFETY: the tier's lock is held, and a device attached.
+            unsafe { workers::trim_in(ms) };
+        }
+    };
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, queue) };
+}
+
 /// Whether too much host memory is in use, the tenant has its share of it, and waiting may help.
 ///
 /// # Safety

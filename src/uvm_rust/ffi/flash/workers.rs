@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Who spills to the attached device: its workers, and who looks again when they found nothing.
+//! Who spills to the attached device: its workers, and who looks again when they found nothing; and who trims it.
 
 use super::dev::Dev;
 use super::io::Io;
 use super::spill::Spilling;
-use super::tier::{current, kick_workers};
+use super::tier::{current, kick_workers, trim_in as look_in};
+use super::trim;
 use crate::ffi::work::{Kind, Work, WorkQueue};
 use crate::policy::flash::spill;
 use core::cell::UnsafeCell;
@@ -24,6 +25,9 @@ struct Workers {
     /// They stop before their queue ends.
     all: KVec<Worker>,
     again: Option<Work>,
+    /// Tells `dev` what it need not keep.
+    trims: Option<Work>,
+    dev: Arc<Dev>,
     queue: WorkQueue,
 }
 
@@ -38,6 +42,7 @@ struct Worker {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.again = None;
+        self.trims = None;
         self.all = KVec::new();
         self.queue.end();
     }
@@ -65,6 +70,25 @@ unsafe extern "C" fn look(_: *mut c_void) {
     unsafe { kick_workers(current()) };
 }
 
+/// A turn of who trims.
+///
+/// # Safety
+///
+/// `of` is the device of the [`Workers`] that [`start`] made the work for.
+unsafe extern "C" fn trim_turn(of: *mut c_void) {
+    // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
+    let dev = unsafe { &*of.cast::<Arc<Dev>>() };
+    // Whoever writes from now on is not overlooked: what was handed out for that is looked at after this, or somebody
+    // looks once more.
+    dev.is_looked_after(false);
+    // SAFETY: there is a tier as long as a device is attached, and who lets that go stops this work first.
+    unsafe {
+        if let Some(ms) = trim::turn(dev) {
+            look_in(current(), dev, ms);
+        }
+    }
+}
+
 /// Makes `count` workers that spill to `dev`. They do nothing before the tier has the device.
 ///
 /// # Safety
@@ -79,11 +103,14 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
         Workers {
             all: KVec::with_capacity(count as usize, GFP_KERNEL)?,
             again: None,
+            trims: None,
+            dev: dev.clone(),
             queue: WorkQueue::none(),
         },
         GFP_KERNEL,
     )?;
-    workers.queue.make(c"uvm-rust-flash", count)?;
+    // One more, who trims: a device may take its time for that.
+    workers.queue.make(c"uvm-rust-flash", count + 1)?;
     for _ in 0..count {
         let worker = Worker {
             dev: dev.clone(),
@@ -100,6 +127,9 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
     }
     // SAFETY: it needs nothing.
     workers.again = Some(unsafe { Work::new(Kind::Spill, look, null_mut()) }?);
+    let of = (&raw const workers.dev).cast_mut().cast();
+    // SAFETY: the work ends before the device that it is given goes, and nobody writes to that until then.
+    workers.trims = Some(unsafe { Work::new(Kind::Spill, trim_turn, of) }?);
     WORKERS.store(workers.into_foreign().cast_mut().cast(), Release);
     Ok(())
 }
@@ -116,6 +146,7 @@ pub(super) unsafe fn stop() {
         // SAFETY: it came from `into_foreign`, and is there until it is dropped below.
         let at_work = unsafe { &*workers };
         at_work.again.iter().for_each(Work::stop);
+        at_work.trims.iter().for_each(Work::stop);
         at_work
             .all
             .iter()
@@ -159,6 +190,20 @@ pub(super) unsafe fn look_again(ms: u64) {
     if let Some(workers) = unsafe { there() } {
         if let Some(again) = &workers.again {
             again.queue_in(&workers.queue, ms);
+        }
+    }
+}
+
+/// Has somebody look in `ms` milliseconds whether the device is to be trimmed.
+///
+/// # Safety
+///
+/// As [`wake`].
+pub(super) unsafe fn trim_in(ms: u64) {
+    // SAFETY: by this function's contract.
+    if let Some(workers) = unsafe { there() } {
+        if let Some(trims) = &workers.trims {
+            trims.queue_in(&workers.queue, ms);
         }
     }
 }

@@ -27,9 +27,11 @@ mod extents;
 mod part;
 mod relocate;
 mod slots;
+mod trim;
 mod write;
 
 pub(super) use part::Part;
+pub use trim::{Next, Trim};
 pub use write::Write;
 
 /// Pages in a slot: those of a va_block.
@@ -239,10 +241,11 @@ struct Extent {
 }
 
 /// What a slot is doing. Only a closed slot is in a bucket, only a free one in the
-/// list of free ones.
+/// list of free ones. One that is being trimmed is in neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
+    Trimming,
     Open,
     Closed,
 }
@@ -265,6 +268,8 @@ struct Slot {
     /// A move out of it has failed, and none of its pages has come or gone since. Others are
     /// emptied before it.
     shunned: bool,
+    /// It was handed out since it was trimmed last, so that something may be written there.
+    written: bool,
     state: State,
 }
 
@@ -279,7 +284,7 @@ struct Holder {
 ///
 /// Invariants: a slot's `live` is the sum of the pages of its extents and of the
 /// targets of moves into it, which do not overlap and lie below `used`. A slot with no
-/// live page, no pin, and that is not open, is free. `pages` is the sum of `live`, and `pins`
+/// live page, no pin, and that is not open, is free, or being trimmed. `pages` is the sum of `live`, and `pins`
 /// that of the slots' pins. Bytes that are on their way to a slot have a pin there
 /// ([`Write`]), or are the target of a move, whose pages are live.
 pub struct Table {
@@ -295,6 +300,13 @@ pub struct Table {
     free: u32,
     last_free: u32,
     free_slots: u32,
+    /// Slots that are being trimmed; that are free, and written to since they were trimmed last; and that are written to
+    /// so, free or not.
+    trimming: u32,
+    to_trim: u32,
+    written: u32,
+    /// Where the next one to be trimmed is looked for.
+    trim_at: u32,
     open: u32,
     buckets: [u32; BUCKETS],
     last_shunned: u32,
@@ -323,12 +335,13 @@ impl Table {
             slots.push(Slot {
                 sums: TryVec::new(),
                 extents: NONE,
-                prev: NONE,
+                prev: i.checked_sub(1).unwrap_or(NONE),
                 next: if i + 1 < config.slots { i + 1 } else { NONE },
                 live: 0,
                 used: 0,
                 pins: 0,
                 shunned: false,
+                written: false,
                 state: State::Free,
             })?;
         }
@@ -344,6 +357,10 @@ impl Table {
             // NONE, if there is no slot.
             last_free: config.slots.wrapping_sub(1),
             free_slots: config.slots,
+            trimming: 0,
+            to_trim: 0,
+            written: 0,
+            trim_at: 0,
             open: NONE,
             buckets: [NONE; BUCKETS],
             last_shunned: NONE,
@@ -360,14 +377,14 @@ impl Table {
 
     /// How full it is.
     pub fn usage(&self) -> Usage {
-        // An open slot with nothing in it is as good as free.
+        // An open slot with nothing in it is as good as free, and so is one that is being trimmed.
         let idle = self
             .slots
             .get(self.open as usize)
             .is_some_and(|s| s.live == 0);
         Usage {
             slots: self.config.slots,
-            free_slots: self.free_slots + u32::from(idle),
+            free_slots: self.free_slots + self.trimming + u32::from(idle),
             pages: self.pages,
             extents: self.extents_in_use,
         }

@@ -29,7 +29,7 @@ c_struct!(
 
 c_struct!(
     /// What the SSD tier did; the header says what each means.
-    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 168, {
+    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 176, {
         size "size": u32,
         flags "flags": u32,
         attached "attached": u32,
@@ -54,6 +54,7 @@ c_struct!(
         throttled "throttled": u64,
         rested_us "rested_us": u64,
         fault_waits_most "fault_waits_most": u64,
+        trimmed "trimmed": u64,
     }
 );
 

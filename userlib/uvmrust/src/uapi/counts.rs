@@ -123,6 +123,7 @@ pub struct FlashStats {
     pub throttled: u64,
     pub rested_us: u64,
     pub fault_waits_most: u64,
+    pub trimmed: u64,
 }
 
 /// What the ioctl [`UVM_INITIALIZE`] takes.

@@ -26,7 +26,10 @@ impl Table {
         for (i, s) in self.slots.iter().enumerate() {
             assert!(live[i] <= s.live && s.live <= s.used && s.used <= SLOT_PAGES);
             let empty = s.live == 0 && s.pins == 0 && s.state != State::Open;
-            assert_eq!(s.state == State::Free, empty, "slot {i}");
+            let is_free = matches!(s.state, State::Free | State::Trimming);
+            assert_eq!(is_free, empty, "slot {i}");
+            // Nobody forgets that something may be there.
+            assert!(is_free || s.written, "slot {i}");
             assert_eq!(s.state == State::Open, i as u32 == self.open);
             sum += u64::from(s.live);
         }
@@ -35,6 +38,18 @@ impl Table {
         assert_eq!(pins, self.pins);
         let free = self.slots.iter().filter(|s| s.state == State::Free).count();
         assert_eq!(free, self.free_slots as usize);
+        let count = |of: fn(&&super::Slot) -> bool| self.slots.iter().filter(of).count() as u32;
+        assert_eq!(count(|s| s.state == State::Trimming), self.trimming);
+        assert_eq!(count(|s| s.written), self.written);
+        let to_trim = count(|s| s.written && s.state == State::Free);
+        assert_eq!(to_trim, self.to_trim);
+        let (mut i, mut last, mut listed) = (self.free, NONE, 0);
+        while let Some(s) = self.slots.get(i as usize) {
+            assert!(s.state == State::Free && s.prev == last);
+            (last, i) = (i, s.next);
+            listed += 1;
+        }
+        assert_eq!((last, listed), (self.last_free, self.free_slots));
         let in_use = self.extents.iter().filter(|e| e.pages > 0).count();
         assert_eq!(in_use, self.extents_in_use as usize);
         for (n, h) in self.holders.iter().enumerate() {
@@ -94,6 +109,7 @@ impl Table {
         for (i, s) in self.slots.iter().enumerate() {
             let state = match s.state {
                 State::Free => "free",
+                State::Trimming => "trimmed",
                 State::Open => "open",
                 State::Closed => "closed",
             };

@@ -37,6 +37,8 @@ pub(in super::super) enum Part {
     Shuns,
     /// A tenant gets no more pages than its quota.
     Quota,
+    /// A slot that is being trimmed is not handed out.
+    TrimTakesOut,
     /// Failed moves give the room back that they were to fill, where it is the last slot's.
     RoomBack,
 }

@@ -70,17 +70,53 @@ impl Table {
         if sums {
             s.sums = TryVec::filled(SLOT_PAGES as usize, 0)?;
         }
-        self.free = s.next;
-        self.free_slots -= 1;
-        s.next = NONE;
-        s.state = State::Open;
-        if self.free == NONE {
-            self.last_free = NONE;
+        self.leave_free(slot);
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.state = State::Open;
+            if !core::mem::replace(&mut s.written, true) {
+                self.written += 1;
+            }
         }
         Ok(slot)
     }
 
-    fn close_open(&mut self) {
+    /// A slot is free, and the last one to be handed out.
+    pub(super) fn enter_free(&mut self, slot: u32) {
+        let last = core::mem::replace(&mut self.last_free, slot);
+        if let Some(s) = self.slots.get_mut(slot as usize) {
+            s.state = State::Free;
+            s.prev = last;
+            s.next = NONE;
+            self.to_trim += u32::from(s.written);
+            self.free_slots += 1;
+        }
+        match self.slots.get_mut(last as usize) {
+            Some(s) => s.next = slot,
+            None => self.free = slot,
+        }
+    }
+
+    /// A free slot is something else from now on.
+    pub(super) fn leave_free(&mut self, slot: u32) {
+        let Some((prev, next)) = self.slots.get_mut(slot as usize).map(|s| {
+            self.to_trim -= u32::from(s.written);
+            self.free_slots -= 1;
+            let next = core::mem::replace(&mut s.next, NONE);
+            (core::mem::replace(&mut s.prev, NONE), next)
+        }) else {
+            return;
+        };
+        match self.slots.get_mut(prev as usize) {
+            Some(s) => s.next = next,
+            None => self.free = next,
+        }
+        match self.slots.get_mut(next as usize) {
+            Some(s) => s.prev = prev,
+            None => self.last_free = prev,
+        }
+    }
+
+    pub(super) fn close_open(&mut self) {
         let slot = core::mem::replace(&mut self.open, NONE);
         self.close(slot);
     }
@@ -140,7 +176,7 @@ impl Table {
             return;
         }
         match s.state {
-            State::Free => {}
+            State::Free | State::Trimming => {}
             State::Open => {
                 if let Some(s) = self.slots.get_mut(slot as usize) {
                     s.used = 0;
@@ -149,18 +185,11 @@ impl Table {
             State::Closed => {
                 self.leave_bucket(slot);
                 if let Some(s) = self.slots.get_mut(slot as usize) {
-                    s.state = State::Free;
                     s.shunned = false;
                     s.used = 0;
-                    s.next = NONE;
                     s.sums = TryVec::new();
                 }
-                let last = core::mem::replace(&mut self.last_free, slot);
-                match self.slots.get_mut(last as usize) {
-                    Some(s) => s.next = slot,
-                    None => self.free = slot,
-                }
-                self.free_slots += 1;
+                self.enter_free(slot);
             }
         }
     }

@@ -32,12 +32,14 @@ mod parked;
 mod spill;
 mod split;
 mod threads;
+mod trim;
 mod turns;
 mod world;
 
 use parked::{discard_lazily, fetchers, gpu_faults};
 use spill::Real;
 use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
+use trim::trims;
 use world::{Block, World, ANY};
 
 /// What is taken out, to see that it is noticed.
@@ -62,6 +64,8 @@ pub(super) enum Lack {
     SpillOnlyTries,
     /// Of the C: nor does who fetches for a GPU's fault.
     FetchOnlyTries,
+    /// A slot is given back when the device has forgotten what was there.
+    TrimWaits,
     /// Of the C: who asks for that waits for the GPUs' work on a block.
     SpillWaitsForGpus,
 }
@@ -74,6 +78,7 @@ pub(super) enum AsItIs {
     Split,
     Detach,
     Asked,
+    Trim,
 }
 
 /// What of it has done something.
@@ -83,6 +88,7 @@ struct Done {
     splits: u64,
     detached: u64,
     served: u64,
+    trimmed: u64,
 }
 
 /// One that is slow is passed over mostly when its turn comes, so that others do much
@@ -129,8 +135,13 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
     }
     // The queue of fetchers that is served as it is.
-    let queue = [Asks::Call, Asks::Fault][dice(2, 15)];
-    let mut threads = cast(&w, gathering, (real, queue));
+    let queue = [Asks::Call, Asks::Fault][dice(2, 17)];
+    // Slots that are trimmed, and wanted, all the time.
+    let trimming = match dice(8, 15) {
+        0 => 1 + dice(3, 16),
+        _ => usize::from(real == AsItIs::Trim),
+    };
+    let mut threads = cast(&w, gathering, trimming, (real, queue));
     let done = as_it_is(&w, &mut threads, (real, queue))?;
     run(&w, &mut threads)?;
     drop(threads);
@@ -145,7 +156,7 @@ fn as_it_is<'w>(
     (who, queue): (AsItIs, Asks),
 ) -> Result<Done, String> {
     let times = 1 + w.below(8) as u32;
-    let is_worker = u32::from(who == AsItIs::Spill);
+    let is_worker = u32::from(matches!(who, AsItIs::Spill | AsItIs::Trim));
     w.now().workers += is_worker;
     let mut real = Real::new(w, threads, times);
     let mut done = Done::default();
@@ -183,9 +194,10 @@ fn as_it_is<'w>(
             }
             done.served = real.serve_all(queue);
         }
+        AsItIs::Trim => real.trim(4 * times),
     }
     real.check();
-    done.spilled = real.spilled;
+    (done.spilled, done.trimmed) = (real.spilled, real.trimmed);
     w.now().workers -= is_worker;
     match w.now().wrong.take() {
         Some(wrong) => Err(wrong),
@@ -194,10 +206,19 @@ fn as_it_is<'w>(
 }
 
 /// Draws which threads run in this interleaving.
-fn cast(w: &World, gathering: bool, (real, as_it_is): (AsItIs, Asks)) -> Vec<Thread<'_>> {
+fn cast(
+    w: &World,
+    gathering: bool,
+    trimming: usize,
+    (real, as_it_is): (AsItIs, Asks),
+) -> Vec<Thread<'_>> {
     let draw = |n: usize| w.dice.borrow_mut().below(n);
     let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
-    let (workers, kinds) = if gathering { (3, 12) } else { (1, 30) };
+    let (workers, kinds) = match (gathering, trimming) {
+        (true, _) => (3, 12),
+        (false, 0) => (1, 30),
+        (false, _) => (2, 20),
+    };
     for _ in 0..workers + draw(3) {
         w.now().workers += 1;
         let times = 2 + draw(4) + workers;
@@ -233,6 +254,16 @@ fn cast(w: &World, gathering: bool, (real, as_it_is): (AsItIs, Asks)) -> Vec<Thr
             27 | 28 => Box::pin(again(times, move || discard_lazily(w, b))),
             _ => Box::pin(stores(w, b)),
         });
+    }
+    for _ in 0..trimming {
+        w.now().workers += 2;
+        threads.push(Box::pin(trims(w)));
+        // Slots become free, and are wanted again.
+        threads.push(Box::pin(worker(w, 16)));
+        for b in 0..w.now().blocks.len() {
+            threads.push(Box::pin(again(8, move || fault(w, b, true))));
+            threads.push(Box::pin(again(4, move || discard(w, b))));
+        }
     }
     if draw(3) == 0 && real != AsItIs::Detach {
         threads.push(Box::pin(detach(w)));
@@ -446,23 +477,25 @@ fn no_interleaving_loses_a_page() {
             AsItIs::Spill,
             AsItIs::Split,
             AsItIs::Asked,
+            AsItIs::Trim,
         ];
-        match explore(seed, None, real[(seed % 6) as usize]) {
+        match explore(seed, None, real[(seed % 7) as usize]) {
             Ok(done) => {
                 all.spilled += done.spilled;
                 all.splits += done.splits;
                 all.detached += done.detached;
                 all.served += done.served;
+                all.trimmed += done.trimmed;
             }
             Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
         }
     }
     // It is of no use if what is as it is does nothing.
     let (mib, splits, detached) = (all.spilled >> 20, all.splits, all.detached);
-    let served = all.served;
-    std::eprintln!("as it is: {mib} MiB spilled, {splits} splits, {detached} devices let go, {served} blocks read");
+    let (served, trimmed) = (all.served, all.trimmed >> 20);
+    std::eprintln!("as it is: {mib} MiB spilled, {splits} splits, {detached} devices let go, {served} blocks read, {trimmed} MiB trimmed");
     assert!(count < 1000 || mib > count / 20 && splits > count / 20 && detached > count / 20);
-    assert!(count < 1000 || served > count / 20);
+    assert!(count < 1000 || served > count / 20 && trimmed > count / 20);
 }
 
 /// Each part that keeps pages from being lost is needed, and the explorer notices within
@@ -487,6 +520,7 @@ fn whatever_is_taken_out_is_noticed() {
         Part::OneVictim,
         Part::RoomBack,
         Part::Quota,
+        Part::TrimTakesOut,
     ];
     let lacks = [
         Lack::SpillSeesMappings,
@@ -496,6 +530,7 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::DropLooksAgain,
         Lack::SpillOnlyTries,
         Lack::FetchOnlyTries,
+        Lack::TrimWaits,
     ];
     // What is noticed where the driver's own code runs, too.
     let of_real = [
@@ -512,6 +547,7 @@ fn whatever_is_taken_out_is_noticed() {
         (Lack::DetachWaits, AsItIs::Detach),
         (Lack::FetchGivesUp, AsItIs::Asked),
         (Lack::FetchOnlyTries, AsItIs::Asked),
+        (Part::TrimTakesOut.into(), AsItIs::Trim),
     ];
     let all = parts.map(Lack::from).into_iter().chain(lacks);
     let all = all.map(|lack| (lack, AsItIs::Nobody));

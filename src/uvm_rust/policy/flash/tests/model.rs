@@ -7,6 +7,7 @@
 //! it began, to the places that it was told then, as the driver does; a read takes them
 //! when it ends, so that a place that was handed out again too early is seen.
 
+use super::super::table::{Next, Trim};
 use super::super::*;
 use crate::policy::mask::{PageMask, Region};
 use crate::testing;
@@ -32,6 +33,8 @@ enum Op {
     Split(usize, u16),
     BeginMove,
     EndMove(bool),
+    BeginTrim(u32, u32),
+    EndTrim(bool),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -57,6 +60,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => b.clone().prop_map(Op::Restart),
         1 => (b, p).prop_map(|(b, at)| Op::Split(b, at)),
         4 => any::<Option<bool>>().prop_map(|m| m.map_or(Op::BeginMove, Op::EndMove)),
+        2 => (1u32..4, 0u32..3).prop_map(|(most, reserve)| Op::BeginTrim(most, reserve)),
+        2 => any::<bool>().prop_map(Op::EndTrim),
     ]
 }
 
@@ -94,6 +99,7 @@ struct World {
     device: HashMap<Place, (u64, u64)>,
     blocks: Vec<Block>,
     moving: Option<Move>,
+    trims: Vec<Trim>,
     clock: u64,
 }
 
@@ -115,6 +121,7 @@ impl World {
             device: HashMap::new(),
             blocks: (0..BLOCKS).map(|_| Block::new(512)).collect(),
             moving: None,
+            trims: Vec::new(),
             clock: 0,
         }
     }
@@ -140,6 +147,8 @@ impl World {
             Op::Split(b, at) => self.split(b, at),
             Op::BeginMove => self.begin_move(),
             Op::EndMove(copied) => self.end_move(copied),
+            Op::BeginTrim(most, reserve) => self.begin_trim(most, reserve),
+            Op::EndTrim(trimmed) => self.end_trim(trimmed),
         }
     }
 
@@ -313,6 +322,31 @@ impl World {
         let _ = self.table.relocate_end(m, copied);
     }
 
+    fn begin_trim(&mut self, most: u32, reserve: u32) {
+        let free = self.table.usage().free_slots;
+        match self.table.trim_begin(most, reserve) {
+            Next::Run(trim) => {
+                assert!(trim.slots() <= most && trim.slots() <= free - reserve);
+                self.trims.push(trim);
+            }
+            Next::More => panic!("it looks at all of so few slots"),
+            Next::Nothing => {}
+        }
+    }
+
+    /// The device forgets the slots when it likes, here at the end, all of them.
+    fn end_trim(&mut self, trimmed: bool) {
+        if self.trims.is_empty() {
+            return;
+        }
+        let trim = self.trims.remove(0);
+        let slots = trim.first()..trim.first() + trim.slots();
+        if trimmed {
+            self.device.retain(|place, _| !slots.contains(&place.slot));
+        }
+        self.table.trim_end(trim, trimmed);
+    }
+
     fn check(&self) {
         self.table.check();
         let mut taken = HashMap::new();
@@ -343,6 +377,16 @@ impl World {
             self.restart(b);
         }
         self.end_move(true);
+        while !self.trims.is_empty() {
+            self.end_trim(true);
+        }
+        // Whatever order that was in, all that is on the device can be trimmed.
+        for _ in 0..2 * SLOTS {
+            self.begin_trim(SLOTS, 0);
+            self.end_trim(true);
+        }
+        assert!(!self.table.has_written());
+        assert!(self.device.is_empty(), "something is left on the device");
         self.table.check();
         let usage = self.table.usage();
         assert_eq!((usage.pages, usage.extents), (0, 0), "slots leak");

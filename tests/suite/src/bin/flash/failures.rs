@@ -55,7 +55,7 @@ impl Dm {
         ))
     }
 
-    fn create(table: &str) -> Result<Self, Failure> {
+    pub(crate) fn create(table: &str) -> Result<Self, Failure> {
         let dm = Self(PathBuf::from("/dev/mapper").join(Self::NAME));
         dmsetup(&["create", Self::NAME, "--noudevsync", "--table", table])?;
         Ok(dm)

@@ -15,7 +15,9 @@ mod paths;
 mod queue;
 mod random;
 mod rig;
+mod stripe;
 mod tenants;
+mod trim;
 mod waits;
 mod wear;
 
@@ -165,6 +167,7 @@ fn main() -> ExitCode {
     }
     if let Some(out) = options.overlap {
         overlap::demo(&mut suite, &out, options.mib);
+        stripe::demo(&mut suite, &out, options.mib.min(64));
         return suite.finish();
     }
     interface::run(&mut suite, options.fuzz, options.seed);
@@ -175,6 +178,8 @@ fn main() -> ExitCode {
     waits::run(&mut suite);
     overlap::run(&mut suite);
     wear::run(&mut suite);
+    trim::run(&mut suite);
+    stripe::run(&mut suite);
     failures::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);

@@ -63,7 +63,7 @@ pub(crate) fn demo(suite: &mut Suite, out: &Path, mib: u64) {
         let mut overlap = measure(mib << 20)?;
         overlap.fault_waits_max = faults_among_others()?;
         println!("# {overlap:.3?}");
-        write_report(overlap, out)?;
+        write_report("overlap", overlap, out)?;
         ensure!(
             overlap.ratio <= MOST,
             "one after the other: {overlap:.3?} (more than {MOST})"
@@ -72,14 +72,14 @@ pub(crate) fn demo(suite: &mut Suite, out: &Path, mib: u64) {
     });
 }
 
-/// Adds it to what the report has already.
-fn write_report(overlap: Overlap, out: &Path) -> Outcome {
+/// Adds a field to what the report has already.
+pub(crate) fn write_report(name: &str, field: impl Serialize, out: &Path) -> Outcome {
     let failed = |e: serde_json::Error| Failure::from(e.to_string());
     let mut report = serde_json::json!({});
     if out.exists() {
         report = serde_json::from_str(&std::fs::read_to_string(out)?).map_err(failed)?;
     }
-    report["overlap"] = serde_json::to_value(overlap).map_err(failed)?;
+    report[name] = serde_json::to_value(field).map_err(failed)?;
     let text = serde_json::to_string_pretty(&report).map_err(failed)?;
     std::fs::write(out, text + "\n")?;
     Ok(Pass::Ok)
@@ -131,7 +131,7 @@ fn to_gpu(rig: &Rig, buffer: &Buffer<u64>) -> Done {
         .migrate(buffer.address(), buffer.bytes(), rig.gpu.uuid())?)
 }
 
-fn seconds(what: impl FnOnce() -> Done) -> Result<f64, Failure> {
+pub(crate) fn seconds(what: impl FnOnce() -> Done) -> Result<f64, Failure> {
     let start = Instant::now();
     what()?;
     Ok(start.elapsed().as_secs_f64())

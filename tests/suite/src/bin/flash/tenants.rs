@@ -288,6 +288,8 @@ pub(crate) fn child_counts() -> ExitCode {
         s.parked,
         s.throttled,
         s.rested_us,
+        s.fault_waits_most,
+        s.trimmed,
     ];
     ExitCode::from(u8::from(!known || others.iter().any(|n| *n != 0)))
 }

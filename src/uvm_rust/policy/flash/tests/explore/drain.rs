@@ -42,7 +42,10 @@ impl Real<'_, '_> {
         };
         match drained {
             Ok(()) if is_left => self.broken("N-file: a device is let go that is used"),
-            Ok(()) => self.w.now().closed = true,
+            Ok(()) => {
+                self.trim_last();
+                self.w.now().closed = true;
+            }
             Err(Stays::Interrupted) if !self.draining.is_dying => {
                 self.broken("N-end: a detaching ends though its thread lives");
             }

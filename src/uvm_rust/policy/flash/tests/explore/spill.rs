@@ -78,6 +78,8 @@ pub(super) struct Real<'a, 'w> {
     pub(super) has_turn: bool,
     /// What left the host, to see that the explorer gets there.
     pub(super) spilled: u64,
+    /// What the device forgot.
+    pub(super) trimmed: u64,
 }
 
 impl<'a, 'w> Real<'a, 'w> {
@@ -105,6 +107,7 @@ impl<'a, 'w> Real<'a, 'w> {
             asked: Asked::default(),
             has_turn: false,
             spilled: 0,
+            trimmed: 0,
         }
     }
 
