@@ -64,10 +64,8 @@ fn event(submit: &uapi::uvm_rust_flash_submit) -> Result<Option<Arc<Event>>> {
 
 /// Does `UVM_RUST_FLASH_SUBMIT`: takes requests, which are carried out later.
 pub(crate) fn submit(file: &seam::File<'_>, arg: usize) -> Result {
-    let (mut submit, size) = read_sized::<uapi::uvm_rust_flash_submit>(
-        arg,
-        uapi::UVM_RUST_FLASH_SUBMIT_SIZE_V1,
-    )?;
+    let (mut submit, size) =
+        read_sized::<uapi::uvm_rust_flash_submit>(arg, uapi::UVM_RUST_FLASH_SUBMIT_SIZE_V1)?;
     let count = submit.request_count;
     if submit.flags & !uapi::UVM_RUST_FLASH_EVENT != 0
         || count > MOST

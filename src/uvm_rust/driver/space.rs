@@ -46,7 +46,9 @@ impl State {
                 .then(|| Process::new(home))
                 .transpose()?,
             #[cfg(not(uvm_native))]
-            moves: tenant.as_ref().map_or(Ok(None), |held| Moves::of(home, held))?,
+            moves: tenant
+                .as_ref()
+                .map_or(Ok(None), |held| Moves::of(home, held))?,
             #[cfg(not(uvm_native))]
             tenant,
             stats: seam::stats_enabled()

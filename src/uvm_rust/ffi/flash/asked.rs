@@ -9,7 +9,6 @@ use super::fetch::{fetch_for, For};
 use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
 use super::{bindings, FETCHERS, READERS};
-use crate::driver::discard::status;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;

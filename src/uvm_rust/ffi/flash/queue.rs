@@ -9,8 +9,8 @@
 use super::moves::step;
 use super::tier::OwnerHandle;
 use super::{bindings, current};
-use crate::ffi::event::Event;
 use crate::driver::tenant::{Held, Tenant};
+use crate::ffi::event::Event;
 use crate::ffi::seam;
 use crate::ffi::space::{self, Home};
 use crate::ffi::tenant::flash_owner;
@@ -236,7 +236,14 @@ impl Machine for Turning<'_> {
         }
         let moves = self.0;
         // SAFETY: by the type's invariant.
-        unsafe { step(moves.space.space().as_ptr(), moves.owner, job, &moves.ending) }
+        unsafe {
+            step(
+                moves.space.space().as_ptr(),
+                moves.owner,
+                job,
+                &moves.ending,
+            )
+        }
     }
 
     fn tell(&mut self, event: Option<Arc<Event>>) {

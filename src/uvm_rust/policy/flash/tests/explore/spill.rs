@@ -540,7 +540,7 @@ impl Machine for Real<'_, '_> {
             self.broken("what is written was not kept");
         }
         self.pause();
-        if self.w.chance(self.w.fails.get()) {
+        if self.w.chance(64) {
             return false;
         }
         let data = self.w.encrypt(b, piece);

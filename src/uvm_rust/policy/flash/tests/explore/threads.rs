@@ -147,7 +147,7 @@ async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
     let mut sealed = Vec::new();
     for piece in pieces {
         w.until(|_| Some(())).await;
-        if w.chance(w.fails.get()) {
+        if w.chance(64) {
             continue;
         }
         let data = w.encrypt(b, piece);
