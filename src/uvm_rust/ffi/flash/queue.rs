@@ -42,7 +42,7 @@ const LOOK_JIFFIES: Jiffies = 25;
 pub(crate) struct Moves {
     space: Home,
     owner: OwnerHandle,
-    /// Keeps the owner.
+    /// The tenant, which keeps the owner as long as this is there.
     _tenant: Arc<Tenant>,
     #[pin]
     queue: Mutex<Queue>,

@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The driver's structures that grow (`ffi/uaccess.rs`), as it reads and writes them, on the
+//! The driver's structures that grow (`driver/params.rs`, `ffi/uaccess.rs`), as it reads and writes them, on the
 //! host's user space, which ends where the caller's memory does.
 
-// What ffi.rs says of it too.
-#[path = "../../ffi/bindings.rs"]
-#[allow(
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    unsafe_op_in_unsafe_fn
-)]
-mod bindings;
-#[path = "../../ffi/uaccess.rs"]
+#[path = "../../ffi"]
+mod ffi {
+    // What ffi.rs says of it too.
+    #[allow(
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        dead_code,
+        missing_docs,
+        non_camel_case_types,
+        non_snake_case,
+        non_upper_case_globals,
+        unsafe_op_in_unsafe_fn
+    )]
+    pub(crate) mod bindings;
+    #[allow(dead_code)]
+    pub(crate) mod uaccess;
+}
+#[path = "../../driver/params.rs"]
 #[allow(dead_code)]
-mod uaccess;
+mod params;
 
-use bindings::{uvm_rust_discard_range as Range, uvm_rust_version as Version};
+use ffi::bindings::{uvm_rust_discard_range as Range, uvm_rust_version as Version};
+use ffi::uaccess::{read_element, write_sized};
 use kernel::prelude::*;
 use kernel::testing::user_memory;
+use params::read_sized;
 use std::vec::Vec;
-use uaccess::{read_element, read_sized, write_sized};
 
 /// `UVM_RUST_VERSION_SIZE_V1`, and what the driver knows.
 const VERSION: usize = 16;

@@ -8,7 +8,7 @@
 //! finds no more than these few ahead of it.
 //!
 //! Nobody waits for ever. In a storm of faults others have a share of the device, as one of them may be the spill
-//! that makes room for a fault; and however long faults wait, as they have no host memory, one operation for others
+//! that makes room for a fault. However long faults wait, as they have no host memory, one operation for others
 //! begins each quarter of a second. Who has waited long for others may begin beside them.
 //!
 //! Locking: none. What has to be so at one moment is in one atomic number, so that nothing changes between a look and
@@ -42,7 +42,7 @@ pub const PATIENCE_MOST_US: u64 = 4 * PATIENCE_US;
 /// What a device is asked for.
 #[derive(Debug, Default)]
 pub struct Arbiter {
-    /// A [`Now`], packed.
+    /// What is the case now, as a [`Now`] that is packed.
     now: AtomicU64,
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,

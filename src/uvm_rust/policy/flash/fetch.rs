@@ -45,7 +45,7 @@ pub enum Fetched {
 pub enum NeedsTurn {
     /// It is for a fault, or has one.
     No,
-    /// Where it is.
+    /// It waits where it is, with the lock of the VA space.
     Here,
     /// Whoever asks waits for it, without the lock of the VA space.
     Elsewhere,

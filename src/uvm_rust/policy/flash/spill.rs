@@ -224,7 +224,7 @@ pub trait Machine: Copies {
     /// spilled and waits for no turn.
     fn take_turn(&mut self);
 
-    /// Ends the turn.
+    /// Ends the turn that [`Machine::take_turn`] gave.
     fn end_turn(&mut self);
 
     /// Writes a piece that was sealed; whether the device took it.

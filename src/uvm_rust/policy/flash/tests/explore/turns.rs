@@ -31,7 +31,7 @@ impl World {
         block.waits = Some(self.arbiter.wait(0));
     }
 
-    /// A read begins.
+    /// A read of the block's pages begins, which faults may wait for.
     pub(super) fn fault_begins(&self, b: usize) {
         let block = &mut self.now().blocks[b];
         let begins = !block.wants.has_to_begin(&block.state);
