@@ -13,7 +13,6 @@
 #include <linux/blkdev.h>
 #include <linux/bvec.h>
 #include <linux/crc32c.h>
-#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
 #include <linux/random.h>
@@ -58,18 +57,16 @@ int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, st
 }
 
 /*
- * A file gets a hole, and a block device a discard, which NVMe calls deallocating. fallocate() makes write-zeroes of a hole
- * in a block device: an NVMe may carry them out by writing, and only some deallocate then. A discard leaves the page cache
- * alone, and takes no lock of the inode's; our I/O goes around that cache. The kernel says nothing of a discard that the
- * device cannot do, so the device is asked before.
+ * A block device gets a discard, which NVMe calls deallocating. fallocate() makes write-zeroes of a hole in it: an NVMe may
+ * carry them out by writing, and only some deallocate then. A discard leaves the page cache alone, and takes no lock of the
+ * inode's; our I/O goes around that cache. The kernel says nothing of a discard that the device cannot do, so the device is
+ * asked before. A file gets none: others would take the room that it has in its file system, and writes fail.
  */
 int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, u64 position, u64 bytes)
 {
 	struct inode *inode = dev->file->f_mapping->host;
 
-	if (!S_ISBLK(inode->i_mode))
-		return vfs_fallocate(dev->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, position, bytes);
-	if (!bdev_max_discard_sectors(I_BDEV(inode)))
+	if (!S_ISBLK(inode->i_mode) || !bdev_max_discard_sectors(I_BDEV(inode)))
 		return -EOPNOTSUPP;
 	return blkdev_issue_discard(I_BDEV(inode), position >> SECTOR_SHIFT, bytes >> SECTOR_SHIFT, GFP_KERNEL);
 }

@@ -180,11 +180,13 @@ impl Machine for Moving<'_> {
         self.io = None;
     }
 
-    fn keep_device(&mut self) -> bool {
+    fn keep_device(&mut self) -> Result<(), Failed> {
         let lock = Reading::lock();
-        let is_there = lock.attached().is_some() || self.needs_none;
-        self.device = is_there.then_some(lock);
-        self.device.is_some()
+        if lock.attached().is_none() && !self.needs_none {
+            return Err(Failed::NoDevice);
+        }
+        self.device = Some(lock);
+        Ok(())
     }
 
     fn leave_device(&mut self) {

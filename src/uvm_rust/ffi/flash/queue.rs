@@ -42,8 +42,6 @@ const LOOK_JIFFIES: Jiffies = 25;
 pub(crate) struct Moves {
     space: Home,
     owner: OwnerHandle,
-    /// The tenant, which keeps the owner as long as this is there.
-    _tenant: Arc<Tenant>,
     #[pin]
     queue: Mutex<Queue>,
     /// Told of each completion.
@@ -53,6 +51,8 @@ pub(crate) struct Moves {
     ending: AtomicBool,
     /// Fixed once this is there.
     workers: UnsafeCell<[Worker; 2]>,
+    /// The tenant, which keeps the owner: it goes after the workers have.
+    _tenant: Arc<Tenant>,
 }
 
 /// Who carries out the requests of a lane.

@@ -4,7 +4,7 @@
 
 use super::bindings;
 use super::dev::Dev;
-use super::tier::{current, goes_on_for, now_us, workers};
+use super::tier::{current, goes_on_for, is_attached, now_us, workers};
 use crate::driver::flash::Counter;
 use crate::policy::flash::table::Trim;
 use crate::policy::flash::trim::{self, Machine};
@@ -23,8 +23,22 @@ impl Machine for Trimming<'_> {
     }
 
     fn is_idle(&mut self) -> bool {
+        // Who suspends, or detaches, waits for this.
         // SAFETY: by the type's invariant.
-        !unsafe { goes_on_for(current(), self.0) }
+        unsafe {
+            !bindings::uvm_seam_flash_suspends()
+                && is_attached(current(), self.0)
+                && !goes_on_for(current(), self.0)
+        }
+    }
+
+    fn is_hurried(&mut self) -> bool {
+        // SAFETY: no spinlock is held.
+        unsafe { bindings::uvm_seam_flash_suspends() || bindings::uvm_seam_rest() }
+    }
+
+    fn tell(&mut self) {
+        self.0.tell();
     }
 
     fn workers(&mut self) -> u32 {

@@ -33,8 +33,11 @@ pub trait Machine {
     /// Whether the device is there and to be trimmed, and has not refused.
     fn is_wanted(&mut self) -> bool;
 
-    /// Whether spills have nothing to do.
+    /// Whether spills have nothing to do, and nobody suspends the system or detaches the device.
     fn is_idle(&mut self) -> bool;
+
+    /// Whether who lets the device go is being killed, or somebody suspends the system.
+    fn is_hurried(&mut self) -> bool;
 
     /// How many workers spill.
     fn workers(&mut self) -> u32;
@@ -50,6 +53,9 @@ pub trait Machine {
 
     /// Adds to the bytes that were trimmed.
     fn count(&mut self, bytes: u64);
+
+    /// Tells those who wait for room that there is some again.
+    fn tell(&mut self);
 }
 
 /// One turn in the background. Returns in how many milliseconds somebody is to look again; `None`: after the next write.
@@ -69,10 +75,14 @@ pub fn turn<M: Machine>(m: &mut M) -> Option<u64> {
     m.table(|table| table.has_written()).then_some(ms)
 }
 
-/// The device is let go, and nothing is on it: all that was written is trimmed, as far as that goes in [`LAST_US`].
+/// The device is let go, and nothing is on it: all that was written is trimmed, as far as that goes in [`LAST_US`] and
+/// nobody is in a hurry.
 pub fn last<M: Machine>(m: &mut M) {
     let began = m.now_us();
-    while m.is_wanted() && m.now_us().saturating_sub(began) < LAST_US && once(m, 0) {}
+    let mut goes_on = true;
+    while goes_on && m.is_wanted() && m.now_us().saturating_sub(began) < LAST_US {
+        goes_on = !m.is_hurried() && once(m, 0);
+    }
 }
 
 /// Trims one run. Returns whether there may be more.
@@ -87,5 +97,6 @@ fn once<M: Machine>(m: &mut M, reserve: u32) -> bool {
         m.count(trim.bytes());
     }
     m.table(|table| table.trim_end(trim, trimmed));
+    m.tell();
     true
 }

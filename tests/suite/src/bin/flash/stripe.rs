@@ -12,7 +12,7 @@ use vgpu_client::BLOCK;
 use crate::failures::{has_dmsetup, Dm};
 use crate::overlap::{seconds, write_report};
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
-use crate::NONE;
+use crate::{NONE, SILENT};
 
 /// Sectors of a chunk, 512 KiB: a read or write of 2 MiB is half of it on either device.
 const CHUNK: u64 = 1024;
@@ -21,7 +21,7 @@ const CHUNK: u64 = 1024;
 const FASTER: f64 = 1.5;
 
 pub(crate) fn run(suite: &mut Suite) {
-    suite.test("two devices, striped", NONE, striped);
+    suite.test("two devices, striped", SILENT, striped);
 }
 
 /// The field `stripe` of `out/ssd.json` (docs/ssd.md).

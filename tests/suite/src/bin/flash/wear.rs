@@ -11,7 +11,7 @@ use vgpu_client::{Buffer, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, Dm};
 use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
-use crate::{FAILING, NONE};
+use crate::{FAILING, NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("moving by call is throttled", NONE, throttled);
@@ -23,7 +23,7 @@ pub(crate) fn run(suite: &mut Suite) {
         long_move,
     );
     suite.test("writes that fail wear as well", FAILING, failed);
-    suite.test("relocation for a move wears as well", NONE, relocated);
+    suite.test("relocation for a move wears as well", SILENT, relocated);
 }
 
 /// What a tenant may write in a second, in MiB, until this is dropped; 0 is no limit.

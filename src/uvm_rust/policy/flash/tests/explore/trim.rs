@@ -66,6 +66,14 @@ impl Machine for Real<'_, '_> {
         !self.w.chance(4)
     }
 
+    fn is_hurried(&mut self) -> bool {
+        false
+    }
+
+    fn tell(&mut self) {
+        self.w.now().progress += 1;
+    }
+
     fn workers(&mut self) -> u32 {
         0
     }
