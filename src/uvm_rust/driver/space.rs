@@ -35,7 +35,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for any of its parts.
     #[cfg_attr(uvm_native, allow(unused_variables))]
     pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
         #[cfg(not(uvm_native))]

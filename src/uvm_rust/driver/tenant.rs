@@ -118,7 +118,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for what the tier keeps of a tenant.
     pub(crate) fn of_flash() -> Result<Option<Self>> {
         if !seam::flash_enabled() {
             return Ok(None);

@@ -11,7 +11,6 @@
 use super::bindings;
 use super::gpu::{queues, Chunks, GpuHandle};
 use super::status::Status;
-pub(super) use super::time::{nap, now, now_us};
 use crate::driver::evict::{self, reclaim_of};
 
 super::check_exports!(

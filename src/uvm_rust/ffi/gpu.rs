@@ -109,7 +109,7 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
     unsafe { (*state_of(gpu)?.queues.get()).as_mut() }
 }
 
-/// A GPU.
+/// A GPU that upstream has, with its number.
 ///
 /// Invariant: it is there for `'a`, as who has this retains it, or the `list_lock` of its PMM is held (I-gpu); and this is
 /// its number.

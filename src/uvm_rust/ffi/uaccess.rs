@@ -76,6 +76,13 @@ pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
+/// The first `known` bytes of a structure, or all of them.
+fn bytes_of<T: Sized32>(value: &T, known: usize) -> &[u8] {
+    let known = known.min(size_of::<T>());
+    // SAFETY: `value` is initialised and, being `Sized32`, without padding; it has so many bytes.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), known) }
+}
+
 /// Writes as much of `value` to `arg` as the caller's `size` has room for, with
 /// its first field set to the size that this driver knows.
 ///
@@ -85,9 +92,7 @@ pub(crate) fn read_element<T: Sized32>(arg: usize, size: usize) -> Result<T> {
 pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Result {
     let known = size.min(size_of::<T>());
     let mut writer = UserSlice::new(arg, known).writer();
-    // SAFETY: `value` is initialised and, being `Sized32`, without padding.
-    let bytes = unsafe { core::slice::from_raw_parts((&value as *const T).cast::<u8>(), known) };
-    let (_, rest) = bytes.split_at_checked(4).ok_or(EINVAL)?;
+    let (_, rest) = bytes_of(&value, known).split_at_checked(4).ok_or(EINVAL)?;
     writer.write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
     writer.write_slice(rest)
 }
@@ -101,9 +106,7 @@ pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Resu
 pub(crate) fn write_element<T: Sized32>(arg: usize, value: &T, size: usize) -> Result {
     let known = size.min(size_of::<T>());
     let mut writer = UserSlice::new(arg, size).writer();
-    // SAFETY: `value` is initialised and, being `Sized32`, without padding.
-    let bytes = unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), known) };
-    writer.write_slice(bytes)?;
+    writer.write_slice(bytes_of(value, known))?;
     let mut left = size - known;
     while left > 0 {
         let n = left.min(64);

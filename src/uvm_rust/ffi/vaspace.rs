@@ -15,7 +15,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::{null_mut, NonNull};
 
-/// A VA space.
+/// A VA space of upstream's, which a file descriptor has.
 ///
 /// Invariant: its set-up is over, and it lives for `'a`. Its lock may be taken then.
 #[derive(Clone, Copy)]

@@ -37,7 +37,7 @@ impl<'a> Upstream<'a> {
     ///
     /// # Errors
     ///
-    /// Upstream's status.
+    /// It gives the `NV_STATUS` of upstream's split.
     pub(crate) fn split(&mut self) -> Result<Block<'a>, u32> {
         let (lower, end, range) = (self.lower.as_ptr(), self.new_end, self.new_range);
         if !self.upper.is_null() {

@@ -100,7 +100,7 @@ impl Writing {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EEXIST`.
+    /// `ENOMEM` without memory for its workers, and `EEXIST` where there is a device.
     pub(crate) fn attach(&mut self, dev: Arc<Dev>, limit: u64) -> Result {
         if self.has_device() {
             return Err(EEXIST);

@@ -3,8 +3,8 @@
 //! An open device, with its table and what is counted of it.
 
 use super::bindings;
-use super::tier::now_us;
 use crate::driver::flash::{Counter, Flash};
+use crate::ffi::time::now_us;
 use crate::policy::flash::arbiter;
 use crate::policy::flash::arbiter::{Arbiter, Turn};
 use bindings::uvm_seam_flash_dev;

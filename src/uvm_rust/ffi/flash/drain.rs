@@ -2,14 +2,13 @@
 
 //! Detaching, as `policy/flash/drain.rs` sees it.
 
-use super::bindings;
 use super::block::drop_idle;
 use super::chosen::Chosen;
 use super::dev::Dev;
 use super::fetch::WAIT_MS;
 use super::tier::{current, detaching, unseen};
 use crate::driver::flash::Tier;
-use crate::ffi::evict;
+use crate::ffi::time;
 use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
 use kernel::sync::Arc;
@@ -85,17 +84,15 @@ impl Machine for Draining {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_rest() }
+        time::rest()
     }
 
     fn nap(&mut self) {
-        evict::nap();
+        time::nap();
     }
 
     fn rest(&mut self) {
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_rest() };
+        time::rest();
     }
 
     fn left(&mut self) -> Left {

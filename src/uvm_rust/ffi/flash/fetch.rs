@@ -239,11 +239,11 @@ pub(super) enum For {
     Reader(Option<Others>),
 }
 
-/// As [`fetch_for`]. Returns an `NV_STATUS`, of which the header says what each means.
+/// Does what [`fetch_for`] does, and returns an `NV_STATUS`, of which the header says what each means.
 ///
 /// # Safety
 ///
-/// As [`fetch_for`].
+/// Its contract is that of [`fetch_for`].
 pub(super) unsafe fn fetch_locked(
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
@@ -275,6 +275,7 @@ pub(super) unsafe fn fetch_for(
     let Some(device) = (unsafe { device_of(known_of(block)) }) else {
         return Ok(Fetched::All);
     };
+    let is_fault = matches!(whom, For::Fault);
     let (needs_turn, turn) = match whom {
         For::Fault => (NeedsTurn::No, None),
         For::Others => (NeedsTurn::Here, None),
@@ -285,7 +286,7 @@ pub(super) unsafe fn fetch_for(
         block,
         context,
         device,
-        is_fault: needs_turn == NeedsTurn::No && turn.is_none(),
+        is_fault,
         needs_turn,
         discarded: null_mut(),
         io: None,

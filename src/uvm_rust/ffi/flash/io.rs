@@ -8,6 +8,7 @@
 use super::bindings;
 use super::dev::{Dev, Seam};
 use crate::ffi::discard::as_c;
+use crate::ffi::time;
 use crate::policy::flash::probe::{is_ours, MARK, PROBED};
 use crate::policy::flash::table::{Trim, RESERVED_SLOTS, SLOT_PAGES};
 use crate::policy::flash::{Piece, Place};
@@ -257,9 +258,9 @@ impl Io {
             let Some((from, to)) = from.zip(of_piece(&mut self.own, &batch)) else {
                 return false;
             };
+            time::rest();
             // SAFETY: some are held, and the others ours; no spinlock is held.
             let sums = unsafe {
-                bindings::uvm_seam_rest();
                 if crypt(dev, from, Some(&mut *to), batch.stamp) < batch.pages.pages() {
                     return false;
                 }

@@ -15,6 +15,7 @@ use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
 use crate::ffi::seam::VaSpace;
 use crate::ffi::space::gpu_of;
+use crate::ffi::time;
 use crate::ffi::work::Charging;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::flash::drain::Fetched;
@@ -180,13 +181,11 @@ impl Machine for Moving<'_> {
         self.io = None;
     }
 
-    fn keep_device(&mut self) -> Result<(), Failed> {
+    fn keep_device(&mut self) -> bool {
         let lock = Reading::lock();
-        if lock.attached().is_none() && !self.needs_none {
-            return Err(Failed::NoDevice);
-        }
-        self.device = Some(lock);
-        Ok(())
+        let is_there = lock.attached().is_some() || self.needs_none;
+        self.device = is_there.then_some(lock);
+        is_there
     }
 
     fn leave_device(&mut self) {
@@ -348,13 +347,11 @@ impl Machine for Moving<'_> {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: no spinlock is held.
-        self.by.is_stopped() || unsafe { bindings::uvm_seam_rest() }
+        self.by.is_stopped() || time::rest()
     }
 
     fn rest(&mut self) {
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_rest() };
+        time::rest();
     }
 
     fn pay(&mut self) {

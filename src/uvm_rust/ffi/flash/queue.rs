@@ -14,6 +14,7 @@ use crate::ffi::event::Event;
 use crate::ffi::seam;
 use crate::ffi::space::{self, Home};
 use crate::ffi::tenant::flash_owner;
+use crate::ffi::time::now_us;
 use crate::ffi::vaspace::VaSpace;
 use crate::ffi::work::{Kind, Work};
 use crate::mem::ProcessVec;
@@ -87,7 +88,7 @@ impl Moves {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for it and its workers.
     pub(crate) fn of(space: Home, tenant: &Held) -> Result<Option<Pin<KBox<Self>>>> {
         if current().is_null() {
             return Ok(None);
@@ -137,7 +138,7 @@ impl Moves {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for the table, or the caller may have no more.
     pub(crate) fn make_room(&self, more: u32) -> Result {
         // SAFETY: by the type's invariant.
         unsafe { self.owner.get() }.make_lanes()?;
@@ -170,9 +171,9 @@ impl Moves {
     ///
     /// `EINTR` if a signal has come, `EAGAIN` if somebody waits to suspend.
     pub(crate) fn wait(&self, ms: u64, is_ready: impl Fn(&Queue) -> bool) -> Result {
-        let end = super::tier::now_us().saturating_add(ms.saturating_mul(1000));
+        let end = now_us().saturating_add(ms.saturating_mul(1000));
         let mut queue = self.queue.lock();
-        while !is_ready(&queue) && super::tier::now_us() < end {
+        while !is_ready(&queue) && now_us() < end {
             // SAFETY: no preconditions.
             if unsafe { bindings::uvm_seam_flash_suspends() } {
                 return Err(EAGAIN);

@@ -7,12 +7,13 @@
 
 use super::block::{self, span, used};
 use super::fetch::{fetch_locked, For};
-use super::tier::{count_of_device, current, device, kick_workers, must_wait, now_us, OwnerHandle};
+use super::tier::{count_of_device, current, device, kick_workers, must_wait, OwnerHandle};
 use super::{bindings, FETCHERS, READERS};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
 use crate::ffi::gpu::GpuHandle;
+use crate::ffi::time::{self, now_us};
 use crate::ffi::{space, tenant};
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
@@ -202,13 +203,11 @@ pub(in crate::ffi) unsafe fn park(
         }
     };
     if parked > 0 {
-        // SAFETY: no spinlock is held; there is a tier, as a device has been attached.
-        unsafe {
-            if is_first {
-                bindings::uvm_seam_sleep(PARKED_US);
-            }
-            count_of_device(current(), Counter::Parked, parked.into());
+        if is_first {
+            time::sleep_us(PARKED_US);
         }
+        // SAFETY: there is a tier, as a device has been attached.
+        unsafe { count_of_device(current(), Counter::Parked, parked.into()) };
     }
     parked
 }
@@ -303,9 +302,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         let Some(mut room) = Room::of(block, gpu) else {
             return status::OK;
         };
-        if waits(&mut room, why, to, &wanted, parks(), || {
-            bindings::uvm_seam_rest()
-        }) {
+        if waits(&mut room, why, to, &wanted, parks(), time::rest) {
             bindings::uvm_seam_block_unlock(block);
             wait_room(room.owner);
             bindings::uvm_seam_block_lock(block);

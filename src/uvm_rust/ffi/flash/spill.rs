@@ -7,13 +7,14 @@ use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, now_us, oldest_copies, trim_in, victim, workers,
+    current, ended, goes_on_for, hope_for_all, oldest_copies, trim_in, victim, workers,
     BlockHandle, Live, State,
 };
 use super::{bindings, read_parameter};
 use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
+use crate::ffi::time::{self, now_us};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -207,14 +208,12 @@ impl Machine for Spilling<'_> {
             read_parameter(&raw const bindings::uvm_rust_flash_share),
         );
         if us > 0 {
-            // SAFETY: no lock is held.
-            unsafe { bindings::uvm_seam_sleep(us) };
+            time::sleep_us(us);
             // What it was, not what it was to be.
             let slept = now_us().saturating_sub(now);
             self.counts(Counter::RestedUs, slept);
         }
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_rest() };
+        time::rest();
     }
 
     fn workers(&mut self) -> u32 {

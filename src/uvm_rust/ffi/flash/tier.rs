@@ -13,8 +13,7 @@ use super::block::{handle, known, Block};
 use super::dev::Dev;
 use super::{bindings, workers};
 use crate::driver::flash::{Counter, Tier};
-use crate::ffi::evict::now;
-pub(super) use crate::ffi::evict::now_us;
+use crate::ffi::time::{now, now_us};
 use crate::ffi::work::WorkQueue;
 use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
@@ -203,7 +202,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` where there is no memory for them.
     pub(super) fn make_lanes(&self) -> Result {
         let _one = self.movers.lock();
         let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
@@ -563,7 +562,7 @@ pub(super) unsafe fn kick_workers(tier: *const Tier) {
 ///
 /// # Safety
 ///
-/// As [`of`].
+/// The contract is that of [`of`].
 pub(super) unsafe fn trim_in(tier: *const Tier, dev: &Dev, ms: u64) {
     if dev.is_looked_after(true) {
         return;

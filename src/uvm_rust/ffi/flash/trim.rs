@@ -4,8 +4,9 @@
 
 use super::bindings;
 use super::dev::Dev;
-use super::tier::{current, goes_on_for, is_attached, now_us, workers};
+use super::tier::{current, goes_on_for, is_attached, workers};
 use crate::driver::flash::Counter;
+use crate::ffi::time;
 use crate::policy::flash::table::Trim;
 use crate::policy::flash::trim::{self, Machine};
 use crate::policy::flash::Table;
@@ -33,8 +34,9 @@ impl Machine for Trimming<'_> {
     }
 
     fn is_hurried(&mut self) -> bool {
-        // SAFETY: no spinlock is held.
-        unsafe { bindings::uvm_seam_flash_suspends() || bindings::uvm_seam_rest() }
+        // SAFETY: no preconditions.
+        let suspends = unsafe { bindings::uvm_seam_flash_suspends() };
+        suspends || time::rest()
     }
 
     fn tell(&mut self) {
@@ -47,7 +49,7 @@ impl Machine for Trimming<'_> {
     }
 
     fn now_us(&mut self) -> u64 {
-        now_us()
+        time::now_us()
     }
 
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {

@@ -198,7 +198,7 @@ pub(super) unsafe fn look_again(ms: u64) {
 ///
 /// # Safety
 ///
-/// As [`wake`].
+/// The contract is that of [`wake`].
 pub(super) unsafe fn trim_in(ms: u64) {
     // SAFETY: by this function's contract.
     if let Some(workers) = unsafe { there() } {

@@ -106,14 +106,14 @@ impl Arbiter {
     /// ahead of it, and what has begun since.
     pub fn begin(&self, waits: Waits, pages: u64) {
         self.read.fetch_add(pages, Relaxed);
-        let now = self.change(|now| now.waiting = now.waiting.saturating_sub(1));
+        let now = self.give_up_one();
         let since = now.begun.wrapping_sub(waits.came.begun) & Now::BEGUN;
         self.most.fetch_max(waits.came.running + since, Relaxed);
     }
 
     /// Nobody reads those pages for the faults.
     pub fn give_up(&self, _waits: Waits) {
-        self.change(|now| now.waiting = now.waiting.saturating_sub(1));
+        self.give_up_one();
     }
 
     /// Begins an operation for others, if that may be at the time `now_us`, in microseconds. Whatever has begun ends
@@ -149,6 +149,11 @@ impl Arbiter {
     /// The most operations for others that were under way between a fault's asking and the beginning of its read.
     pub fn most_ahead(&self) -> u64 {
         self.most.load(Relaxed)
+    }
+
+    /// One that waited does so no more; returns what was the case.
+    fn give_up_one(&self) -> Now {
+        self.change(|now| now.waiting = now.waiting.saturating_sub(1))
     }
 
     /// Changes what is the case; returns what was.

@@ -182,8 +182,11 @@ fn opened<M: Machine>(
     wanted: &PageMask,
     reads_nothing: bool,
 ) -> Result<Fetched, M::Error> {
-    match m.needs_turn() {
-        _ if reads_nothing => {}
+    let needs_turn = match reads_nothing {
+        true => NeedsTurn::No,
+        false => m.needs_turn(),
+    };
+    match needs_turn {
         NeedsTurn::No => {}
         NeedsTurn::Elsewhere => return Ok(Fetched::Turn),
         NeedsTurn::Here => {

@@ -133,7 +133,7 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// As [`Run::step`].
+    /// They are those of [`Run::step`], and mean the same here.
     pub fn step<M: moves::Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
         if self.is_home_next() {
             self.home.step(m)

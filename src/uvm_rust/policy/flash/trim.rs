@@ -79,10 +79,11 @@ pub fn turn<M: Machine>(m: &mut M) -> Option<u64> {
 /// nobody is in a hurry.
 pub fn last<M: Machine>(m: &mut M) {
     let began = m.now_us();
-    let mut goes_on = true;
-    while goes_on && m.is_wanted() && m.now_us().saturating_sub(began) < LAST_US {
-        goes_on = !m.is_hurried() && once(m, 0);
-    }
+    while m.is_wanted()
+        && m.now_us().saturating_sub(began) < LAST_US
+        && !m.is_hurried()
+        && once(m, 0)
+    {}
 }
 
 /// Trims one run. Returns whether there may be more.
