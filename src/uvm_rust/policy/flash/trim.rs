@@ -101,3 +101,114 @@ fn once<M: Machine>(m: &mut M, reserve: u32) -> bool {
     m.tell();
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BlockPages, Config};
+    use super::*;
+    use crate::policy::mask::PageMask;
+
+    /// A device of which all was written, and is free again.
+    struct Script {
+        table: Table,
+        is_hurried: bool,
+        /// What a discard takes, in microseconds.
+        takes_us: u64,
+        now_us: u64,
+        discards: u32,
+        /// Discards of which the slots are back, and those were told who wait for room.
+        told: u32,
+    }
+
+    impl Script {
+        fn new(slots: u32) -> Self {
+            let config = Config {
+                slots,
+                checksums: false,
+                quota: u64::MAX,
+            };
+            let mut table = Table::new(config).unwrap();
+            let tenant = table.tenant(1).unwrap();
+            let mut blocks: std::vec::Vec<_> = (1..slots).map(|_| BlockPages::new(512)).collect();
+            for block in &mut blocks {
+                let spill = block.begin_spill(&mut table, tenant, &PageMask::FULL);
+                let _ = block.end_spill(&mut table, spill.unwrap(), &PageMask::FULL);
+            }
+            blocks
+                .iter_mut()
+                .for_each(|block| block.release(&mut table));
+            Self {
+                table,
+                is_hurried: false,
+                takes_us: 0,
+                now_us: 0,
+                discards: 0,
+                told: 0,
+            }
+        }
+    }
+
+    impl Machine for Script {
+        fn is_wanted(&mut self) -> bool {
+            true
+        }
+
+        fn is_idle(&mut self) -> bool {
+            true
+        }
+
+        fn is_hurried(&mut self) -> bool {
+            self.is_hurried
+        }
+
+        fn workers(&mut self) -> u32 {
+            1
+        }
+
+        fn now_us(&mut self) -> u64 {
+            self.now_us
+        }
+
+        fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
+            f(&mut self.table)
+        }
+
+        fn discard(&mut self, _trim: &Trim) -> bool {
+            self.now_us += self.takes_us;
+            self.discards += 1;
+            true
+        }
+
+        fn count(&mut self, _bytes: u64) {}
+
+        fn tell(&mut self) {
+            self.table.check();
+            self.told = self.discards;
+        }
+    }
+
+    #[test]
+    fn who_lets_a_device_go_trims_all_of_it() {
+        let mut m = Script::new(200);
+        last(&mut m);
+        assert!(!m.table.has_written() && m.discards > 1);
+    }
+
+    #[test]
+    fn who_is_in_a_hurry_trims_nothing_and_who_is_slow_not_all() {
+        let mut m = Script::new(200);
+        m.is_hurried = true;
+        last(&mut m);
+        assert_eq!(m.discards, 0);
+        (m.is_hurried, m.takes_us) = (false, LAST_US);
+        last(&mut m);
+        assert!(m.discards == 1 && m.table.has_written());
+    }
+
+    #[test]
+    fn those_are_told_that_slots_are_back_who_wait_for_room() {
+        let mut m = Script::new(200);
+        assert_eq!(turn(&mut m), Some(MORE_MS));
+        assert_eq!((m.discards, m.told), (RUNS, RUNS));
+    }
+}
