@@ -19,7 +19,8 @@ impl WorkQueue {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// Makes it, for at most so many threads at a time; 0: many. One thread calls this, once before `end`.
+    /// Makes it, for at most so many threads at a time; 0: many. It is not there, and one thread at a time
+    /// calls this and `end`.
     ///
     /// # Errors
     ///

@@ -4,7 +4,8 @@
 //!
 //! Locks: a VA space's queue has a mutex, inside all other locks, under which nothing sleeps: who waits for
 //! completions gives it back for that. A worker holds the lock of power management, for which it does not wait,
-//! from before it takes a request up to after its completion is there.
+//! from before it takes a request up to after its completion is there. Who ends the queues of work waits for the
+//! workers, and so holds none of the locks that a worker takes: it is the end of a VA space, before that is locked.
 
 use super::moves::step;
 use super::tier::OwnerHandle;
@@ -50,6 +51,9 @@ pub(crate) struct Moves {
     changed: CondVar,
     /// As the queue's, for a worker in the middle of a part.
     ending: AtomicBool,
+    /// Whether this holds its owner's queues of work. The lock is outside the owner's.
+    #[pin]
+    has_lanes: Mutex<bool>,
     /// Fixed once this is there.
     workers: UnsafeCell<[Worker; 2]>,
     /// The tenant, which keeps the owner: it goes after the workers have.
@@ -108,6 +112,7 @@ impl Moves {
                 queue <- new_mutex!(Queue::new()),
                 changed <- new_condvar!(),
                 ending: AtomicBool::new(false),
+                has_lanes <- new_mutex!(false),
                 workers: UnsafeCell::new(Lane::ALL.map(worker)),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -140,8 +145,7 @@ impl Moves {
     ///
     /// `ENOMEM` where there is no memory for the table, or the caller may have no more.
     pub(crate) fn make_room(&self, more: u32) -> Result {
-        // SAFETY: by the type's invariant.
-        unsafe { self.owner.get() }.make_lanes()?;
+        self.make_lanes()?;
         let Some(most) = self.with(|queue| queue.wants(more)) else {
             return Ok(());
         };
@@ -151,8 +155,23 @@ impl Moves {
         Ok(())
     }
 
-    /// Has a lane's worker run, unless the VA space ends.
+    /// Has its owner's queues of work, until the VA space ends. It does not while this is called.
+    fn make_lanes(&self) -> Result {
+        let mut has_lanes = self.has_lanes.lock();
+        if !*has_lanes {
+            // SAFETY: by the type's invariant.
+            unsafe { self.owner.get() }.make_lanes()?;
+            *has_lanes = true;
+        }
+        Ok(())
+    }
+
+    /// Has a lane's worker run, unless the VA space ends, or nothing was ever asked for.
     pub(crate) fn wake(&self, lane: Lane, when: When) {
+        if !*self.has_lanes.lock() {
+            return;
+        }
+        // They are there as long as the queue has not ended, and the lock is held.
         let queue = self.queue.lock();
         if let (Some(work), false) = (self.worker(lane), queue.has_ended()) {
             // SAFETY: by the type's invariant.
@@ -199,6 +218,10 @@ impl Moves {
             .into_iter()
             .filter_map(|lane| self.worker(lane))
             .for_each(Work::stop);
+        if core::mem::take(&mut *self.has_lanes.lock()) {
+            // SAFETY: by the type's invariant.
+            unsafe { self.owner.get() }.end_lanes();
+        }
     }
 }
 

@@ -81,9 +81,10 @@ pub(crate) struct Owner {
     turns: Mutex<Turns>,
     #[pin]
     turn: CondVar,
-    /// Those that carry out requests for it, by lane; made by the first request.
+    /// How many VA spaces have queues of work of it, which are there as long as any has.
     #[pin]
-    movers: Mutex<()>,
+    movers: Mutex<u32>,
+    /// Those that carry out requests for it, by lane; made and ended with the lock of `movers`.
     lanes: [WorkQueue; 2],
 }
 
@@ -113,7 +114,7 @@ impl Owner {
                 fetchers: UnsafeCell::new([const { Fetcher::none() }; policy::ALL_EACH as usize]),
                 turns <- new_mutex!(Turns::default()),
                 turn <- new_condvar!(),
-                movers <- new_mutex!(()),
+                movers <- new_mutex!(0),
                 lanes: [const { WorkQueue::none() }; 2],
             }),
             GFP_KERNEL_ACCOUNT,
@@ -147,7 +148,6 @@ impl Owner {
         unsafe {
             let handle = OwnerHandle::new(owner);
             (*(*owner).fetchers.get()).iter().for_each(Fetcher::stop);
-            (*owner).lanes.iter().for_each(WorkQueue::end);
             handle.with(|state, live| state.remove_owner(live, handle));
             drop(<Pin<KBox<Self>> as ForeignOwnable>::from_foreign(
                 owner.cast(),
@@ -198,18 +198,34 @@ impl Owner {
         }
     }
 
-    /// Makes those queues, if they are not there.
+    /// Makes those queues, if they are not there, for one more VA space, which lets them go by
+    /// [`Owner::end_lanes`].
     ///
     /// # Errors
     ///
     /// `ENOMEM` where there is no memory for them.
     pub(super) fn make_lanes(&self) -> Result {
-        let _one = self.movers.lock();
+        let mut movers = self.movers.lock();
         let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
         for lane in missing {
-            self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH)?;
+            if let Err(failed) = self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH) {
+                // None has them, so that all go.
+                self.lanes.iter().for_each(WorkQueue::end);
+                return Err(failed);
+            }
         }
+        *movers += 1;
         Ok(())
+    }
+
+    /// A VA space that made these queues ends: nothing of it is queued any more. The last one's end is theirs, so
+    /// that nobody waits for a queue with the lock of a VA space, which the workers take. Sleeps.
+    pub(super) fn end_lanes(&self) {
+        let mut movers = self.movers.lock();
+        *movers -= 1;
+        if *movers == 0 {
+            self.lanes.iter().for_each(WorkQueue::end);
+        }
     }
 
     /// The turn of this ticket is over; the next one in line is told.
