@@ -14,7 +14,7 @@ seam=$TOP/src/nvidia-uvm-c
 headers=("$TOP"/include/uapi/uvm_rust_ioctl.h "$seam"/base/uvm_rust_types.h "$seam"/*/uvm_rust*_ffi.h)
 # What they say, and how bindgen is asked.
 options=(--use-core --no-layout-tests --no-prepend-enum-name --with-derive-default
-	--allowlist-item '(uvm|UVM)_.*|(down|up)_(read|write)|capable|destroy_workqueue|seq_write|get_random_u64|ktime_get|msleep_interruptible' --opaque-type '(file|seq_file)' --rust-target 1.82)
+	--allowlist-item '(uvm|UVM)_.*|down_read_trylock|(down|up)_(read|write)|capable|destroy_workqueue|seq_write|get_random_u64|ktime_get|msleep_interruptible' --opaque-type '(file|seq_file)' --rust-target 1.82)
 key=$( { cat "${headers[@]}"; echo "${options[*]}"; } | sha256sum | cut -c1-16)
 mark="// Of headers and options $key."
 by="// By $(bindgen --version 2>/dev/null || echo "no bindgen")."

@@ -157,6 +157,7 @@ void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, const __u32 *progress, 
 extern struct rw_semaphore uvm_rust_flash_attach_lock;
 /* The kernel's. */
 void down_read(struct rw_semaphore *sem);
+int down_read_trylock(struct rw_semaphore *sem);
 void up_read(struct rw_semaphore *sem);
 void down_write(struct rw_semaphore *sem);
 void up_write(struct rw_semaphore *sem);

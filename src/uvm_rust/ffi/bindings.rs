@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 9412eefa6578ba01.
+// Of headers and options d3e9d03c6ca9f617.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -1344,6 +1344,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn down_read(sem: *mut rw_semaphore);
+}
+unsafe extern "C" {
+    pub fn down_read_trylock(sem: *mut rw_semaphore) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn up_read(sem: *mut rw_semaphore);

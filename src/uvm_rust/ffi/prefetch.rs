@@ -148,21 +148,3 @@ pub(crate) fn random() -> u64 {
 
 // Numbers that both sides count with.
 const _: () = assert!(worker::IN_FLIGHT == bindings::UVM_RUST_PREFETCH_COPIES);
-
-/// The lock of power management, held in read mode until this is dropped.
-pub(crate) struct PmLock(());
-
-impl PmLock {
-    /// Takes it, if it can be had at once: this thread neither delays a suspend nor waits behind one.
-    pub(crate) fn try_read() -> Option<Self> {
-        // SAFETY: only tried for; `Drop` gives it back.
-        unsafe { bindings::uvm_seam_pm_trylock() }.then_some(Self(()))
-    }
-}
-
-impl Drop for PmLock {
-    fn drop(&mut self) {
-        // SAFETY: `try_read` took it.
-        unsafe { bindings::uvm_seam_pm_unlock() };
-    }
-}

@@ -152,3 +152,26 @@ impl fmt::Write for SeqFile<'_> {
         Ok(())
     }
 }
+
+/// The lock of power management, held in read mode until this is dropped.
+#[cfg(not(uvm_native))]
+pub(crate) struct PmLock(());
+
+#[cfg(not(uvm_native))]
+impl PmLock {
+    /// Takes it, if it can be had at once: this thread neither delays a suspend nor waits behind one.
+    pub(crate) fn try_read() -> Option<Self> {
+        // SAFETY: only tried for; `Drop` gives it back.
+        let is_taken = unsafe { bindings::uvm_seam_pm_trylock() };
+        // Made only if it is taken: what `then_some` is given would be dropped otherwise, and unlock.
+        is_taken.then(|| Self(()))
+    }
+}
+
+#[cfg(not(uvm_native))]
+impl Drop for PmLock {
+    fn drop(&mut self) {
+        // SAFETY: `try_read` took it.
+        unsafe { bindings::uvm_seam_pm_unlock() };
+    }
+}

@@ -7,8 +7,8 @@ use crate::driver::discard::status;
 use crate::driver::fault;
 use crate::ffi::block::{Locked, LockedBlock, Walk};
 use crate::ffi::gpu::{BlockName, GpuHandle};
-use crate::ffi::prefetch::{Migration, PmLock};
-use crate::ffi::seam;
+use crate::ffi::prefetch::Migration;
+use crate::ffi::seam::{self, PmLock};
 use crate::policy::evict::{Queue, RootChunks};
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{

@@ -9,6 +9,7 @@ use super::fetch::{fetch_for, For};
 use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
 use super::{bindings, FETCHERS, READERS};
+use crate::ffi::seam::PmLock;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
@@ -90,6 +91,7 @@ unsafe extern "C" fn run(of: *mut c_void) {
             charging: None,
             reads_for: reads_for(number),
             turn: None,
+            pm: None,
         };
         // SAFETY: it came with a reference, which is given back when all is done.
         unsafe {
@@ -116,6 +118,8 @@ struct Asked {
     reads_for: Asks,
     /// The turn with the device of who reads for a call, until it begins to read.
     turn: Option<Others>,
+    /// Between `enter` and `leave`.
+    pm: Option<PmLock>,
 }
 
 impl Asked {
@@ -127,13 +131,12 @@ impl Asked {
 // In all blocks below locks are held as the policy documents it (A-lock).
 impl Machine for Asked {
     fn enter(&mut self) -> bool {
-        // SAFETY: only tried for: this thread neither delays a suspend nor waits behind one.
-        unsafe { bindings::uvm_seam_pm_trylock() }
+        self.pm = PmLock::try_read();
+        self.pm.is_some()
     }
 
     fn leave(&mut self) {
-        // SAFETY: entered.
-        unsafe { bindings::uvm_seam_pm_unlock() };
+        self.pm = None;
     }
 
     fn lock(&mut self) {

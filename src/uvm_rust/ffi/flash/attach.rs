@@ -53,6 +53,16 @@ impl Reading {
         Self(())
     }
 
+    /// Takes the lock if that can be had at once: nobody attaches or detaches.
+    pub(super) fn try_lock() -> Option<Self> {
+        // SAFETY: as above; it does not sleep.
+        let taken = unsafe {
+            bindings::down_read_trylock(&raw mut bindings::uvm_rust_flash_attach_lock) != 0
+        };
+        // Made only if it is taken: what `then_some` is given would be dropped otherwise, and unlock.
+        taken.then(|| Self(()))
+    }
+
     fn devices(&self) -> &Devices {
         // SAFETY: the lock is held, so that nobody writes.
         unsafe { &*DEVICES.0.get() }
@@ -66,7 +76,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // SAFETY: `lock` took it.
+        // SAFETY: `lock` or `try_lock` took it.
         unsafe { bindings::up_read(&raw mut bindings::uvm_rust_flash_attach_lock) };
     }
 }

@@ -181,11 +181,17 @@ impl Machine for Moving<'_> {
         self.io = None;
     }
 
-    fn keep_device(&mut self) -> bool {
-        let lock = Reading::lock();
-        let is_there = lock.attached().is_some() || self.needs_none;
-        self.device = is_there.then_some(lock);
-        is_there
+    fn keep_device(&mut self) -> Result<(), Failed> {
+        let lock = match self.by {
+            By::Call => Reading::lock(),
+            // Who ends the VA space waits for the worker, which is not to wait until all of a device has come back.
+            By::Worker(_) => Reading::try_lock().ok_or(Failed::Again)?,
+        };
+        if lock.attached().is_none() && !self.needs_none {
+            return Err(Failed::NoDevice);
+        }
+        self.device = Some(lock);
+        Ok(())
     }
 
     fn leave_device(&mut self) {

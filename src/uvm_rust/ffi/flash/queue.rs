@@ -12,7 +12,7 @@ use super::tier::OwnerHandle;
 use super::{bindings, current};
 use crate::driver::tenant::{Held, Tenant};
 use crate::ffi::event::Event;
-use crate::ffi::seam;
+use crate::ffi::seam::{self, PmLock};
 use crate::ffi::space::{self, Home};
 use crate::ffi::tenant::flash_owner;
 use crate::ffi::time::now_us;
@@ -51,9 +51,8 @@ pub(crate) struct Moves {
     changed: CondVar,
     /// As the queue's, for a worker in the middle of a part.
     ending: AtomicBool,
-    /// Whether this holds its owner's queues of work. The lock is outside the owner's.
-    #[pin]
-    has_lanes: Mutex<bool>,
+    /// Whether this has its owner's queues of work, which the owner changes.
+    has_lanes: AtomicBool,
     /// Fixed once this is there.
     workers: UnsafeCell<[Worker; 2]>,
     /// The tenant, which keeps the owner: it goes after the workers have.
@@ -83,7 +82,7 @@ unsafe extern "C" fn run(of: *mut c_void) {
         let worker = &*of.cast::<Worker>();
         (&*worker.of, worker.lane)
     };
-    turn(&mut Turning(moves), lane);
+    turn(&mut Turning { moves, pm: None }, lane);
 }
 
 impl Moves {
@@ -112,7 +111,7 @@ impl Moves {
                 queue <- new_mutex!(Queue::new()),
                 changed <- new_condvar!(),
                 ending: AtomicBool::new(false),
-                has_lanes <- new_mutex!(false),
+                has_lanes: AtomicBool::new(false),
                 workers: UnsafeCell::new(Lane::ALL.map(worker)),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -145,7 +144,8 @@ impl Moves {
     ///
     /// `ENOMEM` where there is no memory for the table, or the caller may have no more.
     pub(crate) fn make_room(&self, more: u32) -> Result {
-        self.make_lanes()?;
+        // SAFETY: by the type's invariant.
+        unsafe { self.owner.get() }.make_lanes(&self.has_lanes)?;
         let Some(most) = self.with(|queue| queue.wants(more)) else {
             return Ok(());
         };
@@ -155,25 +155,12 @@ impl Moves {
         Ok(())
     }
 
-    /// Has its owner's queues of work, until the VA space ends. It does not while this is called.
-    fn make_lanes(&self) -> Result {
-        let mut has_lanes = self.has_lanes.lock();
-        if !*has_lanes {
-            // SAFETY: by the type's invariant.
-            unsafe { self.owner.get() }.make_lanes()?;
-            *has_lanes = true;
-        }
-        Ok(())
-    }
-
     /// Has a lane's worker run, unless the VA space ends, or nothing was ever asked for.
     pub(crate) fn wake(&self, lane: Lane, when: When) {
-        if !*self.has_lanes.lock() {
-            return;
-        }
-        // They are there as long as the queue has not ended, and the lock is held.
+        // With the lock, so that the queue has not ended: what it has of its owner is there.
         let queue = self.queue.lock();
-        if let (Some(work), false) = (self.worker(lane), queue.has_ended()) {
+        let there = self.has_lanes.load(Acquire) && !queue.has_ended();
+        if let (Some(work), true) = (self.worker(lane), there) {
             // SAFETY: by the type's invariant.
             let of = unsafe { self.owner.get() }.lane(lane);
             match when {
@@ -218,10 +205,8 @@ impl Moves {
             .into_iter()
             .filter_map(|lane| self.worker(lane))
             .for_each(Work::stop);
-        if core::mem::take(&mut *self.has_lanes.lock()) {
-            // SAFETY: by the type's invariant.
-            unsafe { self.owner.get() }.end_lanes();
-        }
+        // SAFETY: by the type's invariant.
+        unsafe { self.owner.get() }.end_lanes(&self.has_lanes);
     }
 }
 
@@ -234,23 +219,26 @@ impl VaSpace<'_> {
 }
 
 /// A turn of a worker of a VA space.
-struct Turning<'a>(&'a Moves);
+struct Turning<'a> {
+    moves: &'a Moves,
+    /// Between `enter` and `leave`.
+    pm: Option<PmLock>,
+}
 
 impl Machine for Turning<'_> {
     type Event = Arc<Event>;
 
     fn enter(&mut self) -> bool {
-        // SAFETY: only tried for: this thread neither delays a suspend nor waits behind one.
-        unsafe { bindings::uvm_seam_pm_trylock() }
+        self.pm = PmLock::try_read();
+        self.pm.is_some()
     }
 
     fn leave(&mut self) {
-        // SAFETY: entered.
-        unsafe { bindings::uvm_seam_pm_unlock() };
+        self.pm = None;
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Queue) -> R) -> R {
-        self.0.with(f)
+        self.moves.with(f)
     }
 
     fn step(&mut self, job: &mut Job) -> Result<(), Failed> {
@@ -258,7 +246,7 @@ impl Machine for Turning<'_> {
         if !seam::healthy() {
             return Err(Failed::Unreadable);
         }
-        let moves = self.0;
+        let moves = self.moves;
         // SAFETY: by the type's invariant.
         unsafe {
             step(
@@ -271,13 +259,13 @@ impl Machine for Turning<'_> {
     }
 
     fn tell(&mut self, event: Option<Arc<Event>>) {
-        self.0.changed.notify_all();
+        self.moves.changed.notify_all();
         if let Some(event) = event {
             event.signal();
         }
     }
 
     fn wake(&mut self, lane: Lane, when: When) {
-        self.0.wake(lane, when);
+        self.moves.wake(lane, when);
     }
 }

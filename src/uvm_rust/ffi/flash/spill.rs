@@ -14,6 +14,7 @@ use super::{bindings, read_parameter};
 use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
+use crate::ffi::seam::PmLock;
 use crate::ffi::time::{self, now_us};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
@@ -77,6 +78,8 @@ pub(super) struct Spilling<'a> {
     at: Chosen,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
+    /// Between `enter` and `leave`.
+    pm: Option<PmLock>,
     /// Microseconds that turns were waited for, since the last rest.
     waited_us: u64,
 }
@@ -95,6 +98,7 @@ impl<'a> Spilling<'a> {
             wrote: 0,
             at: Chosen::none(),
             turn: None,
+            pm: None,
             waited_us: 0,
         }
     }
@@ -169,13 +173,12 @@ impl Machine for Spilling<'_> {
     }
 
     fn enter(&mut self) -> bool {
-        // SAFETY: no lock is held.
-        unsafe { bindings::uvm_seam_pm_trylock() }
+        self.pm = PmLock::try_read();
+        self.pm.is_some()
     }
 
     fn leave(&mut self) {
-        // SAFETY: entered.
-        unsafe { bindings::uvm_seam_pm_unlock() };
+        self.pm = None;
     }
 
     fn ended(&mut self, tried: Tried) -> bool {

@@ -27,7 +27,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::ptr::{null_mut, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
 use kernel::time::Jiffies;
@@ -198,14 +198,17 @@ impl Owner {
         }
     }
 
-    /// Makes those queues, if they are not there, for one more VA space, which lets them go by
+    /// Makes those queues, if they are not there, for a VA space, which notes in `has` that it has them until
     /// [`Owner::end_lanes`].
     ///
     /// # Errors
     ///
     /// `ENOMEM` where there is no memory for them.
-    pub(super) fn make_lanes(&self) -> Result {
+    pub(super) fn make_lanes(&self, has: &AtomicBool) -> Result {
         let mut movers = self.movers.lock();
+        if has.load(Relaxed) {
+            return Ok(());
+        }
         let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
         for lane in missing {
             if let Err(failed) = self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH) {
@@ -215,13 +218,18 @@ impl Owner {
             }
         }
         *movers += 1;
+        has.store(true, Release);
         Ok(())
     }
 
-    /// A VA space that made these queues ends: nothing of it is queued any more. The last one's end is theirs, so
-    /// that nobody waits for a queue with the lock of a VA space, which the workers take. Sleeps.
-    pub(super) fn end_lanes(&self) {
+    /// A VA space ends, of which nothing is queued any more. These queues end with the last one that has them, so
+    /// that nobody waits for a queue with the lock of a VA space, which the workers take. Sleeps; the lock is one
+    /// that no worker takes.
+    pub(super) fn end_lanes(&self, has: &AtomicBool) {
         let mut movers = self.movers.lock();
+        if !has.swap(false, Relaxed) {
+            return;
+        }
         *movers -= 1;
         if *movers == 0 {
             self.lanes.iter().for_each(WorkQueue::end);

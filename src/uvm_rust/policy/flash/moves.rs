@@ -103,8 +103,12 @@ pub trait Machine {
     /// Gives the buffer back.
     fn close(&mut self);
 
-    /// Keeps the device that is attached; false if there is none.
-    fn keep_device(&mut self) -> bool;
+    /// Keeps the device that is attached.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::NoDevice`]; for who is not to wait for one that is being detached, [`Failed::Again`].
+    fn keep_device(&mut self) -> Result<(), Failed>;
 
     /// Lets go what `keep_device` kept.
     fn leave_device(&mut self);
@@ -304,9 +308,7 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
 
 /// Moves a part, with the device and the VA space kept meanwhile.
 fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<(), Failed> {
-    if !m.keep_device() {
-        return Err(Failed::NoDevice);
-    }
+    m.keep_device()?;
     m.enter_space();
     if call.to == To::Home {
         m.copies_home();
@@ -482,9 +484,9 @@ mod tests {
             self.give("buffer");
         }
 
-        fn keep_device(&mut self) -> bool {
+        fn keep_device(&mut self) -> Result<(), Failed> {
             if self.no_device {
-                return false;
+                return Err(Failed::NoDevice);
             }
             let inside: &[_] = if self.writes() {
                 &["turn", "buffer"]
@@ -492,7 +494,7 @@ mod tests {
                 &[]
             };
             self.take("device", inside);
-            true
+            Ok(())
         }
 
         fn leave_device(&mut self) {

@@ -61,8 +61,8 @@ impl moves::Machine for Nothing {
         true
     }
     fn close(&mut self) {}
-    fn keep_device(&mut self) -> bool {
-        true
+    fn keep_device(&mut self) -> Result<(), Failed> {
+        Ok(())
     }
     fn leave_device(&mut self) {}
     fn enter_space(&mut self) {}

@@ -51,6 +51,11 @@ fn main() -> ExitCode {
             let name = format!("{name} blocks that one kernel needs, all others being expected");
             suite.test(&name, &[], || together::together(blocks));
         }
+        suite.test(
+            "the system sleeps while kernels are expected",
+            &[],
+            together::sleeps,
+        );
         return suite.finish();
     }
     suite.test("memory that is gone through again and again", &[], || {

@@ -7,9 +7,10 @@
 //! kernel needs other blocks than before. Each comes by a fault, and none may make way for another, nor for
 //! the prefetcher, while the kernel runs.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Outcome, Pass};
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, PrefetchStats, Process, BLOCK};
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch";
@@ -23,13 +24,14 @@ const ROUNDS: u64 = 6;
 const APART: u64 = 32 << 10;
 /// Chunks that may go besides those that the blocks take: the worker's last prefetch may be under way.
 const OTHERS: u64 = 2;
+/// How often the system sleeps.
+const SLEEPS: u64 = 12;
 const BLOCK_WORDS: usize = BLOCK as usize / 8;
 
 /// A kernel that needs `together` blocks that nobody expects, each warp one of them.
 pub fn together(together: usize) -> Outcome {
-    match std::fs::read_to_string(PARAMETER) {
-        Ok(on) if on.trim() == "Y" => {}
-        _ => skip!("{PARAMETER} is not on"),
+    if !is_on() {
+        skip!("{PARAMETER} is not on");
     }
     let process = Process::new()?;
     let gpu: Gpu = process.gpu(0)?;
@@ -86,6 +88,63 @@ pub fn together(together: usize) -> Outcome {
         "blocks that one kernel needs make way for each other"
     );
     Ok(Pass::Ok)
+}
+
+/// The prefetcher only tries for the lock of power management. Whenever it does not get that lock, somebody
+/// suspends, who has it: a prefetcher that gave it back all the same would let the rest of the driver run
+/// meanwhile, and nobody could suspend or call again.
+pub fn sleeps() -> Outcome {
+    if !is_on() {
+        skip!("{PARAMETER} is not on");
+    }
+    let process = Process::new()?;
+    let gpu: Gpu = process.gpu(0)?;
+    let data = Buffer::<u64>::managed(&process, KERNELS as usize * BLOCKS * BLOCK_WORDS)?;
+    let stop = AtomicBool::new(false);
+    let run = |k: u64| -> Result<(), Failure> {
+        // Whoever calls while the system sleeps is told to try again.
+        while let Err(failed) = process.announce(gpu.uuid(), 1 + k) {
+            ensure!(failed.errno() == Some(libc::EAGAIN), "announcing: {failed}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let first = k as usize * BLOCKS * BLOCK_WORDS;
+        let touch = Op::write(&data).range(first, BLOCKS * BLOCK_WORDS);
+        gpu.launch(&Kernel::new().op(touch.every(BLOCK).lanes(1)))?
+            .wait()?
+            .ok()?;
+        Ok(())
+    };
+    let kernels = std::thread::scope(|scope| {
+        let program = scope.spawn(|| -> Result<u64, Failure> {
+            let mut kernels = 0;
+            while !stop.load(Relaxed) {
+                run(kernels % KERNELS)?;
+                kernels += 1;
+            }
+            Ok(kernels)
+        });
+        let mut slept = Ok(());
+        for n in 0..SLEEPS {
+            std::thread::sleep(Duration::from_millis(100 + 37 * n));
+            slept = slept.and_then(|()| gpu.suspend(Duration::from_millis(100)));
+        }
+        stop.store(true, Relaxed);
+        let ran = program.join();
+        slept?;
+        ran.map_err(|_| Failure::from("a thread panicked"))?
+    })?;
+    let stats = settled(&process, &gpu, kernels)?;
+    println!(
+        "# {kernels} kernels, and {} KiB came ahead of them, while the system slept {SLEEPS} times",
+        stats.bytes_in >> 10
+    );
+    ensure!(stats.bytes_in > 0, "nothing is ever prefetched");
+    Ok(Pass::Ok)
+}
+
+/// Whether the driver prefetches.
+fn is_on() -> bool {
+    std::fs::read_to_string(PARAMETER).is_ok_and(|on| on.trim() == "Y")
 }
 
 /// Waits until so many announcements were learnt of, and the worker has nothing more to do.
