@@ -32,12 +32,6 @@ static inline uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid
 	return uvm_cpu_chunk_get_chunk_for_page(block, page);
 }
 
-static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
-{
-	if (!uvm_cpu_chunk_get_chunk_for_page(block, page))
-		return NULL;
-	return uvm_cpu_chunk_get_cpu_page(block, page);
-}
 #define for_each_rust_node(nid)		for ((nid) = 0; (nid) < 1; (nid)++)
 
 static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
@@ -88,13 +82,6 @@ static inline uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid
 	return uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
 }
 
-/* The page of a node, or NULL if the block has none there. */
-static inline struct page *uvm_rust_cpu_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
-{
-	uvm_cpu_chunk_t *chunk = uvm_cpu_chunk_get_chunk_for_page(block, nid, page);
-
-	return chunk ? uvm_cpu_chunk_get_cpu_page(block, chunk, page) : NULL;
-}
 #define for_each_rust_node(nid)		for_each_possible_uvm_node(nid)
 
 /* The page of this node, which there is, holds what the block has there. */

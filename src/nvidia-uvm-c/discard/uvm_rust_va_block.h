@@ -24,14 +24,8 @@
 
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
-#if UVM_RUST_UPSTREAM < 550
-static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index);
-/* Knows one node. */
-#define mark_cpu_page_dirty(block, page, nid)	block_mark_cpu_page_dirty(block, page)
-#else
-#define mark_cpu_page_dirty			block_mark_cpu_page_dirty
+#if UVM_RUST_UPSTREAM >= 550
 static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
-static void block_mark_cpu_page_dirty(uvm_va_block_t *block, uvm_page_index_t page_index, int nid);
 #endif
 static size_t block_num_gpu_chunks(uvm_va_block_t *block, uvm_gpu_t *gpu);
 
@@ -221,12 +215,14 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 
 	/* On which node's the page will be resident is not known yet. */
 	for_each_rust_node(nid) {
-		struct page *cpu_page = uvm_rust_cpu_page(block, nid, page);
+		uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, page);
+		uvm_page_index_t of_chunk;
 
-		if (!cpu_page)
+		if (!chunk)
 			continue;
-		clear_highpage(cpu_page);
-		mark_cpu_page_dirty(block, page, nid);
+		of_chunk = page - uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), page).first;
+		clear_highpage(chunk->page + of_chunk);
+		uvm_cpu_chunk_mark_dirty(chunk, of_chunk);
 	}
 }
 

@@ -321,7 +321,6 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 	uvm_va_space_t *va_space = (uvm_va_space_t *)(uintptr_t)space;
 
 	f->va_space = va_space;
-	f->state = va_space->uvm_rust;
 	f->mm = NULL;
 	if (!to_cancel) {
 		/* Without an mm only managed memory can be serviced. */
@@ -329,6 +328,8 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), f->mm);
 	}
 	uvm_va_space_down_read(va_space);
+	/* Which its end takes away with the lock held for writing. */
+	f->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
 	if (f->gpu->parent->smc.enabled)
 		f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);

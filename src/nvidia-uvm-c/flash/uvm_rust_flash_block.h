@@ -25,18 +25,38 @@ static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t
 					  uvm_va_block_context_t *context SINCE_550(, bool staged));
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
-/* Of what nodes of the host have for a page, that where it is resident, if it is; NULL if none has any. */
-static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, int *node)
+/* The memory that a page has on a node of the host: as is first asked, nothing. */
+struct flash_memory {
+	uvm_cpu_chunk_t *chunk;
+	uvm_va_block_region_t region;
+	int nid;
+	/* No other node's memory is looked at before. */
+	bool first;
+};
+
+/*
+ * Of what nodes of the host have for a page, that where it is resident, if it is; NULL if none has any. @of is from the
+ * call before, of a page that is no later one, with the block locked since: what finds one page of a node's chunk finds
+ * most of the others.
+ */
+static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, struct flash_memory *of)
 {
 	bool resident = uvm_page_mask_test(&block->cpu.resident, index);
 
-	for_each_rust_node(*node) {
-		struct page *page = uvm_rust_cpu_page(block, *node, index);
-
-		if (page && (!resident || uvm_rust_is_resident_on(block, *node, index)))
-			return page;
+	if (resident || !of->first || index >= of->region.outer) {
+		of->first = true;
+		for_each_rust_node(of->nid) {
+			of->chunk = uvm_rust_cpu_chunk(block, of->nid, index);
+			if (of->chunk && (!resident || uvm_rust_is_resident_on(block, of->nid, index)))
+				break;
+			of->chunk = NULL;
+			of->first = false;
+		}
+		if (!of->chunk)
+			return NULL;
+		of->region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(of->chunk), index);
 	}
-	return NULL;
+	return of->chunk->page + (index - of->region.first);
 }
 
 /*
@@ -81,11 +101,11 @@ bool uvm_seam_page_is_held(struct page *page)
 void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, struct page **held, bool hold)
 {
 	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
+	struct flash_memory of = {};
 	uvm_page_index_t index;
-	int nid;
 
 	for_each_va_block_page_in_mask(index, pages, block) {
-		struct page *page = flash_host_page(block, index, &nid);
+		struct page *page = flash_host_page(block, index, &of);
 
 		if (page && hold)
 			get_page(held[index] = page);
@@ -97,14 +117,14 @@ void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, stru
 void uvm_seam_flash_arrived(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
 	const uvm_page_mask_t *arrived = (const uvm_page_mask_t *)pages;
+	struct flash_memory of = {};
 	uvm_page_index_t index;
-	int nid;
 
 	for_each_va_block_page_in_mask(index, arrived, block) {
-		if (!flash_host_page(block, index, &nid))
+		if (!flash_host_page(block, index, &of))
 			continue;
-		uvm_rust_set_resident_page(block, nid, index);
-		mark_cpu_page_dirty(block, index, nid);
+		uvm_rust_set_resident_page(block, of.nid, index);
+		uvm_cpu_chunk_mark_dirty(of.chunk, index - of.region.first);
 	}
 	block_set_resident_processor(block, UVM_ID_CPU);
 	if (block->uvm_rust)
@@ -202,8 +222,9 @@ uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, S
 
 struct page *uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *outer)
 {
+	struct flash_memory of = {};
+	struct page *page = flash_host_page(block, index, &of);
 	int nid;
-	struct page *page = flash_host_page(block, index, &nid);
 
 	/* Nodes' memory goes together: of chunks that meet, one holds the others, as each begins at a multiple of its size. */
 	for_each_rust_node(nid) {

@@ -189,11 +189,10 @@ impl Machine for DiscardCall<'_> {
 
     fn drop_pages(&mut self, pages: &PageMask) -> Result<Dropped, Status> {
         let dropped = self.with_locked(|Locked { block, context, .. }| {
-            context.map_or(status::OK, |context| {
-                block.drop_pages(context, pages, pages)
-            })
+            context.map(|context| block.drop_pages(context, pages, pages))
         });
-        match dropped.unwrap_or(status::OK) {
+        // Locked, with a context: what is not dropped is not to be noted as if it were.
+        match dropped.flatten().unwrap_or(status::INVALID_OPERATION) {
             status::AGAIN => Ok(Dropped::Again),
             other => Status::check(other).map(|()| Dropped::All),
         }

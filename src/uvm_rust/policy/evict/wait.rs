@@ -121,8 +121,8 @@ pub trait Machine {
     fn nap(&mut self);
 }
 
-/// Goes on with an allocation whose first try, with `gains` and `began` from before it, found no
-/// memory: tries again while others are evicting what there is. Returns false if there is none.
+/// Goes on with an allocation whose first try, with `gains` from before it, found no memory: tries again
+/// while others are evicting what there is, for some time from `began` on. Returns false if there is none.
 ///
 /// In the end it looks once more without evicting: what this thread's own evictions had got is
 /// there since they failed, and upstream looks for free root chunks only as long as it evicts.
