@@ -136,7 +136,8 @@ pub(crate) fn reap(file: &seam::File<'_>, arg: usize) -> Result {
     (reap.reaped, reap.pending) = (0, 0);
     uaccess::write_sized(arg, reap, size)?;
     let mut failed = Ok(());
-    while reap.reaped < reap.completion_count {
+    // No more than there are at a time, as others may ask for more meanwhile.
+    while reap.reaped < reap.completion_count.min(MOST) {
         let Some(completion) = moves.with(|queue| queue.reap(reap.queue)) else {
             break;
         };

@@ -303,7 +303,7 @@ impl<'a> FaultGpu<'a> {
     #[inline(always)]
     pub(crate) fn publish(&mut self, records: &[Record], representatives: &[u32]) -> bool {
         let entries = representatives.len() as u32;
-        let mut is_sound = entries <= self.c.ring;
+        let mut is_sound = entries <= self.c.ring && records.len() <= representatives.len();
         for of in representatives {
             is_sound &= *of < entries;
         }

@@ -122,7 +122,8 @@ impl Machine for DiscardCall<'_> {
 
     fn wait(&mut self) -> Result<(), Status> {
         self.check(self.walk.is_none());
-        match self.tracker.take().filter(|_| self.walk.is_none()) {
+        // It is kept where something is locked.
+        match self.walk.is_none().then(|| self.tracker.take()).flatten() {
             Some(tracker) => tracker.wait(),
             None => Ok(()),
         }

@@ -9,7 +9,7 @@ use crate::policy::flash::arbiter;
 use crate::policy::flash::arbiter::{Arbiter, Turn};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -159,13 +159,14 @@ impl Dev {
 
     /// Changes whenever a read or a write ends, or there is room.
     pub(super) fn progress(&self) -> u32 {
-        self.progress.load(Relaxed)
+        // What is looked at after this is no older than it.
+        self.progress.load(Acquire)
     }
 
     /// Tells those who wait for that.
     pub(crate) fn tell(&self) {
         // Who waits looks after it has said so to the queue, whose lock is taken after this to wake it.
-        self.progress.fetch_add(1, Relaxed);
+        self.progress.fetch_add(1, Release);
         // SAFETY: by the invariant of `Seam`.
         unsafe { bindings::uvm_seam_flash_tell(self.seam.as_ptr()) };
     }

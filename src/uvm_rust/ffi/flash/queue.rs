@@ -42,6 +42,8 @@ const LOOK_JIFFIES: Jiffies = 25;
 /// Invariant: the VA space is there as long as this, and the tier; so is its tenant, who has the owner.
 #[pin_data]
 pub(crate) struct Moves {
+    /// Fixed once this is there. They go before what they use.
+    workers: UnsafeCell<[Worker; 2]>,
     space: Home,
     owner: OwnerHandle,
     #[pin]
@@ -53,8 +55,6 @@ pub(crate) struct Moves {
     ending: AtomicBool,
     /// Whether this has its owner's queues of work, which the owner changes.
     has_lanes: AtomicBool,
-    /// Fixed once this is there.
-    workers: UnsafeCell<[Worker; 2]>,
     /// The tenant, which keeps the owner: it goes after the workers have.
     _tenant: Arc<Tenant>,
 }

@@ -101,11 +101,14 @@ impl Machine for Splitting {
         // SAFETY: it is locked, and nothing is known of it; `cut` has made what is to be.
         unsafe {
             let slot = bindings::uvm_seam_flash_slot(self.upper);
-            let Some(made) = self.made.take().filter(|_| !slot.is_null()) else {
-                return;
-            };
-            block::publish(made, slot, self.upper);
-            super::tier::note_copies(slot.read());
+            if slot.is_null() {
+                // Nothing is known of such a block.
+                return self.undo();
+            }
+            if let Some(made) = self.made.take() {
+                block::publish(made, slot, self.upper);
+                super::tier::note_copies(slot.read());
+            }
         }
     }
 
