@@ -93,7 +93,7 @@ host_parts() {
 
 # The programs that run in the VM.
 build_programs() {
-	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn
+	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn -p uvmtop
 	# The selftests' harness is the kernel's, and not in the package of its headers.
 	scripts/kernel.sh source >/dev/null
 	make --silent -C tests/kselftest

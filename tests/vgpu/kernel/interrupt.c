@@ -20,9 +20,23 @@
 static DEFINE_MUTEX(ops_lock);
 static struct vgpu_uvm uvm;
 
+/*
+ * Bits of GET that are written to clear something read as 0, once the GPU has looked. What UVM writes meanwhile
+ * stays. Returns the index.
+ */
+static u32 forget_written_bits(struct vgpu *g)
+{
+	u32 *get = vgpu_register(g, VGPU_REG_FAULT_GET);
+	u32 written = READ_ONCE(*get);
+
+	if (written & ~FAULT_GET_INDEX)
+		cmpxchg(get, written, written & FAULT_GET_INDEX);
+	return written & FAULT_GET_INDEX;
+}
+
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
-	u32 get = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_GET)) & FAULT_GET_INDEX;
+	u32 get = forget_written_bits(g);
 
 	return get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT)) ||
 	       READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
@@ -95,19 +109,6 @@ static void preempt(bool yes)
 }
 
 /*
- * Bits of GET that are written to clear something read as 0. Here they stay, which
- * nobody sees but who reads GET when UVM is about to be resumed.
- */
-static void forget_written_bits(void)
-{
-	for (unsigned int i = 0; i < vgpu_count; i++) {
-		u32 *get = vgpu_register(vgpu_gpus[i], VGPU_REG_FAULT_GET);
-
-		WRITE_ONCE(*get, READ_ONCE(*get) & FAULT_GET_INDEX);
-	}
-}
-
-/*
  * Sleeps as the system does: users' channels stand still, UVM is suspended, and no
  * interrupt comes, as ops_lock is held. UVM wants to be resumed by the thread that
  * suspended it.
@@ -124,7 +125,9 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 		*status = uvm.suspend();
 		if (*status == NV_OK) {
 			msleep(ms);
-			forget_written_bits();
+			/* UVM reads GET as it is resumed. */
+			for (unsigned int i = 0; i < vgpu_count; i++)
+				forget_written_bits(vgpu_gpus[i]);
 			*status = uvm.resume();
 		}
 		lockdep_on();

@@ -5,6 +5,8 @@
 //!
 //! Runs on the unmodified driver as well, which cannot discard and must say so.
 
+mod top;
+
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
@@ -58,6 +60,11 @@ fn main() -> ExitCode {
     suite.test("a child of clone discards nothing either", NONE, || {
         child(true)
     });
+    suite.test(
+        "uvmtop's numbers are the statistics'",
+        NONE,
+        top::equals_statistics,
+    );
     suite.finish()
 }
 
