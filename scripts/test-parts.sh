@@ -301,7 +301,7 @@ selftest_parts() {
 	# The driver does nothing afterwards, but goes.
 	lane rust/fatal vm DRIVER=rust VIDMEM=64M -- out/kselftest/uvm_fatal
 	lane rust/discard vm DRIVER=rust VIDMEM=128M VM_TIMEOUT=1500 -- $suite/discard
-	lane rust/discard-two-gpus vm DRIVER=rust GPUS=2 VIDMEM=128M VM_TIMEOUT=1800 -- $suite/discard
+	lane rust/discard-two-gpus vm DRIVER=rust GPUS=2 VIDMEM=128M VM_TIMEOUT=1800 -- "out/kselftest/uvm_fdinfo && $suite/discard"
 	lane rust/discard-c-lists vm DRIVER=rust VIDMEM=128M UVM_PARAMS=uvm_rust_evict=0 VM_TIMEOUT=900 -- \
 		"$suite/discard --only 5.3 && $suite/discard --only 5.7"
 	lane rust/discard-leaks vm DRIVER=rust UVM_PARAMS=uvm_rust_test_unprepared=1 -- "$suite/discard --leaks"

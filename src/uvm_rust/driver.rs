@@ -8,6 +8,7 @@ pub(crate) mod discard;
 pub(crate) mod evict;
 #[cfg(not(uvm_native))]
 pub(crate) mod fault;
+pub(crate) mod fdinfo;
 #[cfg(not(uvm_native))]
 pub(crate) mod flash;
 pub(crate) mod ioctl;

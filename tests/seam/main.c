@@ -88,7 +88,7 @@ static void use(const void *made_by_make)
 static struct object *places[UVM_ID_MAX_GPUS];
 static uvm_gpu_t gpu;
 
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted) { return make(); }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted, const char *address) { return make(); }
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *state) { destroy(state); }
 bool uvm_rust_gpu_is_known(__u32 index) { return places[index]; }
 

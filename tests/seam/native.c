@@ -72,7 +72,7 @@ void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gp
 void nv_kthread_q_flush(nv_kthread_q_t *q) { }
 NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu) { return NV_OK; }
 void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu) { }
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted) { return NULL; }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted, const char *address) { return NULL; }
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { }
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu) { return NULL; }
 bool uvm_rust_gpu_is_known(__u32 index) { return false; }

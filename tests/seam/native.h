@@ -54,6 +54,7 @@ typedef struct uvm_parent_gpu {
 	uvm_gpu_t *gpus[1];
 	struct { bool enabled; } smc;
 	nv_kthread_q_t lazy_free_q;
+	struct pci_dev *pci_dev;
 	struct { struct { struct { NvU64 num_replays; } stats; } replayable; } fault_buffer;
 } uvm_parent_gpu_t;
 void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu);

@@ -61,6 +61,9 @@ struct dentry {
 };
 
 /* Whoever has the file open reads what it shows until this returns. */
+/* Nobody reads it here. */
+#define pci_name(device)	((device) ? "device" : "none")
+
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops);
 void debugfs_remove(struct dentry *file);
@@ -160,6 +163,7 @@ struct uvm_parent_gpu;
 #ifndef UVM_RUST_NATIVE
 struct uvm_parent_gpu {
 	nv_kthread_q_t lazy_free_q;
+	struct pci_dev *pci_dev;
 };
 #endif
 typedef struct uvm_gpu_struct {

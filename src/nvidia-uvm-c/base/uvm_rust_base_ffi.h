@@ -12,9 +12,10 @@
 /*
  * What there is of a GPU, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
  * what is counted of it, and the queues of its root chunks, of which there are @root_chunks.
- * @counted: unless it is one of those that are not. Returns NULL if there is no memory.
+ * @counted: unless it is one of those that are not. @address: that of its PCI device, read within the call. Returns NULL if
+ * there is no memory.
  */
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, _Bool counted);
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, _Bool counted, const char *address);
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
 
 /*
@@ -108,6 +109,9 @@ void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
  */
 long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 UVM_RUST_C_BODY(uvm_test_ioctl);
+
+/* Of an open file of the driver's, for /proc/PID/fdinfo. The caller keeps the file, and holds none of upstream's locks. */
+void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);
 
 /* --- called by Rust ------------------------------------------------------- */
 

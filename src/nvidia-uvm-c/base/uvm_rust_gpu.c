@@ -49,7 +49,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 
 	if (status != NV_OK)
 		return status;
-	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count, uvm_rust_counts(gpu));
+	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count, uvm_rust_counts(gpu), pci_name(gpu->parent->pci_dev));
 	if (!state)
 		return NV_ERR_NO_MEMORY;
 	state = install(gpu, state);

@@ -11,12 +11,14 @@ use crate::ffi::space::Home;
 use crate::ffi::{bindings, seam};
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// What there is of a VA space.
 pub(crate) struct State {
+    /// No other VA space has had this number since the module was loaded.
+    client: u64,
     /// What its kernels are known to do; `None` if announcements are not taken.
     #[cfg(not(uvm_native))]
     process: Option<Pin<KBox<Process>>>,
@@ -38,9 +40,11 @@ impl State {
     /// `ENOMEM` where there is no memory for any of its parts.
     #[cfg_attr(uvm_native, allow(unused_variables))]
     pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         #[cfg(not(uvm_native))]
         let tenant = Held::of_flash()?;
         Ok(Self {
+            client: LAST.fetch_add(1, Relaxed) + 1,
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
                 .then(|| Process::new(home))
@@ -55,6 +59,11 @@ impl State {
                 .then(|| Stats::new(pid, gpus))
                 .transpose()?,
         })
+    }
+
+    /// The number that no other VA space has had since the module was loaded.
+    pub(crate) fn client(&self) -> u64 {
+        self.client
     }
 
     /// What its kernels are known to do; `None` if announcements are not taken.

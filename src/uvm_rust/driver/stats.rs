@@ -13,7 +13,9 @@
 //! A share itself stays as long as its `Space`, so that it is found without a lock.
 
 use crate::ffi::slot::Slot;
+use crate::policy::stats::fdinfo::{Address, Told};
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
+use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -27,6 +29,8 @@ const SERVED_MAX: usize = 16;
 #[pin_data]
 pub(crate) struct Gpu {
     counters: Counters,
+    /// That of its PCI device.
+    address: Address,
     /// The queue each root chunk was last reclaimed from, by chunk number.
     /// Written under the PMM's list_lock, read by the thread that reclaims.
     reclaimed_from: KVVec<AtomicU8>,
@@ -64,8 +68,8 @@ pub(crate) struct Space {
 }
 
 impl Gpu {
-    /// For a GPU with this many 2 MiB root chunks.
-    pub(crate) fn new(root_chunks: u32) -> Result<Arc<Self>> {
+    /// For a GPU with this many 2 MiB root chunks, and this address of its PCI device.
+    pub(crate) fn new(root_chunks: u32, address: &CStr) -> Result<Arc<Self>> {
         let mut reclaimed_from = KVVec::with_capacity(root_chunks as usize, GFP_KERNEL)?;
         for _ in 0..root_chunks {
             reclaimed_from.push(AtomicU8::new(Queue::Address as u8), GFP_KERNEL)?;
@@ -73,6 +77,7 @@ impl Gpu {
         Arc::pin_init(
             pin_init!(Self {
                 counters: Counters::default(),
+                address: Address::new(address.to_bytes()),
                 reclaimed_from,
                 served <- new_spinlock!(Served {
                     shares: [const { None }; SERVED_MAX],
@@ -238,6 +243,19 @@ impl Space {
     /// was short when it was registered.
     pub(crate) fn snapshot(&self, index: u32) -> Option<Snapshot> {
         Some(self.share(index)?.counters.snapshot())
+    }
+
+    /// What it did on each GPU that was ever registered in it.
+    pub(crate) fn told(&self) -> impl Iterator<Item = Told> + Clone + '_ {
+        self.shares.iter().enumerate().filter_map(|(index, share)| {
+            let share = share.get()?;
+            let address = share.gpu.lock().address;
+            Some(Told {
+                gpu: index as u32 + 1,
+                address,
+                counts: share.counters.snapshot(),
+            })
+        })
     }
 
     /// This VA space's part of `processes` in debugfs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d3e9d03c6ca9f617.
+// Of headers and options 19ced2c5cd3b9b9b.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -442,7 +442,11 @@ pub struct uvm_rust_mask {
     pub words: [__u64; 8usize],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_gpu_create(root_chunks: __u32, counted: bool) -> *mut uvm_rust_gpu;
+    pub fn uvm_rust_gpu_create(
+        root_chunks: __u32,
+        counted: bool,
+        address: *const ::core::ffi::c_char,
+    ) -> *mut uvm_rust_gpu;
 }
 unsafe extern "C" {
     pub fn uvm_rust_gpu_destroy(gpu: *mut uvm_rust_gpu);
@@ -532,6 +536,9 @@ unsafe extern "C" {
         arg2: ::core::ffi::c_uint,
         arg3: ::core::ffi::c_ulong,
     ) -> ::core::ffi::c_long;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_show_fdinfo(seq: *mut seq_file, filp: *mut file);
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;

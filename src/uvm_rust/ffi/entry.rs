@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! How upstream's ioctl dispatch comes to Rust.
+//! How upstream's file operations come to Rust.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
 use super::{bindings, seam};
-use crate::driver::ioctl;
+use crate::driver::{fdinfo, ioctl};
 use core::ffi::{c_long, c_ulong};
 
-super::check_exports!(uvm_test_ioctl);
+super::check_exports!(uvm_test_ioctl, uvm_rust_show_fdinfo);
 
 #[no_mangle]
 unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
@@ -19,4 +19,12 @@ unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_
         // SAFETY: I-call.
         unsafe { bindings::uvm_test_ioctl__c(filp, cmd, arg) }
     })
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_show_fdinfo(seq: *mut bindings::seq_file, filp: *mut bindings::file) {
+    // SAFETY: I-call.
+    let (file, mut out) = unsafe { (seam::File::new(filp), seam::SeqFile::new(seq)) };
+    // An overflow makes seq_file call again with more room.
+    let _ = fdinfo::show(&file, &mut out);
 }

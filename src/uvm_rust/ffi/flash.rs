@@ -28,7 +28,7 @@ mod tier;
 mod trim;
 mod workers;
 
-pub(crate) use attach::{is_admin, mark, open, stats, Writing};
+pub(crate) use attach::{is_admin, mark, open, pages_of_tenant, stats, Writing};
 pub(super) use block::{discarded, pages_of};
 pub(crate) use dev::Dev;
 pub(crate) use moves::move_range;

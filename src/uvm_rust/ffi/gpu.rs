@@ -18,7 +18,7 @@ use crate::driver::evict;
 use crate::driver::stats::Gpu;
 use crate::policy::evict::{Queue, RootChunks};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void, CStr};
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
@@ -48,14 +48,14 @@ struct State {
 }
 
 impl State {
-    fn new(root_chunks: u32, counted: bool) -> Result<Self> {
+    fn new(root_chunks: u32, counted: bool, address: &CStr) -> Result<Self> {
         let queues = (cfg!(not(uvm_native)) && seam::has_queues())
             .then(|| RootChunks::with_policy(root_chunks, evict::policy()))
             .transpose();
         Ok(Self {
             root_chunks,
             stats: (seam::stats_enabled() && counted)
-                .then(|| Gpu::new(root_chunks))
+                .then(|| Gpu::new(root_chunks, address))
                 .transpose()?,
             queues: UnsafeCell::new(queues.map_err(|_| ENOMEM)?),
         })
@@ -296,8 +296,12 @@ impl crate::policy::evict::Lists for Lists<'_> {
 unsafe extern "C" fn uvm_rust_gpu_create(
     root_chunks: u32,
     counted: bool,
+    address: *const c_char,
 ) -> *mut bindings::uvm_rust_gpu {
-    let state = State::new(root_chunks, counted).and_then(|s| Ok(KBox::new(s, GFP_KERNEL)?));
+    // SAFETY: I-call: the kernel's name of a device, which ends with a NUL.
+    let address = unsafe { CStr::from_ptr(address) };
+    let state =
+        State::new(root_chunks, counted, address).and_then(|s| Ok(KBox::new(s, GFP_KERNEL)?));
     match state {
         Ok(state) => state.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),

@@ -4,6 +4,7 @@
 
 use super::bindings;
 pub(crate) use super::vaspace::VaSpace;
+use crate::driver::space::State;
 use core::ffi::{c_char, CStr};
 use core::fmt;
 use core::marker::PhantomData;
@@ -34,6 +35,13 @@ impl<'a> File<'a> {
             let space = NonNull::new(bindings::uvm_seam_space_of(self.filp))?;
             Some(VaSpace::new(space))
         }
+    }
+
+    /// What there is of its VA space.
+    pub(crate) fn state(&self) -> Option<&'a State> {
+        let space = self.space()?;
+        // SAFETY: the file is kept for `'a`.
+        unsafe { super::space::of(space.as_ptr()) }
     }
 }
 
@@ -126,7 +134,7 @@ pub(crate) fn flash_enabled() -> bool {
     has_tier
 }
 
-/// Text output of a debugfs file.
+/// Text output of a file of debugfs or procfs.
 pub(crate) struct SeqFile<'a> {
     /// Invariant: valid for `'a`.
     seq: *mut bindings::seq_file,

@@ -232,5 +232,6 @@ impl fmt::Display for Snapshot {
     }
 }
 
+pub mod fdinfo;
 #[cfg(test)]
 mod tests;

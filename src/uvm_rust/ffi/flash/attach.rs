@@ -227,12 +227,25 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
     flash.fill(stats);
     stats.fault_waits_most = dev.most_ahead_of_faults();
     stats.attached = attached.into();
-    // SAFETY: a VA space that there is has been set up, and keeps its tenant.
-    let owner = space.and_then(|space| unsafe { owner_of(space.as_ptr()) });
-    stats.pages_mine = owner.map_or(0, |owner| flash.table.lock().held(owner.key()));
+    stats.pages_mine = space.map_or(0, |space| held(dev, space));
     // SAFETY: there is a tier.
     let (pages, peak) = unsafe { tier::host(current()) };
     (stats.host_pages, stats.host_peak) = (pages, peak);
+}
+
+/// How many pages a VA space's tenant has on the device that is attached or leaving; `None` without one.
+pub(crate) fn pages_of_tenant(space: &VaSpace<'_>) -> Option<u64> {
+    let lock = Reading::lock();
+    let devices = lock.devices();
+    let dev = devices.attached.as_ref().or(devices.leaving.as_ref())?;
+    Some(held(dev, space))
+}
+
+/// How many pages a VA space's tenant has there.
+fn held(dev: &Dev, space: &VaSpace<'_>) -> u64 {
+    // SAFETY: a VA space that there is has been set up, and keeps its tenant.
+    let owner = unsafe { owner_of(space.as_ptr()) };
+    owner.map_or(0, |owner| dev.flash().table.lock().held(owner.key()))
 }
 
 /// Lets all devices go, before the module does: no VA space exists, and no call is under way.

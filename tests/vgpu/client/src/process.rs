@@ -98,6 +98,15 @@ impl Process {
         Ok(Self(Arc::new(Files { uvm, _mm: mm })))
     }
 
+    /// The number behind `key` in /proc/self/fdinfo; `None` if it does not stand there.
+    pub fn told(&self, key: &str) -> Result<Option<u64>> {
+        let path = format!("/proc/self/fdinfo/{}", self.0.uvm.as_raw_fd());
+        let text = fs::read_to_string(&path).map_err(|e| Error::os(format!("read {path}"), e))?;
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let value = lines.find(|(found, _)| *found == key);
+        Ok(value.and_then(|(_, value)| value.trim().parse().ok()))
+    }
+
     /// The open /dev/nvidia-uvm, which is this process to UVM.
     pub fn uvm_fd(&self) -> BorrowedFd<'_> {
         self.0.uvm.as_fd()

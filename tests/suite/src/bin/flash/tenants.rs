@@ -66,6 +66,7 @@ fn descriptors() -> Outcome {
         let stats = process.flash_stats()?;
         ensure!(stats.pages_mine == 3 * 512, "not one quota: {stats:?}");
         ensure!(stats.pages == 3 * 512, "not one quota: {stats:?}");
+        same_in_fdinfo(process)?;
     }
     check(&mine, 7)?;
     check(&theirs, 8)?;
@@ -97,6 +98,17 @@ fn inherited() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// In a descriptor's fdinfo stands what its own tenant has, as in the statistics.
+fn same_in_fdinfo(process: &Process) -> Done {
+    let told = process.told("nvidia-uvm-tenant-ssd")?;
+    let pages = process.flash_stats()?.pages_mine;
+    ensure!(
+        told == Some(pages * 4096),
+        "{told:?} bytes, and {pages} pages"
+    );
+    Ok(())
+}
+
 /// The user nobody: another tenant than whoever runs the tests.
 const NOBODY: u32 = 65534;
 
@@ -109,6 +121,7 @@ pub(crate) fn child_spills() -> ExitCode {
         let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
         write(&buffer, 41);
         process.flash_move(buffer.address(), buffer.bytes(), false)?;
+        same_in_fdinfo(&process)?;
         println!("{}", process.flash_stats()?.pages_mine);
         std::io::stdin().read_line(&mut String::new())?;
         check(&buffer, 41)
@@ -136,6 +149,7 @@ fn spilled_by_child(rig: &Rig, user: Option<u32>) -> Result<Option<(u64, u64)>, 
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
     let there = rig.stats()?.pages;
+    same_in_fdinfo(&rig.process)?;
     drop(child.0.stdin.take());
     let status = child.0.wait()?;
     if status.code() == Some(4) {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What `/proc/PID/fdinfo/FD` says of an open file (`policy/stats/fdinfo.rs`).
+//!
+//! Linux shows it to the processes that may look at this one as a debugger does, and so may its own. It says of the
+//! file's VA space, and of its tenant, what the ioctls say to whoever has the file; of others nothing.
+//!
+//! No lock of upstream's is taken: the counts are read without any. For the SSD tier there are two of ours, as in
+//! `UVM_RUST_FLASH_GET_STATS`.
+
+use crate::ffi::seam;
+use crate::policy::stats::fdinfo;
+use core::fmt::{self, Write};
+
+/// Bytes of the pages that the SSD tier counts.
+#[cfg(not(uvm_native))]
+const PAGE: u64 = 4096;
+
+/// Writes the text of a file, which need not be initialized.
+pub(crate) fn show(file: &seam::File<'_>, out: &mut dyn Write) -> fmt::Result {
+    writeln!(out, "drm-driver:\tnvidia-uvm")?;
+    let Some(state) = file.state() else {
+        return Ok(());
+    };
+    let gpus = state.stats().map(|stats| stats.told());
+    fdinfo::show(out, state.client(), gpus, ssd(file))
+}
+
+/// How many bytes the tenant has on the SSD tier's device; `None` without one.
+#[cfg(not(uvm_native))]
+fn ssd(file: &seam::File<'_>) -> Option<u64> {
+    if !seam::flash_enabled() {
+        return None;
+    }
+    let pages = crate::ffi::flash::pages_of_tenant(&file.space()?)?;
+    Some(pages.saturating_mul(PAGE))
+}
+
+#[cfg(uvm_native)]
+fn ssd(_: &seam::File<'_>) -> Option<u64> {
+    None
+}

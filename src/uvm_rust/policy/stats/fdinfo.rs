@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The text of `/proc/PID/fdinfo/FD` of an open `/dev/nvidia-uvm`, in the format of the kernel's
+//! `Documentation/gpu/drm-usage-stats.rst`: a key and a value a line. Keys that this document does not know begin
+//! with the driver's name.
+//!
+//! A value is the one that `UVM_RUST_GET_STATS` or `UVM_RUST_FLASH_GET_STATS` gives at this moment; bytes have no
+//! unit behind them.
+
+use super::{Snapshot, Traffic, CAUSES, CAUSE_NAMES, QUEUE_NAMES};
+use core::fmt::{self, Write};
+
+/// Room for the address of a PCI device, as Linux writes it (`0000:01:00.0`), whose domain may have 32 bits.
+const ADDRESS_MAX: usize = 20;
+
+/// The address of a PCI device, as Linux writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    bytes: [u8; ADDRESS_MAX],
+    length: u8,
+}
+
+impl Address {
+    /// `name` is what Linux calls the device. Of a longer one the end is lost.
+    pub fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; ADDRESS_MAX];
+        for (to, from) in bytes.iter_mut().zip(name) {
+            *to = *from;
+        }
+        Self {
+            bytes,
+            length: name.len().min(ADDRESS_MAX) as u8,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.bytes.iter().take(self.length.into()) {
+            // A value is one word.
+            let shown = if byte.is_ascii_graphic() { *byte } else { b'?' };
+            f.write_char(shown.into())?;
+        }
+        Ok(())
+    }
+}
+
+/// What is told of a GPU.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its number as NVIDIA's driver prints it; the CPU is 0.
+    pub gpu: u32,
+    /// The address of its PCI device; parts of a GPU (MIG) have the same.
+    pub address: Address,
+    /// What the file descriptor's VA space did there.
+    pub counts: Snapshot,
+}
+
+/// Writes what there is of a VA space.
+///
+/// `client` is a number that no other VA space has; `gpus` are those that were registered in it, `None` if nothing is
+/// counted; `ssd` is how many bytes its tenant has on the SSD tier's device, `None` without one.
+pub fn show(
+    out: &mut dyn Write,
+    client: u64,
+    gpus: Option<impl Iterator<Item = Told> + Clone>,
+    ssd: Option<u64>,
+) -> fmt::Result {
+    writeln!(out, "drm-client-id:\t{client}")?;
+    if let Some(address) = gpus.clone().and_then(only_address) {
+        writeln!(out, "drm-pdev:\t{address}")?;
+    }
+    if let Some(bytes) = ssd {
+        writeln!(out, "nvidia-uvm-tenant-ssd:\t{bytes}")?;
+    }
+    for told in gpus.into_iter().flatten() {
+        show_gpu(out, &told)?;
+    }
+    Ok(())
+}
+
+/// The address that all have; `None` if two differ or there is none, as the key for it takes one.
+fn only_address(mut gpus: impl Iterator<Item = Told>) -> Option<Address> {
+    let address = gpus.next()?.address;
+    gpus.all(|told| told.address == address).then_some(address)
+}
+
+fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
+    let (gpu, s) = (told.gpu, &told.counts);
+    writeln!(out, "nvidia-uvm-gpu{gpu}-pdev:\t{}", told.address)?;
+    for (name, n) in [
+        ("faults", s.faults),
+        ("duplicates", s.duplicates),
+        ("batches", s.batches),
+        ("replays", s.replays),
+    ] {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-{name}:\t{n}")?;
+    }
+    for (queue, n) in QUEUE_NAMES.iter().zip(s.evictions) {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-evictions-{queue}:\t{n}")?;
+    }
+    let directions: [(&str, &[Traffic; CAUSES]); 3] = [
+        ("host-to-gpu", &s.host_to_gpu),
+        ("gpu-to-host", &s.gpu_to_host),
+        ("gpu-to-gpu", &s.gpu_to_gpu),
+    ];
+    for (direction, traffic) in directions {
+        for (cause, t) in CAUSE_NAMES.iter().zip(traffic) {
+            writeln!(out, "nvidia-uvm-gpu{gpu}-{direction}-{cause}:\t{}", t.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+
+    fn told(gpu: u32, address: &str, base: u64) -> Told {
+        let traffic = |first: u64| {
+            core::array::from_fn(|i| Traffic {
+                bytes: base + first + i as u64,
+                pages: 0,
+            })
+        };
+        Told {
+            gpu,
+            address: Address::new(address.as_bytes()),
+            counts: Snapshot {
+                host_to_gpu: traffic(10),
+                gpu_to_host: traffic(20),
+                gpu_to_gpu: traffic(30),
+                faults: base + 1,
+                duplicates: base + 2,
+                batches: base + 3,
+                replays: base + 4,
+                evictions: core::array::from_fn(|i| base + 40 + i as u64),
+            },
+        }
+    }
+
+    /// The lines, by their keys, as a reader who knows the kernel's document takes them.
+    fn read(gpus: Option<Vec<Told>>, ssd: Option<u64>) -> BTreeMap<String, String> {
+        let mut text = String::new();
+        show(&mut text, 7, gpus.map(Vec::into_iter), ssd).unwrap();
+        let mut lines = BTreeMap::new();
+        for line in text.lines() {
+            let (key, value) = line.split_once(':').unwrap();
+            assert!(
+                key.starts_with("drm-") || key.starts_with("nvidia-uvm-"),
+                "{line}"
+            );
+            assert!(!key.contains(char::is_whitespace), "{line}");
+            let value = value.strip_prefix('\t').unwrap();
+            assert_eq!(value.split_whitespace().count(), 1, "{line}");
+            assert!(
+                lines.insert(key.to_string(), value.to_string()).is_none(),
+                "{line}"
+            );
+        }
+        lines
+    }
+
+    #[test]
+    fn each_count_has_a_key_of_its_own() {
+        let lines = read(Some([told(1, "0000:01:00.0", 100)].into()), Some(4096));
+        let of = |key: &str| lines.get(key).unwrap().as_str();
+        assert_eq!(of("drm-client-id"), "7");
+        assert_eq!(of("drm-pdev"), "0000:01:00.0");
+        assert_eq!(of("nvidia-uvm-tenant-ssd"), "4096");
+        assert_eq!(of("nvidia-uvm-gpu1-pdev"), "0000:01:00.0");
+        for (key, n) in [
+            ("faults", 101),
+            ("duplicates", 102),
+            ("batches", 103),
+            ("replays", 104),
+            ("host-to-gpu-fault", 110),
+            ("host-to-gpu-access-counter", 114),
+            ("gpu-to-host-eviction", 122),
+            ("gpu-to-gpu-api", 133),
+            ("evictions-free", 140),
+            ("evictions-used", 143),
+            ("evictions-address", 144),
+        ] {
+            assert_eq!(
+                of(&std::format!("nvidia-uvm-gpu1-{key}")),
+                n.to_string(),
+                "{key}"
+            );
+        }
+        assert_eq!(lines.len(), 4 + 4 + 5 + 3 * 5);
+    }
+
+    #[test]
+    fn only_one_device_is_the_device() {
+        let (a, b) = ("0000:01:00.0", "0000:02:00.0");
+        let two = read(Some([told(1, a, 0), told(2, b, 50)].into()), None);
+        assert_eq!(two.get("drm-pdev"), None);
+        assert_eq!(two.get("nvidia-uvm-gpu2-pdev").unwrap(), b);
+        assert_eq!(two.get("nvidia-uvm-gpu2-faults").unwrap(), "51");
+        // Two parts of one.
+        let parts = read(Some([told(1, a, 0), told(2, a, 0)].into()), None);
+        assert_eq!(parts.get("drm-pdev").unwrap(), a);
+        for nothing in [None, Some(Vec::new())] {
+            assert_eq!(
+                read(nothing, None).into_keys().collect::<Vec<_>>(),
+                ["drm-client-id"]
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_is_one_word() {
+        assert_eq!(Address::new(b"10000:e1:00.0").to_string(), "10000:e1:00.0");
+        assert_eq!(Address::new(b"a b\n").to_string(), "a?b?");
+        assert_eq!(
+            Address::new(&[b'x'; 30]).to_string(),
+            "x".repeat(ADDRESS_MAX)
+        );
+        assert_eq!(Address::new(b"").to_string(), "");
+    }
+}
