@@ -9,14 +9,10 @@
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
-#include "uvm_common.h"
-#include "uvm_gpu.h"
+#include "uvm_rust_hooks.h"
 #include "uvm_perf_heuristics.h"
-#include "uvm_pmm_gpu.h"
-#include "uvm_va_space.h"
 
 #include "uvm_rust_fixes.h"
-#include "uvm_rust_hooks.h"
 
 /* Under g_uvm_global.global_lock. */
 static struct dentry *gpu_files[UVM_ID_MAX_GPUS];

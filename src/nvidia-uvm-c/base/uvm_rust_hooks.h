@@ -6,6 +6,8 @@
 #ifndef UVM_RUST_HOOKS_H
 #define UVM_RUST_HOOKS_H
 
+/* What all of the seam needs of upstream: those that include this file first do not name it again. */
+#include "uvm_common.h"
 #include "uvm_va_block.h"
 #include "uvm_pmm_gpu.h"
 #include "uvm_rust_compat.h"

@@ -5,17 +5,11 @@
  * UVM_RUST_DISCARD_BATCH calls what stands behind it, range by range (ffi/native.rs). Its eviction lists
  * and its fault loop stay as well, and are counted.
  */
-#include "uvm_common.h"
+#include "uvm_rust_hooks.h"
 #include "uvm_global.h"
-#include "uvm_gpu.h"
-#include "uvm_va_block.h"
 #include "uvm_va_range.h"
-#include "uvm_va_space.h"
 
 #include "uvm_gpu_replayable_faults.h"
-#include "uvm_pmm_gpu.h"
-
-#include "uvm_rust_hooks.h"
 
 __u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_context *context, __u64 at, bool eager,
 			      __u64 *last)

@@ -12,19 +12,13 @@
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 
+#include "uvm_rust_hooks.h"
 #include "uvm_api.h"
-#include "uvm_common.h"
 #include "uvm_global.h"
-#include "uvm_gpu.h"
-#include "uvm_va_space.h"
 #include "uvm_va_space_mm.h"
-#include "uvm_va_block.h"
-#include "uvm_pmm_gpu.h"
 #include "uvm_perf_events.h"
 #include "uvm_perf_heuristics.h"
 #include "uvm_test.h"
-
-#include "uvm_rust_hooks.h"
 
 struct dentry *uvm_rust_debug_dir;
 

@@ -8,20 +8,14 @@
  * points to it is protected by the block's lock, and it is freed when the block
  * is killed. Only managed blocks have one, HMM's never.
  */
+#include "uvm_rust_hooks.h"
+#include "uvm_rust_flash.h"
 #include "uvm_api.h"
-#include "uvm_common.h"
 #include "uvm_global.h"
-#include "uvm_gpu.h"
 #include "uvm_perf_events.h"
 #include "uvm_range_group.h"
-#include "uvm_va_block.h"
 #include "uvm_va_policy.h"
 #include "uvm_va_range.h"
-#include "uvm_va_space.h"
-
-#include "uvm_rust_compat.h"
-#include "uvm_rust_flash.h"
-#include "uvm_rust_hooks.h"
 
 /* --- life of a block's state ---------------------------------------------------- */
 

@@ -3,14 +3,8 @@
  * The C seam of the eviction queues: the functions of uvm_pmm_gpu.c that say what a root chunk
  * holds.
  */
-#include "uvm_common.h"
-#include "uvm_global.h"
-#include "uvm_gpu.h"
-#include "uvm_pmm_gpu.h"
-#include "uvm_va_block.h"
-#include "uvm_va_space.h"
-
 #include "uvm_rust_hooks.h"
+#include "uvm_global.h"
 
 /* --- what a root chunk holds -------------------------------------------------- */
 

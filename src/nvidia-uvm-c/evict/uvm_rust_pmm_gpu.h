@@ -14,9 +14,6 @@
  */
 #include "uvm_linux.h"
 #include "uvm_common.h"
-#include "uvm_gpu.h"
-#include "uvm_pmm_gpu.h"
-#include "uvm_va_block.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */

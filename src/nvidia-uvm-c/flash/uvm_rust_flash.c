@@ -7,18 +7,13 @@
  * (struct uvm_rust_flash_block, which is Rust's). It is made when pages first arrive there,
  * counts that memory, and dies with the block (the BLOCK_DESTROY event).
  */
+#include "uvm_rust_flash.h"
 #include "uvm_api.h"
-#include "uvm_common.h"
 #include "uvm_global.h"
-#include "uvm_gpu.h"
 #include "uvm_perf_prefetch.h"
 #include "uvm_perf_thrashing.h"
-#include "uvm_va_block.h"
 #include "uvm_va_policy.h"
 #include "uvm_va_range.h"
-#include "uvm_va_space.h"
-
-#include "uvm_rust_flash.h"
 
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);

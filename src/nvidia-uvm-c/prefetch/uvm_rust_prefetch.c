@@ -9,19 +9,13 @@
  * it), the VA space's lock in read mode, and for one the va_block's. It holds none while
  * it waits for the fault service.
  */
+#include "uvm_rust_hooks.h"
 #include "uvm_api.h"
-#include "uvm_common.h"
 #include "uvm_global.h"
 #include "uvm_kvmalloc.h"
-#include "uvm_gpu.h"
-#include "uvm_va_space.h"
 #include "uvm_va_range.h"
-#include "uvm_va_block.h"
 #include "uvm_range_group.h"
-#include "uvm_pmm_gpu.h"
 #include "uvm_perf_events.h"
-
-#include "uvm_rust_hooks.h"
 
 /*
  * What the worker of a VA space works with, Rust's from uvm_seam_prefetch_create() to
