@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! A file that is written by writing memory: what is written is in it whatever becomes of the
-//! process, and takes no system call.
+//! process, and takes no system call. Not every file can be mapped for that (9p without a cache,
+//! some of FUSE): such a file takes a system call for each write.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Bytes of the file that are mapped at once: a multiple of every page size.
@@ -16,12 +18,10 @@ const PIECE: usize = 1 << 20;
 pub(super) struct Pages {
     file: File,
     /// The last piece, of [`PIECE`] bytes, mapped for as long as this is here; `None`: the
-    /// file is empty.
+    /// file is empty, or it cannot be mapped.
     piece: Option<Piece>,
-    /// Bytes of the file: of all pieces.
-    length: usize,
-    /// Bytes of the last piece that are written; without one, as if it were full.
-    filled: usize,
+    /// Bytes that are written.
+    end: usize,
 }
 
 /// Some of a file, mapped.
@@ -71,37 +71,37 @@ impl Pages {
     pub(super) fn create(path: &Path) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        Ok(Self {
-            file: options.open(path)?,
+        Ok(Self::of(options.open(path)?))
+    }
+
+    /// A file that is empty.
+    fn of(file: File) -> Self {
+        Self {
+            file,
             piece: None,
-            length: 0,
-            filled: PIECE,
-        })
+            end: 0,
+        }
     }
 
     /// Adds bytes to the end. After an error some of them may be there.
     pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            if self.filled == PIECE {
-                self.grow()?;
+            let filled = self.end % PIECE;
+            if filled == 0 {
+                // If that fails for want of room, so does the write.
+                self.piece = Piece::new(&self.file, self.end).ok();
             }
-            let Some(piece) = &self.piece else { break };
-            let count = bytes.len().min(PIECE - self.filled);
-            let (now, later) = bytes.split_at(count);
-            // SAFETY: `count` bytes from `filled` on lie in the piece, and are nobody else's.
-            unsafe {
-                core::ptr::copy_nonoverlapping(now.as_ptr(), piece.0.add(self.filled), count)
-            };
-            self.filled += count;
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE - filled));
+            match &self.piece {
+                // SAFETY: `now` ends within the piece, whose bytes are nobody else's.
+                Some(piece) => unsafe {
+                    core::ptr::copy_nonoverlapping(now.as_ptr(), piece.0.add(filled), now.len())
+                },
+                None => self.file.write_all_at(now, self.end as u64)?,
+            }
+            self.end += now.len();
             bytes = later;
         }
-        Ok(())
-    }
-
-    fn grow(&mut self) -> Result<()> {
-        self.piece = Some(Piece::new(&self.file, self.length)?);
-        self.length += PIECE;
-        self.filled = 0;
         Ok(())
     }
 }
@@ -112,10 +112,13 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn lines_that_lie_in_two_pieces_are_whole() {
-        let path = std::env::temp_dir().join(format!("uvmrust-pages-{}", std::process::id()));
-        let mut pages = Pages::create(&path).unwrap();
+    /// More than two pieces of lines, as they are in the file at the end.
+    fn written(name: &str, reads: bool) -> (Pages, Vec<u8>, Vec<u8>) {
+        let name = format!("uvmrust-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = OpenOptions::new();
+        options.read(reads).write(true).create_new(true);
+        let mut pages = Pages::of(options.open(&path).unwrap());
         let mut expected = Vec::new();
         let mut number = 0;
         while expected.len() < 2 * PIECE + 100 {
@@ -126,7 +129,22 @@ mod tests {
         }
         let there = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
+        (pages, expected, there)
+    }
+
+    #[test]
+    fn lines_that_lie_in_two_pieces_are_whole() {
+        let (_, expected, there) = written("pages", true);
         assert_eq!(there.len(), 3 * PIECE);
+        assert!(there.starts_with(&expected));
+        assert!(there[expected.len()..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_mapped_is_written() {
+        // What is not open for reading cannot be.
+        let (pages, expected, there) = written("plain", false);
+        assert!(pages.piece.is_none());
         assert!(there.starts_with(&expected));
         assert!(there[expected.len()..].iter().all(|&byte| byte == 0));
     }
