@@ -265,13 +265,6 @@ demo_part() {
 	KERNEL=${KERNEL:-$on} lane demo scripts/demo.sh
 }
 
-# The tracepoints, which the project's own kernel has not: on that of the distribution as well.
-trace_part() {
-	local on
-	on=$(scripts/stock.sh --default)
-	KERNEL=${KERNEL:-$on} lane rust/trace env VIDMEM=64M VM_TIMEOUT=600 scripts/ssd.sh "out/kselftest/uvm_trace && $suite/flash --trace"
-}
-
 # demo_ran LOG: the same was run by itself (make demo) with this result, and need not run again.
 demo_ran() { remember demo "$1" scripts/demo.sh; }
 
@@ -284,7 +277,6 @@ vm_parts() {
 	# Long ones first: what is last should not run alone for long.
 	flash_parts
 	demo_part
-	trace_part
 	for d in rust upstream; do ladder_parts $d; done
 	suite_parts rust
 	odd_gpu_part
