@@ -60,10 +60,10 @@ struct dentry {
 	void *data;
 };
 
-/* Whoever has the file open reads what it shows until this returns. */
 /* Nobody reads it here. */
 #define pci_name(device)	((device) ? "device" : "none")
 
+/* Whoever has the file open reads what it shows until this returns. */
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops);
 void debugfs_remove(struct dentry *file);

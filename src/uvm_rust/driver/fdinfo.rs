@@ -12,10 +12,6 @@ use crate::ffi::seam;
 use crate::policy::stats::fdinfo;
 use core::fmt::{self, Write};
 
-/// Bytes of the pages that the SSD tier counts.
-#[cfg(not(uvm_native))]
-const PAGE: u64 = 4096;
-
 /// Writes the text of a file, which need not be initialized.
 pub(crate) fn show(file: &seam::File<'_>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "drm-driver:\tnvidia-uvm")?;
@@ -33,7 +29,7 @@ fn ssd(file: &seam::File<'_>) -> Option<u64> {
         return None;
     }
     let pages = crate::ffi::flash::pages_of_tenant(&file.space()?)?;
-    Some(pages.saturating_mul(PAGE))
+    Some(pages.saturating_mul(kernel::page::PAGE_SIZE as u64))
 }
 
 #[cfg(uvm_native)]

@@ -201,16 +201,23 @@ pub struct Snapshot {
     pub evictions: [u64; QUEUES],
 }
 
-/// The text of the debugfs files: a name and a number a line, then a table, all
-/// in columns that fit a terminal and that `awk` can read.
-impl fmt::Display for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, n) in [
+impl Snapshot {
+    /// The counts that are one number each, with their names in texts.
+    fn named(&self) -> [(&'static str, u64); 4] {
+        [
             ("faults", self.faults),
             ("duplicates", self.duplicates),
             ("batches", self.batches),
             ("replays", self.replays),
-        ] {
+        ]
+    }
+}
+
+/// The text of the debugfs files: a name and a number a line, then a table, all
+/// in columns that fit a terminal and that `awk` can read.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, n) in self.named() {
             writeln!(f, "{name:<22} {n}")?;
         }
         for (name, n) in QUEUE_NAMES.iter().zip(self.evictions) {

@@ -31,6 +31,13 @@ struct Devices {
     leaving: Option<Arc<Dev>>,
 }
 
+impl Devices {
+    /// The device that is attached, or that which is leaving.
+    fn there(&self) -> Option<&Arc<Dev>> {
+        self.attached.as_ref().or(self.leaving.as_ref())
+    }
+}
+
 /// Used with `uvm_rust_flash_attach_lock`, by [`Reading`] and [`Writing`] only.
 struct Guarded(UnsafeCell<Devices>);
 
@@ -220,7 +227,7 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
     let lock = Reading::lock();
     let devices = lock.devices();
     let attached = devices.attached.is_some();
-    let Some(dev) = devices.attached.as_ref().or(devices.leaving.as_ref()) else {
+    let Some(dev) = devices.there() else {
         return;
     };
     let flash = dev.flash();
@@ -236,9 +243,7 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
 /// How many pages a VA space's tenant has on the device that is attached or leaving; `None` without one.
 pub(crate) fn pages_of_tenant(space: &VaSpace<'_>) -> Option<u64> {
     let lock = Reading::lock();
-    let devices = lock.devices();
-    let dev = devices.attached.as_ref().or(devices.leaving.as_ref())?;
-    Some(held(dev, space))
+    Some(held(lock.devices().there()?, space))
 }
 
 /// How many pages a VA space's tenant has there.

@@ -88,12 +88,7 @@ fn only_address(mut gpus: impl Iterator<Item = Told>) -> Option<Address> {
 fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
     let (gpu, s) = (told.gpu, &told.counts);
     writeln!(out, "nvidia-uvm-gpu{gpu}-pdev:\t{}", told.address)?;
-    for (name, n) in [
-        ("faults", s.faults),
-        ("duplicates", s.duplicates),
-        ("batches", s.batches),
-        ("replays", s.replays),
-    ] {
+    for (name, n) in s.named() {
         writeln!(out, "nvidia-uvm-gpu{gpu}-{name}:\t{n}")?;
     }
     for (queue, n) in QUEUE_NAMES.iter().zip(s.evictions) {
