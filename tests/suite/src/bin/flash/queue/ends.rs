@@ -4,19 +4,25 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::flash::TO_HOST;
 use vgpu_client::{Buffer, Process, BLOCK, PAGE};
 
 use super::{all_well, by_block, reap, request, submit};
-use crate::rig::{check, no_leak, write, Done, Killed, Rig, WORDS};
+use crate::failures::{has_dmsetup, while_it_is_silent, Dm, PATIENCE};
+use crate::rig::{check, no_leak, plain, write, Done, Killed, Rig, WORDS};
 use crate::wear::limit;
-use crate::NONE;
+use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: a child", NONE, child);
     suite.test("asked for later: memory is freed", NONE, freed);
     suite.test("asked for later: the device is detached", NONE, detached);
+    suite.test(
+        "asked for later: a file is closed during a detach",
+        SILENT,
+        closed_meanwhile,
+    );
     suite.test("asked for later: the process ends", NONE, ends);
     suite.test("asked for later: the system sleeps", NONE, sleeps);
 }
@@ -95,6 +101,45 @@ fn detached() -> Outcome {
     submit(&rig, &by_block(&buffer, 0, 0))?;
     let done = reap(&rig, 8)?;
     ensure!(done.iter().all(|c| c.status == -libc::ENODEV), "{done:?}");
+    Ok(Pass::Ok)
+}
+
+/// A detach waits for a device that is silent. Who closes a file with a request meanwhile waits for neither.
+fn closed_meanwhile() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
+    let buffer = rig.buffer(2)?;
+    write(&buffer, 59);
+    rig.spill(&buffer)?;
+    let other = Rig::unattached(Process::new()?)?;
+    let theirs = other.buffer(1)?;
+    write(&theirs, 61);
+
+    let silence = dm.suspend()?;
+    std::thread::scope(|scope| -> Done {
+        let detach = scope.spawn(|| rig.process.flash_detach());
+        while_it_is_silent(silence, || {
+            // It has begun to bring back what does not come.
+            std::thread::sleep(Duration::from_secs(1));
+            ensure!(!detach.is_finished(), "the device is gone at once");
+            submit(&other, &by_block(&theirs, TO_HOST, 0))?;
+            // The worker has found that a device is being detached.
+            std::thread::sleep(Duration::from_millis(300));
+            let closing = std::thread::spawn(move || drop((theirs, other)));
+            let start = Instant::now();
+            while !closing.is_finished() && start.elapsed() < PATIENCE / 3 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ensure!(closing.is_finished(), "closing waits for the detach");
+            ensure!(!detach.is_finished(), "the detach was over before");
+            Ok(())
+        })?;
+        Ok(detach.join().map_err(|_| "a thread panicked")??)
+    })?;
+    check(&buffer, 59)?;
     Ok(Pass::Ok)
 }
 
