@@ -52,7 +52,9 @@ skips_in() {
 # holds CONDITIONS: does the list's "VAR=VALUE,VAR!=VALUE" hold, of the options of make test and of
 # LENGTH, which how_much sets? An option that is not set is as make help says.
 holds() {
-	local condition value GPU=${GPU:-turing} GPUS=${GPUS:-1} KERNEL=${KERNEL:-release}
+	# BASE is asked for by name, as the others are.
+	# shellcheck disable=SC2034
+	local condition value GPU=${GPU:-turing} GPUS=${GPUS:-1} KERNEL=${KERNEL:-release} BASE=${UVM_VERSION:-550}
 	local IFS=,
 	for condition in $1; do
 		value=${condition%%=*} value=${value%!}

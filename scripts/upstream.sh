@@ -3,9 +3,12 @@
 # Provide NVIDIA's open driver source and print the folder that holds it.
 #
 # The source is a pinned Debian package nvidia-open-kernel-source (UVM_VERSION=535,
-# 550 or 555; 550 if unset), or any tree the user names in UVM_SRC: an unpacked
-# open-gpu-kernel-modules release, its kernel-open folder, or the folder of a
-# Debian package. Nothing is edited there.
+# 550 or 555; 550 if unset), a pinned release of NVIDIA's repository (560 to 595, by
+# git), or any tree the user names in UVM_SRC: an unpacked open-gpu-kernel-modules
+# release, its kernel-open folder, or the folder of a Debian package. Nothing is
+# edited there.
+#
+# Environment: UVM_GIT, the repository that git fetches from (NVIDIA's).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -19,9 +22,18 @@ case ${UVM_VERSION:-550} in
 	sha256=8726fc25ee050f530e569b32cb4634d1f75585a11b5481de3dfd82b72abb0505 ;;
 555) version=555.58.02-2 release=experimental
 	sha256=9b1ce5c3aaa65935019b04f8fc53712da20dff55739de2b1f6a7227914a4d5c9 ;;
-*) die "UVM_VERSION=$UVM_VERSION: use 535, 550 or 555, or point UVM_SRC to a tree" ;;
+# Newer ones, which no release of Debian's carries: the tag, and git's sum of its folder kernel-open.
+560) tag=560.35.03 sum=26d3ec39e869b0f89af86433a65cecc69eae86bf ;;
+565) tag=565.77 sum=aa81f57625aceb3b1e3045cead4ad2c3d1a774f0 ;;
+570) tag=570.211.01 sum=399d372207be45bf578ce03c7075274bd4adad7b ;;
+575) tag=575.64.05 sum=0f3e26deec1914b64bf8fa0c00f4707f5de23d69 ;;
+580) tag=580.142 sum=b0a18c2599830144b020509b80192f842c4726b8 ;;
+590) tag=590.48.01 sum=f407a53bf8fdf91fe602180f3730184221cc791c ;;
+595) tag=595.45.04 sum=a9e7f3882a25ec25a17da079d8443557fd37c7ab ;;
+*) die "UVM_VERSION=$UVM_VERSION: use 535, 550, 555, 560, 565, 570, 575, 580, 590 or 595, or point UVM_SRC to a tree" ;;
 esac
-package=nvidia-open-kernel-source_${version}_amd64.deb
+repository=${UVM_GIT:-https://github.com/NVIDIA/open-gpu-kernel-modules}
+package=nvidia-open-kernel-source_${version:-}_amd64.deb
 pool=pool/contrib/n/nvidia-open-gpu-kernel-modules
 
 # driver_folder DIR: the folder below DIR with Kbuild and nvidia-uvm/, if any.
@@ -40,8 +52,8 @@ check_version() {
 	v=$(driver_version "$1")
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
 	case ${v%%.*} in
-	535 | 550 | 555 | 565 | 570 | 575 | 5[89]?) ;;
-	*) die "UVM_SRC is driver $v; what is known are 535, 550, 555, 565, 570, 575, and 580 to 595" ;;
+	535 | 550 | 555 | 560 | 565 | 570 | 575 | 5[89]?) ;;
+	*) die "UVM_SRC is driver $v; what is known are 535, 550 to 575, and 580 to 595" ;;
 	esac
 	echo "$v"
 }
@@ -71,6 +83,20 @@ fetch_package() {
 	die "no archive of this machine's apt sources has $package; download it from Debian (contrib of $release), check that its sha256 is $sha256, and put it into $CACHE/dl"
 }
 
+# fetch_tag DIR: what the tag has in kernel-open, into DIR.
+fetch_tag() {
+	local git=$1/git
+	have git || die "git is missing: run 'make deps'"
+	say "fetching NVIDIA's release $tag (about 15 MB)"
+	git init -q --bare "$git"
+	git --git-dir="$git" fetch -q --depth 1 "$repository" "refs/tags/$tag" ||
+		die "$repository gives no release $tag: where it cannot be reached, unpack open-gpu-kernel-modules-$tag.tar.gz and point UVM_SRC to it"
+	[ "$(git --git-dir="$git" rev-parse FETCH_HEAD:kernel-open)" = "$sum" ] ||
+		die "$repository has another release $tag than the pinned one"
+	git --git-dir="$git" archive FETCH_HEAD kernel-open | tar -C "$1" -x
+	rm -rf "$git"
+}
+
 if [ -n "${UVM_SRC:-}" ]; then
 	tree=$(driver_folder "$UVM_SRC") || die "UVM_SRC=$UVM_SRC holds no nvidia-uvm/uvm.c: point it to an unpacked open-gpu-kernel-modules tree"
 	check_version "$tree" >/dev/null
@@ -79,8 +105,12 @@ if [ -n "${UVM_SRC:-}" ]; then
 fi
 
 locked upstream
-dir=$CACHE/upstream-${version%-*}-${sha256:0:8}
-if [ ! -e "$dir/.unpacked" ]; then
+if [ -n "${tag:-}" ]; then dir=$CACHE/upstream-$tag-${sum:0:8}; else dir=$CACHE/upstream-${version%-*}-${sha256:0:8}; fi
+if [ ! -e "$dir/.unpacked" ] && [ -n "${tag:-}" ]; then
+	rm -rf "$dir" && mkdir -p "$dir"
+	fetch_tag "$dir"
+	touch "$dir/.unpacked"
+elif [ ! -e "$dir/.unpacked" ]; then
 	deb=$(fetch_package)
 	rm -rf "$dir" && mkdir -p "$dir/deb"
 	dpkg-deb -x "$deb" "$dir/deb"
