@@ -23,7 +23,7 @@ current() { [ -r "$kept" ] && grep -qxF "$mark" "$kept"; }
 
 generate() {
 	have bindgen || die "the C headers have changed since $kept was made, and bindgen, which makes it anew, is missing: run 'make deps'"
-	local dir folders=("$seam"/*/)
+	local dir folders=("$seam"/*/ "$seam"/bases/550/)
 	dir=$(mktemp -d)
 	printf '#include "%s"\n' uvm_rust_ioctl.h uvm_rust_ffi.h >"$dir/all.h"
 	bindgen "$dir/all.h" "${options[@]}" --disable-header-comment --formatter none --output "$dir/out.rs" -- \

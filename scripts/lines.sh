@@ -14,7 +14,8 @@ c=src/nvidia-uvm-c rust=src/uvm_rust
 # files PART: what belongs to a part, one file a line.
 files() {
 	case $1 in
-	c_seam) find $c -name '*.[ch]' -not -path "$c/fixes/*" ;;
+	c_seam) find $c -name '*.[ch]' -not -path "$c/fixes/*" -not -path "$c/bases/*" -o -path "$c/bases/550/*.h" ;;
+	c_bases) find $c/bases -name '*.h' -not -path "$c/bases/550/*" 2>/dev/null || : ;;
 	c_fixes) find $c/fixes -name '*.[ch]' 2>/dev/null || : ;;
 	rust_ffi) find $rust/ffi $rust/ffi.rs -name '*.rs' -not -name bindings.rs ;;
 	rust_driver) find $rust/driver $rust/driver.rs $rust/uvm_rust.rs -name '*.rs' ;;
@@ -55,7 +56,7 @@ code() {
 }
 
 declare -A lines
-for part in c_seam c_fixes rust_ffi rust_driver rust_policy; do
+for part in c_seam c_fixes c_bases rust_ffi rust_driver rust_policy; do
 	mapfile -t of < <(files $part)
 	lines[$part]=$(code "${of[@]}")
 done
@@ -67,11 +68,12 @@ row() { printf '%-12s %6s  %s\n' "$@"; }
 row part lines "what it is"
 row c_seam "${lines[c_seam]}" "C of ours in the driver ($c)"
 row c_fixes "${lines[c_fixes]}" "C that mends or speeds up upstream ($c/fixes)"
+row c_bases "${lines[c_bases]}" "C for versions other than 550, each for some ($c/bases)"
 row rust_ffi "${lines[rust_ffi]}" "Rust that calls C and is called by it ($rust/ffi)"
 row rust_driver "${lines[rust_driver]}" "Rust of the driver alone ($rust/driver)"
 row rust_policy "${lines[rust_policy]}" "Rust that also runs on the host ($rust/policy)"
-echo "Rust is $(share "${lines[c_seam]}" $rust_total) of a hundred lines, fixes apart."
+echo "Rust is $(share "${lines[c_seam]}" $rust_total) of a hundred lines, fixes and other versions apart."
 
 mkdir -p out
-printf '{"c_seam": %d, "c_fixes": %d, "rust_ffi": %d, "rust_driver": %d, "rust_policy": %d}\n' \
-	"${lines[c_seam]}" "${lines[c_fixes]}" "${lines[rust_ffi]}" "${lines[rust_driver]}" "${lines[rust_policy]}" >out/lines.json
+printf '{"c_seam": %d, "c_fixes": %d, "c_bases": %d, "rust_ffi": %d, "rust_driver": %d, "rust_policy": %d}\n' \
+	"${lines[c_seam]}" "${lines[c_fixes]}" "${lines[c_bases]}" "${lines[rust_ffi]}" "${lines[rust_driver]}" "${lines[rust_policy]}" >out/lines.json

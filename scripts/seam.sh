@@ -11,16 +11,16 @@
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 hooks=$TOP/src/nvidia-uvm-c/hooks
-patched() { for h in "$TOP"/src/nvidia-uvm-c/hooks/*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done; }
+patched() { for h in "$TOP"/src/nvidia-uvm-c/hooks/{,*/}*.cocci; do echo "nvidia-uvm/$(basename "$h" .cocci)"; done | sort -u; }
 
 # knows TREE: has the seam hooks and headers for it?
 knows() {
 	local v
 	v=$(driver_version "$1")
 	case ${v%%.*} in
-	535 | 550 | 555) ;;
+	535 | 550 | 555 | 560 | 565 | 570 | 575) ;;
 	5[89]?) ;; # native discard: see Kbuild
-	*) die "no Rust for nvidia-uvm.ko $v: the seam knows 535, 550, 555, and 580 to 595" ;;
+	*) die "no Rust for nvidia-uvm.ko $v: the seam knows 535, 550 to 575, and 580 to 595" ;;
 	esac
 }
 
@@ -47,30 +47,19 @@ rsync -rlc --delete "$TOP/include/uapi" "$dest/include/"
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 
-# Which upstream this is, for uvm_rust_compat.h.
-major=$(driver_version "$tree")
-major=${major%%.*}
-printf '/* Written by seam.sh. */\n#define UVM_RUST_UPSTREAM %s\n' "$major" >"$new/version.h"
-# From 580 on it discards by itself, and needs few hooks. Its eviction lists have been
-# fields, then an array.
+# What is so in this upstream: where the headers and the hooks for it are. From 580 on it discards by itself,
+# and needs few hooks.
+facts=$("$TOP/scripts/base.sh" "$tree" | paste -sd' ')
+is() { [[ " $facts " == *" $1 "* ]]; }
 native=
-if [ "$major" -ge 580 ]; then
+if is native_discard; then
 	native=1
 	hooks=$hooks/native
-	echo '#define UVM_RUST_NATIVE 1' >>"$new/version.h"
-	if grep -qw va_block_used "$tree/nvidia-uvm/uvm_pmm_gpu.h"; then
-		echo '#define UVM_RUST_LISTS_ARE_FIELDS 1' >>"$new/version.h"
-	fi
-	# 595 knows no GPU any more that cannot fault, or whose memory cannot be evicted.
-	if ! grep -qw non_faultable_processors "$tree/nvidia-uvm/uvm_va_space.h"; then
-		echo '#define UVM_RUST_ALL_GPUS_FAULT 1' >>"$new/version.h"
-	fi
-	if ! grep -qw uvm_parent_gpu_supports_eviction "$tree/nvidia-uvm/uvm_gpu.h"; then
-		echo '#define UVM_RUST_ALL_GPUS_EVICT 1' >>"$new/version.h"
-	fi
 fi
+printf '/* Written by seam.sh. */\n%s' "${native:+#define UVM_RUST_NATIVE 1
+}" >"$new/version.h"
 install_new "$new/version.h" "$dest/nvidia-uvm-c/uvm_rust_version.h"
-printf '# Written by seam.sh.\n%s\n' "${native:+UVM_RUST_NATIVE := 1}" >"$new/upstream.Kbuild"
+printf '# Written by seam.sh.\nUVM_RUST_FACTS := %s\n%s\n' "$facts" "${native:+UVM_RUST_NATIVE := 1}" >"$new/upstream.Kbuild"
 install_new "$new/upstream.Kbuild" "$dest/upstream.Kbuild"
 
 # The few C types that Rust shares, from our own headers.
@@ -80,8 +69,19 @@ install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
 # Hooks: each must find its place, or it is not the upstream it was written for.
 have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
 for file in $(patched); do
-	h=$hooks/$(basename "$file").cocci
-	if [ ! -e "$h" ]; then
+	h=$new/hooks.cocci name=$(basename "$file").cocci
+	# Those of all, and of the facts that are: without one, what is so has the prefix no_.
+	: >"$h"
+	for folder in "$hooks" "$hooks"/*/; do
+		fact=$(basename "$folder")
+		case $fact in
+		hooks | native) ;;
+		no_*) ! is "${fact#no_}" || continue ;;
+		*) is "$fact" || continue ;;
+		esac
+		if [ -e "$folder/$name" ] && { [ "$fact" != native ] || [ -n "$native" ]; }; then cat "$folder/$name" >>"$h"; fi
+	done
+	if [ ! -s "$h" ]; then
 		install_new "$tree/$file" "$dir/$file"
 		continue
 	fi
@@ -90,6 +90,6 @@ for file in $(patched); do
 	want=$(grep -c '^+' "$h")
 	got=$(diff "$tree/$file" "$new/out" | grep -c '^>' || :)
 	[ "$got" = "$want" ] ||
-		die "hook $(basename "$h") matched $got of $want places in upstream's $file: this upstream version needs a variant of it"
+		die "hook $name matched $got of $want places in upstream's $file: this upstream version needs a variant of it"
 	install_new "$new/out" "$dir/$file"
 done

@@ -55,6 +55,7 @@ host_parts() {
 	part host/upstream-bugs tests/scripts/upstream-bugs.sh
 	part host/driver-sh tests/scripts/driver.sh
 	part host/facts tests/scripts/facts.sh
+	part host/base tests/scripts/base.sh
 	part host/lines tests/scripts/lines.sh
 	part host/prose-sh tests/scripts/prose.sh
 	part host/prose scripts/prose.py
@@ -395,7 +396,7 @@ version_of() {
 
 # Every upstream version that the seam knows is hooked and built, and each tree in UVM_SRC. Whether
 # the hooks fit is seen first: nothing is compiled for that. Of the trees the unmodified driver is
-# built and run, too, on a software GPU with that version's interface.
+# built and run, too, on a software GPU with that version's interface, and then ours, where all of it is built.
 versions_parts() {
 	local v trees
 	part versions/hooks tests/scripts/hooks.sh 535 550 555
@@ -434,4 +435,14 @@ base_parts() {
 	lane "$name/ladder" vm UVM_SRC="$1" DRIVER=upstream VM_TIMEOUT=1500 -- $suite/ladder
 	lane "$name/ladder-two-gpus" vm UVM_SRC="$1" DRIVER=upstream GPUS=2 VM_MEM=3G VM_CPUS=2 "$two_nodes" VM_TIMEOUT=900 -- \
 		"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
+	ours_runs_on "$1" || return 0
+	lane "$name/ours/ladder" vm UVM_SRC="$1" DRIVER=rust VM_TIMEOUT=1500 -- $suite/ladder
+	lane "$name/ours/discard" vm UVM_SRC="$1" DRIVER=rust VM_TIMEOUT=1500 -- $suite/discard
+}
+
+# ours_runs_on TREE: is it a driver into which all of ours is built, not one that discards by itself?
+ours_runs_on() {
+	local tree
+	tree=$(UVM_SRC=$1 scripts/upstream.sh 2>/dev/null) && scripts/seam.sh --knows "$tree" 2>/dev/null &&
+		! scripts/base.sh "$tree" | grep -qx native_discard
 }

@@ -40,6 +40,9 @@ int c;
 C
 counts "a header" "$c/a.h" "c_seam 1" <<<'int a;'
 counts "a fix" "$c/fixes/a.h" "c_fixes 1" <<<'int a;'
+mkdir -p "$c/bases/"{550,new}
+counts "what is for 550 is of the seam" "$c/bases/550/a.h" "c_seam 1" <<<'int a;'
+counts "what is for others is not" "$c/bases/new/a.h" "c_bases 1" <<<'int a;'
 counts "a hook is no C" "$c/hooks/a.cocci" "" <<<'int a;'
 counts "Rust, and its documentation" "$rust/driver/a.rs" "rust_driver 3" <<'RUST'
 //! A file.
@@ -73,6 +76,6 @@ printf 'int a;\n' >"$c/a.c"
 printf 'fn a() {}\nfn b() {}\nfn c() {}\n' >"$rust/driver.rs"
 "$TOP/scripts/lines.sh" "$work" >"$work/table"
 tail -n 1 "$work/table" >"$work/said"
-[ "$(cat "$work/said")" = "Rust is 75 of a hundred lines, fixes apart." ]
+[ "$(cat "$work/said")" = "Rust is 75 of a hundred lines, fixes and other versions apart." ]
 check "the share of Rust"
 done_testing

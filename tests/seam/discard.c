@@ -99,7 +99,7 @@ uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *of, uvm_gpu
 	return of->states[id.val];
 }
 
-uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id)
+uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id)
 {
 	return &va_space->gpus[id.val]->gpu;
 }

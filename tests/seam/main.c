@@ -257,7 +257,7 @@ static void has_no_memory(void)
 /* The first chunk of a va_block on a GPU, by the number of that among memories. */
 static uvm_va_block_gpu_state_t on_gpu;
 uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index) { return (uvm_gpu_id_t){ index + 1 }; }
-uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id) { return id.val == gpu.id.val ? &gpu : NULL; }
+uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id) { return id.val == gpu.id.val ? &gpu : NULL; }
 uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id) { return &on_gpu; }
 
 static void is_discarded(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Of upstream from 580 on, and of Linux, what uvm_rust_native.c and uvm_rust_seam.c use beyond
- * shim.h. uvm_rust_hooks.h and uvm_rust_events.h are the driver's own.
+ * shim.h. uvm_rust_hooks.h and uvm_rust_on_events.h are the driver's own.
  */
 #ifndef SEAM_NATIVE_H
 #define SEAM_NATIVE_H
@@ -131,6 +131,7 @@ void uvm_perf_unregister_event_callback(void *events, uvm_perf_event_t event, uv
 /* As a NULL block would make upstream's crash, the test says so, and goes on. */
 uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block);
 
-#include "uvm_rust_events.h"
+#include "uvm_rust_on_events.h"
+#define UVM_RUST_REGISTERED void
 
 #endif

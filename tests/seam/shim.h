@@ -175,7 +175,7 @@ typedef struct uvm_gpu_struct {
 #define uvm_pmm_to_gpu(at)	container_of(at, uvm_gpu_t, pmm)
 /* Says so if there is no such GPU, as upstream asserts it. */
 uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index);
-uvm_gpu_t *uvm_va_space_get_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id);
+uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id);
 typedef struct test_gpu_state {
 	uvm_gpu_chunk_t *chunks[1];
 	SEAM_GPU_STATE_FIELDS

@@ -13,6 +13,7 @@
 #include "uvm_perf_heuristics.h"
 
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_on_lists.h"
 
 /* Under g_uvm_global.global_lock. */
 static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
@@ -83,26 +84,13 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 /* The list of this number; NULL if upstream has none. */
 static struct list_head *list_of(uvm_pmm_gpu_t *pmm, __u32 list)
 {
-#if defined(UVM_RUST_NATIVE) && !defined(UVM_RUST_LISTS_ARE_FIELDS)
-	struct list_head *unused = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED];
-	struct list_head *discarded = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_DISCARDED];
-	struct list_head *used = &pmm->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_USED];
-#else
-	struct list_head *unused = &pmm->root_chunks.va_block_unused;
-	struct list_head *used = &pmm->root_chunks.va_block_used;
-#ifdef UVM_RUST_NATIVE
-	struct list_head *discarded = &pmm->root_chunks.va_block_discarded;
-#else
-	struct list_head *discarded = NULL;
-#endif
-#endif
 	switch (list) {
 	case UVM_RUST_QUEUE_UNUSED:
-		return unused;
+		return uvm_rust_unused_list(pmm);
 	case UVM_RUST_QUEUE_DISCARDED:
-		return discarded;
+		return uvm_rust_discarded_list(pmm);
 	case UVM_RUST_QUEUE_USED:
-		return used;
+		return uvm_rust_used_list(pmm);
 	default:
 		return uvm_rust_free_list(pmm, list == UVM_RUST_LIST_ZEROED);
 	}

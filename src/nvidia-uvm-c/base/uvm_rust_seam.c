@@ -180,12 +180,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	uvm_perf_heuristics_unload__c(va_space);
 }
 
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS
-#else
-void
-#endif
-uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+UVM_RUST_REGISTERED uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
 		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id));

@@ -14,8 +14,7 @@
 #include "uvm_global.h"
 #include "uvm_perf_events.h"
 #include "uvm_range_group.h"
-#include "uvm_va_policy.h"
-#include "uvm_va_range.h"
+#include "uvm_rust_on_ranges.h"
 
 /* --- life of a block's state ---------------------------------------------------- */
 
@@ -56,7 +55,7 @@ uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 l
 	};
 	out->preferred = UVM_RUST_MEMORY_NONE;
 	if (out->managed) {
-		uvm_va_policy_t *policy = uvm_va_range_get_policy(range);
+		uvm_va_policy_t *policy = uvm_rust_policy(range);
 
 		if (UVM_ID_IS_VALID(policy->preferred_location))
 			out->preferred = uvm_rust_memory(policy->preferred_location);
@@ -67,7 +66,7 @@ uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 l
 
 uvm_va_block_t *uvm_seam_range_block(uvm_va_range_t *range, __u64 at)
 {
-	return uvm_va_range_block(range, uvm_va_range_block_index(range, at));
+	return uvm_va_range_block(uvm_rust_managed(range), uvm_va_range_block_index(uvm_rust_managed(range), at));
 }
 
 void uvm_seam_block_span(uvm_va_block_t *block, struct uvm_rust_span *span)
@@ -140,7 +139,7 @@ bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, 
 		held->resident = *uvm_rust_mask(&state->resident);
 		held->memory = uvm_rust_memory(id);
 		held->one_place = true;
-		held->root_chunk = has_root_chunk(block, uvm_va_space_get_gpu(va_space, id), state);
+		held->root_chunk = has_root_chunk(block, uvm_rust_gpu(va_space, id), state);
 		return true;
 	}
 	return false;

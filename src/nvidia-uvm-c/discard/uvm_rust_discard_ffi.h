@@ -60,8 +60,9 @@ void uvm_rust_block_made_resident(struct uvm_rust_block *block, __u32 memory, co
  * body of it, which splits what upstream has of a va_block.
  */
 #ifndef UVM_RUST_NATIVE
+#include "uvm_rust_on_split.h"
 __u32 uvm_va_block_split(struct uvm_va_block_struct *block, __u64 new_end, struct uvm_va_block_struct **upper,
-			 struct uvm_va_range_struct *new_range);
+			 UVM_RUST_SPLIT_RANGE *new_range);
 UVM_RUST_C_BODY(uvm_va_block_split);
 #endif
 

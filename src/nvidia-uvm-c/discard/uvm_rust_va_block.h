@@ -20,13 +20,11 @@
 #include "uvm_va_block.h"
 #include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
+#include "uvm_rust_on_block.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
-#if UVM_RUST_UPSTREAM >= 550
-static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
-#endif
 static size_t block_num_gpu_chunks(uvm_va_block_t *block, uvm_gpu_t *gpu);
 
 static bool skip_preparing(uvm_va_block_t *block)
@@ -45,18 +43,6 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
 
 /* --- dropping pages ---------------------------------------------------------- */
 
-static void drop_cpu_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)
-{
-#if UVM_RUST_UPSTREAM < 550
-	uvm_page_mask_andnot(&block->cpu.resident, &block->cpu.resident, drop);
-#else
-	int nid;
-
-	for_each_possible_uvm_node(nid)
-		uvm_va_block_cpu_clear_resident_mask(block, nid, drop);
-#endif
-}
-
 void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
 	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
@@ -64,7 +50,7 @@ void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *page
 
 	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
 
-	drop_cpu_residency(block, drop);
+	uvm_rust_drop_cpu_residency(block, drop);
 	if (uvm_page_mask_empty(&block->cpu.resident))
 		block_clear_resident_processor(block, UVM_ID_CPU);
 

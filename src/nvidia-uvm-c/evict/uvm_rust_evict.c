@@ -46,7 +46,7 @@ void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *bloc
 {
 	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
 
-	set_queue(&uvm_va_space_get_gpu((uvm_va_space_t *)space, id)->pmm,
+	set_queue(&uvm_rust_gpu((uvm_va_space_t *)space, id)->pmm,
 		  uvm_va_block_gpu_state_get(block, id)->chunks[0], UVM_RUST_QUEUE_DISCARDED, NULL);
 }
 

@@ -15,6 +15,7 @@
 #include "uvm_linux.h"
 #include "uvm_common.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_on_types.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */
 static struct list_head *find_free_list(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
@@ -97,7 +98,7 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 	NV_STATUS status;
 	__u32 gains;
 
-	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_pmm_gpu_memory_type_is_user(type) ||
+	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_rust_type_is_user(type) ||
 	    (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), (uintptr_t)current);
@@ -116,7 +117,7 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 	__u32 change = UVM_RUST_CHUNK_WHOLE;
 	__u64 holder = 0;
 
-	if (!uvm_rust_evict || !uvm_pmm_gpu_memory_type_is_user(chunk->type))
+	if (!uvm_rust_evict || !uvm_rust_type_is_user(chunk->type))
 		return;
 	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_FREE)
 		change = chunk->is_zero ? UVM_RUST_CHUNK_FREE_ZEROED : UVM_RUST_CHUNK_FREE;
@@ -135,7 +136,10 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 
 bool uvm_seam_chunk_evictable(uvm_gpu_t *gpu, __u32 index)
 {
-	return !WARN_ON_ONCE(!chunk_is_evictable(&gpu->pmm, &gpu->pmm.root_chunks.array[index].chunk));
+	bool is = chunk_is_evictable(&gpu->pmm, &gpu->pmm.root_chunks.array[index].chunk);
+
+	WARN_ON_ONCE(!is && !uvm_rust_may_be_pinned);
+	return is;
 }
 
 /*
@@ -169,7 +173,7 @@ static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
  */
 static void uvm_rust_root_chunk_split(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
-	if (uvm_rust_evict && !chunk->parent && uvm_pmm_gpu_memory_type_is_user(chunk->type))
+	if (uvm_rust_evict && !chunk->parent && uvm_rust_type_is_user(chunk->type))
 		uvm_rust_queues_set(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk), UVM_RUST_QUEUE_USED, 0);
 }
 

@@ -38,56 +38,21 @@ static inline bool faults_are_heard(uvm_perf_va_space_events_t *events)
 			uvm_perf_event_notify_gpu_fault(events, __VA_ARGS__);		\
 	} while (0)
 
-/* Replaced below; their C bodies. See Kbuild for the same with other files. */
-UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
-#if UVM_RUST_UPSTREAM < 550
-/* Upstream's of another name, by which it calls ours, see below. */
-NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
-void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
-#endif
-UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_init);
-UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
-#define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
-#define uvm_parent_gpu_fault_buffer_init	uvm_parent_gpu_fault_buffer_init__c
-#define uvm_parent_gpu_fault_buffer_deinit	uvm_parent_gpu_fault_buffer_deinit__c
-/* Their names before 550. */
-#define uvm_gpu_fault_buffer_init		uvm_parent_gpu_fault_buffer_init__c
-#define uvm_gpu_fault_buffer_deinit		uvm_parent_gpu_fault_buffer_deinit__c
-#include "uvm_gpu_replayable_faults.c"
-#undef uvm_gpu_fault_buffer_init
-#undef uvm_gpu_fault_buffer_deinit
-#undef uvm_gpu_service_replayable_faults
-#undef uvm_parent_gpu_fault_buffer_init
-#undef uvm_parent_gpu_fault_buffer_deinit
-
 #include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_on_fault.h"
+#include "uvm_rust_on_fault_buffer.h"
 
-/* Where upstream versions differ. */
-
-#if UVM_RUST_UPSTREAM < 550
-#define uvm_parent_gpu_fault_buffer_init	uvm_gpu_fault_buffer_init
-#define uvm_parent_gpu_fault_buffer_deinit	uvm_gpu_fault_buffer_deinit
-#define uvm_parent_gpu_enable_prefetch_faults	uvm_gpu_enable_prefetch_faults
-#define uvm_parent_gpu_disable_prefetch_faults	uvm_gpu_disable_prefetch_faults
-/* Without HMM that asks for a service in place. */
-#define service_fault_batch_dispatch(va_space, gpu_va_space, batch, first, faults, per_block, may_migrate) \
-	((void)(may_migrate), \
-	 (service_fault_batch_dispatch)(va_space, gpu_va_space, batch, first, faults, per_block))
-/* Moves nothing else. */
-#define hw_fault_buffer_flush_locked(parent_gpu, mode) (hw_fault_buffer_flush_locked)(parent_gpu)
-#endif
-
-static uvm_replayable_fault_buffer_info_t *ring_of(struct uvm_seam_fault *f)
+static uvm_rust_ring_t *ring_of(struct uvm_seam_fault *f)
 {
-	return &f->gpu->parent->fault_buffer_info.replayable;
+	return &uvm_rust_fault_buffer(f->gpu->parent)->replayable;
 }
 
 /* --- life ------------------------------------------------------------------- */
 
 NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 {
-	uvm_replayable_fault_buffer_info_t *ring = &parent_gpu->fault_buffer_info.replayable;
+	uvm_rust_ring_t *ring = &uvm_rust_fault_buffer(parent_gpu)->replayable;
 	NV_STATUS status = uvm_parent_gpu_fault_buffer_init__c(parent_gpu);
 	struct uvm_rust_fault_params params;
 
@@ -95,7 +60,7 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 		return status;
 	params = (struct uvm_rust_fault_params) {
 		.ring = ring->max_faults,
-		.max_batch = parent_gpu->fault_buffer_info.max_batch_size,
+		.max_batch = uvm_rust_fault_buffer(parent_gpu)->max_batch_size,
 		.utlbs = ring->utlb_count,
 		.policy = ring->replay_policy,
 		.update_put_percent = ring->replay_update_put_ratio,
@@ -119,18 +84,19 @@ void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 }
 
 /* The rest of the loop's state is Rust's. */
-void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
+static void service(uvm_gpu_t *gpu)
 {
-	uvm_replayable_fault_buffer_info_t *ring = &gpu->parent->fault_buffer_info.replayable;
+	uvm_rust_ring_t *ring = &uvm_rust_fault_buffer(gpu->parent)->replayable;
 	uvm_fault_service_batch_context_t *batch = &ring->batch_service_context;
 	struct uvm_seam_fault f = {
 		.gpu = gpu, .batch = batch, .ring = ring->max_faults, .get = &ring->cached_get, .put = &ring->cached_put,
 		.number = &batch->batch_id, .replays = &batch->num_replays, .duplicates = &batch->num_duplicate_faults,
 		.invalid_prefetches = &batch->num_invalid_prefetch_faults, .throttled = &batch->has_throttled_faults,
 		.fatal_space = &batch->fatal_va_space,
-		.prefetches_are_on = &gpu->parent->fault_buffer_info.prefetch_faults_enabled,
+		.prefetches_are_on = &uvm_rust_fault_buffer(gpu->parent)->prefetch_faults_enabled,
 	};
 
+	uvm_rust_base_set_fatal_gpu(batch, gpu);
 	uvm_tracker_init(&f.batch->tracker);
 	uvm_rust_fault_service(uvm_parent_id_gpu_index(gpu->parent->id), uvm_id_gpu_index(gpu->id), &f);
 	uvm_tracker_deinit(&f.batch->tracker);
@@ -181,7 +147,7 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 {
 	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
 	const struct uvm_fault_buffer_hal_struct *hal = parent_gpu->fault_buffer_hal;
-	uvm_replayable_fault_buffer_info_t *ring = ring_of(f);
+	uvm_rust_ring_t *ring = ring_of(f);
 	uvm_fault_service_batch_context_t *batch = f->batch;
 	NV_STATUS status = NV_OK;
 	__u32 i;
@@ -245,11 +211,7 @@ void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *space)
 {
 	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
-#if UVM_RUST_UPSTREAM < 550
-	NV_STATUS status = uvm_gpu_fault_entry_to_va_space(f->gpu, e, &e->va_space);
-#else
-	NV_STATUS status = uvm_parent_gpu_fault_entry_to_va_space(f->gpu->parent, e, &e->va_space);
-#endif
+	NV_STATUS status = uvm_rust_base_to_va_space(f->gpu, e);
 
 	*space = (uintptr_t)e->va_space;
 	return status;
@@ -278,6 +240,7 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 		uvm_fault_buffer_entry_t *e = &cache[records[i].entry];
 
 		e->va_space = (uvm_va_space_t *)(uintptr_t)records[i].who;
+		uvm_rust_base_set_gpu(e, f->gpu);
 		e->num_instances = records[i].instances;
 		e->access_type_mask = records[i].accesses;
 		INIT_LIST_HEAD(&e->merged_instances_list);
@@ -302,7 +265,7 @@ void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_pre
 		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
 		.has_switch = parent_gpu->prefetch_fault_supported,
-		.off_ns = NV_GETTIME() - parent_gpu->fault_buffer_info.disable_prefetch_faults_timestamp,
+		.off_ns = NV_GETTIME() - uvm_rust_fault_buffer(parent_gpu)->disable_prefetch_faults_timestamp,
 	};
 }
 
@@ -332,7 +295,7 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 	f->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
 	if (f->gpu->parent->smc.enabled)
-		f->gpu_va_space = uvm_gpu_va_space_get_by_parent_gpu(va_space, f->gpu->parent);
+		f->gpu_va_space = uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu);
 	else
 		f->gpu_va_space = va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
 	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
@@ -373,7 +336,7 @@ __u32 uvm_seam_fault_flush(struct uvm_seam_fault *f, __u32 how)
 	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_CACHED_PUT != UVM_RUST_FLUSH_CACHED_PUT);
 	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_UPDATE_PUT != UVM_RUST_FLUSH_UPDATE_PUT);
 	BUILD_BUG_ON(UVM_GPU_BUFFER_FLUSH_MODE_WAIT_UPDATE_PUT != UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
-	return fault_buffer_flush_locked(f->gpu, how, UVM_FAULT_REPLAY_TYPE_START, f->batch);
+	return uvm_rust_base_flush(f->gpu, how, UVM_FAULT_REPLAY_TYPE_START, f->batch);
 }
 
 __u32 uvm_seam_fault_wait(struct uvm_seam_fault *f, bool for_replays)
@@ -392,17 +355,17 @@ __u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 at, __u32 reason)
 	uvm_fault_buffer_entry_t *e = f->batch->ordered_fault_cache[at];
 
 	if (e->is_fatal)
-		return cancel_fault_precise_va(f->gpu, e, e->replayable.cancel_va_mode);
+		return uvm_rust_base_cancel_va(f->gpu, e, e->replayable.cancel_va_mode);
 	if (reason == NV_OK)
 		return NV_OK;
 	e->fatal_reason = uvm_tools_status_to_fatal_fault_reason(reason);
-	return cancel_fault_precise_va(f->gpu, e, UVM_FAULT_CANCEL_VA_MODE_ALL);
+	return uvm_rust_base_cancel_va(f->gpu, e, UVM_FAULT_CANCEL_VA_MODE_ALL);
 }
 
 __u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f, __u32 reason)
 {
 	if (reason == NV_OK)
 		return cancel_faults_precise_tlb(f->gpu, f->batch);
-	cancel_fault_batch_tlb(f->gpu, f->batch, uvm_tools_status_to_fatal_fault_reason(reason));
+	uvm_rust_base_cancel_batch_tlb(f->gpu, f->batch, uvm_tools_status_to_fatal_fault_reason(reason));
 	return NV_OK;
 }

@@ -83,9 +83,8 @@ void uvm_rust_fault_service(__u32 parent, __u32 gpu, struct uvm_seam_fault *faul
 
 /* --- fault service: called by Rust ----------------------------------------- */
 
-/* Upstream's, whose body is its loop in C: the same of a GPU, as a whole. */
-void uvm_gpu_service_replayable_faults(struct uvm_gpu_struct *gpu);
-UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
+/* Upstream's loop: the same of a GPU, as a whole. */
+void uvm_seam_fault_upstream(struct uvm_gpu_struct *gpu);
 /* Programs have lost their GPU contexts by @status: says so, in a release build too. */
 void uvm_seam_fault_cancelled(struct uvm_seam_fault *fault, __u32 status);
 

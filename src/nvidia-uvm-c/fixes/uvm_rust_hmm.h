@@ -10,6 +10,7 @@
 #include <linux/sched/mm.h>
 
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_on_hmm.h"
 
 #ifdef CONFIG_MMU_NOTIFIER
 
@@ -101,10 +102,6 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
  * So the new pages are given up first, by upstream's own function for pages that do not
  * migrate. Linux puts back what it finds without a new page.
  */
-static void clean_up_non_migrating_pages(uvm_va_block_t *va_block, const unsigned long *src_pfns,
-					 unsigned long *dst_pfns, uvm_va_block_region_t region,
-					 uvm_page_mask_t *page_mask);
-
 /* What an earlier migration in the same context left behind is no page of this one. */
 static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
 {
@@ -148,7 +145,7 @@ static NV_STATUS uvm_rust_hmm_make_resident_copy(uvm_va_block_t *va_block, uvm_v
 	if (status == NV_OK)
 		status = uvm_va_block_make_resident_copy(va_block, retry, context, to, region, mask, prefetch, cause);
 	if (status != NV_OK && UVM_ID_IS_CPU(to) && uvm_rust_fix_copies)
-		clean_up_non_migrating_pages(va_block, src_pfns, dst_pfns, region, mask);
+		uvm_rust_clean_up(va_block, src_pfns, dst_pfns, region, mask);
 	return status;
 }
 #define uvm_va_block_make_resident_copy uvm_rust_hmm_make_resident_copy
@@ -166,7 +163,7 @@ static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_proce
 		status = uvm_va_block_service_copy(processor, to, va_block, retry, service);
 	if (status != NV_OK && uvm_rust_fix_copies) {
 		uvm_page_mask_init_from_region(&all, service->region, NULL);
-		clean_up_non_migrating_pages(va_block, context->hmm.src_pfns, context->hmm.dst_pfns, service->region,
+		uvm_rust_clean_up(va_block, context->hmm.src_pfns, context->hmm.dst_pfns, service->region,
 					     &all);
 	}
 	return status;
@@ -189,59 +186,7 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 
 /* --- strays ------------------------------------------------------------------------------ */
 
-#if UVM_RUST_UPSTREAM == 550
-static NV_STATUS hmm_copy_devmem_page(struct page *dst_page, struct page *src_page);
-
-/*
- * Moves the page of device memory @pfn to the host, by way of Linux. BUSY_RETRY if Linux does
- * not let it go now. Called without locks, as it may sleep and Linux calls notifiers.
- *
- * Upstream has such a function for when a GPU goes, where it must not fail: a page that could
- * not be copied becomes one of zeros. An eviction may fail, and leaves the page where it is.
- */
-NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
-{
-	unsigned long src = 0, dst = 0;
-	struct page *page;
-	NV_STATUS status = NV_ERR_NO_MEMORY;
-	int ret = migrate_device_range(&src, pfn, 1);
-
-	if (ret)
-		return errno_to_nv_status(ret);
-	if (!(src & MIGRATE_PFN_MIGRATE)) {
-		migrate_device_finalize(&src, &dst, 1);
-		return NV_ERR_BUSY_RETRY;
-	}
-	page = alloc_page(GFP_HIGHUSER_MOVABLE);
-	if (page) {
-		lock_page(page);
-		if (!uvm_rust_test_copy_fails())
-			status = hmm_copy_devmem_page(page, migrate_pfn_to_page(src));
-		if (status == NV_OK) {
-			dst = migrate_pfn(page_to_pfn(page));
-			migrate_device_pages(&src, &dst, 1);
-		}
-		else {
-			unlock_page(page);
-			put_page(page);
-		}
-	}
-	migrate_device_finalize(&src, &dst, 1);
-	if (status == NV_OK && !(src & MIGRATE_PFN_MIGRATE))
-		status = NV_ERR_BUSY_RETRY;
-	return status;
-}
-#else
-/* Here upstream's does not say whether it could copy. */
-#if UVM_RUST_UPSTREAM > 550
-static NV_STATUS uvm_hmm_pmm_gpu_evict_pfn(unsigned long pfn);
-#endif
-
-NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
-{
-	return uvm_hmm_pmm_gpu_evict_pfn(pfn);
-}
-#endif
+#include "uvm_rust_on_strays.h"
 
 #endif /* UVM_IS_CONFIG_HMM() */
 

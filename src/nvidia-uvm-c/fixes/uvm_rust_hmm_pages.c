@@ -11,6 +11,7 @@
 
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_on_nobody.h"
 
 /*
  * The va_block of chunks that no va_block has. A va_block gives a chunk of ordinary memory up
@@ -37,7 +38,7 @@ void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
 {
 	uvm_pmm_gpu_t *pmm = &uvm_gpu_chunk_get_gpu(chunk)->pmm;
 
-	if (!uvm_rust_fix_nobody)
+	if (!UVM_RUST_NOBODY || !uvm_rust_fix_nobody)
 		return;
 	/* Evictions take the name of the va_block, and a reference, under this lock. */
 	uvm_spin_lock(&pmm->list_lock);

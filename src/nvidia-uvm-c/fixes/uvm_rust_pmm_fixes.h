@@ -13,6 +13,7 @@
 #include "uvm_va_block.h"
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_on_pins.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */
 static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
@@ -22,9 +23,9 @@ static uvm_rust_walk_fn free_first_pinned_chunk_func;
 
 /* --- what mremap() leaves behind ---------------------------------------------- */
 
-#if UVM_IS_CONFIG_HMM()
-static uvm_gpu_chunk_t *devmem_page_to_chunk_locked(struct page *page);
+#include "uvm_rust_on_devmem.h"
 
+#if UVM_IS_CONFIG_HMM()
 /* How long a root chunk is tried again while somebody holds pages of it. */
 #define REST_MS 10
 
@@ -70,7 +71,7 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 		/* Cleared before the lock is taken to free the page's chunk: until then it has one. */
 		uvm_spin_lock(&pmm->list_lock);
 		if (READ_ONCE(page->zone_device_data))
-			chunk = devmem_page_to_chunk_locked(page);
+			chunk = uvm_rust_chunk_of_page(page);
 		claims = chunk && chunk->va_block == va_block;
 		if (claims)
 			page_index = chunk->va_block_page_index;
@@ -153,7 +154,7 @@ static struct list_head *in_vain_of(uvm_pmm_gpu_t *pmm)
 
 static NV_STATUS collect_pinned_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *list)
 {
-	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED)
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED && uvm_rust_is_of_eviction(chunk))
 		list_add_tail(&chunk->list, list);
 	return NV_OK;
 }

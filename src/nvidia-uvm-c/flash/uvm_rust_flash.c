@@ -12,8 +12,7 @@
 #include "uvm_global.h"
 #include "uvm_perf_prefetch.h"
 #include "uvm_perf_thrashing.h"
-#include "uvm_va_policy.h"
-#include "uvm_va_range.h"
+#include "uvm_rust_on_ranges.h"
 
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
@@ -89,7 +88,7 @@ bool uvm_seam_flash_suspends(void)
 }
 
 /* A range whose mappings change: what is under way to write its blocks comes to nothing. */
-static void cancel_range(uvm_va_range_t *range)
+static void cancel_range(uvm_rust_managed_t *range)
 {
 	uvm_va_block_t *block;
 
@@ -112,7 +111,7 @@ UVM_RUST_C_BODY(uvm_perf_prefetch_get_hint_va_block);
 UVM_RUST_C_BODY(uvm_va_block_write_from_cpu);
 UVM_RUST_C_BODY(uvm_va_block_read_to_cpu);
 
-NV_STATUS uvm_va_range_set_accessed_by(uvm_va_range_t *range, uvm_processor_id_t id, struct mm_struct *mm,
+NV_STATUS uvm_va_range_set_accessed_by(uvm_rust_managed_t *range, uvm_processor_id_t id, struct mm_struct *mm,
 				       uvm_tracker_t *tracker)
 {
 	NV_STATUS status = uvm_va_range_set_accessed_by__c(range, id, mm, tracker);
@@ -121,7 +120,7 @@ NV_STATUS uvm_va_range_set_accessed_by(uvm_va_range_t *range, uvm_processor_id_t
 	return status;
 }
 
-void uvm_va_range_unset_accessed_by(uvm_va_range_t *range, uvm_processor_id_t id, uvm_tracker_t *tracker)
+void uvm_va_range_unset_accessed_by(uvm_rust_managed_t *range, uvm_processor_id_t id, uvm_tracker_t *tracker)
 {
 	cancel_range(range);
 	uvm_va_range_unset_accessed_by__c(range, id, tracker);
@@ -174,19 +173,4 @@ NV_STATUS uvm_va_block_write_from_cpu(uvm_va_block_t *block, uvm_va_block_contex
 	return status != NV_OK ? status : uvm_va_block_write_from_cpu__c(block, context, dst, src, size);
 }
 
-#if UVM_RUST_UPSTREAM < 550
-NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_mem_t *dst, NvU64 src, size_t size)
-{
-	NV_STATUS status = debug(block, NULL, src, false);
-
-	return status != NV_OK ? status : uvm_va_block_read_to_cpu__c(block, dst, src, size);
-}
-#else
-NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_mem_t *dst,
-				   NvU64 src, size_t size)
-{
-	NV_STATUS status = debug(block, context, src, false);
-
-	return status != NV_OK ? status : uvm_va_block_read_to_cpu__c(block, context, dst, src, size);
-}
-#endif
+#include "uvm_rust_on_debugger.h"

@@ -13,16 +13,7 @@
 
 #include "uvm_rust_flash.h"
 
-/* What upstream's functions take as well from 550 on. */
-#if UVM_RUST_UPSTREAM < 550
-#define SINCE_550(...)
-#else
-#define SINCE_550(...)	__VA_ARGS__
-#endif
-
 /* Upstream's, defined below in uvm_va_block.c. */
-static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *pages, uvm_va_block_region_t region,
-					  uvm_va_block_context_t *context SINCE_550(, bool staged));
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
 /* The memory that a page has on a node of the host: as is first asked, nothing. */
@@ -140,7 +131,7 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	NV_STATUS status;
 
 	uvm_memcg_context_start(&memcg_context, context->mm);
-	status = block_populate_pages_cpu(block, pages, region, context SINCE_550(, false));
+	status = uvm_rust_populate_pages_cpu(block, pages, region, context);
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }
@@ -172,7 +163,7 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 
 	if (uvm_va_block_is_hmm(block))
 		return NV_OK;
-	gpu = UVM_ID_IS_CPU(to) ? NULL : uvm_va_space_get_gpu(uvm_va_block_get_va_space(block), to);
+	gpu = UVM_ID_IS_CPU(to) ? NULL : uvm_rust_gpu(uvm_va_block_get_va_space(block), to);
 	uvm_page_mask_init_from_region(&wanted, region, mask);
 	/* Upstream gives CPU faults the cause of replayable ones; they are serviced by the thread that faults. */
 	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu,
@@ -211,11 +202,11 @@ static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index
 	return prot;
 }
 
-uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, SINCE_550(uvm_va_block_context_t *context,)
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, UVM_RUST_CONTEXT(uvm_va_block_context_t *context,)
 							uvm_processor_id_t id, uvm_page_index_t index)
 {
 	return flash_highest_permission(block, index, uvm_va_block_page_compute_highest_permission__c(
-						      block, SINCE_550(context,) id, index));
+						      block, UVM_RUST_CONTEXT(context,) id, index));
 }
 
 /* --- leaving host memory --------------------------------------------------------------- */

@@ -16,13 +16,16 @@ chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 // A chunk was pinned, unpinned or freed: its root chunk enters or leaves the lists.
 @@
 identifier pmm, chunk, root;
+// Since 565 it is the chunk that is asked.
+identifier is_user = {uvm_pmm_gpu_memory_type_is_user, uvm_gpu_chunk_is_user};
+expression E;
 @@
 chunk_update_lists_locked(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 {
 ...
 uvm_assert_spinlock_locked(&pmm->list_lock);
 + uvm_rust_root_chunk_update(pmm, root);
-if (uvm_pmm_gpu_memory_type_is_user(chunk->type)) {
+if (is_user(E)) {
 <+...
 list_del_init(&root->chunk.list);
 ...+>
@@ -142,8 +145,9 @@ identifier pmm, chunk, status;
   (...) { ... }
 
 @@
+identifier alloc = {uvm_pmm_gpu_alloc, pmm_gpu_alloc};
 @@
-uvm_pmm_gpu_alloc(...)
+alloc(...)
 {
 <...
 - alloc_chunk

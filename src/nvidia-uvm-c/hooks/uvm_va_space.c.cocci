@@ -12,10 +12,12 @@ uvm_va_space_cpu_fault(...)
 ...>
 }
 
-// One that comes while a GPU is unregistered is tried again as well: see uvm_rust_va_space.h.
+// One that comes while a GPU is unregistered is tried again as well: see uvm_rust_va_space.h. Not
+// where 570 and later have asked for errors of NVLink's with the lock let go.
 @@
 typedef uvm_va_space_t;
 identifier space, vma, vmf, hmm;
+statement S;
 @@
 uvm_va_space_cpu_fault(uvm_va_space_t *space, struct vm_area_struct *vma, struct vm_fault *vmf, bool hmm)
 {
@@ -27,5 +29,6 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, struct vm_area_struct *vma, struct
 + 	status = NV_ERR_BUSY_RETRY;
 + 	goto unlock;
 + }
+  if (do_sleep) S
 ...>
 }

@@ -16,6 +16,7 @@
 #include "uvm_va_range.h"
 #include "uvm_range_group.h"
 #include "uvm_perf_events.h"
+#include "uvm_rust_on_links.h"
 
 /*
  * What the worker of a VA space works with, Rust's from uvm_seam_prefetch_create() to
@@ -62,7 +63,7 @@ _Bool uvm_seam_gpu_numbers(uvm_gpu_t *gpu, __u32 *number, __u32 *parent)
 {
 	*number = uvm_id_gpu_index(gpu->id);
 	*parent = uvm_parent_id_gpu_index(gpu->parent->id);
-	return gpu->parent->replayable_faults_supported;
+	return uvm_rust_gpu_can_fault(gpu);
 }
 
 void uvm_rust_on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
@@ -82,7 +83,7 @@ uvm_gpu_t *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool 
 
 	if (!uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id))
 		return NULL;
-	return uvm_va_space_get_gpu(va_space, id);
+	return uvm_rust_gpu(va_space, id);
 }
 
 uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *start)
@@ -98,13 +99,14 @@ uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *star
 
 bool uvm_seam_prefetch_is_lite(uvm_va_range_t *range, uvm_gpu_t *gpu)
 {
-	return uvm_processor_mask_test(&range->uvm_lite_gpus, gpu->id);
+	return uvm_rust_is_lite(range, gpu);
 }
 
 /* As UVM_VA_BLOCK_LOCK_RETRY(), with what is between in Rust. */
 struct uvm_rust_block **uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, uvm_va_block_t *block, struct mm_struct *mm)
 {
 	uvm_va_block_context_init(uvm_rust_move_block_context(call->context), mm);
+	uvm_rust_forget_links(call->context);
 	uvm_va_block_retry_init(&call->retry);
 	uvm_mutex_lock(&block->lock);
 	return &block->uvm_rust;
@@ -119,10 +121,21 @@ void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *bl
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,
 				__u16 first, __u16 outer)
 {
-	return uvm_va_block_migrate_locked(block, &call->retry, call->context, uvm_va_block_region(first, outer),
-					   gpu ? gpu->id : UVM_ID_CPU,
-					   gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP : UVM_MIGRATE_MODE_MAKE_RESIDENT,
-					   &call->copies[copy]);
+	NV_STATUS status = uvm_va_block_migrate_locked(block, &call->retry, call->context,
+						       uvm_va_block_region(first, outer), gpu ? gpu->id : UVM_ID_CPU,
+						       gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP :
+							     UVM_MIGRATE_MODE_MAKE_RESIDENT,
+						       &call->copies[copy]);
+
+	/*
+	 * What was allocated for it is in use: 570 and later free all that is still set aside for a block if a later
+	 * copy to the GPU fails.
+	 */
+	if (status == NV_OK) {
+		uvm_va_block_retry_deinit(&call->retry, block);
+		uvm_va_block_retry_init(&call->retry);
+	}
+	return status;
 }
 
 __u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)

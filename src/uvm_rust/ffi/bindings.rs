@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 19ced2c5cd3b9b9b.
+// Of headers and options 2fe8e2a96ea7f930.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -1027,10 +1027,7 @@ unsafe extern "C" {
     pub fn uvm_rust_fault_service(parent: __u32, gpu: __u32, fault: *mut uvm_seam_fault);
 }
 unsafe extern "C" {
-    pub fn uvm_gpu_service_replayable_faults(gpu: *mut uvm_gpu_struct);
-}
-unsafe extern "C" {
-    pub fn uvm_gpu_service_replayable_faults__c(arg1: *mut uvm_gpu_struct);
+    pub fn uvm_seam_fault_upstream(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_cancelled(fault: *mut uvm_seam_fault, status: __u32);

@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
     /// Has the faults serviced by upstream's loop.
     pub(crate) fn run_in_c(&mut self) {
         // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_gpu_service_replayable_faults__c(self.0.gpu) };
+        unsafe { bindings::uvm_seam_fault_upstream(self.0.gpu) };
     }
 
     /// The number of the GPU.

@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What is so in a tree of NVIDIA's driver and matters to the seam: each fact that is, one word a line, the
+# newest first. It is asked of the source, as branches get each other's changes in an order that version
+# numbers do not show. src/nvidia-uvm-c/bases/FACT has the headers, and hooks/FACT the hooks, of trees where
+# it is so; where several of those have one, the first counts.
+#
+#   base.sh TREE     TREE: the folder with nvidia-uvm
+set -eu
+uvm=$1/nvidia-uvm
+[ -r "$uvm/uvm_va_block.c" ] || { echo "base.sh: no $uvm/uvm_va_block.c: this is no tree of NVIDIA's driver" >&2; exit 1; }
+
+# fact WORD COMMAND...: it is so if the command says so.
+fact() {
+	word=$1
+	shift
+	if "$@"; then echo "$word"; fi
+}
+
+has() { grep -qwE -e "$2" "$uvm/$1"; }
+lacks() { ! has "$@"; }
+# body FUNCTION FILE: from the line that it is defined in to its end.
+body() { awk -v name="$1" '$0 ~ "^static .*[ *]" name "\\(" { held = ""; on = 1 } on { held = held $0 "\n" } on && /;$/ && held !~ /\{/ { on = 0 } on && /^}/ { printf "%s", held; exit }' "$uvm/$2"; }
+has_in() { body "$1" "$2" | grep -qw -e "$3"; }
+# There is such a function, and it has no such word.
+lacks_in() { [ -n "$(body "$1" "$2")" ] && ! has_in "$@"; }
+# follows FILE REGEX NEXT: is there a line like this, and is the next one like that?
+follows() { awk -v a="$2" -v b="$3" 'was && $0 ~ b { found = 1 } { was = $0 ~ a } END { exit !found }' "$uvm/$1"; }
+
+# 595: Maxwell, Pascal and Volta are gone.
+fact all_gpus_fault lacks uvm_gpu.h replayable_faults_supported
+# 590: the lists of root chunks are an array.
+fact alloc_list has uvm_pmm_gpu.h UVM_PMM_ALLOC_LIST_USED
+# 580: it discards by itself, and tells a perf event's callback the VA space.
+fact native_discard has uvm_va_range.h uvm_va_range_discard
+fact event_space has uvm_perf_events.h 'uvm_perf_event_callback_t\)\(uvm_va_space_t \*va_space,.*'
+# 570.190, 580: a CPU's pages are populated by a mask that may be none.
+fact populate_const follows uvm_va_block.c '^static NV_STATUS block_populate_pages_cpu' 'const uvm_page_mask_t'
+# The same: it gives up the new pages of a migration that fails without a look at the old ones; and a page of
+# device memory that Linux lets go pins its chunk at once, which is freed later.
+fact clean_up_by_dst lacks_in clean_up_non_migrating_pages uvm_hmm.c src_pfns
+fact lazy_pins has_in devmem_page_free uvm_pmm_gpu.c chunk_pin
+# 570: a migration of ordinary memory that fails gives up the new pages, when a CPU faults or for UVM_MIGRATE.
+fact hmm_cleans_up lacks uvm_hmm.c 'return uvm_va_block_service_copy\(processor_id, UVM_ID_CPU'
+# 570.133: one fault buffer, of one type.
+fact fault_buffer has uvm_forward_decl.h uvm_replayable_fault_buffer_t
+# 570.124: a page of device memory leads to its chunk.
+fact chunk_in_page lacks uvm_pmm_gpu.c devmem_page_to_chunk_locked
+# 570: GPU memory has two types, of programs and of the kernel.
+fact two_types lacks uvm_pmm_gpu.h uvm_pmm_gpu_memory_type_is_user
+# 570: migrations note which links they use.
+fact nvlink_errors has uvm_gpu.h gpus_to_check_for_nvlink_errors
+# 565: managed ranges have a type of their own.
+fact managed_ranges has uvm_va_range.h uvm_va_range_to_managed
+# 560: the fault loop serves a parent GPU.
+fact parent_faults has uvm_gpu_replayable_faults.h uvm_parent_gpu_service_replayable_faults
+# 555 to 565: a copy of device memory does not say whether it could.
+fact copy_is_void has uvm_hmm.c 'static void hmm_copy_devmem_page'
+# 535: the host's NUMA nodes are one.
+fact one_node lacks uvm_processors.h for_each_possible_uvm_node
+# What the seam is written for.
+echo 550

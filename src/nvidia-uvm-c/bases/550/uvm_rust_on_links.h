@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What a migration notes of the links that it has used.
+ */
+#define uvm_rust_forget_links(context)	((void)(context))

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Ranges of managed memory.
+ */
+#ifndef UVM_RUST_ON_RANGES_H
+#define UVM_RUST_ON_RANGES_H
+
+#include "uvm_va_policy.h"
+#include "uvm_va_range.h"
+
+typedef uvm_va_range_t uvm_rust_managed_t;
+#define uvm_rust_managed(range)		(range)
+#define uvm_rust_policy(range)		uvm_va_range_get_policy(range)
+
+#endif

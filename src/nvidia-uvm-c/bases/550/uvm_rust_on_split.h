@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The range that a va_block is split for.
+ */
+#define UVM_RUST_SPLIT_RANGE		struct uvm_va_range_struct

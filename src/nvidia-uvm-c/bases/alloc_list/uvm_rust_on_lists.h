@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Upstream's lists of the root chunks that are allocated.
+ */
+#ifndef UVM_RUST_ON_LISTS_H
+#define UVM_RUST_ON_LISTS_H
+
+#define uvm_rust_unused_list(pmm)	(&(pmm)->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_UNUSED])
+#define uvm_rust_discarded_list(pmm)	(&(pmm)->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_DISCARDED])
+#define uvm_rust_used_list(pmm)		(&(pmm)->root_chunks.alloc_list[UVM_PMM_ALLOC_LIST_USED])
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * How uvm_hmm.c, whose file includes this one in front of it, gives up the new pages of a migration that
+ * fails. It does by itself when a CPU faults or UVM_MIGRATE is called, and not for an eviction; a second
+ * time does no harm.
+ */
+#ifndef UVM_RUST_ON_HMM_H
+#define UVM_RUST_ON_HMM_H
+
+#include "uvm_va_block.h"
+
+#if UVM_IS_CONFIG_HMM()
+static void clean_up_non_migrating_pages(uvm_va_block_t *va_block, unsigned long *dst_pfns,
+					 uvm_va_block_region_t region, const uvm_page_mask_t *page_mask);
+#define uvm_rust_clean_up(va_block, src_pfns, dst_pfns, region, page_mask)	\
+	clean_up_non_migrating_pages(va_block, dst_pfns, region, page_mask)
+#endif
+
+#endif

@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The range that a va_block is split for.
+ */
+struct uvm_va_range_managed_struct;
+#define UVM_RUST_SPLIT_RANGE		struct uvm_va_range_managed_struct

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Upstream's file of replayable faults, as in 550's header of this name, where functions of a parent GPU
+ * are called as if they were a GPU's.
+ */
+NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
+void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
+UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
+UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_init);
+UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
+#define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
+#define uvm_gpu_fault_buffer_init		uvm_parent_gpu_fault_buffer_init__c
+#define uvm_gpu_fault_buffer_deinit		uvm_parent_gpu_fault_buffer_deinit__c
+#include "uvm_gpu_replayable_faults.c"
+#undef uvm_gpu_service_replayable_faults
+#undef uvm_gpu_fault_buffer_init
+#undef uvm_gpu_fault_buffer_deinit
+
+#define uvm_parent_gpu_fault_buffer_init	uvm_gpu_fault_buffer_init
+#define uvm_parent_gpu_fault_buffer_deinit	uvm_gpu_fault_buffer_deinit
+#define uvm_parent_gpu_enable_prefetch_faults	uvm_gpu_enable_prefetch_faults
+#define uvm_parent_gpu_disable_prefetch_faults	uvm_gpu_disable_prefetch_faults
+/* Without HMM that asks for a service in place. */
+#define service_fault_batch_dispatch(va_space, gpu_va_space, batch, first, faults, per_block, may_migrate) \
+	((void)(may_migrate), \
+	 (service_fault_batch_dispatch)(va_space, gpu_va_space, batch, first, faults, per_block))
+/* Moves nothing else. */
+#define hw_fault_buffer_flush_locked(parent_gpu, mode) (hw_fault_buffer_flush_locked)(parent_gpu)
+
+#define uvm_rust_base_to_va_space(gpu, entry)		uvm_gpu_fault_entry_to_va_space(gpu, entry, &(entry)->va_space)
+#define uvm_rust_base_gpu_va_space_of_part(va_space, gpu)					\
+	uvm_gpu_va_space_get_by_parent_gpu(va_space, (gpu)->parent)
+#define uvm_rust_base_set_gpu(entry, gpu)		((void)(entry))
+#define uvm_rust_base_set_fatal_gpu(batch, gpu)		((void)(batch))
+#define uvm_rust_base_flush(gpu, how, type, batch)	fault_buffer_flush_locked(gpu, how, type, batch)
+#define uvm_rust_base_cancel_va(gpu, entry, mode)	cancel_fault_precise_va(gpu, entry, mode)
+#define uvm_rust_base_cancel_batch_tlb(gpu, batch, reason)	cancel_fault_batch_tlb(gpu, batch, reason)
+
+static void service(uvm_gpu_t *gpu);
+
+void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
+{
+	service(gpu);
+}
+
+void uvm_seam_fault_upstream(uvm_gpu_t *gpu)
+{
+	uvm_gpu_service_replayable_faults__c(gpu);
+}

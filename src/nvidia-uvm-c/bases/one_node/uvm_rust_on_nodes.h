@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The host's memory of a va_block, where UVM does not tell NUMA nodes apart, and the contexts in which
+ * va_blocks are worked on.
+ */
+#ifndef UVM_RUST_ON_NODES_H
+#define UVM_RUST_ON_NODES_H
+
+#include "uvm_va_block.h"
+#include "uvm_va_space.h"
+
+static inline uvm_page_mask_t *uvm_rust_resident_mask(uvm_va_block_t *block, uvm_processor_id_t id)
+{
+	return uvm_va_block_resident_mask_get(block, id);
+}
+
+static inline uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	return uvm_cpu_chunk_get_chunk_for_page(block, page);
+}
+
+#define for_each_rust_node(nid)		for ((nid) = 0; (nid) < 1; (nid)++)
+
+static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	uvm_page_mask_set(&block->cpu.resident, page);
+	uvm_processor_mask_set(&block->resident, UVM_ID_CPU);
+}
+
+static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
+{
+}
+
+#define uvm_rust_is_resident_on(block, nid, page)	true
+
+#define uvm_rust_block_context(service_context)	(&(service_context)->block_context)
+
+typedef uvm_va_block_context_t uvm_rust_move_context_t;
+#define uvm_rust_move_context_alloc(mm)		uvm_va_block_context_alloc(mm)
+#define uvm_rust_move_context_free(context)	uvm_va_block_context_free(context)
+#define uvm_rust_move_block_context(context)	(context)
+
+#define UVM_RUST_REGISTERED			NV_STATUS
+
+#endif

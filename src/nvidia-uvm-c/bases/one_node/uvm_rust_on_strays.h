@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * How a page of ordinary memory that no va_block leads to goes to the host. Only for uvm_rust_hmm.h.
+ * Upstream's function does not say whether it could copy, and is no static.
+ */
+NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn)
+{
+	return uvm_hmm_pmm_gpu_evict_pfn(pfn);
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What scripts/base.sh finds in a tree of NVIDIA's driver, and whether the seam goes by that alone: each folder
+# of headers and of hooks is one of its facts, each header has one for 550, and no file asks for a version.
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+seam=$top/src/nvidia-uvm-c
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$(dirname "$0")/tap.sh"
+
+mapfile -t facts < <(sed -nE 's/^fact ([a-z_]+) .*/\1/p' "$top/scripts/base.sh")
+known() { [ "$1" = 550 ] || printf '%s\n' "${facts[@]}" | grep -qx "${1#no_}"; }
+
+: >"$work/said"
+[ ${#facts[@]} -gt 5 ] || echo "only ${#facts[@]} facts" >>"$work/said"
+for folder in "$seam"/bases/*/ "$seam"/hooks/*/; do
+	name=$(basename "$folder")
+	[ "$name" = native ] || known "$name" || echo "$folder: base.sh knows no such fact" >>"$work/said"
+done
+[ ! -s "$work/said" ]
+check "each folder of headers and hooks is a fact"
+
+for fact in "${facts[@]}"; do
+	[ -d "$seam/bases/$fact" ] || [ -d "$seam/hooks/$fact" ] || [ -d "$seam/hooks/no_$fact" ] || echo "nothing goes by $fact"
+done >"$work/said"
+[ ! -s "$work/said" ]
+check "each fact has a folder"
+
+for header in "$seam"/bases/*/*.h; do
+	[ -e "$seam/bases/550/$(basename "$header")" ] || echo "$header: 550 has none"
+done >"$work/said"
+[ ! -s "$work/said" ]
+check "each header has one for 550"
+
+grep -nE 'UVM_RUST_UPSTREAM|NVRM|(DRIVER|UVM)_VERSION' -r "$seam" "$top/src/uvm_rust" --include='*.[chr]*' >"$work/said"
+[ ! -s "$work/said" ]
+check "no file asks for a version"
+
+# tree FILE LINE...: a made-up tree whose file has these lines; the others are empty.
+tree() {
+	rm -rf "$work/tree"
+	mkdir -p "$work/tree/nvidia-uvm"
+	local f
+	for f in uvm_va_block.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
+		uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h; do : >"$work/tree/nvidia-uvm/$f"; done
+	printf '%s\n' "${@:2}" >"$work/tree/nvidia-uvm/$1"
+}
+said() { sh "$top/scripts/base.sh" "$work/tree" 2>"$work/said" | grep -qx "$1"; }
+
+tree uvm_va_block.c 'static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block,' '    const uvm_page_mask_t *mask,'
+said populate_const
+check "a fact is found"
+tree uvm_va_block.c 'static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block,' '    uvm_page_mask_t *mask,' '    const uvm_page_mask_t *other)'
+! said populate_const
+check "and not in the next argument"
+tree uvm_va_range.h 'void uvm_va_range_discard_all(void);'
+! said native_discard
+check "nor in a longer name"
+rm "$work/tree/nvidia-uvm/uvm_va_block.c"
+! said 550 && grep -q 'no tree' "$work/said"
+check "what is no tree is told so"
+done_testing
