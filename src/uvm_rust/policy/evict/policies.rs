@@ -54,11 +54,13 @@ pub enum Standing {
     /// Its process announces kernels, and has begun another one since it last asked for the chunk, which
     /// nobody expects.
     Over,
-    /// Nobody announces what its process runs.
+    /// Nobody announces what its process runs, or the kernel that runs has asked for it, and has since had room for all
+    /// that it can have at once.
     Unknown,
     /// It is expected by the kernel that is so many ahead; 0 is the running one.
     Expected(u32),
-    /// It was asked for, by a fault or a migration, since the kernel began that its process runs now.
+    /// It was asked for, by a fault or a migration, since the kernel began that its process runs now, which may
+    /// not have had room yet for all that it needs at once.
     Running,
 }
 

@@ -19,7 +19,9 @@
 //! or a migration that was asked for, is the running kernel's until the next one begins, and goes after all
 //! that is only expected ([`Standing`]). It is so for as many evictions of used chunks as there are chunks: by then the
 //! kernel has had room for all that it can have at once. A process that announces nothing more, as it
-//! waits for its user or is over, holds nothing back from others for longer than that.
+//! waits for its user or is over, holds nothing back from others for longer than that: what its kernel asked for is then
+//! like a chunk of a process that announces nothing. It is not like one of a kernel that is over, which makes way for
+//! what is expected: a kernel that goes through much memory would have to fault for ever on what it needs at once.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
 use super::policies::{Choice, Chooser, Standing, Used, REACH};
@@ -203,7 +205,12 @@ impl RootChunks {
         self.holders
             .of(holder)
             .take(REACH)
-            .find(|&c| self.needed_in(c).is_none())
+            .find(|&c| self.may_leave_early(c))
+    }
+
+    /// Whether `chunk` is neither expected nor asked for by a kernel that still runs, however long it does.
+    pub fn may_leave_early(&self, chunk: Chunk) -> bool {
+        self.needed_in(chunk).is_none() && self.asked_by_running(chunk).is_none()
     }
 
     /// `holder` uses `chunk`, from now on: as [`RootChunks::set`] with [`Queue::Used`].
@@ -330,7 +337,7 @@ impl RootChunks {
     }
 
     /// Kernels until the one that needs `chunk`: until the one up to which it is expected, and 0 for what
-    /// the running kernel has asked for.
+    /// the running kernel has asked for and may not have had room for.
     pub fn needed_in(&self, chunk: Chunk) -> Option<u32> {
         match self.standing(chunk) {
             Standing::Running => Some(0),
@@ -341,17 +348,23 @@ impl RootChunks {
 
     /// What is known of who needs `chunk`.
     pub(super) fn standing(&self, chunk: Chunk) -> Standing {
-        let asked = self.asked.get(chunk as usize).copied().unwrap_or_default();
-        if self.left(asked.owner, asked.until).is_some() && self.needs_room(asked.owner) {
+        let asked_by = self.asked_by_running(chunk);
+        if asked_by.is_some_and(|owner| self.needs_room(owner)) {
             return Standing::Running;
         }
         if let Some(kernels) = self.marked(chunk) {
             return Standing::Expected(kernels);
         }
         match self.announces(self.holder_of(chunk)) {
-            Some(_) => Standing::Over,
-            None => Standing::Unknown,
+            Some(_) if asked_by.is_none() => Standing::Over,
+            _ => Standing::Unknown,
         }
+    }
+
+    /// The owner whose current kernel has asked for `chunk`.
+    fn asked_by_running(&self, chunk: Chunk) -> Option<Owner> {
+        let asked = self.asked.get(chunk as usize)?;
+        self.left(asked.owner, asked.until).map(|_| asked.owner)
     }
 
     /// Kernels until the one up to which `chunk` is marked as expected, if it is.

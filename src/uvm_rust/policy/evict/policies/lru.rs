@@ -17,6 +17,9 @@
 //! others fault on meanwhile counts as it does upstream, and no prefetch takes what is needed
 //! (`Victim::expected`). A kernel that is announced meanwhile makes the k blocks `Over`, and
 //! each may have to come once more.
+//!
+//! It is the same once a kernel has gone through more than there is room for, and its blocks are `Unknown`; but a
+//! prefetch may then take the oldest of them.
 
 use super::{first_unspared, Chunk, OutOfMemory, Policy, Standing, Used};
 

@@ -218,6 +218,44 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(crate::testing::model(512))]
+
+    /// The same after a kernel has gone through more than there is room for. What it asked for holds back nothing from
+    /// others any more, and yet does not make way for what is only expected.
+    #[test]
+    fn a_kernel_that_went_through_much_gets_what_it_needs_at_once(
+        policy in 0..2u32,
+        chunks in 4..80u32,
+        beyond in 1..100u32,
+        unmarked in 1..3u32,
+        needed in 2..4u32,
+        order in proptest::collection::vec(0..1000u32, 0..200),
+    ) {
+        let mut roots = RootChunks::with_policy(chunks, Choice::from_number(policy).unwrap()).unwrap();
+        let owner = roots.add_owner(HOLDER);
+        for chunk in 0..chunks {
+            roots.used_by(chunk, HOLDER).unwrap();
+            roots.insert(chunk, HOLDER).unwrap();
+        }
+        roots.set_now(owner, 4);
+        let mut full = Full { roots, holds: (0..chunks).collect(), evicted: 0 };
+        for block in 0..chunks + beyond {
+            full.touch(2 * NEEDED + block, HOLDER);
+        }
+        prop_assert_eq!(full.evicted, chunks + beyond);
+        // The worker has room again, and expects all but one or two of what there is.
+        for chunk in unmarked..chunks {
+            full.roots.expect(chunk, owner, 5 + chunk);
+        }
+        let needed = needed.min(chunks - unmarked);
+        for n in order.iter().copied().chain(0..needed) {
+            full.touch(NEEDED + n % needed, HOLDER);
+        }
+        prop_assert_eq!(full.evicted, chunks + beyond + needed);
+    }
+}
+
+proptest! {
     #![proptest_config(crate::testing::model(256))]
 
     /// Under every policy: what moves no bytes goes first; what goes may go, and is the same when it is

@@ -369,8 +369,13 @@ fn who_announces_no_more_holds_nothing_back_for_ever() {
         roots.used_by(0, HOLDER).unwrap();
     }
     assert!(roots.victim().is_some_and(|victim| !victim.expected));
-    assert_eq!(roots.pick_early(HOLDER), Some(1));
+    // What is merely expected goes first all the same, and the process's worker pushes none of it out.
+    roots.expect(3, owner, 1);
+    let standing = [1, 3].map(|c| roots.standing(c));
+    assert_eq!(standing, [Standing::Unknown, Standing::Expected(0)]);
+    assert_eq!(roots.pick_early(HOLDER), None);
     assert!(roots.set_now(owner, 2));
+    assert_eq!(roots.pick_early(HOLDER), Some(1));
     roots.used_by(1, HOLDER).unwrap();
     assert_eq!((roots.needed_in(1), roots.needed_in(2)), (Some(0), None));
 }
