@@ -49,6 +49,8 @@ struct Mark {
 struct Present {
     owner: Owner,
     holder: Holder,
+    /// The owner that came before it, of those whose processes have the same list; 0 for none.
+    next: Owner,
     now: u32,
     /// Evictions that there had been when that kernel began.
     since: u64,
@@ -69,7 +71,8 @@ pub struct RootChunks {
     asked: TryVec<Mark>,
     /// The kernel that each owner runs now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
-    /// The owner that came last of those whose processes have a list, by the number of that.
+    /// The owner that came last of those whose processes have a list, by the number of that. The others follow by
+    /// [`Present::next`]; each of them is in `present`.
     owners: TryVec<Owner>,
     last_owner: Owner,
     /// Evictions of used chunks that have begun.
@@ -244,30 +247,38 @@ impl RootChunks {
     pub fn add_owner(&mut self, holder: Holder) -> Owner {
         let owner = self.last_owner.wrapping_add(1).max(1);
         self.last_owner = owner;
+        let place = (owner % OWNERS) as usize;
+        // Who was there before.
+        if let Some(first) = self.present.get(place).map(|p| p.owner) {
+            self.remove_owner(first);
+        }
         let since = self.evictions;
-        if let Some(p) = self.present.get_mut((owner % OWNERS) as usize) {
+        let of_list = self.owners.get_mut(list_of(holder));
+        if let (Some(p), Some(of_list)) = (self.present.get_mut(place), of_list) {
             *p = Present {
                 owner,
                 holder,
+                next: core::mem::replace(of_list, owner),
                 now: 0,
                 since,
             };
         }
-        self.list(holder, owner);
         owner
-    }
-
-    /// `owner` is the one that is found by the list of its `holder`.
-    fn list(&mut self, holder: Holder, owner: Owner) {
-        if let Some(of_list) = self.owners.get_mut(list_of(holder)) {
-            *of_list = owner;
-        }
     }
 
     /// An owner goes, and its marks with it.
     pub fn remove_owner(&mut self, owner: Owner) {
-        if let Some(p) = self.present_mut(owner) {
-            *p = Present::default();
+        let Some(gone) = self.present_mut(owner).map(core::mem::take) else {
+            return;
+        };
+        let list = list_of(gone.holder);
+        let before = self.of_list(list).find(|p| p.next == owner);
+        let link = match before.map(|p| p.owner) {
+            Some(before) => self.present_mut(before).map(|p| &mut p.next),
+            None => self.owners.get_mut(list),
+        };
+        if let Some(link) = link {
+            *link = gone.next;
         }
     }
 
@@ -280,9 +291,6 @@ impl RootChunks {
         if p.now != now {
             (p.now, p.since) = (now, evictions);
         }
-        // Another of the same list may have come since, and gone.
-        let holder = p.holder;
-        self.list(holder, owner);
         true
     }
 
@@ -390,12 +398,16 @@ impl RootChunks {
         (owner != 0 && p.owner == owner).then_some(p)
     }
 
-    /// The owner that `holder` is, if it is one. Of two whose list is the same, only the one that came last
-    /// is found; the other is as one that announces no kernels.
+    /// The owner that `holder` is, if it is one: the one that came last.
     fn announces(&self, holder: Holder) -> Option<&Present> {
-        let owner = *self.owners.get(list_of(holder))?;
-        self.present_of(owner)
-            .filter(|p| holder != 0 && p.holder == holder)
+        let mut owners = self.of_list(list_of(holder));
+        owners.find(|p| holder != 0 && p.holder == holder)
+    }
+
+    /// The owners whose processes have list number `list`, the one that came last first.
+    fn of_list(&self, list: usize) -> impl Iterator<Item = &Present> + '_ {
+        let last = self.owners.get(list).and_then(|&o| self.present_of(o));
+        core::iter::successors(last, |p| self.present_of(p.next)).take(OWNERS as usize)
     }
 
     fn present_mut(&mut self, owner: Owner) -> Option<&mut Present> {

@@ -380,13 +380,60 @@ fn who_announces_no_more_holds_nothing_back_for_ever() {
     assert_eq!((roots.needed_in(1), roots.needed_in(2)), (Some(0), None));
 }
 
+/// A holder of the same list as `HOLDER`, after `n` others.
+fn of_the_same_list(n: usize) -> Holder {
+    let others = (HOLDER + 1..).filter(|h| list_of(*h) == list_of(HOLDER));
+    others.skip(n).take(1).sum()
+}
+
+/// Each takes its turns, and what it has asked for is known to be its running kernel's.
 #[test]
-fn an_owner_is_found_again_when_another_of_its_list_is_gone() {
-    let mut roots = evictable(2);
-    let other = (HOLDER + 1..).find(|h| list_of(*h) == list_of(HOLDER));
-    let (first, second) = (roots.add_owner(HOLDER), roots.add_owner(other.unwrap()));
-    roots.remove_owner(second);
-    assert!(roots.set_now(first, 1));
-    roots.used_by(0, HOLDER).unwrap();
-    assert_eq!(roots.needed_in(0), Some(0));
+fn owners_of_one_list_are_told_apart() {
+    let mut roots = evictable(6);
+    let holders = [HOLDER, of_the_same_list(0), of_the_same_list(1)];
+    let owners = holders.map(|holder| roots.add_owner(holder));
+    for now in 1..4 {
+        for (chunk, (&holder, &owner)) in (0..).zip(holders.iter().zip(&owners)) {
+            assert!(roots.set_now(owner, now));
+            for chunk in [chunk, chunk + 3] {
+                roots.used_by(chunk, holder).unwrap();
+                roots.insert(chunk, holder).unwrap();
+            }
+        }
+        let needed = [0, 1, 2, 3, 4, 5].map(|c| roots.needed_in(c));
+        assert_eq!(needed, [Some(0); 6], "kernel {now}");
+    }
+}
+
+/// In whatever order owners of one list go, the others are found.
+#[test]
+fn an_owner_is_found_when_another_of_its_list_is_gone() {
+    for gone in 0..3 {
+        let mut roots = evictable(3);
+        let holders = [HOLDER, of_the_same_list(0), of_the_same_list(1)];
+        let owners = holders.map(|holder| roots.add_owner(holder));
+        let found = |roots: &RootChunks| {
+            let found = holders.map(|h| roots.announces(h).map(|p| p.owner));
+            found.map(Option::unwrap_or_default)
+        };
+        assert_eq!(found(&roots), owners);
+        let mut left = owners;
+        for n in [gone, (gone + 1) % 3, (gone + 2) % 3] {
+            roots.remove_owner(owners[n]);
+            left[n] = 0;
+            assert_eq!(found(&roots), left);
+        }
+        // Who comes again, and who takes the place of the first.
+        let again = roots.add_owner(HOLDER);
+        assert_eq!(found(&roots), [again, 0, 0]);
+        (0..OWNERS).for_each(|n| _ = roots.add_owner(HOLDER + Holder::from(n)));
+        assert_ne!(found(&roots)[0], again);
+        assert_eq!(
+            roots
+                .of_list(list_of(HOLDER))
+                .filter(|p| p.owner == again)
+                .count(),
+            0
+        );
+    }
 }

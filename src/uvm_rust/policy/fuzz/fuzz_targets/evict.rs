@@ -21,8 +21,6 @@ struct Plain {
     belongs: Vec<Queue>,
     marks: Vec<(Owner, u32)>,
     now: HashMap<Owner, u32>,
-    /// The owner that came last.
-    last: Owner,
 }
 
 impl Plain {
@@ -62,11 +60,7 @@ impl Plain {
             }
         }
         // Where nobody announces, only the oldest goes ahead of what is marked.
-        let reach = if self.now.contains_key(&self.last) {
-            PATIENCE
-        } else {
-            1
-        };
+        let reach = if self.now.is_empty() { 1 } else { PATIENCE };
         let unmarked = |&c: &u32| self.needed_in(c).is_none();
         if let Some(c) = self.used().take(reach).find(unmarked) {
             return Some(plain(c, Queue::Used, false));
@@ -93,7 +87,6 @@ fn roots(chunks: u32, ops: &[u8]) {
         belongs: vec![Queue::Used; chunks as usize],
         marks: vec![(0, 0); chunks as usize],
         now: HashMap::new(),
-        last: 0,
     };
     for op in ops.chunks_exact(4) {
         let chunk = u32::from(op[1]);
@@ -123,7 +116,6 @@ fn roots(chunks: u32, ops: &[u8]) {
             }
             8 => {
                 let owner = s.add_owner(HOLDER);
-                p.last = owner;
                 assert!(owner != 0 && !p.now.contains_key(&owner));
                 p.now.insert(owner, 0);
                 p.now.remove(&owner.wrapping_sub(OWNERS));
