@@ -224,7 +224,7 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     let gpu = space.gpu(&what.gpu_uuid).ok_or(ENODEV)?;
     let parent = gpu.parent().ok_or(Error::from_errno(-EOPNOTSUPP))?;
     let process = space.process().ok_or(ENOMEM)?;
-    process.announce(gpu.index(), parent, what.exec_id)
+    process.announce(gpu, parent, what.exec_id)
 }
 
 #[cfg(not(uvm_native))]

@@ -18,15 +18,18 @@
 //! - `correlator` is a mutex that the worker holds while it learns or walks the tables. The worker lets it
 //!   go before it asks for a block to be moved.
 //!
-//! No two of these three are held together but `announcing` and one of the others. `ending` is a spinlock
+//! No two of these three are held together but `announcing` and one of the others. Below `announcing` is also the
+//! `list_lock` of the GPU's PMM, a spinlock, under which the chunks hear of a kernel that begins. `ending` is a spinlock
 //! and a leaf. Counters are relaxed atomics.
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
+use crate::ffi::gpu::GpuHandle;
 use crate::ffi::prefetch::{random, Worker};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 use crate::ffi::tenant::registry;
+use crate::policy::evict::RootChunks;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
@@ -41,6 +44,14 @@ use turning::Turning;
 /// Announcements and faults that may wait for the worker.
 const KERNELS_WAITING: u32 = 256;
 const FAULTS_WAITING: u32 = 4096;
+
+/// Shows the queues of a GPU, and their generation, to `look`, which must neither sleep nor allocate.
+fn with_queues<R>(gpu: GpuHandle<'_>, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
+    let mut chunks = gpu.chunks();
+    let generation = chunks.generation();
+    let (queues, _) = chunks.queues();
+    queues.map(|queues| look(queues, generation))
+}
 
 /// What the worker did. Counters never go back.
 #[derive(Default)]
@@ -124,17 +135,21 @@ impl Process {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn announce(&self, gpu: u32, parent: u32, exec_id: u64) -> Result {
+    pub(crate) fn announce(&self, gpu: GpuHandle<'_>, parent: u32, exec_id: u64) -> Result {
         let mut announcing = self.announcing.lock();
         let tenant = match &mut *announcing {
             Some(tenant) => tenant,
             none => none.insert(Held::of_this_thread(registry().ok_or(ENOMEM)?)?),
         };
         self.worker.make(self, tenant.charged())?;
-        let prefetcher = match self.of(gpu) {
+        let prefetcher = match self.of(gpu.index()) {
             Some(known) => known,
-            None => self.add(tenant, gpu, parent)?,
+            None => self.add(tenant, gpu.index(), parent)?,
         };
+        let holder = self.home.space().holder();
+        let _ = with_queues(gpu, |queues, generation| {
+            prefetcher.worker.begins(queues, generation, holder);
+        });
         prefetcher.announce(exec_id);
         drop(announcing);
         self.wake();

@@ -41,8 +41,9 @@
 //! victim is, the caller holds the prefetch back until the next kernel.
 //!
 //! What is expected, the eviction queues know: each block that was handed out, until the kernel it was
-//! handed out for is over (the caller says so by [`super::evict::RootChunks::expect`]), and each that faulted, or
-//! was migrated, until the next kernel (they see that themselves).
+//! handed out for is over (the caller says so by [`super::evict::RootChunks::expect`]). A block that faulted, or
+//! was migrated, is the running kernel's. They see that themselves, and hear of the next kernel as it is announced
+//! ([`super::evict::RootChunks::begins`]).
 //!
 //! Locking: the caller serialises all calls. Calls may allocate, so the lock is not a
 //! spinlock.

@@ -172,6 +172,7 @@ impl Model {
     }
 
     fn kernel(&mut self, id: u64, blocks: &[usize], nanoseconds: u64) {
+        self.roots.begins(self.owner);
         self.feed.announce(ExecId(id));
         // The worker wakes at once; it has the time of one block until the first fault.
         self.work(0);

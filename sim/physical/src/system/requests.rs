@@ -12,8 +12,10 @@ use crate::policy::Tier;
 impl System<'_> {
     /// The policy's time is `now`, in steps of its own, from now on.
     pub fn set_clock(&mut self, now: u32) {
-        self.clock = now;
         let owner = self.owner();
+        if std::mem::replace(&mut self.clock, now) != now {
+            self.roots.begins(owner);
+        }
         self.roots.set_now(owner, now);
     }
 

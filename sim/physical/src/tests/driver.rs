@@ -194,6 +194,7 @@ impl Driver {
     /// The next kernel begins.
     fn kernel(&mut self) {
         self.now += 1;
+        self.roots.begins(self.owner);
         self.roots.set_now(self.owner, self.now);
         for (b, until) in std::mem::take(&mut self.held) {
             self.bring(b, until);

@@ -2,7 +2,7 @@
 
 //! A turn of the worker: `policy/prefetch/worker.rs` on upstream's VA space and GPU.
 
-use super::{Prefetcher, Process};
+use super::{with_queues, Prefetcher, Process};
 use crate::driver::discard::status;
 use crate::driver::fault;
 use crate::ffi::block::{Locked, LockedBlock, Walk};
@@ -170,10 +170,7 @@ impl Machine for Turning<'_> {
     }
 
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
-        let mut chunks = self.gpu()?.chunks();
-        let generation = chunks.generation();
-        let (queues, _) = chunks.queues();
-        queues.map(|queues| look(queues, generation))
+        with_queues(self.gpu()?, look)
     }
 
     fn free_chunks(&mut self, enough: u32) -> u32 {

@@ -44,15 +44,26 @@ struct Mark {
     until: u32,
 }
 
-/// An owner, the process that it is, and its current kernel's number.
+/// The kernel that ran when a chunk was last asked for.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    owner: Owner,
+    /// Its number among those that its owner has begun.
+    kernel: u32,
+}
+
+/// An owner, the process that it is, and its current kernel.
 #[derive(Clone, Copy, Default)]
 struct Present {
     owner: Owner,
     holder: Holder,
     /// The owner that came before it, of those whose processes have the same list; 0 for none.
     next: Owner,
+    /// The number of its current kernel, as far as the prefetcher has learnt: what marks are compared with.
     now: u32,
-    /// Evictions that there had been when that kernel began.
+    /// Kernels that it has begun, learnt of or not.
+    begun: u32,
+    /// Evictions that there had been when the last of them began.
     since: u64,
 }
 
@@ -68,8 +79,8 @@ pub struct RootChunks {
     marks: TryVec<Mark>,
     /// The kernel that ran when each chunk was last asked for; that of no owner if no kernel was known, or
     /// if the chunk is not asked for.
-    asked: TryVec<Mark>,
-    /// The kernel that each owner runs now, by owner modulo [`OWNERS`].
+    asked: TryVec<Asked>,
+    /// The owners and the kernels that they run now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
     /// The owner that came last of those whose processes have a list, by the number of that. The others follow by
     /// [`Present::next`]; each of them is in `present`.
@@ -97,7 +108,7 @@ impl RootChunks {
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
-            asked: TryVec::filled(chunks as usize, Mark::default())?,
+            asked: TryVec::filled(chunks as usize, Asked::default())?,
             owners: TryVec::filled(LISTS, 0)?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
@@ -260,6 +271,7 @@ impl RootChunks {
                 holder,
                 next: core::mem::replace(of_list, owner),
                 now: 0,
+                begun: 0,
                 since,
             };
         }
@@ -282,16 +294,21 @@ impl RootChunks {
         }
     }
 
-    /// The current kernel of an owner has number `now`. False if that owner is no more.
-    pub fn set_now(&mut self, owner: Owner, now: u32) -> bool {
-        let evictions = self.evictions;
+    /// The process of an owner begins another kernel: whoever runs it says so at once, so that what this kernel asks for
+    /// is not taken for the last one's until the prefetcher learns of it. False if that owner is no more.
+    pub fn begins(&mut self, owner: Owner) -> bool {
+        let since = self.evictions;
         let Some(p) = self.present_mut(owner) else {
             return false;
         };
-        if p.now != now {
-            (p.now, p.since) = (now, evictions);
-        }
+        (p.begun, p.since) = (p.begun.wrapping_add(1), since);
         true
+    }
+
+    /// The prefetcher has learnt that the current kernel of an owner has number `now`: marks up to earlier ones are
+    /// void. False if that owner is no more.
+    pub fn set_now(&mut self, owner: Owner, now: u32) -> bool {
+        self.present_mut(owner).map(|p| p.now = now).is_some()
     }
 
     /// No more than so many of the chunks hold something at the same time. Without this call all may.
@@ -318,29 +335,30 @@ impl RootChunks {
 
     /// `owner` has brought `chunk` on a guess: no kernel has asked for it yet.
     pub fn brought(&mut self, chunk: Chunk, owner: Owner) {
-        let before = self.present_of(owner).map(|p| p.now.wrapping_sub(1));
-        if let (Some(asked), Some(until)) = (self.asked.get_mut(chunk as usize), before) {
-            *asked = Mark { owner, until };
+        let before = self.present_of(owner).map(|p| p.begun.wrapping_sub(1));
+        if let (Some(asked), Some(kernel)) = (self.asked.get_mut(chunk as usize), before) {
+            *asked = Asked { owner, kernel };
         }
     }
 
     /// `holder` has asked for `chunk`, for the kernel that it runs if that is known.
     fn ask(&mut self, chunk: Chunk, holder: Holder) {
-        let now = self.announces(holder).map(|p| Mark {
+        let running = self.announces(holder).map(|p| Asked {
             owner: p.owner,
-            until: p.now,
+            kernel: p.begun,
         });
         if let Some(asked) = self.asked.get_mut(chunk as usize) {
-            *asked = now.unwrap_or_default();
+            *asked = running.unwrap_or_default();
         }
     }
 
     /// Nobody expects `chunk` any more, and no kernel has asked for it.
     pub fn unexpect(&mut self, chunk: Chunk) {
-        for marks in [&mut self.marks, &mut self.asked] {
-            if let Some(mark) = marks.get_mut(chunk as usize) {
-                *mark = Mark::default();
-            }
+        if let Some(mark) = self.marks.get_mut(chunk as usize) {
+            *mark = Mark::default();
+        }
+        if let Some(asked) = self.asked.get_mut(chunk as usize) {
+            *asked = Asked::default();
         }
     }
 
@@ -372,7 +390,8 @@ impl RootChunks {
     /// The owner whose current kernel has asked for `chunk`.
     fn asked_by_running(&self, chunk: Chunk) -> Option<Owner> {
         let asked = self.asked.get(chunk as usize)?;
-        self.left(asked.owner, asked.until).map(|_| asked.owner)
+        let p = self.present_of(asked.owner)?;
+        (p.begun == asked.kernel).then_some(p.owner)
     }
 
     /// Kernels until the one up to which `chunk` is marked as expected, if it is.

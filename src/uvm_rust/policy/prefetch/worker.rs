@@ -35,7 +35,8 @@
 //! - **W-room**: a prefetch evicts nothing that is expected itself, or that a running kernel has asked
 //!   for; it is held back until the next kernel.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
-//!   not asked for, and whose policy lets it go, and none once there are chunks enough.
+//!   not asked for, and whose policy lets it go, and none once there are chunks enough. Which kernel runs, the chunks
+//!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
 //! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
 //!   are not discarded, as they are when the copy is begun.
 //! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave. One that
@@ -270,7 +271,7 @@ pub trait Machine {
 pub struct Worker {
     params: Params,
     /// Under which number the process marks chunks (below), and which generation of the GPU's
-    /// queues gave it that (above); 0 for none.
+    /// queues gave it that (above); 0 for none. Set where the queues are shown, which is one thread at a time.
     owner: AtomicU64,
     #[cfg(test)]
     without: Option<Part>,
@@ -293,6 +294,32 @@ impl Worker {
         let turn = run.steps();
         run.let_go();
         turn
+    }
+
+    /// The process begins another kernel, before it can fault: the root chunks of the GPU, with the generation of
+    /// their queues, hear so at once. The turn that learns of it may be busy with the last kernel for long, and
+    /// would take what this one asks for from it.
+    pub fn begins(&self, roots: &mut RootChunks, generation: u32, holder: Holder) {
+        if self.params.act && !self.lacks(Part::Begins) {
+            self.as_owner(roots, generation, holder, RootChunks::begins);
+        }
+    }
+
+    /// Does `what` as the owner that `holder` is; as a new one if it is none, or no more.
+    fn as_owner(
+        &self,
+        roots: &mut RootChunks,
+        generation: u32,
+        holder: Holder,
+        what: impl Fn(&mut RootChunks, Owner) -> bool,
+    ) {
+        let owner = self.owner_in(generation);
+        // The first time, or the GPU was away, or others took the process's place.
+        if !what(roots, owner) && !self.lacks(Part::ComesAgain) || owner == 0 {
+            let owner = roots.add_owner(holder);
+            self.set_owner(owner, generation);
+            what(roots, owner);
+        }
     }
 
     /// The VA space has ended, and all turns have: its marks are void. The machine needs no lock

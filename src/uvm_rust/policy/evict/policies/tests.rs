@@ -176,12 +176,16 @@ proptest! {
         let chunks = marks.len() as u32;
         let mut roots = RootChunks::with_policy(chunks, Choice::from_number(policy).unwrap()).unwrap();
         let owners = [0, 1].map(|p| roots.add_owner(PROCESSES[p]));
-        for (chunk, &(process, asked, until)) in (0..).zip(&marks) {
-            for owner in owners {
+        let mut by_kernel: Vec<_> = (0..chunks).zip(&marks).collect();
+        by_kernel.sort_by_key(|&(_, &(_, asked, _))| asked);
+        let mut begun = 0;
+        for (chunk, &(process, asked, until)) in by_kernel {
+            for &owner in owners.iter().filter(|_| begun != asked) {
+                roots.begins(owner);
                 roots.set_now(owner, asked);
             }
+            begun = asked;
             roots.used_by(chunk, PROCESSES[process]).unwrap();
-            roots.insert(chunk, PROCESSES[process]).unwrap();
             if let Some(&owner) = owners.get(process) {
                 // Four are expected of five, half of which kernels have asked for.
                 if until > 0 {
@@ -192,8 +196,13 @@ proptest! {
                 }
             }
         }
-        for owner in owners {
+        for owner in owners.into_iter().filter(|_| begun != 4) {
+            roots.begins(owner);
             roots.set_now(owner, 4);
+        }
+        // A chunk is last in its queue, too, once it was worked on.
+        for (chunk, &(process, ..)) in (0..).zip(&marks) {
+            roots.insert(chunk, PROCESSES[process]).unwrap();
         }
         // Under `mru` a program that announces nothing has only what that spares.
         let most = if policy == 1 && faulting == 2 { 8 } else { chunks as usize };
@@ -209,6 +218,7 @@ proptest! {
         // What the next kernel needs comes again once, at most.
         for n in 1..=announced {
             for owner in owners {
+                full.roots.begins(owner);
                 full.roots.set_now(owner, 4 + n);
             }
             gets_all(&mut full);
@@ -237,6 +247,7 @@ proptest! {
             roots.used_by(chunk, HOLDER).unwrap();
             roots.insert(chunk, HOLDER).unwrap();
         }
+        roots.begins(owner);
         roots.set_now(owner, 4);
         let mut full = Full { roots, holds: (0..chunks).collect(), evicted: 0 };
         for block in 0..chunks + beyond {

@@ -15,6 +15,11 @@ fn evictable(chunks: u32) -> RootChunks {
     roots
 }
 
+/// The owner begins kernel `now`, and its prefetcher learns of it at once.
+fn begin(roots: &mut RootChunks, owner: Owner, now: u32) {
+    assert!(roots.begins(owner) && roots.set_now(owner, now));
+}
+
 #[test]
 fn discarded_goes_before_used_and_in_order() {
     let mut roots = evictable(4);
@@ -100,7 +105,7 @@ fn what_the_running_kernel_asked_for_goes_last() {
         (roots.needed_in(1), all(&roots)),
         (Some(0), (2, true, None))
     );
-    roots.set_now(owner, 1);
+    begin(&mut roots, owner, 1);
     assert_eq!(all(&roots), (0, false, Some(0)));
     roots.used_by(0, HOLDER).unwrap();
     assert_eq!(all(&roots), (2, false, Some(2)));
@@ -119,7 +124,7 @@ fn a_mark_costs_nobody_else_a_chunk() {
         roots.used_by(chunk, holder).unwrap();
         roots.insert(chunk, holder).unwrap();
     }
-    roots.set_now(owner, 1);
+    begin(&mut roots, owner, 1);
     roots.expect(0, owner, 2);
     assert_eq!(roots.pick(), Some(3), "of a kernel that is over");
     roots.expect(3, owner, 1);
@@ -258,7 +263,7 @@ proptest! {
         let mut roots = RootChunks::new(6).unwrap();
         // Who holds chunks as 1 announces kernels.
         let owner = roots.add_owner(1);
-        let mut now = 0;
+        let (mut now, mut begun) = (0, 0);
         // Of each chunk: where it belongs, who holds it, whether it is passed over.
         let mut chunks = [(Queue::Used, 0, false); 6];
         // And the kernel that it was last asked for: none, or the one that there is not.
@@ -268,7 +273,7 @@ proptest! {
         for (chunk, step, holder) in steps {
             let was = on.iter().position(|&c| c == chunk);
             let one = &mut chunks[chunk as usize];
-            let asks = (holder == 1).then_some(now);
+            let asks = (holder == 1).then_some(begun);
             match step {
                 0..=3 => {
                     if step == 3 {
@@ -308,11 +313,15 @@ proptest! {
                     roots.expect(chunk, owner, 1);
                     if step == 9 {
                         roots.brought(chunk, owner);
-                        asked[chunk as usize] = Some(now - 1);
+                        asked[chunk as usize] = Some(begun - 1);
                     }
                     marked[chunk as usize] |= now <= 1;
-                    now = 2 * i32::from(holder == 0);
-                    roots.set_now(owner, now as u32);
+                    let next = 2 * i32::from(holder == 0);
+                    if now != next {
+                        begin(&mut roots, owner, next as u32);
+                        begun += 1;
+                    }
+                    now = next;
                 }
                 7 => {
                     roots.free(chunk);
@@ -330,7 +339,7 @@ proptest! {
             let belongs = |c: u32| chunks[c as usize].0;
             // Needed by the running kernel, expected, of no kernel, or of one that is over.
             let standing = |c: u32| match (asked[c as usize], marked[c as usize]) {
-                (Some(kernel), _) if kernel >= now => Standing::Running,
+                (Some(kernel), _) if kernel == begun => Standing::Running,
                 (_, true) if now <= 1 => Standing::Expected((1 - now) as u32),
                 _ if chunks[c as usize].1 == 1 => Standing::Over,
                 _ => Standing::Unknown,
@@ -359,7 +368,7 @@ proptest! {
 fn who_announces_no_more_holds_nothing_back_for_ever() {
     let mut roots = evictable(4);
     let owner = roots.add_owner(HOLDER);
-    assert!(roots.set_now(owner, 1));
+    begin(&mut roots, owner, 1);
     (0..4).for_each(|c| roots.used_by(c, HOLDER).unwrap());
     for _ in 0..=4 {
         assert!(roots.victim().is_some_and(|victim| victim.expected));
@@ -374,7 +383,7 @@ fn who_announces_no_more_holds_nothing_back_for_ever() {
     let standing = [1, 3].map(|c| roots.standing(c));
     assert_eq!(standing, [Standing::Unknown, Standing::Expected(0)]);
     assert_eq!(roots.pick_early(HOLDER), None);
-    assert!(roots.set_now(owner, 2));
+    begin(&mut roots, owner, 2);
     assert_eq!(roots.pick_early(HOLDER), Some(1));
     roots.used_by(1, HOLDER).unwrap();
     assert_eq!((roots.needed_in(1), roots.needed_in(2)), (Some(0), None));
@@ -386,6 +395,30 @@ fn of_the_same_list(n: usize) -> Holder {
     others.skip(n).take(1).sum()
 }
 
+/// The prefetcher may learn late of a kernel, and what that has asked for is its own all the same. What the last one asked
+/// for is not.
+#[test]
+fn a_kernel_has_begun_before_that_is_learnt() {
+    let mut roots = evictable(3);
+    let owner = roots.add_owner(HOLDER);
+    begin(&mut roots, owner, 1);
+    roots.used_by(0, HOLDER).unwrap();
+    roots.expect(2, owner, 2);
+    assert!(roots.begins(owner));
+    roots.used_by(1, HOLDER).unwrap();
+    let standing = |roots: &RootChunks| [0, 1, 2].map(|c| roots.standing(c));
+    let (over, running) = (Standing::Over, Standing::Running);
+    assert_eq!(standing(&roots), [over, running, Standing::Expected(1)]);
+    // A jump is as good as a step.
+    assert!(roots.set_now(owner, 2));
+    assert_eq!(standing(&roots), [over, running, Standing::Expected(0)]);
+    assert!(roots.set_now(owner, 9));
+    assert_eq!(standing(&roots), [over, running, over]);
+    // What was brought meanwhile is no kernel's.
+    roots.brought(1, owner);
+    assert_eq!(standing(&roots), [over; 3]);
+}
+
 /// Each takes its turns, and what it has asked for is known to be its running kernel's.
 #[test]
 fn owners_of_one_list_are_told_apart() {
@@ -394,7 +427,7 @@ fn owners_of_one_list_are_told_apart() {
     let owners = holders.map(|holder| roots.add_owner(holder));
     for now in 1..4 {
         for (chunk, (&holder, &owner)) in (0..).zip(holders.iter().zip(&owners)) {
-            assert!(roots.set_now(owner, now));
+            begin(&mut roots, owner, now);
             for chunk in [chunk, chunk + 3] {
                 roots.used_by(chunk, holder).unwrap();
                 roots.insert(chunk, holder).unwrap();

@@ -40,6 +40,8 @@ pub(super) enum Part {
     Watermark,
     /// W-own: what cannot be pushed out is passed over.
     PassesOver,
+    /// W-own: the chunks hear at once of a kernel that begins.
+    Begins,
     /// W-own: nothing is pushed out where kernels do not come as foreseen.
     Foresees,
     /// W-fit: thrashing pages stay.
@@ -87,6 +89,7 @@ impl Part {
         Self::PolicyOut,
         Self::Watermark,
         Self::PassesOver,
+        Self::Begins,
         Self::Foresees,
         Self::Thrashing,
         Self::Discarded,

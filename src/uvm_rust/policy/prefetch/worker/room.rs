@@ -22,13 +22,9 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn mark_now(&mut self, now: u32) {
         let (worker, holder) = (self.worker, self.machine.holder());
         let _ = self.machine.chunks(|roots, generation| {
-            let owner = worker.owner_in(generation);
-            // The first time, or the GPU was away, or others took the process's place.
-            if !roots.set_now(owner, now) && !worker.lacks(Part::ComesAgain) || owner == 0 {
-                let owner = roots.add_owner(holder);
-                worker.set_owner(owner, generation);
-                roots.set_now(owner, now);
-            }
+            worker.as_owner(roots, generation, holder, |roots, owner| {
+                roots.set_now(owner, now)
+            });
         });
     }
 

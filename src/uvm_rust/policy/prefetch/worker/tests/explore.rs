@@ -63,7 +63,12 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     let mut dice = crate::testing::Dice::new(seed ^ 0xD1CE);
     let chunks = 3 + dice.below(BLOCKS as usize - 2) as u32;
     let watermark = [0, 1, 2, 3][dice.below(4)];
-    let w = World::new(seed, chunks);
+    let mut worker = Worker::new(Params {
+        act: true,
+        watermark,
+    });
+    worker.take_out(lack);
+    let w = World::new(seed, chunks, worker);
     w.fails.set([usize::MAX, usize::MAX, 40][dice.below(3)]);
     (0..BLOCKS).for_each(|um| w.now().blocks.push(fresh(OURS, um)));
     if dice.one_in(2) {
@@ -71,24 +76,19 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     }
     let others = cast(&w, chunks);
     let mut model = Model::new(&w, others, watermark);
-    let mut worker = Worker::new(Params {
-        act: true,
-        watermark,
-    });
-    worker.take_out(lack);
     let mut seen = Seen::default();
     for _ in 0..50_000 {
         if let Some(wrong) = w.now().wrong.take() {
             return Err(wrong);
         }
         if model.others.is_empty() && !w.now().woken {
-            return finish(&w, model, &worker, seen);
+            return finish(&w, model, seen);
         }
         model.step();
         // A work item runs some time after it was queued.
         if w.now().woken && w.chance(3) {
             w.now().woken = false;
-            let turn = worker.turn(&mut model);
+            let turn = w.worker.turn(&mut model);
             seen.turns += 1;
             w.now().woken |= turn.is_more();
         }
@@ -97,18 +97,13 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
 }
 
 /// What must be when all has ended.
-fn finish(
-    w: &World,
-    mut model: Model<'_>,
-    worker: &Worker,
-    mut seen: Seen,
-) -> Result<Seen, String> {
+fn finish(w: &World, mut model: Model<'_>, mut seen: Seen) -> Result<Seen, String> {
     w.now().stopping = true;
-    let turn = worker.turn(&mut model);
+    let turn = w.worker.turn(&mut model);
     if turn.is_more() {
         return Err("it does not stop".to_string());
     }
-    worker.retire(&mut model);
+    w.worker.retire(&mut model);
     if is_marked(w) {
         return Err("marks are left".to_string());
     }

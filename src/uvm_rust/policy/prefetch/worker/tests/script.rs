@@ -7,7 +7,9 @@
 //! and expects one of them, or the explorer, to fail.
 
 use super::*;
+use std::boxed::Box;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::vec;
 use std::vec::Vec;
 
@@ -32,6 +34,17 @@ enum Did {
     PushedOut(u32),
 }
 use Did::*;
+
+/// A moment of a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Waiting,
+    Locking(To),
+    Moving(To),
+}
+
+/// What happens at a moment.
+type Event = Box<dyn FnOnce(&mut Script)>;
 
 /// The process, and another.
 const OURS: Holder = 7;
@@ -70,6 +83,8 @@ struct Script {
     settles: VecDeque<bool>,
     /// The chunk that the block turns out to be in.
     chunk: Option<Chunk>,
+    /// What happens the next time that the worker waits for faults, or locks or moves a block.
+    event: Option<(When, Event)>,
     to: To,
     broken: Vec<&'static str>,
     tables: u32,
@@ -97,6 +112,7 @@ impl Script {
             migrates: VecDeque::new(),
             settles: VecDeque::new(),
             chunk: None,
+            event: None,
             to: To::Gpu,
             broken: Vec::new(),
             tables: 0,
@@ -115,6 +131,19 @@ impl Script {
         self.feed.announce(ExecId(id.into()));
         for block in (0..2).filter(|_| faults) {
             self.feed.fault(UmBlock(10 * id + block));
+        }
+    }
+
+    /// Kernel `id` is announced, as its process does so with this worker.
+    fn begin(&mut self, w: &Worker, id: u32) {
+        let roots = self.roots.as_mut().unwrap();
+        w.begins(roots, self.generation, OURS);
+        self.kernel(id, false);
+    }
+
+    fn at(&mut self, when: When) {
+        if let Some((_, event)) = self.event.take_if(|(at, _)| *at == when) {
+            event(self);
         }
     }
 
@@ -164,6 +193,7 @@ impl Machine for Script {
 
     fn wait_faults(&mut self) -> bool {
         self.did.push(WaitFaults);
+        self.at(When::Waiting);
         self.waits.pop_front().unwrap_or(true)
     }
 
@@ -212,6 +242,7 @@ impl Machine for Script {
     }
 
     fn lock(&mut self, to: To) {
+        self.at(When::Locking(to));
         self.to = to;
         self.did.push(Lock(to));
     }
@@ -243,6 +274,7 @@ impl Machine for Script {
             pages: pages.count(),
             to,
         });
+        self.at(When::Moving(to));
         let migrated = self.migrates.pop_front();
         match (to, &mut self.roots) {
             (To::Host, Some(roots)) => {
@@ -728,10 +760,38 @@ fn not_what_the_kernel_asked_for(lack: Option<Part>) {
     s.used(3, OURS);
     assert_eq!(w.turn(&mut s), Turn::NoVictim);
     assert_eq!(s.count(|did| matches!(did, Lock(_))), 0);
-    s.kernel(2, false);
+    s.begin(&w, 2);
     s.found = vec![None; 6].into();
     assert_eq!(w.turn(&mut s), Turn::Ready);
     assert_eq!(s.count(|did| matches!(did, PushedOut(_))), 2);
+}
+
+/// The next kernel may begin, and fault, while the worker waits for faults or moves a block for the last one. What it
+/// asked for is neither pushed out nor replaced when the worker learns of it.
+fn not_what_the_next_kernel_asked_for(lack: Option<Part>) {
+    for moving in [false, true] {
+        let mut s = Script::trained();
+        s.used(4, OURS);
+        let other = s.roots.as_mut().unwrap().add_owner(THEIRS);
+        s.free = u32::from(moving);
+        s.faults = [!moving].into();
+        let w = Rc::new(worker(true, 1, lack));
+        let announcing = w.clone();
+        let next_kernel = move |s: &mut Script| {
+            s.begin(&announcing, 2);
+            s.free = 0;
+            let roots = s.roots.as_mut().unwrap();
+            roots.used_by(3, OURS).unwrap();
+            (0..3).for_each(|c| roots.expect(c, other, 9));
+        };
+        let when = [When::Waiting, When::Moving(To::Gpu)][usize::from(moving)];
+        s.event = Some((when, Box::new(next_kernel)));
+        while w.turn(&mut s).is_more() {}
+        let moves = s.count(|did| matches!(did, Migrate { .. }));
+        assert_eq!(moves, usize::from(moving));
+        let roots = s.roots.as_ref().unwrap();
+        assert_eq!(roots.needed_in(3), Some(0), "{moving}");
+    }
 }
 
 /// What policy keeps, and what is not its own any more, is passed over; a turn looks at a few.
@@ -847,6 +907,10 @@ pub(super) const ALL: &[(&str, Test)] = &[
     (
         "not_what_the_kernel_asked_for",
         not_what_the_kernel_asked_for,
+    ),
+    (
+        "not_what_the_next_kernel_asked_for",
+        not_what_the_next_kernel_asked_for,
     ),
     ("what_stays_is_passed_over", what_stays_is_passed_over),
     ("it_gives_up", it_gives_up),

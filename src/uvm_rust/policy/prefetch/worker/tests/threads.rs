@@ -36,8 +36,7 @@ pub(super) async fn program(w: &World, kernels: u32, times: u32) {
             true => 1 + w.below(kernels as usize) as u32,
             false => regular,
         };
-        w.feed.announce(ExecId(id.into()));
-        w.now().woken = true;
+        w.announce(id);
         // It computes, too.
         let slow = [1, 10, 60][w.below(3)];
         for um in [2 * id, 2 * id + 1, 2 * id + 2] {
@@ -47,7 +46,7 @@ pub(super) async fn program(w: &World, kernels: u32, times: u32) {
             fault(w, OURS, um).await;
         }
     }
-    w.feed.announce(ExecId(0));
+    w.announce(0);
 }
 
 /// Another process: faults on its memory, and marks some of it as expected.
@@ -108,6 +107,9 @@ async fn serve(w: &World, b: usize) {
     p.there = p.populated;
     p.discarded = PageMask::EMPTY;
     s.requeue(b);
+    if let (OURS, Some(chunk)) = (s.blocks[b].space, s.blocks[b].chunk) {
+        s.came_for[chunk as usize] = s.running;
+    }
     s.blocks[b].locked = false;
 }
 
@@ -241,6 +243,7 @@ pub(super) async fn away(w: &World, for_all: bool) {
             // A chunk on its way to a va_block keeps its number.
             s.roots = RootChunks::new(s.backs.len() as u32).unwrap();
             s.generation += 1;
+            s.running = 0;
             let other = s.roots.add_owner(holder(THEIRS));
             s.roots.set_now(other, 1 << 20);
         }

@@ -5,8 +5,8 @@
 
 use super::super::*;
 use super::correlator;
-use crate::policy::evict::Queue;
-use crate::policy::prefetch::UmBlock;
+use crate::policy::evict::{self, Queue};
+use crate::policy::prefetch::{ExecId, UmBlock};
 use crate::testing::{Exploration, SpaceLock};
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
@@ -63,6 +63,11 @@ pub(super) struct State {
     pub(super) generation: u32,
     /// Which va_block each chunk backs; none for one that is on its way to one.
     pub(super) backs: Vec<Option<usize>>,
+    /// Kernels that the process has begun, and the one that each chunk's contents came for by a fault; 0 for none, or
+    /// none that these queues were told of.
+    begun: u32,
+    pub(super) running: u32,
+    pub(super) came_for: Vec<u32>,
     pub(super) free: Vec<Chunk>,
     /// The GPU's fault service.
     pub(super) serving: bool,
@@ -79,12 +84,24 @@ impl State {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.roots.victim().is_none_or(|v| !v.expected)
+        let free = |v: evict::Victim| !v.expected && !self.is_running(v.chunk);
+        !self.free.is_empty() || self.roots.victim().is_none_or(free)
+    }
+
+    /// Whether a fault of the kernel that runs has brought what `chunk` holds.
+    fn is_running(&self, chunk: Chunk) -> bool {
+        self.running != 0 && self.came_for[chunk as usize] == self.running
+    }
+
+    /// Whether `chunk` is to be left where it is.
+    fn is_needed(&self, chunk: Chunk) -> bool {
+        self.is_running(chunk) || self.roots.needed_in(chunk).is_some()
     }
 
     /// A chunk is taken from the va_block that it backs, whose memory goes to the host.
     pub(super) fn evict(&mut self, chunk: Chunk) {
         self.roots.free(chunk);
+        self.came_for[chunk as usize] = 0;
         if let Some(b) = self.backs[chunk as usize].take() {
             let block = &mut self.blocks[b];
             let dropped = block.pages.there & block.pages.discarded;
@@ -107,6 +124,7 @@ impl State {
     pub(super) fn drop_chunk(&mut self, b: usize) {
         if let Some(chunk) = self.blocks[b].chunk.take() {
             self.backs[chunk as usize] = None;
+            self.came_for[chunk as usize] = 0;
             self.roots.free(chunk);
             self.free.push(chunk);
         }
@@ -117,6 +135,9 @@ impl State {
     pub(super) fn requeue(&mut self, b: usize) {
         let block = &self.blocks[b];
         let Some(chunk) = block.chunk else { return };
+        if block.pages.there.is_subset(&block.pages.discarded) {
+            self.came_for[chunk as usize] = 0;
+        }
         if block.pages.there.is_empty() {
             self.roots.set(chunk, Queue::Unused).unwrap();
         } else if block.pages.there.is_subset(&block.pages.discarded) {
@@ -139,12 +160,13 @@ pub(super) struct World {
     pub(super) tables: RefCell<Correlator>,
     pub(super) feed: Feed,
     share: Share,
+    pub(super) worker: Worker,
     /// One copy in so many fails.
     pub(super) fails: Cell<usize>,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, chunks: u32) -> Self {
+    pub(super) fn new(seed: u64, chunks: u32, worker: Worker) -> Self {
         let mut spaces = <[SpaceLock; 2]>::default();
         for lock in &mut spaces {
             lock.writers_first = seed % 2 == 0;
@@ -159,6 +181,9 @@ impl World {
             roots: RootChunks::new(chunks).unwrap(),
             generation: 1,
             backs: vec![None; chunks as usize],
+            begun: 0,
+            running: 0,
+            came_for: vec![0; chunks as usize],
             free: (0..chunks).collect(),
             serving: false,
             woken: false,
@@ -170,8 +195,19 @@ impl World {
             tables: RefCell::new(correlator()),
             feed: Feed::new(16, 64).unwrap(),
             share: Share::new(1 << 20),
+            worker,
             fails: Cell::new(usize::MAX),
         }
+    }
+
+    /// The process announces a kernel; 0: none that is known.
+    pub(super) fn announce(&self, id: u32) {
+        let s = &mut *self.now();
+        s.begun += 1;
+        s.running = s.begun;
+        self.worker.begins(&mut s.roots, s.generation, holder(OURS));
+        self.feed.announce(ExecId(id.into()));
+        s.woken = true;
     }
 }
 
@@ -343,8 +379,8 @@ impl<'a> Model<'a> {
             let s = &mut *self.w.now();
             s.free.pop().or_else(|| {
                 let victim = s.roots.victim()?;
-                if victim.expected && !self.had_room {
-                    s.blame(format!("chunk {} was expected", victim.chunk));
+                if (victim.expected || s.is_running(victim.chunk)) && !self.had_room {
+                    s.blame(format!("chunk {} was needed", victim.chunk));
                 }
                 s.evict(victim.chunk);
                 Some(victim.chunk)
@@ -462,8 +498,8 @@ impl Machine for Model<'_> {
         self.others_run();
         let s = &mut *self.w.now();
         let chunk = choose(&s.roots)?;
-        if s.roots.needed_in(chunk).is_some() {
-            s.blame(format!("chunk {chunk} is expected"));
+        if s.is_needed(chunk) {
+            s.blame(format!("chunk {chunk} is needed"));
         }
         self.noted = s.backs[chunk as usize];
         self.enough = self.ready >= self.watermark;
