@@ -199,14 +199,16 @@ impl Correlator {
 
     fn kernel(&mut self, id: u64) {
         self.holding = false;
+        let next = self.now().wrapping_add(1);
         if id == IDLE {
             self.held = None;
             self.predictor.on_idle();
         } else if self.predictor.on_kernel(ExecId(id)).is_err() {
             self.held = None;
         }
-        // One kernel nearer; not worth it once its kernel has come.
-        self.held = self.held.and_then(|p| {
+        // One kernel nearer, if the kernels come as foreseen; not worth it once its own is over.
+        let foreseen = self.now() == next;
+        self.held = self.held.filter(|_| foreseen).and_then(|p| {
             let ahead = p.ahead.checked_sub(1)?;
             Some(Prefetch { ahead, ..p })
         });
@@ -232,6 +234,17 @@ impl Correlator {
     /// prefetched until the next kernel, and this first then.
     pub fn hold(&mut self, prefetch: Prefetch) {
         self.holding = true;
+        self.held = Some(prefetch);
+    }
+
+    /// Whether all announcements have been taken off the rings.
+    pub fn is_current(&self, feed: &Feed) -> bool {
+        feed.kernels.front().is_none()
+    }
+
+    /// `prefetch` was not begun, as another kernel was announced meanwhile: it comes first once that is learnt, unless
+    /// its own kernel is over.
+    pub fn put_back(&mut self, prefetch: Prefetch) {
         self.held = Some(prefetch);
     }
 

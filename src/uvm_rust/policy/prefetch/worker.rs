@@ -21,11 +21,12 @@
 //!
 //! # Invariants
 //!
-//! - **W-learn**: what happened is learnt before a block is chosen.
+//! - **W-learn**: what happened is learnt before a block is chosen. If a kernel was announced while faults were waited
+//!   for, that is learnt, and a block chosen again.
 //! - **W-faults**: no block is begun while the GPU's faults are being serviced, unless that
 //!   was waited for in vain; then one is, and the turn ends. So faults, of whatever process,
 //!   slow the worker, and do not starve it: it gets on by a block for each wait. It waits
-//!   with no lock held that the fault service might wait for.
+//!   with no lock held that the fault service might wait for. What is there already is marked without a wait.
 //! - **W-lock**: every `enter` is followed by one `leave`, before a wait for faults and before
 //!   the turn ends; a few blocks are moved between them, so that a writer of the VA space waits no
 //!   longer. A va_block's lock is held for one block at a time, within that.

@@ -140,25 +140,63 @@ fn little_is_taken_at_a_time() {
     assert_eq!(c.stats().faults, 9);
 }
 
-#[test]
-fn what_has_no_room_waits_for_the_next_kernel() {
-    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
-    train(&mut c, &feed, 3);
+/// With kernel 1 running, a prefetch for the kernel after the next.
+fn far_prefetch(c: &mut Correlator, feed: &Feed) -> Prefetch {
+    train(c, feed, 3);
     feed.announce(ExecId(1));
-    c.absorb(&feed, 1000);
-    let far = loop {
+    c.absorb(feed, 1000);
+    loop {
         match c.next(100) {
             Next::Prefetch(p) if p.ahead > 1 => break p,
             Next::Prefetch(_) | Next::More => {}
             Next::Idle => panic!("the chain ended early"),
         }
-    };
+    }
+}
+
+#[test]
+fn what_has_no_room_waits_for_the_next_kernel() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    let far = far_prefetch(&mut c, &feed);
     c.hold(far);
     assert_eq!(c.next(100), Next::Idle);
     feed.announce(ExecId(2));
     c.absorb(&feed, 1000);
     let Next::Prefetch(p) = c.next(100) else {
         panic!("it was not tried again");
+    };
+    assert_eq!((p.block, p.ahead), (far.block, far.ahead - 1));
+}
+
+/// It was for a kernel that was to come, and does not.
+#[test]
+fn what_waits_for_a_kernel_that_does_not_come_is_dropped() {
+    for id in [3, 9, 0] {
+        let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+        let far = far_prefetch(&mut c, &feed);
+        c.hold(far);
+        feed.announce(ExecId(id));
+        c.absorb(&feed, 1000);
+        let next = c.next(100);
+        let again = |p: Prefetch| (p.block, p.ahead) == (far.block, far.ahead - 1);
+        assert!(
+            !matches!(next, Next::Prefetch(p) if again(p)),
+            "{id}: {next:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_put_back_comes_next() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    let far = far_prefetch(&mut c, &feed);
+    assert!(c.is_current(&feed));
+    feed.announce(ExecId(2));
+    assert!(!c.is_current(&feed));
+    c.put_back(far);
+    assert!(c.absorb(&feed, 1000) && c.is_current(&feed));
+    let Next::Prefetch(p) = c.next(100) else {
+        panic!("nothing comes");
     };
     assert_eq!((p.block, p.ahead), (far.block, far.ahead - 1));
 }

@@ -16,6 +16,10 @@ pub(super) enum Part {
     FaultsMeanwhile,
     /// W-faults: a wait in vain ends the turn.
     StallEnds,
+    /// W-faults: only what has to be copied waits.
+    WaitsToMove,
+    /// W-learn: a kernel that was announced during the wait is learnt of before a block is begun.
+    LearnsAgain,
     /// W-lock: the locks are let go before the wait.
     WaitsUnlocked,
     /// W-lock: the locks are let go after some blocks.
@@ -77,6 +81,8 @@ impl Part {
         Self::FaultsFirst,
         Self::FaultsMeanwhile,
         Self::StallEnds,
+        Self::WaitsToMove,
+        Self::LearnsAgain,
         Self::WaitsUnlocked,
         Self::HoldEnds,
         Self::Window,

@@ -23,7 +23,9 @@ pub(super) struct Run<'a, M> {
     entered: bool,
     /// Blocks that were begun since `enter`.
     held: u32,
-    /// Waiting for faults was in vain.
+    /// Faults were waited for since a block was begun.
+    waited: bool,
+    /// The last such wait was in vain.
     stalled: bool,
     /// Chunks that turned out not to be movable.
     pub(super) in_vain: u32,
@@ -104,6 +106,8 @@ struct Attempt {
     before: Option<PageMask>,
     /// Up to which kernel the block is expected.
     until: u32,
+    /// It has to wait for faults.
+    waits: bool,
 }
 
 /// What to do with a va_block that is locked.
@@ -121,6 +125,7 @@ impl<'a, M: Machine> Run<'a, M> {
             machine,
             entered: false,
             held: 0,
+            waited: false,
             stalled: false,
             in_vain: 0,
             said: None,
@@ -165,7 +170,8 @@ impl<'a, M: Machine> Run<'a, M> {
                     Err(Stop) => return Turn::Stopped,
                 },
             }
-            if self.stalled && !self.worker.lacks(Part::StallEnds) {
+            // The block that the wait was for may have to be chosen anew.
+            if self.stalled && !self.waited && !self.worker.lacks(Part::StallEnds) {
                 return Turn::More;
             }
         }
@@ -220,28 +226,34 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// Before a block is begun: W-stop, W-faults, and the locks.
+    /// Before a block is looked at: W-stop, and the locks.
     fn ready(&mut self) -> Result<(), Stop> {
         if self.machine.is_stopping() && !self.worker.lacks(Part::Stops) {
             return Err(Stop);
         }
-        if self.entered {
-            let faults = self.machine.faults() && !self.worker.lacks(Part::FaultsMeanwhile);
-            let enough = self.held >= BLOCKS_A_HOLD && !self.worker.lacks(Part::HoldEnds);
-            if faults && self.worker.lacks(Part::WaitsUnlocked) {
-                self.stalled = !self.machine.wait_faults();
-            } else if faults || enough {
-                self.let_go();
-            }
+        if self.held >= BLOCKS_A_HOLD && !self.worker.lacks(Part::HoldEnds) {
+            self.let_go();
         }
-        if !self.entered {
-            if !self.worker.lacks(Part::FaultsFirst) {
-                self.stalled = !self.machine.wait_faults();
-            }
-            self.enter()?;
+        self.enter()
+    }
+
+    /// W-faults: whether a block may be begun. What needs no copy is not kept waiting.
+    fn may_begin(&mut self) -> bool {
+        self.waited || !self.machine.faults() || self.worker.lacks(Part::FaultsMeanwhile)
+    }
+
+    /// W-faults: waits for the fault service. Whether the kernel that was learnt of last still runs.
+    fn wait_faults(&mut self) -> Result<bool, Stop> {
+        if !self.worker.lacks(Part::WaitsUnlocked) {
+            self.let_go();
         }
-        self.held += 1;
-        Ok(())
+        if !self.worker.lacks(Part::FaultsFirst) {
+            self.stalled = !self.machine.wait_faults();
+        }
+        self.waited = true;
+        self.ready()?;
+        let lacks = self.worker.lacks(Part::LearnsAgain);
+        Ok(lacks || self.machine.tables(|c, feed, _| c.is_current(feed)))
     }
 
     /// Whether the next copy has a number without waiting for another.
@@ -265,8 +277,10 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// What the next number's copies are.
+    /// A block was begun: what the next number's copies are.
     fn note(&mut self, copy: Copy) {
+        self.held += 1;
+        self.waited = false;
         if let Some(place) = self.copies.get_mut(self.next_copy as usize) {
             *place = Some(copy);
         }
@@ -278,6 +292,9 @@ impl<'a, M: Machine> Run<'a, M> {
     /// Brings what is predicted, which has to stay up to kernel number `until`.
     fn bring(&mut self, prefetch: Prefetch, until: u32) -> Result<(), Stop> {
         self.ready()?;
+        if self.worker.lacks(Part::WaitsToMove) && !self.may_begin() {
+            self.wait_faults()?;
+        }
         let mut at = prefetch.block.address();
         let last = at + (BLOCK_SIZE - 1);
         let mut all = Brought::only(Outcome::Unfit);
@@ -291,7 +308,15 @@ impl<'a, M: Machine> Run<'a, M> {
             let part = if may_move {
                 self.bring_block(all.begun, until)
             } else {
-                Brought::only(Outcome::Unfit)
+                Some(Brought::only(Outcome::Unfit))
+            };
+            let Some(part) = part else {
+                // The locks were let go for it, so that the same memory is looked for again.
+                if self.wait_faults()? {
+                    continue;
+                }
+                self.machine.tables(|c, _, _| c.put_back(prefetch));
+                return Ok(());
             };
             all = all.and(part);
             if matches!(part.outcome, Outcome::NoRoom | Outcome::Failed) {
@@ -320,19 +345,20 @@ impl<'a, M: Machine> Run<'a, M> {
     }
 
     /// Brings the va_block that was chosen, under the next number, which others of its UM block
-    /// may have been `begun` under.
-    fn bring_block(&mut self, begun: bool, until: u32) -> Brought {
+    /// may have been `begun` under. `None` if faults have to be waited for first.
+    fn bring_block(&mut self, begun: bool, until: u32) -> Option<Brought> {
         let mut attempt = Attempt {
             so_far: Brought::only(Outcome::Resident),
             number: begun,
             asked: false,
             before: None,
             until,
+            waits: false,
         };
         self.machine.lock(To::Gpu);
         while self.try_to_bring(&mut attempt) {}
         self.machine.unlock();
-        attempt.so_far
+        (!attempt.waits).then_some(attempt.so_far)
     }
 
     /// Whether another attempt has to follow, as the lock of the va_block was let go.
@@ -351,6 +377,10 @@ impl<'a, M: Machine> Run<'a, M> {
                 return false;
             }
         };
+        if !attempt.number && !self.may_begin() {
+            attempt.waits = true;
+            return false;
+        }
         if !attempt.number && !self.has_number() && !self.worker.lacks(Part::Window) {
             // A copy is not waited for with a va_block locked.
             self.machine.unlock();
@@ -418,6 +448,11 @@ impl<'a, M: Machine> Run<'a, M> {
             Victim::None => return Ok(Some(Turn::NoVictim)),
             Victim::Chunk(chunk) => chunk,
         };
+        if !self.may_begin() {
+            self.wait_faults()?;
+            // There may be something to bring, and another victim.
+            return Ok(None);
+        }
         if !self.worker.lacks(Part::Window) {
             self.settle(self.next_copy);
         }

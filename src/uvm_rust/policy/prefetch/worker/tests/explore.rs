@@ -108,8 +108,8 @@ fn finish(w: &World, mut model: Model<'_>, mut seen: Seen) -> Result<Seen, Strin
         return Err("marks are left".to_string());
     }
     let predicted = w.tables.borrow().stats().prefetches;
-    // What was held back is counted again when it comes.
-    if model.counted < predicted.saturating_sub(seen.turns) {
+    // What was held back is counted again when it comes; what was put back, when it comes, if it does.
+    if model.counted < predicted.saturating_sub(seen.turns + model.waits) {
         return Err(format!("{} of {predicted} were counted", model.counted));
     }
     let s = w.now();

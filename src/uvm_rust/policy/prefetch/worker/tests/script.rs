@@ -160,13 +160,17 @@ impl Script {
         self.did.iter().filter(|did| like(did)).count()
     }
 
-    /// The UM blocks that were looked for, in order.
+    /// The UM blocks that were looked for, in order; one that was looked for again after a wait only once.
     fn blocks(&self) -> Vec<u32> {
-        let block = |did: &Did| match did {
-            NextBlock(n) => Some(*n),
-            _ => None,
-        };
-        self.did.iter().filter_map(block).collect()
+        let (mut blocks, mut waited): (Vec<u32>, _) = (Vec::new(), false);
+        for did in &self.did {
+            waited |= *did == WaitFaults;
+            let NextBlock(n) = *did else { continue };
+            if !core::mem::take(&mut waited) || blocks.last() != Some(&n) {
+                blocks.push(n);
+            }
+        }
+        blocks
     }
 }
 
@@ -338,8 +342,7 @@ fn copies_overlap(lack: Option<Part>) {
     let mut expected = vec![Enter];
     expected.extend([block(10, 0), block(11, 1)].concat());
     expected.extend([late(20, 0), late(21, 1)].concat());
-    expected.extend([Settle(0), MOVED, Settle(1), MOVED, Leave]);
-    expected.extend([WaitFaults, Enter]);
+    expected.extend([Settle(0), MOVED, Settle(1), MOVED, Leave, Enter]);
     expected.extend([block(30, 0), block(31, 1)].concat());
     expected.extend([Settle(0), MOVED, Settle(1), MOVED, Leave]);
     assert_eq!(s.did, expected);
@@ -376,11 +379,66 @@ fn faults_go_first(lack: Option<Part>) {
     // As the first block is about to be begun, and the third.
     s.faults = [true, false, true].into();
     assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
-    assert_eq!(s.did[..5], [Enter, Leave, WaitFaults, Enter, NextBlock(10)]);
+    // The block is looked at before and after.
+    let first = [Enter, NextBlock(10), Lock(To::Gpu), Unlock, Leave];
+    assert_eq!(s.did[..5], first);
+    assert_eq!(s.did[5..8], [WaitFaults, Enter, NextBlock(10)]);
     let third = [Settle(0), MOVED, Settle(1), MOVED, Leave, WaitFaults, Enter];
-    let at = s.did.iter().position(|did| *did == NextBlock(20)).unwrap();
+    let at = s.did.iter().rposition(|did| *did == NextBlock(20)).unwrap();
     assert_eq!(s.did[at - third.len()..at], third);
     assert_eq!(s.blocks(), NEXT_OF);
+}
+
+/// What is there already is marked, whether or not faults are being serviced.
+fn what_is_there_does_not_wait(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.faults = [true; 64].into();
+    s.chunk = Some(3);
+    let arrived = Pages {
+        populated: pages(4),
+        there: pages(4),
+        ..Pages::default()
+    };
+    s.pages = vec![arrived; 6].into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::Resident, 0)), 6);
+    assert_eq!(s.count(|did| *did == WaitFaults), 0);
+    assert_eq!(s.roots.as_ref().unwrap().needed_in(3), Some(2));
+    // Nor does what finds out that there are chunks enough.
+    let mut s = with_nothing_to_bring(9, 4);
+    s.faults = [true; 64].into();
+    assert_eq!(worker(true, 4, lack).turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| *did == WaitFaults), 0);
+}
+
+/// A kernel that was announced while it waited for faults is learnt of before a block is begun.
+fn it_learns_again_after_a_wait(lack: Option<Part>) {
+    let while_waiting = |faults: &[bool], id| {
+        let mut s = Script::trained();
+        s.faults = faults.to_vec().into();
+        let announces: Event = Box::new(move |s: &mut Script| s.kernel(id, false));
+        s.event = Some((When::Waiting, announces));
+        s
+    };
+    // One that nobody foresaw: what was chosen for the last one is not brought.
+    for faults in [&[true][..], &[false, false, true]] {
+        let mut s = while_waiting(faults, 9);
+        assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+        assert_eq!(s.count(|did| *did == WaitFaults), 1);
+        assert_eq!(s.count(|did| *did == MOVED), faults.len() - 1);
+    }
+    // One that was foreseen, and needs it.
+    let mut s = while_waiting(&[false, false, true], 2);
+    worker(true, 0, lack).turn(&mut s);
+    assert_eq!(s.blocks()[..4], [10, 11, 20, 21]);
+    assert_eq!(s.count(|did| *did == MOVED), s.blocks().len());
+    // A block was waited for in vain, and is begun, another one if need be.
+    let mut s = while_waiting(&[true, true, true], 2);
+    s.waits = [false].into();
+    assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::More);
+    assert_eq!(s.blocks(), [10, 20]);
+    assert_eq!(s.count(|did| *did == WaitFaults), 1);
+    assert_eq!(s.count(|did| *did == MOVED), 1);
 }
 
 /// Another process's faults never end: the worker gets on by a block for each wait, and each of
@@ -410,7 +468,9 @@ fn it_stops(lack: Option<Part>) {
     s.enters = [true, false].into();
     s.faults = [true].into();
     assert_eq!(w.turn(&mut s), Turn::Stopped);
-    assert_eq!(s.did, [Enter, Leave, WaitFaults]);
+    // The first block was chosen by the turn that could not begin it.
+    let looks = [Enter, NextBlock(11), Lock(To::Gpu), Unlock, Leave];
+    assert_eq!(s.did, [&looks[..], &[WaitFaults]].concat());
     s.did.clear();
     s.stopping = true;
     assert_eq!(w.turn(&mut s), Turn::Stopped);
@@ -880,6 +940,8 @@ pub(super) const ALL: &[(&str, Test)] = &[
     ("it_learns_first", it_learns_first),
     ("it_only_learns", it_only_learns),
     ("faults_go_first", faults_go_first),
+    ("what_is_there_does_not_wait", what_is_there_does_not_wait),
+    ("it_learns_again_after_a_wait", it_learns_again_after_a_wait),
     ("faults_do_not_starve_it", faults_do_not_starve_it),
     ("it_stops", it_stops),
     ("what_has_no_room_waits", what_has_no_room_waits),

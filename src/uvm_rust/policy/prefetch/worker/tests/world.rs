@@ -247,6 +247,8 @@ pub(super) struct Model<'a> {
     begun_after_stop: u32,
     /// Blocks that were counted, moved to the GPU, and pushed out.
     pub(super) counted: u64,
+    /// Waits for faults, after each of which a block may be put back.
+    pub(super) waits: u64,
     pub(super) moved: u64,
     pub(super) pushed: u64,
 }
@@ -271,6 +273,7 @@ impl<'a> Model<'a> {
             begun_in_hold: 0,
             begun_after_stop: 0,
             counted: 0,
+            waits: 0,
             moved: 0,
             pushed: 0,
         }
@@ -426,6 +429,7 @@ impl Machine for Model<'_> {
             self.blame("it waits for faults with locks held".into());
         }
         self.looked = true;
+        self.waits += 1;
         for _ in 0..30 {
             self.step();
             if !self.w.now().serving {
