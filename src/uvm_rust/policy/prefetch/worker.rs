@@ -36,7 +36,7 @@
 //! - **W-room**: a prefetch evicts nothing that is expected itself, or that a running kernel has asked
 //!   for; it is held back until the next kernel.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
-//!   not asked for, and whose policy lets it go, and none once there are chunks enough. Which kernel runs, the chunks
+//!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
 //! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
 //!   are not discarded, as they are when the copy is begun.

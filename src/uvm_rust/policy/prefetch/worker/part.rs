@@ -44,6 +44,8 @@ pub(super) enum Part {
     Watermark,
     /// W-own: what cannot be pushed out is passed over.
     PassesOver,
+    /// W-own: once its lock is held, a block that is needed by then stays.
+    StaysIfNeeded,
     /// W-own: the chunks hear at once of a kernel that begins.
     Begins,
     /// W-own: nothing is pushed out where kernels do not come as foreseen.
@@ -95,6 +97,7 @@ impl Part {
         Self::PolicyOut,
         Self::Watermark,
         Self::PassesOver,
+        Self::StaysIfNeeded,
         Self::Begins,
         Self::Foresees,
         Self::Thrashing,

@@ -5,7 +5,7 @@
 use super::part::Part;
 use super::run::Run;
 use super::{Machine, VICTIMS_A_TURN};
-use crate::policy::evict::{Chunk, Queue};
+use crate::policy::evict::{Chunk, Queue, RootChunks};
 
 /// What is to be pushed out.
 pub(super) enum Victim {
@@ -86,6 +86,14 @@ impl<M: Machine> Run<'_, M> {
             }
         }
         Victim::None
+    }
+
+    /// W-own: whether the va_block that is locked is needed by now. It was chosen as it was in `chunk`, without a lock that
+    /// the fault service would have waited for.
+    pub(super) fn is_needed(&mut self, chunk: Chunk) -> bool {
+        let chunk = self.machine.chunk().unwrap_or(chunk);
+        let look = |roots: &mut RootChunks, _| !roots.may_leave_early(chunk);
+        !self.worker.lacks(Part::StaysIfNeeded) && self.machine.chunks(look).unwrap_or(false)
     }
 
     /// `chunk` cannot be pushed out, as far as is known.

@@ -456,13 +456,17 @@ impl<'a, M: Machine> Run<'a, M> {
         if !self.worker.lacks(Part::Window) {
             self.settle(self.next_copy);
         }
-        let (mut pages, mut begun) = (0, false);
+        let (mut pages, mut begun, mut stays) = (0, false, false);
         self.machine.lock(To::Host);
         let good = loop {
             let there = self.machine.pages().there;
             if there.is_empty() {
                 // It left while the lock was let go, or held nothing.
                 break begun;
+            }
+            stays = self.is_needed(chunk);
+            if stays {
+                break false;
             }
             pages = pages.max(there.count().into());
             begun = true;
@@ -476,6 +480,10 @@ impl<'a, M: Machine> Run<'a, M> {
         if begun {
             let what = What::Out(chunk, good);
             self.note(Copy { pages, what });
+        } else if stays {
+            // It is not chosen again as long as the kernel runs.
+            self.in_vain += 1;
+            return Ok(None);
         } else {
             self.pass_over(chunk);
         }

@@ -854,6 +854,36 @@ fn not_what_the_next_kernel_asked_for(lack: Option<Part>) {
     }
 }
 
+/// A block may be faulted on after it was chosen, before its lock is had. It stays, and the next one goes.
+fn not_what_comes_to_be_needed(lack: Option<Part>) {
+    let mut s = with_nothing_to_bring(3, 0);
+    let fault: Event = Box::new(|s: &mut Script| {
+        s.roots.as_mut().unwrap().used_by(0, OURS).unwrap();
+    });
+    s.event = Some((When::Locking(To::Host), fault));
+    let w = worker(true, 1, lack);
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    let locked = s.count(|did| *did == Lock(To::Host));
+    assert_eq!((locked, s.count(|did| *did == PushedOut(4))), (2, 1));
+    let roots = s.roots.as_ref().unwrap();
+    let queues = [0, 1].map(|c| roots.queue_of(c));
+    assert_eq!(queues, [Some(Queue::Used), Some(Queue::Unused)]);
+    // The block may be in another chunk by then.
+    let mut s = with_nothing_to_bring(3, 0);
+    let moves: Event = Box::new(|s: &mut Script| {
+        s.roots.as_mut().unwrap().used_by(2, OURS).unwrap();
+        s.chunk = Some(2);
+    });
+    s.event = Some((When::Locking(To::Host), moves));
+    assert_eq!(w.turn(&mut s), Turn::NoVictim);
+    assert_eq!(s.count(|did| matches!(did, Migrate { .. })), 0);
+    // When the kernel is over, neither has been passed over.
+    w.begins(s.roots.as_mut().unwrap(), 1, OURS);
+    s.chunk = None;
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(s.count(|did| *did == PushedOut(4)), 1);
+}
+
 /// What policy keeps, and what is not its own any more, is passed over; a turn looks at a few.
 fn what_stays_is_passed_over(lack: Option<Part>) {
     let mut s = with_nothing_to_bring(40, 0);
@@ -974,6 +1004,7 @@ pub(super) const ALL: &[(&str, Test)] = &[
         "not_what_the_next_kernel_asked_for",
         not_what_the_next_kernel_asked_for,
     ),
+    ("not_what_comes_to_be_needed", not_what_comes_to_be_needed),
     ("what_stays_is_passed_over", what_stays_is_passed_over),
     ("it_gives_up", it_gives_up),
     ("foreseen_or_not", foreseen_or_not),

@@ -346,6 +346,8 @@ impl<'a> Model<'a> {
             wrong.push((!pages.is_subset(&fit), "it brings pages that are not fit"));
         } else {
             wrong.push((self.enough, "it pushes out though there are chunks enough"));
+            let needed = block.chunk.is_some_and(|c| s.is_needed(c));
+            wrong.push((needed, "it pushes out what is needed"));
             wrong.push((
                 !pages.is_subset(&p.there),
                 "it pushes out what is not there",
