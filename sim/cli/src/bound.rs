@@ -3,10 +3,12 @@
 //! A lower bound of the step time in the g10 model: the physical model's argument for a
 //! single step, with the rates of the artifact's machine.
 
-use uvmsim_engine::g10;
+use uvmsim_g10 as g10;
 use uvmsim_physical::step_bound_ns;
 use uvmsim_physical::Workload;
 use uvmsim_trace::Trace;
+
+use crate::g10::physical;
 
 /// Seconds below which no step of `trace` can be on `m`, whatever the policy, as long as
 /// it keeps to the GPU's size.
@@ -14,7 +16,7 @@ use uvmsim_trace::Trace;
 /// That copies are exclusive there makes steps longer, never shorter. Rates are rounded
 /// up: a batch's pages in its truncated cycles, and an SSD in GiB/s, as FlashNeuron's.
 pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
-    let Some(base) = uvmsim_machine::presets::find("a100") else {
+    let Ok(base) = physical(m) else {
         return 0.0;
     };
     let mut workload = Workload::from_trace(trace);
@@ -22,16 +24,12 @@ pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
         // Cycles are truncated.
         k.ns = k.ns.saturating_sub(1);
     }
-    let gib = |v: f64| (v * (1u64 << 30) as f64) as u64;
-    let rate = |gbps: f64| gbps * (1u64 << 30) as f64;
+    let (link, ssd) = (m.pcie_gbps * 1.001e9, m.ssd_gbps * (1u64 << 30) as f64);
     let machine = uvmsim_machine::Machine {
-        gpu_mem: gib(m.gpu_gib),
-        host_mem: gib(m.host_gib),
-        pcie_h2d: m.pcie_gbps * 1.001e9,
-        pcie_d2h: m.pcie_gbps * 1.001e9,
-        ssd_read: rate(m.ssd_gbps),
-        ssd_write: rate(m.ssd_gbps),
-        gpus: 1,
+        pcie_h2d: link,
+        pcie_d2h: link,
+        ssd_read: ssd,
+        ssd_write: ssd,
         ..base
     };
     step_bound_ns(&machine, &workload) as f64 / 1e9
@@ -41,8 +39,8 @@ pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use uvmsim_engine::g10::Machine;
-    use uvmsim_engine::g10::Policy;
+    use uvmsim_g10::Machine;
+    use uvmsim_g10::Policy;
     use uvmsim_trace::testing::chain;
 
     /// A machine with so many MiB of GPU memory and of host memory.

@@ -16,6 +16,9 @@ use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
 use uvmsim_physical::Workload;
 use uvmsim_report::Report;
+use uvmsim_report::BOUND;
+use uvmsim_report::BOUND_WHOM;
+use uvmsim_trace::Trace;
 
 use crate::machine;
 use crate::pool;
@@ -71,6 +74,17 @@ pub struct Args {
     threads: Option<usize>,
 }
 
+impl Args {
+    /// The step that was asked for; one of the zoo has the times of `machine`.
+    fn trace(&self, machine: &Machine) -> Result<Trace, Failure> {
+        match (&self.trace, &self.net) {
+            (Some(path), _) => crate::read_trace(path),
+            (None, Some(net)) => zoo::trace(net, &self.shape, machine),
+            (None, None) => Err(Failure::usage("give --trace or --net")),
+        }
+    }
+}
+
 type Outcomes = Vec<(String, Result<Outcome, String>)>;
 
 /// Runs each policy, several at a time; the results do not depend on how many.
@@ -104,11 +118,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         if args.report.is_some() || args.svg.is_some() {
             return Err(Failure::usage("--report and --svg need --model physical"));
         }
-        let trace = match (&args.trace, &args.net) {
-            (Some(path), _) => crate::read_trace(path)?,
-            (None, Some(net)) => zoo::trace(net, &args.shape, &args.machine.machine("a100")?)?,
-            (None, None) => return Err(Failure::usage("give --trace or --net")),
-        };
+        let trace = args.trace(&args.machine.machine("a100")?)?;
         return crate::g10::compare(&trace, &args.policies, &args.machine, args.json, threads);
     }
     let names: Vec<String> = if args.policies.is_empty() {
@@ -131,11 +141,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         };
         return sweep.run(&machine, args.json);
     }
-    let trace = match (&args.trace, &args.net) {
-        (Some(path), _) => crate::read_trace(path)?,
-        (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
-        (None, None) => return Err(Failure::usage("give --trace or --net")),
-    };
+    let trace = args.trace(&machine)?;
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let drawing = args.report.is_some() || args.svg.is_some();
@@ -145,45 +151,28 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     };
     let outcomes = run_all(&names, &machine, &workload, &layout, limits, threads);
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
-    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let report = Report {
         trace: &trace,
         machine: &machine,
         outcomes: &outcomes,
         bound_s: Some(bound_s),
-        command: format!("uvmsim {command}"),
+        command: crate::command_line(),
     };
     if let Some(path) = &args.report {
         crate::write_file(path, &report.html())?;
     }
     if let Some(folder) = &args.svg {
-        write_figures(folder, &report)?;
+        let plots = report.figures().into_iter().map(|f| (f.name, f.svg));
+        crate::write_plots(Path::new(folder), plots)?;
     }
     if args.json {
-        let list: Vec<Value> = outcomes
-            .iter()
-            .map(|(name, o)| match o {
-                Ok(o) => run::object(o, Some(bound_s)),
-                Err(e) => json!({"policy": name, "error": e}),
-            })
-            .collect();
-        crate::write_file(
-            "-",
-            &format!(
-                "{:#}\n",
-                json!({"machine": machine.preset, "bound_s": bound_s, "policies": list})
-            ),
-        )?;
+        let list = objects(&outcomes, bound_s);
+        let all = json!({"machine": machine.preset, "bound_s": bound_s, "policies": list});
+        crate::print_json(&all)?;
     } else {
-        let text = uvmsim_report::table(&outcomes);
-        crate::write_file(
-            "-",
-            &format!(
-                "{text}{:<17} {bound_s:>9.3}  {} can be faster\n",
-                format!("({})", uvmsim_report::BOUND),
-                uvmsim_report::BOUND_WHOM
-            ),
-        )?;
+        let (text, bound) = (uvmsim_report::table(&outcomes), format!("({BOUND})"));
+        let line = format!("{bound:<17} {bound_s:>9.3}  {BOUND_WHOM} can be faster\n");
+        crate::write_file("-", &(text + &line))?;
     }
     if let Some(path) = &args.report {
         eprintln!("report: {path}");
@@ -194,14 +183,13 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write_figures(folder: &str, report: &Report<'_>) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|e| Failure::run(format!("{folder}: {e}")))?;
-    for f in report.figures() {
-        let path = Path::new(folder).join(format!("{}.svg", f.name));
-        std::fs::write(&path, uvmsim_report::svg::standalone(&f.svg))
-            .map_err(|e| Failure::run(format!("{}: {e}", path.display())))?;
-    }
-    Ok(())
+/// What the runs say of themselves, or why they cannot be.
+fn objects(outcomes: &Outcomes, bound_s: f64) -> Vec<Value> {
+    let object = |(name, o): &(String, Result<Outcome, String>)| match o {
+        Ok(o) => run::object(o, Some(bound_s)),
+        Err(e) => json!({"policy": name, "error": e}),
+    };
+    outcomes.iter().map(object).collect()
 }
 
 #[cfg(test)]
@@ -214,28 +202,16 @@ mod tests {
             gpu_mem: 512 << 20,
             ..uvmsim_machine::presets::find("a100").unwrap_or_else(|| panic!("no preset"))
         };
-        let options = uvmsim_zoo::Options {
-            batch: 8,
-            tokens: None,
-            precision: uvmsim_zoo::Precision::Tf32,
-            optimizer: None,
-        };
+        let options = uvmsim_zoo::Options::new(8, uvmsim_zoo::Precision::Tf32);
         let net = uvmsim_zoo::find("vgg16").unwrap_or_else(|| panic!("no network"));
         let workload = Workload::from_trace(&net.trace(&options, &machine));
         let layout = Layout::new(&workload);
         let names: Vec<String> = policies::NAMES.iter().map(ToString::to_string).collect();
         let run = |threads| {
-            let all = run_all(
-                &names,
-                &machine,
-                &workload,
-                &layout,
-                Limits::default(),
-                threads,
-            );
-            all.into_iter()
-                .map(|(name, o)| format!("{name} {o:?}"))
-                .collect::<Vec<_>>()
+            let limits = Limits::default();
+            let all = run_all(&names, &machine, &workload, &layout, limits, threads);
+            let lines = all.into_iter().map(|(name, o)| format!("{name} {o:?}"));
+            lines.collect::<Vec<_>>()
         };
         let one = run(1);
         assert_eq!(one.len(), names.len());

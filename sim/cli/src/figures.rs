@@ -140,17 +140,6 @@ fn traces(given: Option<&Path>) -> PathBuf {
     shared.join("g10/traces")
 }
 
-/// Where they are for tests, which do nothing without.
-#[cfg(test)]
-#[track_caller]
-pub fn traces_or_skip() -> Option<PathBuf> {
-    let dir = uvmsim_trace::testing::g10_traces();
-    if dir.is_none() {
-        crate::skip::skipped("no G10 traces (set UVM_SHARED)");
-    }
-    dir
-}
-
 /// Makes the figures of `sheets`; `done` is told of each run.
 fn make(
     sheets: &[&Sheet],
@@ -249,32 +238,18 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     );
     bar.finish_and_clear();
     if let Some(path) = &args.html {
-        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-        crate::write_file(
-            path,
-            &published::page(&figures, &format!("uvmsim {command}")),
-        )?;
+        crate::write_file(path, &published::page(&figures, &crate::command_line()))?;
         eprintln!("page: {path}");
     }
     if let Some(folder) = &args.svg {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Failure::run(format!("{}: {e}", folder.display())))?;
-        for f in &figures {
-            let path = folder.join(format!("{}.svg", f.name));
-            std::fs::write(&path, uvmsim_report::svg::standalone(&f.svg()))
-                .map_err(|e| Failure::run(format!("{}: {e}", path.display())))?;
-        }
+        let plots = figures.iter().map(|f| (f.name.clone(), f.svg()));
+        crate::write_plots(folder, plots)?;
     }
-    let text = if args.json {
-        format!("{:#}\n", objects(&figures))
-    } else {
-        figures
-            .iter()
-            .map(Figure::text)
-            .collect::<Vec<_>>()
-            .join("\n")
-    };
-    crate::write_file("-", &text)
+    if args.json {
+        return crate::print_json(&objects(&figures));
+    }
+    let texts: Vec<String> = figures.iter().map(Figure::text).collect();
+    crate::write_file("-", &texts.join("\n"))
 }
 
 #[cfg(test)]
@@ -343,10 +318,8 @@ mod tests {
     #[test]
     fn without_the_artifact_figures_say_so() {
         for f in not_run(&["g10-11", "g10-19"], "/nonexistent") {
-            assert!(f
-                .rows
-                .iter()
-                .all(|r| r.cells.iter().all(|c| c.ours.number().is_none())));
+            let mut cells = f.rows.iter().flat_map(|r| &r.cells);
+            assert!(cells.all(|c| c.ours.number().is_none()));
             assert!(f.text().contains("/nonexistent"), "{}", f.text());
         }
     }

@@ -4,14 +4,14 @@
 
 use serde_json::json;
 use serde_json::Value;
-use uvmsim_engine::g10;
-use uvmsim_engine::g10::Machine;
-use uvmsim_engine::g10::Outcome;
-use uvmsim_engine::g10::Policy;
+use uvmsim_g10 as g10;
+use uvmsim_g10::Machine;
+use uvmsim_g10::Outcome;
+use uvmsim_g10::Policy;
 use uvmsim_physical::plan::autovm;
 use uvmsim_physical::plan::most;
-use uvmsim_physical::plan::Op;
 use uvmsim_physical::plan::Profile;
+use uvmsim_physical::plan::What;
 use uvmsim_physical::Tier;
 use uvmsim_report::BOUND;
 use uvmsim_report::BOUND_WHOM as WHOM;
@@ -56,22 +56,12 @@ pub fn machine(choice: &Choice) -> Result<Machine, Failure> {
             )),
         };
     let keep = |option: &str| named || set(option);
+    let or = |keep: bool, value: f64, default: f64| if keep { value } else { default };
+    let link = named || set("pcie") || set("pcie-h2d");
     Ok(Machine {
-        gpu_gib: if keep("gpu-mem") {
-            gib(m.gpu_mem)
-        } else {
-            defaults.gpu_gib
-        },
-        host_gib: if keep("host-mem") {
-            gib(m.host_mem)
-        } else {
-            defaults.host_gib
-        },
-        pcie_gbps: if named || set("pcie") || set("pcie-h2d") {
-            m.pcie_h2d / 1e9
-        } else {
-            defaults.pcie_gbps
-        },
+        gpu_gib: or(keep("gpu-mem"), gib(m.gpu_mem), defaults.gpu_gib),
+        host_gib: or(keep("host-mem"), gib(m.host_mem), defaults.host_gib),
+        pcie_gbps: or(link, m.pcie_h2d / 1e9, defaults.pcie_gbps),
         ssd_gbps: ssd / 1e9,
         ..defaults
     })
@@ -159,19 +149,16 @@ impl Runner {
         };
         let mut list = Vec::new();
         for (kernel, ops) in plan.before.iter().enumerate() {
-            for op in ops {
-                let (tensor, to) = match *op {
-                    Op::Prefetch(t) => (t, g10::Target::Gpu),
-                    Op::Evict(t, Tier::Host) => (t, g10::Target::Host),
-                    Op::Evict(t, Tier::Ssd) => (t, g10::Target::Ssd),
+            for &(what, tensor) in ops {
+                let to = match what {
+                    What::Prefetch => g10::Target::Gpu,
+                    What::Evict(Tier::Host) => g10::Target::Host,
+                    What::Evict(Tier::Ssd) => g10::Target::Ssd,
                     // The artifact's machine allocates and frees by itself.
-                    Op::Copy(..) | Op::Allocate(_) | Op::Free(_) | Op::Discard(_) => continue,
+                    What::Copy(_) | What::Allocate | What::Free | What::Discard => continue,
                 };
-                list.push(g10::Hint {
-                    kernel: kernel % trace.kernels.len(),
-                    tensor,
-                    to,
-                });
+                let kernel = kernel % trace.kernels.len();
+                list.push(g10::Hint::new(kernel, tensor, to));
             }
         }
         Ok(g10::Moves {
@@ -183,7 +170,7 @@ impl Runner {
 
 /// The machine that planners of the physical model plan for, where only the artifact's
 /// constants are given.
-fn physical(machine: &Machine) -> Result<uvmsim_machine::Machine, String> {
+pub fn physical(machine: &Machine) -> Result<uvmsim_machine::Machine, String> {
     let gib = |v: f64| (v * (1u64 << 30) as f64) as u64;
     let (link, ssd) = (machine.pcie_gbps * 1e9, machine.ssd_gbps * 1e9);
     let a100 = uvmsim_machine::presets::find("a100").ok_or("there is no machine a100")?;
@@ -200,20 +187,14 @@ fn physical(machine: &Machine) -> Result<uvmsim_machine::Machine, String> {
 
 /// The policy called `name`.
 fn runner(name: &str) -> Result<Runner, Failure> {
-    let all = Runner::all();
-    all.iter()
-        .copied()
-        .find(|r| r.as_str() == name)
-        .ok_or_else(|| {
-            let all = all
-                .iter()
-                .map(|r| r.as_str())
-                .collect::<Vec<_>>()
-                .join(", ");
-            Failure::usage(format!(
-                "--model g10 has no policy called `{name}`; it has {all}"
-            ))
-        })
+    let mut all = Runner::all().into_iter();
+    all.find(|r| r.as_str() == name).ok_or_else(|| {
+        let all: Vec<&str> = Runner::all().into_iter().map(Runner::as_str).collect();
+        let all = all.join(", ");
+        Failure::usage(format!(
+            "--model g10 has no policy called `{name}`; it has {all}"
+        ))
+    })
 }
 
 /// Seconds below which no step of `trace` can be under `policy`; `None` where the
@@ -235,12 +216,7 @@ fn object(policy: Runner, o: &Outcome, bound_s: Option<f64>) -> Value {
         "step_s": s(o.step_cycles),
         "normalized": o.normalized(),
         "bound_s": bound_s,
-        "bytes": {
-            "host_to_gpu": o.traffic.host_to_gpu,
-            "gpu_to_host": o.traffic.gpu_to_host,
-            "ssd_to_gpu": o.traffic.ssd_to_gpu,
-            "gpu_to_ssd": o.traffic.gpu_to_ssd,
-        },
+        "bytes": crate::run::bytes(&o.traffic),
         "faults": o.faults,
         "stall_s": s(o.step_cycles.saturating_sub(o.ideal_cycles)),
         "ideal_cycles": o.ideal_cycles,
@@ -283,15 +259,10 @@ pub fn run(trace: &Trace, name: &str, choice: &Choice, json: bool) -> Result<(),
     let (policy, machine) = (runner(name)?, machine(choice)?);
     let outcome = progress::during(policy.as_str(), || policy.run(trace, &machine, choice));
     let o = outcome.map_err(|e| Failure::run(format!("{}: {e}", policy.as_str())))?;
-    let text = if json {
-        format!(
-            "{:#}\n",
-            object(policy, &o, bound_s(policy, trace, &machine))
-        )
-    } else {
-        table(&[(policy, Ok(o))])
-    };
-    crate::write_file("-", &text)
+    if json {
+        return crate::print_json(&object(policy, &o, bound_s(policy, trace, &machine)));
+    }
+    crate::write_file("-", &table(&[(policy, Ok(o))]))
 }
 
 /// `uvmsim compare --model g10`.
@@ -316,26 +287,18 @@ pub fn compare(
         (p, outcome)
     });
     bar.finish_and_clear();
-    let text = if json {
-        let list: Vec<Value> = rows
-            .iter()
-            .map(|(p, o)| match o {
-                Ok(o) => object(*p, o, bound_s(*p, trace, &machine)),
-                Err(e) => json!({"policy": p.as_str(), "error": e}),
-            })
-            .collect();
-        format!("{:#}\n", json!({"model": "g10", "policies": list}))
+    if json {
+        let object = |(p, o): &Row| match o {
+            Ok(o) => object(*p, o, bound_s(*p, trace, &machine)),
+            Err(e) => json!({"policy": p.as_str(), "error": e}),
+        };
+        let list: Vec<Value> = rows.iter().map(object).collect();
+        crate::print_json(&json!({"model": "g10", "policies": list}))?;
     } else {
-        table(&rows)
-    };
-    crate::write_file("-", &text)?;
-    if !json {
-        let bound = bound::seconds(trace, &machine);
-        let line = format!(
-            "{:<12} {bound:>10.3}  {WHOM} and to the GPU's size can be faster\n",
-            format!("({BOUND})")
-        );
-        crate::write_file("-", &line)?;
+        let (bound, name) = (bound::seconds(trace, &machine), format!("({BOUND})"));
+        let line =
+            format!("{name:<12} {bound:>10.3}  {WHOM} and to the GPU's size can be faster\n");
+        crate::write_file("-", &(table(&rows) + &line))?;
     }
     if rows.iter().all(|(_, o)| o.is_err()) {
         return Err(Failure::run("no policy could run this"));
@@ -349,6 +312,7 @@ mod tests {
     use crate::bound::tests::machine;
     use proptest::prelude::*;
     use uvmsim_trace::testing::chain;
+    use uvmsim_trace::testing::g10_traces;
 
     /// Everything that runs on the page simulator; whole tensors in queues, without
     /// faults, are another machine.
@@ -430,10 +394,8 @@ mod tests {
     /// AutoVM's with what its driver is not told of the dead.
     #[test]
     fn best_is_not_behind_the_others_at_resnet152_2048() {
-        let Some(traces) = crate::figures::traces_or_skip() else {
-            return;
-        };
-        let trace = uvmsim_trace::g10::import(&traces, "ResNet152", 2048).unwrap();
+        let Some(traces) = g10_traces() else { return };
+        let trace = uvmsim_g10::import(&traces, "ResNet152", 2048).unwrap();
         let m = Machine::default();
         let of = |r| step(r, &trace, &m).unwrap_or_else(|e| panic!("{e}"));
         let physical = physical(&m).unwrap();

@@ -124,9 +124,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             interpolate,
         } => {
             let import = if *interpolate {
-                uvmsim_trace::g10::import_between
+                uvmsim_g10::import_between
             } else {
-                uvmsim_trace::g10::import
+                uvmsim_g10::import
             };
             import(traces, net, *batch).map_err(Failure::usage)?
         }

@@ -12,14 +12,12 @@ mod plan;
 mod pool;
 mod progress;
 mod run;
-#[cfg(test)]
-#[path = "../../../tests/skipped.rs"]
-mod skip;
 mod trace;
 mod zoo;
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -78,20 +76,19 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
+    fn new(message: impl fmt::Display, code: u8) -> Self {
+        let message = message.to_string();
+        Self { message, code }
+    }
+
     /// What was asked for makes no sense: exit code 2.
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self {
-            message: message.to_string(),
-            code: 2,
-        }
+        Self::new(message, 2)
     }
 
     /// It cannot be run: exit code 1.
     pub fn run(message: impl fmt::Display) -> Self {
-        Self {
-            message: message.to_string(),
-            code: 1,
-        }
+        Self::new(message, 1)
     }
 }
 
@@ -128,13 +125,8 @@ fn read_trace(path: &str) -> Result<Trace, Failure> {
         std::fs::read_to_string(path)
     };
     let text = text.map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    let trace: Trace = text
-        .parse()
-        .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    trace
-        .validate()
-        .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    Ok(trace)
+    text.parse()
+        .map_err(|e| Failure::usage(format!("{path}: {e}")))
 }
 
 /// The most bytes that the kernels of a step may use, counted once for each kernel
@@ -163,11 +155,8 @@ fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
     // What lives at once is known before the layout is made of it.
     let least = workload.peak_bytes();
     let too_wide = || {
-        let largest = trace
-            .tensors
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, t)| t.bytes);
+        let tensors = trace.tensors.iter().enumerate();
+        let largest = tensors.max_by_key(|(_, t)| t.bytes);
         let (line, object) = largest.map_or((0, String::new()), |(i, t)| {
             (t.line, trace.tensor_object(TensorId(i as u32)))
         });
@@ -187,15 +176,12 @@ fn workload(trace: &Trace) -> Result<(Workload, Layout), Failure> {
 
 /// Refuses a kernel that the GPU cannot hold, unless `allowed`.
 fn check_fits(trace: &Trace, machine: &Machine, allowed: bool) -> Result<(), Failure> {
-    let done = trace.check_fits(machine.gpu_mem);
-    done.or_else(|e| {
-        if allowed {
-            return Ok(());
-        }
-        Err(Failure::run(format!(
+    match trace.check_fits(machine.gpu_mem) {
+        Err(e) if !allowed => Err(Failure::run(format!(
             "{e}; raise --gpu-mem, or let it page with --large-kernels"
-        )))
-    })
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Writes `text` to `path`; `-` is standard output.
@@ -208,6 +194,32 @@ fn write_file(path: &str, text: &str) -> Result<(), Failure> {
         };
     }
     std::fs::write(path, text).map_err(|e| Failure::run(format!("{path}: {e}")))
+}
+
+/// Writes a value to standard output.
+fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
+    write_file("-", &format!("{value:#}\n"))
+}
+
+/// Writes plots, each with its name, as files of `folder`.
+fn write_plots(
+    folder: &Path,
+    plots: impl IntoIterator<Item = (String, String)>,
+) -> Result<(), Failure> {
+    let failed = |path: &Path, e: io::Error| Failure::run(format!("{}: {e}", path.display()));
+    std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    for (name, svg) in plots {
+        let path = folder.join(format!("{name}.svg"));
+        let svg = uvmsim_report::svg::standalone(&svg);
+        std::fs::write(&path, svg).map_err(|e| failed(&path, e))?;
+    }
+    Ok(())
+}
+
+/// How the program was called, for what it writes.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("uvmsim {}", words.join(" "))
 }
 
 #[cfg(test)]

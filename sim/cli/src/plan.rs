@@ -153,5 +153,5 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         crate::write_file(&args.output, &text)?;
         object["file"] = json!(args.output);
     }
-    crate::write_file("-", &format!("{object:#}\n"))
+    crate::print_json(&object)
 }

@@ -2,31 +2,17 @@
 
 //! Work on several threads.
 
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Mutex;
+use rayon::prelude::*;
 
 /// What `work` makes of each item, in the order of the items, on so many threads; the results
 /// do not depend on how many.
 pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(items.len()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, items.len().max(1)) {
-            scope.spawn(|| loop {
-                let i = next.fetch_add(1, Relaxed);
-                let Some(item) = items.get(i) else { break };
-                let result = work(item);
-                // Nothing panics while it is locked.
-                done.lock()
-                    .unwrap_or_else(|e| e.into_inner())
-                    .push((i, result));
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
-    done.sort_by_key(|d| d.0);
-    done.into_iter().map(|d| d.1).collect()
+    let threads = threads.clamp(1, items.len().max(1));
+    match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
+        Ok(pool) => pool.install(|| items.par_iter().with_max_len(1).map(&work).collect()),
+        // There are no threads to be had.
+        Err(_) => items.iter().map(work).collect(),
+    }
 }
 
 #[cfg(test)]

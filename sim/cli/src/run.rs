@@ -9,6 +9,7 @@ use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies;
+use uvmsim_physical::Bytes;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
@@ -63,6 +64,16 @@ pub enum Model {
     Physical,
 }
 
+/// What a step moves.
+pub fn bytes(b: &Bytes) -> Value {
+    json!({
+        "host_to_gpu": b.host_to_gpu,
+        "gpu_to_host": b.gpu_to_host,
+        "ssd_to_gpu": b.ssd_to_gpu,
+        "gpu_to_ssd": b.gpu_to_ssd,
+    })
+}
+
 /// What a run says of itself.
 pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
     let s = |ns: u64| ns as f64 / 1e9;
@@ -73,12 +84,7 @@ pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
         "step_s": s(o.step_ns),
         "normalized": o.normalized(),
         "bound_s": bound_s,
-        "bytes": {
-            "host_to_gpu": o.bytes.host_to_gpu,
-            "gpu_to_host": o.bytes.gpu_to_host,
-            "ssd_to_gpu": o.bytes.ssd_to_gpu,
-            "gpu_to_ssd": o.bytes.gpu_to_ssd,
-        },
+        "bytes": bytes(&o.bytes),
         "faults": o.faults,
         "late_faults": o.late_faults,
         "fault_batches": o.batches,
@@ -98,6 +104,25 @@ pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
     })
 }
 
+/// A policy, with the step and where it lies if kernels run again under it.
+type Ready = (Option<(Workload, Layout)>, Box<dyn Policy>);
+
+/// What is made of a policy's name.
+fn ready(name: &str, machine: &Machine, w: &Workload, l: &Layout) -> Result<Ready, RunError> {
+    match recomputing(name) {
+        Some(name) => {
+            let made = policies::recompute(name, machine, w, Until::NEVER)?;
+            Ok(replayed(made, name))
+        }
+        None => Ok((None, policies::make(name, machine, w, l)?)),
+    }
+}
+
+fn replayed(made: Made, name: &'static str) -> Ready {
+    let policy = policies::Planned::new(name, made.plan, Tier::Host);
+    (Some((made.workload, made.layout)), Box::new(policy))
+}
+
 /// Runs one policy.
 pub fn policy(
     name: &str,
@@ -107,14 +132,9 @@ pub fn policy(
     limits: Limits,
 ) -> Result<Outcome, String> {
     let run = || {
-        if let Some(name) = recomputing(name) {
-            let made = policies::recompute(name, machine, workload, Until::NEVER)?;
-            let mut policy = policies::Planned::new(name, made.plan, Tier::Host);
-            let (workload, layout) = (&made.workload, &made.layout);
-            return uvmsim_physical::run(machine, workload, layout, &mut policy, limits);
-        }
-        let mut policy = policies::make(name, machine, workload, layout)?;
-        uvmsim_physical::run(machine, workload, layout, policy.as_mut(), limits)
+        let (own, mut policy) = ready(name, machine, workload, layout)?;
+        let (w, l) = own.as_ref().map_or((workload, layout), |(w, l)| (w, l));
+        uvmsim_physical::run(machine, w, l, policy.as_mut(), limits)
     };
     run().map_err(|e| e.to_string())
 }
@@ -143,38 +163,17 @@ fn read_plan(path: &str, workload: &Workload) -> Result<Made, Failure> {
     Plan::read(&text, workload).map_err(|e| Failure::usage(format!("{path}: {e}")))
 }
 
-/// What is run: the step, in which kernels may run again, where it lies, and the policy.
-type Planned = (Workload, Layout, Box<dyn Policy>);
-
-fn planned(
-    args: &Args,
-    machine: &Machine,
-    workload: Workload,
-    layout: Layout,
-) -> Result<Planned, Failure> {
-    let replayed = |made: Made, name| {
-        let policy = policies::Planned::new(name, made.plan, Tier::Host);
-        (made.workload, made.layout, Box::new(policy) as _)
-    };
+fn planned(args: &Args, machine: &Machine, w: &Workload, l: &Layout) -> Result<Ready, Failure> {
     if let Some(path) = &args.plan {
-        return Ok(replayed(read_plan(path, &workload)?, "plan"));
+        return Ok(replayed(read_plan(path, w)?, "plan"));
     }
     let Some(policy) = &args.policy else {
         return Err(Failure::usage("give --policy or --plan"));
     };
     let made = progress::during(&format!("{policy}: planning"), || {
-        Ok(match recomputing(policy) {
-            Some(name) => replayed(
-                policies::recompute(name, machine, &workload, Until::NEVER)?,
-                name,
-            ),
-            None => {
-                let policy = policies::make(policy, machine, &workload, &layout)?;
-                (workload, layout, policy)
-            }
-        })
+        ready(policy, machine, w, l)
     });
-    made.map_err(|e: RunError| Failure::run(format!("{policy}: {e}")))
+    made.map_err(|e| Failure::run(format!("{policy}: {e}")))
 }
 
 /// Runs `uvmsim run`.
@@ -197,7 +196,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
-    let (mut workload, layout, mut policy) = planned(args, &machine, workload, layout)?;
+    let (own, mut policy) = planned(args, &machine, &workload, &layout)?;
+    let (mut workload, layout) = own.unwrap_or((workload, layout));
     let name = policy.name().to_string();
     workload.add_noise(args.noise, args.seed);
     let outcome = progress::during(&format!("{name}: running"), || {
@@ -205,10 +205,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         uvmsim_physical::run(&machine, &workload, &layout, policy.as_mut(), limits)
             .map_err(|e| Failure::run(format!("{name}: {e}")))
     })?;
-    let text = if args.json {
-        format!("{:#}\n", object(&outcome, Some(bound_s)))
-    } else {
-        uvmsim_report::table(&[(name, Ok(outcome))])
-    };
-    crate::write_file("-", &text)
+    if args.json {
+        return crate::print_json(&object(&outcome, Some(bound_s)));
+    }
+    crate::write_file("-", &uvmsim_report::table(&[(name, Ok(outcome))]))
 }

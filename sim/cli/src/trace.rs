@@ -4,6 +4,7 @@
 
 use serde_json::json;
 use serde_json::Value;
+use uvmsim_physical::workload::running_sums;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Trace;
 
@@ -19,8 +20,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Bytes alive in each kernel: what persists, and from first to last use the rest.
-fn live(trace: &Trace) -> Vec<u64> {
+/// The most bytes alive in a kernel: what persists, and from first to last use the rest.
+fn peak_live(trace: &Trace) -> u64 {
     let n = trace.kernels.len();
     let mut change = vec![0i64; n + 1];
     let mut always = 0;
@@ -34,14 +35,8 @@ fn live(trace: &Trace) -> Vec<u64> {
             None => {}
         }
     }
-    let mut now = always;
-    change[..n]
-        .iter()
-        .map(|c| {
-            now += c;
-            now as u64
-        })
-        .collect()
+    let alive = running_sums(&change[..n]);
+    (always + alive.max().unwrap_or(0)) as u64
 }
 
 /// What is in a trace.
@@ -57,7 +52,7 @@ pub fn object(trace: &Trace) -> Value {
         "ideal_s": trace.ideal_ns() as f64 / 1e9,
         "bytes": {
             "total": trace.tensors.iter().map(|t| t.bytes).sum::<u64>(),
-            "peak_live": live(trace).into_iter().max().unwrap_or(0),
+            "peak_live": peak_live(trace),
             "largest_working_set": largest_working_set(trace),
         },
         "bytes_by_kind": kinds,
@@ -77,7 +72,7 @@ pub fn write(trace: &Trace, output: &str, json: bool) -> Result<(), Failure> {
         crate::write_file(output, &trace.to_string())?;
         object["file"] = json!(output);
     }
-    crate::write_file("-", &format!("{object:#}\n"))
+    crate::print_json(&object)
 }
 
 fn largest_working_set(trace: &Trace) -> u64 {
@@ -88,24 +83,21 @@ fn largest_working_set(trace: &Trace) -> u64 {
 /// The same for people.
 fn text(trace: &Trace) -> String {
     let gib = |b: u64| format!("{:>10.3} GiB", b as f64 / (1u64 << 30) as f64);
-    let peak = live(trace).into_iter().max().unwrap_or(0);
+    let count = |n: usize| format!("{n:>10}");
     let mut out = String::new();
     for (k, v) in &trace.meta {
         out += &format!("{k:<20} {v}\n");
     }
-    out += &format!("{:<20} {:>10}\n", "kernels", trace.kernels.len());
-    out += &format!("{:<20} {:>10}\n", "tensors", trace.tensors.len());
-    out += &format!(
-        "{:<20} {:>10.3} s\n",
-        "all resident",
-        trace.ideal_ns() as f64 / 1e9
-    );
-    out += &format!("{:<20} {}\n", "peak live", gib(peak));
-    out += &format!(
-        "{:<20} {}\n",
-        "largest working set",
-        gib(largest_working_set(trace))
-    );
+    let ideal = format!("{:>10.3} s", trace.ideal_ns() as f64 / 1e9);
+    for (what, value) in [
+        ("kernels", count(trace.kernels.len())),
+        ("tensors", count(trace.tensors.len())),
+        ("all resident", ideal),
+        ("peak live", gib(peak_live(trace))),
+        ("largest working set", gib(largest_working_set(trace))),
+    ] {
+        out += &format!("{what:<20} {value}\n");
+    }
     for k in Kind::ALL {
         out += &format!("{:<20} {}\n", k, gib(trace.bytes_of(k)));
     }
@@ -115,10 +107,8 @@ fn text(trace: &Trace) -> String {
 /// Runs `uvmsim trace`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let trace = crate::read_trace(&args.file)?;
-    let text = if args.json {
-        format!("{:#}\n", object(&trace))
-    } else {
-        text(&trace)
-    };
-    crate::write_file("-", &text)
+    if args.json {
+        return crate::print_json(&object(&trace));
+    }
+    crate::write_file("-", &text(&trace))
 }

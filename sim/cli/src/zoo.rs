@@ -2,9 +2,13 @@
 
 //! `uvmsim zoo`.
 
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use uvmsim_machine::Machine;
 use uvmsim_trace::Trace;
+use uvmsim_zoo::Entry;
 use uvmsim_zoo::Optimizer;
 use uvmsim_zoo::Options;
 use uvmsim_zoo::Precision;
@@ -41,51 +45,35 @@ pub struct Shape {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=65536))]
     tokens: Option<u64>,
     /// Number format.
-    #[arg(long, value_enum, default_value = "tf32")]
-    precision: Format,
+    #[arg(long, default_value = "tf32", value_parser = PossibleValuesParser::new(["fp32", "tf32", "fp16"]).try_map(named::<Precision>))]
+    precision: Precision,
     /// Optimizer [default: the network's own].
-    #[arg(long, value_enum)]
-    optimizer: Option<Rule>,
+    #[arg(long, value_parser = PossibleValuesParser::new(["sgd", "momentum", "adam"]).try_map(named::<Optimizer>))]
+    optimizer: Option<Optimizer>,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Format {
-    Fp32,
-    Tf32,
-    Fp16,
+/// The variant of an enum that is called `name`.
+fn named<T: DeserializeOwned>(name: String) -> Result<T, serde_json::Error> {
+    serde_json::from_value(name.into())
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Rule {
-    Sgd,
-    Momentum,
-    Adam,
+/// The network of this name.
+pub fn find(net: &str) -> Result<&'static Entry, Failure> {
+    uvmsim_zoo::find(net).ok_or_else(|| {
+        let names: Vec<_> = NETS.iter().map(|e| &*e.name).collect();
+        let names = names.join(", ");
+        Failure::usage(format!("the zoo has no `{net}`; it has {names}"))
+    })
 }
 
 /// A training step of `net` on `machine`.
 pub fn trace(net: &str, shape: &Shape, machine: &Machine) -> Result<Trace, Failure> {
-    let Some(entry) = uvmsim_zoo::find(net) else {
-        let names: Vec<_> = NETS.iter().map(|e| e.name).collect();
-        return Err(Failure::usage(format!(
-            "the zoo has no `{net}`; it has {}",
-            names.join(", ")
-        )));
-    };
-    let precision = match shape.precision {
-        Format::Fp32 => Precision::Fp32,
-        Format::Tf32 => Precision::Tf32,
-        Format::Fp16 => Precision::Fp16,
-    };
-    let optimizer = shape.optimizer.map(|o| match o {
-        Rule::Sgd => Optimizer::Sgd,
-        Rule::Momentum => Optimizer::Momentum,
-        Rule::Adam => Optimizer::Adam,
-    });
+    let entry = find(net)?;
     let options = Options {
         batch: shape.batch.unwrap_or(entry.batch),
         tokens: shape.tokens,
-        precision,
-        optimizer,
+        precision: shape.precision,
+        optimizer: shape.optimizer,
     };
     Ok(entry.trace(&options, machine))
 }
@@ -93,29 +81,20 @@ pub fn trace(net: &str, shape: &Shape, machine: &Machine) -> Result<Trace, Failu
 /// Runs `uvmsim zoo`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let Some(net) = &args.net else {
-        let text = if args.json {
-            let list: Vec<_> = NETS
-                .iter()
-                .map(|e| json!({"name": e.name, "about": e.about, "parameters": e.parameters, "batch": e.batch, "tokens": e.tokens}))
-                .collect();
-            format!("{:#}\n", json!(list))
-        } else {
-            let head = format!(
-                "{:<12} {:>13} {:>7} {:>7}  {}\n",
-                "network", "parameters", "batch", "tokens", ""
-            );
-            NETS.iter().fold(head, |out, e| {
-                let tokens = if e.tokens == 0 {
-                    "-".into()
-                } else {
-                    e.tokens.to_string()
-                };
-                out + &format!(
-                    "{:<12} {:>13} {:>7} {tokens:>7}  {}\n",
-                    e.name, e.parameters, e.batch, e.about
-                )
-            })
+        if args.json {
+            let object = |e: &Entry| json!({"name": e.name, "about": e.about, "parameters": e.parameters, "batch": e.batch, "tokens": e.tokens});
+            return crate::print_json(&NETS.iter().map(object).collect());
+        }
+        let row = |name: &str, parameters: &str, batch: &str, tokens: &str, about: &str| {
+            format!("{name:<12} {parameters:>13} {batch:>7} {tokens:>7}  {about}\n")
         };
+        let mut text = row("network", "parameters", "batch", "tokens", "");
+        for e in NETS.iter() {
+            let [parameters, batch, tokens] =
+                [e.parameters, e.batch, e.tokens].map(|n| n.to_string());
+            let tokens = if e.tokens == 0 { "-" } else { &tokens };
+            text += &row(&e.name, &parameters, &batch, tokens, &e.about);
+        }
         return crate::write_file("-", &text);
     };
     let machine = args.machine.machine("a100")?;

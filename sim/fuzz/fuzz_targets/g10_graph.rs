@@ -8,5 +8,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, u16, &str)| {
     let (operators, batch, text) = input;
-    let _ = uvmsim_trace::g10::graph(text, operators, u64::from(batch));
+    let _ = uvmsim_g10::graph(text, operators, u64::from(batch));
 });

@@ -8,5 +8,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, &str)| {
     let (times, text) = input;
-    let _ = uvmsim_trace::g10::column(text, if times { "ms" } else { "B" });
+    let _ = uvmsim_g10::column(text, if times { "ms" } else { "B" });
 });

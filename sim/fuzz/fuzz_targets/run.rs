@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uvmsim_engine::g10;
+use uvmsim_g10 as g10;
 use uvmsim_machine::Machine;
 use uvmsim_physical::policies;
 use uvmsim_physical::Layout;

@@ -24,12 +24,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn workload(net: &str, batch: u64, machine: &Machine) -> Workload {
-    let options = Options {
-        batch,
-        tokens: None,
-        precision: Precision::Tf32,
-        optimizer: None,
-    };
+    let options = Options::new(batch, Precision::Tf32);
     Workload::from_trace(&uvmsim_zoo::find(net).unwrap().trace(&options, machine))
 }
 

@@ -21,6 +21,7 @@
 use uvmsim_machine::Machine;
 use uvmsim_trace::Kind;
 
+use crate::workload::running_sums;
 use crate::workload::Workload;
 
 /// Boundaries looked at, at most.
@@ -96,14 +97,7 @@ fn boundaries(w: &Workload, points: usize) -> Vec<usize> {
             change[t.last() as usize + 1] -= t.bytes as i64;
         }
     }
-    let mut now = 0;
-    let alive: Vec<i64> = change
-        .iter()
-        .map(|c| {
-            now += c;
-            now
-        })
-        .collect();
+    let alive: Vec<i64> = running_sums(&change).collect();
     let mut at: Vec<usize> = (0..points)
         .filter_map(|i| {
             let part = i * kernels / points..(i + 1) * kernels / points;
@@ -178,12 +172,8 @@ fn crossings(
     };
     let after = |k: u32| {
         let i = at.partition_point(|&a| a < k as usize);
-        let on = (i + n - j) % n;
-        if on == 0 {
-            n
-        } else {
-            on
-        }
+        // A whole step on, if not within it.
+        (i + 2 * n - j - 1) % n + 1
     };
     let reads = |k: u32, i: usize| {
         let uses = &w.kernels[k as usize].uses;
@@ -235,18 +225,12 @@ fn crossings(
         // A chain within the step does not pass its end.
         let (from_start, to_end) = (rules.repeats || on <= j + 1, rules.repeats || j + on < n);
         if from_start {
-            least.at_least(
-                (j + n - on % n) % n,
-                on,
-                copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write),
-            );
+            let out = copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write);
+            least.at_least((j + n - on % n) % n, on, out);
         }
         if to_end {
-            least.at_least(
-                j,
-                on,
-                copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read),
-            );
+            let back = copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read);
+            least.at_least(j, on, back);
         }
     }
 }

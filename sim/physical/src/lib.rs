@@ -22,9 +22,6 @@ mod record;
 pub mod rerun;
 mod result;
 mod run;
-#[cfg(test)]
-#[path = "../../../tests/skipped.rs"]
-mod skip;
 mod system;
 pub mod workload;
 

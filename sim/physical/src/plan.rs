@@ -18,30 +18,18 @@ pub mod queued;
 pub mod recompute;
 pub mod text;
 
+pub use uvmsim_plan::What;
+
 pub use profile::Budget;
 pub use profile::Gap;
 pub use profile::Profile;
 pub use profile::SLOTS;
 
-use crate::policy::Tier;
 use crate::rerun::Rerun;
 
-/// A request of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Bring a tensor in.
-    Prefetch(u32),
-    /// Copy a tensor out and free its memory.
-    Evict(u32, Tier),
-    /// Copy a tensor out and keep it: it can be dropped later without a copy.
-    Copy(u32, Tier),
-    /// Ask for a tensor's memory, before its first use.
-    Allocate(u32),
-    /// Give a tensor's memory back, after its last use.
-    Free(u32),
-    /// Discard a tensor's contents lazily, after its last use.
-    Discard(u32),
-}
+/// A request of a plan, and the tensor that it is for. Memory is allocated before a tensor's first
+/// use; after the last, it is freed or discarded lazily.
+pub type Op = (What, u32);
 
 /// What to request before each kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,12 +57,15 @@ impl Plan {
         }
     }
 
+    /// The requests in order, each with the kernel before which it is made.
+    pub fn requests(&self) -> impl Iterator<Item = (usize, Op)> + '_ {
+        let by_kernel = self.before.iter().enumerate();
+        by_kernel.flat_map(|(k, ops)| ops.iter().map(move |&op| (k, op)))
+    }
+
     /// Tensors moved out in a step.
     pub fn evictions(&self) -> usize {
-        self.before
-            .iter()
-            .flatten()
-            .filter(|op| matches!(op, Op::Evict(..)))
-            .count()
+        let evictions = self.requests().filter(|r| matches!(r.1 .0, What::Evict(_)));
+        evictions.count()
     }
 }

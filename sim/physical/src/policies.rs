@@ -19,7 +19,7 @@ use std::hash::Hash;
 use std::hash::Hasher;
 
 use uvm_policy::prefetch::Config;
-use uvmsim_engine::g10::Design;
+use uvmsim_g10::Design;
 use uvmsim_machine::Machine;
 
 use crate::plan::autovm;
@@ -33,6 +33,7 @@ use crate::plan::recompute::Made;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policy::Tier;
+use crate::workload::Kernel;
 use crate::Layout;
 use crate::Policy;
 use crate::RunError;
@@ -145,9 +146,9 @@ pub fn make(
     let plan = || plan(name, machine, workload, layout);
     Ok(match name {
         "base-uvm" => Box::new(BaseUvm),
-        "uvm-opt" => Box::new(Discard::opt()),
-        "uvm-discard" => Box::new(Discard::eager()),
-        "uvm-discard-lazy" => Box::new(Discard::lazy()),
+        "uvm-opt" => Box::new(Discard::OPT),
+        "uvm-discard" => Box::new(Discard::EAGER),
+        "uvm-discard-lazy" => Box::new(Discard::LAZY),
         "ideal" => Box::new(Ideal),
         "deepum" => {
             let ids = execution_ids(workload, layout);
@@ -172,7 +173,7 @@ pub fn make(
 /// their arguments differ in the addresses of their tensors. The layer's name is
 /// ours and no argument.
 pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
-    let ids = workload.kernels.iter().map(|kernel| {
+    let id = |kernel: &Kernel| {
         let mut hash = DefaultHasher::new();
         kernel.name.rsplit('.').next().hash(&mut hash);
         for u in &kernel.uses {
@@ -180,8 +181,8 @@ pub fn execution_ids(workload: &Workload, layout: &Layout) -> Vec<u64> {
             workload.tensors[u.tensor as usize].bytes.hash(&mut hash);
         }
         hash.finish()
-    });
-    ids.collect()
+    };
+    workload.kernels.iter().map(id).collect()
 }
 
 /// The paper's tables (2048 rows, two ways, four successors, N = 32), for a GPU of

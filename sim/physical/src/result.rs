@@ -2,27 +2,9 @@
 
 //! What a run reports.
 
+pub use uvmsim_g10::Traffic as Bytes;
+
 use crate::record::Timeline;
-
-/// Bytes moved in an iteration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes {
-    /// Host to GPU.
-    pub host_to_gpu: u64,
-    /// GPU to host.
-    pub gpu_to_host: u64,
-    /// SSD to GPU.
-    pub ssd_to_gpu: u64,
-    /// GPU to SSD.
-    pub gpu_to_ssd: u64,
-}
-
-impl Bytes {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.host_to_gpu + self.gpu_to_host + self.ssd_to_gpu + self.gpu_to_ssd
-    }
-}
 
 /// Nanoseconds in which no kernel made progress, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -53,31 +53,27 @@ pub struct Use {
 }
 
 impl Use {
-    /// Its old contents are read.
-    pub fn read(tensor: u32) -> Self {
+    fn new(tensor: u32, read: bool, write: bool) -> Self {
         Self {
             tensor,
-            read: true,
-            write: false,
+            read,
+            write,
         }
+    }
+
+    /// Its old contents are read.
+    pub fn read(tensor: u32) -> Self {
+        Self::new(tensor, true, false)
     }
 
     /// It is written, wholly.
     pub fn write(tensor: u32) -> Self {
-        Self {
-            tensor,
-            read: false,
-            write: true,
-        }
+        Self::new(tensor, false, true)
     }
 
     /// The kernel reads the tensor and writes it.
     pub fn both(tensor: u32) -> Self {
-        Self {
-            tensor,
-            read: true,
-            write: true,
-        }
+        Self::new(tensor, true, true)
     }
 }
 
@@ -135,7 +131,7 @@ impl Workload {
         let mut tensors: Vec<_> = tensors
             .into_iter()
             .map(|(name, bytes, kind)| {
-                let lasting = matches!(kind, Kind::Weight | Kind::Optimizer | Kind::Input);
+                let lasting = kind.exists_at_start();
                 Tensor {
                     name,
                     bytes: bytes.max(1),
@@ -172,21 +168,15 @@ impl Workload {
 
     /// The step of a trace.
     pub fn from_trace(trace: &Trace) -> Self {
-        let tensors = trace
-            .tensors
-            .iter()
-            .map(|t| (t.name.clone(), t.bytes, t.kind))
-            .collect();
-        let kernels = trace
-            .kernels
-            .iter()
-            .map(|k| {
-                let reads = k.reads.iter().map(|t| Use::read(t.0));
-                let written = k.writes.iter().chain(&k.workspace);
-                let writes = written.map(|t| Use::write(t.0));
-                Kernel::new(&k.name, k.duration_ns, reads.chain(writes))
-            })
-            .collect();
+        let tensors = trace.tensors.iter();
+        let tensors = tensors.map(|t| (t.name.clone(), t.bytes, t.kind)).collect();
+        let kernel = |k: &uvmsim_trace::Kernel| {
+            let reads = k.reads.iter().map(|t| Use::read(t.0));
+            let written = k.writes.iter().chain(&k.workspace);
+            let writes = written.map(|t| Use::write(t.0));
+            Kernel::new(&k.name, k.duration_ns, reads.chain(writes))
+        };
+        let kernels = trace.kernels.iter().map(kernel).collect();
         let mut workload = Self::new(trace.meta("name"), tensors, kernels);
         if trace.kernels.iter().any(|k| k.checkpoint.is_some()) {
             workload.parts = trace.kernels.iter().map(|k| k.checkpoint).collect();
@@ -246,15 +236,17 @@ impl Workload {
                 change[t.last() as usize + 1] -= bytes;
             }
         }
-        let mut now = base;
-        change[..self.kernels.len()]
-            .iter()
-            .map(|c| {
-                now += c;
-                now as u64
-            })
-            .collect()
+        let alive = running_sums(&change[..self.kernels.len()]);
+        alive.map(|bytes| (base + bytes) as u64).collect()
     }
+}
+
+/// The sums of the first, the first two and so on of `changes`.
+pub fn running_sums(changes: &[i64]) -> impl Iterator<Item = i64> + '_ {
+    changes.iter().scan(0, |sum, change| {
+        *sum += change;
+        Some(*sum)
+    })
 }
 
 fn merge_uses(uses: &mut Vec<Use>) {

@@ -6,6 +6,11 @@ use uvmsim_physical::Limits;
 
 use super::*;
 
+fn vgg16(machine: &Machine) -> Trace {
+    let options = uvmsim_zoo::Options::new(16, uvmsim_zoo::Precision::Fp32);
+    uvmsim_zoo::find("vgg16").unwrap().trace(&options, machine)
+}
+
 fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, String>)> {
     let w = Workload::from_trace(trace);
     let l = Layout::new(&w);
@@ -27,13 +32,7 @@ fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, St
 fn a_page_holds_every_policy_and_needs_nothing_else() {
     let mut machine = uvmsim_machine::presets::find("v100-16").unwrap();
     machine.gpu_mem = 2 << 30;
-    let options = uvmsim_zoo::Options {
-        batch: 16,
-        tokens: None,
-        precision: uvmsim_zoo::Precision::Fp32,
-        optimizer: None,
-    };
-    let trace = uvmsim_zoo::find("vgg16").unwrap().trace(&options, &machine);
+    let trace = vgg16(&machine);
     let outcomes = outcomes(&trace, &machine);
     let report = Report {
         trace: &trace,
@@ -81,13 +80,7 @@ fn numbers_are_read_in_threes() {
 fn timelines_add_up() {
     let mut machine = uvmsim_machine::presets::find("a100").unwrap();
     machine.gpu_mem = 2 << 30;
-    let options = uvmsim_zoo::Options {
-        batch: 16,
-        tokens: None,
-        precision: uvmsim_zoo::Precision::Fp32,
-        optimizer: None,
-    };
-    let trace = uvmsim_zoo::find("vgg16").unwrap().trace(&options, &machine);
+    let trace = vgg16(&machine);
     for (name, o) in outcomes(&trace, &machine) {
         let Ok(o) = o else {
             assert_eq!(name, "flashneuron", "{o:?}");

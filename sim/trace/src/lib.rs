@@ -36,11 +36,7 @@
 //! the step begins; of the rest, a kernel may read only what an earlier one wrote.
 //! The step repeats: what is persistent at its end is there at the next one's start.
 
-pub mod g10;
 mod parse;
-#[cfg(test)]
-#[path = "../../../tests/skipped.rs"]
-mod skip;
 pub mod testing;
 mod validate;
 
@@ -350,6 +346,17 @@ pub struct Error {
     pub object: String,
     /// What is wrong.
     pub what: String,
+}
+
+impl Error {
+    /// What is wrong with `object` in line `line`.
+    pub fn new(line: u32, object: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            line,
+            object: object.into(),
+            what: what.into(),
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -23,8 +23,7 @@ impl FromStr for Trace {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut trace = Trace::default();
         let mut seen_header = false;
-        for (i, line) in text.lines().enumerate() {
-            let n = u32::try_from(i + 1).unwrap_or(u32::MAX);
+        for (line, n) in text.lines().zip(1..) {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let record = match fields.first() {
                 None => continue,
@@ -44,25 +43,14 @@ impl FromStr for Trace {
                     )),
                 }
             };
-            done.map_err(|what| Error {
-                line: n,
-                object: object_of(&fields),
-                what,
-            })?;
+            done.map_err(|what| Error::new(n, object_of(&fields), what))?;
         }
         if !seen_header {
-            return Err(plain(1, "the file is empty; expected 'uvmtrace 1'"));
+            let what = "the file is empty; expected 'uvmtrace 1'";
+            return Err(Error::new(1, "", what));
         }
         trace.validate()?;
         Ok(trace)
-    }
-}
-
-fn plain(line: u32, what: &str) -> Error {
-    Error {
-        line,
-        object: String::new(),
-        what: what.into(),
     }
 }
 

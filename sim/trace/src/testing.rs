@@ -10,12 +10,20 @@ use crate::Kind;
 use crate::Tensor;
 use crate::Trace;
 
-/// The folder of the G10 artifact's traces, below `$UVM_SHARED` or beside the checkout, if it is
-/// there.
+#[path = "../../../tests/skipped.rs"]
+mod skip;
+
+/// The folder of the G10 artifact's traces, below `$UVM_SHARED` or beside the checkout; where it
+/// is not there, the test that asks for it is said to be skipped.
+#[track_caller]
 pub fn g10_traces() -> Option<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     let shared = std::env::var_os("UVM_SHARED").map_or_else(|| beside.into(), PathBuf::from);
-    Some(shared.join("g10/traces")).filter(|dir| Path::is_dir(dir))
+    let traces = Some(shared.join("g10/traces")).filter(|dir| Path::is_dir(dir));
+    if traces.is_none() {
+        skip::skipped("no G10 traces (set UVM_SHARED)");
+    }
+    traces
 }
 
 /// A chain of layers, forward and back, of the bytes of their activation and of their weight,

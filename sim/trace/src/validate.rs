@@ -5,7 +5,6 @@
 use std::fmt;
 
 use crate::Error;
-use crate::Kernel;
 use crate::Kind;
 use crate::TensorId;
 use crate::Trace;
@@ -24,7 +23,8 @@ impl Trace {
     pub fn validate(&self) -> Result<(), Error> {
         let mut total = 0u64;
         for (i, t) in self.tensors.iter().enumerate() {
-            let fail = |what: &str| Err(self.tensor_error(TensorId(i as u32), what));
+            let object = || self.tensor_object(TensorId(i as u32));
+            let fail = |what: &str| Err(Error::new(t.line, object(), what));
             if t.bytes == 0 {
                 return fail("its size is 0");
             }
@@ -34,12 +34,7 @@ impl Trace {
             }
         }
         if self.kernels.is_empty() {
-            let what = "the trace has no kernels".into();
-            return Err(Error {
-                line: 0,
-                object: String::new(),
-                what,
-            });
+            return Err(Error::new(0, "", "the trace has no kernels"));
         }
         self.validate_lists()?;
         self.validate_order()
@@ -50,7 +45,8 @@ impl Trace {
         let mut seen = vec![(usize::MAX, 0u8); self.tensors.len()];
         let mut time = 0u64;
         for (i, k) in self.kernels.iter().enumerate() {
-            let fail = |what: String| Err(self.kernel_error(i, k, what));
+            let object = || format!("kernel {i} ({})", k.name);
+            let fail = |what: String| Err(Error::new(k.line, object(), what));
             time = time.saturating_add(k.duration_ns);
             if time > LIMIT {
                 return fail("durations up to here add up to more than 2^53 ns".into());
@@ -58,16 +54,11 @@ impl Trace {
             if k.name.is_empty() {
                 return fail("it has no name".into());
             }
-            for (list, what) in [
-                (&k.reads, "read"),
-                (&k.writes, "written"),
-                (&k.workspace, "scratch"),
-            ]
-            .into_iter()
-            .enumerate()
-            .map(|(n, (l, w))| ((n as u8, l), w))
-            {
-                let (n, ids) = list;
+            for (n, ids, what) in [
+                (0, &k.reads, "read"),
+                (1, &k.writes, "written"),
+                (2, &k.workspace, "scratch"),
+            ] {
                 for &id in ids {
                     let Some(slot) = seen.get_mut(id.index()) else {
                         return fail(format!("tensor {} ({what}) does not exist", id.0));
@@ -112,7 +103,8 @@ impl Trace {
                         "it reads {object}, which no kernel writes; a tensor that exists before the step is a weight, optimizer state or input"
                     ),
                 };
-                return Err(self.kernel_error(i, k, what));
+                let kernel = format!("kernel {i} ({})", k.name);
+                return Err(Error::new(k.line, kernel, what));
             }
             for &id in &k.writes {
                 written[id.index()] = true;
@@ -147,23 +139,6 @@ impl Trace {
         match self.tensors.get(id.index()) {
             Some(t) if !t.name.is_empty() => format!("tensor {} ({})", id.0, t.name),
             _ => format!("tensor {}", id.0),
-        }
-    }
-
-    fn tensor_error(&self, id: TensorId, what: &str) -> Error {
-        let line = self.tensors.get(id.index()).map_or(0, |t| t.line);
-        Error {
-            line,
-            object: self.tensor_object(id),
-            what: what.into(),
-        }
-    }
-
-    fn kernel_error(&self, i: usize, k: &Kernel, what: String) -> Error {
-        Error {
-            line: k.line,
-            object: format!("kernel {i} ({})", k.name),
-            what,
         }
     }
 

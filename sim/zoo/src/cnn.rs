@@ -17,11 +17,14 @@ fn flatten(n: &mut Net, x: Val) -> Val {
     n.view(x, [x.shape[0], x.shape[1] * x.shape[2] * x.shape[3], 1, 1])
 }
 
-/// Global average pooling and a classifier.
-fn classify(n: &mut Net, x: Val, classes: u64) -> Val {
-    let x = n.avg_pool_to("avgpool", x, 1);
+/// Global average pooling and a classifier, with or without dropout.
+fn classify(n: &mut Net, x: Val, dropout: bool) -> Val {
+    let mut x = n.avg_pool_to("avgpool", x, 1);
+    if dropout {
+        x = n.dropout("dropout", x);
+    }
     let x = flatten(n, x);
-    let x = n.linear("fc", x, classes, true);
+    let x = n.linear("fc", x, 1000, true);
     n.cross_entropy(x)
 }
 
@@ -68,11 +71,8 @@ pub fn vgg(n: &mut Net, blocks: [u64; 5]) -> Val {
     let mut x = images(n, 224);
     for (stage, (count, width)) in blocks.into_iter().zip([64, 128, 256, 512, 512]).enumerate() {
         for i in 1..=count {
-            x = n.conv(
-                &format!("conv{}_{i}", stage + 1),
-                x,
-                Conv::new(width, 3).bias(),
-            );
+            let c = Conv::new(width, 3).bias();
+            x = n.conv(&format!("conv{}_{i}", stage + 1), x, c);
             x = n.relu(&format!("relu{}_{i}", stage + 1), x);
         }
         x = n.max_pool(&format!("pool{}", stage + 1), x, 2, 2, 0, false);
@@ -92,16 +92,23 @@ pub fn resnet(n: &mut Net, blocks: [u64; 4]) -> Val {
     let x = images(n, 224);
     let mut x = conv_bn_relu(n, "stem", x, Conv::new(64, 7).stride(2));
     x = n.max_pool("maxpool", x, 3, 2, 1, false);
+    x = stages(n, x, blocks, bottleneck);
+    classify(n, x, false)
+}
+
+/// A block of a residual network: of a width, with a stride.
+type Block = fn(&mut Net, Val, u64, u64) -> Val;
+
+/// Four stages of so many blocks each; all but the first halve the sides.
+fn stages(n: &mut Net, mut x: Val, blocks: [u64; 4], block: Block) -> Val {
     for (stage, count) in blocks.into_iter().enumerate() {
-        let width = 64 << stage;
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            x = n.part(&format!("layer{}.{i}", stage + 1), |n| {
-                bottleneck(n, x, width, stride)
-            });
+            let name = format!("layer{}.{i}", stage + 1);
+            x = n.part(&name, |n| block(n, x, 64 << stage, stride));
         }
     }
-    classify(n, x, 1000)
+    x
 }
 
 fn bottleneck(n: &mut Net, x: Val, width: u64, stride: u64) -> Val {
@@ -109,18 +116,18 @@ fn bottleneck(n: &mut Net, x: Val, width: u64, stride: u64) -> Val {
     let y = conv_bn_relu(n, "2", y, Conv::new(width, 3).stride(stride));
     let y = n.conv("conv3", y, Conv::new(4 * width, 1));
     let y = n.batch_norm("bn3", y);
-    let short = if x.shape[1] == 4 * width {
-        x
-    } else {
-        let s = n.conv("downsample.conv", x, Conv::new(4 * width, 1).stride(stride));
-        n.batch_norm("downsample.bn", s)
-    };
+    let short = shortcut(n, x, Conv::new(4 * width, 1).stride(stride));
     let y = n.add_in_place("add", y, short);
     n.relu("relu", y)
 }
 
-fn leaky(n: &mut Net, name: &str, x: Val, c: Conv) -> Val {
-    conv_bn_relu(n, name, x, c)
+/// `x`, by way of a convolution where that has other channels.
+fn shortcut(n: &mut Net, x: Val, c: Conv) -> Val {
+    if x.shape[1] == c.out {
+        return x;
+    }
+    let s = n.conv("downsample.conv", x, c);
+    n.batch_norm("downsample.bn", s)
 }
 
 /// Darknet-19 (Redmon, Farhadi, 2017: YOLO9000, table 6).
@@ -129,7 +136,7 @@ pub fn darknet19(n: &mut Net) -> Val {
     let mut layer = 0;
     let mut conv = |n: &mut Net, x: Val, out: u64, kernel: u64| {
         layer += 1;
-        leaky(n, &format!("{layer}"), x, Conv::new(out, kernel))
+        conv_bn_relu(n, &format!("{layer}"), x, Conv::new(out, kernel))
     };
     for (i, width) in [32, 64, 128, 256, 512, 1024].into_iter().enumerate() {
         x = conv(n, x, width, 3);
@@ -150,54 +157,35 @@ pub fn darknet19(n: &mut Net) -> Val {
 /// Darknet-53 (Redmon, Farhadi, 2018: YOLOv3, table 1).
 pub fn darknet53(n: &mut Net) -> Val {
     let mut x = images(n, 256);
-    x = leaky(n, "0", x, Conv::new(32, 3));
+    x = conv_bn_relu(n, "0", x, Conv::new(32, 3));
     for (stage, count) in [1, 2, 8, 8, 4].into_iter().enumerate() {
         let width = 64 << stage;
         x = n.scope(&format!("stage{}", stage + 1), |n| {
-            let mut x = leaky(n, "down", x, Conv::new(width, 3).stride(2));
+            let mut x = conv_bn_relu(n, "down", x, Conv::new(width, 3).stride(2));
             for i in 0..count {
                 x = n.part(&format!("{i}"), |n| {
-                    let y = leaky(n, "1", x, Conv::new(width / 2, 1));
-                    let y = leaky(n, "2", y, Conv::new(width, 3));
+                    let y = conv_bn_relu(n, "1", x, Conv::new(width / 2, 1));
+                    let y = conv_bn_relu(n, "2", y, Conv::new(width, 3));
                     n.add("add", x, y)
                 });
             }
             x
         });
     }
-    classify(n, x, 1000)
+    classify(n, x, false)
 }
 
-/// MobileNet of width 1 (Howard et al., 2017, table 1).
-pub fn mobilenet(n: &mut Net) -> Val {
+/// MobileNet (Howard et al., 2017, table 1). `layers`: their channels and strides.
+pub fn mobilenet(n: &mut Net, layers: &[(u64, u64)]) -> Val {
     let x = images(n, 224);
     let mut x = conv_bn_relu(n, "0", x, Conv::new(32, 3).stride(2));
-    let layers = [
-        (64, 1),
-        (128, 2),
-        (128, 1),
-        (256, 2),
-        (256, 1),
-        (512, 2),
-        (512, 1),
-        (512, 1),
-        (512, 1),
-        (512, 1),
-        (512, 1),
-        (1024, 2),
-        (1024, 1),
-    ];
-    for (i, (out, stride)) in layers.into_iter().enumerate() {
+    for (i, &(out, stride)) in layers.iter().enumerate() {
         let c = x.shape[1];
-        x = conv_bn_relu(
-            n,
-            &format!("{}.dw", i + 1),
-            x,
-            Conv::new(c, 3).stride(stride).groups(c),
-        );
+        let depthwise = Conv::new(c, 3).stride(stride).groups(c);
+        x = conv_bn_relu(n, &format!("{}.dw", i + 1), x, depthwise);
         x = conv_bn_relu(n, &format!("{}.pw", i + 1), x, Conv::new(out, 1));
     }
-    classify(n, x, 1000)
+    classify(n, x, false)
 }
 
 /// Inception v3 without its auxiliary classifier (Szegedy et al., 2016;
@@ -239,11 +227,7 @@ pub fn inception_v3(n: &mut Net) -> Val {
     for name in ["7b", "7c"] {
         x = n.part(name, |n| inception_e(n, x));
     }
-    x = n.avg_pool_to("avgpool", x, 1);
-    x = n.dropout("dropout", x);
-    x = flatten(n, x);
-    x = n.linear("fc", x, 1000, true);
-    n.cross_entropy(x)
+    classify(n, x, true)
 }
 
 fn inception_a(n: &mut Net, x: Val, pool: u64) -> Val {
@@ -296,21 +280,9 @@ pub fn senet154(n: &mut Net) -> Val {
     let x = conv_bn_relu(n, "stem1", x, Conv::new(64, 3).stride(2));
     let x = conv_bn_relu(n, "stem2", x, Conv::new(64, 3));
     let x = conv_bn_relu(n, "stem3", x, Conv::new(128, 3));
-    let mut x = n.max_pool("pool", x, 3, 2, 0, true);
-    for (stage, count) in [3, 8, 36, 3].into_iter().enumerate() {
-        for i in 0..count {
-            let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            let width = 64 << stage;
-            x = n.part(&format!("layer{}.{i}", stage + 1), |n| {
-                se_bottleneck(n, x, width, stride)
-            });
-        }
-    }
-    let x = n.avg_pool_to("avgpool", x, 1);
-    let x = n.dropout("dropout", x);
-    let x = flatten(n, x);
-    let x = n.linear("fc", x, 1000, true);
-    n.cross_entropy(x)
+    let x = n.max_pool("pool", x, 3, 2, 0, true);
+    let x = stages(n, x, [3, 8, 36, 3], se_bottleneck);
+    classify(n, x, true)
 }
 
 fn se_bottleneck(n: &mut Net, x: Val, width: u64, stride: u64) -> Val {
@@ -319,14 +291,9 @@ fn se_bottleneck(n: &mut Net, x: Val, width: u64, stride: u64) -> Val {
     let y = conv_bn_relu(n, "2", y, Conv::new(out, 3).stride(stride).groups(64));
     let y = n.conv("conv3", y, Conv::new(out, 1));
     let y = n.batch_norm("bn3", y);
-    let short = if x.shape[1] == out {
-        x
-    } else {
-        // The first stage keeps the shape and has a 1 × 1 shortcut.
-        let kernel = if stride == 1 { 1 } else { 3 };
-        let s = n.conv("downsample.conv", x, Conv::new(out, kernel).stride(stride));
-        n.batch_norm("downsample.bn", s)
-    };
+    // The first stage keeps the shape and has a 1 × 1 shortcut.
+    let kernel = if stride == 1 { 1 } else { 3 };
+    let short = shortcut(n, x, Conv::new(out, kernel).stride(stride));
     let s = n.avg_pool_to("se.pool", y, 1);
     let s = n.conv("se.fc1", s, Conv::new(out / 16, 1).bias());
     let s = n.relu("se.relu", s);
@@ -359,12 +326,8 @@ pub fn dcgan_discriminator(n: &mut Net, x: Val) -> Val {
         let mut x = n.conv("0.conv", x, Conv::new(64, 4).stride(2).pad(1));
         x = n.relu("0.relu", x);
         for (i, out) in [128, 256, 512].into_iter().enumerate() {
-            x = conv_bn_relu(
-                n,
-                &format!("{}", i + 1),
-                x,
-                Conv::new(out, 4).stride(2).pad(1),
-            );
+            let c = Conv::new(out, 4).stride(2).pad(1);
+            x = conv_bn_relu(n, &format!("{}", i + 1), x, c);
         }
         let x = n.conv("4.conv", x, Conv::new(1, 4).pad(0));
         let x = n.sigmoid("4.sigmoid", x);

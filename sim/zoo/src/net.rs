@@ -10,56 +10,26 @@
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use uvmsim_machine::Machine;
+use uvmsim_trace::Kernel;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Phase;
+use uvmsim_trace::Tensor;
+use uvmsim_trace::TensorId;
 use uvmsim_trace::Trace;
 
 use crate::roofline::Class;
 use crate::roofline::Cost;
 
-/// A tensor's place in [`Step::tensors`].
-pub type TensorId = usize;
-
-/// A tensor of a step.
-#[derive(Clone, Debug)]
-pub struct Tensor {
-    /// Its name, unique in the step.
-    pub name: String,
-    /// Its size.
-    pub bytes: u64,
-    /// What it is for.
-    pub kind: Kind,
-}
-
-/// A kernel of a step.
-#[derive(Clone, Debug)]
-pub struct Kernel {
-    /// Layer and operator, `layer3.1.conv2.forward`.
-    pub name: String,
-    /// Tensors read.
-    pub reads: Vec<TensorId>,
-    /// Tensors written.
-    pub writes: Vec<TensorId>,
-    /// Scratch.
-    pub workspace: Option<TensorId>,
-    /// What it costs.
-    pub cost: Cost,
-    /// The part of the forward pass that it is in, if it is in one (see [`Net::part`]).
-    pub part: Option<u32>,
-}
-
 /// One training step: forward, backward, optimizer.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// `resnet50`.
-    pub net: String,
-    /// Samples in the step.
-    pub batch: u64,
-    /// All tensors.
-    pub tensors: Vec<Tensor>,
-    /// All kernels, in order.
-    pub kernels: Vec<Kernel>,
+    /// The tensors, whose names are unique, and the kernels in order: `layer3.1.conv2.forward`.
+    /// Durations and phases are those of [`Step::timed`].
+    pub trace: Trace,
+    /// What each kernel costs.
+    pub costs: Vec<Cost>,
     /// Number of the first backward and of the first optimizer kernel.
     pub phases: [usize; 2],
     /// Learned parameters, in elements.
@@ -68,42 +38,19 @@ pub struct Step {
 
 impl Step {
     /// The step as a trace, with durations from `machine`'s roofline.
-    pub fn trace(&self, machine: &Machine, precision: Precision) -> Trace {
-        let mut trace = Trace::new(&self.net, self.batch);
-        trace.set_meta(
-            "source",
-            &format!("uvmsim zoo, roofline of {}", machine.preset),
-        );
-        for t in &self.tensors {
-            trace.add_tensor(uvmsim_trace::Tensor::new(t.kind, t.bytes, &t.name));
-        }
-        let ids = |list: &[TensorId]| {
-            let mut out = Vec::with_capacity(list.len());
-            for &t in list {
-                let id = uvmsim_trace::TensorId(t as u32);
-                if !out.contains(&id) {
-                    out.push(id);
-                }
-            }
-            out
-        };
-        for (i, k) in self.kernels.iter().enumerate() {
-            let mut kernel =
-                uvmsim_trace::Kernel::new(&k.name, k.cost.nanoseconds(machine, precision));
-            kernel.reads = ids(&k.reads);
-            kernel.writes = ids(&k.writes);
-            kernel.workspace = ids(k.workspace.as_slice());
-            kernel.flops = Some(k.cost.flops);
-            kernel.bytes = Some(k.cost.bytes);
-            kernel.checkpoint = k.part;
+    pub fn timed(mut self, machine: &Machine, precision: Precision) -> Trace {
+        let source = format!("uvmsim zoo, roofline of {}", machine.preset);
+        self.trace.set_meta("source", &source);
+        let kernels = self.trace.kernels.iter_mut().zip(&self.costs);
+        for (i, (kernel, cost)) in kernels.enumerate() {
+            kernel.duration_ns = cost.nanoseconds(machine, precision);
             kernel.phase = Some(match i {
                 i if i < self.phases[0] => Phase::Forward,
                 i if i < self.phases[1] => Phase::Backward,
                 _ => Phase::Optimizer,
             });
-            trace.kernels.push(kernel);
         }
-        trace
+        self.trace
     }
 }
 
@@ -122,13 +69,8 @@ pub struct Val {
 
 impl Val {
     /// Its elements.
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.shape.iter().product()
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -149,9 +91,6 @@ pub struct Back {
     targets: Vec<Target>,
     flops: u64,
     class: Class,
-    workspace: u64,
-    /// Bytes moved, where that is less than the tensors' sizes.
-    bytes: Option<u64>,
     in_place: bool,
 }
 
@@ -164,8 +103,6 @@ impl Back {
             targets: Vec::new(),
             flops,
             class,
-            workspace: 0,
-            bytes: None,
             in_place: false,
         }
     }
@@ -182,18 +119,6 @@ impl Back {
         self
     }
 
-    /// Uses `bytes` of scratch.
-    pub fn scratch(mut self, bytes: u64) -> Self {
-        self.workspace = bytes;
-        self
-    }
-
-    /// Moves only `bytes`.
-    pub fn moving(mut self, bytes: u64) -> Self {
-        self.bytes = Some(bytes);
-        self
-    }
-
     /// Overwrites the output's gradient with the input's.
     pub fn in_place(mut self) -> Self {
         self.in_place = true;
@@ -204,14 +129,15 @@ impl Back {
 #[derive(Clone, Debug)]
 struct Node {
     name: String,
-    outs: Vec<Val>,
+    out: Val,
     backs: Vec<Back>,
     /// Values whose gradient is the output's own (addition, view).
     passes: Vec<Val>,
 }
 
 /// How parameters are updated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Optimizer {
     /// Stochastic gradient descent without state.
     Sgd,
@@ -233,7 +159,8 @@ impl Optimizer {
 }
 
 /// The number format of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// FP32 throughout, products on CUDA cores.
     Fp32,
@@ -256,6 +183,7 @@ impl Precision {
 /// A network under construction.
 pub struct Net {
     step: Step,
+    batch: u64,
     nodes: Vec<Node>,
     /// Parameters by path, so that a layer built twice shares them.
     params: HashMap<String, TensorId>,
@@ -277,10 +205,10 @@ impl Net {
     pub fn new(name: &str, batch: u64, precision: Precision) -> Self {
         Self {
             step: Step {
-                net: name.into(),
-                batch,
+                trace: Trace::new(name, batch),
                 ..Step::default()
             },
+            batch,
             nodes: Vec::new(),
             params: HashMap::new(),
             param_grads: Vec::new(),
@@ -295,7 +223,7 @@ impl Net {
 
     /// Samples in the step.
     pub fn batch(&self) -> u64 {
-        self.step.batch
+        self.batch
     }
 
     /// Bytes of an element.
@@ -335,12 +263,8 @@ impl Net {
         if *given > 1 {
             name = format!("{name}#{given}");
         }
-        self.step.tensors.push(Tensor {
-            name,
-            bytes: bytes.max(1),
-            kind,
-        });
-        self.step.tensors.len() - 1
+        let tensor = Tensor::new(kind, bytes.max(1), &name);
+        self.step.trace.add_tensor(tensor)
     }
 
     fn value(&mut self, tensor: TensorId, shape: [u64; 4], needs_grad: bool) -> Val {
@@ -361,24 +285,27 @@ impl Net {
 
     /// The learned parameter of this name, of `len` elements.
     pub fn param(&mut self, name: &str, len: u64) -> TensorId {
-        let path = self.path(name);
-        if let Some(&tensor) = self.params.get(&path) {
-            return tensor;
+        let known = self.params.len();
+        let tensor = self.lasting(name, len * self.elem);
+        if self.params.len() > known {
+            self.step.parameters += len;
         }
-        self.step.parameters += len;
-        let tensor = self.tensor(path.clone(), len * self.elem, Kind::Weight);
-        self.params.insert(path, tensor);
         tensor
     }
 
     /// The buffer of this name, of `len` FP32 elements; it stays but is not
     /// learned.
     pub fn buffer(&mut self, name: &str, len: u64) -> TensorId {
+        self.lasting(name, len * 4)
+    }
+
+    /// The tensor of this name, which outlives the step.
+    fn lasting(&mut self, name: &str, bytes: u64) -> TensorId {
         let path = self.path(name);
         if let Some(&tensor) = self.params.get(&path) {
             return tensor;
         }
-        let tensor = self.tensor(path.clone(), len * 4, Kind::Weight);
+        let tensor = self.tensor(path.clone(), bytes, Kind::Weight);
         self.params.insert(path, tensor);
         tensor
     }
@@ -409,76 +336,70 @@ impl Net {
 
     /// `v` seen in another shape. No kernel; its gradient is seen likewise.
     pub fn view(&mut self, v: Val, shape: [u64; 4]) -> Val {
-        debug_assert_eq!(v.len(), shape.iter().product::<u64>());
+        debug_assert_eq!(v.size(), shape.iter().product::<u64>());
         let out = self.value(v.tensor, shape, self.needs_grad[v.id]);
         self.nodes.push(Node {
             name: String::new(),
-            outs: vec![out],
+            out,
             backs: Vec::new(),
             passes: vec![v],
         });
         out
     }
 
-    /// An operator: its forward kernel, and how its gradient is computed.
+    /// The operator that makes `out`, which is returned: its forward kernel, and how its gradient is
+    /// computed.
     ///
     /// `passes` are values whose gradient is the output's.
     pub fn op(
         &mut self,
         name: &str,
+        out: Val,
         forward: Forward,
-        outs: &[Val],
         backs: Vec<Back>,
         passes: &[Val],
-    ) {
+    ) -> Val {
         let path = self.path(name);
-        let workspace = self.workspace(&path, forward.workspace);
-        let writes: Vec<_> = outs
-            .iter()
-            .map(|v| v.tensor)
-            .chain(forward.saves.iter().copied())
-            .collect();
-        let cost = self.cost(
-            forward.class,
-            forward.flops,
-            &forward.reads,
-            &writes,
-            forward.bytes,
-        );
-        self.step.kernels.push(Kernel {
-            name: format!("{path}.forward"),
-            reads: forward.reads,
-            writes,
-            workspace,
-            cost,
-            part: self.part,
-        });
+        let writes = [&[out.tensor], &forward.saves[..]].concat();
+        let mut cost = self.cost(forward.class, forward.flops, &forward.reads, &writes);
+        cost.bytes = forward.bytes.unwrap_or(cost.bytes);
+        self.kernel(format!("{path}.forward"), cost, &forward.reads, &writes);
+        if let Some(kernel) = self.step.trace.kernels.last_mut() {
+            kernel.checkpoint = self.part;
+        }
         self.nodes.push(Node {
             name: path,
-            outs: outs.to_vec(),
+            out,
             backs,
             passes: passes.to_vec(),
         });
+        out
     }
 
-    fn workspace(&mut self, path: &str, bytes: u64) -> Option<TensorId> {
-        (bytes > 0).then(|| self.tensor(format!("{path}.workspace"), bytes, Kind::Workspace))
-    }
-
-    fn cost(
-        &self,
-        class: Class,
-        flops: u64,
-        reads: &[TensorId],
-        writes: &[TensorId],
-        bytes: Option<u64>,
-    ) -> Cost {
-        let sum = |ids: &[TensorId]| ids.iter().map(|&t| self.step.tensors[t].bytes).sum::<u64>();
+    /// The cost of a kernel that moves each tensor as often as it is named.
+    fn cost(&self, class: Class, flops: u64, reads: &[TensorId], writes: &[TensorId]) -> Cost {
+        let moved = reads.iter().chain(writes);
         Cost {
             class,
             flops,
-            bytes: bytes.unwrap_or_else(|| sum(reads) + sum(writes)),
+            bytes: moved.map(|&t| self.step.trace.tensor(t).bytes).sum(),
         }
+    }
+
+    /// Adds a kernel. A tensor that is named twice in a list is in it once.
+    fn kernel(&mut self, name: String, cost: Cost, reads: &[TensorId], writes: &[TensorId]) {
+        let mut kernel = Kernel::new(&name, 0);
+        for (list, ids) in [(&mut kernel.reads, reads), (&mut kernel.writes, writes)] {
+            for id in ids {
+                if !list.contains(id) {
+                    list.push(*id);
+                }
+            }
+        }
+        kernel.flops = Some(cost.flops);
+        kernel.bytes = Some(cost.bytes);
+        self.step.trace.kernels.push(kernel);
+        self.step.costs.push(cost);
     }
 
     /// The whole step: backward from `losses`, then an update of each parameter.
@@ -497,7 +418,7 @@ impl Net {
     /// own gradient is one. Nodes that no gradient reaches stay on the tape.
     pub fn backward(&mut self, losses: &[Val]) {
         if self.step.phases[0] == 0 {
-            self.step.phases[0] = self.step.kernels.len();
+            self.step.phases[0] = self.step.costs.len();
         }
         let nodes = std::mem::take(&mut self.nodes);
         let mut tape = Tape {
@@ -506,10 +427,7 @@ impl Net {
         };
         for loss in losses {
             // The gradient of the loss, one, is part of its first backward kernel.
-            tape.grads[loss.id] = Some(Grad {
-                tensor: NO_TENSOR,
-                shared: false,
-            });
+            tape.grads[loss.id] = Some(Grad::own(NO_TENSOR));
         }
         let mut kept: Vec<_> = nodes
             .into_iter()
@@ -524,12 +442,12 @@ impl Net {
     /// the gradients.
     pub fn update(&mut self, prefix: &str, optimizer: Optimizer) {
         if self.step.phases[1] == 0 {
-            self.step.phases[1] = self.step.kernels.len();
+            self.step.phases[1] = self.step.costs.len();
         }
         let mut grads = std::mem::take(&mut self.param_grads);
         grads.sort_unstable();
         for (param, grad) in grads {
-            let name = self.step.tensors[param].name.clone();
+            let name = self.step.trace.tensor(param).name.clone();
             if name.starts_with(prefix) {
                 self.update_one(param, grad, &name, optimizer);
             } else {
@@ -539,7 +457,7 @@ impl Net {
     }
 
     fn update_one(&mut self, param: TensorId, grad: TensorId, name: &str, optimizer: Optimizer) {
-        let len = self.step.tensors[param].bytes / self.elem;
+        let len = self.step.trace.tensor(param).bytes / self.elem;
         let master = (self.elem != 4).then_some("master");
         let mut writes = vec![param];
         for state in optimizer.states().iter().copied().chain(master) {
@@ -547,21 +465,13 @@ impl Net {
         }
         let mut reads = vec![grad];
         reads.extend(&writes);
-        let cost = self.cost(Class::Vector, 12 * len, &reads, &writes, None);
-        let name = format!("{name}.update");
-        self.step.kernels.push(Kernel {
-            name,
-            reads,
-            writes,
-            workspace: None,
-            cost,
-            part: None,
-        });
+        let cost = self.cost(Class::Vector, 12 * len, &reads, &writes);
+        self.kernel(format!("{name}.update"), cost, &reads, &writes);
     }
 }
 
 /// Stands for the gradient of a loss.
-const NO_TENSOR: TensorId = usize::MAX;
+const NO_TENSOR: TensorId = TensorId(u32::MAX);
 
 /// A forward kernel's side of an operator.
 #[derive(Clone, Debug)]
@@ -570,7 +480,7 @@ pub struct Forward {
     flops: u64,
     reads: Vec<TensorId>,
     saves: Vec<TensorId>,
-    workspace: u64,
+    /// Bytes moved, where that is less than the tensors' sizes.
     bytes: Option<u64>,
 }
 
@@ -582,7 +492,6 @@ impl Forward {
             flops,
             reads: reads.to_vec(),
             saves: Vec::new(),
-            workspace: 0,
             bytes: None,
         }
     }
@@ -590,12 +499,6 @@ impl Forward {
     /// Also writes `saves`, for backward or for later steps.
     pub fn saving(mut self, saves: &[TensorId]) -> Self {
         self.saves.extend(saves);
-        self
-    }
-
-    /// Uses `bytes` of scratch.
-    pub fn scratch(mut self, bytes: u64) -> Self {
-        self.workspace = bytes;
         self
     }
 
@@ -613,6 +516,16 @@ struct Grad {
     shared: bool,
 }
 
+impl Grad {
+    /// That of one value alone.
+    fn own(tensor: TensorId) -> Self {
+        Self {
+            tensor,
+            shared: false,
+        }
+    }
+}
+
 /// Reverse-mode differentiation of the tape.
 struct Tape<'a> {
     net: &'a mut Net,
@@ -622,75 +535,42 @@ struct Tape<'a> {
 impl Tape<'_> {
     /// Emits the backward kernels of `node`; false if no gradient reaches it.
     fn node(&mut self, node: &Node) -> bool {
-        let incoming: Vec<Grad> = node.outs.iter().filter_map(|v| self.grads[v.id]).collect();
-        if incoming.is_empty() {
+        let Some(incoming) = self.grads[node.out.id] else {
             return false;
-        }
+        };
         for &v in &node.passes {
-            let shared = node.passes.len() > 1 || incoming[0].shared;
-            self.receive(
-                &node.name,
-                v,
-                Grad {
-                    tensor: incoming[0].tensor,
-                    shared,
-                },
-            );
+            let mut grad = incoming;
+            grad.shared |= node.passes.len() > 1;
+            self.receive(&node.name, v, grad);
         }
         for back in &node.backs {
-            self.kernel(node, back, &incoming);
+            self.kernel(node, back, incoming);
         }
         true
     }
 
-    fn kernel(&mut self, node: &Node, back: &Back, incoming: &[Grad]) {
-        let wanted: Vec<Target> = back
-            .targets
-            .iter()
-            .copied()
-            .filter(|&t| self.wants(t))
-            .collect();
+    fn kernel(&mut self, node: &Node, back: &Back, incoming: Grad) {
+        let targets = back.targets.iter().copied();
+        let wanted: Vec<Target> = targets.filter(|&t| self.wants(t)).collect();
         if wanted.is_empty() {
             return;
         }
-        let mut reads: Vec<_> = incoming
-            .iter()
-            .map(|g| g.tensor)
-            .filter(|&t| t != NO_TENSOR)
-            .collect();
-        let first = reads.first().copied();
-        reads.extend(&back.reads);
+        let given = Some(incoming.tensor).filter(|&t| t != NO_TENSOR);
+        let reads: Vec<_> = given.iter().chain(&back.reads).copied().collect();
         let writes: Vec<_> = wanted
             .iter()
-            .map(|&target| match (target, first) {
-                (Target::Val(_), Some(t)) if back.in_place && !incoming[0].shared => t,
+            .map(|&target| match (target, given) {
+                (Target::Val(_), Some(t)) if back.in_place && !incoming.shared => t,
                 (Target::Val(v), _) => self.fresh(&node.name, v),
                 (Target::Param(p), _) => self.fresh_param(p),
             })
             .collect();
-        let workspace = self.net.workspace(&node.name, back.workspace);
-        let cost = self
-            .net
-            .cost(back.class, back.flops, &reads, &writes, back.bytes);
+        let cost = self.net.cost(back.class, back.flops, &reads, &writes);
         let name = format!("{}.{}", node.name, back.what);
-        self.net.step.kernels.push(Kernel {
-            name,
-            reads,
-            writes: writes.clone(),
-            workspace,
-            cost,
-            part: None,
-        });
+        self.net.kernel(name, cost, &reads, &writes);
         for (target, tensor) in wanted.into_iter().zip(writes) {
             match target {
-                Target::Val(v) => self.receive(
-                    &node.name,
-                    v,
-                    Grad {
-                        tensor,
-                        shared: false,
-                    },
-                ),
+                Target::Val(v) => self.receive(&node.name, v, Grad::own(tensor)),
                 Target::Param(p) => self.receive_param(&node.name, p, tensor),
             }
         }
@@ -704,33 +584,24 @@ impl Tape<'_> {
     }
 
     fn fresh(&mut self, name: &str, v: Val) -> TensorId {
-        self.net.tensor(
-            format!("{name}.grad_in"),
-            v.len() * self.net.elem,
-            Kind::Activation,
-        )
+        let bytes = v.size() * self.net.elem;
+        let name = format!("{name}.grad_in");
+        self.net.tensor(name, bytes, Kind::Activation)
     }
 
     fn sum_of(&self, param: TensorId) -> Option<TensorId> {
-        self.net
-            .param_grads
-            .iter()
-            .rev()
-            .find(|&&(p, _)| p == param)
-            .map(|&(_, g)| g)
+        let mut grads = self.net.param_grads.iter().rev();
+        grads.find(|g| g.0 == param).map(|g| g.1)
     }
 
     /// A parameter's gradient the first time, then a tensor to add to it.
     fn fresh_param(&mut self, p: TensorId) -> TensorId {
-        let Tensor { name, bytes, .. } = self.net.step.tensors[p].clone();
-        match self.sum_of(p) {
-            Some(_) => self
-                .net
-                .tensor(format!("{name}.grad_part"), bytes, Kind::Activation),
-            None => self
-                .net
-                .tensor(format!("{name}.grad"), bytes, Kind::Gradient),
-        }
+        let Tensor { name, bytes, .. } = self.net.step.trace.tensor(p).clone();
+        let (what, kind) = match self.sum_of(p) {
+            Some(_) => ("grad_part", Kind::Activation),
+            None => ("grad", Kind::Gradient),
+        };
+        self.net.tensor(format!("{name}.{what}"), bytes, kind)
     }
 
     fn receive(&mut self, name: &str, v: Val, g: Grad) {
@@ -747,10 +618,7 @@ impl Tape<'_> {
             (true, true) => self.fresh(name, v),
         };
         self.add(name, [old.tensor, g.tensor], sum);
-        self.grads[v.id] = Some(Grad {
-            tensor: sum,
-            shared: false,
-        });
+        self.grads[v.id] = Some(Grad::own(sum));
     }
 
     fn receive_param(&mut self, name: &str, p: TensorId, tensor: TensorId) {
@@ -761,15 +629,9 @@ impl Tape<'_> {
     }
 
     fn add(&mut self, name: &str, reads: [TensorId; 2], sum: TensorId) {
-        let len = self.net.step.tensors[sum].bytes / self.net.elem;
-        let cost = self.net.cost(Class::Vector, len, &reads, &[sum], None);
-        self.net.step.kernels.push(Kernel {
-            name: format!("{name}.accumulate"),
-            reads: reads.to_vec(),
-            writes: vec![sum],
-            workspace: None,
-            cost,
-            part: None,
-        });
+        let len = self.net.step.trace.tensor(sum).bytes / self.net.elem;
+        let cost = self.net.cost(Class::Vector, len, &reads, &[sum]);
+        let name = format!("{name}.accumulate");
+        self.net.kernel(name, cost, &reads, &[sum]);
     }
 }

@@ -7,10 +7,11 @@
 //! batch and layer normalisation their input and two statistics, max pooling its
 //! indices, dropout a byte mask.
 
+use uvmsim_trace::TensorId;
+
 use crate::net::Back;
 use crate::net::Forward;
 use crate::net::Net;
-use crate::net::TensorId;
 use crate::net::Val;
 use crate::roofline::Class::Product;
 use crate::roofline::Class::Vector;
@@ -102,10 +103,18 @@ impl Conv {
 }
 
 impl Net {
-    /// The operator that makes `y`, which is returned.
+    /// The operator that makes `y`, with gradients of its own for all that it is made of.
     fn done(&mut self, name: &str, y: Val, forward: Forward, backs: Vec<Back>) -> Val {
-        self.op(name, forward, &[y], backs, &[]);
-        y
+        self.op(name, y, forward, backs, &[])
+    }
+
+    /// An operator of one value, to a new one of `shape`, whose backward takes as many operations
+    /// and reads `saved`.
+    fn map(&mut self, name: &str, x: Val, shape: [u64; 4], flops: u64, saved: &[TensorId]) -> Val {
+        let y = self.output(name, shape);
+        let back = Back::new("backward", Vector, flops, saved).of(x);
+        let forward = Forward::new(Vector, flops, &[x.tensor]);
+        self.done(name, y, forward, vec![back])
     }
 
     /// A convolution.
@@ -129,7 +138,7 @@ impl Net {
             Back::new("grad_input", Product, flops, &[weight]).of(x),
         ];
         let backs = bias
-            .map(|b| Back::new("grad_bias", Vector, y.len(), &[]).of_param(b))
+            .map(|b| Back::new("grad_bias", Vector, y.size(), &[]).of_param(b))
             .into_iter()
             .chain(backs)
             .collect();
@@ -160,7 +169,7 @@ impl Net {
             Back::new("grad_input", Product, flops, &[weight]).of(x),
             Back::new("grad_weight", Product, flops, &[x.tensor]).of_param(weight),
         ];
-        backs.extend(bias.map(|b| Back::new("grad_bias", Vector, y.len(), &[]).of_param(b)));
+        backs.extend(bias.map(|b| Back::new("grad_bias", Vector, y.size(), &[]).of_param(b)));
         self.done(name, y, Forward::new(Product, flops, &reads), backs)
     }
 
@@ -171,87 +180,68 @@ impl Net {
             Back::new("grad_a", Product, flops, &[b.tensor]).of(a),
             Back::new("grad_b", Product, flops, &[a.tensor]).of(b),
         ];
-        self.done(
-            name,
-            y,
-            Forward::new(Product, flops, &[a.tensor, b.tensor]),
-            backs,
-        )
+        let forward = Forward::new(Product, flops, &[a.tensor, b.tensor]);
+        self.done(name, y, forward, backs)
     }
 
     /// Batch normalisation over channels.
     pub fn batch_norm(&mut self, name: &str, x: Val) -> Val {
-        let c = x.shape[1];
-        let weight = self.param(&format!("{name}.weight"), c);
-        let bias = self.param(&format!("{name}.bias"), c);
-        let mean = self.buffer(&format!("{name}.running_mean"), c);
-        let var = self.buffer(&format!("{name}.running_var"), c);
-        let saved = self.saved(&format!("{name}.statistics"), 2 * c * 4);
-        let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, 8 * x.len(), &[x.tensor, weight, saved])
-            .of(x)
-            .of_param(weight)
-            .of_param(bias);
-        let reads = [x.tensor, weight, bias, mean, var];
-        let forward = Forward::new(Vector, 5 * x.len(), &reads).saving(&[saved, mean, var]);
-        self.done(name, y, forward, vec![back])
+        self.norm(
+            name,
+            x,
+            x.shape[1],
+            [5, 8],
+            &["running_mean", "running_var"],
+        )
     }
 
     /// Layer normalisation of each row.
     pub fn layer_norm(&mut self, name: &str, x: Val) -> Val {
+        self.norm(name, x, x.shape[0], [7, 10], &[])
+    }
+
+    /// Normalisation of so many `groups`: keeps two statistics of each, and changes those that are
+    /// `running`. It takes so many operations an element, forward and backward.
+    fn norm(&mut self, name: &str, x: Val, groups: u64, flops: [u64; 2], running: &[&str]) -> Val {
         let weight = self.param(&format!("{name}.weight"), x.shape[1]);
         let bias = self.param(&format!("{name}.bias"), x.shape[1]);
-        let saved = self.saved(&format!("{name}.statistics"), 2 * x.shape[0] * 4);
+        let running = running.iter().map(|what| format!("{name}.{what}"));
+        let running: Vec<_> = running.map(|path| self.buffer(&path, groups)).collect();
+        let saved = self.saved(&format!("{name}.statistics"), 2 * groups * 4);
         let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, 10 * x.len(), &[x.tensor, weight, saved])
-            .of(x)
-            .of_param(weight)
-            .of_param(bias);
-        let forward = Forward::new(Vector, 7 * x.len(), &[x.tensor, weight, bias]).saving(&[saved]);
+        let [forward, backward] = flops.map(|f| f * x.size());
+        let back = Back::new("backward", Vector, backward, &[x.tensor, weight, saved]).of(x);
+        let back = back.of_param(weight).of_param(bias);
+        let reads = [&[x.tensor, weight, bias], &running[..]].concat();
+        let saves = [&[saved], &running[..]].concat();
+        let forward = Forward::new(Vector, forward, &reads).saving(&saves);
         self.done(name, y, forward, vec![back])
     }
 
     /// An activation in place, whose gradient is computed from its output.
     pub fn relu(&mut self, name: &str, x: Val) -> Val {
         let y = self.again(x);
-        let back = Back::new("backward", Vector, x.len(), &[y.tensor])
-            .of(x)
-            .in_place();
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, x.len(), &[x.tensor]),
-            vec![back],
-        )
+        let back = Back::new("backward", Vector, x.size(), &[y.tensor]).of(x);
+        let forward = Forward::new(Vector, x.size(), &[x.tensor]);
+        self.done(name, y, forward, vec![back.in_place()])
     }
 
     /// An elementwise function with a new output; backward reads its output.
     pub fn from_output(&mut self, name: &str, x: Val, flops: u64) -> Val {
         let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, flops * x.len(), &[y.tensor]).of(x);
+        let flops = flops * x.size();
+        let back = Back::new("backward", Vector, flops, &[y.tensor]).of(x);
         self.done(
             name,
             y,
-            Forward::new(Vector, flops * x.len(), &[x.tensor]),
+            Forward::new(Vector, flops, &[x.tensor]),
             vec![back],
         )
     }
 
-    /// An elementwise function with a new output; backward reads its input.
-    pub fn from_input(&mut self, name: &str, x: Val, flops: u64) -> Val {
-        let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, flops * x.len(), &[x.tensor]).of(x);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, flops * x.len(), &[x.tensor]),
-            vec![back],
-        )
-    }
-
-    /// GELU.
+    /// GELU, whose backward reads its input.
     pub fn gelu(&mut self, name: &str, x: Val) -> Val {
-        self.from_input(name, x, 20)
+        self.map(name, x, x.shape, 20 * x.size(), &[x.tensor])
     }
 
     /// Tanh.
@@ -271,10 +261,10 @@ impl Net {
 
     /// Dropout; keeps a byte a element.
     pub fn dropout(&mut self, name: &str, x: Val) -> Val {
-        let mask = self.saved(&format!("{name}.mask"), x.len());
+        let mask = self.saved(&format!("{name}.mask"), x.size());
         let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, x.len(), &[mask]).of(x);
-        let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor]).saving(&[mask]);
+        let back = Back::new("backward", Vector, x.size(), &[mask]).of(x);
+        let forward = Forward::new(Vector, 4 * x.size(), &[x.tensor]).saving(&[mask]);
         self.done(name, y, forward, vec![back])
     }
 
@@ -290,44 +280,25 @@ impl Net {
     ) -> Val {
         let side = |n: u64| {
             let room = n + 2 * pad - kernel;
-            (if ceil {
-                room.div_ceil(stride)
-            } else {
-                room / stride
-            }) + 1
+            (room + if ceil { stride - 1 } else { 0 }) / stride + 1
         };
         let shape = [x.shape[0], x.shape[1], side(x.shape[2]), side(x.shape[3])];
         let y = self.output(name, shape);
-        let index = self.saved(&format!("{name}.index"), y.len() * 8);
-        let flops = y.len() * kernel * kernel;
+        let index = self.saved(&format!("{name}.index"), y.size() * 8);
+        let flops = y.size() * kernel * kernel;
         let back = Back::new("backward", Vector, flops, &[x.tensor, index]).of(x);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, flops, &[x.tensor]).saving(&[index]),
-            vec![back],
-        )
+        let forward = Forward::new(Vector, flops, &[x.tensor]).saving(&[index]);
+        self.done(name, y, forward, vec![back])
     }
 
     /// Average pooling to `side` × `side`.
     pub fn avg_pool_to(&mut self, name: &str, x: Val, side: u64) -> Val {
-        self.avg_pool(name, x, [x.shape[0], x.shape[1], side, side])
+        self.map(name, x, [x.shape[0], x.shape[1], side, side], x.size(), &[])
     }
 
     /// Average pooling that keeps the shape (3 × 3, stride 1, padded).
     pub fn avg_pool_same(&mut self, name: &str, x: Val) -> Val {
-        self.avg_pool(name, x, x.shape)
-    }
-
-    fn avg_pool(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
-        let y = self.output(name, shape);
-        let back = Back::new("backward", Vector, x.len(), &[]).of(x);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, x.len(), &[x.tensor]),
-            vec![back],
-        )
+        self.map(name, x, x.shape, x.size(), &[])
     }
 
     /// The sum of two values; the gradient of both is the sum's.
@@ -337,9 +308,8 @@ impl Net {
     }
 
     fn sum(&mut self, name: &str, y: Val, a: Val, b: Val) -> Val {
-        let forward = Forward::new(Vector, a.len(), &[a.tensor, b.tensor]);
-        self.op(name, forward, &[y], Vec::new(), &[a, b]);
-        y
+        let forward = Forward::new(Vector, a.size(), &[a.tensor, b.tensor]);
+        self.op(name, y, forward, Vec::new(), &[a, b])
     }
 
     /// Adds `b` to `a` in place.
@@ -348,32 +318,13 @@ impl Net {
         self.sum(name, y, a, b)
     }
 
-    /// Two values, element by element.
-    pub fn mul(&mut self, name: &str, a: Val, b: Val) -> Val {
-        let y = self.output(name, a.shape);
-        let back = Back::new("backward", Vector, 2 * a.len(), &[a.tensor, b.tensor])
-            .of(a)
-            .of(b);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, a.len(), &[a.tensor, b.tensor]),
-            vec![back],
-        )
-    }
-
     /// Each channel of `x` times the channel's element of `s`.
     pub fn scale(&mut self, name: &str, x: Val, s: Val) -> Val {
         let y = self.output(name, x.shape);
-        let back = Back::new("backward", Vector, 3 * x.len(), &[x.tensor, s.tensor])
-            .of(x)
-            .of(s);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, x.len(), &[x.tensor, s.tensor]),
-            vec![back],
-        )
+        let both = [x.tensor, s.tensor];
+        let back = Back::new("backward", Vector, 3 * x.size(), &both).of(x);
+        let forward = Forward::new(Vector, x.size(), &both);
+        self.done(name, y, forward, vec![back.of(s)])
     }
 
     /// Channels of several values, side by side.
@@ -382,17 +333,14 @@ impl Net {
         shape[1] = xs.iter().map(|x| x.shape[1]).sum();
         let y = self.output(name, shape);
         let reads: Vec<_> = xs.iter().map(|x| x.tensor).collect();
-        let back = xs
-            .iter()
-            .fold(Back::new("backward", Vector, y.len(), &[]), |b, &x| b.of(x));
-        self.done(name, y, Forward::new(Vector, y.len(), &reads), vec![back])
+        let back = Back::new("backward", Vector, y.size(), &[]);
+        let back = xs.iter().fold(back, |b, &x| b.of(x));
+        self.done(name, y, Forward::new(Vector, y.size(), &reads), vec![back])
     }
 
     /// A copy in another order (a transposition made contiguous).
     pub fn copy(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
-        let y = self.output(name, shape);
-        let back = Back::new("backward", Vector, 0, &[]).of(x);
-        self.done(name, y, Forward::new(Vector, 0, &[x.tensor]), vec![back])
+        self.map(name, x, shape, 0, &[])
     }
 
     /// Patches `[batch, hidden, h, w]` as rows, with learned tokens and positions.
@@ -400,34 +348,26 @@ impl Net {
         let y = self.output(name, shape);
         let mut reads = vec![x.tensor];
         reads.extend(params);
-        let back = Back::new("backward", Vector, y.len(), &[]).of(x);
+        let back = Back::new("backward", Vector, y.size(), &[]).of(x);
         let back = params.iter().fold(back, |b, &p| b.of_param(p));
-        self.done(name, y, Forward::new(Vector, y.len(), &reads), vec![back])
+        self.done(name, y, Forward::new(Vector, y.size(), &reads), vec![back])
     }
 
     /// A copy of some rows; the gradient is zero in the others.
     pub fn copy_part(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
         let y = self.output(name, shape);
-        let bytes = 2 * y.len() * self.elem();
+        let bytes = 2 * y.size() * self.elem();
         let back = Back::new("backward", Vector, 0, &[]).of(x);
-        self.done(
-            name,
-            y,
-            Forward::new(Vector, 0, &[x.tensor]).moving(bytes),
-            vec![back],
-        )
+        let forward = Forward::new(Vector, 0, &[x.tensor]).moving(bytes);
+        self.done(name, y, forward, vec![back])
     }
 
     /// Dot products of pairs of vectors of one value.
     pub fn pairs(&mut self, name: &str, x: Val, shape: [u64; 4], flops: u64) -> Val {
         let y = self.output(name, shape);
         let back = Back::new("backward", Product, 2 * flops, &[x.tensor]).of(x);
-        self.done(
-            name,
-            y,
-            Forward::new(Product, flops, &[x.tensor]),
-            vec![back],
-        )
+        let forward = Forward::new(Product, flops, &[x.tensor]);
+        self.done(name, y, forward, vec![back])
     }
 
     /// Rows of a table looked up by index. Its gradient is dense: as large as the
@@ -441,9 +381,9 @@ impl Net {
         shape: [u64; 4],
     ) -> Val {
         let y = self.output(name, shape);
-        let rows = index.len() * dim * self.elem();
+        let rows = index.size() * dim * self.elem();
         let back =
-            Back::new("grad_weight", Vector, index.len() * dim, &[index.tensor]).of_param(table);
+            Back::new("grad_weight", Vector, index.size() * dim, &[index.tensor]).of_param(table);
         let forward = Forward::new(Vector, 0, &[index.tensor, table]).moving(2 * rows);
         self.done(name, y, forward, vec![back])
     }
@@ -453,7 +393,7 @@ impl Net {
         let target = self.input("target", [x.shape[0], 1, 1, 1], 8);
         let p = self.from_output("log_softmax", x, 6);
         let loss = self.output("loss", [1, 1, 1, 1]);
-        let back = Back::new("backward", Vector, p.len(), &[target.tensor]).of(p);
+        let back = Back::new("backward", Vector, p.size(), &[target.tensor]).of(p);
         let forward = Forward::new(Vector, p.shape[0], &[p.tensor, target.tensor]);
         self.done("loss", loss, forward, vec![back])
     }
@@ -462,8 +402,8 @@ impl Net {
     pub fn simple_loss(&mut self, name: &str, x: Val) -> Val {
         let target = self.input(&format!("{name}.target"), x.shape, 4);
         let loss = self.output(name, [1, 1, 1, 1]);
-        let back = Back::new("backward", Vector, 4 * x.len(), &[x.tensor, target.tensor]).of(x);
-        let forward = Forward::new(Vector, 4 * x.len(), &[x.tensor, target.tensor]);
+        let back = Back::new("backward", Vector, 4 * x.size(), &[x.tensor, target.tensor]).of(x);
+        let forward = Forward::new(Vector, 4 * x.size(), &[x.tensor, target.tensor]);
         self.done(name, loss, forward, vec![back])
     }
 }

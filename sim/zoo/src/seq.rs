@@ -2,12 +2,14 @@
 
 //! Transformers, the recurrent network and the recommendation model.
 
+use serde::Deserialize;
+
 use crate::net::Net;
 use crate::net::Val;
 use crate::ops::Conv;
 
 /// The shape of a transformer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Transformer {
     /// Layers.
     pub layers: u64,
@@ -18,12 +20,16 @@ pub struct Transformer {
     /// Width of the feed-forward layer.
     pub feed: u64,
     /// Tokens in a sample.
+    #[serde(default)]
     pub tokens: u64,
     /// Whether each block normalises its input (GPT-2) or its output (BERT).
+    #[serde(default)]
     pub pre_norm: bool,
     /// Whether the feed-forward layer has ReLU instead of GELU.
+    #[serde(default)]
     pub relu: bool,
     /// Whether there is dropout.
+    #[serde(default)]
     pub dropout: bool,
 }
 
@@ -143,17 +149,10 @@ pub fn vit(n: &mut Net, t: Transformer) -> Val {
     let images = n.input("images", [batch, 3, 224, 224], 4);
     let class = n.param("cls_token", t.hidden);
     let places = n.param("pos_embed", t.tokens * t.hidden);
-    let x = n.conv(
-        "patch_embed",
-        images,
-        Conv::new(t.hidden, 16).stride(16).pad(0).bias(),
-    );
-    let x = n.tokens(
-        "embed",
-        x,
-        &[class, places],
-        [batch * t.tokens, t.hidden, 1, 1],
-    );
+    let patches = Conv::new(t.hidden, 16).stride(16).pad(0).bias();
+    let x = n.conv("patch_embed", images, patches);
+    let rows = [batch * t.tokens, t.hidden, 1, 1];
+    let x = n.tokens("embed", x, &[class, places], rows);
     let x = t.blocks(n, x);
     let x = n.layer_norm("norm", x);
     let x = n.copy_part("pool", x, [batch, t.hidden, 1, 1]);
@@ -195,14 +194,9 @@ fn connected(n: &mut Net, name: &str, x: Val, out: u64) -> Val {
     })
 }
 
-/// Rows of the 26 embedding tables of Criteo's Kaggle data set.
-const CRITEO: [u64; 26] = [
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992,
-    5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-];
-
 /// DLRM as MLPerf's Criteo Kaggle script has it (Naumov et al., 2019).
-pub fn dlrm(n: &mut Net, dim: u64) -> Val {
+/// `tables`: the rows of the embedding tables, each `dim` wide.
+pub fn dlrm(n: &mut Net, dim: u64, tables: &[u64]) -> Val {
     let batch = n.batch();
     let mut x = n.input("dense", [batch, 13, 1, 1], 4);
     for (i, out) in [512, 256, 64, dim].into_iter().enumerate() {
@@ -210,16 +204,11 @@ pub fn dlrm(n: &mut Net, dim: u64) -> Val {
         x = n.relu(&format!("bottom{i}.relu"), x);
     }
     let mut features = vec![x];
-    for (i, rows) in CRITEO.into_iter().enumerate() {
+    for (i, rows) in tables.iter().enumerate() {
         let table = n.param(&format!("embedding{i}"), rows * dim);
         let index = n.input(&format!("sparse{i}"), [batch, 1, 1, 1], 8);
-        features.push(n.embedding(
-            &format!("embedding{i}.lookup"),
-            table,
-            index,
-            dim,
-            [batch, dim, 1, 1],
-        ));
+        let name = format!("embedding{i}.lookup");
+        features.push(n.embedding(&name, table, index, dim, [batch, dim, 1, 1]));
     }
     let all = n.concat("features", &features);
     // Dot products of all pairs of the 27 vectors, and the dense one.

@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use uvmsim_machine::PAGE;
-use uvmsim_physical::plan::{Op, Plan};
+use uvmsim_physical::plan::{Op, Plan, What};
 use uvmsim_physical::{Layout, Tier, Workload};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{flash, Buffer, Discard, DriverStats, Flash, Gpu, Idle, Kernel, Process, BLOCK};
@@ -325,7 +325,7 @@ impl Player<'_> {
         let Some(plan) = self.plan else {
             return Ok(());
         };
-        let gives = |op: &&Op| matches!(op, Op::Evict(..) | Op::Free(_) | Op::Discard(_));
+        let gives = |op: &&Op| matches!(op.0, What::Evict(_) | What::Free | What::Discard);
         let ops = &plan.before[k];
         for op in ops.iter().filter(gives) {
             self.request(op)?;
@@ -341,9 +341,9 @@ impl Player<'_> {
 
     fn request(&mut self, op: &Op) -> Result<()> {
         match *op {
-            Op::Prefetch(t) => self.migrate(t, self.gpu.uuid()),
-            Op::Allocate(t) => self.allocate(t),
-            Op::Evict(t, tier) => {
+            (What::Prefetch, t) => self.migrate(t, self.gpu.uuid()),
+            (What::Allocate, t) => self.allocate(t),
+            (What::Evict(tier), t) => {
                 self.migrate(t, Uuid::CPU)?;
                 if tier == Tier::Ssd {
                     let (at, bytes) = self.range(t);
@@ -352,12 +352,12 @@ impl Player<'_> {
                 }
                 Ok(())
             }
-            Op::Free(t) | Op::Discard(t) => {
+            (What::Free | What::Discard, t) => {
                 self.live.retain(|&l| l != t);
                 self.discard(t)
             }
             // A page is in one place.
-            Op::Copy(..) => Ok(()),
+            (What::Copy(_), _) => Ok(()),
         }
     }
 

@@ -250,12 +250,7 @@ fn place(trace: &Trace, scale: f64) -> (Vec<Place>, u64) {
 pub fn trace(name: &str, batch: u64) -> Result<Trace> {
     let entry = uvmsim_zoo::find(name).with_context(|| format!("the zoo has no '{name}'"))?;
     let machine = uvmsim_machine::presets::find("v100-32").context("no machine v100-32")?;
-    let options = uvmsim_zoo::Options {
-        batch,
-        tokens: None,
-        precision: uvmsim_zoo::Precision::Fp32,
-        optimizer: None,
-    };
+    let options = uvmsim_zoo::Options::new(batch, uvmsim_zoo::Precision::Fp32);
     Ok(entry.trace(&options, &machine))
 }
 

@@ -8,8 +8,7 @@
 //! updates. At the paper's batch sizes this comes to what §7.5 says the networks
 //! allocate, within a few per cent (a test of `cases` compares).
 
-use uvmsim_trace::Kind;
-use uvmsim_zoo::net::{Kernel, TensorId};
+use uvmsim_trace::{Kernel, Kind, TensorId, Trace};
 use uvmsim_zoo::{Options, Precision, Step};
 
 /// What a layer reads.
@@ -43,15 +42,13 @@ pub fn of(net: &str, batch: u64) -> Option<(Vec<Layer>, u64)> {
     let entry = uvmsim_zoo::find(net)?;
     let build = |batch, tokens| {
         entry.build(&Options {
-            batch,
             tokens,
-            precision: Precision::Fp32,
-            optimizer: None,
+            ..Options::new(batch, Precision::Fp32)
         })
     };
     if net == "rnn" {
         // The second time step is the first with a `self`.
-        return Some(recurrent(&build(batch * entry.tokens, Some(2))));
+        return Some(recurrent(&build(batch * entry.tokens, Some(2)).trace));
     }
     Some(Reader::read(&build(batch, None)))
 }
@@ -59,7 +56,7 @@ pub fn of(net: &str, batch: u64) -> Option<(Vec<Layer>, u64)> {
 /// Darknet's RNN goes through all time steps layer by layer, with buffers for all
 /// of them: a `step` with a row for each sample and time. Each of its layers is
 /// three connected ones, `input`, `self` and `output`, and a state.
-fn recurrent(step: &Step) -> (Vec<Layer>, u64) {
+fn recurrent(step: &Trace) -> (Vec<Layer>, u64) {
     const PARTS: [&str; 3] = ["output", "input", "self"];
     let of = |name: &str| {
         let found = step.tensors.iter().filter(|t| t.name.starts_with(name));
@@ -97,37 +94,45 @@ fn recurrent(step: &Step) -> (Vec<Layer>, u64) {
 
 /// Makes layers of a step's forward kernels.
 struct Reader<'a> {
-    step: &'a Step,
+    step: &'a Trace,
     layers: Vec<Layer>,
     /// Where the value of a tensor comes from.
     made: Vec<Option<Source>>,
 }
 
 impl<'a> Reader<'a> {
-    fn read(step: &'a Step) -> (Vec<Layer>, u64) {
+    fn read(
+        &Step {
+            ref trace, phases, ..
+        }: &'a Step,
+    ) -> (Vec<Layer>, u64) {
         let is_data = |kind: Kind| (kind == Kind::Input).then_some(Source::Data);
         let mut reader = Self {
-            step,
+            step: trace,
             layers: Vec::new(),
-            made: step.tensors.iter().map(|t| is_data(t.kind)).collect(),
+            made: trace.tensors.iter().map(|t| is_data(t.kind)).collect(),
         };
-        for kernel in &step.kernels[..step.phases[0]] {
+        for kernel in &trace.kernels[..phases[0]] {
             reader.kernel(kernel);
         }
-        let data = step.tensors.iter().filter(|t| t.kind == Kind::Input);
+        let data = trace.tensors.iter().filter(|t| t.kind == Kind::Input);
         (reader.layers, data.map(|t| t.bytes).sum())
     }
 
     /// Those of some tensors that are of a kind, with their sizes.
     fn of(&self, ids: &'a [TensorId], kind: Kind) -> impl Iterator<Item = (TensorId, u64)> + 'a {
-        let tensors = &self.step.tensors;
+        let step = self.step;
         (ids.iter())
-            .filter(move |&&id| tensors[id].kind == kind)
-            .map(|&id| (id, tensors[id].bytes))
+            .filter(move |&&id| step.tensor(id).kind == kind)
+            .map(move |&id| (id, step.tensor(id).bytes))
     }
 
     fn kernel(&mut self, kernel: &'a Kernel) {
-        let mut sources: Vec<Source> = kernel.reads.iter().filter_map(|&t| self.made[t]).collect();
+        let mut sources: Vec<Source> = kernel
+            .reads
+            .iter()
+            .filter_map(|&t| self.made[t.index()])
+            .collect();
         sources.dedup();
         let weights: u64 = self.of(&kernel.reads, Kind::Weight).map(|(_, n)| n).sum();
         let mut written = self.of(&kernel.writes, Kind::Activation);
@@ -150,7 +155,7 @@ impl<'a> Reader<'a> {
             _ => {
                 let mut kept = vec![bytes];
                 // The zoo's indices are of 8 bytes, Darknet's of 4.
-                let is_index = |id: TensorId| self.step.tensors[id].name.ends_with(".index");
+                let is_index = |id: TensorId| self.step.tensor(id).name.ends_with(".index");
                 kept.extend(written.find(|&(id, _)| is_index(id)).map(|(_, n)| n / 2));
                 self.layers.push(Layer {
                     name: name.into(),
@@ -162,7 +167,7 @@ impl<'a> Reader<'a> {
                 self.layers.len() - 1
             }
         };
-        self.made[out] = Some(Source::Layer(layer));
+        self.made[out.index()] = Some(Source::Layer(layer));
     }
 }
 

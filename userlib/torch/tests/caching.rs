@@ -198,24 +198,9 @@ impl Device for &Gpu {
 
 /// The allocations of some steps of a network, and the most bytes asked for at once.
 fn sequence(net: &Entry, steps: usize) -> (Vec<Event>, u64) {
-    let step = net.build(&Options {
-        batch: net.batch,
-        tokens: None,
-        precision: Precision::Fp32,
-        optimizer: None,
-    });
-    let mut lives = vec![None; step.tensors.len()];
-    for (k, kernel) in step.kernels.iter().enumerate() {
-        let uses = kernel
-            .reads
-            .iter()
-            .chain(&kernel.writes)
-            .chain(&kernel.workspace);
-        for tensor in uses {
-            let life: &mut Option<(usize, usize)> = &mut lives[*tensor];
-            *life = Some((life.map_or(k, |(first, _)| first), k));
-        }
-    }
+    let options = Options::new(net.batch, Precision::Fp32);
+    let step = net.build(&options).trace;
+    let lives = step.lifetimes();
     let alloc = |id: usize| Alloc(id, step.tensors[id].bytes);
     let persistent = |id: usize| step.tensors[id].kind.is_persistent();
     let all = 0..step.tensors.len();
@@ -279,7 +264,7 @@ fn it_is_no_worse_than_pytorchs_own_when_all_fits() {
         "net", "MiB", "PyTorch", "ours", "calls", "ours"
     );
     let all = std::env::var_os("ALL").is_some();
-    for net in NETS.iter().filter(|net| all || QUICK.contains(&net.name)) {
+    for net in NETS.iter().filter(|net| all || QUICK.contains(&&*net.name)) {
         let (events, asked) = sequence(net, 2);
         let mut model = Model::default();
         for event in &events {

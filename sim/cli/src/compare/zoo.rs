@@ -15,7 +15,6 @@ use uvmsim_zoo::NETS;
 
 use super::run_all;
 use super::Outcomes;
-use crate::run;
 use crate::zoo;
 use crate::Failure;
 
@@ -50,13 +49,7 @@ impl Sweep<'_> {
     /// Runs all points and prints the table, or the JSON object.
     pub fn run(&self, base: &Machine, json: bool) -> Result<(), Failure> {
         for name in self.nets {
-            if uvmsim_zoo::find(name).is_none() {
-                let all: Vec<_> = NETS.iter().map(|e| e.name).collect();
-                let all = all.join(", ");
-                return Err(Failure::usage(format!(
-                    "the zoo has no `{name}`; it has {all}"
-                )));
-            }
+            zoo::find(name)?;
         }
         if self.over.iter().any(|o| !(1.0..=100.0).contains(o)) {
             return Err(Failure::usage("--over must be from 1 to 100"));
@@ -67,8 +60,8 @@ impl Sweep<'_> {
             if !json {
                 crate::write_file("-", &head(over, base, self.policies))?;
             }
-            for net in NETS.iter().filter(|e| wanted(e.name)) {
-                let point = self.point(net.name, over, base)?;
+            for net in NETS.iter().filter(|e| wanted(&e.name)) {
+                let point = self.point(&net.name, over, base)?;
                 if !json {
                     crate::write_file("-", &point.row())?;
                 }
@@ -78,7 +71,7 @@ impl Sweep<'_> {
         if json {
             let list: Vec<Value> = points.iter().map(Point::object).collect();
             let all = json!({"machine": base.preset, "points": list});
-            return crate::write_file("-", &format!("{all:#}\n"));
+            return crate::print_json(&all);
         }
         crate::write_file("-", &summary(&points))
     }
@@ -91,15 +84,8 @@ impl Sweep<'_> {
             gpu_mem: ((peak as f64 / over) as u64).max(32 << 20),
             ..base.clone()
         };
-        let limits = Limits::default();
-        let outcomes = run_all(
-            self.policies,
-            &machine,
-            &workload,
-            &layout,
-            limits,
-            self.threads,
-        );
+        let (limits, threads) = (Limits::default(), self.threads);
+        let outcomes = run_all(self.policies, &machine, &workload, &layout, limits, threads);
         Ok(Point {
             net,
             over,
@@ -179,21 +165,13 @@ impl Point {
     }
 
     fn object(&self) -> Value {
-        let policies: Vec<Value> = self
-            .outcomes
-            .iter()
-            .map(|(name, o)| match o {
-                Ok(o) => run::object(o, Some(self.bound)),
-                Err(e) => json!({"policy": name, "error": e}),
-            })
-            .collect();
         json!({
             "net": self.net,
             "over": self.over,
             "gpu_mem_bytes": self.machine.gpu_mem,
             "ideal_s": self.ideal,
             "bound_s": self.bound,
-            "policies": policies,
+            "policies": super::objects(&self.outcomes, self.bound),
         })
     }
 

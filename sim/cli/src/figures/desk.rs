@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use std::time::Instant;
 
-use uvmsim_engine::g10;
+use uvmsim_g10 as g10;
 use uvmsim_physical::policies;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
@@ -218,10 +218,9 @@ impl Point {
         let entry = uvmsim_zoo::find(&self.net)
             .ok_or_else(|| Why::Missing(format!("the zoo has no {}", self.net)))?;
         let options = Options {
-            batch: self.batch,
             tokens: self.tokens,
-            precision: Precision::Fp32,
             optimizer: self.optimizer,
+            ..Options::new(self.batch, Precision::Fp32)
         };
         Ok(Arc::new(entry.trace(&options, &self.machine()?)))
     }
@@ -257,8 +256,8 @@ impl Sources {
     /// The artifact's trace of `net` at `batch`.
     fn artifact(&self, net: &str, batch: u64, origin: Origin) -> Read {
         let import = match origin {
-            Origin::Between => uvmsim_trace::g10::import_between,
-            _ => uvmsim_trace::g10::import,
+            Origin::Between => uvmsim_g10::import_between,
+            _ => uvmsim_g10::import,
         };
         let read = || {
             let trace = import(&self.dir, net, batch);

@@ -6,8 +6,8 @@
 //! are its traces on its machine (`--model g10`).
 
 use serde::Deserialize;
-use uvmsim_engine::g10::Machine;
-use uvmsim_engine::g10::Policy;
+use uvmsim_g10::Machine;
+use uvmsim_g10::Policy;
 use uvmsim_report::published::Cell;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
@@ -376,8 +376,9 @@ pub fn figure_19(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
 mod tests {
     use std::path::PathBuf;
 
+    use uvmsim_trace::testing::g10_traces as traces;
+
     use super::*;
-    use crate::figures::traces_or_skip as traces;
 
     /// How far a number of ours may be from the published one.
     const NEAR: f64 = 0.02;

@@ -6,8 +6,8 @@
 //! Figures 5 and 8 do the same (`--model g10`). What is lost to oversubscription, and
 //! several GPUs, only the physical model knows: figures 1, 6 and 7.
 
-use uvmsim_engine::g10::Machine;
-use uvmsim_engine::g10::Policy;
+use uvmsim_g10::Machine;
+use uvmsim_g10::Policy;
 use uvmsim_report::published::Row;
 
 use super::desk::both;

@@ -7,9 +7,9 @@ use uvmsim_machine::BLOCK;
 use uvmsim_trace::Kind;
 
 use crate::plan::Gap;
-use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
+use crate::plan::What;
 use crate::policy::Tier;
 
 /// AutoVM's parameters.
@@ -77,7 +77,7 @@ pub fn plan(profile: &Profile<'_>, options: Options) -> Plan {
         match at {
             Some(at) => profile.schedule(&mut plan, g, Tier::Host, at),
             // It is paged in as it is read.
-            None => plan.before[g.after as usize + 1].push(Op::Evict(g.tensor, Tier::Host)),
+            None => plan.before[g.after as usize + 1].push((What::Evict(Tier::Host), g.tensor)),
         }
     }
     plan
@@ -131,16 +131,17 @@ fn offloads<'a>(
 
 #[cfg(test)]
 mod tests {
-    use uvmsim_machine::presets;
-    use uvmsim_machine::Machine;
     use uvmsim_machine::MIB;
     use uvmsim_trace::Phase;
     use uvmsim_trace::Tensor;
+    use uvmsim_trace::TensorId;
     use uvmsim_trace::Trace;
 
     use super::*;
+    use crate::plan::Op;
     use crate::policies::Planned;
     use crate::run;
+    use crate::tests::byte_a_ns;
     use crate::workload::Layout;
     use crate::workload::Workload;
     use crate::Limits;
@@ -157,36 +158,25 @@ mod tests {
     fn step(between: &[(u64, Phase, u64)]) -> Workload {
         let mut t = Trace::new("step", 1);
         let kept = t.add_tensor(Tensor::new(Kind::Activation, KEPT, "kept"));
-        let add = |t: &mut Trace, name: &str, ns: u64, phase: Phase| {
+        let add = |t: &mut Trace, ns: u64, phase: Phase, writes: Vec<TensorId>| {
             t.kernels.push(uvmsim_trace::Kernel {
                 phase: Some(phase),
-                ..uvmsim_trace::Kernel::new(name, ns)
+                writes,
+                ..uvmsim_trace::Kernel::new("k", ns)
             });
-            t.kernels.len() - 1
         };
-        let k = add(&mut t, "first", COPY, Phase::Forward);
-        t.kernels[k].writes = vec![kept];
+        add(&mut t, COPY, Phase::Forward, vec![kept]);
         for (i, &(ns, phase, bytes)) in between.iter().enumerate() {
             let own = t.add_tensor(Tensor::new(Kind::Activation, bytes, &format!("own{i}")));
-            let k = add(&mut t, "between", ns, phase);
-            t.kernels[k].writes = vec![own];
+            add(&mut t, ns, phase, vec![own]);
         }
-        let k = add(&mut t, "last", COPY, Phase::Backward);
-        t.kernels[k].reads = vec![kept];
+        add(&mut t, COPY, Phase::Backward, vec![]);
+        t.kernels[between.len() + 1].reads = vec![kept];
         Workload::from_trace(&t)
     }
 
-    fn machine() -> Machine {
-        Machine {
-            gpu_mem: GPU,
-            pcie_h2d: 1e9,
-            pcie_d2h: 1e9,
-            ..presets::find("a100").unwrap()
-        }
-    }
-
     fn planned(w: &Workload, known_times: bool) -> Plan {
-        let (l, m) = (Layout::new(w), machine());
+        let (l, m) = (Layout::new(w), byte_a_ns(GPU));
         let options = Options {
             distance: 2,
             known_times,
@@ -197,13 +187,10 @@ mod tests {
 
     /// The requests for the kept tensor, with the kernels before which they are made.
     fn requests(w: &Workload, known_times: bool) -> Vec<(usize, Op)> {
-        let plan = planned(w, known_times);
-        let all = plan.before.iter().enumerate();
-        all.flat_map(|(k, ops)| ops.iter().map(move |&op| (k, op)))
-            .collect()
+        planned(w, known_times).requests().collect()
     }
 
-    const OUT: (usize, Op) = (1, Op::Evict(0, Tier::Host));
+    const OUT: (usize, Op) = (1, (What::Evict(Tier::Host), 0));
 
     /// Forward is most of the step: a third of it, or half, is not yet backward.
     #[test]
@@ -211,7 +198,7 @@ mod tests {
         let mut between = vec![(COPY / 4, Phase::Forward, MIB); 20];
         between.extend([(COPY / 4, Phase::Backward, MIB); 4]);
         let w = step(&between);
-        assert_eq!(requests(&w, false), [OUT, (21, Op::Prefetch(0))]);
+        assert_eq!(requests(&w, false), [OUT, (21, (What::Prefetch, 0))]);
     }
 
     /// Listing 3.4: back to the first operation with which it does not fit.
@@ -220,7 +207,7 @@ mod tests {
         let mut between = vec![(COPY, Phase::Backward, MIB); 6];
         between[3].2 = GPU - KEPT + MIB;
         let w = step(&between);
-        assert_eq!(requests(&w, false), [OUT, (5, Op::Prefetch(0))]);
+        assert_eq!(requests(&w, false), [OUT, (5, (What::Prefetch, 0))]);
     }
 
     /// Listings 3.3 and 3.4 return None: the tensor is paged in as it is read.
@@ -236,7 +223,7 @@ mod tests {
         between[2].2 = GPU - KEPT + MIB;
         assert_eq!(requests(&step(&between), true), [OUT]);
         between.swap(0, 2);
-        let late = [OUT, (3, Op::Prefetch(0))];
+        let late = [OUT, (3, (What::Prefetch, 0))];
         assert_eq!(requests(&step(&between), true), late);
     }
 
@@ -263,7 +250,7 @@ mod tests {
                 ..plan.clone()
             };
             let mut policy = Planned::new("autovm", plan, Tier::Host);
-            let o = run(&machine(), &w, &l, &mut policy, Limits::default()).unwrap();
+            let o = run(&byte_a_ns(GPU), &w, &l, &mut policy, Limits::default()).unwrap();
             o.bytes.gpu_to_host
         };
         assert_eq!(out(true), KEPT);

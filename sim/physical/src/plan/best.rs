@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use uvm_policy::plan::Reading;
 use uvm_policy::plan::Tuning;
-use uvmsim_engine::g10::Design;
+use uvmsim_g10::Design;
 use uvmsim_machine::Machine;
 
 use crate::bound::bound_ns;
@@ -27,9 +27,9 @@ use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
 use crate::plan::queued;
-use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
+use crate::plan::What;
 use crate::policies;
 use crate::policies::Planned;
 use crate::policy::Tier;
@@ -447,7 +447,7 @@ fn ask(plan: &mut Plan, workload: &Workload, ahead: usize) {
         for pair in tensor.uses.windows(2) {
             let (from, to) = (pair[0].0 as usize, pair[1].0 as usize);
             if to - from > LONG * ahead {
-                plan.before[to - ahead].push(Op::Prefetch(t as u32));
+                plan.before[to - ahead].push((What::Prefetch, t as u32));
             }
         }
     }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! G10's planner (MICRO 2023, sections 4.3, 4.4) for the physical machine: the one that
-//! reproduces the artifact's published numbers ([`uvmsim_engine::g10`]), given this
+//! reproduces the artifact's published numbers ([`uvmsim_g10`]), given this
 //! machine's memory, links and latencies.
 
-use uvmsim_engine::g10;
-use uvmsim_engine::g10::Design;
+use uvmsim_g10 as g10;
+use uvmsim_g10::Design;
 use uvmsim_trace::Kernel;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Tensor;
 use uvmsim_trace::TensorId;
 use uvmsim_trace::Trace;
 
-use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
+use crate::plan::What;
 use crate::policy::Tier;
 use crate::RunError;
 
@@ -62,9 +62,9 @@ pub fn plan(profile: &Profile<'_>, host: bool, design: Design) -> Result<Plan, R
     let mut plan = profile.plan();
     for m in moves {
         let op = match m.to {
-            g10::Target::Gpu => Op::Prefetch(m.tensor),
-            g10::Target::Ssd if has_ssd => Op::Evict(m.tensor, Tier::Ssd),
-            g10::Target::Ssd | g10::Target::Host => Op::Evict(m.tensor, Tier::Host),
+            g10::Target::Gpu => (What::Prefetch, m.tensor),
+            g10::Target::Ssd if has_ssd => (What::Evict(Tier::Ssd), m.tensor),
+            g10::Target::Ssd | g10::Target::Host => (What::Evict(Tier::Host), m.tensor),
             g10::Target::Free => continue,
         };
         plan.before[profile.first_kernel[m.kernel] as usize].push(op);

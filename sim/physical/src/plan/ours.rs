@@ -11,9 +11,9 @@ use uvmsim_machine::PAGE;
 use uvmsim_trace::Kind;
 
 use crate::plan::profile::live_blocks;
-use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::Profile;
+use crate::plan::What;
 use crate::policy::Tier;
 use crate::workload::Layout;
 use crate::workload::Workload;
@@ -123,9 +123,9 @@ pub fn requests(profile: &Profile<'_>, made: &policy::Plan) -> Plan {
     let mut plan = profile.plan();
     for r in made.requests.iter() {
         plan.before[r.kernel as usize].push(match r.what {
-            policy::What::Evict(to) => Op::Evict(r.tensor, tier(to)),
-            policy::What::Copy(to) => Op::Copy(r.tensor, tier(to)),
-            policy::What::Fetch => Op::Prefetch(r.tensor),
+            policy::What::Evict(to) => (What::Evict(tier(to)), r.tensor),
+            policy::What::Copy(to) => (What::Copy(tier(to)), r.tensor),
+            policy::What::Fetch => (What::Prefetch, r.tensor),
         });
     }
     plan

@@ -7,9 +7,10 @@ use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
 use uvmsim_trace::Kind;
 
-use crate::plan::Op;
 use crate::plan::Plan;
+use crate::plan::What;
 use crate::policy::Tier;
+use crate::workload::running_sums;
 use crate::workload::Layout;
 use crate::workload::Workload;
 
@@ -69,21 +70,11 @@ impl<'a> Profile<'a> {
         let kernels = workload.kernels.len();
         let slots = kernels.clamp(1, SLOTS);
         let first_kernel: Vec<u32> = (0..=slots).map(|s| (s * kernels / slots) as u32).collect();
-        let duration = first_kernel
-            .windows(2)
-            .map(|w| {
-                workload.kernels[w[0] as usize..w[1] as usize]
-                    .iter()
-                    .map(|k| k.ns)
-                    .sum::<u64>()
-                    .max(1)
-            })
-            .collect();
         let mut p = Self {
             machine,
             workload,
+            duration: vec![1; slots],
             first_kernel,
-            duration,
             live: Vec::new(),
             ahead,
             capacity: (machine.gpu_mem as f64 * fill) as u64,
@@ -91,21 +82,16 @@ impl<'a> Profile<'a> {
         };
         p.live = live_blocks(workload, layout, ahead, slots, |k| p.slot(k));
         p.gaps = p.find_gaps(layout);
-        p
+        let times: Vec<u64> = workload.kernels.iter().map(|k| k.ns).collect();
+        p.with_times(&times)
     }
 
     /// The same step with other durations of its kernels: those that a run has
     /// shown, stalls included, so that links have the time that they will have.
     pub fn with_times(mut self, kernel_ns: &[u64]) -> Self {
-        for (s, d) in self.duration.iter_mut().enumerate() {
-            let (from, to) = (
-                self.first_kernel[s] as usize,
-                self.first_kernel[s + 1] as usize,
-            );
-            *d = kernel_ns
-                .get(from..to)
-                .map_or(0, |k| k.iter().sum::<u64>())
-                .max(1);
+        for (bounds, d) in self.first_kernel.windows(2).zip(&mut self.duration) {
+            let kernels = kernel_ns.get(bounds[0] as usize..bounds[1] as usize);
+            *d = kernels.map_or(0, |k| k.iter().sum::<u64>()).max(1);
         }
         self
     }
@@ -205,13 +191,11 @@ impl<'a> Profile<'a> {
 
     /// Start of each slot in ideal time, and the end of the step.
     pub fn starts(&self) -> Vec<u64> {
-        let mut at = 0;
-        std::iter::once(0)
-            .chain(self.duration.iter().map(move |d| {
-                at += d;
-                at
-            }))
-            .collect()
+        let ends = self.duration.iter().scan(0, |at, d| {
+            *at += d;
+            Some(*at)
+        });
+        [0].into_iter().chain(ends).collect()
     }
 
     /// A plan with the prefetch of every input before its first use, one after the
@@ -240,7 +224,7 @@ impl<'a> Profile<'a> {
                 None => slot_at(at).max(self.slot(t.last()) + 1),
             };
             let slot = if slot < self.slots() { slot } else { 0 };
-            plan.before[self.first_kernel[slot] as usize].push(Op::Prefetch(i as u32));
+            plan.before[self.first_kernel[slot] as usize].push((What::Prefetch, i as u32));
         }
         for ops in &mut plan.before {
             ops.reverse();
@@ -253,7 +237,7 @@ impl<'a> Profile<'a> {
     pub fn schedule(&self, plan: &mut Plan, gap: &Gap, tier: Tier, prefetch: usize) {
         let kernels = self.workload.kernels.len() as u32;
         let out = (gap.after + 1) % kernels;
-        plan.before[out as usize].push(Op::Evict(gap.tensor, tier));
+        plan.before[out as usize].push((What::Evict(tier), gap.tensor));
         // Within a slot of several kernels, not before the tensor has left, nor
         // after it is needed.
         let mut k = self.first_kernel[prefetch % self.slots()];
@@ -263,7 +247,7 @@ impl<'a> Profile<'a> {
         if !gap.looped || prefetch >= self.slots() {
             k = k.min(gap.next);
         }
-        plan.before[(k % kernels) as usize].push(Op::Prefetch(gap.tensor));
+        plan.before[(k % kernels) as usize].push((What::Prefetch, gap.tensor));
     }
 }
 
@@ -305,14 +289,8 @@ pub(super) fn live_blocks(
             }
         }
     }
-    let mut now = 0;
-    change[..slots]
-        .iter()
-        .map(|c| {
-            now += c;
-            now as u64 * BLOCK
-        })
-        .collect()
+    let blocks = running_sums(&change[..slots]);
+    blocks.map(|b| b as u64 * BLOCK).collect()
 }
 
 /// What a link can still carry in each slot.
@@ -334,50 +312,44 @@ impl Budget {
     /// they do not within. The count includes the last, partly used slot.
     pub fn forward(&self, from: usize, limit: usize, bytes: u64) -> Option<usize> {
         let n = self.left.len();
-        let mut rest = bytes as f64;
-        for i in 0..limit {
-            if rest <= 0.0 {
-                return Some(i);
-            }
-            rest -= self.left[(from + i) % n];
-        }
-        (rest <= 0.0).then_some(limit)
+        self.pass((0..limit).map(|i| (from + i) % n), bytes)
     }
 
     /// Slots before `to` (exclusive) needed for `bytes`, at most `limit`.
     pub fn backward(&self, to: usize, limit: usize, bytes: u64) -> Option<usize> {
         let n = self.left.len();
-        let mut rest = bytes as f64;
-        for i in 0..limit {
+        self.pass((0..limit).map(|i| (to + n - 1 - i % n) % n), bytes)
+    }
+
+    /// How many of `slots` it takes until `bytes` have passed.
+    fn pass(&self, slots: impl Iterator<Item = usize>, bytes: u64) -> Option<usize> {
+        let (mut rest, mut taken) = (bytes as f64, 0);
+        for slot in slots {
             if rest <= 0.0 {
-                return Some(i);
+                break;
             }
-            rest -= self.left[(to + n - 1 - i % n) % n];
+            rest -= self.left[slot];
+            taken += 1;
         }
-        (rest <= 0.0).then_some(limit)
+        (rest <= 0.0).then_some(taken)
     }
 
     /// Uses up `bytes` from slot `from` on.
     pub fn book_forward(&mut self, from: usize, bytes: u64) {
         let n = self.left.len();
-        let mut rest = bytes as f64;
-        for i in 0..n {
-            let left = &mut self.left[(from + i) % n];
-            let taken = rest.min(left.max(0.0));
-            *left -= taken;
-            rest -= taken;
-            if rest <= 0.0 {
-                break;
-            }
-        }
+        self.book((0..n).map(|i| (from + i) % n), bytes);
     }
 
     /// Uses up `bytes` before slot `to`, the latest first.
     pub fn book_backward(&mut self, to: usize, bytes: u64) {
         let n = self.left.len();
+        self.book((0..n).map(|i| (to + n - 1 - i) % n), bytes);
+    }
+
+    fn book(&mut self, slots: impl Iterator<Item = usize>, bytes: u64) {
         let mut rest = bytes as f64;
-        for i in 0..n {
-            let left = &mut self.left[(to + n - 1 - i) % n];
+        for slot in slots {
+            let left = &mut self.left[slot];
             let taken = rest.min(left.max(0.0));
             *left -= taken;
             rest -= taken;

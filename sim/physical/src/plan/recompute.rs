@@ -24,6 +24,7 @@ use crate::plan::best::Until;
 use crate::plan::Plan;
 use crate::rerun::Rerun;
 use crate::rerun::SAME;
+use crate::workload::running_sums;
 use crate::Layout;
 use crate::Outcome;
 use crate::RunError;
@@ -247,7 +248,7 @@ fn parts(w: &Workload) -> Vec<Option<u32>> {
 /// The kernels after which to cut a forward pass of which nothing else is known: into parts
 /// that keep about the same, where least is read beyond.
 fn cuts(w: &Workload, turn: usize) -> Vec<usize> {
-    let mut kept = vec![0u64; turn + 1];
+    let mut kept = vec![0i64; turn + 1];
     let mut beyond = vec![0i64; turn + 1];
     for (t, keep) in w.tensors.iter().zip(droppable(w)) {
         let Some(last) = last_before(t, turn as u32).filter(|_| !t.lasting) else {
@@ -255,23 +256,14 @@ fn cuts(w: &Workload, turn: usize) -> Vec<usize> {
         };
         let first = t.first() as usize;
         if keep {
-            kept[first] += t.bytes;
+            kept[first] += t.bytes as i64;
         }
         beyond[first] += t.bytes as i64;
         beyond[last as usize] -= t.bytes as i64;
     }
-    let all: u64 = kept.iter().sum();
-    let (mut sum, mut now) = (0, 0);
-    let after: Vec<(u64, i64)> = kept
-        .iter()
-        .zip(&beyond)
-        .take(turn)
-        .map(|(k, b)| {
-            sum += k;
-            now += b;
-            (sum, now)
-        })
-        .collect();
+    let all = kept.iter().sum::<i64>() as u64;
+    let sums = running_sums(&kept).zip(running_sums(&beyond));
+    let after: Vec<(u64, i64)> = sums.take(turn).map(|(k, b)| (k as u64, b)).collect();
     // The parts' edges and one part together are least where there are this many.
     let inner = after.iter().filter(|a| a.0 > all / 8 && a.0 < all / 8 * 7);
     let edge = inner.map(|a| a.1.max(1)).min().unwrap_or(1) as u64;
@@ -291,13 +283,10 @@ fn inner(w: &Workload) -> Choice {
     let turn = w.backward.unwrap_or(0);
     let mut dropped = droppable(w);
     let mut group = vec![None; w.tensors.len()];
-    for (i, t) in w
-        .tensors
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| dropped[*i])
-        .collect::<Vec<_>>()
-    {
+    for (i, t) in w.tensors.iter().enumerate() {
+        if !dropped[i] {
+            continue;
+        }
         let mut forward = t.uses.iter().take_while(|u| u.0 < turn);
         let own = part[t.first() as usize];
         dropped[i] = own.is_some() && forward.all(|u| part[u.0 as usize] == own);
@@ -327,11 +316,9 @@ fn choices(machine: &Machine, w: &Workload) -> Vec<Vec<Rerun>> {
     let mut units = units(w);
     // Nanoseconds over bytes, without a fraction.
     units.sort_by(|a, b| {
-        let (left, right) = (
-            u128::from(a.ns) * u128::from(b.bytes),
-            u128::from(b.ns) * u128::from(a.bytes),
-        );
-        left.cmp(&right).then(b.kernel.cmp(&a.kernel))
+        let cost = |a: &Unit, b: &Unit| u128::from(a.ns) * u128::from(b.bytes);
+        let order = cost(a, b).cmp(&cost(b, a));
+        order.then(b.kernel.cmp(&a.kernel))
     });
     let group = vec![None; w.tensors.len()];
     let mut dropped = vec![false; w.tensors.len()];
@@ -391,11 +378,8 @@ fn chain_ns(w: &Workload, tensors: &[u32], there: &[bool]) -> Option<u64> {
                 return None;
             }
             let reads = w.kernels[p as usize].uses.iter().filter(|u| u.read);
-            let gone = reads.map(|u| u.tensor).filter(|&t| {
-                let tensor = &w.tensors[t as usize];
-                !there[t as usize] && !tensor.lasting
-            });
-            open.extend(gone);
+            let gone = |t: &u32| !there[*t as usize] && !w.tensors[*t as usize].lasting;
+            open.extend(reads.map(|u| u.tensor).filter(gone));
         }
     }
     Some(kernels.iter().map(|&p| w.kernels[p as usize].ns).sum())

@@ -24,13 +24,13 @@ impl Plan {
         for (k, ops) in self.before.iter().enumerate() {
             let dead = (k + kernels - 1) % kernels;
             if self.releases {
-                plan.before[k].extend(layout.deaths[dead].iter().map(|&t| Op::Free(t)));
+                plan.before[k].extend(layout.deaths[dead].iter().map(|&t| (What::Free, t)));
             }
             plan.before[k].extend(ops);
             if let Some(ahead) = self.allocate_ahead {
                 let from = if k == 0 { 0 } else { k + ahead as usize };
                 for births in layout.births.iter().take(k + ahead as usize + 1).skip(from) {
-                    plan.before[k].extend(births.iter().map(|&t| Op::Allocate(t)));
+                    plan.before[k].extend(births.iter().map(|&t| (What::Allocate, t)));
                 }
             }
         }
@@ -55,17 +55,7 @@ impl Plan {
     pub fn records(&self, workload: &Workload, layout: &Layout) -> text::Plan {
         let number = |value| text::Number { value, line: 0 };
         let explicit = self.explicit(layout);
-        let by_kernel = explicit.before.iter().enumerate();
-        let requests = by_kernel.flat_map(|(k, ops)| ops.iter().map(move |&op| (k, op)));
-        let request = |(k, op)| {
-            let (what, t) = match op {
-                Op::Prefetch(t) => (What::Prefetch, t),
-                Op::Evict(t, to) => (What::Evict(to), t),
-                Op::Copy(t, to) => (What::Copy(to), t),
-                Op::Allocate(t) => (What::Allocate, t),
-                Op::Free(t) => (What::Free, t),
-                Op::Discard(t) => (What::Discard, t),
-            };
+        let request = |(k, (what, t)): (usize, Op)| {
             let (offset, bytes) = range(workload, layout, t);
             text::Request {
                 kernel: k as u64,
@@ -86,7 +76,7 @@ impl Plan {
             kernels: number(workload.kernels.len() as u64),
             span: number(layout.span),
             again: again.collect(),
-            requests: requests.map(request).collect(),
+            requests: explicit.requests().map(request).collect(),
             program: None,
         }
     }
@@ -207,37 +197,27 @@ fn op(r: &text::Request, workload: &Workload, layout: &Layout) -> Result<Op, Str
             tensor.name, want.0, want.1, r.offset, r.bytes
         ));
     }
-    let op = match r.what {
-        What::Prefetch => Op::Prefetch(t),
-        What::Evict(to) => Op::Evict(t, to),
-        What::Copy(to) => Op::Copy(t, to),
-        What::Allocate => Op::Allocate(t),
-        What::Free => Op::Free(t),
-        What::Discard => Op::Discard(t),
-    };
-    check_alive(workload, r.kernel as u32, t, op)?;
-    Ok(op)
+    check_alive(workload, r.kernel as u32, t, r.what)?;
+    Ok((r.what, t))
 }
 
 /// Refuses a request that would harm: dropping what is needed, or touching memory
 /// that is another tensor's then.
-fn check_alive(workload: &Workload, kernel: u32, t: u32, op: Op) -> Result<(), String> {
+fn check_alive(workload: &Workload, kernel: u32, t: u32, what: What) -> Result<(), String> {
     let tensor = &workload.tensors[t as usize];
     let (first, last) = (tensor.first(), tensor.last());
     let after = (last + 1) % workload.kernels.len() as u32;
-    let fine = match op {
-        Op::Free(_) | Op::Discard(_) => !tensor.lasting && kernel == after,
-        Op::Allocate(_) => kernel <= first && !tensor.lasting,
-        Op::Prefetch(_) | Op::Evict(..) | Op::Copy(..) => {
+    let fine = match what {
+        What::Free | What::Discard => !tensor.lasting && kernel == after,
+        What::Allocate => kernel <= first && !tensor.lasting,
+        What::Prefetch | What::Evict(_) | What::Copy(_) => {
             tensor.lasting || (first..=last).contains(&kernel)
         }
     };
-    if fine {
-        Ok(())
-    } else {
-        Err(format!(
+    fine.then_some(()).ok_or_else(|| {
+        format!(
             "tensor {t} ({}) lives in kernels {first} to {last}: no such request before {kernel}",
             tensor.name
-        ))
-    }
+        )
+    })
 }

@@ -2,8 +2,8 @@
 
 //! Executing a plan.
 
-use crate::plan::Op;
 use crate::plan::Plan;
+use crate::plan::What;
 use crate::policy::Policy;
 use crate::policy::Tier;
 use crate::System;
@@ -36,17 +36,9 @@ impl Planned {
     /// A plan run by a runtime that copies whole blocks itself, without faults.
     pub fn faultless(name: &'static str, plan: Plan, reclaim_to: Tier) -> Self {
         Self {
-            name,
-            plan,
             faultless: true,
-            reclaim_to,
-            clock: 0,
+            ..Self::new(name, plan, reclaim_to)
         }
-    }
-
-    /// The plan.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
     }
 }
 
@@ -60,13 +52,13 @@ impl Policy for Planned {
         s.set_clock(self.clock);
         s.expect_all(k, 0);
         s.expect_all(k + 1, 1);
-        for &op in &self.plan.before[k] {
-            match op {
-                Op::Prefetch(t) | Op::Allocate(t) => s.prefetch(t),
-                Op::Free(t) => s.release(t),
-                Op::Discard(t) => s.discard(t, false),
-                Op::Evict(t, tier) => s.evict(t, tier),
-                Op::Copy(t, tier) => s.copy(t, tier),
+        for &(what, t) in &self.plan.before[k] {
+            match what {
+                What::Prefetch | What::Allocate => s.prefetch(t),
+                What::Free => s.release(t),
+                What::Discard => s.discard(t, false),
+                What::Evict(tier) => s.evict(t, tier),
+                What::Copy(tier) => s.copy(t, tier),
             }
         }
         if let Some(ahead) = self.plan.allocate_ahead {

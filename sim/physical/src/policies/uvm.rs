@@ -20,25 +20,23 @@ impl Policy for BaseUvm {
 /// of each tensor after its last use (UvmDiscard listing 6, section 7.5).
 #[derive(Debug)]
 pub struct Discard {
-    /// `None`: prefetches only, the paper's UVM-opt.
-    eager: Option<bool>,
+    /// Its name, and whether discards are eager; `None`: prefetches only, the paper's UVM-opt.
+    of: (&'static str, Option<bool>),
 }
 
 impl Discard {
     /// Prefetches without discards.
-    pub fn opt() -> Self {
-        Self { eager: None }
-    }
-
+    pub const OPT: Self = Self {
+        of: ("uvm-opt", None),
+    };
     /// UvmDiscard.
-    pub fn eager() -> Self {
-        Self { eager: Some(true) }
-    }
-
+    pub const EAGER: Self = Self {
+        of: ("uvm-discard", Some(true)),
+    };
     /// UvmDiscardLazy.
-    pub fn lazy() -> Self {
-        Self { eager: Some(false) }
-    }
+    pub const LAZY: Self = Self {
+        of: ("uvm-discard-lazy", Some(false)),
+    };
 }
 
 /// Prefetches, as kernel `k` starts, what the next uses; the calls before it are in its stream.
@@ -61,11 +59,7 @@ fn prefetch_for(k: usize, s: &mut System<'_>) {
 
 impl Policy for Discard {
     fn name(&self) -> &str {
-        match self.eager {
-            None => "uvm-opt",
-            Some(true) => "uvm-discard",
-            Some(false) => "uvm-discard-lazy",
-        }
+        self.of.0
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
@@ -73,7 +67,7 @@ impl Policy for Discard {
     }
 
     fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
-        if let Some(eager) = self.eager {
+        if let Some(eager) = self.of.1 {
             let layout = s.layout;
             for &t in &layout.deaths[k] {
                 s.discard(t, eager);

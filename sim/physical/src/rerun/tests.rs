@@ -6,7 +6,6 @@ use std::hash::Hash;
 use std::hash::Hasher;
 
 use proptest::prelude::*;
-use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
 
@@ -18,6 +17,7 @@ use crate::plan::Plan;
 use crate::policies;
 use crate::policies::Planned;
 use crate::run;
+use crate::tests::machine;
 use crate::Layout;
 use crate::Limits;
 use crate::Policy;
@@ -106,11 +106,8 @@ fn step_of(layers: &[Layer], says_parts: bool) -> Workload {
         let gradient = add("g", 1, Kind::Gradient);
         let mut uses: Vec<Use> = saved.into_iter().map(Use::read).collect();
         uses.push(Use::write(gradient));
-        backward.push(kernel(
-            format!("u{i}"),
-            1,
-            vec![Use::read(gradient), Use::both(weight)],
-        ));
+        let update = vec![Use::read(gradient), Use::both(weight)];
+        backward.push(kernel(format!("u{i}"), 1, update));
         backward.push(kernel(format!("b{i}"), l.us * 2, uses));
         part += u32::from(l.part);
         parts.extend(std::iter::repeat_n(Some(part), forward.len() - begun));
@@ -128,13 +125,6 @@ fn step_of(layers: &[Layer], says_parts: bool) -> Workload {
 fn random_step() -> impl Strategy<Value = Workload> {
     (prop::collection::vec(layer(), 2..14), any::<bool>())
         .prop_map(|(layers, says)| step_of(&layers, says))
-}
-
-fn machine(gpu_mib: u64) -> Machine {
-    Machine {
-        gpu_mem: gpu_mib * MIB,
-        ..presets::find("a100").unwrap()
-    }
 }
 
 /// What each kernel that does not run again reads, as a value of what was computed: equal for
@@ -181,12 +171,8 @@ struct Checked {
 impl Checked {
     fn check(&self, s: &System<'_>) {
         let over = s.chunks.used_bytes() > s.machine.gpu_mem;
-        let result = s.check().and(if over {
-            Err(RunError::Accounts { what: "GPU memory" })
-        } else {
-            Ok(())
-        });
-        if let Err(e) = result {
+        let over = over.then_some(RunError::Accounts { what: "GPU memory" });
+        if let Some(e) = s.check().err().or(over) {
             self.error.borrow_mut().get_or_insert(e);
         }
     }
@@ -220,13 +206,10 @@ fn checked_ns(m: &Machine, made: &Made) -> u64 {
         planned: Planned::new("p", made.plan.clone(), Tier::Host),
         error: RefCell::new(None),
     };
-    let out = run(
-        m,
-        &made.workload,
-        &made.layout,
-        &mut policy,
-        Limits::default(),
-    );
+    let Made {
+        workload, layout, ..
+    } = made;
+    let out = run(m, workload, layout, &mut policy, Limits::default());
     assert_eq!(policy.error.into_inner(), None);
     let out = out.unwrap();
     assert!(out.gpu_peak <= m.gpu_mem && out.host_peak <= m.host_mem);
