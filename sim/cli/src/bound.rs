@@ -36,21 +36,12 @@ pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
     use uvmsim_g10::Machine;
     use uvmsim_g10::Policy;
     use uvmsim_trace::testing::chain;
-
-    /// A machine with so many MiB of GPU memory and of host memory.
-    pub(crate) fn machine(gpu_mib: u32, host_mib: u32) -> Machine {
-        Machine {
-            gpu_gib: f64::from(gpu_mib) / 1024.0,
-            host_gib: f64::from(host_mib) / 1024.0,
-            ..Machine::default()
-        }
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
@@ -63,7 +54,7 @@ pub(crate) mod tests {
             host_mib in 0u32..600,
         ) {
             let trace = chain(&layers);
-            let machine = machine(gpu_mib, host_mib);
+            let machine = Machine::of_mib(gpu_mib, host_mib);
             let bound = seconds(&trace, &machine);
             for policy in [Policy::BaseUvm, Policy::DeepUm, Policy::FlashNeuron, Policy::G10, Policy::Best] {
                 if let Ok(o) = g10::run(&trace, policy, &machine) {

@@ -96,7 +96,7 @@ fn run_all(
     limits: Limits,
     threads: usize,
 ) -> Outcomes {
-    let bar = progress::of_policies(names.len());
+    let bar = progress::of(names.len(), "policies");
     let outcomes = pool::map(names, threads, |name| {
         bar.set_message(name.clone());
         let outcome = run::policy(name, machine, w, l, limits);

@@ -22,8 +22,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 use std::time::Instant;
 
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
 use serde_json::json;
 use serde_json::Value as Json;
 use uvmsim_report::published;
@@ -31,6 +29,7 @@ use uvmsim_report::published::Figure;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 
+use crate::progress;
 use crate::Failure;
 use desk::Desk;
 use sheet::Sheet;
@@ -208,12 +207,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{}: no such folder", dir.display())));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let bar = ProgressBar::new(0);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:24} {pos}/{len} runs, {elapsed} {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = progress::of(0, "runs");
     let begin = |runs| bar.set_length(runs as u64);
     let said = Mutex::new(Instant::now());
     let done = |what: &str| {
@@ -228,14 +222,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             }
         }
     };
-    let figures = make(
-        &sheets,
-        dir,
-        args.threads.unwrap_or(cores),
-        args.limit.map(Duration::from_secs),
-        begin,
-        done,
-    );
+    let limit = args.limit.map(Duration::from_secs);
+    let threads = args.threads.unwrap_or(cores);
+    let figures = make(&sheets, dir, threads, limit, begin, done);
     bar.finish_and_clear();
     if let Some(path) = &args.html {
         crate::write_file(path, &published::page(&figures, &crate::command_line()))?;

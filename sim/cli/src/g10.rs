@@ -279,7 +279,7 @@ pub fn compare(
     } else {
         names.iter().map(|n| runner(n)).collect::<Result<_, _>>()?
     };
-    let bar = progress::of_policies(policies.len());
+    let bar = progress::of(policies.len(), "policies");
     let rows: Vec<Row> = pool::map(&policies, threads, |&p| {
         bar.set_message(p.as_str());
         let outcome = p.run(trace, &machine, choice);
@@ -309,7 +309,6 @@ pub fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bound::tests::machine;
     use proptest::prelude::*;
     use uvmsim_trace::testing::chain;
     use uvmsim_trace::testing::g10_traces;
@@ -344,7 +343,7 @@ mod tests {
             host_mib in 0u32..600,
         ) {
             let trace = chain(&layers);
-            let machine = machine(gpu_mib, host_mib);
+            let machine = Machine::of_mib(gpu_mib, host_mib);
             let best = Runner::Built(Policy::Best).run_on(&trace, &machine);
             let Ok(best) = best else {
                 // A kernel that needs more than the GPU has: then nobody can run the step.

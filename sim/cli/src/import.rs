@@ -102,10 +102,9 @@ impl Pytorch {
         })?;
         if !done.status.success() {
             let what = format!("{} could not import {}", self.python, self.model);
-            return Err(if done.status.code() == Some(2) {
-                Failure::usage(what)
-            } else {
-                Failure::run(what)
+            return Err(match done.status.code() {
+                Some(2) => Failure::usage(what),
+                _ => Failure::run(what),
             });
         }
         String::from_utf8_lossy(&done.stdout)

@@ -115,13 +115,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         };
         made.map_err(|e| Failure::run(format!("{}: {e}", args.policy)))
     })?;
-    let Made {
-        workload,
-        layout,
-        plan,
-    } = made;
-    let (seconds, evictions) = (began.elapsed().as_secs_f64(), plan.evictions());
-    let mut records = plan.records(&workload, &layout);
+    let (seconds, plan) = (began.elapsed().as_secs_f64(), &made.plan);
+    let evictions = plan.evictions();
+    let mut records = plan.records(&made.workload, &made.layout);
     // No program that is known by its launches can be made to run some again.
     records.program = program.filter(|_| records.again.is_empty());
     let text = records.to_string();
@@ -140,8 +136,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let mut object = json!({
         "policy": args.policy,
         "machine": machine.preset,
-        "kernels": workload.kernels.len(),
-        "span": layout.span,
+        "kernels": made.workload.kernels.len(),
+        "span": made.layout.span,
         "plan_s": seconds,
         "evictions": evictions,
         "again": plan.again.len(),

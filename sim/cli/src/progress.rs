@@ -20,10 +20,8 @@ pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
 /// The same on any terminal.
 fn during_on<T>(terminal: ProgressDrawTarget, what: &str, work: impl FnOnce() -> T) -> T {
     let line = ProgressBar::with_draw_target(None, terminal);
-    line.set_style(
-        ProgressStyle::with_template("{spinner} {msg}, {elapsed}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
+    let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+    line.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     line.set_message(what.to_string());
     line.enable_steady_tick(TICK);
     let done = work();
@@ -31,15 +29,14 @@ fn during_on<T>(terminal: ProgressDrawTarget, what: &str, work: impl FnOnce() ->
     done
 }
 
-/// A line on standard error, if that is a terminal, for `count` policies of which several run at a
+/// A line on standard error, if that is a terminal, for `count` of `what`, of which several run at a
 /// time: how many are done, for how long they have run, and the message, which of them it is that
-/// began last. The caller counts and clears it.
-pub fn of_policies(count: usize) -> ProgressBar {
+/// began or ended last. The caller counts and clears it.
+pub fn of(count: usize, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(count as u64);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:24} {pos}/{len} policies, {elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let template = format!("{{bar:24}} {{pos}}/{{len}} {what}, {{elapsed}} {{wide_msg}}");
+    let style = ProgressStyle::with_template(&template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(TICK);
     bar
 }

@@ -12,22 +12,7 @@ use std::process::Output;
 use std::process::Stdio;
 
 use serde_json::Value;
-
-/// Two layers and their updates; more than 40 MiB at once.
-const STEP: &str = "uvmtrace 1
-meta name small
-meta batch 4
-tensor 0 input 8388608 x
-tensor 1 weight 8388608 w
-tensor 2 activation 16777216 a
-tensor 3 activation 16777216 b
-tensor 4 gradient 8388608 g
-tensor 5 workspace 4194304 s
-kernel 0 1000000 first 0,1 2 - phase=forward
-kernel 1 1000000 second 2 3 5 phase=forward
-kernel 2 1000000 makeLoss 2,3 4 - phase=backward
-kernel 3 1000000 update 1,4 1 - phase=optimizer
-";
+use uvmsim_trace::testing::STEP;
 
 /// Runs uvmsim with `args`, words divided by blanks, and `input`.
 fn uvmsim(args: &str, input: &str) -> Output {
@@ -57,6 +42,16 @@ fn json(args: &str, input: &str) -> Value {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "uvmsim {args}: {said}");
     serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("uvmsim {args}: {e}"))
+}
+
+/// The same where it is given nothing.
+fn told(args: &str) -> Value {
+    json(args, "")
+}
+
+/// What it prints, whatever becomes of it.
+fn prints(args: &str, input: &str) -> String {
+    String::from_utf8_lossy(&uvmsim(args, input).stdout).into_owned()
 }
 
 /// A folder of this test's own.
@@ -106,75 +101,45 @@ fn a_step_too_large_for_a_model_is_an_error() {
     let text = "uvmtrace 1\ntensor 0 input 4503599627370496 big\nkernel 0 10 a 0 - -\n";
     let half = text.replace("4503599627370496", "200000000000000");
     for text in [text, &half] {
-        for command in [
-            "run --policy best",
-            "plan",
-            "compare",
-            "run --policy most --model g10",
-        ] {
+        for command in "run --policy best/plan/compare/run --policy most --model g10".split('/') {
             let args = format!("{command} --trace - --gpu-mem 8192TiB --host-mem 8192TiB");
             let (code, said) = fails(&args, text);
             assert_eq!(code, 1, "{said}");
-            assert!(
-                said.contains("tensor 0 (big)") && said.contains("too much"),
-                "{said}"
-            );
+            let named = said.contains("tensor 0 (big)") && said.contains("too much");
+            assert!(named, "{said}");
         }
     }
 }
 
 #[test]
 fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
-    for (args, what) in [
-        ("run --trace - --policy fastest", "there are base-uvm"),
-        ("run --trace - --policy fastest --model g10", "base-uvm"),
-        ("run --trace /nonexistent --policy best", "/nonexistent"),
-        (
-            "run --trace - --policy best --gpu-mem 3MiB",
-            "--gpu-mem must be at least 32MiB",
-        ),
-        ("run --trace - --policy best --gpu-mem -4GiB", "--gpu-mem"),
-        (
-            "run --trace - --policy best --fault-batch 0",
-            "--fault-batch must be at least 1",
-        ),
-        (
-            "run --trace - --policy base-uvm --evict-policy fifo",
-            "--evict-policy: `fifo` is not an eviction policy of the driver's: lru, mru",
-        ),
-        (
-            "run --trace - --policy base-uvm --model g10 --evict-policy mru",
-            "needs --model physical",
-        ),
-        (
-            "compare --trace - --copy-engines 0",
-            "--copy-engines must be at least 1",
-        ),
-        ("plan --trace - --ssd-request 0", "--ssd-request"),
-        ("plan --trace - --ssd-parallelism 0", "--ssd-parallelism"),
-        (
-            "run --trace - --policy best --machine a101",
-            "there are a100",
-        ),
-        ("compare --trace - --policies best,worst", "`worst`"),
-        ("zoo resnet51", "resnet50"),
-        ("zoo resnet50 --batch 0", "--batch"),
-        ("machine a101", "there are a100"),
-        ("figures --only g10-99", "uvmsim figures --list"),
-        ("figures --traces /nonexistent", "/nonexistent"),
-        (
-            "import g10 --traces /nonexistent --net BERT --batch 1",
-            "/nonexistent",
-        ),
-        ("run --trace - --plan /nonexistent", "/nonexistent"),
-        ("frobnicate", "unrecognized subcommand"),
-    ] {
+    let cases = "
+        run --trace - --policy fastest | there are base-uvm
+        run --trace - --policy fastest --model g10 | base-uvm
+        run --trace /nonexistent --policy best | /nonexistent
+        run --trace - --policy best --gpu-mem 3MiB | --gpu-mem must be at least 32MiB
+        run --trace - --policy best --gpu-mem -4GiB | --gpu-mem
+        run --trace - --policy best --fault-batch 0 | --fault-batch must be at least 1
+        run --trace - --policy base-uvm --evict-policy fifo | --evict-policy: `fifo` is not an eviction policy of the driver's: lru, mru
+        run --trace - --policy base-uvm --model g10 --evict-policy mru | needs --model physical
+        compare --trace - --copy-engines 0 | --copy-engines must be at least 1
+        plan --trace - --ssd-request 0 | --ssd-request
+        plan --trace - --ssd-parallelism 0 | --ssd-parallelism
+        run --trace - --policy best --machine a101 | there are a100
+        compare --trace - --policies best,worst | `worst`
+        zoo resnet51 | resnet50
+        zoo resnet50 --batch 0 | --batch
+        machine a101 | there are a100
+        figures --only g10-99 | uvmsim figures --list
+        figures --traces /nonexistent | /nonexistent
+        import g10 --traces /nonexistent --net BERT --batch 1 | /nonexistent
+        run --trace - --plan /nonexistent | /nonexistent
+        frobnicate | unrecognized subcommand";
+    for case in cases.trim().lines() {
+        let (args, what) = case.trim().split_once(" | ").unwrap();
         let (code, said) = fails(args, STEP);
         assert_eq!(code, 2, "uvmsim {args}: {said}");
-        assert!(
-            said.contains(what),
-            "uvmsim {args}: {said}\nexpected {what}"
-        );
+        assert!(said.contains(what), "uvmsim {args}: {said}\nnot {what}");
     }
     let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
     assert!(code == 1 && said.contains("--python"), "{said}");
@@ -195,7 +160,7 @@ fn the_driver_s_eviction_policies_go_by_name() {
     assert_eq!(brought("--evict-policy lru"), 96 << 20);
     let mru = brought("--evict-policy mru");
     assert!((32 << 20..64 << 20).contains(&mru), "{mru}");
-    assert_eq!(json("machine a100 --json", "")["evict-policy"], "lru");
+    assert_eq!(told("machine a100 --json")["evict-policy"], "lru");
 }
 
 /// `cargo run` in the checkout takes the one program that a package calls its default;
@@ -203,23 +168,14 @@ fn the_driver_s_eviction_policies_go_by_name() {
 #[test]
 fn cargo_run_is_uvmsim() {
     let done = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--no-deps",
-            "--offline",
-            "--format-version",
-            "1",
-        ])
+        .args("metadata --no-deps --offline --format-version 1".split(' '))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     let workspace: Value = serde_json::from_slice(&done.stdout).unwrap();
     let packages = workspace["packages"].as_array().unwrap();
-    let defaults: Vec<&str> = packages
-        .iter()
-        .filter_map(|p| p["default_run"].as_str())
-        .collect();
-    assert_eq!(defaults, ["uvmsim"]);
+    let defaults = packages.iter().filter_map(|p| p["default_run"].as_str());
+    assert_eq!(defaults.collect::<Vec<_>>(), ["uvmsim"]);
 }
 
 /// What whoever sits before a terminal sees of it, standard error included (script(1)).
@@ -271,8 +227,7 @@ fn what_may_take_long_says_what_it_is_at() {
 #[test]
 fn help_shows_no_default_that_is_nothing() {
     for command in ["run", "plan", "compare", "figures", "zoo"] {
-        let done = uvmsim(&format!("{command} --help"), "");
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let said = prints(&format!("{command} --help"), "");
         assert!(said.contains("Usage:"), "{command}: {said}");
         assert!(!said.contains("[default: \"\"]"), "{command}: {said}");
     }
@@ -283,14 +238,14 @@ fn help_shows_no_default_that_is_nothing() {
 #[test]
 fn every_command_has_json() {
     let list = |v: &Value| v.as_array().map_or(0, Vec::len);
-    assert!(list(&json("zoo --json", "")) >= 20);
-    assert!(list(&json("machine --json", "")) >= 10);
+    assert!(list(&told("zoo --json")) >= 20);
+    assert!(list(&told("machine --json")) >= 10);
     assert_eq!(
-        json("machine a100 --json", "")["gpu-mem"].as_f64(),
+        told("machine a100 --json")["gpu-mem"].as_f64(),
         Some(40.0 * f64::from(1 << 30))
     );
 
-    let net = json("zoo alexnet --batch 4 --json", "");
+    let net = told("zoo alexnet --batch 4 --json");
     assert_eq!(net["bytes_by_kind"]["weight"], 4 * 61_100_840u64);
     let again = json("trace - --json", net["trace"].as_str().unwrap());
     assert_eq!(net["bytes"], again["bytes"]);
@@ -302,7 +257,7 @@ fn every_command_has_json() {
     );
     assert_eq!(trace["meta"]["name"], "small");
 
-    let figures = json("figures --only discard-t7 --json", "");
+    let figures = told("figures --only discard-t7 --json");
     assert_eq!(figures["figures"][0]["name"], "discard-t7");
 
     for model in ["physical", "g10"] {
@@ -318,12 +273,9 @@ fn the_bound_says_what_it_bounds() {
     const WHOM: &str = "no policy that keeps all tensors, without recomputation,";
     for model in ["physical", "g10"] {
         let args = format!("compare --trace - --gpu-mem 48MiB --policies base-uvm --model {model}");
-        let done = uvmsim(&args, STEP);
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let line = said
-            .lines()
-            .find(|l| l.starts_with("(bound of moves)"))
-            .unwrap();
+        let said = prints(&args, STEP);
+        let line = said.lines().find(|l| l.starts_with("(bound of moves)"));
+        let line = line.unwrap();
         assert!(line.contains(WHOM), "{line}");
     }
     let page = folder("bounds").join("r.html");
@@ -349,7 +301,7 @@ fn recomputation_is_asked_for_by_name() {
     assert!(text.contains(" checkpoint=11\n"), "a layer is a part");
     let (trace, plan) = (trace.display(), plan.display());
     let machine = "--gpu-mem 2200MiB";
-    let all = json(&format!("compare --trace {trace} {machine} --json"), "");
+    let all = told(&format!("compare --trace {trace} {machine} --json"));
     let named = |name: &str, all: &Value| {
         let list = all["policies"].as_array().unwrap();
         let found = list.iter().find(|p| p["policy"] == name);
@@ -359,40 +311,33 @@ fn recomputation_is_asked_for_by_name() {
     let best = named("best", &all).unwrap();
     let bound = all["bound_s"].as_f64().unwrap();
     let names = "--policies checkpoint,best-recompute";
-    let all = json(
-        &format!("compare --trace {trace} {machine} {names} --json"),
-        "",
-    );
+    let all = told(&format!("compare --trace {trace} {machine} {names} --json"));
     let [checkpoint, ours] = ["checkpoint", "best-recompute"].map(|n| named(n, &all).unwrap());
     assert!(
         ours <= checkpoint && ours < bound && bound <= best,
         "{ours} {checkpoint} {bound} {best}"
     );
     for policy in ["checkpoint", "best-recompute"] {
-        let made = json(
-            &format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"),
-            "",
-        );
+        let made = told(&format!(
+            "plan --trace {trace} --policy {policy} {machine} -o {plan} --json"
+        ));
         let text = std::fs::read_to_string(plan.to_string()).unwrap();
         let again = text.lines().filter(|l| l.starts_with("again ")).count();
         assert!(text.starts_with("uvmplan 2\n") && again > 0);
         assert_eq!(made["again"], again as u64);
         let [replayed, run] = [format!("--plan {plan}"), format!("--policy {policy}")]
-            .map(|by| json(&format!("run --trace {trace} {by} {machine} --json"), ""));
+            .map(|by| told(&format!("run --trace {trace} {by} {machine} --json")));
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
         assert_eq!(replayed["ideal_s"], run["ideal_s"], "{policy}");
     }
     // A program that was recorded is not named there: nobody could make it run kernels again.
     let recorded = folder.join("recorded.uvmtrace");
-    let source = text
-        .lines()
-        .find(|l| l.starts_with("meta source "))
-        .unwrap();
-    let as_recorded = text.replacen(source, "meta source uvmrun\nmeta start 7", 1);
+    let source = text.lines().find(|l| l.starts_with("meta source "));
+    let as_recorded = text.replacen(source.unwrap(), "meta source uvmrun\nmeta start 7", 1);
     std::fs::write(&recorded, as_recorded).unwrap();
     let recorded = recorded.display();
     let args = format!("plan --trace {recorded} --policy checkpoint {machine} --json");
-    let named: uvmsim_plan::Plan = json(&args, "")["plan"].as_str().unwrap().parse().unwrap();
+    let named: uvmsim_plan::Plan = told(&args)["plan"].as_str().unwrap().parse().unwrap();
     assert!(named.program.is_none() && !named.again.is_empty());
     // What cannot run again, or not then, is told with its line.
     let text = std::fs::read_to_string(plan.to_string()).unwrap();
@@ -400,27 +345,15 @@ fn recomputation_is_asked_for_by_name() {
     let wrong = text.replacen("again ", "again 999999 0\nagain ", 1);
     std::fs::write(plan.to_string(), wrong).unwrap();
     let (code, said) = fails(&format!("run --trace {trace} --plan {plan} {machine}"), "");
-    assert!(
-        code == 2 && said.contains(&format!("line {line}:")),
-        "{said}"
-    );
+    let named = said.contains(&format!("line {line}:"));
+    assert!(code == 2 && named, "{said}");
 }
 
 #[test]
 fn runs_have_the_keys_that_others_script() {
     for model in ["physical", "g10"] {
-        for policy in [
-            "base-uvm",
-            "flashneuron",
-            "deepum",
-            "g10-gds",
-            "g10-host",
-            "g10",
-            "most",
-            "autovm",
-            "best",
-            "ideal",
-        ] {
+        let policies = "base-uvm flashneuron deepum g10-gds g10-host g10 most autovm best ideal";
+        for policy in policies.split(' ') {
             let args = format!(
                 "run --trace - --policy {policy} --model {model} --gpu-mem 80MiB --host-mem 128GiB --pcie 15.754 --ssd-read 3.2 --ssd-write 3.2 --json"
             );
@@ -429,20 +362,13 @@ fn runs_have_the_keys_that_others_script() {
                 assert!(run[key].is_number(), "{model} {policy}: {key} in {run}");
             }
             for key in ["host_to_gpu", "gpu_to_host", "ssd_to_gpu", "gpu_to_ssd"] {
-                assert!(
-                    run["bytes"][key].is_number(),
-                    "{model} {policy}: {key} in {run}"
-                );
+                let bytes = &run["bytes"][key];
+                assert!(bytes.is_number(), "{model} {policy}: {key} in {run}");
             }
-            let (ideal, step) = (
-                run["ideal_s"].as_f64().unwrap(),
-                run["step_s"].as_f64().unwrap(),
-            );
+            let [ideal, step, normalized] =
+                ["ideal_s", "step_s", "normalized"].map(|key| run[key].as_f64().unwrap());
             assert!((ideal - 0.004).abs() < 1e-4, "{run}");
-            assert!(
-                (run["normalized"].as_f64().unwrap() - ideal / step).abs() < 1e-6,
-                "{run}"
-            );
+            assert!((normalized - ideal / step).abs() < 1e-6, "{run}");
             match &run["bound_s"] {
                 Value::Null => assert_eq!(model, "g10"),
                 bound => assert!(
@@ -462,39 +388,30 @@ fn a_plan_is_written_and_replayed() {
     let (trace, plan) = (trace.display(), plan.display());
     let machine = "--gpu-mem 60MiB --ssd-read 3 --ssd-write 3";
     for policy in ["best", "g10", "most", "autovm", "flashneuron"] {
-        let made = json(
-            &format!("plan --trace {trace} --policy {policy} {machine} -o {plan} --json"),
-            "",
-        );
+        let made = told(&format!(
+            "plan --trace {trace} --policy {policy} {machine} -o {plan} --json"
+        ));
         assert_eq!(made["file"], plan.to_string());
         let text = std::fs::read_to_string(plan.to_string()).unwrap();
         assert!(text.starts_with("uvmplan 1\n"), "{text}");
         // What uvmrun carries out is the same plan.
         let runtime = uvmrust::plan::Plan::parse(&text).unwrap();
-        let asked: usize = (0..runtime.kernels())
-            .map(|k| runtime.before(k).len())
-            .sum();
-        assert_eq!(
-            asked,
-            text.lines().filter(|l| l.starts_with("at ")).count(),
-            "{text}"
-        );
-        let printed = json(
-            &format!("plan --trace {trace} --policy {policy} {machine} --json"),
-            "",
-        );
+        let asked = (0..runtime.kernels()).map(|k| runtime.before(k).len());
+        let lines = text.lines().filter(|l| l.starts_with("at "));
+        assert_eq!(asked.sum::<usize>(), lines.count(), "{text}");
+        let printed = told(&format!(
+            "plan --trace {trace} --policy {policy} {machine} --json"
+        ));
         assert_eq!(printed["plan"], text, "the same trace gives the same plan");
         let [replayed, run] = [format!("--plan {plan}"), format!("--policy {policy}")]
-            .map(|by| json(&format!("run --trace {trace} {by} {machine} --json"), ""));
+            .map(|by| told(&format!("run --trace {trace} {by} {machine} --json")));
         assert_eq!(replayed["step_s"], run["step_s"], "{policy}");
     }
     // A plan of another trace is refused, with its line.
     std::fs::write(plan.to_string(), "uvmplan 1\nkernels 5\nspan 4096\n").unwrap();
     let (code, said) = fails(&format!("run --trace {trace} --plan {plan}"), "");
-    assert!(
-        code == 2 && said.contains("line 2: the plan is for 5 kernels"),
-        "{said}"
-    );
+    let named = said.contains("line 2: the plan is for 5 kernels");
+    assert!(code == 2 && named, "{said}");
 }
 
 #[test]
@@ -509,19 +426,10 @@ fn reports_are_written() {
     assert!(uvmsim(&args, STEP).status.success());
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
-    for name in [
-        "times",
-        "traffic",
-        "lifetimes",
-        "best-memory",
-        "best-links",
-        "best-stalls",
-    ] {
+    for name in "times traffic lifetimes best-memory best-links best-stalls".split(' ') {
         let svg = std::fs::read_to_string(plots.join(format!("{name}.svg"))).unwrap();
-        assert!(
-            svg.starts_with("<svg ") && svg.ends_with("</svg>"),
-            "{name}"
-        );
+        let whole = svg.starts_with("<svg ") && svg.ends_with("</svg>");
+        assert!(whole, "{name}");
     }
 }
 
@@ -535,10 +443,8 @@ fn the_plan_of_a_recorded_program_names_it() {
         std::fs::write(trace.to_string(), text).unwrap();
         let line = format!("plan --trace {trace} --policy most --gpu-mem 48MiB -o {plan}");
         let done = uvmsim(&line, "");
-        (
-            done.status.code(),
-            std::fs::read_to_string(plan.to_string()),
-        )
+        let plan = std::fs::read_to_string(plan.to_string());
+        (done.status.code(), plan)
     };
     assert!(!made(STEP).1.unwrap().contains("launch"));
     let recorded = STEP.replace("meta batch 4\n", "meta source uvmrun\nmeta start 7\n");
@@ -562,10 +468,8 @@ fn the_plan_of_a_recorded_program_names_it() {
         let (code, said) = fails(&run, "");
         let (old, new) = (old.trim(), new.trim());
         assert_eq!(code, 2, "{said}");
-        assert!(
-            said.contains(&format!("is {old}, the trace's {new}")),
-            "{said}"
-        );
+        let both = format!("is {old}, the trace's {new}");
+        assert!(said.contains(&both), "{said}");
     }
     // Where it starts, a record says.
     assert_eq!(made(&recorded.replace("meta start 7\n", "")).0, Some(2));
@@ -574,11 +478,9 @@ fn the_plan_of_a_recorded_program_names_it() {
 #[test]
 fn completions_know_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let done = uvmsim(&format!("completions {shell}"), "");
-        let script = String::from_utf8_lossy(&done.stdout);
-        for word in [
-            "zoo", "import", "trace", "machine", "run", "plan", "compare", "figures", "ssd-read",
-        ] {
+        let script = prints(&format!("completions {shell}"), "");
+        let words = "zoo import trace machine run plan compare figures ssd-read";
+        for word in words.split(' ') {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

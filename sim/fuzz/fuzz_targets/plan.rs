@@ -16,23 +16,10 @@ use uvmsim_physical::Limits;
 use uvmsim_physical::RunError;
 use uvmsim_physical::Tier;
 use uvmsim_physical::Workload;
+use uvmsim_trace::testing::STEP;
 use uvmsim_trace::Trace;
 
-/// Four kernels over six tensors, of which memory holds about half.
-const STEP: &str = "uvmtrace 1
-meta name fuzz
-tensor 0 input 8388608
-tensor 1 weight 8388608
-tensor 2 activation 16777216
-tensor 3 activation 16777216
-tensor 4 gradient 8388608
-tensor 5 workspace 4194304
-kernel 0 100000 a 0,1 2 -
-kernel 1 100000 b 2 3 5
-kernel 2 100000 c 2,3 4 -
-kernel 3 100000 d 1,4 1 -
-";
-
+/// A machine whose memory holds about half of the step.
 static SETTING: LazyLock<(Machine, Workload, Layout)> = LazyLock::new(|| {
     let mut machine = uvmsim_machine::presets::find("a100").expect("a preset");
     machine.gpu_mem = 36 << 20;

@@ -32,11 +32,8 @@ fn physical(trace: &Trace, machine: &Machine) {
             continue;
         };
         match uvmsim_physical::run(machine, &w, &l, policy.as_mut(), limits) {
-            Err(
-                e @ (RunError::Lost { .. } | RunError::Accounts { .. } | RunError::ReadDead { .. }),
-            ) => {
-                panic!("{name}: {e}")
-            }
+            Err(e @ (RunError::Lost { .. } | RunError::Accounts { .. })) => panic!("{name}: {e}"),
+            Err(e @ RunError::ReadDead { .. }) => panic!("{name}: {e}"),
             Ok(o) if *name != "ideal" => assert!(
                 o.step_ns >= uvmsim_physical::bound_ns(machine, &w),
                 "{name}: faster than the bound"
@@ -58,11 +55,7 @@ fuzz_target!(|text: &str| {
     machine.gpu_mem = 48 << 20;
     machine.host_mem = 64 << 20;
     physical(&trace, &machine);
-    let machine = g10::Machine {
-        gpu_gib: 48.0 / 1024.0,
-        host_gib: 64.0 / 1024.0,
-        ..g10::Machine::default()
-    };
+    let machine = g10::Machine::of_mib(48, 64);
     // `best` runs several plans of the kinds that the others make: too slow here.
     for policy in g10::Policy::ALL
         .into_iter()

@@ -64,10 +64,8 @@ pub(super) fn search(
         search.consider(hints(view, &plan));
     }
     if !search.is_near() {
-        let mut plans: Vec<_> = unusual
-            .iter()
-            .filter_map(|&t| step.plan(&machine, t).ok())
-            .collect();
+        let plans = unusual.iter().filter_map(|&t| step.plan(&machine, t).ok());
+        let mut plans: Vec<_> = plans.collect();
         plans.sort_by_key(|p| p.step_ns);
         plans.dedup_by_key(|p| p.step_ns);
         for plan in plans.iter().take(RUNS) {
@@ -89,11 +87,8 @@ pub(super) fn search(
             search.consider(hints);
         }
     }
-    search.best.ok_or_else(|| {
-        search
-            .error
-            .unwrap_or_else(|| RunError::Internal("no plan was tried".into()))
-    })
+    let none = || RunError::Internal("no plan was tried".into());
+    search.best.ok_or_else(|| search.error.unwrap_or_else(none))
 }
 
 struct Search<'a> {
@@ -188,16 +183,13 @@ impl Step {
                 let t = &view.tensors[**t as usize];
                 t.is_weight || k < t.end()
             };
-            kernel
-                .required
-                .iter()
-                .filter(alive)
-                .map(move |&tensor| policy::Use {
-                    kernel: k as u32,
-                    tensor,
-                    // Every copy outside is lost when it is fetched.
-                    write: true,
-                })
+            let used = kernel.required.iter().filter(alive);
+            used.map(move |&tensor| policy::Use {
+                kernel: k as u32,
+                tensor,
+                // Every copy outside is lost when it is fetched.
+                write: true,
+            })
         });
         Self {
             // 1.2 cycles a nanosecond.

@@ -267,20 +267,14 @@ impl<'a> Sim<'a> {
             Some(w) => (w.since, time.max(w.since + w.duration)),
             None => (time, time + self.cycles[self.kernel]),
         };
-        debug_assert!(
-            self.pages.gpu_pages() <= self.limits.gpu_pages,
-            "GPU over capacity"
-        );
-        debug_assert!(
-            self.pages.host_used <= self.limits.host_pages,
-            "host over its cap"
-        );
+        let (gpu, host) = (self.pages.gpu_pages(), self.pages.host_used);
+        debug_assert!(gpu <= self.limits.gpu_pages, "GPU over capacity");
+        debug_assert!(host <= self.limits.host_pages, "host over its cap");
         // Whole networks are recounted at the end only: it takes its time.
         debug_assert!(self.view.tensors.len() > 500 || self.pages.check() == Ok(()));
         self.record.start = start;
         self.record.end = end;
-        self.record.host_pages = self.pages.host_used;
-        self.record.gpu_pages = self.pages.gpu_pages();
+        (self.record.gpu_pages, self.record.host_pages) = (gpu, host);
         self.records.push(self.record);
         Some(end)
     }

@@ -149,9 +149,9 @@ pub fn import_between(dir: &Path, net: &str, batch: u64) -> Result<Trace, Import
 }
 
 fn find(net: &str) -> Result<&'static Net, ImportError> {
-    NETS.iter()
-        .find(|n| n.name.eq_ignore_ascii_case(net) || n.file.eq_ignore_ascii_case(net))
-        .ok_or_else(|| ImportError::UnknownNet(net.into()))
+    let is = |n: &&Net| n.name.eq_ignore_ascii_case(net) || n.file.eq_ignore_ascii_case(net);
+    let found = NETS.iter().find(is);
+    found.ok_or_else(|| ImportError::UnknownNet(net.into()))
 }
 
 impl Net {
@@ -266,9 +266,8 @@ fn finish(mut trace: Trace, times: &Times, dir: &Path) -> Result<Trace, ImportEr
         trace.kernels[i].workspace.push(id);
     }
     set_phases(&mut trace);
-    trace
-        .validate()
-        .map_err(|e| ImportError::Parse(dir.to_path_buf(), e))?;
+    let checked = trace.validate();
+    checked.map_err(|e| ImportError::Parse(dir.to_path_buf(), e))?;
     Ok(trace)
 }
 
@@ -330,12 +329,8 @@ fn ms_to_ns(s: &str) -> Option<u64> {
     if whole.is_empty() || fraction.len() > 6 || !digits(whole) || !digits(fraction) {
         return None;
     }
-    let ns: u64 = format!("{fraction:0<6}").parse().ok()?;
-    whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_000_000)?
-        .checked_add(ns)
+    // As many nanoseconds as the digits say, without the point.
+    format!("{whole}{fraction:0<6}").parse().ok()
 }
 
 /// Forward up to the kernel `makeLoss`, then backward, updates marked.

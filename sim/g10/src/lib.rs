@@ -144,6 +144,15 @@ impl Default for Machine {
 }
 
 impl Machine {
+    /// A machine of so many MiB of GPU memory and of host memory.
+    pub fn of_mib(gpu: u32, host: u32) -> Self {
+        Self {
+            gpu_gib: f64::from(gpu) / 1024.0,
+            host_gib: f64::from(host) / 1024.0,
+            ..Self::default()
+        }
+    }
+
     /// The seed that the artifact uses for a network in figure 19.
     pub fn artifact_seed(net: &str) -> u32 {
         match net {

@@ -119,20 +119,12 @@ pub(super) fn g10(view: &View, machine: &Machine, design: Design) -> Plan {
 
 /// What the artifact sets by hand for some of its points.
 fn loosening(view: &View, machine: &Machine, design: Design) -> f64 {
-    if !machine.hand_tuned {
-        return if matches!(design, Design::Gds | Design::Host) {
-            1.060606
-        } else {
-            1.0
-        };
-    }
-    let ssd = machine.ssd_gbps;
+    let (tuned, ssd) = (machine.hand_tuned, machine.ssd_gbps);
     match (design, view.name.as_str(), view.batch.as_str()) {
-        (Design::Host, "VIT", _) => 1.269366,
+        (Design::Host, "VIT", _) if tuned => 1.269366,
         (Design::Host | Design::Gds, ..) => 1.060606,
-        (Design::Refined(_), ..) => 1.0,
-        (Design::G10, "BERT", "512") if ssd < 6.3 => 1.394,
-        (Design::G10, "VIT", "1280") if ssd > 6.3 && ssd < 6.5 => 1.1,
+        (Design::G10, "BERT", "512") if tuned && ssd < 6.3 => 1.394,
+        (Design::G10, "VIT", "1280") if tuned && ssd > 6.3 && ssd < 6.5 => 1.1,
         _ => 1.0,
     }
 }
@@ -193,11 +185,8 @@ impl<'a> Planner<'a> {
         let target = (line as f64 * 0.99) as i64;
         let (weights, rest) = view.totals();
         let first = view.tensors.first().map_or(0, super::view::Tensor::bytes);
-        let host_gib = if design == Design::Gds {
-            0.0
-        } else {
-            machine.host_gib
-        };
+        let has_host = design != Design::Gds;
+        let host_gib = if has_host { machine.host_gib } else { 0.0 };
         Self {
             view,
             machine,
@@ -296,13 +285,9 @@ impl<'a> Planner<'a> {
                     x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1)).then(b.cmp(a))
                 };
                 let open = (0..all.len() as u32).filter(|&i| !all[i as usize].handled);
-                match open.max_by(by) {
-                    Some(best) => {
-                        self.handle(best);
-                        self.intervals[best as usize].handled = true;
-                    }
-                    None => break,
-                }
+                let Some(best) = open.max_by(by) else { break };
+                self.handle(best);
+                self.intervals[best as usize].handled = true;
                 continue;
             }
             order::sort(&mut sorted, &mut |&a, &b| {
@@ -362,12 +347,10 @@ impl<'a> Planner<'a> {
                 0.0
             } else if i.looped {
                 let head = over[n] - over[i.start];
-                let tail = if i.end > 0 {
-                    late[i.end] - late[1]
-                } else {
-                    0.0
+                let (wrap, tail) = match i.end {
+                    0 => (0.0, 0.0),
+                    end => (wrap, late[end] - late[1]),
                 };
-                let wrap = if i.end > 0 { wrap } else { 0.0 };
                 i.bytes as f64 * (head + wrap + tail)
             } else {
                 let from = i.written.unwrap_or_else(|| self.links.half_written(i));
@@ -427,11 +410,8 @@ impl<'a> Planner<'a> {
     }
 
     fn times(&self, i: &Interval, latency: f64, gbps: f64) -> Times {
-        let rate = if self.refined() {
-            gbps * 1e3
-        } else {
-            per_us(gbps)
-        };
+        let refined = self.refined();
+        let rate = if refined { gbps * 1e3 } else { per_us(gbps) };
         let transfer = i.bytes as f64 / rate;
         let both = 2.0 * (latency + self.machine.fault_us + transfer);
         let one_way = both / 2.0;

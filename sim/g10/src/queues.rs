@@ -127,16 +127,11 @@ impl<'a> Sim<'a> {
         if let Event::Moved(way) = event {
             if let Some(t) = self.queues[way as usize].pop_front() {
                 match way {
-                    Way::ToSsd => self.release(t),
-                    Way::ToHost => {
-                        self.release(t);
-                        self.in_host[t as usize] = true;
-                    }
-                    Way::FromSsd => self.fetching[t as usize] = false,
-                    Way::FromHost => {
-                        self.fetching[t as usize] = false;
-                        self.in_host[t as usize] = false;
-                    }
+                    Way::ToSsd | Way::ToHost => self.release(t),
+                    Way::FromSsd | Way::FromHost => self.fetching[t as usize] = false,
+                }
+                if matches!(way, Way::ToHost | Way::FromHost) {
+                    self.in_host[t as usize] = way == Way::ToHost;
                 }
             }
             if let Some(&t) = self.queues[way as usize].front() {
@@ -199,11 +194,7 @@ impl<'a> Sim<'a> {
             return;
         };
         if self.space.largest() >= self.view.tensors[t as usize].pages && self.take(t, true) {
-            let way = if self.in_host[t as usize] {
-                Way::FromHost
-            } else {
-                Way::FromSsd
-            };
+            let way = [Way::FromSsd, Way::FromHost][usize::from(self.in_host[t as usize])];
             self.send(t, way);
             self.waits.remove(&t);
             self.waiting.pop_front();

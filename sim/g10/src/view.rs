@@ -80,21 +80,17 @@ impl View {
 
     /// The same for any GPU: there may be kernels that do not fit.
     pub(super) fn of(trace: &Trace) -> Result<Self, RunError> {
-        let tensors = trace
-            .tensors
-            .iter()
-            .map(|t| Tensor {
-                pages: t.bytes.div_ceil(PAGE),
-                is_weight: t.kind.is_persistent(),
-                birth: usize::MAX,
-                death: None,
-            })
-            .collect();
+        let tensor = |t: &uvmsim_trace::Tensor| Tensor {
+            pages: t.bytes.div_ceil(PAGE),
+            is_weight: t.kind.is_persistent(),
+            birth: usize::MAX,
+            death: None,
+        };
         let mut view = Self {
             name: trace.meta("name").into(),
             batch: trace.meta("batch").into(),
             kernels: Vec::new(),
-            tensors,
+            tensors: trace.tensors.iter().map(tensor).collect(),
         };
         for (i, k) in trace.kernels.iter().enumerate() {
             let kernel = kernel(k);

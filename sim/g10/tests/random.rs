@@ -21,11 +21,7 @@ proptest! {
     ) {
         let trace = testing::chain(&layers);
         trace.validate().unwrap();
-        let machine = Machine {
-            gpu_gib: f64::from(gpu_mib) / 1024.0,
-            host_gib: f64::from(host_mib) / 1024.0,
-            ..Machine::default()
-        };
+        let machine = Machine::of_mib(gpu_mib, host_mib);
         for policy in Policy::ALL {
             let first = g10::run(&trace, policy, &machine);
             match (&first, g10::run(&trace, policy, &machine)) {
@@ -60,11 +56,7 @@ kernel 0 100000 a 0,1 2 -
 kernel 1 100000 b 2 3 5
 ";
     let trace: Trace = text.parse().unwrap();
-    let machine = Machine {
-        gpu_gib: 48.0 / 1024.0,
-        host_gib: 64.0 / 1024.0,
-        ..Machine::default()
-    };
+    let machine = Machine::of_mib(48, 64);
     for policy in Policy::ALL {
         if let Err(e) = g10::run(&trace, policy, &machine) {
             assert!(!matches!(e, g10::RunError::Internal(_)), "{policy}: {e}");

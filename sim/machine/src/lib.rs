@@ -163,15 +163,10 @@ impl Machine {
     /// # Errors
     /// The option is unknown, or the text is not of its unit.
     pub fn set(&mut self, option: &str, text: &str) -> Result<(), SetError> {
-        let constant = CONSTANTS
-            .iter()
-            .find(|c| c.option == option)
-            .ok_or_else(|| SetError::Unknown(option.into()))?;
-        let value = constant
-            .unit
-            .parse(text)
-            .map_err(|e| SetError::Value(option.into(), e))?;
-        (constant.set)(self, value);
+        let constant = CONSTANTS.iter().find(|c| c.option == option);
+        let constant = constant.ok_or_else(|| SetError::Unknown(option.into()))?;
+        let value = constant.unit.parse(text);
+        (constant.set)(self, value.map_err(|e| SetError::Value(option.into(), e))?);
         Ok(())
     }
 
@@ -260,27 +255,21 @@ mod tests {
     #[test]
     fn options_are_distinct() {
         for (i, a) in CONSTANTS.iter().enumerate() {
-            assert!(
-                CONSTANTS[i + 1..].iter().all(|b| a.option != b.option),
-                "{}",
-                a.option
-            );
+            let mut others = CONSTANTS[i + 1..].iter();
+            assert!(others.all(|b| a.option != b.option), "{}", a.option);
         }
     }
 
     #[test]
     fn errors_name_the_option() {
         let mut m = COMMON;
-        assert!(m
-            .set("gpu-memory", "1")
-            .unwrap_err()
-            .to_string()
-            .contains("gpu-memory"));
-        assert!(m
-            .set("gpu-mem", "many")
-            .unwrap_err()
-            .to_string()
-            .contains("--gpu-mem"));
+        for (option, value, named) in [
+            ("gpu-memory", "1", "gpu-memory"),
+            ("gpu-mem", "many", "--gpu-mem"),
+        ] {
+            let said = m.set(option, value).unwrap_err().to_string();
+            assert!(said.contains(named), "{said}");
+        }
         assert!(m.set("mem-efficiency", "1.5").is_err());
         assert!(m.set("pcie-h2d", "-1").is_err());
     }

@@ -77,20 +77,14 @@ mod tests {
             let m = p.machine().unwrap();
             assert_eq!(m.preset, p.name);
             assert!(m.chunks() > 1000 && m.gpu_bw > 1e11, "{}", p.name);
-            assert!(
-                m.fp32 > 1e12 && m.tf32 >= m.fp32 && m.fp16 >= m.fp32,
-                "{}",
-                p.name
-            );
+            let rates = m.fp32 > 1e12 && m.tf32 >= m.fp32 && m.fp16 >= m.fp32;
+            assert!(rates, "{}", p.name);
             assert!(PRESETS[i + 1..].iter().all(|q| q.name != p.name));
             // A machine is like one before it.
             let known = |like: &String| PRESETS[..i].iter().any(|q| q.name == *like);
             assert!(p.like.iter().all(known), "{}", p.name);
-            assert!(
-                m.host_mem > 0 || m.ssd_read > 0.0,
-                "{}: nowhere to evict to",
-                p.name
-            );
+            let evicts = m.host_mem > 0 || m.ssd_read > 0.0;
+            assert!(evicts, "{}: nowhere to evict to", p.name);
         }
         assert_eq!(find("a100").map(|m| m.gpu_mem), Some(40 * GIB));
         assert_eq!(find("h100").map(|m| m.fp32), Some(66.9e12));

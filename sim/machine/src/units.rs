@@ -33,9 +33,8 @@ impl std::error::Error for ParseError {}
 /// Splits a non-negative finite number from the unit behind it.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let at = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')))
-        .unwrap_or(text.len());
+    let is_unit = |c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_'));
+    let at = text.find(is_unit).unwrap_or(text.len());
     let number: f64 = text[..at].replace('_', "").parse().ok()?;
     number.is_finite().then_some((number, text[at..].trim()))
 }

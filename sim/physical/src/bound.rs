@@ -212,10 +212,8 @@ fn crossings(
             written[before(k)] += t.bytes;
         }
         // What is next overwritten without being read need not return.
-        if let Some(&(k, _)) = around.clone().next() {
-            if reads(k, i) {
-                read[after(k)] += t.bytes;
-            }
+        if let Some(&(k, _)) = around.clone().next().filter(|u| reads(u.0, i)) {
+            read[after(k)] += t.bytes;
         }
     }
     let mut sums = (0, 0);

@@ -105,10 +105,8 @@ mod tests {
         m.copy_engines = 1;
         let mut l = Links::new(&m);
         l.copy(Direction::In, 15_754_000, 0);
-        assert_eq!(
-            l.copy(Direction::Out, 15_754_000, 0),
-            (1_000_000, 2_000_000)
-        );
+        let out = l.copy(Direction::Out, 15_754_000, 0);
+        assert_eq!(out, (1_000_000, 2_000_000));
     }
 
     #[test]

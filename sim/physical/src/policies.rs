@@ -110,7 +110,7 @@ pub fn plan(
         "g10-host" => g10(host, Design::Host)?,
         "g10" => g10(host, Design::G10)?,
         "most" => most::plan(&profile(), host),
-        "best" => best::plan(machine, workload, layout)?,
+        "best" => best::plan_within(machine, workload, layout, Until::NEVER)?,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
     })
 }

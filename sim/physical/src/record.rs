@@ -31,10 +31,6 @@ pub struct Timeline {
     /// Bytes of GPU memory by kind, at some times; index as in [`Kind::ALL`],
     /// then bytes of nothing alive.
     pub memory: Vec<(u64, [u64; 7])>,
-    /// Stalls that each kernel saw, nanoseconds.
-    pub stalls: Vec<u64>,
-    /// Start of each kernel, nanoseconds.
-    pub starts: Vec<u64>,
 }
 
 /// An interval in which something happened.
@@ -54,41 +50,20 @@ enum What {
 pub struct Recorder {
     events: Vec<Event>,
     memory: Vec<(u64, [u64; 7])>,
-    stalls: Vec<u64>,
-    starts: Vec<u64>,
 }
 
 impl Recorder {
     /// A copy of `bytes`.
     pub fn copy(&mut self, d: Direction, ssd: bool, bytes: u64, from: u64, to: u64) {
-        self.events.push(Event {
-            from,
-            to,
-            what: What::Copy(d, ssd, bytes),
-        });
+        let what = What::Copy(d, ssd, bytes);
+        self.events.push(Event { from, to, what });
     }
 
     /// Kernels stood still.
     pub fn stall(&mut self, from: u64, to: u64) {
         if from < to {
-            self.events.push(Event {
-                from,
-                to,
-                what: What::Stall,
-            });
-        }
-    }
-
-    /// A kernel starts.
-    pub fn kernel(&mut self, at: u64) {
-        self.starts.push(at);
-        self.stalls.push(0);
-    }
-
-    /// The running kernel stood still this long.
-    pub fn kernel_stall(&mut self, ns: u64) {
-        if let Some(s) = self.stalls.last_mut() {
-            *s += ns;
+            let what = What::Stall;
+            self.events.push(Event { from, to, what });
         }
     }
 
@@ -128,20 +103,11 @@ impl Recorder {
                 }
             }
         }
+        let memory = self.memory.into_iter();
         Timeline {
             span,
             bins: out,
-            memory: self
-                .memory
-                .into_iter()
-                .map(|(t, m)| (t.saturating_sub(from), m))
-                .collect(),
-            stalls: self.stalls,
-            starts: self
-                .starts
-                .into_iter()
-                .map(|t| t.saturating_sub(from))
-                .collect(),
+            memory: memory.map(|(t, m)| (t.saturating_sub(from), m)).collect(),
         }
     }
 }

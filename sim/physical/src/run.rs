@@ -130,8 +130,7 @@ pub fn run(
         }
         for k in 0..workload.kernels.len() {
             if s.recorder.is_some() && k % samples == 0 {
-                let memory = s.memory_by_kind(k as u32);
-                let now = s.now;
+                let (now, memory) = (s.now, s.memory_by_kind(k as u32));
                 if let Some(r) = &mut s.recorder {
                     r.memory(now, memory);
                 }
@@ -189,9 +188,6 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
     }
     policy.kernel_start(k, s);
     s.unblock();
-    if let Some(r) = &mut s.recorder {
-        r.kernel(s.now);
-    }
     let gate = s.gate;
     stall(s, gate, |o| &mut o.stalls.calls);
     peers(s, k, |u| u.read);
@@ -231,9 +227,8 @@ fn peers(s: &mut System<'_>, k: usize, role: impl Fn(&crate::workload::Use) -> b
         return;
     }
     let uses = s.workload.kernels[k].uses.iter().filter(|u| role(u));
-    let bytes: u64 = uses
-        .map(|u| s.workload.tensors[u.tensor as usize].bytes)
-        .sum();
+    let sizes = uses.map(|u| s.workload.tensors[u.tensor as usize].bytes);
+    let bytes: u64 = sizes.sum();
     let ns = bytes as f64 * (g - 1) as f64 / g as f64 / s.machine.nvlink * 1e9;
     let until = s.now + ns as u64;
     stall(s, until, |o| &mut o.stalls.peers);
@@ -247,7 +242,6 @@ fn stall(s: &mut System<'_>, until: u64, cause: impl Fn(&mut Outcome) -> &mut u6
     *cause(&mut s.out) += until - s.now;
     if let Some(r) = &mut s.recorder {
         r.stall(s.now, until);
-        r.kernel_stall(until - s.now);
     }
     s.now = until;
 }
@@ -291,11 +285,8 @@ fn access(
     let ready = s.blocks[touch.block as usize].ready_at;
     stall(s, ready, |o| &mut o.stalls.prefetch);
     if touch.read && !(pages - s.blocks[touch.block as usize].live).is_empty() {
-        let kernel = s.workload.kernels[k].name.clone();
-        return Err(RunError::ReadDead {
-            kernel,
-            block: touch.block,
-        });
+        let (kernel, block) = (s.workload.kernels[k].name.clone(), touch.block);
+        return Err(RunError::ReadDead { kernel, block });
     }
     if touch.write {
         s.written(touch.block, pages);

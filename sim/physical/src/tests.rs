@@ -68,6 +68,12 @@ fn planned(plan: Plan, m: &Machine, w: &Workload, l: &Layout) -> Outcome {
     run(m, w, l, &mut policy, Limits::default()).unwrap()
 }
 
+/// So many weights of so many bytes each.
+fn tables(count: u32, bytes: u64) -> Vec<(String, u64, Kind)> {
+    let table = |i| (format!("t{i}"), bytes, Kind::Weight);
+    (0..count).map(table).collect()
+}
+
 /// Whether a policy may refuse to run something.
 fn may_refuse(policy: &str) -> bool {
     matches!(policy, "flashneuron" | "g10-gds")
@@ -182,13 +188,10 @@ fn what_fits_runs_at_nearly_full_speed() {
     for policy in policies::NAMES {
         let o = outcome(policy, &m, &w, &l).unwrap();
         // AutoVM offloads whether memory is short or not (thesis, section 6.3.1).
-        assert!(
-            o.normalized() > 0.95 || policy.starts_with("autovm"),
-            "{policy}: {}",
-            o.normalized()
-        );
+        let (speed, offloads) = (o.normalized(), policy.starts_with("autovm"));
+        assert!(speed > 0.95 || offloads, "{policy}: {speed}");
         let out = o.bytes.gpu_to_host + o.bytes.gpu_to_ssd;
-        assert!(out == 0 || policy.starts_with("autovm"), "{policy}");
+        assert!(out == 0 || offloads, "{policy}");
     }
 }
 
@@ -200,12 +203,8 @@ fn discards_save_traffic() {
     let (w, l) = zoo("vgg16", 32, &m);
     let [opt, eager, lazy] =
         ["uvm-opt", "uvm-discard", "uvm-discard-lazy"].map(|p| outcome(p, &m, &w, &l).unwrap());
-    assert!(
-        2 * eager.bytes.total() < opt.bytes.total(),
-        "{:?} {:?}",
-        eager.bytes,
-        opt.bytes
-    );
+    let [less, more] = [eager.bytes, opt.bytes];
+    assert!(2 * less.total() < more.total(), "{less:?} {more:?}");
     assert!(lazy.step_ns < eager.step_ns && eager.step_ns < opt.step_ns);
     assert!(eager.dropped > 0 && opt.dropped == 0);
     let m = machine(40 * 1024);
@@ -229,8 +228,9 @@ fn deepum_learns() {
         run(&m, &w, &l, p.as_mut(), limits).unwrap()
     };
     let base = faults("base-uvm", 2).faults;
+    let first = faults("deepum", 0);
     assert!(
-        faults("deepum", 0).faults * 2 > base,
+        first.faults * 2 > base,
         "nothing is known in the first step"
     );
     let third = faults("deepum", 2);
@@ -242,13 +242,8 @@ fn deepum_learns() {
 /// A table that is only read is copied in again and again, out never.
 #[test]
 fn clean_pages_are_not_written_back() {
-    let tensors = (0..4)
-        .map(|i| (format!("t{i}"), 32 * MIB, Kind::Weight))
-        .collect();
-    let kernels = (0..4)
-        .map(|i| Kernel::new(format!("k{i}"), 1_000_000, [Use::read(i)]))
-        .collect();
-    let w = Workload::new("tables", tensors, kernels);
+    let kernels = (0..4).map(|i| Kernel::new(format!("k{i}"), 1_000_000, [Use::read(i)]));
+    let w = Workload::new("tables", tables(4, 32 * MIB), kernels.collect());
     let l = Layout::new(&w);
     let mut m = machine(80);
     let o = outcome("base-uvm", &m, &w, &l).unwrap();
@@ -271,11 +266,8 @@ fn faults_are_counted_in_pages_and_batches() {
     let o = outcome("base-uvm", &m, &w, &l).unwrap();
     assert_eq!((o.faults, o.batches), (64 * 256, 64));
     let floor = o.batches * m.fault_latency + (64.0 * MIB as f64 / m.pcie_h2d * 1e9) as u64;
-    assert!(
-        o.step_ns > floor && o.step_ns < floor * 5 / 4,
-        "{} {floor}",
-        o.step_ns
-    );
+    let near = o.step_ns > floor && o.step_ns < floor * 5 / 4;
+    assert!(near, "{} {floor}", o.step_ns);
     // A batch is half a va_block, and the tree prefetcher wants more than half.
     m.tree_prefetch = 1;
     assert_eq!(outcome("base-uvm", &m, &w, &l).unwrap().batches, 64);
@@ -293,10 +285,8 @@ fn without_host_memory_all_goes_to_the_ssd() {
     assert!(o.bytes.gpu_to_ssd > 0 && o.bytes.ssd_to_gpu > 0);
     m.ssd_read = 0.0;
     m.ssd_write = 0.0;
-    assert_eq!(
-        outcome("base-uvm", &m, &w, &l).err(),
-        Some(RunError::HostFull)
-    );
+    let full = outcome("base-uvm", &m, &w, &l).err();
+    assert_eq!(full, Some(RunError::HostFull));
 }
 
 #[test]
@@ -336,11 +326,9 @@ fn ours_is_ahead_of_the_other_planners() {
         let near = best.step_ns <= bound / 100 * 101;
         for other in ["deepum", "g10", "most", "autovm", "uvm-discard-lazy"] {
             let o = outcome(other, &m, &w, &l).unwrap();
-            println!(
-                "{net} {over}: {other} {} best {} bound {bound}",
-                o.step_ns, best.step_ns
-            );
-            assert!(best.step_ns < o.step_ns || near, "{net} {over}: {other}");
+            let (best, ns) = (best.step_ns, o.step_ns);
+            println!("{net} {over}: {other} {ns} best {best} bound {bound}");
+            assert!(best < ns || near, "{net} {over}: {other}");
         }
     }
 }
@@ -621,14 +609,9 @@ fn plans_are_robust() {
         noisy.add_noise(0.2, seed);
         let [o, knowing] = [plan.clone(), best(&noisy)].map(|p| planned(p, &m, &noisy, &l));
         assert!(o.bytes.gpu_to_host > 0, "nothing had to move");
-        println!(
-            "seed {seed}: {} ns, knowing the times {} ns",
-            o.step_ns, knowing.step_ns
-        );
-        assert!(
-            o.step_ns as f64 <= knowing.step_ns as f64 * 1.01,
-            "seed {seed}"
-        );
+        let (ours, theirs) = (o.step_ns, knowing.step_ns);
+        println!("seed {seed}: {ours} ns, knowing the times {theirs} ns");
+        assert!(ours as f64 <= theirs as f64 * 1.01, "seed {seed}");
     }
 }
 
@@ -636,11 +619,8 @@ fn plans_are_robust() {
 /// first is serviced once more, by itself, where what comes behind it took its chunk.
 #[test]
 fn a_batch_larger_than_the_gpu_ends() {
-    let tensors = (0..40)
-        .map(|i| (format!("t{i}"), 2 * MIB, Kind::Weight))
-        .collect();
     let kernel = Kernel::new("k", 1000, (0..40).map(Use::read));
-    let w = Workload::new("wide", tensors, vec![kernel]);
+    let w = Workload::new("wide", tables(40, 2 * MIB), vec![kernel]);
     let l = Layout::new(&w);
     for choice in Choice::ALL {
         let m = Machine {

@@ -128,19 +128,14 @@ impl Workload {
     /// # Panics
     /// A use names a tensor that is not there.
     pub fn new(name: &str, tensors: Vec<(String, u64, Kind)>, kernels: Vec<Kernel>) -> Self {
-        let mut tensors: Vec<_> = tensors
-            .into_iter()
-            .map(|(name, bytes, kind)| {
-                let lasting = kind.exists_at_start();
-                Tensor {
-                    name,
-                    bytes: bytes.max(1),
-                    kind,
-                    lasting,
-                    uses: Vec::new(),
-                }
-            })
-            .collect();
+        let tensor = |(name, bytes, kind): (String, u64, Kind)| Tensor {
+            name,
+            bytes: bytes.max(1),
+            kind,
+            lasting: kind.exists_at_start(),
+            uses: Vec::new(),
+        };
+        let mut tensors: Vec<_> = tensors.into_iter().map(tensor).collect();
         let mut kernels = kernels;
         for (k, kernel) in kernels.iter_mut().enumerate() {
             merge_uses(&mut kernel.uses);
@@ -150,11 +145,8 @@ impl Workload {
                 t.uses.push((k as u32, u.write));
             }
         }
-        let grows = |k: &Kernel| {
-            k.uses
-                .iter()
-                .any(|u| u.write && tensors[u.tensor as usize].kind == Kind::Gradient)
-        };
+        let is_gradient = |u: &Use| tensors[u.tensor as usize].kind == Kind::Gradient;
+        let grows = |k: &Kernel| k.uses.iter().any(|u| u.write && is_gradient(u));
         let backward = kernels.iter().position(grows).map(|k| k as u32);
         Self {
             name: name.into(),
@@ -211,11 +203,9 @@ impl Workload {
 
     /// Bytes that a kernel uses, rounded to pages.
     pub fn working_set(&self, k: usize) -> u64 {
-        self.kernels[k]
-            .uses
-            .iter()
-            .map(|u| self.tensors[u.tensor as usize].bytes.next_multiple_of(PAGE))
-            .sum()
+        let uses = self.kernels[k].uses.iter();
+        let sizes = uses.map(|u| self.tensors[u.tensor as usize].bytes);
+        sizes.map(|bytes| bytes.next_multiple_of(PAGE)).sum()
     }
 
     /// The most bytes that are alive at once.
@@ -373,6 +363,12 @@ impl Layout {
         })
     }
 
+    /// How many va_blocks tensor `t` covers wholly.
+    pub fn whole_blocks(&self, w: &Workload, t: u32) -> u64 {
+        let whole = |(_, region): &(u32, Region)| *region == Region::WHOLE;
+        self.parts(w, t).filter(whole).count() as u64
+    }
+
     fn touches_of(&self, w: &Workload, kernel: &Kernel) -> Vec<Touch> {
         let mut keyed = Vec::new();
         for u in &kernel.uses {
@@ -440,18 +436,13 @@ impl Pool {
             return at;
         }
         // Grow, from the last free range if it reaches the end.
-        let tail = self
-            .by_address
-            .last_key_value()
-            .map(|(&a, &s)| (a, s))
-            .filter(|(a, s)| a + s == self.end);
-        let at = match tail {
-            Some((a, s)) => {
+        let mut at = self.end;
+        if let Some((&a, &s)) = self.by_address.last_key_value() {
+            if a + s == self.end {
                 self.remove(a, s);
-                a
+                at = a;
             }
-            None => self.end,
-        };
+        }
         self.end = at + size;
         at
     }
@@ -488,16 +479,11 @@ mod tests {
 
     fn chain() -> Workload {
         let tensor = |i: u32| (format!("t{i}"), 3 * MIB, Kind::Activation);
-        let kernels = (0..6)
-            .map(|k: u32| {
-                let before = k.checked_sub(1).map(Use::read);
-                Kernel::new(
-                    format!("k{k}"),
-                    1000,
-                    before.into_iter().chain([Use::write(k)]),
-                )
-            })
-            .collect();
+        let kernel = |k: u32| {
+            let before = k.checked_sub(1).map(Use::read).into_iter();
+            Kernel::new(format!("k{k}"), 1000, before.chain([Use::write(k)]))
+        };
+        let kernels = (0..6).map(kernel).collect();
         Workload::new("chain", (0..6).map(tensor).collect(), kernels)
     }
 

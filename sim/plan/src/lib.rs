@@ -397,16 +397,7 @@ mod tests {
             let key: Key = text.parse().unwrap();
             assert_eq!(key.to_string(), text);
         }
-        for text in [
-            "",
-            "alloc",
-            "alloc-1",
-            "kernel",
-            "kernel5",
-            "kernel5.",
-            "kernelx.0",
-            "x",
-        ] {
+        for text in "/alloc/alloc-1/kernel/kernel5/kernel5./kernelx.0/x".split('/') {
             assert_eq!(text.parse::<Key>(), Err(NoKey), "{text}");
         }
     }
@@ -432,67 +423,38 @@ mod tests {
         assert!(said("uvmplan 3\n").starts_with("line 1:"));
         assert!(said("uvmplan 1\nkernels 3\n").contains("no `kernels` or no `span`"));
         let both = "kernels 3\nspan 4096";
-        for (lines, what) in [
-            ("kernels 3\nkernels 3".to_owned(), "line 3: a second time"),
-            ("kernels 0".to_owned(), "line 2: 0 is not between"),
-            (
-                "kernels x".to_owned(),
-                "line 2: the number `x` is not a number",
-            ),
-            ("at 0 free 1 0 4096".to_owned(), "line 2: a request before"),
-            ("what".to_owned(), "line 2: `what` is no record"),
-            ("again 1 0".to_owned(), "line 2: `again` is no record"),
-            (
-                format!("{both}\nat 3 free 1 0 4096"),
-                "line 4: there is no kernel 3",
-            ),
-            (format!("{both}\nat 0 free x 0 4096"), "line 4: tensor `x`"),
-            (
-                format!("{both}\nat 0 free 1 0 8192"),
-                "line 4: 8192 bytes at 0",
-            ),
-            (
-                format!("{both}\nat 0 free 1 18446744073709551615 2"),
-                "line 4: 2 bytes",
-            ),
-            (format!("{both}\nat 0 free 1 0 0"), "line 4: 0 bytes"),
-            (
-                format!("{both}\nat 0 evict 1 0 4096"),
-                "line 4: `evict ` is no request",
-            ),
-            (
-                format!("{both}\nat 0 free 1 0 4096 ssd"),
-                "line 4: `free ssd`",
-            ),
-            (format!("{both}\nat 0 free"), "line 4: want `at"),
-            (
-                format!("{both}\nlaunch 1 a"),
-                "line 4: kernel 1 is named where 0",
-            ),
-            (format!("{both}\nlaunch x a"), "line 4: kernel `x` is not"),
-            (format!("{both}\nlaunch 0"), "line 4: want `launch"),
-            (format!("{both}\ntensor 0"), "line 4: want `tensor"),
-            (format!("{both}\ntensor x a"), "line 4: tensor `x` is not"),
-            (
-                format!("{both}\ntensor 0 a\ntensor 0 b"),
-                "line 5: tensor 0 is named a second time",
-            ),
-            (format!("{both}\nstart"), "line 4: want `start"),
-            (format!("{both}\nstart x"), "line 4: start `x` is not"),
-            (format!("{both}\nstart 0\nstart 0"), "line 5: a second time"),
-            (
-                format!("{both}\nstart 0\nlaunch 0 a"),
-                "line 5: it names 1 of 3",
-            ),
-            (
-                "kernels 1\nspan 4096\nlaunch 0 a".to_owned(),
-                "line 4: it names kernels, and no `start`",
-            ),
-            (
-                "kernels 1\nspan 4096\ntensor 0 alloc0".to_owned(),
-                "line 4: it names 0 of 1",
-            ),
-        ] {
+        // The lines after the first, with `+` for both of these and blanks around new lines, and
+        // what is said.
+        let cases = "
+            kernels 3 / kernels 3 | line 3: a second time
+            kernels 0 | line 2: 0 is not between
+            kernels x | line 2: the number `x` is not a number
+            at 0 free 1 0 4096 | line 2: a request before
+            what | line 2: `what` is no record
+            again 1 0 | line 2: `again` is no record
+            + / at 3 free 1 0 4096 | line 4: there is no kernel 3
+            + / at 0 free x 0 4096 | line 4: tensor `x`
+            + / at 0 free 1 0 8192 | line 4: 8192 bytes at 0
+            + / at 0 free 1 18446744073709551615 2 | line 4: 2 bytes
+            + / at 0 free 1 0 0 | line 4: 0 bytes
+            + / at 0 evict 1 0 4096 | line 4: `evict ` is no request
+            + / at 0 free 1 0 4096 ssd | line 4: `free ssd`
+            + / at 0 free | line 4: want `at
+            + / launch 1 a | line 4: kernel 1 is named where 0
+            + / launch x a | line 4: kernel `x` is not
+            + / launch 0 | line 4: want `launch
+            + / tensor 0 | line 4: want `tensor
+            + / tensor x a | line 4: tensor `x` is not
+            + / tensor 0 a / tensor 0 b | line 5: tensor 0 is named a second time
+            + / start | line 4: want `start
+            + / start x | line 4: start `x` is not
+            + / start 0 / start 0 | line 5: a second time
+            + / start 0 / launch 0 a | line 5: it names 1 of 3
+            kernels 1 / span 4096 / launch 0 a | line 4: it names kernels, and no `start`
+            kernels 1 / span 4096 / tensor 0 alloc0 | line 4: it names 0 of 1";
+        for case in cases.trim().lines() {
+            let (lines, what) = case.trim().split_once(" | ").unwrap();
+            let lines = lines.replace('+', both).replace(" / ", "\n");
             let said = said(&format!("uvmplan 1\n{lines}\n"));
             assert!(said.starts_with(what), "{lines}: {said}");
         }

@@ -14,6 +14,8 @@ use svg::Series;
 use uvmsim_machine::Machine;
 use uvmsim_machine::CONSTANTS;
 use uvmsim_physical::policies::RECOMPUTING;
+use uvmsim_physical::workload::Tensor;
+use uvmsim_physical::Bin;
 use uvmsim_physical::Outcome;
 use uvmsim_physical::Timeline;
 use uvmsim_physical::Workload;
@@ -131,24 +133,17 @@ impl Report<'_> {
 
     /// Step time of each policy, by cause.
     fn times(&self) -> Figure {
-        let bars: Vec<Bar> = self
-            .done()
-            .map(|(name, o)| {
-                let s = &o.stalls;
-                let compute = o.step_ns.saturating_sub(s.total());
-                let parts =
-                    [compute, s.fault, s.eviction, s.prefetch, s.calls, s.peers].map(seconds);
-                Bar {
-                    label: name.into(),
-                    note: format!(
-                        "{:.3} s, {:.1} % of ideal",
-                        seconds(o.step_ns),
-                        100.0 * o.normalized()
-                    ),
-                    parts: parts.to_vec(),
-                }
-            })
-            .collect();
+        let bar = |(name, o): (&str, &Outcome)| {
+            let (s, step) = (&o.stalls, seconds(o.step_ns));
+            let compute = o.step_ns.saturating_sub(s.total());
+            let parts = [compute, s.fault, s.eviction, s.prefetch, s.calls, s.peers];
+            Bar {
+                label: name.into(),
+                note: format!("{step:.3} s, {:.1} % of ideal", 100.0 * o.normalized()),
+                parts: parts.map(seconds).to_vec(),
+            }
+        };
+        let bars: Vec<Bar> = self.done().map(bar).collect();
         let marks: Vec<_> = self.bound_s.map(|b| (b, BOUND)).into_iter().collect();
         let title = "Step time by policy";
         Figure::new("times", title, svg::bars(title, "s", &TIMES, &bars, &marks))
@@ -156,19 +151,16 @@ impl Report<'_> {
 
     /// Bytes moved under each policy.
     fn traffic(&self) -> Figure {
-        let bars: Vec<Bar> = self
-            .done()
-            .map(|(name, o)| {
-                let b = &o.bytes;
-                let parts = [b.host_to_gpu, b.ssd_to_gpu, b.gpu_to_host, b.gpu_to_ssd]
-                    .map(|v| v as f64 / GB);
-                Bar {
-                    label: name.into(),
-                    note: format!("{:.1} GB", b.total() as f64 / GB),
-                    parts: parts.to_vec(),
-                }
-            })
-            .collect();
+        let bar = |(name, o): (&str, &Outcome)| {
+            let b = &o.bytes;
+            let parts = [b.host_to_gpu, b.ssd_to_gpu, b.gpu_to_host, b.gpu_to_ssd];
+            Bar {
+                label: name.into(),
+                note: format!("{:.1} GB", b.total() as f64 / GB),
+                parts: parts.map(|v| v as f64 / GB).to_vec(),
+            }
+        };
+        let bars: Vec<Bar> = self.done().map(bar).collect();
         let title = "Bytes moved by policy";
         Figure::new("traffic", title, svg::bars(title, "GB", &LINKS, &bars, &[]))
     }
@@ -181,52 +173,37 @@ impl Report<'_> {
         for k in &w.kernels {
             starts.push(starts[starts.len() - 1] + seconds(k.ns));
         }
-        let mut order: Vec<usize> = (0..w.tensors.len())
-            .filter(|&t| !w.tensors[t].uses.is_empty())
-            .collect();
-        order.sort_by_key(|&t| std::cmp::Reverse(w.tensors[t].bytes));
-        order.truncate(LARGEST);
-        order.sort_by_key(|&t| {
-            (
-                w.tensors[t].lasting,
-                w.tensors[t].first(),
-                w.tensors[t].last(),
-            )
-        });
+        let mut largest: Vec<_> = w.tensors.iter().filter(|t| !t.uses.is_empty()).collect();
+        largest.sort_by_key(|t| std::cmp::Reverse(t.bytes));
+        largest.truncate(LARGEST);
+        largest.sort_by_key(|t| (t.lasting, t.first(), t.last()));
         let end = starts[w.kernels.len()];
-        let lives: Vec<Life> = order
-            .into_iter()
-            .map(|t| {
-                let tensor = &w.tensors[t];
-                let mut parts = Vec::new();
-                let mut at = if tensor.lasting {
-                    0.0
-                } else {
-                    starts[tensor.first() as usize]
-                };
-                for &(k, _) in &tensor.uses {
-                    let (from, to) = (starts[k as usize], starts[k as usize + 1]);
-                    if from > at {
-                        parts.push((at, from, false));
-                    }
-                    parts.push((from, to, true));
-                    at = to;
+        let life = |tensor: &Tensor| {
+            let mut parts = Vec::new();
+            let mut at = if tensor.lasting {
+                0.0
+            } else {
+                starts[tensor.first() as usize]
+            };
+            for &(k, _) in &tensor.uses {
+                let (from, to) = (starts[k as usize], starts[k as usize + 1]);
+                if from > at {
+                    parts.push((at, from, false));
                 }
-                if tensor.lasting && at < end {
-                    parts.push((at, end, false));
-                }
-                Life {
-                    title: format!(
-                        "{} ({}, {:.1} MB)",
-                        tensor.name,
-                        tensor.kind,
-                        tensor.bytes as f64 / 1e6
-                    ),
-                    colour: KINDS[tensor.kind as usize].colour,
-                    parts,
-                }
-            })
-            .collect();
+                parts.push((from, to, true));
+                at = to;
+            }
+            if tensor.lasting && at < end {
+                parts.push((at, end, false));
+            }
+            let mb = tensor.bytes as f64 / 1e6;
+            Life {
+                title: format!("{} ({}, {mb:.1} MB)", tensor.name, tensor.kind),
+                colour: KINDS[tensor.kind as usize].colour,
+                parts,
+            }
+        };
+        let lives: Vec<Life> = largest.into_iter().map(life).collect();
         let title = "Lives of the largest tensors: a line each, pale where it is kept and not used";
         let svg = svg::lifetimes(title, &KINDS[..6], end, &lives);
         Figure::new("lifetimes", title, svg)
@@ -236,34 +213,24 @@ impl Report<'_> {
     fn over_time(&self, name: &str, t: &Timeline) -> [Figure; 3] {
         let span = seconds(t.span);
         let mut times: Vec<f64> = t.memory.iter().map(|(at, _)| seconds(*at)).collect();
-        let mut values: Vec<Vec<f64>> = t
-            .memory
-            .iter()
-            .map(|(_, m)| m.iter().map(|b| *b as f64 / GB).collect())
-            .collect();
+        let gb = |(_, m): &(u64, [u64; 7])| m.iter().map(|b| *b as f64 / GB).collect();
+        let mut values: Vec<Vec<f64>> = t.memory.iter().map(gb).collect();
         if let Some(last) = values.last().cloned() {
             times.push(span);
             values.push(last);
         }
         let limit = Some((self.machine.gpu_mem as f64 / GB, "GPU memory"));
         let memory = format!("{name}: GPU memory by kind");
-        let width = span / t.bins.len().max(1) as f64;
-        let rates: Vec<Vec<f64>> = t
-            .bins
-            .iter()
-            .map(|b| {
-                [b.host_in, b.ssd_in, b.host_out, b.ssd_out]
-                    .map(|v| v / GB / width.max(1e-12))
-                    .to_vec()
-            })
-            .collect();
+        let width = (span / t.bins.len().max(1) as f64).max(1e-12);
+        let rate = |b: &Bin| {
+            let moved = [b.host_in, b.ssd_in, b.host_out, b.ssd_out];
+            moved.map(|v| v / GB / width).to_vec()
+        };
+        let rates: Vec<Vec<f64>> = t.bins.iter().map(rate).collect();
         let links = format!("{name}: link use");
         let top = self.machine.pcie_h2d.max(self.machine.pcie_d2h) / GB;
-        let stalled: Vec<f64> = t
-            .bins
-            .iter()
-            .map(|b| b.stalled / 1e9 / width.max(1e-12))
-            .collect();
+        let bins = t.bins.iter();
+        let stalled: Vec<f64> = bins.map(|b| b.stalled / 1e9 / width).collect();
         let stalls = format!("{name}: stalls");
         let memory_svg = svg::areas(&memory, "GB", &KINDS, &times, &values, limit);
         let links_svg = svg::mirror(&links, "GB/s", &LINKS, span, &rates, top);
@@ -280,12 +247,6 @@ impl Report<'_> {
         let name = svg::escape(self.trace.meta("name"));
         let batch = svg::escape(self.trace.meta("batch"));
         let mut out = String::new();
-        let _ = write!(
-            out,
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-             <title>{name} on {}</title><style>{STYLE}</style></head><body><main><h1>{name}, batch {batch}, on {}</h1>",
-            self.machine.preset, self.machine.preset
-        );
         self.facts(&mut out);
         self.outcome_table(&mut out);
         let mut policy = String::new();
@@ -307,40 +268,30 @@ impl Report<'_> {
             );
         }
         self.constants(&mut out);
-        let _ = writeln!(
-            out,
-            "<p class=\"dim\">Made by <code>{}</code></p></main></body></html>",
-            svg::escape(&self.command)
-        );
-        out
+        let preset = self.machine.preset;
+        document(
+            &format!("{name} on {preset}"),
+            &format!("{name}, batch {batch}, on {preset}"),
+            &out,
+            &self.command,
+        )
     }
 
     fn facts(&self, out: &mut String) {
         let w = Workload::from_trace(self.trace);
         let peak = w.peak_bytes();
-        let largest = (0..w.kernels.len())
-            .map(|k| w.working_set(k))
-            .max()
-            .unwrap_or(0);
+        let largest = (0..w.kernels.len()).map(|k| w.working_set(k)).max();
+        let gb = |bytes: u64, digits: usize| format!("{:.digits$} GB", bytes as f64 / GB);
+        let bound = self.bound_s.map(|b| format!("{b:.3} s"));
         let facts = [
             ("kernels", w.kernels.len().to_string()),
             ("tensors", w.tensors.len().to_string()),
             ("ideal step", format!("{:.3} s", seconds(w.ideal_ns()))),
-            ("peak of live bytes", format!("{:.1} GB", peak as f64 / GB)),
-            (
-                "GPU memory",
-                format!("{:.1} GB", self.machine.gpu_mem as f64 / GB),
-            ),
-            ("largest kernel", format!("{:.2} GB", largest as f64 / GB)),
-            (
-                "weights",
-                format!("{:.2} GB", self.trace.bytes_of(Kind::Weight) as f64 / GB),
-            ),
-            (
-                BOUND,
-                self.bound_s
-                    .map_or("not computed".into(), |b| format!("{b:.3} s")),
-            ),
+            ("peak of live bytes", gb(peak, 1)),
+            ("GPU memory", gb(self.machine.gpu_mem, 1)),
+            ("largest kernel", gb(largest.unwrap_or(0), 2)),
+            ("weights", gb(self.trace.bytes_of(Kind::Weight), 2)),
+            (BOUND, bound.unwrap_or("not computed".into())),
         ];
         out.push_str("<dl>");
         for (key, value) in facts {
@@ -412,19 +363,15 @@ impl Report<'_> {
     }
 }
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--line:#d8dade;--dim:#666}\
-@media(prefers-color-scheme:dark){:root{--fg:#e4e6ea;--bg:#16181b;--line:#3a3d42;--dim:#999}}\
-body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}\
-main{max-width:960px;margin:0 auto;padding:24px 16px}\
-h1{font-size:1.5em;margin:.2em 0 .8em}h2{font-size:1.15em;margin:2em 0 .4em;border-top:1px solid var(--line);padding-top:1em}\
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:10px;margin:0 0 1.5em}\
-dt{color:var(--dim);font-size:.85em}dd{margin:0;font-weight:600}\
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9em}\
-a{color:inherit;text-decoration-color:var(--dim)}th,td{text-align:right;padding:3px 8px;border-bottom:1px solid var(--line)}\
-th:first-child,td:first-child,.why,.constants td,.constants th{text-align:left}.why{color:var(--dim)}\
-figure{margin:1.6em 0}figcaption{font-weight:600;margin-bottom:.4em}svg{width:100%;height:auto;display:block}\
-summary{cursor:pointer;margin-top:2em}.dim{color:var(--dim);font-size:.85em}";
+/// A page of its own, which `command` made; the title and the heading are HTML like the rest.
+fn document(title: &str, heading: &str, body: &str, command: &str) -> String {
+    let (style, command) = (include_str!("../style.css"), svg::escape(command));
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{title}</title><style>{style}</style></head><body><main><h1>{heading}</h1>{body}\
+         <p class=\"dim\">Made by <code>{command}</code></p></main></body></html>\n"
+    )
+}
 
 #[cfg(test)]
 mod tests;

@@ -77,9 +77,8 @@ fn ticks(max: f64, count: f64) -> Vec<f64> {
         .map(|m| m * power)
         .find(|s| *s >= raw)
         .unwrap_or(power * 10.0);
-    (0..=(max / step) as usize)
-        .map(|i| i as f64 * step)
-        .collect()
+    let count = (max / step) as usize;
+    (0..=count).map(|i| i as f64 * step).collect()
 }
 
 /// A number with as many digits as it needs.
@@ -488,16 +487,11 @@ mod tests {
             note: "\"&".into(),
             parts: vec![1.0],
         };
-        let svg = bars(
-            "t",
-            "s",
-            &[Series {
-                name: "a",
-                colour: "#000000",
-            }],
-            &[bar],
-            &[],
-        );
+        let series = Series {
+            name: "a",
+            colour: "#000000",
+        };
+        let svg = bars("t", "s", &[series], &[bar], &[]);
         assert!(!svg.contains("<script>") && svg.contains("&lt;script&gt;"));
     }
 }

@@ -11,6 +11,8 @@ fn vgg16(machine: &Machine) -> Trace {
     uvmsim_zoo::find("vgg16").unwrap().trace(&options, machine)
 }
 
+const POLICIES: [&str; 4] = ["base-uvm", "g10", "flashneuron", "ideal"];
+
 fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, String>)> {
     let w = Workload::from_trace(trace);
     let l = Layout::new(&w);
@@ -18,14 +20,12 @@ fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, St
         bins: 50,
         ..Limits::default()
     };
-    ["base-uvm", "g10", "flashneuron", "ideal"]
-        .into_iter()
-        .map(|name| {
-            let run = policies::make(name, machine, &w, &l)
-                .and_then(|mut p| uvmsim_physical::run(machine, &w, &l, p.as_mut(), limits));
-            (name.to_string(), run.map_err(|e| e.to_string()))
-        })
-        .collect()
+    let outcome = |name: &str| {
+        let run = policies::make(name, machine, &w, &l)
+            .and_then(|mut p| uvmsim_physical::run(machine, &w, &l, p.as_mut(), limits));
+        (name.to_string(), run.map_err(|e| e.to_string()))
+    };
+    POLICIES.map(outcome).to_vec()
 }
 
 #[test]
@@ -42,20 +42,15 @@ fn a_page_holds_every_policy_and_needs_nothing_else() {
         command: "a <b>".into(),
     };
     let html = report.html();
-    for name in ["base-uvm", "g10", "flashneuron", "ideal"] {
+    for name in POLICIES {
         assert!(html.contains(name), "{name}");
     }
     assert!(html.contains("needs an SSD"), "why a policy could not run");
-    assert!(
-        !html.contains("src=")
-            && !html.contains("<script")
-            && !html.contains("NaN")
-            && !html.contains("inf ")
-    );
-    assert_eq!(
-        html.matches("<svg ").count(),
-        html.matches("</svg>").count()
-    );
+    for word in ["src=", "<script", "NaN", "inf "] {
+        assert!(!html.contains(word), "{word}");
+    }
+    let count = |tag: &str| html.matches(tag).count();
+    assert_eq!(count("<svg "), count("</svg>"));
     // Two policies ran with a timeline: three plots each, and three for all.
     assert_eq!(report.figures().len(), 9);
     for line in table(&outcomes).lines() {
@@ -65,14 +60,8 @@ fn a_page_holds_every_policy_and_needs_nothing_else() {
 
 #[test]
 fn numbers_are_read_in_threes() {
-    for (n, text) in [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1,000"),
-        (8_416_350, "8,416,350"),
-    ] {
-        assert_eq!(grouped(n), text);
-    }
+    let numbers = [0, 999, 1000, 8_416_350].map(grouped);
+    assert_eq!(numbers, ["0", "999", "1,000", "8,416,350"]);
 }
 
 /// What the bins hold is what the counters say.
@@ -88,16 +77,11 @@ fn timelines_add_up() {
         };
         let Some(t) = &o.timeline else { continue };
         let sum = |f: fn(&uvmsim_physical::Bin) -> f64| t.bins.iter().map(f).sum::<f64>();
-        let stalled = sum(|b| b.stalled);
-        assert!(
-            (stalled - o.stalls.total() as f64).abs() < 1e-3 * o.step_ns as f64,
-            "{name}"
-        );
+        let off = sum(|b| b.stalled) - o.stalls.total() as f64;
+        assert!(off.abs() < 1e-3 * o.step_ns as f64, "{name}");
         // Copies may end after the step does.
         let moved = sum(|b| b.host_in + b.ssd_in + b.host_out + b.ssd_out);
-        assert!(
-            moved <= o.bytes.total() as f64 * 1.0001 && moved > 0.9 * o.bytes.total() as f64,
-            "{name}"
-        );
+        let all = o.bytes.total() as f64;
+        assert!(moved <= all * 1.0001 && moved > 0.9 * all, "{name}");
     }
 }

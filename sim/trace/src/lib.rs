@@ -79,14 +79,15 @@ impl Kind {
 
     /// The word that stands for it in a trace.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Weight => "weight",
-            Kind::Gradient => "gradient",
-            Kind::Optimizer => "optimizer",
-            Kind::Activation => "activation",
-            Kind::Workspace => "workspace",
-            Kind::Input => "input",
-        }
+        const WORDS: [&str; Kind::ALL.len()] = [
+            "weight",
+            "gradient",
+            "optimizer",
+            "activation",
+            "workspace",
+            "input",
+        ];
+        WORDS[self as usize]
     }
 
     /// Whether the contents survive from one step to the next.
@@ -290,12 +291,12 @@ impl fmt::Display for Trace {
             writeln!(f)?;
         }
         for (i, k) in self.kernels.iter().enumerate() {
-            write!(f, "kernel {i} {} {} ", k.duration_ns, k.name)?;
-            write_list(f, &k.reads)?;
-            f.write_str(" ")?;
-            write_list(f, &k.writes)?;
-            f.write_str(" ")?;
-            write_list(f, &k.workspace)?;
+            write!(f, "kernel {i} {} {}", k.duration_ns, k.name)?;
+            for ids in [&k.reads, &k.writes, &k.workspace] {
+                let ids: Vec<String> = ids.iter().map(|id| id.0.to_string()).collect();
+                let none = if ids.is_empty() { "-" } else { "" };
+                write!(f, " {none}{}", ids.join(","))?;
+            }
             let options = [
                 ("flops", k.flops),
                 ("bytes", k.bytes),
@@ -317,19 +318,6 @@ impl fmt::Display for Trace {
         }
         Ok(())
     }
-}
-
-fn write_list(f: &mut fmt::Formatter<'_>, ids: &[TensorId]) -> fmt::Result {
-    if ids.is_empty() {
-        return f.write_str("-");
-    }
-    for (i, id) in ids.iter().enumerate() {
-        if i > 0 {
-            f.write_str(",")?;
-        }
-        write!(f, "{}", id.0)?;
-    }
-    Ok(())
 }
 
 /// `s` as one field of a record.

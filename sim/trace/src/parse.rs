@@ -76,12 +76,8 @@ fn meta(trace: &mut Trace, fields: &[&str], line: &str) -> Result<(), String> {
     let [_, key, ..] = fields else {
         return Err("meta needs a key and a value".into());
     };
-    let value = line
-        .trim_start()
-        .strip_prefix("meta")
-        .unwrap_or("")
-        .trim_start();
-    let value = value.strip_prefix(key).unwrap_or("");
+    let value = line.trim_start().strip_prefix("meta").unwrap_or("");
+    let value = value.trim_start().strip_prefix(key).unwrap_or("");
     if trace.meta.contains_key(*key) {
         return Err(format!("meta {key} is given twice"));
     }
@@ -119,13 +115,11 @@ fn tensor(trace: &mut Trace, fields: &[&str], line: u32) -> Result<(), String> {
     if trace.tensors.len() >= u32::MAX as usize {
         return Err("more than 2^32 - 1 tensors".into());
     }
-    let kind = Kind::ALL
-        .into_iter()
-        .find(|k| k.as_str() == *kind)
-        .ok_or_else(|| {
-            let all = Kind::ALL.map(Kind::as_str).join(", ");
-            format!("kind '{kind}' is unknown; one of {all}")
-        })?;
+    let known = Kind::ALL.into_iter().find(|k| k.as_str() == *kind);
+    let kind = known.ok_or_else(|| {
+        let all = Kind::ALL.map(Kind::as_str).join(", ");
+        format!("kind '{kind}' is unknown; one of {all}")
+    })?;
     let bytes = number(bytes, "size")?;
     let name = match rest {
         [] => "",
@@ -185,14 +179,12 @@ fn list(s: &str) -> Result<Vec<TensorId>, String> {
     if s == "-" {
         return Ok(Vec::new());
     }
-    s.split(',')
-        .map(|f| {
-            let n = number(f, "tensor number")?;
-            u32::try_from(n)
-                .map(TensorId)
-                .map_err(|_| format!("there is no tensor {n}"))
-        })
-        .collect()
+    let tensor = |f| {
+        let n = number(f, "tensor number")?;
+        let id = u32::try_from(n).map(TensorId);
+        id.map_err(|_| format!("there is no tensor {n}"))
+    };
+    s.split(',').map(tensor).collect()
 }
 
 /// The most parts that a forward pass may have.
@@ -206,8 +198,7 @@ fn part(s: &str) -> Result<u32, String> {
 }
 
 fn phase(s: &str) -> Result<Phase, String> {
-    [Phase::Forward, Phase::Backward, Phase::Optimizer]
-        .into_iter()
-        .find(|p| p.as_str() == s)
-        .ok_or_else(|| format!("phase '{s}' is unknown; one of forward, backward, optimizer"))
+    let all = [Phase::Forward, Phase::Backward, Phase::Optimizer];
+    let known = all.into_iter().find(|p| p.as_str() == s);
+    known.ok_or_else(|| format!("phase '{s}' is unknown; one of forward, backward, optimizer"))
 }

@@ -13,6 +13,22 @@ use crate::Trace;
 #[path = "../../../tests/skipped.rs"]
 mod skip;
 
+/// A step of two layers and their updates, as text; more than 40 MiB at once.
+pub const STEP: &str = "uvmtrace 1
+meta name small
+meta batch 4
+tensor 0 input 8388608 x
+tensor 1 weight 8388608 w
+tensor 2 activation 16777216 a
+tensor 3 activation 16777216 b
+tensor 4 gradient 8388608 g
+tensor 5 workspace 4194304 s
+kernel 0 1000000 first 0,1 2 - phase=forward
+kernel 1 1000000 second 2 3 5 phase=forward
+kernel 2 1000000 makeLoss 2,3 4 - phase=backward
+kernel 3 1000000 update 1,4 1 - phase=optimizer
+";
+
 /// The folder of the G10 artifact's traces, below `$UVM_SHARED` or beside the checkout; where it
 /// is not there, the test that asks for it is said to be skipped.
 #[track_caller]

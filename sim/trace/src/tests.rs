@@ -35,66 +35,26 @@ fn reads_and_writes_the_documented_format() {
 /// Each broken line names itself and its object.
 #[test]
 fn errors_name_line_and_object() {
-    let cases = [
-        ("uvmtrace 1", "uvmtrace 9", "line 1: format version 9"),
-        (
-            "tensor 2 a",
-            "tensor 5 a",
-            "line 7: tensor 5: tensor numbers run from 0",
-        ),
-        (
-            "activation 8192 a",
-            "activation 0 a",
-            "line 7: tensor 2 (a): its size is 0",
-        ),
-        (
-            "activation 8192 a",
-            "activations 8192 a",
-            "line 7: tensor 2: kind 'activations'",
-        ),
-        (
-            "activation 8192 a",
-            "activation -8 a",
-            "line 7: tensor 2: size -8 is negative",
-        ),
-        (
-            "kernel 0 1500",
-            "kernel 0 -1500",
-            "line 9: kernel 0: duration -1500 is negative",
-        ),
-        (
-            "0,1 2 3",
-            "0,1 2 9",
-            "line 9: kernel 0 (mul): tensor 9 (scratch) does not exist",
-        ),
-        (
-            "0,1 2 3",
-            "0,1,1 2 3",
-            "line 9: kernel 0 (mul): tensor 1 is read twice",
-        ),
-        (
-            "0,1 2 3",
-            "0,1 2 2",
-            "line 9: kernel 0 (mul): tensor 2 is scratch and also",
-        ),
-        (
-            "0,1 2 3",
-            "0,2 1 3",
-            "it reads tensor 2 (a), which no kernel writes",
-        ),
-        (
-            "kernel 1 20 update 0,2 0 - out_fault_ns=30 all_fault_ns=40",
-            "kernel 1 20 update 0,2 0",
-            "line 10: kernel 1: a kernel needs",
-        ),
-        ("flops=8", "flop=8", "option 'flop' is unknown"),
-        (
-            "meta batch",
-            "meta name",
-            "line 4: meta name is given twice",
-        ),
-    ];
-    for (from, to, expected) in cases {
+    // What is replaced, by what, and what is said.
+    let cases = "
+        uvmtrace 1 | uvmtrace 9 | line 1: format version 9
+        tensor 2 a | tensor 5 a | line 7: tensor 5: tensor numbers run from 0
+        activation 8192 a | activation 0 a | line 7: tensor 2 (a): its size is 0
+        activation 8192 a | activations 8192 a | line 7: tensor 2: kind 'activations'
+        activation 8192 a | activation -8 a | line 7: tensor 2: size -8 is negative
+        kernel 0 1500 | kernel 0 -1500 | line 9: kernel 0: duration -1500 is negative
+        0,1 2 3 | 0,1 2 9 | line 9: kernel 0 (mul): tensor 9 (scratch) does not exist
+        0,1 2 3 | 0,1,1 2 3 | line 9: kernel 0 (mul): tensor 1 is read twice
+        0,1 2 3 | 0,1 2 2 | line 9: kernel 0 (mul): tensor 2 is scratch and also
+        0,1 2 3 | 0,2 1 3 | it reads tensor 2 (a), which no kernel writes
+        update 0,2 0 - out_fault_ns=30 all_fault_ns=40 | update 0,2 0 | line 10: kernel 1: a kernel needs
+        flops=8 | flop=8 | option 'flop' is unknown
+        meta batch | meta name | line 4: meta name is given twice";
+    for case in cases.trim().lines() {
+        let fields: Vec<&str> = case.trim().split(" | ").collect();
+        let [from, to, expected] = fields[..] else {
+            panic!("{case}")
+        };
         let text = SMALL.replacen(from, to, 1);
         assert_ne!(text, SMALL, "{from}");
         let e = text.parse::<Trace>().unwrap_err().to_string();

@@ -80,18 +80,15 @@ impl Trace {
     }
 
     fn validate_order(&self) -> Result<(), Error> {
-        let mut written: Vec<bool> = self
-            .tensors
-            .iter()
-            .map(|t| t.kind.exists_at_start())
-            .collect();
+        let there = self.tensors.iter().map(|t| t.kind.exists_at_start());
+        let mut written: Vec<bool> = there.collect();
         for (i, k) in self.kernels.iter().enumerate() {
             for &id in &k.reads {
                 if written[id.index()] {
                     continue;
                 }
-                let later = self.kernels.iter().enumerate().skip(i);
-                let writer = later.into_iter().find(|(_, l)| l.writes.contains(&id));
+                let mut later = self.kernels.iter().enumerate().skip(i);
+                let writer = later.find(|(_, l)| l.writes.contains(&id));
                 let object = self.tensor_object(id);
                 let what = match writer {
                     Some((w, l)) => format!(
@@ -157,11 +154,8 @@ impl Trace {
 
     /// Bytes of all tensors of `kind`.
     pub fn bytes_of(&self, kind: Kind) -> u64 {
-        self.tensors
-            .iter()
-            .filter(|t| t.kind == kind)
-            .map(|t| t.bytes)
-            .sum()
+        let tensors = self.tensors.iter().filter(|t| t.kind == kind);
+        tensors.map(|t| t.bytes).sum()
     }
 }
 

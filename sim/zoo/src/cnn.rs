@@ -8,7 +8,7 @@ use crate::ops::Conv;
 
 /// Images of `side` × `side` in three colours.
 fn images(n: &mut Net, side: u64) -> Val {
-    let batch = n.batch();
+    let batch = n.batch;
     n.input("images", [batch, 3, side, side], 4)
 }
 
@@ -306,7 +306,7 @@ fn se_bottleneck(n: &mut Net, x: Val, width: u64, stride: u64) -> Val {
 
 /// DCGAN's generator for 64 × 64 images (Radford et al., 2016; PyTorch examples).
 pub fn dcgan_generator(n: &mut Net) -> Val {
-    let batch = n.batch();
+    let batch = n.batch;
     let z = n.input("noise", [batch, 100, 1, 1], 4);
     n.scope("netG", |n| {
         let mut x = z;

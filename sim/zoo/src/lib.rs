@@ -178,7 +178,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 /// discriminator learns from real and from generated images, then the generator
 /// from the discriminator.
 fn dcgan(mut n: Net, optimizer: Optimizer) -> Step {
-    let batch = n.batch();
+    let batch = n.batch;
     let real = n.input("images", [batch, 3, 64, 64], 4);
     let loss = cnn::dcgan_discriminator(&mut n, real);
     n.backward(&[loss]);

@@ -183,7 +183,8 @@ impl Precision {
 /// A network under construction.
 pub struct Net {
     step: Step,
-    batch: u64,
+    /// Samples in the step.
+    pub batch: u64,
     nodes: Vec<Node>,
     /// Parameters by path, so that a layer built twice shares them.
     params: HashMap<String, TensorId>,
@@ -195,7 +196,8 @@ pub struct Net {
     /// The part of the forward pass that is being built, and how many have begun.
     part: Option<u32>,
     parts: u32,
-    elem: u64,
+    /// Bytes of an element.
+    pub elem: u64,
     /// For each value, whether it needs a gradient.
     needs_grad: Vec<bool>,
 }
@@ -219,16 +221,6 @@ impl Net {
             elem: precision.bytes(),
             needs_grad: Vec::new(),
         }
-    }
-
-    /// Samples in the step.
-    pub fn batch(&self) -> u64 {
-        self.batch
-    }
-
-    /// Bytes of an element.
-    pub fn elem(&self) -> u64 {
-        self.elem
     }
 
     /// Builds `f` with `name.` before every name.
@@ -429,11 +421,8 @@ impl Net {
             // The gradient of the loss, one, is part of its first backward kernel.
             tape.grads[loss.id] = Some(Grad::own(NO_TENSOR));
         }
-        let mut kept: Vec<_> = nodes
-            .into_iter()
-            .rev()
-            .filter(|node| !tape.node(node))
-            .collect();
+        let last_first = nodes.into_iter().rev();
+        let mut kept: Vec<_> = last_first.filter(|node| !tape.node(node)).collect();
         kept.reverse();
         self.nodes = kept;
     }
@@ -557,14 +546,12 @@ impl Tape<'_> {
         }
         let given = Some(incoming.tensor).filter(|&t| t != NO_TENSOR);
         let reads: Vec<_> = given.iter().chain(&back.reads).copied().collect();
-        let writes: Vec<_> = wanted
-            .iter()
-            .map(|&target| match (target, given) {
-                (Target::Val(_), Some(t)) if back.in_place && !incoming.shared => t,
-                (Target::Val(v), _) => self.fresh(&node.name, v),
-                (Target::Param(p), _) => self.fresh_param(p),
-            })
-            .collect();
+        let write = |&target: &Target| match (target, given) {
+            (Target::Val(_), Some(t)) if back.in_place && !incoming.shared => t,
+            (Target::Val(v), _) => self.fresh(&node.name, v),
+            (Target::Param(p), _) => self.fresh_param(p),
+        };
+        let writes: Vec<_> = wanted.iter().map(write).collect();
         let cost = self.net.cost(back.class, back.flops, &reads, &writes);
         let name = format!("{}.{}", node.name, back.what);
         self.net.kernel(name, cost, &reads, &writes);

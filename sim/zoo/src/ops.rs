@@ -356,7 +356,7 @@ impl Net {
     /// A copy of some rows; the gradient is zero in the others.
     pub fn copy_part(&mut self, name: &str, x: Val, shape: [u64; 4]) -> Val {
         let y = self.output(name, shape);
-        let bytes = 2 * y.size() * self.elem();
+        let bytes = 2 * y.size() * self.elem;
         let back = Back::new("backward", Vector, 0, &[]).of(x);
         let forward = Forward::new(Vector, 0, &[x.tensor]).moving(bytes);
         self.done(name, y, forward, vec![back])
@@ -381,7 +381,7 @@ impl Net {
         shape: [u64; 4],
     ) -> Val {
         let y = self.output(name, shape);
-        let rows = index.size() * dim * self.elem();
+        let rows = index.size() * dim * self.elem;
         let back =
             Back::new("grad_weight", Vector, index.size() * dim, &[index.tensor]).of_param(table);
         let forward = Forward::new(Vector, 0, &[index.tensor, table]).moving(2 * rows);

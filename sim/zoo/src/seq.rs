@@ -99,7 +99,7 @@ impl Transformer {
 /// BERT with its masked language model head (Devlin et al., 2019; Hugging Face).
 pub fn bert(n: &mut Net, t: Transformer) -> Val {
     const VOCABULARY: u64 = 30_522;
-    let rows = n.batch() * t.tokens;
+    let rows = n.batch * t.tokens;
     let shape = [rows, t.hidden, 1, 1];
     let ids = n.input("input_ids", [rows, 1, 1, 1], 8);
     let types = n.input("token_type_ids", [rows, 1, 1, 1], 8);
@@ -128,7 +128,7 @@ pub fn bert(n: &mut Net, t: Transformer) -> Val {
 /// A decoder with learned positions and tied head: GPT-2 (Radford et al., 2019),
 /// OPT (Zhang et al., 2022).
 pub fn decoder(n: &mut Net, t: Transformer, vocabulary: u64, positions: u64) -> Val {
-    let rows = n.batch() * t.tokens;
+    let rows = n.batch * t.tokens;
     let shape = [rows, t.hidden, 1, 1];
     let ids = n.input("input_ids", [rows, 1, 1, 1], 8);
     let words = n.param("wte", vocabulary * t.hidden);
@@ -145,7 +145,7 @@ pub fn decoder(n: &mut Net, t: Transformer, vocabulary: u64, positions: u64) -> 
 
 /// ViT with 16 × 16 patches (Dosovitskiy et al., 2021).
 pub fn vit(n: &mut Net, t: Transformer) -> Val {
-    let batch = n.batch();
+    let batch = n.batch;
     let images = n.input("images", [batch, 3, 224, 224], 4);
     let class = n.param("cls_token", t.hidden);
     let places = n.param("pos_embed", t.tokens * t.hidden);
@@ -164,7 +164,7 @@ pub fn vit(n: &mut Net, t: Transformer) -> Val {
 /// normalisation (`rnn.train.cfg`).
 pub fn rnn(n: &mut Net, steps: u64) -> Vec<Val> {
     const HIDDEN: u64 = 1024;
-    let batch = n.batch();
+    let batch = n.batch;
     let mut state = [None; 3];
     let mut losses = Vec::new();
     for _ in 0..steps {
@@ -197,7 +197,7 @@ fn connected(n: &mut Net, name: &str, x: Val, out: u64) -> Val {
 /// DLRM as MLPerf's Criteo Kaggle script has it (Naumov et al., 2019).
 /// `tables`: the rows of the embedding tables, each `dim` wide.
 pub fn dlrm(n: &mut Net, dim: u64, tables: &[u64]) -> Val {
-    let batch = n.batch();
+    let batch = n.batch;
     let mut x = n.input("dense", [batch, 13, 1, 1], 4);
     for (i, out) in [512, 256, 64, dim].into_iter().enumerate() {
         x = n.linear(&format!("bottom{i}"), x, out, true);

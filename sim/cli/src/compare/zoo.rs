@@ -100,16 +100,11 @@ impl Sweep<'_> {
 /// What a group of rows begins with: policies' names from top to bottom where they have
 /// parts, as columns are narrow.
 fn head(over: f64, machine: &Machine, policies: &[String]) -> String {
-    let mut out = format!(
-        "share of the ideal speed on {}, GPU memory for 1/{over} of the peak\n",
-        machine.preset
-    );
-    let names: Vec<Vec<&str>> = policies
-        .iter()
-        .map(String::as_str)
-        .chain(["bound"])
-        .map(parts)
-        .collect();
+    let preset = machine.preset;
+    let mut out =
+        format!("share of the ideal speed on {preset}, GPU memory for 1/{over} of the peak\n");
+    let names = policies.iter().map(String::as_str).chain(["bound"]);
+    let names: Vec<Vec<&str>> = names.map(parts).collect();
     let lines = names.iter().map(Vec::len).max().unwrap_or(0);
     for line in 0..lines {
         let mut text = format!("{:<10}", if line + 1 == lines { "network" } else { "" });
@@ -228,19 +223,14 @@ mod tests {
 
     #[test]
     fn the_table_fits_a_terminal() {
-        let names: Vec<String> = policies::NAMES
-            .iter()
-            .filter(|n| **n != "ideal")
-            .map(ToString::to_string)
-            .collect();
+        let names = policies::NAMES.iter().filter(|n| **n != "ideal");
+        let names: Vec<String> = names.map(ToString::to_string).collect();
         for name in &names {
             assert!(parts(name).iter().all(|p| p.len() <= 4), "{name}");
         }
         let machine = uvmsim_machine::presets::find("a100").unwrap_or_else(|| panic!("no preset"));
-        let outcomes: Outcomes = names
-            .iter()
-            .map(|n| (n.clone(), Err("not run".into())))
-            .collect();
+        let not_run = |n: &String| (n.clone(), Err("not run".into()));
+        let outcomes: Outcomes = names.iter().map(not_run).collect();
         let point = Point {
             net: "inceptionv3",
             over: 1.5,

@@ -27,21 +27,14 @@ pub fn table(dir: &Path, file: &str, lines: usize) -> Result<Table, String> {
 
 fn parse(text: &str, lines: usize) -> Option<Table> {
     let mut rest = text.lines().filter(|l| !l.trim().is_empty());
-    let columns: Vec<String> = rest
-        .next()?
-        .split('|')
-        .map(|c| c.trim().to_string())
-        .collect();
+    let columns = rest.next()?.split('|');
+    let columns = columns.map(|c| c.trim().to_string()).collect();
     let mut blocks = Vec::new();
     while let Some(name) = rest.next() {
         let mut values = Vec::new();
         for _ in 0..lines {
-            let line: Vec<Value> = rest
-                .next()?
-                .split_whitespace()
-                .map(value)
-                .collect::<Option<_>>()?;
-            values.push(line);
+            let line = rest.next()?.split_whitespace().map(value);
+            values.push(line.collect::<Option<_>>()?);
         }
         blocks.push((name.trim().to_string(), values));
     }
@@ -97,13 +90,8 @@ mod tests {
             blocks: Vec::new(),
         });
         assert_eq!(t.columns, ["a", "b"]);
-        assert_eq!(
-            t.blocks[1],
-            (
-                "Y".into(),
-                vec![vec![Value::Number(2.0), Value::Number(3.0)]]
-            )
-        );
+        let line = [2.0, 3.0].map(Value::Number).to_vec();
+        assert_eq!(t.blocks[1], ("Y".into(), vec![line]));
         assert!(matches!(t.blocks[0].1[0][1], Value::Fails(_)));
         assert!(parse("a\nX\n", 1).is_none() && parse("a\nX\nwhat\n", 1).is_none());
     }

@@ -49,14 +49,13 @@ pub fn table_6_2(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
         let cells = published.into_iter().enumerate().map(|(i, per_cent)| {
             let level = 0.5 * (i + 1) as f64;
             let [uvm, autovm] = ["base-uvm", "autovm"].map(|p| run(desk, &net, level, p));
-            Cell {
-                published: if per_cent.is_nan() {
-                    Value::Absent("the thesis has no such point".into())
-                } else {
-                    Value::Number(1.0 + per_cent / 100.0)
-                },
-                ours: both(&uvm, &autovm, |u, a| u.step_s / a.step_s),
-            }
+            let published = if per_cent.is_nan() {
+                Value::Absent("the thesis has no such point".into())
+            } else {
+                Value::Number(1.0 + per_cent / 100.0)
+            };
+            let ours = both(&uvm, &autovm, |u, a| u.step_s / a.step_s);
+            Cell::new(published, ours)
         });
         Row::new(label, cells)
     };

@@ -12,6 +12,7 @@ use uvmsim_physical::policies::deepum_config;
 use uvmsim_physical::policies::execution_ids;
 use uvmsim_physical::policies::DeepUm;
 use uvmsim_physical::policies::Parts;
+use uvmsim_physical::Limits;
 use uvmsim_physical::Workload;
 use uvmsim_report::published::Cell;
 use uvmsim_report::published::Row;
@@ -69,9 +70,8 @@ fn each_largest(desk: &mut Desk, configs: &[Config]) -> Vec<Row> {
     let steps: Vec<Step> = sheet::rows("deepum-9");
     let networks = steps.chunk_by(|a, b| a.net == b.net);
     let row = |p: &Step| {
-        let answers = configs
-            .iter()
-            .map(|&c| deepum(desk, &p.point(), Parts::All, c));
+        let configs = configs.iter();
+        let answers = configs.map(|&c| deepum(desk, &p.point(), Parts::All, c));
         let answers: Vec<Answer> = answers.collect();
         let speed = |a| pictured(both(&answers[0], a, |first, a| first.step_s / a.step_s));
         Row::new(&p.label, answers.iter().map(speed))
@@ -85,7 +85,7 @@ fn deepum(desk: &mut Desk, at: &Point, parts: Parts, config: Config) -> Answer {
     desk.ask(format!("{at:?} deepum {parts:?} {config:?}"), move |s| {
         let (w, l) = point.workload(s)?;
         let mut policy = DeepUm::new(execution_ids(&w, &l), config)?.with(parts);
-        let mut m = run_physical(&point.machine()?, &w, &l, &mut policy)?;
+        let mut m = run_physical(&point.machine()?, &w, &l, &mut policy, Limits::default())?;
         m.other = policy.stats().table_bytes as f64;
         Ok(m)
     })

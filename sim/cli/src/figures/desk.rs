@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use uvmsim_g10 as g10;
 use uvmsim_physical::policies;
+use uvmsim_physical::Bytes;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
-use uvmsim_physical::Outcome;
 use uvmsim_physical::Policy;
 use uvmsim_physical::RunError;
 use uvmsim_physical::Stalls;
@@ -61,11 +61,6 @@ impl Measured {
             ..Self::default()
         }
     }
-
-    /// Bytes over the link to and from the host, and the SSD.
-    pub fn bytes(&self) -> u64 {
-        self.traffic.iter().sum()
-    }
 }
 
 /// Why there is no result.
@@ -100,11 +95,8 @@ pub fn value(answer: &Answer, of: impl FnOnce(&Measured) -> f64) -> Value {
 
 /// The geometric mean of what is there.
 pub fn mean<'a>(values: impl IntoIterator<Item = &'a Value>) -> Value {
-    let logs: Vec<f64> = values
-        .into_iter()
-        .filter_map(Value::number)
-        .map(f64::ln)
-        .collect();
+    let numbers = values.into_iter().filter_map(Value::number);
+    let logs: Vec<f64> = numbers.map(f64::ln).collect();
     if logs.is_empty() {
         return Value::none();
     }
@@ -117,26 +109,17 @@ pub const PICTURE: &str =
 
 /// `ours`, where the paper has only a picture.
 pub fn pictured(ours: Value) -> Cell {
-    Cell {
-        published: Value::Absent(PICTURE.into()),
-        ours,
-    }
+    Cell::new(Value::Absent(PICTURE.into()), ours)
 }
 
 /// `ours`, which the paper does not have.
 pub fn unpublished(ours: Value) -> Cell {
-    Cell {
-        published: Value::none(),
-        ours,
-    }
+    Cell::new(Value::none(), ours)
 }
 
 /// A cell with both numbers.
 pub fn cell(published: f64, ours: Value) -> Cell {
-    Cell {
-        published: Value::Number(published),
-        ours,
-    }
+    Cell::new(Value::Number(published), ours)
 }
 
 /// `of` two answers, as a cell.
@@ -237,7 +220,7 @@ impl Point {
         let (w, l) = self.workload(sources)?;
         let machine = self.machine()?;
         let mut policy = policies::make(policy, &machine, &w, &l)?;
-        run_physical(&machine, &w, &l, policy.as_mut())
+        run_physical(&machine, &w, &l, policy.as_mut(), Limits::default())
     }
 }
 
@@ -259,17 +242,13 @@ impl Sources {
             Origin::Between => uvmsim_g10::import_between,
             _ => uvmsim_g10::import,
         };
-        let read = || {
-            let trace = import(&self.dir, net, batch);
-            trace
-                .map(Arc::new)
-                .map_err(|e| Why::Missing(format!("no trace ({e})")))
+        let read = || match import(&self.dir, net, batch) {
+            Ok(trace) => Ok(Arc::new(trace)),
+            Err(e) => Err(Why::Missing(format!("no trace ({e})"))),
         };
         let mut traces = self.traces.lock().unwrap_or_else(|e| e.into_inner());
-        traces
-            .entry((net.into(), batch, origin))
-            .or_insert_with(read)
-            .clone()
+        let entry = traces.entry((net.into(), batch, origin));
+        entry.or_insert_with(read).clone()
     }
 }
 
@@ -355,58 +334,40 @@ impl Desk {
 fn on_artifact_machine(trace: &Trace, policy: Runner, machine: &g10::Machine) -> Answer {
     let o = policy.run_on(trace, machine).map_err(Why::Fails)?;
     let s = |cycles: u64| cycles as f64 / g10::CYCLES_PER_SECOND as f64;
-    let ideal = trace
-        .kernels
-        .iter()
-        .map(|k| k.duration_ns as f64 * g10::CYCLES_PER_SECOND as f64 / 1e9);
-    let t = &o.traffic;
+    let ideal = trace.kernels.iter().map(|k| k.duration_ns as f64);
+    let ideal = ideal.map(|ns| ns * g10::CYCLES_PER_SECOND as f64 / 1e9);
+    let kernels = o.kernel_cycles.iter().zip(ideal);
     Ok(Measured {
         step_s: s(o.step_cycles),
         ideal_s: s(o.ideal_cycles),
-        traffic: [t.ssd_to_gpu, t.gpu_to_ssd, t.host_to_gpu, t.gpu_to_host],
+        traffic: ways(&o.traffic),
         faults: o.faults,
-        slowdowns: o
-            .kernel_cycles
-            .iter()
-            .zip(ideal)
-            .map(|(c, i)| *c as f64 / i.max(1.0))
-            .collect(),
+        slowdowns: kernels.map(|(c, i)| *c as f64 / i.max(1.0)).collect(),
         ..Measured::default()
     })
 }
 
-/// Runs one policy on the physical machine.
+/// Runs one policy on the physical machine, for as many steps as `limits` says.
 pub fn run_physical(
-    machine: &uvmsim_machine::Machine,
-    w: &Workload,
-    l: &Layout,
-    policy: &mut dyn Policy,
-) -> Answer {
-    run_for(machine, w, l, policy, Limits::default())
-}
-
-/// The same, for as many steps as `limits` says.
-pub fn run_for(
     machine: &uvmsim_machine::Machine,
     w: &Workload,
     l: &Layout,
     policy: &mut dyn Policy,
     limits: Limits,
 ) -> Answer {
-    Ok(measured(&uvmsim_physical::run(
-        machine, w, l, policy, limits,
-    )?))
-}
-
-fn measured(o: &Outcome) -> Measured {
-    let b = &o.bytes;
-    Measured {
+    let o = uvmsim_physical::run(machine, w, l, policy, limits)?;
+    Ok(Measured {
         step_s: o.step_ns as f64 / 1e9,
         ideal_s: o.ideal_ns as f64 / 1e9,
-        traffic: [b.ssd_to_gpu, b.gpu_to_ssd, b.host_to_gpu, b.gpu_to_host],
+        traffic: ways(&o.bytes),
         faults: o.faults,
         late_faults: o.late_faults,
         stalls: o.stalls,
         ..Measured::default()
-    }
+    })
+}
+
+/// Bytes from the SSD, to it, from the host, to it.
+fn ways(b: &Bytes) -> [u64; 4] {
+    [b.ssd_to_gpu, b.gpu_to_ssd, b.host_to_gpu, b.gpu_to_host]
 }

@@ -22,7 +22,7 @@ use uvmsim_trace::Kind;
 use super::desk::both;
 use super::desk::cell;
 use super::desk::pictured;
-use super::desk::run_for;
+use super::desk::run_physical;
 use super::desk::value;
 use super::desk::Answer;
 use super::desk::Desk;
@@ -179,7 +179,7 @@ fn program(
             warm_up: 0,
             ..Limits::default()
         };
-        run_for(&machine, &p.workload, &layout, &mut ByHand(&p), once)
+        run_physical(&machine, &p.workload, &layout, &mut ByHand(&p), once)
     })
 }
 
@@ -221,7 +221,10 @@ pub fn table_4(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let row = |(mode, published): (Mode, Vec<f64>)| {
         let cells = RATIOS.iter().zip(published).map(|(&ratio, published)| {
             let ours = program(desk, "fir", fir, mode, PCIE3, ratio);
-            cell(published, value(&ours, |m| m.bytes() as f64 / 1e9))
+            cell(
+                published,
+                value(&ours, |m| m.traffic.iter().sum::<u64>() as f64 / 1e9),
+            )
         });
         Row::new(format!("{mode:?}"), cells)
     };

@@ -145,9 +145,11 @@ fn speed(answer: &Answer) -> Value {
 pub fn figure_11(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let data = Data::read(desk, "overall_performance/all.base.txt", 1);
     let row = |net: Net| {
-        let cells = POLICIES.map(|(name, policy)| Cell {
-            published: data.speed(&net.label, name),
-            ours: speed(&net.plain(desk, policy)),
+        let cells = POLICIES.map(|(name, policy)| {
+            Cell::new(
+                data.speed(&net.label, name),
+                speed(&net.plain(desk, policy)),
+            )
         });
         let ours = unpublished(speed(&net.plain(desk, Policy::Best)));
         Row::new(net.title(), cells.into_iter().chain([ours]))
@@ -174,14 +176,8 @@ pub fn figure_12(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
                 _ => compute,
             };
             let answer = net.plain(desk, policy);
-            let run = Cell {
-                published: running,
-                ours: value(&answer, |m| m.ideal_s.min(m.step_s)),
-            };
-            let stall = Cell {
-                published: stall,
-                ours: value(&answer, |m| (m.step_s - m.ideal_s).max(0.0)),
-            };
+            let run = Cell::new(running, value(&answer, |m| m.ideal_s.min(m.step_s)));
+            let stall = Cell::new(stall, value(&answer, |m| (m.step_s - m.ideal_s).max(0.0)));
             [run, stall]
         });
         Row::new(net.title(), cells.into_iter().flatten())
@@ -215,9 +211,11 @@ pub fn figure_14(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     for net in Net::all() {
         for (name, policy) in FOUR {
             let answer = net.plain(desk, policy);
-            let cells = (0..4).map(|i| Cell {
-                published: scaled(data.get(&net.label, name, i), 1.0 / PAGES_IN_GIB),
-                ours: value(&answer, |m| m.traffic[i] as f64 / GIB),
+            let cells = (0..4).map(|i| {
+                Cell::new(
+                    scaled(data.get(&net.label, name, i), 1.0 / PAGES_IN_GIB),
+                    value(&answer, |m| m.traffic[i] as f64 / GIB),
+                )
             });
             rows.push(Row::new(format!("{} {policy}", net.title()), cells));
         }
@@ -231,10 +229,7 @@ fn at_least_one(rows: Vec<Row>, desk: &Desk, sheet: &Sheet, file: &str) -> Vec<R
         return rows;
     }
     let why = Data::read(desk, file, 1).0.err().unwrap_or_default();
-    let cell = |_| Cell {
-        published: Value::Absent(why.clone()),
-        ours: Value::Absent(why.clone()),
-    };
+    let cell = |_| Cell::new(Value::Absent(why.clone()), Value::Absent(why.clone()));
     vec![Row::new("all", sheet.figure.columns.iter().map(cell))]
 }
 
@@ -246,9 +241,11 @@ fn speeds(
     (data, block): (&Data, &str),
     machine: &Machine,
 ) -> Row {
-    let cells = FOUR.map(|(name, policy)| Cell {
-        published: data.speed(block, name),
-        ours: speed(&net.run(desk, batch, policy, machine)),
+    let cells = FOUR.map(|(name, policy)| {
+        Cell::new(
+            data.speed(block, name),
+            speed(&net.run(desk, batch, policy, machine)),
+        )
     });
     Row::new(label, cells)
 }
@@ -288,10 +285,7 @@ fn host_row(
             ..Machine::default()
         };
         let answer = net.run(desk, batch.parse().unwrap_or(0), policy, &machine);
-        Cell {
-            published,
-            ours: value(&answer, |m| m.step_s),
-        }
+        Cell::new(published, value(&answer, |m| m.step_s))
     });
     Row::new(format!("{} {batch} {policy}", net.label), cells)
 }
@@ -301,9 +295,8 @@ pub fn figure_16(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for net in Net::all() {
         let file = format!("sensitivity_cpumem/{}.txt", net.file);
-        let batches = Data::read(desk, &file, 1)
-            .0
-            .map_or(Vec::new(), |t| t.columns);
+        let data = Data::read(desk, &file, 1).0;
+        let batches = data.map_or(Vec::new(), |t| t.columns);
         for batch in batches {
             rows.push(host_row(desk, sheet, &net, &batch, Policy::G10, &file));
         }
@@ -358,14 +351,11 @@ pub fn figure_19(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let data = Data::read(desk, "sensitivity_variation/all.txt", 1);
     let row = |net: Net| {
         let right = with_error(desk, &net, "0%");
-        let cells = sheet.figure.columns.iter().map(|percent| Cell {
-            published: quotient(
-                &data.get(&net.label, percent, 0),
-                &data.get(&net.label, "0%", 0),
-            ),
-            ours: both(&with_error(desk, &net, percent), &right, |a, b| {
-                a.normalized() / b.normalized()
-            }),
+        let cells = sheet.figure.columns.iter().map(|percent| {
+            let [published, exact] = [percent, "0%"].map(|p| data.get(&net.label, p, 0));
+            let speed = |a: &Measured, b: &Measured| a.normalized() / b.normalized();
+            let ours = both(&with_error(desk, &net, percent), &right, speed);
+            Cell::new(quotient(&published, &exact), ours)
         });
         Row::new(net.title(), cells)
     };
@@ -474,10 +464,8 @@ mod tests {
             ("g10-17", figure_17),
         ];
         for (name, make) in figures {
-            let sheet = sheet::SHEETS
-                .iter()
-                .find(|s| s.figure.name == name)
-                .unwrap();
+            let mut sheets = sheet::SHEETS.iter();
+            let sheet = sheets.find(|s| s.figure.name == name).unwrap();
             let rows = made(dir.clone(), |desk| make(desk, sheet));
             let cells = rows.into_iter().flat_map(|row| {
                 let cells = row.cells.into_iter();

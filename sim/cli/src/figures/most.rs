@@ -24,24 +24,17 @@ use crate::g10::Runner;
 
 /// The steps of table I, each network's smaller batch first.
 fn points() -> impl Iterator<Item = (String, Point)> {
+    type Step = (bool, String, String, u64);
     let rows = sheet::rows("most-1").into_iter();
-    rows.map(
-        |(artifact, net, label, batch): (bool, String, String, u64)| {
-            let point = Point::new(&net, batch, "rtx4090");
-            let point = if artifact {
-                Point {
-                    origin: Origin::Between,
-                    ..point
-                }
-            } else {
-                Point {
-                    tokens: Some(128),
-                    ..point
-                }
-            };
-            (label, point)
-        },
-    )
+    rows.map(|(artifact, net, label, batch): Step| {
+        let mut point = Point::new(&net, batch, "rtx4090");
+        if artifact {
+            point.origin = Origin::Between;
+        } else {
+            point.tokens = Some(128);
+        }
+        (label, point)
+    })
 }
 
 const POLICIES: [&str; 4] = ["base-uvm", "deepum", "g10", "most"];

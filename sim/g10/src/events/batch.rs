@@ -169,10 +169,8 @@ impl Sim<'_> {
 
     /// Whether a page of the current kernel is in transfer.
     fn waits_for_pages(&self) -> bool {
-        let required = &self.view.kernels[self.kernel].required;
-        required
-            .iter()
-            .any(|&t| self.pages.tensors[t as usize].in_transfer > 0)
+        let mut required = self.view.kernels[self.kernel].required.iter();
+        required.any(|&t| self.pages.tensors[t as usize].in_transfer > 0)
     }
 
     fn count(&mut self, b: &Batch, times: u64) {
@@ -316,9 +314,8 @@ impl Sim<'_> {
                     (Loc::None, _) | (_, None) => wish,
                     (_, Some(forced)) => forced,
                 };
-                n = n
-                    .min(self.pages.run(victim).len)
-                    .min(self.room_out(b, to, from == Loc::Host));
+                let room = self.room_out(b, to, from == Loc::Host);
+                n = n.min(self.pages.run(victim).len).min(room);
                 if victim == self.pages.newest() || (from == Loc::Host && to == Loc::Ssd) {
                     n = 1;
                 }
@@ -335,9 +332,8 @@ impl Sim<'_> {
             }
             chunk.pages = n;
             // The eviction may have grown or joined runs, but not this queue's front.
-            chunk.run = self
-                .pages
-                .move_front(self.pages.front(q), n, Loc::Gpu, Queue::Idle);
+            let front = self.pages.front(q);
+            chunk.run = self.pages.move_front(front, n, Loc::Gpu, Queue::Idle);
             if from == Loc::Host && b.forced_out == Some(Loc::Ssd) {
                 b.forced_out = None;
             }
@@ -398,12 +394,8 @@ impl Sim<'_> {
                 }
                 self.pages.untangle(v);
                 let tensor = &self.view.tensors[self.pages.run(v).tensor as usize];
-                let to = if tensor.is_alive(self.kernel) {
-                    Loc::Host
-                } else {
-                    Loc::None
-                };
-                Ok(Some((v, to)))
+                let alive = tensor.is_alive(self.kernel);
+                Ok(Some((v, if alive { Loc::Host } else { Loc::None })))
             }
         }
     }

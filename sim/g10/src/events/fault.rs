@@ -91,45 +91,31 @@ impl Sim<'_> {
         let t00 = whole(all).max(t11);
         let t10 = whole(out).max(t11).min(t00);
         let (bytes_in, bytes_out) = ((inputs.total * PAGE) as f64, (outputs.total * PAGE) as f64);
-        let measured = |bytes: f64, ms: f64| {
-            if ms == 0.0 {
-                UNMEASURED_BYTES_PER_MS
-            } else {
-                bytes / ms
-            }
+        let measured = |bytes: f64, ms: f64| match ms {
+            0.0 => UNMEASURED_BYTES_PER_MS,
+            ms => bytes / ms,
         };
-        let (mut host_in, mut host_out) = (
-            measured(bytes_in, t00 - t10),
-            measured(bytes_out, t10 - t11),
-        );
+        let mut host_in = measured(bytes_in, t00 - t10);
+        let mut host_out = measured(bytes_out, t10 - t11);
 
         let per_ms = |gbps: f64| gbps * 1e9 / 1.2e9 * 1.2e9 / 1000.0;
-        let (link, ssd) = (
-            per_ms(self.machine.pcie_gbps),
-            per_ms(self.machine.ssd_gbps),
-        );
+        let [link, ssd] = [self.machine.pcie_gbps, self.machine.ssd_gbps].map(per_ms);
         // Latencies are integers there; they enter as a ratio only.
         let (fault, drive) = (self.machine.fault_us.trunc(), self.machine.ssd_us.trunc());
         let (in_ratio, in_ssd) = inputs.ratios();
         let (out_ratio, out_ssd) = outputs.ratios();
-        let from_ssd = |host: f64, ratio: f64| {
-            if ratio == 0.0 {
-                0.0
-            } else {
-                (host * fault / (fault + drive)).min(ssd)
-            }
+        let from_ssd = |host: f64, ratio: f64| match ratio {
+            0.0 => 0.0,
+            _ => (host * fault / (fault + drive)).min(ssd),
         };
         let (ssd_in, ssd_out) = (from_ssd(host_in, in_ssd), from_ssd(host_out, out_ssd));
         let left = link - ssd_in.max(ssd_out);
         host_in = host_in.min(left);
         host_out = host_out.min(left);
 
-        let ssd_time = |ratio: f64, part: f64, bytes: f64, bw: f64| {
-            if part == 0.0 {
-                0.0
-            } else {
-                ratio * part * bytes / bw
-            }
+        let ssd_time = |ratio: f64, part: f64, bytes: f64, bw: f64| match part {
+            0.0 => 0.0,
+            _ => ratio * part * bytes / bw,
         };
         let ssd_ms = ssd_time(in_ratio, in_ssd, bytes_in, ssd_in)
             + ssd_time(out_ratio, out_ssd, bytes_out, ssd_out);

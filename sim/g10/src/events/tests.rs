@@ -59,11 +59,7 @@ proptest! {
         host_mib in 0u32..300,
     ) {
         let trace = chain(&layers);
-        let machine = Machine {
-            gpu_gib: f64::from(gpu_mib) / 1024.0,
-            host_gib: f64::from(host_mib) / 1024.0,
-            ..Machine::default()
-        };
+        let machine = Machine::of_mib(gpu_mib, host_mib);
         let Ok(view) = View::new(&trace, &machine) else {
             return Ok(());
         };
@@ -96,10 +92,7 @@ fn tensors_that_come_back_by_turns_are_a_braid() {
         Hint::new(4, 4, Target::Gpu),
     ];
     for gpu_mib in [90, 100, 110, 120] {
-        let machine = Machine {
-            gpu_gib: f64::from(gpu_mib) / 1024.0,
-            ..Machine::default()
-        };
+        let machine = Machine::of_mib(gpu_mib, 128 << 10);
         let view = View::new(&trace, &machine).unwrap();
         let hints = plan::with_lifetimes(&view, moves.clone());
         let braids = both(&trace, &machine, Mode::Lru, &hints);

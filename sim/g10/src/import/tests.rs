@@ -2,8 +2,14 @@
 
 use proptest::prelude::*;
 use uvmsim_trace::testing::g10_traces;
+use uvmsim_trace::Kernel;
 
 use super::*;
+
+/// What a kernel takes where all is resident, where its outputs fault, and where all does.
+fn times(k: &Kernel) -> [u64; 3] {
+    [Some(k.duration_ns), k.out_fault_ns, k.all_fault_ns].map(Option::unwrap)
+}
 
 /// Counts, totals and peaks that an independent reading of the artifact gave.
 #[test]
@@ -31,9 +37,10 @@ fn g10_imports_have_the_artifacts_tensors_and_kernels() {
             let sum = gib(t.tensors.iter().map(|t| t.bytes).sum());
             let set = gib(t.kernels.iter().map(|k| t.working_set(k)).max().unwrap());
             assert!((sum - total).abs() < 0.051, "{net} {batch}: {sum}");
+            let learned = gib(t.bytes_of(Kind::Weight));
             assert!(
-                (gib(t.bytes_of(Kind::Weight)) - weights).abs() < 0.006,
-                "{net} {batch}"
+                (learned - weights).abs() < 0.006,
+                "{net} {batch}: {learned}"
             );
             assert!((set - largest).abs() < 0.006, "{net} {batch}: {set}");
         }
@@ -75,16 +82,11 @@ fn g10_times_of_other_batches_are_on_a_line() {
         "300 Relu 1 301 2 99 4\n-----\n302 Relu 1 300 2 99 4\n-----\n",
     );
     let import = |batch| import_between(&f.0, "bert", batch);
-    let kernels = graph(
-        &std::fs::read_to_string(f.0.join("Nets/BERT_Base.txt")).unwrap(),
-        true,
-        1,
-    );
-    let kernels = kernels.unwrap().kernels.len();
+    let text = std::fs::read_to_string(f.0.join("Nets/BERT_Base.txt")).unwrap();
+    let kernels = graph(&text, true, 1).unwrap().kernels.len();
     let column = |value: &str, unit: &str| -> String {
-        (0..kernels)
-            .map(|i| format!("{i} {value} {unit}\n"))
-            .collect()
+        let lines = (0..kernels).map(|i| format!("{i} {value} {unit}\n"));
+        lines.collect()
     };
     // Milliseconds of the three kinds, and bytes of scratch.
     let write = |batch: u64, ms: [&str; 3], scratch: &str| {
@@ -101,14 +103,8 @@ fn g10_times_of_other_batches_are_on_a_line() {
     write(40, ["8", "2.5", "9"], "4096");
     let times = |batch| {
         let t = import(batch).unwrap();
-        let k = &t.kernels[1];
-        let scratch = t.bytes_of(Kind::Workspace);
-        let all = [
-            k.duration_ns,
-            k.out_fault_ns.unwrap(),
-            k.all_fault_ns.unwrap(),
-        ];
-        (all, scratch / kernels as u64, t.meta("source").to_string())
+        let scratch = t.bytes_of(Kind::Workspace) / kernels as u64;
+        (times(&t.kernels[1]), scratch, t.meta("source").to_string())
     };
     let line = |a, b| format!("g10, times on the line through those of batches {a} and {b}");
     let ms = |t: [f64; 3]| t.map(|ms| (ms * 1e6) as u64);
@@ -142,16 +138,9 @@ fn g10_batches_that_the_artifact_interpolated_come_out_alike() {
     let theirs = import(&dir, "BERT", 384).unwrap();
     assert!(made.tensors == theirs.tensors);
     for (a, b) in made.kernels.iter().zip(&theirs.kernels) {
-        let near = |a: u64, b: u64| a.abs_diff(b) <= 1;
-        assert!(near(a.duration_ns, b.duration_ns), "{a:?} {b:?}");
-        assert!(
-            near(a.out_fault_ns.unwrap(), b.out_fault_ns.unwrap()),
-            "{a:?} {b:?}"
-        );
-        assert!(
-            near(a.all_fault_ns.unwrap(), b.all_fault_ns.unwrap()),
-            "{a:?} {b:?}"
-        );
+        let [ours, artifacts] = [a, b].map(times);
+        let near = |(a, b): (&u64, &u64)| a.abs_diff(*b) <= 1;
+        assert!(ours.iter().zip(&artifacts).all(near), "{a:?} {b:?}");
     }
 }
 

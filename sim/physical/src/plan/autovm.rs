@@ -55,16 +55,11 @@ pub fn plan(profile: &Profile<'_>, options: Options) -> Plan {
         return plan;
     };
     // Working sets, to which prefetched tensors are added (listing 3.4).
-    let mut working: Vec<u64> = profile
-        .first_kernel
-        .windows(2)
-        .map(|w| {
-            (w[0]..w[1])
-                .map(|k| profile.workload.working_set(k as usize))
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let largest = |slot: &[u32]| {
+        let sets = (slot[0]..slot[1]).map(|k| profile.workload.working_set(k as usize));
+        sets.max().unwrap_or(0)
+    };
+    let mut working: Vec<u64> = profile.first_kernel.windows(2).map(largest).collect();
     let turn = profile.slot(backward);
     let mut gaps: Vec<&Gap> = offloads(profile, options, backward).collect();
     gaps.sort_by_key(|g| g.next);
@@ -90,10 +85,8 @@ fn late(profile: &Profile<'_>, g: &Gap, turn: usize, working: &[u64]) -> Option<
     let end = g.from + g.slots;
     let copy = profile.copy_ns(g.bytes, Tier::Host, true);
     let first = g.from.max(turn);
-    let at = (first..end)
-        .rev()
-        .find(|&j| starts[end] - starts[j] >= copy)
-        .unwrap_or(first);
+    let in_time = |&j: &usize| starts[end] - starts[j] >= copy;
+    let at = (first..end).rev().find(in_time).unwrap_or(first);
     let fits = |j: usize| working[j] + g.bytes <= profile.capacity;
     (at < end && (at..end).all(fits)).then_some(at)
 }

@@ -63,18 +63,10 @@ const AHEAD: [u32; 4] = [4, 16, 64, 256];
 /// A tensor that was not used for so many times as many kernels may have gone.
 const LONG: usize = 8;
 
-/// The plan that ran fastest.
-///
-/// # Errors
-/// No plan could be run; the error is that of the last.
-pub fn plan(machine: &Machine, workload: &Workload, layout: &Layout) -> Result<Plan, RunError> {
-    measured(machine, workload, layout, Until::NEVER).map(|(_, plan)| plan)
-}
-
 /// The plan that ran fastest of those that were tried before time was over; at least one is.
 ///
 /// # Errors
-/// See [`plan`].
+/// No plan could be run; the error is that of the last.
 pub fn plan_within(
     machine: &Machine,
     workload: &Workload,
@@ -113,7 +105,7 @@ pub(super) fn reckon(machine: &Machine, workload: &Workload, layout: &Layout) ->
 /// The planner's first plan, and how it ran.
 ///
 /// # Errors
-/// See [`plan`].
+/// See [`plan_within`].
 pub(super) fn first(
     machine: &Machine,
     workload: &Workload,
@@ -128,7 +120,7 @@ pub(super) fn first(
 /// The plan that ran fastest, and how it ran.
 ///
 /// # Errors
-/// See [`plan`].
+/// See [`plan_within`].
 pub(super) fn measured(
     machine: &Machine,
     workload: &Workload,
@@ -264,16 +256,14 @@ impl<'a> Search<'a> {
     /// Plans under all tunings, and runs of those with either way to plan reads the
     /// best by the planner's reckoning. `steps`: by kernels ahead.
     fn consider_best_of(&mut self, steps: &[ours::Step; 2], runs: usize) {
-        let mut plans: Vec<(Reading, u64, Plan)> = tunings()
-            .into_iter()
-            .filter_map(|(ahead, fill, tuning)| {
-                if self.is_over() {
-                    return None;
-                }
-                let (ns, plan) = self.ours(&steps[ahead as usize], ahead, fill, tuning)?;
-                Some((tuning.reads, ns, plan))
-            })
-            .collect();
+        let made = |(ahead, fill, tuning): (u32, f64, Tuning)| {
+            if self.is_over() {
+                return None;
+            }
+            let (ns, plan) = self.ours(&steps[ahead as usize], ahead, fill, tuning)?;
+            Some((tuning.reads, ns, plan))
+        };
+        let mut plans: Vec<(Reading, u64, Plan)> = tunings().into_iter().filter_map(made).collect();
         plans.sort_by_key(|p| p.1);
         // What comes to the same is nearly always the same.
         plans.dedup_by_key(|p| (p.1, p.0 == Reading::Booked));
@@ -364,12 +354,7 @@ impl<'a> Search<'a> {
                 .with_times(&times);
             let before = self.best_ns();
             for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-                let options = greedy::Options {
-                    host: self.machine.host_mem > 0,
-                    ssd: self.machine.ssd_write > 0.0,
-                    eager,
-                    excess_only,
-                };
+                let options = greedy::Options { eager, excess_only };
                 self.consider(greedy::plan(&profile, options));
             }
             for rate in RATES {
@@ -424,18 +409,10 @@ impl<'a> Search<'a> {
             ..Limits::default()
         };
         let mut policy = Planned::new("best", plan.clone(), Tier::Host);
-        match run(
-            self.machine,
-            self.workload,
-            self.layout,
-            &mut policy,
-            limits,
-        ) {
-            Ok(out) => {
-                if out.step_ns < self.best_ns() {
-                    self.best = Some((out, plan));
-                }
-            }
+        let (machine, workload, layout) = (self.machine, self.workload, self.layout);
+        match run(machine, workload, layout, &mut policy, limits) {
+            Ok(out) if out.step_ns < self.best_ns() => self.best = Some((out, plan)),
+            Ok(_) => {}
             Err(e) => self.error = e,
         }
     }
@@ -460,11 +437,8 @@ fn ask(plan: &mut Plan, workload: &Workload, ahead: usize) {
 /// they all come and go, no time of the ideal step is long enough for it.
 fn updating_slowly(machine: &Machine, workload: &Workload) -> Option<Vec<u64>> {
     let bytes = |k: &crate::workload::Kernel| -> u64 {
-        let tensors = k
-            .uses
-            .iter()
-            .filter(|u| u.write)
-            .map(|u| &workload.tensors[u.tensor as usize]);
+        let written = k.uses.iter().filter(|u| u.write);
+        let tensors = written.map(|u| &workload.tensors[u.tensor as usize]);
         tensors.filter(|t| t.lasting).map(|t| t.bytes).sum()
     };
     let all: u64 = workload.kernels.iter().map(bytes).sum();

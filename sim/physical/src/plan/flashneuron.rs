@@ -20,16 +20,10 @@ pub fn plan(profile: &Profile<'_>) -> Result<Plan, RunError> {
     if profile.machine.ssd_write <= 0.0 || profile.machine.ssd_read <= 0.0 {
         return Err(RunError::Infeasible("flashneuron needs an SSD".into()));
     }
-    let lasting: u64 = w
-        .tensors
-        .iter()
-        .filter(|t| t.lasting && !t.uses.is_empty())
-        .map(|t| t.bytes)
-        .sum();
-    let largest = (0..w.kernels.len())
-        .map(|k| w.working_set(k))
-        .max()
-        .unwrap_or(0);
+    let lasting = w.tensors.iter().filter(|t| t.lasting && !t.uses.is_empty());
+    let lasting: u64 = lasting.map(|t| t.bytes).sum();
+    let largest = (0..w.kernels.len()).map(|k| w.working_set(k)).max();
+    let largest = largest.unwrap_or(0);
     let room = profile.capacity.saturating_sub(lasting + largest);
     if room == 0 {
         return Err(RunError::Infeasible(format!(
@@ -40,13 +34,9 @@ pub fn plan(profile: &Profile<'_>) -> Result<Plan, RunError> {
     // What is alive across the turn from forward to backward, in order of first use.
     let n = profile.slots();
     let turn = (0..n).max_by_key(|&j| profile.live[j]).unwrap_or(0);
-    let mut across: Vec<&Gap> = profile
-        .gaps
-        .iter()
-        .filter(|g| {
-            !w.tensors[g.tensor as usize].lasting && g.from <= turn && turn < g.from + g.slots
-        })
-        .collect();
+    let lasts = |g: &Gap| w.tensors[g.tensor as usize].lasting;
+    let is_across = |g: &&Gap| !lasts(g) && (g.from..g.from + g.slots).contains(&turn);
+    let mut across: Vec<&Gap> = profile.gaps.iter().filter(is_across).collect();
     across.sort_by_key(|g| (w.tensors[g.tensor as usize].first(), g.tensor));
     let mut rest: u64 = across.iter().map(|g| g.bytes).sum();
     let mut plan = profile.plan();

@@ -37,22 +37,16 @@ pub fn plan(profile: &Profile<'_>, host: bool, design: Design) -> Result<Plan, R
     let link = m.pcie_h2d.min(m.pcie_d2h);
     // Without an SSD, what the planner takes for one is the host.
     let has_ssd = m.ssd_write > 0.0;
-    let ssd = if has_ssd {
-        m.ssd_read.min(m.ssd_write).min(link)
-    } else {
-        link
-    };
+    let rate = m.ssd_read.min(m.ssd_write).min(link);
+    let ssd = if has_ssd { rate } else { link };
+    let latency = m.ssd_read_latency as f64 / 1e3;
     let machine = g10::Machine {
         gpu_gib: gib(profile.capacity) / TARGET,
         host_gib: if host { gib(m.host_mem) } else { 0.0 },
         pcie_gbps: link / 1e9,
         ssd_gbps: ssd / 1e9,
         fault_us: m.fault_latency as f64 / 1e3,
-        ssd_us: if has_ssd {
-            m.ssd_read_latency as f64 / 1e3
-        } else {
-            0.0
-        },
+        ssd_us: if has_ssd { latency } else { 0.0 },
         batch_pages: BATCH_PAGES,
         hand_tuned: false,
         ..g10::Machine::default()

@@ -17,10 +17,6 @@ use crate::policy::Tier;
 /// What the planner may use, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether host memory is a destination.
-    pub host: bool,
-    /// Whether the SSD is one.
-    pub ssd: bool,
     /// Whether prefetches move to the earliest slot that memory allows
     /// (section 4.4, eager prefetching).
     pub eager: bool,
@@ -108,28 +104,21 @@ impl<'a> Planner<'a> {
     pub fn choose(&mut self) {
         let mut heap = BinaryHeap::new();
         for gap in 0..self.profile.gaps.len() {
-            if let Some((c, benefit)) = self.evaluate(gap) {
-                heap.push(Candidate {
-                    benefit,
-                    gap: c.gap,
-                });
+            if let Some((_, benefit)) = self.evaluate(gap) {
+                heap.push(Candidate { benefit, gap });
             }
         }
         while let Some(top) = heap.pop() {
             if self.memory.iter().all(|&m| m <= self.profile.capacity) {
                 break;
             }
-            let Some((chosen, benefit)) = self.evaluate(top.gap) else {
+            let gap = top.gap;
+            let Some((chosen, benefit)) = self.evaluate(gap) else {
                 continue;
             };
-            if heap
-                .peek()
-                .is_some_and(|next| next.benefit > benefit * SLACK)
-            {
-                heap.push(Candidate {
-                    benefit,
-                    gap: top.gap,
-                });
+            let next = heap.peek();
+            if next.is_some_and(|next| next.benefit > benefit * SLACK) {
+                heap.push(Candidate { benefit, gap });
                 continue;
             }
             self.accept(chosen);
@@ -150,16 +139,14 @@ impl<'a> Planner<'a> {
             };
             let prefetch = g.from + g.slots - back;
             let benefit = self.benefit(g, out, back);
+            let chosen = Chosen {
+                gap,
+                tier,
+                out,
+                prefetch,
+            };
             if benefit > 0.0 {
-                return Some((
-                    Chosen {
-                        gap,
-                        tier,
-                        out,
-                        prefetch,
-                    },
-                    benefit,
-                ));
+                return Some((chosen, benefit));
             }
         }
         None
@@ -168,16 +155,13 @@ impl<'a> Planner<'a> {
     /// Slots to leave in and slots to come back in, if the gap has both.
     fn fit(&self, g: &Gap, tier: Tier, dirty: bool) -> Option<(usize, usize)> {
         let m = self.profile.machine;
-        match tier {
-            Tier::Host => {
-                let room = (0..g.slots)
-                    .all(|i| self.host[(g.from + i) % self.host.len()] + g.bytes <= m.host_mem);
-                if !self.options.host || !room {
-                    return None;
-                }
-            }
-            Tier::Ssd if !self.options.ssd || m.ssd_write <= 0.0 => return None,
-            Tier::Ssd => {}
+        let used = |i: usize| self.host[(g.from + i) % self.host.len()];
+        let room = match tier {
+            Tier::Host => m.host_mem > 0 && (0..g.slots).all(|i| used(i) + g.bytes <= m.host_mem),
+            Tier::Ssd => m.ssd_write > 0.0,
+        };
+        if !room {
+            return None;
         }
         let to = g.from + g.slots;
         let mut out = if dirty {
@@ -267,14 +251,12 @@ impl<'a> Planner<'a> {
     /// The choices as a plan.
     pub fn plan(&self) -> Plan {
         let mut plan = self.profile.plan();
+        let gap = |c: &Chosen| &self.profile.gaps[c.gap];
         let mut chosen = self.chosen.clone();
-        chosen.sort_by_key(|c| {
-            let g = &self.profile.gaps[c.gap];
-            (g.from + g.slots, c.gap)
-        });
+        chosen.sort_by_key(|c| (gap(c).from + gap(c).slots, c.gap));
         for c in &chosen {
-            self.profile
-                .schedule(&mut plan, &self.profile.gaps[c.gap], c.tier, c.prefetch);
+            let profile = self.profile;
+            profile.schedule(&mut plan, gap(c), c.tier, c.prefetch);
         }
         plan
     }

@@ -3,7 +3,6 @@
 //! The driver's planner (`src/uvm_rust/policy/plan.rs`) on the physical machine:
 //! a workload in its terms, and its requests in ours.
 
-use uvm_policy::mask::Region;
 use uvm_policy::plan as policy;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
@@ -36,12 +35,8 @@ impl Step {
         let live = live_blocks(workload, layout, ahead, kernels, |k| k as usize);
         let tensors = workload.tensors.iter().enumerate().map(|(i, t)| {
             // What it shares va_blocks with may stay.
-            let whole = layout
-                .parts(workload, i as u32)
-                .filter(|&(_, region)| region == Region::WHOLE)
-                .count() as u64;
             policy::Tensor {
-                pages: whole * PAGES,
+                pages: layout.whole_blocks(workload, i as u32) * PAGES,
                 // The next step's inputs are others.
                 lasting: t.lasting && t.kind != Kind::Input,
             }

@@ -2,7 +2,6 @@
 
 //! What planners know of a step on a machine.
 
-use uvm_policy::mask::Region;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
 use uvmsim_trace::Kind;
@@ -109,10 +108,7 @@ impl<'a> Profile<'a> {
     fn find_gaps(&self, layout: &Layout) -> Vec<Gap> {
         let mut gaps = Vec::new();
         for (i, t) in self.workload.tensors.iter().enumerate() {
-            let whole = layout
-                .parts(self.workload, i as u32)
-                .filter(|&(_, region)| region == Region::WHOLE)
-                .count();
+            let whole = layout.whole_blocks(self.workload, i as u32);
             if t.uses.is_empty() || whole == 0 {
                 continue;
             }
@@ -127,7 +123,7 @@ impl<'a> Profile<'a> {
                         from,
                         slots: to - from,
                         looped,
-                        bytes: whole as u64 * BLOCK,
+                        bytes: whole * BLOCK,
                     });
                 }
             };
@@ -160,9 +156,8 @@ impl<'a> Profile<'a> {
             if t.uses[use_at].1 {
                 return true;
             }
-            let before = gaps
-                .clone()
-                .find(|&g| self.gaps[g].next == t.uses[use_at].0);
+            let mut gaps = gaps.clone();
+            let before = gaps.find(|&g| self.gaps[g].next == t.uses[use_at].0);
             if before.is_some_and(|g| accepted[g]) || wrapped && use_at == at {
                 return false;
             }
@@ -207,9 +202,8 @@ impl<'a> Profile<'a> {
         let starts = self.starts();
         let step = starts[self.slots()];
         let tensors = self.workload.tensors.iter().enumerate();
-        let mut inputs: Vec<_> = tensors
-            .filter(|(_, t)| t.kind == Kind::Input && !t.uses.is_empty())
-            .collect();
+        let used = tensors.filter(|(_, t)| !t.uses.is_empty());
+        let mut inputs: Vec<_> = used.filter(|(_, t)| t.kind == Kind::Input).collect();
         inputs.sort_by_key(|(i, t)| (std::cmp::Reverse(t.first()), *i));
         let mut next = u64::MAX;
         for (i, t) in inputs {

@@ -28,11 +28,9 @@ pub fn plan(profile: &Profile<'_>, all: bool) -> Plan {
         let inside = |at: &usize| (g.from..g.from + g.slots).contains(at);
         [peak, peak + n].into_iter().find(inside)
     };
-    let mut gaps: Vec<&Gap> = profile
-        .gaps
-        .iter()
-        .filter(|g| g.slots >= DISTANCE && (turn(g).is_some() || all && g.slots > n / LONG))
-        .collect();
+    let is_long = |g: &Gap| all && g.slots > n / LONG;
+    let leaves = |g: &&Gap| g.slots >= DISTANCE && (turn(g).is_some() || is_long(g));
+    let mut gaps: Vec<&Gap> = profile.gaps.iter().filter(leaves).collect();
     gaps.sort_by_key(|g| (g.from + g.slots, g.tensor));
     let mut memory: Vec<i64> = profile.live.iter().map(|&l| l as i64).collect();
     for g in &gaps {

@@ -61,7 +61,7 @@ struct Choice {
 }
 
 /// The plan that ran fastest of those that move, discard and recompute; as
-/// [`best::plan`]'s where recomputation is no help.
+/// [`best::plan_within`]'s where recomputation is no help.
 ///
 /// # Errors
 /// No plan could be run; the error is that of the last.

@@ -16,19 +16,15 @@ impl System<'_> {
             if t.uses.is_empty() || !(t.lasting || (t.first() <= k && k <= t.last())) {
                 continue;
             }
-            let pages: u64 = self
+            let parts = self
                 .parts(i as u32)
-                .map(|(b, pages)| u64::from((self.blocks[b as usize].gpu & pages).count()))
-                .sum();
+                .map(|(b, p)| (&self.blocks[b as usize], p));
+            let pages: u64 = parts.map(|(b, p)| u64::from((b.gpu & p).count())).sum();
             out[t.kind as usize] += pages * PAGE;
             alive += pages * PAGE;
         }
-        let all: u64 = self
-            .blocks
-            .iter()
-            .map(|b| u64::from(b.gpu.count()) * PAGE)
-            .sum();
-        out[6] = all.saturating_sub(alive);
+        let all: u64 = self.blocks.iter().map(|b| u64::from(b.gpu.count())).sum();
+        out[6] = (all * PAGE).saturating_sub(alive);
         out
     }
 
@@ -42,24 +38,19 @@ impl System<'_> {
                 return Err(RunError::Lost { block: i as u32 });
             }
             if b.chunk == b.gpu.is_empty() {
-                return Err(RunError::Accounts {
-                    what: "chunks and resident pages",
-                });
+                let what = "chunks and resident pages";
+                return Err(RunError::Accounts { what });
             }
             chunks += u64::from(b.chunk);
             host += u64::from(b.host.count());
             gpu += u64::from(b.gpu.count());
         }
+        let in_host = host == self.host.pages && host <= self.host.cap;
+        let stayed = gpu == self.flow[0] - self.flow[1];
         let whats = [
             (chunks == self.chunks.all, "root chunks"),
-            (
-                host == self.host.pages && host <= self.host.cap,
-                "host pages",
-            ),
-            (
-                gpu == self.flow[0] - self.flow[1],
-                "pages that came and left",
-            ),
+            (in_host, "host pages"),
+            (stayed, "pages that came and left"),
             (gpu * PAGE <= self.machine.gpu_mem, "GPU memory"),
         ];
         match whats.into_iter().find(|(ok, _)| !ok) {

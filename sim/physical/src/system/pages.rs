@@ -228,11 +228,7 @@ impl System<'_> {
             self.victims.push(v.chunk);
             // Lazily discarded pages are still mapped.
             let mapped = !self.blocks[v.chunk as usize].mapped().is_empty();
-            let cost = if mapped {
-                self.machine.tlb_invalidate
-            } else {
-                0
-            };
+            let cost = u64::from(mapped) * self.machine.tlb_invalidate;
             self.copy_out(v.chunk, PageMask::FULL, t + cost, Tier::Host, false);
             if let Some(at) = self.chunks.take(t) {
                 return Some(at);
@@ -258,13 +254,8 @@ impl System<'_> {
         let cost = self.machine.evict_overhead + self.machine.tlb_invalidate;
         self.out.reclaimed += 1;
         let _ = self.roots.begin_eviction(v.chunk);
-        self.copy_out(
-            v.chunk,
-            PageMask::FULL,
-            t + cost,
-            policy.reclaim_to(),
-            policy.invalidates(),
-        );
+        let (to, invalidates) = (policy.reclaim_to(), policy.invalidates());
+        self.copy_out(v.chunk, PageMask::FULL, t + cost, to, invalidates);
         self.chunks.take(t)
     }
 

@@ -72,10 +72,16 @@ impl System<'_> {
         self.pump_next = self.pump_next.min(issue);
     }
 
-    pub(super) fn queue_eviction(&mut self, e: Evict) {
-        self.blocks[e.block as usize].leaving |= e.pages;
-        self.pump_next = self.pump_next.min(e.issue);
-        self.evicts[usize::from(e.to == Tier::Ssd)].push_back(e);
+    pub(super) fn queue_eviction(&mut self, block: u32, pages: PageMask, to: Tier) {
+        let issue = self.cpu_free;
+        self.blocks[block as usize].leaving |= pages;
+        self.pump_next = self.pump_next.min(issue);
+        self.evicts[usize::from(to == Tier::Ssd)].push_back(Evict {
+            block,
+            pages,
+            issue,
+            to,
+        });
     }
 
     /// When the next eviction could start, and its queue.
@@ -109,10 +115,8 @@ impl System<'_> {
     }
 
     pub(super) fn unstage(&mut self) -> Option<u64> {
-        let staged = self
-            .prefetches
-            .iter_mut()
-            .flat_map(|q| q.items.iter_mut().take(STAGED));
+        let queues = self.prefetches.iter_mut();
+        let staged = queues.flat_map(|q| q.items.iter_mut().take(STAGED));
         let at = staged.filter_map(|p| p.chunk_at.take()).next()?;
         self.chunks.staged -= 1;
         Some(at)
@@ -162,9 +166,8 @@ impl System<'_> {
                 }
             } else {
                 // Of two that could start, the SSD's: it leaves the link soon.
-                let queue = [FROM_SSD, 0, FRESH]
-                    .into_iter()
-                    .find(|&q| starts[q] == first);
+                let mut queues = [FROM_SSD, 0, FRESH].into_iter();
+                let queue = queues.find(|&q| starts[q] == first);
                 self.start_prefetch(queue.unwrap_or(FRESH), first);
             }
             if self.failure.is_some() {

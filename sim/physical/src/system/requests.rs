@@ -99,12 +99,7 @@ impl System<'_> {
                     self.pump_next = self.pump_next.min(issue);
                     continue;
                 }
-                self.queue_eviction(Evict {
-                    block: b,
-                    pages,
-                    issue,
-                    to,
-                });
+                self.queue_eviction(b, pages, to);
             }
         }
     }
@@ -130,13 +125,7 @@ impl System<'_> {
     pub fn evict_block(&mut self, block: u32, to: Tier) {
         self.cpu(self.machine.prefetch_block);
         let pages = self.blocks[block as usize].gpu;
-        let issue = self.cpu_free;
-        self.queue_eviction(Evict {
-            block,
-            pages,
-            issue,
-            to,
-        });
+        self.queue_eviction(block, pages, to);
     }
 
     /// Discards tensor `t`: its contents no longer matter. Eager unmaps its pages

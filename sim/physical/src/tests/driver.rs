@@ -284,16 +284,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Tensors of so many quarters of a MiB, all of which last.
 fn world(sizes: &[u64]) -> Workload {
-    let tensors = sizes
-        .iter()
-        .enumerate()
-        .map(|(i, quarters)| (format!("t{i}"), quarters * MIB / 4, Kind::Weight));
+    let named = sizes.iter().enumerate();
+    let tensors = named.map(|(i, n)| (format!("t{i}"), n * MIB / 4, Kind::Weight));
     let uses = (0..sizes.len() as u32).map(Use::read);
-    Workload::new(
-        "world",
-        tensors.collect(),
-        vec![Kernel::new("k", 1000, uses)],
-    )
+    let kernels = vec![Kernel::new("k", 1000, uses)];
+    Workload::new("world", tensors.collect(), kernels)
 }
 
 /// Both sides, one step after the other.
@@ -386,14 +381,13 @@ impl Pair<'_> {
 
     fn touches(&self, t: u32) -> Vec<Touch> {
         let parts = self.system.layout.parts(self.system.workload, t);
-        parts
-            .map(|(block, region)| Touch {
-                block,
-                region,
-                read: false,
-                write: true,
-            })
-            .collect()
+        let touch = |(block, region)| Touch {
+            block,
+            region,
+            read: false,
+            write: true,
+        };
+        parts.map(touch).collect()
     }
 
     /// As long as a page is missing, the GPU faults, and the driver services a batch. What has come stays as long
@@ -404,10 +398,7 @@ impl Pair<'_> {
             let mut rounds = 0;
             while !(pages - self.system.blocks[b as usize].mapped()).is_empty() {
                 rounds += 1;
-                assert!(
-                    rounds <= 2,
-                    "va_block {b} is not there after {rounds} batches"
-                );
+                assert!(rounds <= 2, "va_block {b} needs more batches than two");
                 for (b, faulted) in collect(&self.system, &touches[i..], false) {
                     self.driver.fault(b, faulted);
                 }
@@ -420,22 +411,20 @@ impl Pair<'_> {
 
     fn finish(&mut self) {
         self.system.pump(u64::MAX / 2, &policies::BaseUvm);
-        self.system.now = self
-            .system
-            .now
-            .max(self.system.links.free(crate::links::Direction::In));
+        let free = self.system.links.free(crate::links::Direction::In);
+        self.system.now = self.system.now.max(free);
     }
 
     /// The same chunks went, the same pages are there, and the same of them are discarded.
     fn compare(&self) -> Result<(), String> {
-        let (theirs, ours) = (&self.driver, &self.system);
-        if theirs.victims != ours.victims {
+        let (theirs, ours) = (&self.driver.victims, &self.system.victims);
+        if theirs != ours {
             return Err(format!(
-                "the driver evicts {:?}, the simulator {:?}",
-                theirs.victims, ours.victims
+                "the driver evicts {theirs:?}, the simulator {ours:?}"
             ));
         }
-        for (b, (theirs, ours)) in theirs.blocks.iter().zip(&ours.blocks).enumerate() {
+        let blocks = self.driver.blocks.iter().zip(&self.system.blocks);
+        for (b, (theirs, ours)) in blocks.enumerate() {
             let discarded = theirs.discarded() & theirs.resident;
             for (what, theirs, ours) in [
                 ("resident", theirs.resident, ours.mapped()),
@@ -454,9 +443,8 @@ impl Pair<'_> {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    let seed = std::env::var("UVM_TEST_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok());
+    let seed = std::env::var("UVM_TEST_SEED").ok();
+    let seed = seed.and_then(|s| s.parse().ok());
     let seed = seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
     println!("UVM_TEST_SEED={seed}");
     ProptestConfig {
