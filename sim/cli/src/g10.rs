@@ -74,7 +74,7 @@ pub enum Runner {
     Built(Policy),
     /// MOST, planned as for the physical machine.
     Most,
-    /// AutoVM, likewise.
+    /// AutoVM, planned as for the physical machine.
     AutoVm,
 }
 

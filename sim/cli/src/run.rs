@@ -123,7 +123,7 @@ fn replayed(made: Made, name: &'static str) -> Ready {
     (Some((made.workload, made.layout)), Box::new(policy))
 }
 
-/// Runs one policy.
+/// Runs a step under one policy.
 pub fn policy(
     name: &str,
     machine: &Machine,

@@ -128,7 +128,7 @@ impl Search<'_> {
     }
 }
 
-/// What is tried.
+/// The tunings of the planner that are tried.
 fn tunings() -> Vec<policy::Tuning> {
     let usual = policy::Tuning::default();
     let mut all = Vec::new();

@@ -67,7 +67,7 @@ pub struct KernelRecord {
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     batch_cycles: u64,
-    /// Each way.
+    /// What the link moves, each way.
     link: u64,
     /// Of those, to and from the SSD, and the host.
     ssd: u64,
@@ -141,7 +141,7 @@ struct Sim<'a> {
     at_once: bool,
 }
 
-/// Runs two steps.
+/// Runs two steps; the outcome is the faster one.
 pub(super) fn run(
     view: &View,
     machine: &Machine,

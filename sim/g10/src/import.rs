@@ -37,9 +37,9 @@ pub enum ImportError {
     Count {
         /// The file of times or workspaces.
         file: PathBuf,
-        /// Its lines.
+        /// How many lines it has.
         lines: usize,
-        /// The graph's kernels.
+        /// How many kernels the graph has.
         kernels: usize,
     },
     /// The folder of a network's times has fewer than two batches: these.

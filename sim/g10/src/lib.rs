@@ -38,7 +38,7 @@ pub const CYCLES_PER_SECOND: u64 = 1_200_000_000;
 /// Which design drives the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Everything resident.
+    /// Everything is resident, whatever the GPU has.
     Ideal,
     /// Demand paging, the page that arrived first goes first (`lru`).
     BaseUvm,
@@ -50,7 +50,7 @@ pub enum Policy {
     G10Gds,
     /// G10's plan without UVM (`G10GDSFULL`).
     G10Host,
-    /// G10 (`prefetch_lru`).
+    /// G10's plan with UVM's faults (`prefetch_lru`).
     G10,
     /// Our own planner on the machine of G10.
     Best,
@@ -171,14 +171,14 @@ pub struct Traffic {
     pub host_to_gpu: u64,
     /// GPU to host memory.
     pub gpu_to_host: u64,
-    /// SSD to GPU.
+    /// From the SSD to the GPU.
     pub ssd_to_gpu: u64,
-    /// GPU to SSD.
+    /// From the GPU to the SSD.
     pub gpu_to_ssd: u64,
 }
 
 impl Traffic {
-    /// All of them.
+    /// The bytes of all four ways together.
     pub fn total(&self) -> u64 {
         self.host_to_gpu + self.gpu_to_host + self.ssd_to_gpu + self.gpu_to_ssd
     }

@@ -14,7 +14,7 @@ mod braid;
 use braid::Braid;
 pub(super) use braid::LANES;
 
-/// No run.
+/// Stands where there is no run.
 pub(super) const NIL: u32 = u32::MAX;
 
 /// Where a page's contents are.
@@ -41,7 +41,7 @@ pub(super) enum Queue {
     FetchSsd,
     FetchHost,
     Alloc,
-    /// Not in transfer.
+    /// The page is not in transfer.
     Idle,
 }
 
@@ -54,7 +54,7 @@ enum Order {
     Tensor,
     /// The GPU's memory, in order of arrival.
     Arrival,
-    /// Its queue.
+    /// The queue that it waits in.
     Queue,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct TensorPages {
     pub pages: u64,
     /// On the GPU and not in transfer.
     pub ready: u64,
-    /// In transfer.
+    /// Pages that are in transfer.
     pub in_transfer: u64,
 }
 

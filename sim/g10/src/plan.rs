@@ -94,7 +94,7 @@ pub(super) fn with_lifetimes(view: &View, mut hints: Vec<Hint>) -> Vec<Hint> {
     hints
 }
 
-/// G10's plan.
+/// The plan that G10 makes by `design`.
 pub(super) fn g10(view: &View, machine: &Machine, design: Design) -> Plan {
     let mut p = Planner::new(view, machine, design);
     p.allocate_and_free();
@@ -168,7 +168,7 @@ struct Planner<'a> {
 
 /// What a transfer of a tensor takes, in µs.
 struct Times {
-    /// One way.
+    /// To move it one way.
     one_way: f64,
     /// The shortest interval in which the artifact moves it.
     safe: f64,

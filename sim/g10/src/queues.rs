@@ -39,14 +39,14 @@ enum Way {
 enum Event {
     /// The transfer at the head of a queue ends.
     Moved(Way),
-    /// The kernel ends.
+    /// The kernel that runs ends.
     Kernel,
 }
 
 struct Sim<'a> {
     view: &'a View,
     machine: &'a Machine,
-    /// Milliseconds.
+    /// The time in the step, in milliseconds.
     time: f64,
     /// What is to come, with its time, in the order in which it was scheduled.
     pending: Vec<(f64, Event)>,
@@ -228,7 +228,7 @@ impl<'a> Sim<'a> {
     }
 }
 
-/// FlashNeuron.
+/// Runs a step under FlashNeuron.
 pub(super) fn flashneuron(view: &View, machine: &Machine) -> Result<Outcome, RunError> {
     let offloads = offload::plan(view, machine)?;
     let mut offloaded = vec![false; view.tensors.len()];

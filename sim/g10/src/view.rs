@@ -11,7 +11,7 @@ use super::RunError;
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 
-/// A kernel.
+/// A kernel in the artifact's terms.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     /// Duration with everything resident.
@@ -29,11 +29,11 @@ pub(super) struct Kernel {
     pub is_loss: bool,
 }
 
-/// A tensor.
+/// A tensor in the artifact's terms.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
     pub pages: u64,
-    /// Survives the step.
+    /// Whether it survives the step.
     pub is_weight: bool,
     /// First kernel that uses it.
     pub birth: usize,
@@ -165,8 +165,8 @@ fn kernel(k: &uvmsim_trace::Kernel) -> Kernel {
 }
 
 /// The order in which the GNU C++ library's hash set of pointers gives out what was
-/// put in, as far as it can be known without the artifact's heap: an element goes
-/// to the front of its bucket, an empty bucket to the front of all; buckets are 13,
+/// put in, as far as it can be known without the artifact's heap. An element goes
+/// to the front of its bucket, an empty bucket to the front of all. Buckets are 13,
 /// then 29, and so on. Tensors lie one after the other in memory, so that two meet
 /// in a bucket where their numbers agree modulo its count; scratch was made
 /// elsewhere and is taken to meet nobody.

@@ -34,7 +34,7 @@ pub enum Unit {
     Flops,
     /// Nanoseconds: `45us`; a bare number is in microseconds.
     Time,
-    /// A plain number.
+    /// A number without a unit.
     Count,
     /// A share, 0 to 1.
     Share,
@@ -48,7 +48,7 @@ pub struct Constant {
     pub option: &'static str,
     /// How it is written.
     pub unit: Unit,
-    /// What it means.
+    /// What it means, for the help.
     pub meaning: &'static str,
     /// Where the value that no preset overrides is from.
     pub source: &'static str,

@@ -11,7 +11,7 @@ use crate::Machine;
 use crate::SetError;
 use crate::COMMON;
 
-/// A named machine.
+/// A machine that has a name.
 #[derive(Deserialize)]
 pub struct Preset {
     /// What `--machine` calls it.
@@ -36,7 +36,7 @@ fn read() -> Result<Vec<Preset>, toml::de::Error> {
     toml::from_str(include_str!("../presets.toml")).map(|all: Presets| all.preset)
 }
 
-/// Every preset.
+/// Every preset of the data file, in its order.
 pub static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| read().unwrap_or_default());
 
 impl Preset {

@@ -7,9 +7,9 @@ use uvmsim_machine::Machine;
 /// A direction, seen from the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the GPU.
+    /// From elsewhere to the GPU.
     In = 0,
-    /// From the GPU.
+    /// From the GPU to elsewhere.
     Out = 1,
 }
 

@@ -39,7 +39,7 @@ use crate::Policy;
 use crate::RunError;
 use crate::Workload;
 
-/// Every policy.
+/// Every policy under which each kernel runs once.
 pub const NAMES: &[&str] = &[
     "base-uvm",
     "uvm-opt",

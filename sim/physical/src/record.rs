@@ -17,7 +17,7 @@ pub struct Bin {
     pub host_out: f64,
     /// Bytes from the GPU to the SSD.
     pub ssd_out: f64,
-    /// Nanoseconds stalled.
+    /// Nanoseconds in which kernels stood still.
     pub stalled: f64,
 }
 
@@ -59,7 +59,7 @@ impl Recorder {
         self.events.push(Event { from, to, what });
     }
 
-    /// Kernels stood still.
+    /// Kernels stood still for this time.
     pub fn stall(&mut self, from: u64, to: u64) {
         if from < to {
             let what = What::Stall;

@@ -23,7 +23,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// All of them.
+    /// The time lost to all causes together.
     pub fn total(&self) -> u64 {
         self.fault + self.eviction + self.prefetch + self.calls + self.peers
     }
@@ -32,23 +32,23 @@ impl Stalls {
 /// One iteration under a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The policy's name.
+    /// The name of the policy.
     pub policy: String,
     /// Duration with everything in GPU memory, nanoseconds.
     pub ideal_ns: u64,
-    /// Duration, nanoseconds.
+    /// Duration of the step, nanoseconds.
     pub step_ns: u64,
-    /// Bytes moved.
+    /// Bytes moved in the step.
     pub bytes: Bytes,
     /// Bytes dropped unwritten because they were dead.
     pub dropped: u64,
-    /// Bytes zeroed.
+    /// Bytes zeroed in GPU memory.
     pub zeroed: u64,
-    /// Pages faulted on.
+    /// Pages that kernels faulted on.
     pub faults: u64,
     /// Of those, pages of va_blocks that waited in a prefetch queue: foreseen, late.
     pub late_faults: u64,
-    /// Fault batches.
+    /// Batches in which faults were serviced.
     pub batches: u64,
     /// Root chunks reclaimed by the driver, from blocks in use.
     pub reclaimed: u64,

@@ -59,19 +59,19 @@ pub enum RunError {
     Infeasible(String),
     /// A kernel reads what the policy has thrown away.
     ReadDead {
-        /// The kernel's name.
+        /// The name of the kernel.
         kernel: String,
-        /// The va_block.
+        /// The number of the va_block.
         block: u32,
     },
     /// A page's contents are nowhere: an error of the simulator.
     Lost {
-        /// The va_block.
+        /// The number of the va_block.
         block: u32,
     },
     /// Sums do not agree: an error of the simulator.
     Accounts {
-        /// Of what.
+        /// Of what they are sums.
         what: &'static str,
     },
     /// The run took more virtual time than allowed.

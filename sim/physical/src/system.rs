@@ -40,13 +40,13 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The machine, as a policy sees it.
 pub struct System<'a> {
-    /// Its constants.
+    /// The constants of the machine.
     pub machine: &'a Machine,
-    /// What runs.
+    /// The step that runs on it.
     pub workload: &'a Workload,
     /// Where its tensors lie.
     pub layout: &'a Layout,
-    /// Virtual time, nanoseconds.
+    /// Virtual time, in nanoseconds.
     pub now: u64,
     pub(crate) blocks: Vec<Block>,
     pub(crate) links: Links,

@@ -14,10 +14,10 @@ use uvmsim_trace::Kind;
 use uvmsim_trace::Phase;
 use uvmsim_trace::Trace;
 
-/// A tensor.
+/// A tensor, and which kernels use it.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// Its name.
+    /// Its name in the trace.
     pub name: String,
     /// Its size in bytes, at least 1.
     pub bytes: u64,
@@ -44,7 +44,7 @@ impl Tensor {
 /// How a kernel uses a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Which tensor.
+    /// The number of the tensor.
     pub tensor: u32,
     /// Whether its old contents are read.
     pub read: bool,
@@ -77,10 +77,10 @@ impl Use {
     }
 }
 
-/// A kernel.
+/// A kernel, and what it uses.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Its name.
+    /// Its name in the trace.
     pub name: String,
     /// Duration in nanoseconds with everything in GPU memory.
     pub ns: u64,
@@ -99,14 +99,14 @@ impl Kernel {
     }
 }
 
-/// A training step.
+/// A training step to run on the machine.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The network's name.
+    /// The name of the network.
     pub name: String,
-    /// Tensors.
+    /// All tensors, by their numbers.
     pub tensors: Vec<Tensor>,
-    /// Kernels in order.
+    /// All kernels, in their order.
     pub kernels: Vec<Kernel>,
     /// The first kernel of the backward pass: the trace says so; one that says nothing
     /// of phases begins it with the first kernel that writes a gradient.
@@ -256,7 +256,7 @@ fn merge_uses(uses: &mut Vec<Use>) {
 /// A kernel's use of some pages of one va_block.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
-    /// The va_block.
+    /// The number of the va_block.
     pub block: u32,
     /// Which of its pages.
     pub region: Region,
@@ -267,7 +267,7 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// Its pages.
+    /// The pages that are touched.
     pub fn pages(&self) -> PageMask {
         self.region.into()
     }

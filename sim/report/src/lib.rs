@@ -26,9 +26,9 @@ pub use text::table;
 
 /// What a report is about.
 pub struct Report<'a> {
-    /// The step.
+    /// The step that was run.
     pub trace: &'a Trace,
-    /// The machine.
+    /// The machine that it ran on.
     pub machine: &'a Machine,
     /// What each policy did, or why it could not.
     pub outcomes: &'a [(String, Result<Outcome, String>)],
@@ -42,9 +42,9 @@ pub struct Report<'a> {
 pub struct Figure {
     /// File name without ending.
     pub name: String,
-    /// Heading.
+    /// What it is headed with.
     pub title: String,
-    /// The SVG.
+    /// The plot itself, as SVG.
     pub svg: String,
 }
 
@@ -242,7 +242,7 @@ impl Report<'_> {
         ]
     }
 
-    /// The page.
+    /// The whole report as a page.
     pub fn html(&self) -> String {
         let name = svg::escape(self.trace.meta("name"));
         let batch = svg::escape(self.trace.meta("batch"));

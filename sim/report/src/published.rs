@@ -13,7 +13,7 @@ use crate::svg::Group;
 /// One number of a table or a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// It.
+    /// It is this one.
     Number(f64),
     /// The policy cannot run this; why.
     Fails(String),
@@ -58,7 +58,7 @@ impl Value {
 pub struct Cell {
     /// What the paper says.
     pub published: Value,
-    /// What we have.
+    /// What our run came to.
     pub ours: Value,
 }
 
@@ -105,7 +105,7 @@ pub struct Figure {
     pub name: String,
     /// Which table or figure of which paper.
     pub source: String,
-    /// What it shows.
+    /// What it shows, as a heading.
     pub title: String,
     /// What the numbers are.
     pub unit: String,
@@ -126,7 +126,7 @@ pub struct Figure {
     pub notes: Vec<String>,
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// The lines.
+    /// The lines, once they are made.
     #[serde(skip)]
     pub rows: Vec<Row>,
 }

@@ -11,9 +11,9 @@ use std::fmt::Write;
 /// A colour and what it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Series {
-    /// The legend's word.
+    /// The word in the legend.
     pub name: &'static str,
-    /// `#rrggbb`.
+    /// Its colour, as `#rrggbb`.
     pub colour: &'static str,
 }
 
@@ -33,7 +33,7 @@ pub struct Bar {
 pub struct Life {
     /// What it is, shown on hovering.
     pub title: String,
-    /// Its colour.
+    /// The colour of its kind.
     pub colour: &'static str,
     /// From, to, and whether it is in use there.
     pub parts: Vec<(f64, f64, bool)>,
@@ -42,7 +42,7 @@ pub struct Life {
 /// A group of bars of [`grouped`].
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Below the bars.
+    /// What stands below the bars.
     pub label: String,
     /// A bar a series: its height, and a mark to compare it with.
     pub bars: Vec<(Option<f64>, Option<f64>)>,

@@ -112,9 +112,9 @@ impl fmt::Display for Kind {
 pub enum Phase {
     /// Up to and including the loss.
     Forward,
-    /// Gradients.
+    /// Kernels that compute gradients.
     Backward,
-    /// Parameter updates.
+    /// Kernels that update parameters.
     Optimizer,
 }
 
@@ -140,7 +140,7 @@ impl TensorId {
     }
 }
 
-/// A tensor.
+/// A tensor of the step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// What it is for.
@@ -165,7 +165,7 @@ impl Tensor {
     }
 }
 
-/// A kernel.
+/// A kernel of the step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
     /// A name for people, without blanks, not empty.
@@ -216,7 +216,7 @@ impl Kernel {
     }
 }
 
-/// One training step.
+/// One training step, as kernels over tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// Free-form facts: `name` and `batch` are shown in reports; `source` says
@@ -277,7 +277,7 @@ impl Trace {
 }
 
 impl fmt::Display for Trace {
-    /// The text format.
+    /// Writes the text format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "uvmtrace {FORMAT_VERSION}")?;
         for (k, v) in &self.meta {
@@ -332,7 +332,7 @@ pub struct Error {
     pub line: u32,
     /// The object: `tensor 7 (conv1.weight)`; empty if there is none.
     pub object: String,
-    /// What is wrong.
+    /// What is wrong with it.
     pub what: String,
 }
 

@@ -131,7 +131,7 @@ impl Trace {
         Ok(())
     }
 
-    /// `tensor 7 (conv1.weight)`.
+    /// The tensor in messages: `tensor 7 (conv1.weight)`.
     pub fn tensor_object(&self, id: TensorId) -> String {
         match self.tensors.get(id.index()) {
             Some(t) if !t.name.is_empty() => format!("tensor {} ({})", id.0, t.name),
@@ -172,7 +172,7 @@ fn at_line(line: u32) -> String {
 pub struct KernelTooLarge {
     /// The kernel's line; 0 if the trace was not read from a file.
     pub line: u32,
-    /// The kernel.
+    /// The kernel in messages: `kernel 12 (conv1)`.
     pub kernel: String,
     /// The largest tensor it uses.
     pub largest: String,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Convolutional networks.
+//! The convolutional networks of the zoo.
 
 use crate::net::Net;
 use crate::net::Val;

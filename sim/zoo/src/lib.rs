@@ -34,7 +34,7 @@ pub struct Options {
     pub batch: u64,
     /// Tokens or time steps in a sample; `None`: the network's own.
     pub tokens: Option<u64>,
-    /// Number format.
+    /// The number format that tensors and products have.
     pub precision: Precision,
     /// Optimizer; `None`: the network's own.
     pub optimizer: Option<Optimizer>,

@@ -3,9 +3,9 @@
 //! A network as a tape: forward kernels in order, each with what its backward
 //! needs; [`Net::train`] turns it into a training step.
 //!
-//! The rules are those of an eager framework (PyTorch): an operator's output is a
-//! new tensor unless it works in place; what backward reads stays alive until
-//! then; a second gradient of the same value is a new tensor and an addition; a
+//! The rules are those of an eager framework (PyTorch). An operator's output is a
+//! new tensor unless the operator works in place, and what backward reads stays alive until
+//! then. A second gradient of the same value is a new tensor and an addition. A
 //! parameter's gradient lives from its first kernel to the optimizer's.
 
 use std::collections::HashMap;
@@ -61,14 +61,14 @@ impl Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Val {
     id: usize,
-    /// Its tensor.
+    /// The tensor that holds the value.
     pub tensor: TensorId,
     /// Batch, channels, height, width; or rows, columns, 1, 1.
     pub shape: [u64; 4],
 }
 
 impl Val {
-    /// Its elements.
+    /// How many elements the value has.
     pub fn size(&self) -> u64 {
         self.shape.iter().product()
     }
@@ -491,7 +491,7 @@ impl Forward {
         self
     }
 
-    /// Moves only `bytes`.
+    /// The kernel moves only so many `bytes`.
     pub fn moving(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self

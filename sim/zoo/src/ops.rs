@@ -19,15 +19,15 @@ use crate::roofline::Class::Vector;
 /// A convolution's shape: output channels, kernel, stride, padding, groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
-    /// Output channels.
+    /// How many channels the output has.
     pub out: u64,
     /// Height and width of the kernel.
     pub kernel: [u64; 2],
-    /// Stride.
+    /// Pixels from one place of the kernel to the next.
     pub stride: u64,
     /// Padding in height and width.
     pub pad: [u64; 2],
-    /// Groups.
+    /// Into how many groups of channels it falls.
     pub groups: u64,
     /// Whether it has a bias.
     pub bias: bool,
@@ -49,12 +49,12 @@ impl Conv {
         }
     }
 
-    /// With this stride.
+    /// The same convolution with this stride.
     pub fn stride(self, stride: u64) -> Self {
         Self { stride, ..self }
     }
 
-    /// With this padding.
+    /// The same convolution with this padding.
     pub fn pad(self, pad: u64) -> Self {
         Self {
             pad: [pad; 2],
@@ -76,12 +76,12 @@ impl Conv {
         Self { groups, ..self }
     }
 
-    /// With a bias.
+    /// The same convolution with a bias.
     pub fn bias(self) -> Self {
         Self { bias: true, ..self }
     }
 
-    /// Transposed.
+    /// The same convolution, but transposed.
     pub fn transposed(self) -> Self {
         Self {
             transposed: true,
@@ -117,7 +117,7 @@ impl Net {
         self.done(name, y, forward, vec![back])
     }
 
-    /// A convolution.
+    /// A convolution, as `c` describes it.
     pub fn conv(&mut self, name: &str, x: Val, c: Conv) -> Val {
         let shape = c.output(x);
         let per_output = x.shape[1] / c.groups * c.kernel[0] * c.kernel[1];
@@ -244,12 +244,12 @@ impl Net {
         self.map(name, x, x.shape, 20 * x.size(), &[x.tensor])
     }
 
-    /// Tanh.
+    /// The hyperbolic tangent of each element.
     pub fn tanh(&mut self, name: &str, x: Val) -> Val {
         self.from_output(name, x, 8)
     }
 
-    /// Sigmoid.
+    /// The logistic function of each element.
     pub fn sigmoid(&mut self, name: &str, x: Val) -> Val {
         self.from_output(name, x, 6)
     }

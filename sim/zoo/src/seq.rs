@@ -11,11 +11,11 @@ use crate::ops::Conv;
 /// The shape of a transformer.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Transformer {
-    /// Layers.
+    /// How many layers there are.
     pub layers: u64,
     /// Width of the residual stream.
     pub hidden: u64,
-    /// Attention heads.
+    /// Attention heads of a layer.
     pub heads: u64,
     /// Width of the feed-forward layer.
     pub feed: u64,

@@ -18,7 +18,7 @@ use super::Outcomes;
 use crate::zoo;
 use crate::Failure;
 
-/// What is compared.
+/// What is to be compared.
 pub struct Sweep<'a> {
     /// The networks; none: all.
     pub nets: &'a [String],
@@ -34,7 +34,7 @@ struct Point {
     net: &'static str,
     over: f64,
     machine: Machine,
-    /// In seconds.
+    /// The ideal time and the bound, in seconds.
     ideal: f64,
     bound: f64,
     outcomes: Outcomes,
@@ -189,7 +189,7 @@ impl Point {
     }
 }
 
-/// Where ours stands.
+/// Where ours stands, in some lines.
 fn summary(points: &[Point]) -> String {
     let ours = points.iter().filter_map(|p| Some((p, p.seconds("best")?)));
     let (mut all, mut near, mut first, mut out) = (0, 0, 0, String::new());

@@ -11,7 +11,7 @@ use uvmsim_report::published::Value;
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Blocks in order.
+    /// Blocks in the file's order.
     pub blocks: Vec<(String, Vec<Vec<Value>>)>,
 }
 
@@ -64,7 +64,7 @@ pub fn slowed(dir: &Path, file: &str, times: f64) -> Value {
     Value::Number(above as f64 / slowdowns.len().max(1) as f64)
 }
 
-/// `1+12:[start,end](ideal,...` or `0.25`.
+/// The slowdown in a line: `1+12:[start,end](ideal,...` or `0.25`.
 fn slowdown(line: &str) -> Option<f64> {
     if !line.contains(':') {
         return line.trim().parse::<f64>().ok().map(|v| v + 1.0);

@@ -96,7 +96,7 @@ fn paper(desk: &mut Desk, at: &Point, parts: Parts) -> Answer {
     deepum(desk, at, parts, deepum_config())
 }
 
-/// Figure 9(b).
+/// Figure 9(b), seconds of 100 iterations.
 pub fn figure_9(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let hundred = |m: &Measured| 100.0 * m.step_s;
     each_step(|p, at| {
@@ -110,7 +110,7 @@ pub fn figure_9(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     })
 }
 
-/// Table 5.
+/// Table 5, faults of an iteration.
 pub fn table_5(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let faults = |m: &Measured| m.faults as f64;
     each_step(|p, at| {
@@ -139,7 +139,7 @@ fn distinct_kernels(desk: &mut Desk, at: &Point) -> Answer {
 /// Bytes of a block table with all its rows (section 6.2), of 4-byte block numbers.
 const WHOLE_TABLE: f64 = 2048.0 * 2.0 * (1.0 + 4.0) * 4.0;
 
-/// Table 4.
+/// Table 4, memory of the tables.
 pub fn table_4(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     each_step(|p, at| {
         let ids = distinct_kernels(desk, at);
@@ -150,7 +150,7 @@ pub fn table_4(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     })
 }
 
-/// Figure 10.
+/// Figure 10, what each part gains.
 pub fn figure_10(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     each_step(|_, at| {
         let um = desk.physical(at, "base-uvm");
@@ -161,7 +161,7 @@ pub fn figure_10(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     })
 }
 
-/// Figure 11.
+/// Figure 11, kernels looked ahead.
 pub fn figure_11(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let config = |ahead| Config {
         ahead,

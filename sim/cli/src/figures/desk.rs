@@ -36,7 +36,7 @@ pub struct Measured {
     pub ideal_s: f64,
     /// Bytes moved: SSD to GPU, GPU to SSD, host to GPU, GPU to host.
     pub traffic: [u64; 4],
-    /// Pages faulted on.
+    /// Pages that kernels faulted on.
     pub faults: u64,
     /// Of those, pages whose prefetch was queued; only the physical model knows.
     pub late_faults: u64,
@@ -80,7 +80,7 @@ impl From<RunError> for Why {
     }
 }
 
-/// A result.
+/// What a run came to, or why there is no result.
 pub type Answer = Result<Measured, Why>;
 
 /// What `of` an answer is, as a cell.
@@ -150,7 +150,7 @@ pub struct Point {
     pub net: String,
     /// Where the network is from.
     pub origin: Origin,
-    /// Samples.
+    /// Samples in the step.
     pub batch: u64,
     /// Tokens in a sample; `None`: the network's own.
     pub tokens: Option<u64>,
@@ -182,7 +182,7 @@ impl Point {
         self
     }
 
-    /// The machine.
+    /// The machine with its changes.
     pub fn machine(&self) -> Result<uvmsim_machine::Machine, Why> {
         let mut m = uvmsim_machine::presets::find(self.machine)
             .ok_or_else(|| Why::Missing(format!("there is no machine {}", self.machine)))?;
@@ -193,7 +193,7 @@ impl Point {
         Ok(m)
     }
 
-    /// The step.
+    /// The step as a trace.
     pub fn trace(&self, sources: &Sources) -> Result<Arc<Trace>, Why> {
         if self.origin != Origin::Zoo {
             return sources.artifact(&self.net, self.batch, self.origin);

@@ -211,12 +211,12 @@ fn run_times(
     both_systems(sheet).map(row).collect()
 }
 
-/// Table 3.
+/// Table 3, run times of FIR.
 pub fn table_3(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     run_times(desk, sheet, "fir", fir)
 }
 
-/// Table 4.
+/// Table 4, traffic of FIR.
 pub fn table_4(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let row = |(mode, published): (Mode, Vec<f64>)| {
         let cells = RATIOS.iter().zip(published).map(|(&ratio, published)| {
@@ -232,7 +232,7 @@ pub fn table_4(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     modes.zip(sheet.rows()).map(row).collect()
 }
 
-/// Table 5.
+/// Table 5, run times of radix sort.
 pub fn table_5(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     run_times(desk, sheet, "sort", sort)
 }
@@ -309,12 +309,12 @@ fn throughput(desk: &mut Desk, preset: &'static str) -> Vec<Row> {
     rows
 }
 
-/// Figure 6.
+/// Figure 6, throughput over PCIe 4.
 pub fn figure_6(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     throughput(desk, PCIE4)
 }
 
-/// Figure 7.
+/// Figure 7, throughput over PCIe 3.
 pub fn figure_7(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     throughput(desk, PCIE3)
 }

@@ -204,7 +204,7 @@ pub fn figure_13(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     Net::all().into_iter().map(row).collect()
 }
 
-/// Figure 14.
+/// Figure 14, traffic of a step.
 pub fn figure_14(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let data = Data::read(desk, "overall_traffic/traffic.txt", 4);
     let mut rows = Vec::new();
@@ -250,7 +250,7 @@ fn speeds(
     Row::new(label, cells)
 }
 
-/// Figure 15.
+/// Figure 15, speed by batch size.
 pub fn figure_15(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for net in Net::all() {
@@ -290,7 +290,7 @@ fn host_row(
     Row::new(format!("{} {batch} {policy}", net.label), cells)
 }
 
-/// Figure 16.
+/// Figure 16, host memory under G10.
 pub fn figure_16(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for net in Net::all() {
@@ -304,7 +304,7 @@ pub fn figure_16(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     at_least_one(rows, desk, sheet, "sensitivity_cpumem/bert.txt")
 }
 
-/// Figure 17.
+/// Figure 17, host memory by policy.
 pub fn figure_17(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for (net, batch) in Net::of(sheet) {
@@ -316,7 +316,7 @@ pub fn figure_17(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     rows
 }
 
-/// Figure 18.
+/// Figure 18, bandwidths of the SSD.
 pub fn figure_18(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for net in Net::all() {
@@ -346,7 +346,7 @@ fn with_error(desk: &mut Desk, net: &Net, percent: &str) -> Answer {
     net.run(desk, net.batch, Policy::G10, &machine)
 }
 
-/// Figure 19.
+/// Figure 19, profiles that are wrong.
 pub fn figure_19(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     let data = Data::read(desk, "sensitivity_variation/all.txt", 1);
     let row = |net: Net| {

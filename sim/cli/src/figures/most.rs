@@ -39,7 +39,7 @@ fn points() -> impl Iterator<Item = (String, Point)> {
 
 const POLICIES: [&str; 4] = ["base-uvm", "deepum", "g10", "most"];
 
-/// Figure 1.
+/// Figure 1, what oversubscription costs.
 pub fn figure_1(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let share = |m: &Measured| 100.0 * m.stalls.eviction as f64 / 1e9 / m.step_s;
     let row = |(label, point)| {
@@ -78,7 +78,7 @@ const RUNNERS: [Runner; 4] = [
     Runner::Most,
 ];
 
-/// Figure 5.
+/// Figure 5, the speed of MOST.
 pub fn figure_5(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let row = |(label, point)| {
         let answers = RUNNERS.map(|r| desk.on_g10(&point, r, &machine(3.2)));
@@ -87,7 +87,7 @@ pub fn figure_5(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     points().map(row).collect()
 }
 
-/// Figure 6.
+/// Figure 6, MOST's stalls for evictions.
 pub fn figure_6(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let share =
         |o: &Measured, m: &Measured| m.stalls.eviction as f64 / o.stalls.eviction.max(1) as f64;
@@ -100,7 +100,7 @@ pub fn figure_6(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     points().map(row).collect()
 }
 
-/// Figure 7.
+/// Figure 7, several GPUs with one SSD.
 pub fn figure_7(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let split = |(label, point): (String, Point)| {
         [2, 4, 8].map(|gpus| {
@@ -115,7 +115,7 @@ pub fn figure_7(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     points().step_by(2).flat_map(split).map(row).collect()
 }
 
-/// Figure 8.
+/// Figure 8, bandwidths of the SSD.
 pub fn figure_8(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
     let mut rows = Vec::new();
     for (label, point) in points() {

@@ -8,7 +8,7 @@ use uvmsim_trace::Tensor;
 use uvmsim_trace::TensorId;
 use uvmsim_trace::Trace;
 
-/// The artifact's page.
+/// Bytes of the artifact's page.
 const PAGE: u64 = 4096;
 
 /// `bytes`, rounded up to whole pages.

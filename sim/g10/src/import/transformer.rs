@@ -35,7 +35,7 @@ struct Input {
 
 /// Operators, and the elements of each tensor as last mentioned.
 struct Records {
-    /// Number, type, inputs.
+    /// Number, type and inputs of each operator.
     ops: Vec<(u32, String, Vec<u32>)>,
     elements: HashMap<u32, u64>,
 }

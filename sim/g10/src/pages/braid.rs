@@ -24,7 +24,7 @@ struct Lane {
     /// Pages when the braid was made. As runs are cut at the front only, those
     /// that are left are the last ones.
     total: u64,
-    /// Pages a turn.
+    /// Pages that come in a turn.
     turn: u64,
 }
 

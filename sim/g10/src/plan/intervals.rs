@@ -19,7 +19,7 @@ pub(in super::super) struct Interval {
     pub looped: bool,
     /// Its length in µs.
     pub time: f64,
-    /// Length times size.
+    /// Its length times the tensor's size.
     pub area: f64,
     /// Benefit of an eviction, as of the last weighing.
     pub benefit: f64,

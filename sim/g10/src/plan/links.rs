@@ -29,7 +29,7 @@ struct Way {
     ssd: Vec<Slot>,
 }
 
-/// Both directions.
+/// The budgets of both directions.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Links {
     out: Way,

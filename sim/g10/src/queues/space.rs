@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// Pages `start..start + len`.
+/// The pages `start..start + len` of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     start: u64,

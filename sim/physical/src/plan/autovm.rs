@@ -12,7 +12,7 @@ use crate::plan::Profile;
 use crate::plan::What;
 use crate::policy::Tier;
 
-/// AutoVM's parameters.
+/// What AutoVM leaves to be tuned.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Smallest tensor to offload, bytes (section 3.3.1.1: tuned by hand).

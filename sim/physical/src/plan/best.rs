@@ -230,7 +230,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Other tunings.
+    /// Tries other tunings of the planner.
     fn tune(&mut self) {
         let steps = [0, 1].map(|ahead| ours::Step::new(self.workload, self.layout, ahead));
         self.consider_best_of(&steps, RUNS);

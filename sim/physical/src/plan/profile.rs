@@ -20,7 +20,7 @@ pub const SLOTS: usize = 2048;
 /// A time between two uses of a tensor, in which it could be elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
-    /// The tensor.
+    /// The tensor that is idle.
     pub tensor: u32,
     /// The kernel that uses it last before.
     pub after: u32,
@@ -38,9 +38,9 @@ pub struct Gap {
 
 /// A step on a machine, for planning.
 pub struct Profile<'a> {
-    /// The machine.
+    /// The machine that is planned for.
     pub machine: &'a Machine,
-    /// The step.
+    /// The step that is planned.
     pub workload: &'a Workload,
     /// First kernel of each slot, and the number of kernels.
     pub first_kernel: Vec<u32>,
@@ -95,7 +95,7 @@ impl<'a> Profile<'a> {
         self
     }
 
-    /// Number of slots.
+    /// How many slots there are.
     pub fn slots(&self) -> usize {
         self.duration.len()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Executing a plan.
+//! The policy that executes a plan.
 
 use crate::plan::Plan;
 use crate::plan::What;

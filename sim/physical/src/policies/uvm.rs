@@ -25,15 +25,15 @@ pub struct Discard {
 }
 
 impl Discard {
-    /// Prefetches without discards.
+    /// Prefetches each kernel ahead, without discards.
     pub const OPT: Self = Self {
         of: ("uvm-opt", None),
     };
-    /// UvmDiscard.
+    /// UvmDiscard: pages are unmapped at once.
     pub const EAGER: Self = Self {
         of: ("uvm-discard", Some(true)),
     };
-    /// UvmDiscardLazy.
+    /// UvmDiscardLazy: pages stay mapped until they are taken.
     pub const LAZY: Self = Self {
         of: ("uvm-discard-lazy", Some(false)),
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The books.
+//! The books of the machine, and whether they add up.
 
 use uvmsim_machine::PAGE;
 

@@ -7,7 +7,7 @@ use uvmsim_trace::TensorId;
 /// A layer's number, which is its place in execution order.
 pub(super) type LayerId = usize;
 
-/// Channels, height, width.
+/// Channels, height and width of an input.
 pub(super) type Shape = [u64; 3];
 
 /// What a layer computes.
@@ -47,7 +47,7 @@ pub(super) enum Op {
     Scale,
 }
 
-/// A layer.
+/// A layer, between those that make its inputs and those that use its output.
 pub(super) struct Layer {
     pub op: Op,
     /// Producers of its inputs, in order.
@@ -72,7 +72,7 @@ pub(super) struct Tensors {
     pub d_in: Vec<TensorId>,
     /// Gradients of the output, one for each use.
     pub d_out: Vec<TensorId>,
-    /// A dropout's mask.
+    /// A dropout's mask, a number for each element.
     pub mask: Option<TensorId>,
     /// A batch norm's mu, var, v1, v2, d_mu, d_var, d_v1, d_v2.
     pub norm: Vec<TensorId>,
@@ -80,7 +80,7 @@ pub(super) struct Tensors {
     pub running: Vec<TensorId>,
 }
 
-/// The network.
+/// The network as its layers, in execution order.
 pub(super) struct Graph {
     pub batch: u64,
     pub layers: Vec<Layer>,
