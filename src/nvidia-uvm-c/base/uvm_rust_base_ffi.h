@@ -212,12 +212,6 @@ __u64 get_random_u64(void);
 __s64 ktime_get(void);
 unsigned long msleep_interruptible(unsigned int ms);
 
-/* Tracepoints (uvm_rust_trace.h): nothing happens unless somebody listens. From any context. */
-void uvm_seam_trace_fault_batch(__u64 gpu, __u64 batch, __u64 faults, __u64 duplicates);
-void uvm_seam_trace_evict(__u64 client, __u64 gpu, __u64 chunk, __u64 queue);
-void uvm_seam_trace_discard(__u64 client, __u64 address, __u64 length, __u64 eager);
-void uvm_seam_trace_spill(__u64 client, __u64 address, __u64 bytes, __u64 how);
-
 /* Sleeps so many microseconds, or up to twice as long. */
 void uvm_seam_sleep(__u64 us);
 /* A place for others to run; whether the calling thread is to die. No spinlock is held. */

@@ -7,8 +7,10 @@
 #ifndef UVM_RUST_PERF_PREFETCH_H
 #define UVM_RUST_PERF_PREFETCH_H
 
-#include "uvm_rust_hooks.h"
 #include "uvm_perf_prefetch.h"
+#include "uvm_va_block.h"
+#include "uvm_rust_fault_ffi.h"
+#include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below. */
 static unsigned g_uvm_perf_prefetch_threshold;

@@ -14,7 +14,7 @@ use crate::ffi::bindings as uapi;
 #[cfg(not(uvm_native))]
 use crate::ffi::discard::call::discard as discard_range;
 use crate::ffi::status::Status;
-use crate::ffi::{seam, trace, uaccess};
+use crate::ffi::{seam, uaccess};
 use crate::policy::discard::{self as policy, Failure};
 use kernel::prelude::*;
 #[cfg(uvm_native)]
@@ -105,7 +105,7 @@ fn discard(file: &seam::File<'_>, p: &mut Params<'_>) {
             return Err(status::INVALID_ARGUMENT);
         }
         let eager = flags & UNMAP != 0;
-        checked(traced(file, space, (base, length), eager, &mut {
+        checked(discard_range(space, base, length, eager, &mut {
             NO_BLOCKS
         }))
     };
@@ -164,21 +164,6 @@ const NO_BLOCKS: Counts = Counts {
     partial: 0,
 };
 
-/// Discards one range of a file's VA space, and says so. Returns NVIDIA's status code.
-fn traced(
-    file: &seam::File<'_>,
-    space: seam::VaSpace<'_>,
-    (base, length): (u64, u64),
-    eager: bool,
-    counts: &mut Counts,
-) -> u32 {
-    let result = discard_range(space, base, length, eager, counts);
-    if let (status::OK, Some(state)) = (result, file.state()) {
-        trace::discard(state.client(), base, length, eager);
-    }
-    result
-}
-
 /// Adds what a discard has `met` to `counts`. Returns NVIDIA's status code for how it ended.
 pub(crate) fn ended(
     result: Result<(), Failure<Status>>,
@@ -209,12 +194,12 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     if !seam::discard_enabled() {
         return Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP));
     }
-    file.space().ok_or(EPERM)?;
+    let space = file.space().ok_or(EPERM)?;
     let mut counts = NO_BLOCKS;
     batch.first_failed = batch.range_count;
     let mut result = Ok(());
     for index in 0..batch.range_count {
-        result = discard_element(file, &batch, index, &mut counts);
+        result = discard_element(&space, &batch, index, &mut counts);
         if result.is_err() {
             batch.first_failed = index;
             break;
@@ -243,7 +228,7 @@ fn check_batch(batch: &uapi::uvm_rust_discard_batch) -> Result {
 }
 
 fn discard_element(
-    file: &seam::File<'_>,
+    space: &seam::VaSpace<'_>,
     batch: &uapi::uvm_rust_discard_batch,
     index: u32,
     counts: &mut Counts,
@@ -260,8 +245,7 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
-    let space = file.space().ok_or(EPERM)?;
-    match traced(file, space, (range.base, range.length), eager, counts) {
+    match discard_range(*space, range.base, range.length, eager, counts) {
         status::OK => Ok(()),
         status::NO_MEMORY => Err(ENOMEM),
         status::SIGNAL_PENDING => Err(EINTR),

@@ -19,7 +19,6 @@ use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now};
-use crate::ffi::trace;
 use crate::policy::fault::{
     Flush, Looked, Machine, Outcome, Params, PrefetchFaults, PrefetchSwitch, Record, ReplayPolicy,
     Served, Service, Translated,
@@ -136,7 +135,6 @@ impl FaultLoop {
             stats,
             batch: 0,
             duplicates: 0,
-            counted: (0, 0),
             fatal: false,
             parked: false,
         };
@@ -156,8 +154,6 @@ struct Servicing<'a> {
     /// What service left of the running batch: its number, and how many duplicates it has.
     batch: u32,
     duplicates: u32,
-    /// How many faults of it were looked at, and how many of those needed no work.
-    counted: (u64, u64),
     /// Whether that batch holds a fatal fault.
     fatal: bool,
     /// Whether some of it was put off.
@@ -203,7 +199,6 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn begin(&mut self) {
         (self.duplicates, self.fatal, self.parked) = (0, false, false);
-        self.counted = (0, 0);
         let counts = self.gpu.counts;
         counts.invalid_prefetches.set(0);
         counts.duplicates.set(0);
@@ -296,8 +291,6 @@ impl Machine for Servicing<'_> {
 
     #[inline(always)]
     fn count(&mut self, instances: u64, duplicates: u32) {
-        self.counted.0 += instances;
-        self.counted.1 += u64::from(duplicates);
         let (Some(gpu), Some(inside)) = (self.stats, self.gpu.inside()) else {
             return;
         };
@@ -322,8 +315,6 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn outcome(&mut self) -> Outcome {
         let counts = self.gpu.counts;
-        let (faults, duplicates) = self.counted;
-        trace::fault_batch(self.number, counts.number.get(), faults, duplicates);
         let mut outcome = Outcome {
             duplicates: counts.duplicates.get(),
             invalid_prefetches: counts.invalid_prefetches.get(),

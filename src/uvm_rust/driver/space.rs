@@ -8,8 +8,8 @@ use super::{prefetch::Process, tenant::Held};
 #[cfg(not(uvm_native))]
 use crate::ffi::flash::Moves;
 use crate::ffi::space::Home;
-use crate::ffi::{bindings, seam, trace};
-use crate::policy::stats::{Cause, Queue};
+use crate::ffi::{bindings, seam};
+use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -136,9 +136,9 @@ impl State {
 
     /// Its chunks in root chunk `chunk` of a GPU are taken.
     pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) {
-        let stats = self.stats();
-        let queue = stats.and_then(|stats| stats.note_evicted(gpu, chunk));
-        trace::evict(self.client, gpu, chunk, queue.unwrap_or(Queue::Address));
+        if let Some(stats) = self.stats() {
+            stats.note_evicted(gpu, chunk);
+        }
     }
 
     /// Its part of `processes` in debugfs.

@@ -229,15 +229,14 @@ impl Space {
         }
     }
 
-    /// Chunks of this VA space in root chunk `chunk` of GPU `index` are taken. Returns where from, if that is counted.
-    pub(crate) fn note_evicted(&self, index: u32, chunk: u32) -> Option<Queue> {
-        let share = self.share(index)?;
-        let gpu = share.gpu.lock();
-        let from = gpu.reclaimed_from.get(chunk as usize);
-        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
-        let queue = queue.unwrap_or(Queue::Address);
-        share.counters.evicted(queue);
-        Some(queue)
+    /// Chunks of this VA space in root chunk `chunk` of GPU `index` are taken.
+    pub(crate) fn note_evicted(&self, index: u32, chunk: u32) {
+        if let Some(share) = self.share(index) {
+            let gpu = share.gpu.lock();
+            let from = gpu.reclaimed_from.get(chunk as usize);
+            let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
+            share.counters.evicted(queue.unwrap_or(Queue::Address));
+        }
     }
 
     /// What this VA space did on GPU `index`, a registered one; `None` if memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 10731372f2429684.
+// Of headers and options 2fe8e2a96ea7f930.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -646,18 +646,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn msleep_interruptible(ms: ::core::ffi::c_uint) -> ::core::ffi::c_ulong;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_trace_fault_batch(gpu: __u64, batch: __u64, faults: __u64, duplicates: __u64);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_trace_evict(client: __u64, gpu: __u64, chunk: __u64, queue: __u64);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_trace_discard(client: __u64, address: __u64, length: __u64, eager: __u64);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_trace_spill(client: __u64, address: __u64, bytes: __u64, how: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_seam_sleep(us: __u64);

@@ -15,9 +15,7 @@ use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
 use crate::ffi::seam::PmLock;
-use crate::ffi::space;
 use crate::ffi::time::{self, now_us};
-use crate::ffi::trace::{self, How};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -116,18 +114,6 @@ impl<'a> Spilling<'a> {
         let bytes = u64::from(pages) * PAGE_SIZE as u64;
         self.wrote = self.wrote.saturating_add(bytes);
         bytes
-    }
-
-    /// Says that so many bytes of the chosen va_block, which is locked, have left host memory.
-    fn traced(&self, bytes: u64, how: How) {
-        let Some(block) = self.at.alive() else {
-            return;
-        };
-        // SAFETY: the block is locked and alive, and so is its VA space, whose set-up is over.
-        let state = unsafe { space::of(bindings::uvm_seam_block_space(block)) };
-        if let Some(state) = state {
-            trace::spill(state.client(), span(block).first, bytes, how);
-        }
     }
 
     /// Tells the tier of the chosen va_block, if anything is known of it.
@@ -455,12 +441,6 @@ impl Machine for Spilling<'_> {
             Count::Refused => Counter::Refused,
         };
         self.counts(counter, n);
-        match what {
-            Count::Spilled => self.traced(n, How::Written),
-            Count::Unwritten => self.traced(n, How::Unwritten),
-            Count::Dropped => self.traced(n, How::Dropped),
-            Count::Relocated | Count::Refused => {}
-        }
     }
 }
 

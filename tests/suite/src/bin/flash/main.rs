@@ -17,7 +17,6 @@ mod random;
 mod rig;
 mod stripe;
 mod tenants;
-mod trace;
 mod trim;
 mod waits;
 mod wear;
@@ -28,13 +27,12 @@ use std::process::ExitCode;
 use uvm_suite::{clock_seed, Allowed, Pass, Suite};
 
 const HELP: &str = "usage: flash [--device PATH] [--bad-device PATH] [--only TEXT] [--demo FILE]
-             [--overlap FILE] [--trace] [--mib N] [--ops N] [--fuzz N] [--seed N]
+             [--overlap FILE] [--mib N] [--ops N] [--fuzz N] [--seed N]
   --device PATH  a block device, which is OVERWRITTEN ($SSD, or /dev/nvme0n1)
   --bad-device PATH  another, with the bad sectors of scripts/ssd.sh
   --only TEXT    only tests whose name holds TEXT
   --demo FILE    run the programs of `make ssd-demo` instead, and write FILE
   --overlap FILE measure how reads and copies go on at the same time, and write FILE
-  --trace        test the tracepoint instead, for which the kernel has to have tracefs
   --mib N        of so many MiB (64)
   --ops N        length of the random program (2000)
   --fuzz N       so many fuzzed calls from each thread (3000)
@@ -65,7 +63,6 @@ struct Options {
     only: Option<String>,
     demo: Option<PathBuf>,
     overlap: Option<PathBuf>,
-    trace: bool,
     mib: u64,
     ops: u32,
     fuzz: u32,
@@ -80,7 +77,6 @@ fn options() -> Result<Options, lexopt::Error> {
         only: None,
         demo: None,
         overlap: None,
-        trace: false,
         mib: 64,
         ops: 2000,
         fuzz: 3000,
@@ -94,7 +90,6 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("bad-device") => broken::set_bad_device(parser.value()?.into()),
             Long("only") => options.only = Some(parser.value()?.string()?),
             Long("demo") => options.demo = Some(parser.value()?.into()),
-            Long("trace") => options.trace = true,
             Long("overlap") => options.overlap = Some(parser.value()?.into()),
             Long("mib") => options.mib = parser.value()?.parse()?,
             Long("ops") => options.ops = parser.value()?.parse()?,
@@ -173,10 +168,6 @@ fn main() -> ExitCode {
     if let Some(out) = options.overlap {
         overlap::demo(&mut suite, &out, options.mib);
         stripe::demo(&mut suite, &out, options.mib.min(64));
-        return suite.finish();
-    }
-    if options.trace {
-        trace::run(&mut suite);
         return suite.finish();
     }
     interface::run(&mut suite, options.fuzz, options.seed);
