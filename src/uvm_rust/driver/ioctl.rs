@@ -5,9 +5,8 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
-use super::{discard, evict, params};
 #[cfg(not(uvm_native))]
-use super::{flash, moves};
+use super::{discard, evict, flash, moves, params};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -22,9 +21,6 @@ const FEATURE_DISCARD: u64 = 1 << 1;
 
 /// `UVM_RUST_FEATURE_EXEC_ID`: kernels can be announced.
 const FEATURE_EXEC_ID: u64 = 1 << 2;
-
-/// `UVM_RUST_FEATURE_NATIVE_DISCARD`: they are by NVIDIA's rules.
-const FEATURE_NATIVE_DISCARD: u64 = 1 << 3;
 
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
@@ -166,9 +162,6 @@ fn get_version(arg: usize) -> Result {
     }
     if seam::discard_enabled() {
         version.features |= FEATURE_DISCARD;
-    }
-    if seam::discard_is_upstreams() {
-        version.features |= FEATURE_NATIVE_DISCARD;
     }
     if seam::announce_enabled() {
         version.features |= FEATURE_EXEC_ID;
