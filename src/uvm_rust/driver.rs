@@ -14,6 +14,7 @@ pub(crate) mod flash;
 pub(crate) mod ioctl;
 #[cfg(not(uvm_native))]
 pub(crate) mod life;
+#[cfg(not(uvm_native))]
 pub(crate) mod moves;
 mod params;
 #[cfg(not(uvm_native))]

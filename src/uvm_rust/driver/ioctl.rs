@@ -5,8 +5,9 @@
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
 //! driver that is going away gets between.
 
+use super::{discard, evict, params};
 #[cfg(not(uvm_native))]
-use super::{discard, evict, flash, moves, params};
+use super::{flash, moves};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
