@@ -442,7 +442,7 @@ base_parts() {
 
 # ours_runs_on TREE: is it a driver into which all of ours is built, not one that discards by itself?
 ours_runs_on() {
-	local tree
+	local tree facts
 	tree=$(UVM_SRC=$1 scripts/upstream.sh 2>/dev/null) && scripts/seam.sh --knows "$tree" 2>/dev/null &&
-		! scripts/base.sh "$tree" | grep -qx native_discard
+		facts=$(scripts/base.sh "$tree" 2>/dev/null) && ! grep -qx native_discard <<<"$facts"
 }

@@ -66,15 +66,14 @@ kernel MODVERSIONS
 ! driver vgpu && refuses "the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko 535.261.03"
 check "nor where symbols have versions"
 
-for version in 570.211.01 575.64.05; do
-	tree $version
-	kernel
-	! driver rust && refuses "no Rust for nvidia-uvm.ko $version: the seam knows 535, 550, 555, and 580 to 595"
-	check "no Rust for $version: one line, and no compiler"
-	kernel MODVERSIONS
-	! driver upstream rust && refuses "no Rust for nvidia-uvm.ko $version"
-	check "nor where symbols have versions, nor after something else"
+tree 545.29.06
+for of in '' MODVERSIONS; do
+	kernel $of
+	! driver rust && refuses "UVM_SRC is driver 545.29.06; what is known are 535, 550 to 575, and 580 to 595"
+	check "a version that nothing here is for: one line, and no compiler${of:+, where symbols have versions}"
 done
+! "$top/scripts/seam.sh" --knows "$UVM_SRC" 2>"$work/said" && refuses "no Rust for nvidia-uvm.ko 545.29.06: the seam knows 535, 550 to 575"
+check "nor does the seam know it"
 
 for version in 550.163.01 570.211.01 580.142 590.48.01 595.45.04; do
 	tree $version
@@ -143,8 +142,8 @@ clippy_of "$looked" && ! grep -q 'vgpu_rs;' "$work/said"
 check "where it has looked and said nothing, the next is looked at"
 cp "$work/make.fails" "$work/cache/tools/bin/make"
 
-tree 560.35.03
-! driver vgpu && refuses 'UVM_SRC is driver 560.35.03; what is known are 535, 550, 555, 565'
+tree 545.29.06
+! driver vgpu && refuses 'UVM_SRC is driver 545.29.06; what is known are 535, 550 to 575'
 check "a version that nothing here is for is refused before that"
 
 # versions UVM_SRC: the parts of ours that `make test-versions` would have for it, and their trees.
@@ -182,6 +181,13 @@ check "and runs NVIDIA's own on the software GPU"
 
 [ "$(versions "$work/one:$work/two")" = "$two" ]
 check "with colons, too"
+
+tree 570.211.01
+for file in uvm_va_block.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
+	uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h; do : >"$UVM_SRC/nvidia-uvm/$file"; done
+versions "$UVM_SRC" >/dev/null
+bases | grep -q '^versions/570.211.01/ours/ladder'
+check "and ours, where all of it is built"
 
 mv "$work/one" "$work/on e"
 [ "$(versions "$work/on e")" = "versions/580.142 $work/on e" ]
