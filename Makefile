@@ -30,13 +30,14 @@ SHELL := /bin/bash
 #|   BASE=550                 which of NVIDIA's drivers: 535, 550, 555, and, by git, 560 to 595
 #|   UVM_SRC=/path            take the driver's source from here; for make test-versions, from
 #|                            several places, with spaces or colons between them
+#|   UVM_RUST_WHOLE=1         all of ours in 580 and later, too, which discard by themselves
 #|   UVM_RUST_MASKS=0         build the driver without uvm_rust_masks.h
 #|   DEPS_REMOVE=yes|no       what make deps may do where apt removes packages (asks)
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)
 
 # Options, passed on to the scripts, which know BASE by an older name.
 UVM_VERSION := $(or $(UVM_VERSION),$(BASE))
-export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR KERNEL_OPEN UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_MASKS UVM_RUST_CACHE
+export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR KERNEL_OPEN UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_WHOLE UVM_RUST_MASKS UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
 export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH
 

@@ -34,6 +34,8 @@ fact alloc_list has uvm_pmm_gpu.h UVM_PMM_ALLOC_LIST_USED
 # 580: it discards by itself, and tells a perf event's callback the VA space.
 fact native_discard has uvm_va_range.h uvm_va_range_discard
 fact event_space has uvm_perf_events.h 'uvm_perf_event_callback_t\)\(uvm_va_space_t \*va_space,.*'
+# The same: a CPU fault that is given up early says that it moved nothing.
+fact did_migrate has uvm_va_space.c 'cpu_fault.did_migrate = false'
 # 570.190, 580: a CPU's pages are populated by a mask that may be none.
 fact populate_const follows uvm_va_block.c '^static NV_STATUS block_populate_pages_cpu' 'const uvm_page_mask_t'
 # The same: it gives up the new pages of a migration that fails without a look at the old ones; and a page of

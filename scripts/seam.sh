@@ -6,6 +6,8 @@
 #   seam.sh TREE DIR     TREE: upstream's source; DIR: the build folder
 #   seam.sh --knows TREE does the seam know that version of upstream? Says so if not
 #   seam.sh --patched    list the files that hooks change, relative to DIR
+#
+# Environment: UVM_RUST_WHOLE=1 (all of ours in an upstream that discards by itself, too).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -47,12 +49,12 @@ rsync -rlc --delete "$TOP/include/uapi" "$dest/include/"
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 
-# What is so in this upstream: where the headers and the hooks for it are. From 580 on it discards by itself,
-# and needs few hooks.
+# What is so in this upstream: where the headers and the hooks for it are. From 580 on it discards by itself:
+# unless all of ours is asked for, only counting and the batch call are built, which need few hooks.
 facts=$("$TOP/scripts/base.sh" "$tree" | paste -sd' ')
 is() { [[ " $facts " == *" $1 "* ]]; }
 native=
-if is native_discard; then
+if is native_discard && [ "${UVM_RUST_WHOLE:-0}" = 0 ]; then
 	native=1
 	hooks=$hooks/native
 fi

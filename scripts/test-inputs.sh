@@ -61,7 +61,7 @@ inputs() {
 		gcc --version
 		clang --version 2>/dev/null || :
 		qemu-system-x86_64 --version
-		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
+		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL|RUST_WHOLE)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
 		# Nobody knows what these hold.
 		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
 	} | sha256sum

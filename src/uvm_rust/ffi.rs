@@ -51,7 +51,7 @@ mod life;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;
-#[cfg(uvm_native)]
+#[cfg(uvm_discards)]
 pub(crate) mod native;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;

@@ -43,7 +43,7 @@ tree() {
 	rm -rf "$work/tree"
 	mkdir -p "$work/tree/nvidia-uvm"
 	local f
-	for f in uvm_va_block.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
+	for f in uvm_va_block.c uvm_va_space.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
 		uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h; do : >"$work/tree/nvidia-uvm/$f"; done
 	printf '%s\n' "${@:2}" >"$work/tree/nvidia-uvm/$1"
 }

@@ -15,14 +15,19 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# fits TREE: puts the seam beside a copy of nothing; what seam.sh writes is all that is there.
-fits() {
-	local major written=$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h
+# discards TREE: does that driver by itself?
+discards() { [ "$("$TOP/scripts/base.sh" "$1" | grep -cx native_discard)" = 1 ]; }
+
+# fits_as TREE WHOLE NATIVE: puts the seam beside a copy of nothing; what seam.sh writes is all that is there.
+fits_as() {
 	rm -rf "$work/build"
-	"$TOP/scripts/seam.sh" "$1" "$work/build" >"$work/said" 2>&1 || return
-	major=$(version_of "$1")
-	# The hooks of those that discard by themselves are others.
-	[ "$(grep -c UVM_RUST_NATIVE "$written")" = $((${major%%.*} >= 580)) ]
+	UVM_RUST_WHOLE=$2 "$TOP/scripts/seam.sh" "$1" "$work/build" >"$work/said" 2>&1 || return
+	[ "$(grep -c UVM_RUST_NATIVE "$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h")" = "$3" ]
+}
+
+# fits TREE: the hooks for what is built without a wish; where that is only counting, those for all of ours as well.
+fits() {
+	if discards "$1"; then fits_as "$1" 0 1 && fits_as "$1" 1 0; else fits_as "$1" 0 0; fi
 }
 
 for v in "$@"; do

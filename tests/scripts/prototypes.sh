@@ -13,10 +13,10 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# lists NATIVE: what make finds in Kbuild: "object PATH" of ours, "replaced NAME" of upstream's.
+# lists SAYS: with what seam.sh says of upstream, what make finds in Kbuild: "object PATH" of ours, "replaced NAME" of upstream's.
 lists() {
 	mkdir -p "$work/src/uvm-rust/kernel/build"
-	echo "${1:+UVM_RUST_NATIVE := 1}" >"$work/src/uvm-rust/upstream.Kbuild"
+	echo "$1" >"$work/src/uvm-rust/upstream.Kbuild"
 	echo 'echo linux' >"$work/src/uvm-rust/kernel/build/probe.sh"
 	# Upstream's macro gets the flags of an object; of ours, only those that rename are asked for.
 	cat >"$work/lists.mk" <<-MAKE
@@ -29,7 +29,7 @@ lists() {
 	make --no-print-directory -s -f "$work/lists.mk" all 2>>"$work/said" | sed -E 's/^replaced ([a-z_0-9]*)=.*/replaced \1/'
 }
 
-# untyped NATIVE: prints what Kbuild renames and no file that is built with it takes the type of.
+# untyped SAYS: prints what Kbuild renames and no file that is built with it takes the type of.
 untyped() {
 	local name sources
 	mapfile -t sources < <(lists "$1" | sed -nE "s|^object uvm-rust/nvidia-uvm-c/(.*)\.o$|$seam/\1.c|p")
@@ -37,7 +37,7 @@ untyped() {
 	# An empty list would be a fault of this test's.
 	[ "$(wc -l <"$work/replaced")" -ge 10 ] || echo "only $(wc -l <"$work/replaced") names in Kbuild"
 	while read -r name; do
-		grep -qsxF "UVM_RUST_C_BODY($name);" "${sources[@]}" "$seam"/*/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
+		grep -qsxF "UVM_RUST_C_BODY($name);" "${sources[@]}" "$seam"/*/*.h "$seam"/bases/native_discard/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
 	done <"$work/replaced"
 }
 
@@ -46,8 +46,12 @@ untyped '' >>"$work/said"; [ ! -s "$work/said" ]
 check "what Kbuild renames has its type from upstream's header"
 
 : >"$work/said"
-untyped native >>"$work/said"; [ ! -s "$work/said" ]
-check "and so in 580 and later"
+untyped 'UVM_RUST_NATIVE := 1' >>"$work/said"; [ ! -s "$work/said" ]
+check "and so in 580 and later, where we only count"
+
+: >"$work/said"
+untyped 'UVM_RUST_FACTS := native_discard' >>"$work/said"; [ ! -s "$work/said" ] && grep -qx uvm_api_discard "$work/replaced"
+check "and where all of ours is"
 
 # What hooks rename, and files of the seam by a macro. Where a macro of the same name stands for
 # the function, upstream's own definition of the body comes first in the same file.

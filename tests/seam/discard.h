@@ -61,7 +61,7 @@ typedef struct uvm_va_range_struct {
 } uvm_va_range_t;
 uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, NvU64 end);
 typedef struct { uvm_gpu_id_t preferred_location; bool duplicates; } uvm_va_policy_t;
-#define uvm_va_policy_is_read_duplicate(policy, va_space) ((policy)->duplicates)
+#define uvm_rust_is_read_duplicate(policy, va_space) ((policy)->duplicates)
 uvm_va_policy_t *uvm_va_range_get_policy(uvm_va_range_t *range);
 size_t uvm_va_range_block_index(uvm_va_range_t *range, NvU64 address);
 uvm_va_block_t *uvm_va_range_block(uvm_va_range_t *range, size_t index);
@@ -104,7 +104,8 @@ void uvm_rust_on_any_node(uvm_va_block_context_t *context);
 bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
-void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
+#include "uvm_rust_on_events.h"
+void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 
 struct uvm_rust_flash_block;
 void uvm_rust_flash_block_gone(uvm_va_block_t *block);

@@ -7,25 +7,8 @@
  */
 #include "uvm_rust_hooks.h"
 #include "uvm_global.h"
-#include "uvm_va_range.h"
-
 #include "uvm_gpu_replayable_faults.h"
-
-__u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_context *context, __u64 at, bool eager,
-			      __u64 *last)
-{
-	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	uvm_va_range_t *range = uvm_va_space_iter_first(va_space, at, at);
-
-	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED)
-		return NV_ERR_INVALID_ADDRESS;
-	*last = min(*last, range->node.end);
-	/* Where CPU and GPU share their memory upstream does nothing, and says NV_OK. */
-	if (uvm_va_space_has_integrated_gpu(va_space))
-		return NV_WARN_NOTHING_TO_DO;
-	return uvm_va_range_discard(uvm_va_range_to_managed(range), (uvm_va_block_context_t *)context, at, *last,
-				    eager ? UVM_DISCARD_FLAGS_UNMAP : 0);
-}
+#include "uvm_rust_on_discard.h"
 
 /* --- statistics ------------------------------------------------------------------ */
 

@@ -18,7 +18,7 @@
 
 /* --- life of a block's state ---------------------------------------------------- */
 
-void uvm_rust_on_block_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	uvm_va_block_t *block = data->block_destroy.block;
 
@@ -59,7 +59,7 @@ uvm_va_range_t *uvm_seam_range(struct uvm_seam_space *space, __u64 from, __u64 l
 
 		if (UVM_ID_IS_VALID(policy->preferred_location))
 			out->preferred = uvm_rust_memory(policy->preferred_location);
-		out->read_duplicated = uvm_va_policy_is_read_duplicate(policy, range->va_space);
+		out->read_duplicated = uvm_rust_is_read_duplicate(policy, range->va_space);
 	}
 	return range;
 }
@@ -163,3 +163,5 @@ __u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, b
 	uvm_tracker_init(&tracker);
 	return uvm_rust_discard_range(space, (struct uvm_seam_tracker *)&tracker, base, length, eager, counts);
 }
+
+#include "uvm_rust_on_discard.h"

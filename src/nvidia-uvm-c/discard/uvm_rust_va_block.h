@@ -208,7 +208,7 @@ static void zero_cpu_page(uvm_va_block_t *block, uvm_page_index_t page)
 			continue;
 		of_chunk = page - uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), page).first;
 		clear_highpage(chunk->page + of_chunk);
-		uvm_cpu_chunk_mark_dirty(chunk, of_chunk);
+		uvm_rust_mark_dirty(chunk, of_chunk);
 	}
 }
 

@@ -56,6 +56,8 @@ void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 	set_queue(pmm, chunk, UVM_RUST_QUEUE_FREE, NULL);
 }
 
+#include "uvm_rust_on_queues.h"
+
 __u64 uvm_seam_pma_free(uvm_gpu_t *gpu)
 {
 	/* A GPU without framebuffer memory of its own has no PMA. */

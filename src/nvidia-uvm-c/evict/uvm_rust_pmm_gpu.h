@@ -73,7 +73,15 @@ struct uvm_seam_alloc {
 	uvm_chunk_size_t chunk_size;
 	uvm_pmm_alloc_flags_t flags;
 	uvm_gpu_chunk_t **chunk;
+	/* What the last try with eviction came to that found no memory. */
+	NV_STATUS lack;
 };
+
+/* From 580.142 on upstream says of chunks that are pinned, or being evicted, that it is to be called again, at once. */
+static bool uvm_rust_no_memory(NV_STATUS status)
+{
+	return status == NV_ERR_NO_MEMORY || status == NV_ERR_MORE_PROCESSING_REQUIRED;
+}
 
 __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
 {
@@ -81,7 +89,9 @@ __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
 	NV_STATUS status = alloc_chunk(alloc->pmm, alloc->type, alloc->chunk_size, flags, alloc->chunk);
 
 	*got = status == NV_OK;
-	return status == NV_ERR_NO_MEMORY ? NV_OK : status;
+	if (evict && uvm_rust_no_memory(status))
+		alloc->lack = status;
+	return uvm_rust_no_memory(status) ? NV_OK : status;
 }
 
 /*
@@ -103,10 +113,11 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), (uintptr_t)current);
 	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	if (likely(status != NV_ERR_NO_MEMORY))
+	if (likely(!uvm_rust_no_memory(status)))
 		return status;
-	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out };
-	return uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
+	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out, status };
+	status = uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
+	return status == NV_ERR_NO_MEMORY ? alloc.lack : status;
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

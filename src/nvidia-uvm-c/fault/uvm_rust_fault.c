@@ -67,7 +67,7 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 		.max_batches = uvm_perf_fault_max_batches_per_service,
 		.max_throttled = uvm_perf_fault_max_throttle_per_service,
 		.coalesce = uvm_perf_fault_coalesce != 0,
-		.cancels_by_address = parent_gpu->fault_cancel_va_supported,
+		.cancels_by_address = uvm_rust_cancels_by_address(parent_gpu),
 	};
 	BUILD_BUG_ON(UVM_PARENT_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
 	if (uvm_rust_fault_create(uvm_parent_id_gpu_index(parent_gpu->id), &params))
@@ -264,7 +264,7 @@ void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_pre
 	*out = (struct uvm_rust_fault_prefetch) {
 		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
-		.has_switch = parent_gpu->prefetch_fault_supported,
+		.has_switch = uvm_rust_can_switch_prefetch(parent_gpu),
 		.off_ns = NV_GETTIME() - uvm_rust_fault_buffer(parent_gpu)->disable_prefetch_faults_timestamp,
 	};
 }

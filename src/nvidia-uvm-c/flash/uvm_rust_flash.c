@@ -136,11 +136,11 @@ void uvm_va_block_remove_gpu_va_space(uvm_va_block_t *block, uvm_gpu_va_space_t 
 /* A GPU's access to a page that is lost is as fatal as one to a page that it may not access. */
 NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_block_context_t *context,
 						 uvm_processor_id_t id, uvm_page_index_t index,
-						 uvm_fault_access_type_t access, bool allow_migration)
+						 uvm_fault_access_type_t access UVM_RUST_MAY_MIGRATE(, bool may_migrate))
 {
 	if (static_branch_unlikely(&uvm_rust_flash_used_key) && uvm_rust_flash_is_lost(block->uvm_rust_flash, index))
 		return NV_ERR_INVALID_OPERATION;
-	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access, allow_migration);
+	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access UVM_RUST_MAY_MIGRATE(, may_migrate));
 }
 
 void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_context_t *context,

@@ -12,6 +12,7 @@
 #include "uvm_va_range.h"
 
 #include "uvm_rust_flash.h"
+#include "uvm_rust_on_populate.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
@@ -115,7 +116,7 @@ void uvm_seam_flash_arrived(uvm_va_block_t *block, const struct uvm_rust_mask *p
 		if (!flash_host_page(block, index, &of))
 			continue;
 		uvm_rust_set_resident_page(block, of.nid, index);
-		uvm_cpu_chunk_mark_dirty(of.chunk, index - of.region.first);
+		uvm_rust_mark_dirty(of.chunk, index - of.region.first);
 	}
 	block_set_resident_processor(block, UVM_ID_CPU);
 	if (block->uvm_rust)
@@ -131,7 +132,7 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	NV_STATUS status;
 
 	uvm_memcg_context_start(&memcg_context, context->mm);
-	status = uvm_rust_populate_pages_cpu(block, pages, region, context);
+	status = uvm_rust_populate_for_data(block, pages, region, context);
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }

@@ -66,7 +66,7 @@ _Bool uvm_seam_gpu_numbers(uvm_gpu_t *gpu, __u32 *number, __u32 *parent)
 	return uvm_rust_gpu_can_fault(gpu);
 }
 
-void uvm_rust_on_range_destroy(uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
+void uvm_rust_on_range_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	const uvm_va_range_t *range = data->range_destroy.range;
 

@@ -11,20 +11,16 @@
 use super::evict;
 use super::params::{self, Params};
 use crate::ffi::bindings as uapi;
-#[cfg(not(uvm_native))]
-use crate::ffi::discard::call::discard as discard_range;
 use crate::ffi::status::Status;
 use crate::ffi::{seam, uaccess};
 use crate::policy::discard::{self as policy, Failure};
 use kernel::prelude::*;
-#[cfg(uvm_native)]
-use native::discard as discard_range;
 
 #[cfg(not(uvm_native))]
 pub(crate) mod call;
 #[cfg(not(uvm_native))]
 pub(crate) mod drops;
-#[cfg(uvm_native)]
+#[cfg(uvm_discards)]
 mod native;
 pub(crate) mod pages;
 #[cfg(not(uvm_native))]
@@ -68,6 +64,7 @@ const UNMAP: u64 = 1;
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         DISCARD if seam::discard_enabled() => params::update::<32>(arg, |p| discard(file, p)),
+        _ if seam::discard_is_upstreams() => return None,
         TEST_DISCARD_STATUS if seam::tests_enabled() => {
             params::update::<16>(arg, |p| discard_status(file, p))
         }
@@ -181,6 +178,28 @@ pub(crate) fn ended(
         Err(Failure::Killed) => status::SIGNAL_PENDING,
         Err(Failure::NoMemory) => status::NO_MEMORY,
         Err(Failure::Machine(failed)) => failed.number(),
+    }
+}
+
+/// Discards a range by the discard that is on, ours or upstream's. Returns an `NV_STATUS`; the blocks are added to `counts`.
+fn discard_range(
+    space: seam::VaSpace<'_>,
+    base: u64,
+    length: u64,
+    eager: bool,
+    counts: &mut Counts,
+) -> u32 {
+    #[cfg(uvm_discards)]
+    if seam::discard_is_upstreams() {
+        return native::discard(space, base, length, eager, counts);
+    }
+    #[cfg(not(uvm_native))]
+    {
+        crate::ffi::discard::call::discard(space, base, length, eager, counts)
+    }
+    #[cfg(uvm_native)]
+    {
+        status::INVALID_OPERATION
     }
 }
 

@@ -23,6 +23,9 @@ const FEATURE_DISCARD: u64 = 1 << 1;
 /// `UVM_RUST_FEATURE_EXEC_ID`: kernels can be announced.
 const FEATURE_EXEC_ID: u64 = 1 << 2;
 
+/// `UVM_RUST_FEATURE_NATIVE_DISCARD`: they are by NVIDIA's rules.
+const FEATURE_NATIVE_DISCARD: u64 = 1 << 3;
+
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
 
@@ -163,6 +166,9 @@ fn get_version(arg: usize) -> Result {
     }
     if seam::discard_enabled() {
         version.features |= FEATURE_DISCARD;
+    }
+    if seam::discard_is_upstreams() {
+        version.features |= FEATURE_NATIVE_DISCARD;
     }
     if seam::announce_enabled() {
         version.features |= FEATURE_EXEC_ID;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 2fe8e2a96ea7f930.
+// Of headers and options 3b382042126cab38.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -18,6 +18,7 @@ pub const UVM_RUST_FLASH_REAP: u32 = 4117;
 pub const UVM_RUST_FEATURE_STATS: u32 = 1;
 pub const UVM_RUST_FEATURE_DISCARD: u32 = 2;
 pub const UVM_RUST_FEATURE_EXEC_ID: u32 = 4;
+pub const UVM_RUST_FEATURE_NATIVE_DISCARD: u32 = 8;
 pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
 pub const UVM_RUST_FEATURE_FLASH_QUEUE: u32 = 512;
 pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;

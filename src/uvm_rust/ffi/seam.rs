@@ -104,7 +104,12 @@ parameters! {
 
 /// Whether discard is offered, as it is where upstream has its own.
 pub(crate) fn discard_enabled() -> bool {
-    cfg!(uvm_native) || discard_parameter()
+    cfg!(uvm_discards) || discard_parameter()
+}
+
+/// Whether the discard that is offered is upstream's.
+pub(crate) fn discard_is_upstreams() -> bool {
+    cfg!(uvm_native) || (cfg!(uvm_discards) && !discard_parameter())
 }
 
 /// Whether the built-in tests are (NVIDIA's `uvm_enable_builtin_tests`), unless upstream answers
