@@ -233,6 +233,7 @@ lint() {
 }
 
 build_clippy() {
+	local as
 	if vgpu_fits; then
 		build_vgpu >/dev/null
 		lint "$own/vgpu" kernel/vgpu_rs.o mk "$own/vgpu" UPSTREAM="$tree"
@@ -240,8 +241,10 @@ build_clippy() {
 	seam_fits || return 0
 	build_rust >/dev/null
 	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust"
-	# And at what is left of it in a driver that discards by itself, whose source is not needed for that.
-	lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust" UVM_RUST_NATIVE=1
+	# And at what it is in a driver that discards by itself, all of it and what counts alone; no such source is needed.
+	for as in "" UVM_RUST_NATIVE=1; do
+		lint "$own/rust" uvm-rust/uvm_rust/uvm_rust.o mk_nvidia "$own/rust" "conftests nvidia-uvm uvm-rust" uvm_rust_discards=1 $as
+	done
 	rm -f "$own/rust/uvm-rust/uvm_rust/uvm_rust.o"
 }
 
