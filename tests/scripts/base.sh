@@ -58,6 +58,20 @@ check "and not in the next argument"
 tree uvm_va_range.h 'void uvm_va_range_discard_all(void);'
 ! said native_discard
 check "nor in a longer name"
+free='static void devmem_page_free(struct page *page)'
+tree uvm_pmm_gpu.c "$free;" "$free" '{' '    chunk_pin(pmm, chunk);' '}'
+said lazy_pins
+check "a word is found in the function that has it"
+tree uvm_pmm_gpu.c "$free;" "$free" '{' '}' 'static void other(void)' '{' '    chunk_pin(pmm, chunk);' '}'
+! said lazy_pins
+check "and not in the next one"
+clean_up='static void clean_up_non_migrating_pages(uvm_va_block_t *va_block,'
+tree uvm_hmm.c "$clean_up" '    unsigned long *dst_pfns)' '{' '}'
+said clean_up_by_dst
+check "nor is one missed that is not there"
+tree uvm_hmm.c "$clean_up" '    const unsigned long *src_pfns,' '    unsigned long *dst_pfns)' '{' '}'
+! said clean_up_by_dst && tree uvm_hmm.c '' && ! said clean_up_by_dst
+check "nor in a function that is not there"
 rm "$work/tree/nvidia-uvm/uvm_va_block.c"
 ! said 550 && grep -q 'no tree' "$work/said"
 check "what is no tree is told so"
