@@ -105,7 +105,7 @@ pub(super) fn reckon(machine: &Machine, workload: &Workload, layout: &Layout) ->
 /// The planner's first plan, and how it ran.
 ///
 /// # Errors
-/// See [`plan_within`].
+/// Those of [`plan_within`], which calls it.
 pub(super) fn first(
     machine: &Machine,
     workload: &Workload,
@@ -120,7 +120,7 @@ pub(super) fn first(
 /// The plan that ran fastest, and how it ran.
 ///
 /// # Errors
-/// See [`plan_within`].
+/// Those of [`plan_within`], which calls it.
 pub(super) fn measured(
     machine: &Machine,
     workload: &Workload,
