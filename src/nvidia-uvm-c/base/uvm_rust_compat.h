@@ -13,8 +13,10 @@
 
 #include "uvm_rust_version.h"
 #include "uvm_rust_on_events.h"
+#include "uvm_rust_on_eviction.h"
 #include "uvm_rust_on_gpus.h"
 #include "uvm_rust_on_nodes.h"
+#include "uvm_rust_on_support.h"
 
 /* Is this GPU counted? Faults of parts of a GPU (MIG) come to one bottom half, which in 580 is the parent's. */
 static inline bool uvm_rust_counts(uvm_gpu_t *gpu)

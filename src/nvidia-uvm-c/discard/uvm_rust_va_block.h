@@ -21,6 +21,7 @@
 #include "uvm_rust_compat.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_on_block.h"
+#include "uvm_rust_on_cpu_pages.h"
 #include "uvm_rust_hooks.h"
 
 /* Upstream's, defined below in uvm_va_block.c. */

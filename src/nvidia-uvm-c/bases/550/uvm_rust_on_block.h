@@ -7,11 +7,6 @@
 
 #include "uvm_va_block.h"
 
-static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *pages, uvm_va_block_region_t region,
-					  uvm_va_block_context_t *context, bool staged);
-#define uvm_rust_populate_pages_cpu(block, pages, region, context)	\
-	block_populate_pages_cpu(block, pages, region, context, false)
-
 static void uvm_va_block_cpu_clear_resident_mask(uvm_va_block_t *va_block, int nid, const uvm_page_mask_t *mask);
 
 static inline void uvm_rust_drop_cpu_residency(uvm_va_block_t *block, const uvm_page_mask_t *drop)

@@ -28,22 +28,4 @@ UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
 #define hw_fault_buffer_flush_locked(parent_gpu, mode) (hw_fault_buffer_flush_locked)(parent_gpu)
 
 #define uvm_rust_base_to_va_space(gpu, entry)		uvm_gpu_fault_entry_to_va_space(gpu, entry, &(entry)->va_space)
-#define uvm_rust_base_gpu_va_space_of_part(va_space, gpu)					\
-	uvm_gpu_va_space_get_by_parent_gpu(va_space, (gpu)->parent)
-#define uvm_rust_base_set_gpu(entry, gpu)		((void)(entry))
-#define uvm_rust_base_set_fatal_gpu(batch, gpu)		((void)(batch))
-#define uvm_rust_base_flush(gpu, how, type, batch)	fault_buffer_flush_locked(gpu, how, type, batch)
-#define uvm_rust_base_cancel_va(gpu, entry, mode)	cancel_fault_precise_va(gpu, entry, mode)
-#define uvm_rust_base_cancel_batch_tlb(gpu, batch, reason)	cancel_fault_batch_tlb(gpu, batch, reason)
-
-static void service(uvm_gpu_t *gpu);
-
-void uvm_gpu_service_replayable_faults(uvm_gpu_t *gpu)
-{
-	service(gpu);
-}
-
-void uvm_seam_fault_upstream(uvm_gpu_t *gpu)
-{
-	uvm_gpu_service_replayable_faults__c(gpu);
-}
+#include "uvm_rust_fault_by_gpu.h"
