@@ -27,7 +27,6 @@ use crate::run;
 use crate::zoo;
 use crate::Failure;
 
-/// `uvmsim compare`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace; - is standard input.
@@ -47,7 +46,7 @@ pub struct Args {
     over: Vec<f64>,
     #[command(flatten)]
     shape: zoo::Shape,
-    /// The machine model.
+    /// Simulate by this model of the machine.
     #[arg(long, value_enum, default_value = "physical")]
     model: run::Model,
     #[command(flatten)]
@@ -107,7 +106,6 @@ fn run_all(
     outcomes
 }
 
-/// Runs `uvmsim compare`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores);

@@ -35,7 +35,6 @@ use desk::Desk;
 use sheet::Sheet;
 use sheet::SHEETS;
 
-/// `uvmsim figures`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Only these, comma-separated, by name or the start of one: g10-11, deepum
@@ -192,7 +191,6 @@ fn objects(figures: &[Figure]) -> Json {
     json!({ "figures": figures.iter().map(figure).collect::<Vec<_>>() })
 }
 
-/// Runs `uvmsim figures`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let sheets = select(&args.only)?;
     if args.list {

@@ -14,7 +14,6 @@ use crate::Failure;
 /// The PyTorch importer; the program carries it, so that it need not be installed.
 const PYTORCH: &str = include_str!("../../python/uvmsim_torch.py");
 
-/// `uvmsim import`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -62,7 +61,7 @@ struct Pytorch {
     /// Samples in the step.
     #[arg(long, default_value_t = 32)]
     batch: u64,
-    /// Optimizer.
+    /// The optimizer that the step ends with.
     #[arg(long, default_value = "adam", value_parser = ["adam", "momentum", "sgd"])]
     optimizer: String,
     /// Number format whose rate matrix products run at.
@@ -113,7 +112,6 @@ impl Pytorch {
     }
 }
 
-/// Runs `uvmsim import`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let trace = match &args.from {
         From::G10 {

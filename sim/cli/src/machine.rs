@@ -16,12 +16,11 @@ use uvmsim_machine::CONSTANTS;
 
 use crate::Failure;
 
-/// `uvmsim machine`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The machine to show; without it, all are listed.
     name: Option<String>,
-    /// Print JSON.
+    /// Print JSON: the list, or the constants.
     #[arg(long)]
     json: bool,
 }
@@ -186,7 +185,6 @@ pub fn constants(machine: &Machine) -> Value {
     Value::Object(constants.collect::<Map<_, _>>())
 }
 
-/// Runs `uvmsim machine`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let text = match &args.name {
         None if args.json => {

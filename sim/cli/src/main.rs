@@ -57,7 +57,7 @@ enum Command {
     Figures(figures::Args),
     /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// The shell that the script is for.
         shell: clap_complete::Shell,
     },
 }

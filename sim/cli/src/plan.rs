@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! `uvmsim plan`.
+//! `uvmsim plan`: writes the plan that a policy makes for a trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,6 @@ use crate::progress;
 use crate::run;
 use crate::Failure;
 
-/// `uvmsim plan`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace; - is standard input.
@@ -89,7 +88,6 @@ fn program(trace: &Trace) -> Result<Option<Program>, Failure> {
     }))
 }
 
-/// Runs `uvmsim plan`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let machine = args.machine.machine("a100")?;
     let trace = crate::read_trace(&args.trace)?;

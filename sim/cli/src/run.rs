@@ -22,13 +22,12 @@ use crate::machine;
 use crate::progress;
 use crate::Failure;
 
-/// `uvmsim run`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace; - is standard input.
     #[arg(long)]
     trace: String,
-    /// The policy.
+    /// The policy that decides what moves when.
     #[arg(long, required_unless_present = "plan", conflicts_with = "plan")]
     policy: Option<String>,
     /// A plan to replay instead, as `uvmsim plan` writes it.
@@ -41,7 +40,7 @@ pub struct Args {
     /// Seed of the noise.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The machine model.
+    /// Simulate by this model of the machine.
     #[arg(long, value_enum, default_value = "physical")]
     model: Model,
     #[command(flatten)]
@@ -176,7 +175,6 @@ fn planned(args: &Args, machine: &Machine, w: &Workload, l: &Layout) -> Result<R
     made.map_err(|e| Failure::run(format!("{policy}: {e}")))
 }
 
-/// Runs `uvmsim run`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     if args.model == Model::G10 {
         let Some(policy) = &args.policy else {

@@ -10,7 +10,6 @@ use uvmsim_trace::Trace;
 
 use crate::Failure;
 
-/// `uvmsim trace`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace; - is standard input.
@@ -104,7 +103,6 @@ fn text(trace: &Trace) -> String {
     out
 }
 
-/// Runs `uvmsim trace`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let trace = crate::read_trace(&args.file)?;
     if args.json {

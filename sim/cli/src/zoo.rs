@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! `uvmsim zoo`.
+//! `uvmsim zoo`: lists the networks, or writes a training step of one as a trace.
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
@@ -18,7 +18,6 @@ use uvmsim_zoo::NETS;
 use crate::machine;
 use crate::Failure;
 
-/// `uvmsim zoo`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The network; without it, all are listed.
@@ -44,7 +43,7 @@ pub struct Shape {
     /// Tokens or time steps in a sample [default: the network's own].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=65536))]
     tokens: Option<u64>,
-    /// Number format.
+    /// The number format that tensors and products have.
     #[arg(long, default_value = "tf32", value_parser = PossibleValuesParser::new(["fp32", "tf32", "fp16"]).try_map(named::<Precision>))]
     precision: Precision,
     /// Optimizer [default: the network's own].
@@ -78,7 +77,6 @@ pub fn trace(net: &str, shape: &Shape, machine: &Machine) -> Result<Trace, Failu
     Ok(entry.trace(&options, machine))
 }
 
-/// Runs `uvmsim zoo`.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let Some(net) = &args.net else {
         if args.json {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! No text given for a constant makes a machine that is not one: what is taken is a
-//! number, and what is shown is taken again.
+//! Whatever text is given for a constant of a machine, the machine stays one. A text
+//! that is accepted gives a finite number that is not negative, and the text that this
+//! number is shown as is accepted too.
 
 #![no_main]
 

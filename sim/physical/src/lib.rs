@@ -2,12 +2,12 @@
 
 //! The physical machine model: a GPU under UVM, in virtual time.
 //!
-//! Memory is 2 MiB va_blocks of 4 KiB pages; a va_block with anything in GPU
+//! Memory is 2 MiB va_blocks of 4 KiB pages. A va_block with anything in GPU
 //! memory holds one 2 MiB root chunk, and chunks are reclaimed whole. A kernel
-//! runs through its tensors from first page to last while its duration passes; a
+//! runs through its tensors from first page to last while its duration passes. A
 //! page that is not there raises a fault, faults are serviced in batches, and the
 //! kernel goes on when the batch has been replayed. Copies share a full-duplex
-//! link; copies from and to the SSD share its read and write rates as well.
+//! link, and copies from and to the SSD share its read and write rates as well.
 //! Every constant is one of [`uvmsim_machine::CONSTANTS`].
 //!
 //! [`run`](fn@run) executes a [`Workload`] under a [`Policy`], checks that no byte is

@@ -11,7 +11,7 @@ use crate::System;
 /// The machine calls it in virtual time; its requests go to the [`System`] it is
 /// given and are carried out when links and memory allow.
 pub trait Policy {
-    /// Its name.
+    /// The name that results give the policy.
     fn name(&self) -> &str;
 
     /// Kernel `k` is about to start.

@@ -9,8 +9,8 @@
 //! bounds a step does so with recomputation as well.
 //!
 //! What a kernel of the step reads is the same as without reruns, and so is what a kernel that
-//! runs again reads: a value is a tensor and how often it was written (in place, for one), and
-//! each read finds the tensor that holds just that value, or the reruns are refused. Kernels
+//! runs again reads. A value is a tensor and how often it was written (in place, for one). Each
+//! read finds the tensor that holds just that value, or the reruns are refused. Kernels
 //! are taken to compute the same twice; PyTorch keeps the state of its random numbers for that.
 //! What lasts (running statistics) is not changed a second time, and what was changed since
 //! cannot be read again.

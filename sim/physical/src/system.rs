@@ -35,7 +35,7 @@ use queues::Queue;
 /// The process that uses all chunks, as the eviction queues number them.
 const HOLDER: u64 = 1;
 
-/// No time at all.
+/// A time that never comes: nothing is due.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The machine, as a policy sees it.

@@ -133,9 +133,9 @@ pub struct Again {
 /// A number, and the line that it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// The number.
+    /// The value, as the plan has it.
     pub value: u64,
-    /// The line.
+    /// The line of the plan that has it, from 1.
     pub line: usize,
 }
 
@@ -206,9 +206,12 @@ impl FromStr for Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// The first thing that is wrong: it is no plan of a version that is known, a record is
-    /// none, lacks or repeats something, a request is for no kernel of the step or no range
-    /// of the span, or the program is not named whole.
+    /// The first thing that is wrong:
+    ///
+    /// - the text is no plan, or one of a version that is not known;
+    /// - a record is none, or lacks or repeats something;
+    /// - a request is for no kernel of the step, or for no range of the span;
+    /// - the program is not named whole.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut lines = text.lines().zip(1..);
         let first = lines.next().map_or("", |(line, _)| line);

@@ -58,7 +58,7 @@ def networks():
 
 
 def machines():
-    """The machines."""
+    """The machines that uvmsim knows: of each its name, what it is, and the source of its constants."""
     return json.loads(_call(["machine", "--json"], {}))
 
 
@@ -73,7 +73,7 @@ def zoo(net, **options):
 
 
 def run(trace, policy, **options):
-    """One policy's outcome."""
+    """The outcome of a trace under one policy, as a dictionary."""
     return json.loads(_call(["run", "--trace", "-", "--policy", policy, "--json"], options, trace))
 
 

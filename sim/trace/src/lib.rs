@@ -25,11 +25,16 @@
 //! | `tensor` | number (from 0, consecutive), kind, bytes (> 0), name (optional, no blanks) |
 //! | `kernel` | number (from 0, consecutive = execution order), duration in ns, name, tensors read, tensors written, tensors used as scratch; each list comma-separated, `-` when empty; then any of the options below |
 //!
-//! Kernel options, `key=value`: `flops` (floating-point operations), `bytes` (memory
-//! traffic), `out_fault_ns` (duration when outputs page-fault and inputs are
-//! resident), `all_fault_ns` (duration when inputs and outputs page-fault),
-//! `phase` (`forward`, `backward` or `optimizer`), `checkpoint` (a number for each part of
-//! the forward pass that checkpointing would run again as a whole).
+//! Options of a kernel, each as `key=value`:
+//!
+//! | key | value |
+//! |---|---|
+//! | `flops` | floating-point operations |
+//! | `bytes` | memory traffic |
+//! | `out_fault_ns` | duration when outputs page-fault and inputs are resident |
+//! | `all_fault_ns` | duration when inputs and outputs page-fault |
+//! | `phase` | `forward`, `backward` or `optimizer` |
+//! | `checkpoint` | a number for each part of the forward pass that checkpointing would run again as a whole |
 //!
 //! Tensors come before the kernels that use them. A tensor may be read and
 //! written by one kernel (an update in place). [`Kind`] says what exists before

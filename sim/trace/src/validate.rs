@@ -16,10 +16,15 @@ impl Trace {
     /// Checks the rules of the format.
     ///
     /// # Errors
-    /// The first rule broken: a list that names a tensor which does not exist, or
-    /// names one twice; a tensor of no size; scratch that is also read or written;
-    /// a read of what no earlier kernel wrote (if a later one writes it, the order
-    /// has a cycle); times or sizes whose sum passes 2^53; no kernels.
+    /// The first rule that is broken:
+    ///
+    /// - there are kernels, and each has a name;
+    /// - each tensor has a size;
+    /// - a list names tensors that exist, each once;
+    /// - scratch is neither read nor written;
+    /// - what a kernel reads was there before the step, or an earlier kernel wrote it
+    ///   (if a later one writes it, the order has a cycle);
+    /// - sizes add up to 2^53 at most, and so do durations.
     pub fn validate(&self) -> Result<(), Error> {
         let mut total = 0u64;
         for (i, t) in self.tensors.iter().enumerate() {

@@ -98,7 +98,7 @@ pub enum Status {
     Live,
     /// Discarded, resident and mapped.
     Lazy,
-    /// Discarded, resident nowhere.
+    /// The page is discarded, and resident nowhere.
     Eager,
 }
 
@@ -167,7 +167,7 @@ impl Plan {
 /// How to make pages fit to be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
-    /// They are fit.
+    /// The pages are fit as they are.
     Nothing,
     /// Zero these pages; others of the chunk are resident there.
     Pages(PageMask),
@@ -194,10 +194,12 @@ struct Prepared {
 
 /// The discard state of one va_block.
 ///
-/// Invariants, while the caller keeps to the protocol of each method: a page is in
-/// at most one of `lazy` and `eager`; pages in `lazy` are resident somewhere, pages
-/// in `eager` nowhere; no mask has a page at or behind `pages`; and a page that is
-/// resident in a tracked memory is prepared there.
+/// Invariants, while the caller keeps to the protocol of each method:
+///
+/// - a page is in at most one of `lazy` and `eager`;
+/// - pages in `lazy` are resident somewhere, pages in `eager` nowhere;
+/// - no mask has a page at or behind `pages`;
+/// - a page that is resident in a tracked memory is prepared there.
 pub struct BlockState {
     /// Length of the block: 512, or less at a range's end and after a split.
     pages: u16,
@@ -421,7 +423,7 @@ impl BlockState {
         self.lazy.is_empty() && self.eager.is_empty()
     }
 
-    /// What `page` is.
+    /// Whether `page` is discarded, and how.
     pub fn status(&self, page: u16) -> Status {
         if self.lazy.test(page) {
             Status::Lazy

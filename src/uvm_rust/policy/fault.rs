@@ -63,9 +63,9 @@ pub use service::{Looked, Machine, Outcome, Served, Service, Translated};
 pub enum Access {
     /// A prefetch: not replayed, never fatal.
     Prefetch = 0,
-    /// A load.
+    /// A load, which does not write.
     Read = 1,
-    /// A store.
+    /// A store, which writes the page.
     Write = 2,
     /// An atomic that need not be one for the whole system.
     AtomicWeak = 3,
@@ -96,7 +96,7 @@ pub struct Record {
     pub accesses: u8,
     /// Not 0 for a fault that no page can mend.
     pub fatal: u8,
-    /// 0.
+    /// Padding up to 32 bytes, which C sets to 0.
     pub reserved: [u8; 5],
 }
 

@@ -65,7 +65,7 @@ use crate::mem::OutOfMemory;
 use kernels::{Before, Evidence, Kernels, Slot};
 use ring::Ring;
 
-/// A predicted kernel.
+/// A predicted kernel, and what was prefetched for it.
 #[derive(Clone, Copy, Default)]
 struct Link {
     id: ExecId,
@@ -116,7 +116,7 @@ impl Current {
 struct Forgets {
     /// First and last block.
     ring: Ring<(UmBlock, UmBlock)>,
-    /// Ranges so far.
+    /// How many ranges went away so far, those that left the ring included; wraps.
     count: u32,
 }
 

@@ -84,9 +84,12 @@ impl Plan {
     /// Reads a plan for `workload`, and the step as the plan has it.
     ///
     /// # Errors
-    /// It is no plan, or not one for this workload: a kernel cannot run again as it says,
-    /// another number of kernels, an unknown tensor, a range that is not the tensor's, a
-    /// request for a tensor that is not alive then, a kernel or tensor by another name.
+    /// It is no plan, or not one for this workload:
+    ///
+    /// - a kernel cannot run again as the plan says;
+    /// - the plan has another number of kernels, or a kernel or tensor by another name;
+    /// - a request names an unknown tensor, one that is not alive then, or a range that
+    ///   is not the tensor's.
     pub fn read(text: &str, workload: &Workload) -> Result<Made, Error> {
         let read: text::Plan = text.parse()?;
         let rerun = |a: &text::Again| Rerun {

@@ -30,15 +30,15 @@ const AHEAD: usize = 256;
 /// How much of DeepUM: each has what the one before it has (section 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Parts {
-    /// Prefetching alone.
+    /// Predicted blocks are prefetched, and nothing else.
     Prefetch,
-    /// And pre-eviction.
+    /// Blocks are also evicted ahead of need.
     PreEvict,
-    /// And the invalidation of what the framework has freed.
+    /// What the framework has freed is also dropped unwritten.
     All,
 }
 
-/// The policy.
+/// DeepUM for one step: its predictor, and the execution IDs of the step's kernels.
 pub struct DeepUm {
     predictor: Predictor,
     /// Execution ID of each kernel: name and arguments, hashed.

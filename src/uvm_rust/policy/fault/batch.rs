@@ -27,7 +27,7 @@ pub struct Batch {
     /// matches.
     seen: TryVec<u32>,
     len: usize,
-    /// Entries read.
+    /// Entries read, coalesced ones included.
     entries: usize,
     /// Whether all faults so far are of one instance pointer and subcontext.
     single: bool,
@@ -62,7 +62,7 @@ impl Batch {
         })
     }
 
-    /// Forgets all faults.
+    /// Forgets all faults, for the next batch.
     pub fn clear(&mut self) {
         self.len = 0;
         self.entries = 0;

@@ -8,13 +8,13 @@ use super::Params;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ReplayPolicy {
-    /// After each va_block.
+    /// A replay is sent after each va_block.
     Block = 0,
-    /// After each batch.
+    /// A replay is sent after each batch.
     Batch = 1,
-    /// After each batch, with the ring flushed before.
+    /// After each batch the ring is flushed, then a replay is sent.
     BatchFlush = 2,
-    /// Once, at the end of a call.
+    /// One replay is sent, at the end of a call.
     Once = 3,
 }
 
@@ -48,9 +48,9 @@ pub enum Flush {
 pub enum AfterBatch {
     /// Nothing: replays were sent, or come at the end.
     GoOn,
-    /// A replay.
+    /// A replay is sent, and not waited for.
     Replay,
-    /// A flush, which ends in a replay, and waiting for that.
+    /// The ring is flushed, which ends in a replay, and that is waited for.
     Flush(Flush),
 }
 
@@ -85,18 +85,18 @@ pub enum PrefetchFaults {
     /// The GPU has no switch for it.
     #[default]
     Fixed,
-    /// It does.
+    /// The GPU reports them.
     On,
-    /// It does not, since so many nanoseconds.
+    /// The GPU was told so many nanoseconds ago not to report them.
     Off(u64),
 }
 
 /// A change of [`PrefetchFaults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefetchSwitch {
-    /// Turn them off.
+    /// Prefetch faults are turned off.
     Off,
-    /// Turn them on.
+    /// Prefetch faults are turned on.
     On,
 }
 

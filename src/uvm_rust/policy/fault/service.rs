@@ -154,7 +154,8 @@ pub trait Machine {
     /// has another number from then on: to tools, the replays of one number would look like one.
     fn replay(&mut self, renumber: bool) -> Result<(), Self::Error>;
 
-    /// Discards what is in the ring, then the same.
+    /// Discards what is in the ring, as far as `how` says, and then has the GPU try again all accesses
+    /// that are stalled.
     fn flush(&mut self, how: Flush) -> Result<(), Self::Error>;
 
     /// Waits until the replays have ended; if `settle`, until all faults they brought
@@ -202,7 +203,7 @@ pub(super) enum Prepared {
     Flushed,
 }
 
-/// Why translating stopped.
+/// Why the faults of a batch have not all got their VA space.
 enum Untranslated {
     Stale,
     NoSubcontext(u32),

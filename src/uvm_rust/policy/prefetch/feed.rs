@@ -155,7 +155,7 @@ impl Feed {
 /// Learns from a [`Feed`], and says what to prefetch.
 pub struct Correlator {
     predictor: Predictor,
-    /// Announcements taken.
+    /// How many announcements were taken off the ring; wraps.
     taken: u32,
     /// A block for which there was no room, until the next kernel.
     held: Option<Prefetch>,
@@ -260,12 +260,12 @@ impl Correlator {
         self.predictor.now()
     }
 
-    /// As [`Predictor::settle`].
+    /// Says to `share` what the tables take ([`Predictor::settle`]).
     pub fn settle(&mut self, share: &Share) {
         self.predictor.settle(share);
     }
 
-    /// As [`Predictor::leave`].
+    /// Leaves `share` to others for good ([`Predictor::leave`]).
     pub fn leave(&mut self, share: &Share) {
         self.predictor.leave(share);
     }

@@ -62,7 +62,7 @@ pub struct Evidence {
     pub known_blocks: u32,
     /// Blocks handed out for it.
     pub prefetched: u32,
-    /// Blocks that faulted.
+    /// Blocks that faulted during that execution.
     pub faults: u32,
     /// Those that were not in the table.
     pub unknown: u32,
@@ -74,7 +74,7 @@ impl Entry {
     }
 }
 
-/// The table.
+/// The correlation table of a predictor, by execution ID.
 pub struct Kernels {
     entries: ProcessVec<Entry>,
     free: u32,
@@ -88,7 +88,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// An empty table.
+    /// An empty table, which keeps within the limits of `config`.
     pub fn new(config: Config) -> Result<Self, OutOfMemory> {
         let buckets = (config.max_kernels as usize / 4).next_power_of_two();
         Ok(Self {
@@ -309,7 +309,8 @@ impl Kernels {
         }
     }
 
-    /// As of `Predictor`.
+    /// Sets how many bytes the tables may take. Where they take more, some of the least recently used
+    /// IDs are dropped at once.
     pub fn set_memory_limit(&mut self, limit: usize) {
         self.config.memory_limit = limit;
         // What cannot be dropped now is dropped when it next grows.

@@ -50,12 +50,12 @@ impl<T: Copy + Default> Ring<T> {
         Some(item)
     }
 
-    /// The oldest item.
+    /// The oldest item, which stays; `None` if the ring is empty.
     pub fn front(&self) -> Option<T> {
         (self.len != 0).then(|| self.items.get(self.head).copied())?
     }
 
-    /// The newest item.
+    /// The newest item, to change it in place; `None` if the ring is empty.
     pub fn back_mut(&mut self) -> Option<&mut T> {
         let at = self.index(self.len.checked_sub(1)?);
         self.items.get_mut(at)
@@ -66,7 +66,7 @@ impl<T: Copy + Default> Ring<T> {
         (0..self.len).filter_map(|i| self.items.get(self.index(i)))
     }
 
-    /// Empties the ring.
+    /// Empties the ring, and keeps its memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }

@@ -17,7 +17,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of `limit` bytes.
+    /// A limit of `limit` bytes, of which nothing is taken.
     pub const fn new(limit: usize) -> Self {
         Self {
             limit,

@@ -21,7 +21,7 @@ impl UmBlock {
         (n != u32::MAX).then_some(Self(n))
     }
 
-    /// Its first address.
+    /// The first address of the block.
     pub fn address(self) -> u64 {
         u64::from(self.0) << Self::SHIFT
     }
@@ -40,7 +40,7 @@ pub enum Walk {
     Exhaustive,
 }
 
-/// Parameters.
+/// Parameters of a predictor: sizes, limits, and how far it looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Dimensions of a block table.
@@ -79,7 +79,7 @@ impl Default for Config {
 /// A block to prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
-    /// The block.
+    /// The block that is to be brought to the GPU.
     pub block: UmBlock,
     /// The kernel that is expected to access it.
     pub kernel: ExecId,
@@ -87,7 +87,7 @@ pub struct Prefetch {
     pub ahead: u32,
 }
 
-/// What `Predictor::next` found.
+/// What one call of `Predictor::next` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A block to prefetch.
@@ -101,7 +101,7 @@ pub enum Next {
 /// What was predicted, and how well. Counters never go back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Kernels announced.
+    /// Kernels that were announced so far.
     pub kernels: u64,
     /// Announced kernels that had been predicted to come next.
     pub kernels_right: u64,
@@ -115,7 +115,7 @@ pub struct Stats {
     pub prefetches: u64,
     /// IDs dropped for lack of room.
     pub dropped: u64,
-    /// IDs remembered now.
+    /// IDs that the tables remember now.
     pub remembered: u32,
     /// Bytes that all tables take now.
     pub table_bytes: usize,

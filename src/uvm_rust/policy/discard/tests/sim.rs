@@ -52,7 +52,7 @@ pub struct Sim {
     places: [Place; PROCESSORS],
     truth: Vec<Truth>,
     writes: u32,
-    /// Pages copied.
+    /// How many pages were copied so far.
     pub copies: u32,
     /// Foreign data was read.
     pub leaked: bool,
@@ -159,7 +159,7 @@ impl Sim {
         };
     }
 
-    /// UVM_MIGRATE.
+    /// What `UVM_MIGRATE` does: the pages become resident at `p`.
     pub fn migrate(&mut self, p: usize, range: Range<u16>) {
         self.make_resident(p, pages(range), false);
     }

@@ -37,7 +37,7 @@ pub struct World {
     pub warps: Vec<Warp>,
     /// By instance pointer: `None` for a channel that is gone.
     pub channels: Vec<Translated>,
-    /// By VA space.
+    /// By VA space: whether the GPU is registered in it.
     pub registered: Vec<bool>,
     /// By VA space and page address.
     pub pages: BTreeMap<(u64, u64), Page>,

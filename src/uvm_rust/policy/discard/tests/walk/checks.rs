@@ -7,8 +7,8 @@ use super::*;
 
 // --- what fails ------------------------------------------------------------------------------
 
-/// Each call that can fail, in the third of five blocks: those before stay discarded, those behind
-/// are as they were, all is let go, and what was done is waited for.
+/// Each call that can fail does so in the third of five blocks. The blocks before it stay discarded,
+/// those behind are as they were, all is let go, and what was done is waited for.
 #[test]
 fn an_error_ends_the_walk_and_nothing_else() {
     // How far the block has come by then, and what the call says.
