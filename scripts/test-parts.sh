@@ -59,6 +59,8 @@ host_parts() {
 	part host/lines tests/scripts/lines.sh
 	part host/prose-sh tests/scripts/prose.sh
 	part host/prose scripts/prose.py
+	part host/links-sh tests/scripts/links.sh
+	part host/links scripts/links.py
 	part host/first-policy tests/scripts/first-policy.sh
 	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
