@@ -177,6 +177,7 @@ remembered() (
 		"$TOP/scripts/test.sh")"
 	inputs() { cat "$dir/sources"; }
 	keep_log() { :; }
+	part() { [ "$1${ONLY:-}" != build/programs ] || { programs_are_built=1 && echo >>"$dir/built" && failed=$((failed + ${broken:-0})); }; }
 	ran() { echo >>"$dir/ran" && cat "$dir/log"; }
 	"$@" >/dev/null 2>&1
 	lanes_end >/dev/null 2>&1
@@ -200,6 +201,14 @@ is "what failed elsewhere is not remembered" "$(remembered remember r/s "$dir/lo
 is "nor what says nothing" "$(remembered remember r/t "$dir/log" ran; remembered lane r/t ran)" $'7\n8'
 printf 'ok 1 - x\n1..1\n' >"$dir/log"
 is "what passed elsewhere does not run here" "$(remembered remember r/s "$dir/log" ran; remembered lane r/s ran)" $'8\n8'
+# shellcheck disable=SC2317
+two_lanes() { lane r/v ran; lane r/w ran; }
+: >"$dir/built"
+is "lanes run" "$(remembered two_lanes)" 10
+is "and their programs are built once before" "$(wc -l <"$dir/built")" 1
+is "not for what has passed before" "$(remembered two_lanes; wc -l <"$dir/built")" $'10\n1'
+is "also where ONLY names a lane alone" "$(ONLY=r/x remembered lane r/x ran; wc -l <"$dir/built")" $'11\n2'
+is "programs that cannot be built are not run" "$(broken=1 remembered lane r/y ran; wc -l <"$dir/built")" $'11\n3'
 
 echo "1..$n"
 exit $bad

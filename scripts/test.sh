@@ -85,6 +85,7 @@ part() {
 	local name=$1 status=0 t0=$SECONDS
 	shift
 	wanted "$name" || return 0
+	[ "$name" != build/programs ] || programs_are_built=1
 	say "$name"
 	"$@" >"$out/$name.log" 2>&1 &
 	local pid=$!
@@ -113,7 +114,16 @@ lane() {
 		echo "  ($name: passed on $(date -r "$memory" '+%F %R'), nothing changed since; FRESH=1 runs it)"
 		return 0
 	fi
-	start "$name" "$key" "$@"
+	! programs || start "$name" "$key" "$@"
+}
+
+# programs: builds what lanes run, once in a run, also where ONLY leaves build/programs out. A lane's passing is
+# remembered by its sources, so the programs must be what these make. Fails if they cannot be built.
+programs_are_built=''
+programs() {
+	local before=$failed
+	[ -n "$programs_are_built" ] || ONLY='' part build/programs build_programs
+	[ "$failed" = "$before" ]
 }
 
 # key_of NAME COMMAND...: under which a lane's passing is remembered: for all that goes into it.
@@ -150,12 +160,10 @@ start() {
 
 # lane_end: wait for one of the lanes, and count it.
 lane_end() {
-	local pid status t0 follower key name before=$failed
-	while :; do
-		status=0
-		wait -n -p pid || status=$?
-		[ -z "${running[$pid]:-}" ] || break
-	done
+	local pid status=0 t0 follower key name before=$failed
+	# Whoever ended while another was counted is not told of by `wait -n` any more (bash before 5.3).
+	until ended_lane; do wait -n || :; done
+	wait "$pid" || status=$?
 	read -r t0 follower key name <<<"${running[$pid]}"
 	unset "running[$pid]"
 	wait "$follower" 2>/dev/null || :
@@ -164,6 +172,14 @@ lane_end() {
 	if [ "$failed" = "$before" ] && [ "$key" != - ]; then
 		cp "$out/$name.log" "$CACHE/passed/$key"
 	fi
+}
+
+# ended_lane: sets pid to one of the lanes that have ended, or fails.
+ended_lane() {
+	local alive
+	alive=" $(jobs -pr | tr '\n' ' ')"
+	for pid in "${!running[@]}"; do [[ $alive == *" $pid "* ]] || return 0; done
+	return 1
 }
 
 lanes_end() { while [ ${#running[@]} -gt 0 ]; do lane_end; done; }
