@@ -174,14 +174,22 @@ loops() {
 		for policy in 0 1 3; do storms uvm_perf_fault_replay_policy=\$policy --against || exit; done"
 }
 
+# policy_names: the eviction policies that are in the tree, by their names.
+policy_names() {
+	find "$TOP/src/uvm_rust/policy/evict/policies" -name '*.rs' -not -name tests.rs \
+		-exec sed -n 's/.*const NAME: &.static str = "\(.*\)";/\1/p' {} + | sort
+}
+
 # policies: what each eviction policy makes of a scan, and that a policy of no such name is refused
-# with a line that names those there are. They are chosen when the module is loaded.
+# with a line for each that there is. They are chosen when the module is loaded.
 policies() {
+	local names
+	names=$(policy_names | paste -sd' ')
 	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=900 -- "
 		policy() { UVM_ARGS=\"\$UVM_ARGS uvm_rust_evict_policy=\$1\" bash scripts/vm-load.sh rust; }
-		for p in lru mru; do policy \$p && $suite/policy && bash scripts/vm-load.sh unload || exit; done
+		for p in $names; do policy \$p && $suite/policy && bash scripts/vm-load.sh unload || exit; done
 		if policy none 2>/dev/null; then echo -n 'not '
-		elif ! dmesg | grep -q 'uvm_rust_evict_policy: mru'; then echo -n 'not '
+		else for p in $names; do dmesg | grep -qw \"uvm_rust_evict_policy: \$p\" || { echo -n 'not '; break; }; done
 		fi
 		echo 'ok 1 - policy: no such policy, and the log says which there are'
 		echo 1..1"

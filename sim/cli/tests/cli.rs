@@ -120,7 +120,7 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         run --trace - --policy best --gpu-mem 3MiB | --gpu-mem must be at least 32MiB
         run --trace - --policy best --gpu-mem -4GiB | --gpu-mem
         run --trace - --policy best --fault-batch 0 | --fault-batch must be at least 1
-        run --trace - --policy base-uvm --evict-policy fifo | --evict-policy: `fifo` is not an eviction policy of the driver's: lru, mru
+        run --trace - --policy base-uvm --evict-policy fifo | --evict-policy: `fifo` is not an eviction policy of the driver's: lru
         run --trace - --policy base-uvm --model g10 --evict-policy mru | needs --model physical
         compare --trace - --copy-engines 0 | --copy-engines must be at least 1
         plan --trace - --ssd-request 0 | --ssd-request
@@ -161,6 +161,58 @@ fn the_driver_s_eviction_policies_go_by_name() {
     let mru = brought("--evict-policy mru");
     assert!((32 << 20..64 << 20).contains(&mru), "{mru}");
     assert_eq!(told("machine a100 --json")["evict-policy"], "lru");
+    let (_, said) = fails("run --trace - --policy base-uvm --evict-policy none", STEP);
+    for choice in uvm_policy::evict::Choice::ALL {
+        assert!(said.contains(choice.name()), "no {}: {said}", choice.name());
+    }
+}
+
+/// A page of the checkout, and its commands that run uvmsim.
+fn page(name: &str) -> (String, Vec<String>) {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(top.join(name)).unwrap();
+    let commands = text.lines().filter_map(|line| line.strip_prefix("$ "));
+    let ours = commands
+        .filter(|c| c.starts_with("uvmsim "))
+        .map(Into::into);
+    let ours = ours.collect();
+    (text, ours)
+}
+
+/// What a command of a page prints, which may be several with pipes between them.
+fn pipeline(command: &str) -> String {
+    command.split(" | ").fold(String::new(), |input, part| {
+        prints(part.strip_prefix("uvmsim ").unwrap(), &input)
+    })
+}
+
+#[test]
+fn the_tutorial_s_numbers_are_what_its_commands_give() {
+    let (text, commands) = page("docs/your-first-policy.md");
+    let [dlrm, resnet] = &commands[..] else {
+        panic!("two commands: {commands:?}");
+    };
+    // GB to the GPU, and seconds, of the command under this policy.
+    let outcome = |command: &str, policy: &str| {
+        let mru = "--evict-policy mru";
+        assert!(command.contains(mru), "{command}");
+        let command = command.replace(mru, &format!("--evict-policy {policy}"));
+        let o: Value = serde_json::from_str(&pipeline(&command)).unwrap();
+        let gigabytes = o["bytes"]["host_to_gpu"].as_u64().unwrap() as f64 / 1e9;
+        (gigabytes, o["step_s"].as_f64().unwrap())
+    };
+    let (mru, lru) = (outcome(dlrm, "mru"), outcome(dlrm, "lru"));
+    let brings = format!(
+        "brings {:.1} GB a step to the GPU, `lru` {:.1} GB",
+        mru.0, lru.0
+    );
+    let faster = format!("the step is {:.1} times as fast", lru.1 / mru.1);
+    let (mru, lru) = (outcome(resnet, "mru"), outcome(resnet, "lru"));
+    let slower = format!("takes {:.1} times as long as with `lru`", mru.1 / lru.1);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for says in [brings, faster, slower] {
+        assert!(text.contains(&says), "the page does not say: {says}");
+    }
 }
 
 /// `cargo run` in the checkout takes the one program that a package calls its default;

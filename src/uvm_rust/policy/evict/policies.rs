@@ -6,8 +6,8 @@
 //! bytes. A policy chooses among the used ones, when there is nothing else. In the driver
 //! `uvm_rust_evict_policy` names it when the module is loaded, in uvmsim `--evict-policy`.
 //!
-//! A new policy is a file below `policies/` with an implementation of [`Policy`], and two lines here;
-//! docs/your-first-policy.md goes through it.
+//! A new policy is a file below `policies/` with an implementation of [`Policy`], two lines here, and
+//! its name in the parameter's help; docs/your-first-policy.md goes through it.
 
 mod lru;
 mod mru;
