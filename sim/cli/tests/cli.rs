@@ -215,6 +215,20 @@ fn the_tutorial_s_numbers_are_what_its_commands_give() {
     }
 }
 
+/// What the README shows below its commands. `best` takes seconds to plan, and is left out.
+#[test]
+fn the_readme_shows_what_its_commands_print() {
+    let (text, commands) = page("README.md");
+    assert_eq!(commands.len(), 3);
+    for command in commands {
+        let shown = text.split_once(&command).unwrap().1.lines().skip(1);
+        let shown = shown.take_while(|line| !line.starts_with(['$', '`']));
+        let shown: Vec<_> = shown.filter(|line| !line.starts_with("best ")).collect();
+        let said = pipeline(&command.replace(",best", ""));
+        assert_eq!(said.lines().collect::<Vec<_>>(), shown, "{command}");
+    }
+}
+
 /// `cargo run` in the checkout takes the one program that a package calls its default;
 /// where none or several do, it refuses.
 #[test]
