@@ -6,6 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 . "$TOP/scripts/test-count.sh"
 . "$TOP/scripts/test-parts.sh"
+# What make was given is for what it runs, not for what is tried here.
+for option in $(make_options | grep -vx JOBS); do unset "$option"; done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-count.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 SKIPS=$dir/skips
@@ -167,22 +169,27 @@ is "a file that is formatted" "$(unformatted)" 0
 printf 'fn  main(){}\n' >"$dir/rust/src/b.rs"
 is "another that is not" "$(unformatted)" 1
 
-# What is remembered: `ran` counts the runs of a command that has its result in a file.
+# lanes COMMAND...: test.sh's own, until all that COMMAND starts have ended; prints what test.sh does then.
 # shellcheck disable=SC2317,SC2034
-remembered() (
-	CACHE=$dir/cache out=$dir/out LANES=2 failed=0 passed=0 skipped=0 failures=() digest=''
+lanes() (
+	CACHE=$dir/cache out=$dir/out LANES=2 failed=0 passed=0 skipped=0 failures=() digest='' what=${what:-all}
 	declare -A running=()
 	mkdir -p "$CACHE/passed" "$out"
 	eval "$(sed -n '/^# count PART STATUS/,/^# says_why/p; /^# lane NAME/,/^lanes_end()/p; /^wanted()/,/^}/p; /^# follow NAME/,/^}/p' \
 		"$TOP/scripts/test.sh")"
 	inputs() { cat "$dir/sources"; }
 	keep_log() { :; }
+	says_why() { echo why; }
 	part() { [ "$1${ONLY:-}" != build/programs ] || { programs_are_built=1 && echo >>"$dir/built" && failed=$((failed + ${broken:-0})); }; }
 	ran() { echo >>"$dir/ran" && cat "$dir/log"; }
-	"$@" >/dev/null 2>&1
-	lanes_end >/dev/null 2>&1
-	wc -l <"$dir/ran"
+	given=$(options)
+	"$@"
+	lanes_end
+	printf '%s' "$digest"
 )
+
+# What is remembered: `ran` counts the runs of a command that has its result in a file.
+remembered() { lanes "$@" >/dev/null 2>&1 && wc -l <"$dir/ran"; }
 : >"$dir/ran"
 echo 1 >"$dir/sources"
 printf 'ok 1 - x\n1..1\n' >"$dir/log"
@@ -209,6 +216,22 @@ is "and their programs are built once before" "$(wc -l <"$dir/built")" 1
 is "not for what has passed before" "$(remembered two_lanes; wc -l <"$dir/built")" $'10\n1'
 is "also where ONLY names a lane alone" "$(ONLY=r/x remembered lane r/x ran; wc -l <"$dir/built")" $'11\n2'
 is "programs that cannot be built are not run" "$(broken=1 remembered lane r/y ran; wc -l <"$dir/built")" $'11\n3'
+
+# A part that failed says how to run it again, at once and at the end. SEEDS are those that its log names.
+# shellcheck disable=SC2317
+failing() {
+	printf 'not ok 1 - x\n1..1\n'
+	tr ' ' '\n' <<<"${SEEDS:-7}" | sed 's/.*/# seed & (repeat with: x)/'
+	return 1
+}
+# commands: each command that was said, and how often.
+commands() { sed -n 's/^\(--- \)\{0,1\}again: //p' | sort | uniq -c | sed 's/^ *//'; }
+is "the command, with the log's seed" "$(lanes lane r/a failing | commands)" "2 make test ONLY='^r/a\$' FRESH=1 SEED=7"
+is "with the options that were given" \
+	"$(GPU=volta UVM_VERSION=570 QEMU_OPTS='-a b' SEED=8 LANES=1 ONLY=r/a what=debug lanes lane r/a failing | commands)" \
+	"2 make test-debug ONLY='^r/a\$' FRESH=1 GPU=volta BASE=570 QEMU_OPTS=-a\\ b SEED=8"
+is "without a seed that the part does not take" "$(what=vm lanes lane r/hazards failing | commands)" "2 make test ONLY='^r/hazards\$' FRESH=1"
+is "or of which there are several" "$(what=host SEEDS='7 9' lanes lane r/a failing | commands)" "2 make test-host ONLY='^r/a\$' FRESH=1"
 
 echo "1..$n"
 exit $bad

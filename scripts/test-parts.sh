@@ -3,6 +3,9 @@
 # shellcheck shell=bash
 . "$TOP/scripts/bugs.sh"
 
+# make_options: the names of the options that the Makefile passes on.
+make_options() { sed -n 's/^export //p' "$TOP/Makefile" | tr ' ' '\n'; }
+
 # rustfmt_check: every file is formatted as rustfmt.toml says, in and out of the workspace. Of what it
 # reads from standard input rustfmt says what it would change, and that all is well.
 rustfmt_check() {

@@ -24,6 +24,7 @@
 . "$TOP/scripts/test-count.sh"
 . "$TOP/scripts/test-inputs.sh"
 cd "$TOP"
+what=${1:-all}
 out=$TOP/out/test
 mkdir -p "$out" "$CACHE/passed"
 find "$CACHE/passed" -type f -mtime +30 -delete
@@ -36,7 +37,7 @@ declare -A running=()
 export VM_UNLOAD=1
 # Where this run has built the modules (test-parts.sh): vm.sh need not have it looked up.
 export UVM_BUILT=$out/built
-[ "${1:-}" = demo-ran ] || rm -f "$UVM_BUILT"
+[ "$what" = demo-ran ] || rm -f "$UVM_BUILT"
 LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
 # count PART STATUS: add up what the log of a part says.
@@ -51,14 +52,33 @@ count() {
 	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 	if [ "$f" -gt 0 ]; then
 		failures+=("$part")
-		digest+=$(says_why "$part" "$log")$'\n'
+		digest+=$(says_why "$part" "$log")$'\n'"again: $(again "$part" "$log")"$'\n'
 		echo "--- the end of out/test/$part.log:"
 		tail -n 30 "$log"
+		echo "--- again: $(again "$part" "$log")"
 		keep_log "$part" "$log"
 	fi
 	printf '%-34s %5d passed %3d failed %3d skipped\n' "$part" "$p" "$f" "$s"
 }
 
+# again PART LOG: the command that runs a part once more, with the options of this run and with the seed that
+# the log names, if it names one. hazards prints the seed of its fuzzing, and takes none.
+again() {
+	local target=test seed
+	case $what in host | extra | debug | versions) target=test-$what ;; esac
+	printf "make %s ONLY='^%s$' FRESH=1%s" "$target" "$1" "$given"
+	seed=$(sed -nE 's/^# seed ([0-9]+).*/\1/p' "$2" | sort -u)
+	if [ -z "${SEED:-}" ] && [[ $1 != *hazards* && $seed =~ ^[0-9]+$ ]]; then printf ' SEED=%s' "$seed"; fi
+	echo
+}
+
+# options: those of make that somebody has set.
+options() {
+	local option
+	for option in $(make_options | grep -vxE 'ONLY|FRESH|LANES|JOBS|DEPS_REMOVE'); do
+		[ -z "${!option:-}" ] || printf ' %s=%q' "${option/#UVM_VERSION/BASE}" "${!option}"
+	done
+}
 # says_why PART LOG: the tests that failed, each with the first lines it said, or else
 # the last lines of the log. Whoever sees only the end of a long run should see these.
 says_why() {
@@ -221,8 +241,10 @@ vm() {
 }
 
 . "$TOP/scripts/test-parts.sh"
+# From before a part sets some for itself.
+given=$(options)
 
-case ${1:-all} in
+case $what in
 host) host_parts ;;
 vm) vm_parts ;;
 extra) extra_parts ;;
