@@ -78,6 +78,7 @@ host_parts() {
 	fi
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/test-sh scripts/test-count-test.sh
+	part host/test-names tests/scripts/test-names.sh
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh tests/vgpu/*.sh packaging/uvm-rust packaging/*/*.sh
 	else

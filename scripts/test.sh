@@ -9,6 +9,8 @@
 #   test.sh host|vm|kselftest|flash|extra|debug|versions|all
 #                     ONLY=REGEX: only parts of that name; LANES=N: so many VMs at a time
 #                     FRESH=1: run in the VM what has passed before, too
+#   test.sh list [host|vm|...|all]
+#                     names their parts, those that ONLY wants, and runs nothing
 #   test.sh demo-ran LOG
 #                     what `make demo` printed as it passed, for the lane of that name
 #
@@ -37,7 +39,7 @@ declare -A running=()
 export VM_UNLOAD=1
 # Where this run has built the modules (test-parts.sh): vm.sh need not have it looked up.
 export UVM_BUILT=$out/built
-[ "$what" = demo-ran ] || rm -f "$UVM_BUILT"
+case $what in demo-ran | list) ;; *) rm -f "$UVM_BUILT" ;; esac
 LANES=${LANES:-$((JOBS > 1 ? 2 : 1))}
 
 # count PART STATUS: add up what the log of a part says.
@@ -211,10 +213,9 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-wanted() {
-	[[ -z "${ONLY:-}" || $1 =~ $ONLY ]] || return 1
-	mkdir -p "$(dirname "$out/$1.log")"
-}
+wanted() { is_named "$1" && mkdir -p "$(dirname "$out/$1.log")"; }
+
+is_named() { [[ -z "${ONLY:-}" || $1 =~ $ONLY ]]; }
 
 # follow NAME PID [PREFIX]: print the tests in a part's log until PID ends.
 follow() {
@@ -232,6 +233,14 @@ skip() {
 	printf '%-34s skipped: %s\n' "$1" "$2"
 }
 
+# only_list: from here on parts are named, and nothing runs. What cannot run here is a part, too.
+only_list() {
+	part() { ! is_named "$1" || echo "$1"; }
+	lane() { part "$1"; }
+	beside() { part "$1"; }
+	skip() { part "$1"; }
+}
+
 # vm SETTINGS... -- COMMAND: in the VM, with settings such as DRIVER=upstream.
 vm() {
 	local settings=()
@@ -243,6 +252,11 @@ vm() {
 . "$TOP/scripts/test-parts.sh"
 # From before a part sets some for itself.
 given=$(options)
+listing=''
+if [ "$what" = list ]; then
+	listing=1 what=${2:-all}
+	only_list
+fi
 
 case $what in
 host) host_parts ;;
@@ -254,8 +268,9 @@ flash) part build/programs build_programs; flash_parts ;;
 versions) versions_parts ;;
 all) host_parts; vm_parts ;;
 demo-ran) demo_ran "${2:?the log}" ;;
-*) die "test.sh: use host, vm, kselftest, flash, extra, debug, versions or all" ;;
+*) die "test.sh: use host, vm, kselftest, flash, extra, debug, versions or all, or list" ;;
 esac
+[ -z "$listing" ] || exit 0
 lanes_end
 
 if [ ${#failures[@]} -gt 0 ]; then
