@@ -112,8 +112,13 @@ void uvm_rust_notifier_exit(void);
 uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
 void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
 
-/* The va_block of chunks that no va_block has: made with the module, before any of these. uvm_rust_hmm_pages.c. */
-void uvm_rust_nobody_init(void);
+/*
+ * The va_block of a VA space's chunks that no va_block has: made with the VA space, and given back once its GPUs are gone,
+ * also if the former failed. The last with the module. uvm_rust_hmm_pages.c.
+ */
+NV_STATUS uvm_rust_nobody_of(uvm_va_space_t *va_space);
+void uvm_rust_nobody_gone(uvm_va_space_t *va_space);
+void uvm_rust_nobodies_exit(void);
 bool uvm_rust_is_nobody(const uvm_va_block_t *va_block);
 /* Hook of uvm_va_block.c and uvm_hmm.c: @va_block, whose lock the caller holds, gives @chunk up. */
 void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk);

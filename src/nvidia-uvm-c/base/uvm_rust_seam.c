@@ -57,7 +57,6 @@ NV_STATUS uvm_perf_heuristics_init(void)
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
 	if (UVM_RUST_HOOKED) {
-		uvm_rust_nobody_init();
 		if (status == NV_OK)
 			status = uvm_rust_notifier_init();
 		if (status == NV_OK)
@@ -77,6 +76,7 @@ void uvm_perf_heuristics_exit(void)
 	if (UVM_RUST_HOOKED) {
 		uvm_rust_exit();
 		uvm_rust_notifier_exit();
+		uvm_rust_nobodies_exit();
 	}
 	uvm_perf_heuristics_exit__c();
 }

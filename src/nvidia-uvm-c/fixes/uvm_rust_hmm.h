@@ -150,7 +150,7 @@ static NV_STATUS uvm_rust_hmm_make_resident_copy(uvm_va_block_t *va_block, uvm_v
 }
 #define uvm_va_block_make_resident_copy uvm_rust_hmm_make_resident_copy
 
-/* As upstream's, when a CPU has faulted on pages of a GPU. Called by the hook in uvm_hmm.c. */
+/* As upstream's, when a CPU has faulted on pages of a GPU. Called by uvm_hmm.c: uvm_rust_on_cpu_copy.h says how. */
 static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_processor_id_t to,
 					 uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
 					 uvm_service_block_context_t *service)
@@ -168,6 +168,8 @@ static NV_STATUS uvm_rust_hmm_fault_copy(uvm_processor_id_t processor, uvm_proce
 	}
 	return status;
 }
+
+#include "uvm_rust_on_cpu_copy.h"
 
 /*
  * Called by the hook in uvm_hmm.c, where an eviction ends with an error. All pages of the

@@ -4,47 +4,114 @@
  * uvm_va_block_evict_chunks().
  */
 #include <linux/delay.h>
+#include <linux/list.h>
+#include <linux/spinlock.h>
 
 #include "uvm_common.h"
+#include "uvm_hmm.h"
+#include "uvm_kvmalloc.h"
 #include "uvm_test.h"
 #include "uvm_va_block.h"
+#include "uvm_va_space.h"
 
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_nobody.h"
 
 /*
- * The va_block of chunks that no va_block has. A va_block gives a chunk of ordinary memory up
+ * The va_block of chunks that no va_block has, one for each VA space. A va_block gives a chunk of ordinary memory up
  * when its page is unmapped or moves; the chunk is freed when Linux lets the page go, which is later,
  * by a thread of upstream's, or not at all, as mremap() only moves the page. Until then
  * the chunk can be evicted, and upstream goes to the va_block that it names, which may have been
- * freed. This one is dead, and never freed.
+ * freed. This one has no pages and no GPUs.
+ *
+ * A VA space that ends has no pages on a GPU any more, so that no chunk leads to its one. An eviction
+ * may still have a reference of it, so it is freed with the module; the next VA space has it meanwhile.
  */
-static uvm_va_block_t nobody;
+struct nobody {
+	uvm_va_block_t va_block;
+	/* Under unused_lock: one of those that no VA space has. */
+	struct list_head unused;
+};
 
-void uvm_rust_nobody_init(void)
+static LIST_HEAD(unused_nobodies);
+static DEFINE_SPINLOCK(unused_lock);
+
+static struct nobody *take_unused(void)
 {
-	nv_kref_init(&nobody.kref);
-	uvm_mutex_init(&nobody.lock, UVM_LOCK_ORDER_VA_BLOCK);
+	struct nobody *nobody;
+
+	spin_lock(&unused_lock);
+	nobody = list_first_entry_or_null(&unused_nobodies, struct nobody, unused);
+	if (nobody)
+		list_del(&nobody->unused);
+	spin_unlock(&unused_lock);
+	return nobody;
+}
+
+NV_STATUS uvm_rust_nobody_of(uvm_va_space_t *va_space)
+{
+	struct nobody *nobody;
+
+	if (!uvm_hmm_is_enabled_system_wide() || !uvm_rust_fix_nobody)
+		return NV_OK;
+	nobody = take_unused();
+	if (!nobody) {
+		nobody = uvm_kvmalloc_zero(sizeof(*nobody));
+		if (!nobody)
+			return NV_ERR_NO_MEMORY;
+		nv_kref_init(&nobody->va_block.kref);
+		uvm_mutex_init(&nobody->va_block.lock, UVM_LOCK_ORDER_VA_BLOCK);
+		/* Of no length, as no other va_block is. */
+		nobody->va_block.start = 1;
+	}
+	uvm_rust_name_nobody(&nobody->va_block, va_space);
+	va_space->uvm_rust_nobody = &nobody->va_block;
+	return NV_OK;
+}
+
+void uvm_rust_nobody_gone(uvm_va_space_t *va_space)
+{
+	struct nobody *nobody;
+
+	if (!va_space->uvm_rust_nobody)
+		return;
+	nobody = container_of(va_space->uvm_rust_nobody, struct nobody, va_block);
+	va_space->uvm_rust_nobody = NULL;
+	uvm_rust_name_nobody(&nobody->va_block, NULL);
+	spin_lock(&unused_lock);
+	list_add(&nobody->unused, &unused_nobodies);
+	spin_unlock(&unused_lock);
+}
+
+void uvm_rust_nobodies_exit(void)
+{
+	struct nobody *nobody;
+
+	while ((nobody = take_unused()))
+		uvm_kvfree(nobody);
 }
 
 bool uvm_rust_is_nobody(const uvm_va_block_t *va_block)
 {
-	return va_block == &nobody;
+	return va_block->start > va_block->end;
 }
 
 /* Called where @va_block, whose lock is held, gives @chunk up. */
 void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
 {
+#if UVM_IS_CONFIG_HMM()
 	uvm_pmm_gpu_t *pmm = &uvm_gpu_chunk_get_gpu(chunk)->pmm;
+	uvm_va_block_t *nobody = va_block->hmm.va_space->uvm_rust_nobody;
 
-	if (!UVM_RUST_NOBODY || !uvm_rust_fix_nobody)
+	if (!nobody)
 		return;
 	/* Evictions take the name of the va_block, and a reference, under this lock. */
 	uvm_spin_lock(&pmm->list_lock);
 	if (chunk->va_block == va_block)
-		chunk->va_block = &nobody;
+		chunk->va_block = nobody;
 	uvm_spin_unlock(&pmm->list_lock);
+#endif
 }
 
 static unsigned int uvm_rust_test_held;

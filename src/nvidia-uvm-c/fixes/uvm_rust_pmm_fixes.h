@@ -139,6 +139,64 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 }
 #endif
 
+/* --- what Linux lets go during an eviction --------------------------------------------- */
+
+#ifdef uvm_rust_lazy_frees
+static void free_chunk_with_merges(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+
+/*
+ * Frees what Linux has let go, in upstream's thread for that, each chunk under the PMM's lock from when it leaves the
+ * list. So whoever has that lock finds a chunk on the list, or freed. Upstream lets a chunk go from the list, then frees it;
+ * false has it do so.
+ *
+ * These are pages, so parts of a root chunk. One that gets free by the last of them goes to PMA as upstream's free_chunk()
+ * has it: not at once.
+ */
+static bool uvm_rust_process_lazy_free(uvm_pmm_gpu_t *pmm)
+{
+	uvm_gpu_chunk_t *chunk;
+
+	if (!uvm_rust_fix_lazy_pins)
+		return false;
+	do {
+		uvm_mutex_lock(&pmm->lock);
+		uvm_spin_lock(&pmm->list_lock);
+		chunk = list_first_entry_or_null(uvm_rust_lazy_frees(pmm), uvm_gpu_chunk_t, list);
+		if (chunk)
+			list_del_init(&chunk->list);
+		uvm_spin_unlock(&pmm->list_lock);
+		if (chunk)
+			free_chunk_with_merges(pmm, chunk);
+		uvm_mutex_unlock(&pmm->lock);
+	} while (chunk);
+	return true;
+}
+
+static NV_STATUS take_lazy_pin(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void *unused)
+{
+	if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED)
+		list_del_init(&chunk->list);
+	return NV_OK;
+}
+
+/*
+ * All of @root_chunk is pinned, and is about to become one chunk. What Linux has let go of it meanwhile may still be on that
+ * thread's list: it is the eviction's. Upstream frees such a chunk's memory while it is on the list, and the thread frees it
+ * once more.
+ *
+ * Caller holds the PMM's lock. A page that Linux has not let go yet is none of these: its chunk stays
+ * (uvm_rust_chunk_stays()).
+ */
+static void uvm_rust_take_lazy_pins(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
+{
+	if (!uvm_rust_fix_lazy_pins)
+		return;
+	uvm_spin_lock(&pmm->list_lock);
+	chunk_walk_pre_order(pmm, root_chunk, take_lazy_pin, NULL);
+	uvm_spin_unlock(&pmm->list_lock);
+}
+#endif
+
 /* --- evictions that fail --------------------------------------------------------------- */
 
 /*

@@ -18,3 +18,41 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
   if (do_sleep) S
 ...>
 }
+
+// What stands for nobody among the VA space's va_blocks is there before a GPU is, and until the last has gone.
+@@
+typedef uvm_va_space_t;
+uvm_va_space_t *space;
+identifier status;
+@@
+uvm_va_space_create(...)
+{
+<...
+- status = uvm_perf_heuristics_load(space);
++ status = uvm_rust_nobody_of(space);
++ if (status == NV_OK)
++ 	status = uvm_perf_heuristics_load(space);
+...>
+}
+
+@@
+uvm_va_space_t *space;
+@@
+uvm_va_space_create(...)
+{
+<...
+  uvm_perf_heuristics_unload(space);
++ uvm_rust_nobody_gone(space);
+...>
+}
+
+@@
+uvm_va_space_t *space;
+@@
+uvm_va_space_destroy(...)
+{
+<...
+  uvm_perf_heuristics_unload(space);
++ uvm_rust_nobody_gone(space);
+...>
+}

@@ -3,5 +3,7 @@
 @@
 struct uvm_va_space_struct {
 + struct uvm_rust_space *uvm_rust;
++ /* Of fixes/uvm_rust_hmm_pages.c, set while the VA space may have GPUs. */
++ struct uvm_va_block_struct *uvm_rust_nobody;
 ...
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Whether a chunk of ordinary memory that its va_block gives up can be a va_block's that is nobody's.
+ * Whether the va_block that stands for nobody leads to its VA space. A page does so by itself: the va_block is a dead
+ * one, which has none.
  */
-#define UVM_RUST_NOBODY		true
+#define uvm_rust_name_nobody(block, space)	((void)(space))

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Whether a chunk of ordinary memory that its va_block gives up can be a va_block's that is nobody's. Here a page
- * leads to its VA space by its chunk's va_block, so it cannot: the fix `nobody` is not there, and the chunk keeps
- * the name that upstream leaves.
+ * Whether the va_block that stands for nobody leads to its VA space. A page leads there by its chunk's va_block, so
+ * this one must.
  */
-#define UVM_RUST_NOBODY		false
+#if UVM_IS_CONFIG_HMM()
+#define uvm_rust_name_nobody(block, space)	WRITE_ONCE((block)->hmm.va_space, space)
+#else
+#define uvm_rust_name_nobody(block, space)	((void)(space))
+#endif

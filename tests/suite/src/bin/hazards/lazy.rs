@@ -23,6 +23,11 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         evicted_before_they_are_freed,
     );
+    suite.test(
+        "lazy: what Linux lets go during an eviction has one owner",
+        NONE,
+        one_owner_after_an_eviction,
+    );
 }
 
 /// The last process ends right after it has unmapped what the GPU had. Upstream asserts that
@@ -52,6 +57,33 @@ fn evicted_before_they_are_freed() -> Outcome {
         drop((buffer, gpu, process));
         while other_gpu.evict_any()? {}
         drop(busy);
+    }
+    Ok(Pass::Ok)
+}
+
+/// Blocks of [`one_owner_after_an_eviction()`]: half as many again as a GPU of 64 MiB has room for.
+const BLOCKS: u64 = 48;
+
+/// Ordinary memory goes to the host for other such memory: Linux lets a block's pages go while the
+/// eviction makes one chunk of theirs, and the thread that frees pages comes later. From 570.190 on it
+/// has a list of them; a chunk that is on this list and has been evicted would be freed once more.
+fn one_owner_after_an_eviction() -> Outcome {
+    let (_process, gpu) = start_ordinary!("the unmodified driver frees chunks twice");
+    let mut buffers = Vec::new();
+    let busy = Busy::but_for("vidmem lazy")?;
+    for block in 0..BLOCKS {
+        let buffer = Buffer::<u64>::ordinary(WORDS)?;
+        buffer.huge_pages(false)?;
+        gpu_writes(&gpu, &buffer, block << 32)?;
+        buffers.push(buffer);
+    }
+    drop(busy);
+    for (block, buffer) in (0..BLOCKS).zip(&buffers) {
+        let wrong = buffer.first_other(|i| (block << 32) + i as u64);
+        ensure!(
+            wrong.is_none(),
+            "block {block}: {wrong:x?} is not what was written"
+        );
     }
     Ok(Pass::Ok)
 }
