@@ -114,7 +114,7 @@ void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
 
 /*
  * The va_block of a VA space's chunks that no va_block has: made with the VA space, and given back once its GPUs are gone,
- * also if the former failed. The last with the module. uvm_rust_hmm_pages.c.
+ * also if the former failed. All are freed with the module. uvm_rust_hmm_pages.c.
  */
 NV_STATUS uvm_rust_nobody_of(uvm_va_space_t *va_space);
 void uvm_rust_nobody_gone(uvm_va_space_t *va_space);

@@ -190,6 +190,10 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 
 #include "uvm_rust_on_strays.h"
 
+/* --- whose a page is -------------------------------------------------------------------- */
+
+#include "uvm_rust_on_pages.h"
+
 #endif /* UVM_IS_CONFIG_HMM() */
 
 #endif

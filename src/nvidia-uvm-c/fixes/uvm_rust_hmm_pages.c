@@ -25,8 +25,9 @@
  * the chunk can be evicted, and upstream goes to the va_block that it names, which may have been
  * freed. This one has no pages and no GPUs.
  *
- * A VA space that ends has no pages on a GPU any more, so that no chunk leads to its one. An eviction
- * may still have a reference of it, so it is freed with the module; the next VA space has it meanwhile.
+ * A VA space that ends has no pages on a GPU any more. A chunk that waits to be freed may still lead to its one, and an
+ * eviction may have a reference of it, so it is freed with the module; the next VA space has it meanwhile. An
+ * eviction that finds such a chunk waits for the thread.
  */
 struct nobody {
 	uvm_va_block_t va_block;
@@ -104,7 +105,8 @@ void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
 	uvm_pmm_gpu_t *pmm = &uvm_gpu_chunk_get_gpu(chunk)->pmm;
 	uvm_va_block_t *nobody = va_block->hmm.va_space->uvm_rust_nobody;
 
-	if (!nobody)
+	/* One that a fault has only allocated for a page is the fault's, which gives it back. */
+	if (!nobody || !chunk->is_referenced)
 		return;
 	/* Evictions take the name of the va_block, and a reference, under this lock. */
 	uvm_spin_lock(&pmm->list_lock);

@@ -142,33 +142,50 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 /* --- what Linux lets go during an eviction --------------------------------------------- */
 
 #ifdef uvm_rust_lazy_frees
+/* Upstream's, defined below in uvm_pmm_gpu.c. */
+static bool chunk_is_in_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+static bool chunk_is_last_allocated_child(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 static void free_chunk_with_merges(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
+static bool free_next_available_root_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type);
 
 /*
- * Frees what Linux has let go, in upstream's thread for that, each chunk under the PMM's lock from when it leaves the
- * list. So whoever has that lock finds a chunk on the list, or freed. Upstream lets a chunk go from the list, then frees it;
- * false has it do so.
- *
- * These are pages, so parts of a root chunk. One that gets free by the last of them goes to PMA as upstream's free_chunk()
- * has it: not at once.
+ * Frees the next chunk that Linux has let go; false if there is none. The chunk leaves the list and is freed while the
+ * PMM's lock is held. So whoever has that lock finds a chunk on the list, or freed, or, in a root chunk that is being
+ * evicted, left to the eviction, as upstream leaves it. Upstream lets a chunk go from the list and then, without a lock, frees it.
  */
+static bool free_lazily(uvm_pmm_gpu_t *pmm)
+{
+	uvm_pmm_gpu_memory_type_t type = UVM_PMM_GPU_MEMORY_TYPE_USER;
+	uvm_gpu_chunk_t *chunk;
+	bool evicted = false, last = false;
+
+	uvm_mutex_lock(&pmm->lock);
+	uvm_spin_lock(&pmm->list_lock);
+	chunk = list_first_entry_or_null(uvm_rust_lazy_frees(pmm), uvm_gpu_chunk_t, list);
+	if (chunk) {
+		list_del_init(&chunk->list);
+		type = chunk->type;
+		/* Such an eviction may have begun without the PMM's lock: it has not looked at its free chunks yet. */
+		evicted = chunk_is_in_eviction(pmm, chunk);
+		last = !evicted && chunk_is_last_allocated_child(pmm, chunk);
+	}
+	uvm_spin_unlock(&pmm->list_lock);
+	if (chunk && !evicted)
+		free_chunk_with_merges(pmm, chunk);
+	uvm_mutex_unlock(&pmm->lock);
+	/* As upstream's free_chunk(): a root chunk may have got free, and goes to PMA. */
+	if (last)
+		free_next_available_root_chunk(pmm, type);
+	return chunk;
+}
+
+/* In upstream's thread for that; false has it do so in its own way. */
 static bool uvm_rust_process_lazy_free(uvm_pmm_gpu_t *pmm)
 {
-	uvm_gpu_chunk_t *chunk;
-
 	if (!uvm_rust_fix_lazy_pins)
 		return false;
-	do {
-		uvm_mutex_lock(&pmm->lock);
-		uvm_spin_lock(&pmm->list_lock);
-		chunk = list_first_entry_or_null(uvm_rust_lazy_frees(pmm), uvm_gpu_chunk_t, list);
-		if (chunk)
-			list_del_init(&chunk->list);
-		uvm_spin_unlock(&pmm->list_lock);
-		if (chunk)
-			free_chunk_with_merges(pmm, chunk);
-		uvm_mutex_unlock(&pmm->lock);
-	} while (chunk);
+	while (free_lazily(pmm))
+		;
 	return true;
 }
 
@@ -184,8 +201,8 @@ static NV_STATUS take_lazy_pin(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void 
  * thread's list: it is the eviction's. Upstream frees such a chunk's memory while it is on the list, and the thread frees it
  * once more.
  *
- * Caller holds the PMM's lock. A page that Linux has not let go yet is none of these: its chunk stays
- * (uvm_rust_chunk_stays()).
+ * Caller holds the PMM's lock. A page that Linux has not let go yet is none of these: with the fix `held`, its chunk
+ * stays (uvm_rust_chunk_stays()).
  */
 static void uvm_rust_take_lazy_pins(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
 {
