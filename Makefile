@@ -146,6 +146,10 @@ wheel-uvmrust: ## build the Python package of the user library as a wheel, and t
 ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in the VM
 	@scripts/ssd-demo.sh
 
+.PHONY: record-demo
+record-demo: deps ## a program is recorded, planned and run with its plan, in the VM: a table
+	@scripts/record-demo.sh
+
 .PHONY: deb
 deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/install.md)
 	@scripts/package.sh deb

@@ -18,7 +18,7 @@ lane_files() {
 	case $said in *library* | *kselftest* | *workloads*) of+=(userlib sim/plan) ;; esac
 	case $said in *workloads*) of+=(tests/workloads sim) ;; esac
 	case $said in *tests/panic*) of+=(tests/panic) ;; esac
-	case $said in *uvm-dnn* | *plans*) of+=(tests/dnn sim) ;; esac
+	case $said in *uvm-dnn* | *plans* | *record-demo*) of+=(tests/dnn sim userlib) ;; esac
 	{ git ls-files -co --exclude-standard -- "${of[@]}" 2>/dev/null ||
 		find "${of[@]}" -type f -not -path '*/target/*'; } |
 		grep -vE "$not_of_a_lane|$unit_tests|\.md$" | sort -u |
@@ -39,7 +39,8 @@ lane_files() {
 crates() {
 	local p=(-p uvm-suite)
 	case "$*" in *workloads*) p+=(-p uvm-workloads) ;; esac
-	case "$* $(declare -f "$1" || :)" in *uvm-dnn* | *plans*) p+=(-p uvm-dnn) ;; esac
+	case "$* $(declare -f "$1" || :)" in *uvm-dnn* | *plans* | *record-demo*) p+=(-p uvm-dnn) ;; esac
+	case "$*" in *record-demo*) p+=(-p uvmrun -p uvmrust-preload -p uvmsim) ;; esac
 	cargo tree --locked --prefix none -e normal,build "${p[@]}" 2>/dev/null | sed 's| (/.*||' | sort -u | grep . || cat Cargo.lock
 	# Lints change no program.
 	sed '/^members = \[/,/^\]/d; /^\[workspace\.lints/,/^$/d' Cargo.toml

@@ -337,12 +337,21 @@ flash_parts() {
 		"$suite/flash --demo out/ssd-short.json --ops 300 ${SEED:+--seed $SEED}"
 	lane rust/plans plans
 }
+# A program that uvmrun records, and runs with its plan: `make record-demo`.
+record_part() {
+	local version
+	version=$(rustc --version | awk '{ print $2 }')
+	if at_least 1.88.0 "$version"; then lane rust/record scripts/record-demo.sh
+	else skip rust/record "rustc $version has no naked functions yet, of which the preload is made: 1.88"
+	fi
+}
 plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.json bert-base; }
 
 # What make test leaves out: our own tests on the unmodified driver, and on ours without each mend of
 # it; the user library without each of seven fixes, which the random
 # programs must notice; upstream's use after free, which ends differently from run to run;
-# NVIDIA's long forms of all its tests; our own at length; and the versions besides ours.
+# NVIDIA's long forms of all its tests; our own at length; `make record-demo`; and the versions
+# besides ours.
 extra_parts() {
 	local d
 	versions_parts
@@ -359,6 +368,7 @@ extra_parts() {
 	for d in rust upstream; do suite_parts $d; done
 	flash_part
 	odd_gpu_part
+	record_part
 	lane rust/ladder-full vm DRIVER=rust VM_TIMEOUT=6000 -- "$suite/ladder --full"
 }
 

@@ -127,6 +127,9 @@ kopts=()
 # How many turns of a loop, or ticks of the TSC, make 4 ms: an emulated machine that is short
 # of the host's time while it finds out takes a fraction, and udelay() then waits for as little.
 [ -z "$cpu" ] || kopts+=(lpj=10000000)
+# Such a machine is also late with the timer by which the kernel watches the TSC. It then takes the HPET for its
+# clock, which QEMU reads under its big lock, and all that looks at the time is slower by far.
+[ -z "$cpu" ] || kopts+=(tsc=reliable)
 # The last one counts; virtme has said "max".
 [ -z "$cpu" ] || qemu_args+=(-cpu "$cpu")
 read -ra more <<<"${QEMU_OPTS:-}"

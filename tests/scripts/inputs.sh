@@ -60,6 +60,7 @@ for f in userlib/uvmrust/tests/fork.rs userlib/uvmrust/src/backend/tests.rs; do 
 again NO sim/cli/tests/cli.rs vm -- target/release/uvm-dnn run deepum
 again YES userlib/uvmrust/src/lib.rs vm -- make -C tests/kselftest run
 again YES sim/zoo/src/lib.rs vm -- target/release/uvm-dnn run deepum
+for f in tests/dnn/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs; do again YES $f scripts/record-demo.sh; done
 again YES tests/workloads/src/main.rs vm -- target/release/workloads
 # differs WHAT KEY: from the one before.
 differs() {

@@ -10,10 +10,15 @@
 //! `uvm-dnn plan FOLDER` writes steps, plans of uvmsim's and what it predicts of them;
 //! `uvm-dnn play FOLDER DEVICE NET POLICY...` carries them out in the VM, with DEVICE as SSD,
 //! and `uvm-dnn ssd FILE REPORT` puts what it printed into `out/ssd.json`.
+//!
+//! `uvm-dnn program NAME POLICY` is a program that `uvmrun` records, and runs with the plan of
+//! its record; `uvm-dnn recorded TRACE PLAN FILE REPORT` compares what it printed with what uvmsim
+//! predicts of it. `scripts/record-demo.sh` does all that.
 
 mod model;
 mod play;
 mod program;
+mod recorded;
 mod report;
 mod run;
 mod scaled;
@@ -36,7 +41,14 @@ fn main() -> Result<()> {
             play::run(folder, device, net, policies)
         }
         ["ssd", lines, report] => play::report(lines.as_ref(), report.as_ref()),
+        ["program", name, policy] => recorded::run(name, policy),
+        ["recorded", trace, plan, lines, report] => recorded::judge::run(
+            trace.as_ref(),
+            plan.as_ref(),
+            lines.as_ref(),
+            report.as_ref(),
+        ),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT | uvm-dnn program NAME POLICY | uvm-dnn recorded TRACE PLAN FILE REPORT"),
     }
 }

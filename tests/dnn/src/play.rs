@@ -65,9 +65,9 @@ pub fn run(folder: &str, device: &str, net: &str, policies: &[&str]) -> Result<(
 
 /// Most that a link may be off uvmsim's bytes, and that a plan may leave of the faults that
 /// come without one, in percent.
-const MOST_PERCENT: f64 = 2.0;
+pub const MOST_PERCENT: f64 = 2.0;
 /// Most that the prefetcher may leave of them: a wrong prediction costs next to nothing.
-const WITHOUT_PLAN_PERCENT: f64 = 105.0;
+pub const WITHOUT_PLAN_PERCENT: f64 = 105.0;
 
 /// `uvm-dnn ssd`: shows the runs in a file of such lines, and adds them to the report of
 /// `make ssd-demo`, if there is one. Fails unless they are what uvmsim predicted.
@@ -96,7 +96,7 @@ pub fn report(lines: &Path, report: &Path) -> Result<()> {
 }
 
 /// A number with so many decimals, or that there is none.
-fn shown(number: Option<f64>, decimals: usize) -> String {
+pub fn shown(number: Option<f64>, decimals: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |n| format!("{n:.decimals$}"))
 }
 
@@ -256,7 +256,7 @@ fn steps(
 
 /// The largest distance of a link's bytes from the prediction; of a link that is to carry
 /// nothing, in blocks.
-fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
+pub fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
     (bytes.links().into_iter())
         .zip(predicted.links())
         .map(|(b, p)| b.abs_diff(p) as f64 / p.max(BLOCK) as f64 * 100.0)
@@ -428,12 +428,10 @@ impl Player<'_> {
         self.gpu.drain_faults()?;
         let s = DriverStats::get(self.process, self.gpu.uuid(), false)?;
         let f = self.process.flash_stats()?;
-        let sum = |t: &[vgpu_client::Traffic; 8]| t.iter().map(|t| t.bytes).sum();
         let bytes = Bytes {
-            host_to_gpu: sum(&s.host_to_gpu),
-            gpu_to_host: sum(&s.gpu_to_host),
             ssd_to_host: f.fetched,
             host_to_ssd: f.spilled,
+            ..Bytes::moved(&s)
         };
         Ok((bytes, self.gpu.stats()?.faults))
     }

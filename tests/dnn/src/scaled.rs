@@ -16,7 +16,7 @@ use uvmsim_machine::{Machine, PAGE};
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::{policies, Layout, Limits, Workload};
 use uvmsim_trace::{Kernel, Tensor, Trace};
-use vgpu_client::BLOCK;
+use vgpu_client::{DriverStats, Traffic, BLOCK};
 
 /// Networks of G10's figures and their batch sizes.
 pub const NETS: [(&str, u64); 3] = [("bert-base", 256), ("resnet152", 1280), ("vit-base", 1280)];
@@ -28,9 +28,9 @@ const OVERSUBSCRIBED: u64 = 3;
 /// beside the step's would be late with its.
 const LINKS: f64 = 16.0;
 /// How much faster they are where a request is over before the next kernel begins.
-const AT_ONCE: f64 = 1e6;
+pub const AT_ONCE: f64 = 1e6;
 /// The machine that is scaled down: G10's.
-const MACHINE: &str = "a100";
+pub const MACHINE: &str = "a100";
 /// Steps before the one that is compared.
 pub const WARM_UP: u32 = 2;
 
@@ -48,6 +48,16 @@ pub struct Bytes {
 }
 
 impl Bytes {
+    /// What the driver says that it moved between host and GPU.
+    pub fn moved(stats: &DriverStats) -> Self {
+        let sum = |traffic: &[Traffic; 8]| traffic.iter().map(|t| t.bytes).sum();
+        Self {
+            host_to_gpu: sum(&stats.host_to_gpu),
+            gpu_to_host: sum(&stats.gpu_to_host),
+            ..Self::default()
+        }
+    }
+
     /// To the GPU, back, to the SSD, and back.
     pub fn links(&self) -> [u64; 4] {
         let (ssd_out, ssd_in) = (self.host_to_ssd, self.ssd_to_host);
@@ -221,7 +231,7 @@ pub fn machine(gpu: u64, scale: f64) -> Result<Machine> {
 }
 
 /// The machine with all its links so many times as fast.
-fn faster(machine: &Machine, times: f64) -> Machine {
+pub fn faster(machine: &Machine, times: f64) -> Machine {
     Machine {
         pcie_h2d: machine.pcie_h2d * times,
         pcie_d2h: machine.pcie_d2h * times,

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A program that is recorded, planned and run with its plan, as `uvmrun` has a CUDA program
+//! recorded and run: with the library's recorder ([`Record`]) and its executor of plans
+//! ([`Executor`]), which the preload has too.
+//!
+//! The program trains a chain of layers. It has its data and weights from the start, and makes
+//! what its kernels hand on in each step, which it frees when nobody needs it any more. Each
+//! page holds one word that the kernels check, as in `run`.
+//!
+//! The software GPU computes in no time. What is recorded of a kernel is the time that it stands
+//! for. What the plan moves before a kernel is waited for, as if links took no time. Where the
+//! driver is to hide its work behind kernels, they last longer, as the VM's link is slower.
+
+pub mod judge;
+
+use crate::run::link;
+use crate::scaled::{Bytes, MACHINE};
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+use uvmrust::follow::Executor;
+use uvmrust::plan::Plan;
+use uvmrust::record::Record;
+use uvmrust::Uvm;
+use vgpu_client::uvm::Uuid;
+use vgpu_client::{Buffer, DriverStats, Gpu, Idle, Kernel, Op, Process, BLOCK, PAGE};
+
+/// Bytes of the GPU's memory that the program may have.
+pub const GPU_BYTES: u64 = 32 << 20;
+/// MiB of each layer's weights, and of what it hands on.
+const LAYERS: [(u64, u64); 8] = [
+    (2, 2),
+    (6, 4),
+    (4, 2),
+    (4, 4),
+    (2, 4),
+    (6, 2),
+    (4, 2),
+    (4, 4),
+];
+/// MiB of the data.
+const DATA: u64 = 6;
+/// Bytes that a kernel works through in a second.
+const RATE: f64 = 8e9;
+/// Steps, of which the last is counted; a step that has one before and one behind it is recorded.
+const STEPS: u32 = 3;
+/// More of them, for a prefetcher that learns, and for a program that comes back to its plan.
+const LEARNING: u32 = 2;
+/// The step in which `train-leaves` leaves its plan, from 0.
+const LEAVES: u32 = 1;
+/// Most by which kernels last longer than they stand for. A step stands for 32 ms, so that all pauses last four
+/// minutes at most. The link of a VM that is slower by more is that of a host which is busy with other things, and
+/// which does not get quicker by being waited for; what the prefetcher does not get done then is faulted on.
+const MOST_SLOWER: f64 = 1500.0;
+/// Most that the moves before one kernel may take.
+const MOST: Duration = Duration::from_secs(120);
+const WORDS: u64 = PAGE / 8;
+
+/// The program that launches a kernel which its plan does not have.
+pub const LEAVING: &str = "train-leaves";
+
+/// A run: a line that the program prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Run {
+    /// What the program is called, as `uvm-dnn program` has it.
+    pub program: String,
+    /// What moves its memory.
+    pub policy: String,
+    /// Faults of the counted step.
+    pub faults: u64,
+    /// Faults of each step.
+    pub steps: Vec<u64>,
+    /// How often it left its plan.
+    pub left: u64,
+    /// Bytes that were moved in it.
+    pub bytes: Bytes,
+    /// Most that was allocated at once.
+    pub program_bytes: u64,
+    /// Bytes of GPU memory that it could have.
+    pub gpu_bytes: u64,
+    /// Where its allocations were, in their order.
+    pub addresses: Vec<u64>,
+}
+
+/// `uvm-dnn program`: runs the program of a name, which `uvmrun` may have started to record it or
+/// with a plan, and prints what it did.
+pub fn run(name: &str, policy: &str) -> Result<()> {
+    let plan = std::env::var_os("UVMRUST_PLAN");
+    let folder = std::env::var_os("UVMRUST_RECORD");
+    ensure!(
+        plan.is_some() == (policy == "plan"),
+        "a plan is for the policy `plan`: start it by uvmrun"
+    );
+    let places = match name {
+        "train" | LEAVING => Places::up(),
+        "train-elsewhere" => Places::down(),
+        _ => anyhow::bail!("no program '{name}'"),
+    };
+    let plan = match plan {
+        Some(path) => Some(Plan::parse(&std::fs::read_to_string(path)?)?),
+        None => None,
+    };
+    let idle = Idle::leaving(Some((GPU_BYTES / BLOCK) as usize))?;
+    let there = idle.available() as u64 * BLOCK;
+    ensure!(there == GPU_BYTES, "{there} bytes of GPU memory are there");
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    Uvm::process().use_fd(Some(process.uvm_fd().as_raw_fd()));
+    let executor = plan.as_ref().map(|plan| {
+        let executor = Executor::new(plan, Uvm::process());
+        executor.context("the plan was not made of a record")
+    });
+    let slower = match policy {
+        "deepum" => {
+            let machine = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
+            let link = link(&process, &gpu)?;
+            let slower = machine.pcie_h2d / link;
+            let taken = slower.min(MOST_SLOWER);
+            eprintln!(
+                "{name}, {policy}: {:.1} MB/s to the GPU, {slower:.0} times slower; kernels last {taken:.0} times longer",
+                link / 1e6
+            );
+            taken
+        }
+        _ => 0.0,
+    };
+    let mut training = Training {
+        process: &process,
+        gpu: &gpu,
+        record: folder.map(|folder| Record::new(folder.as_ref())),
+        executor: executor.transpose()?,
+        slower,
+        places,
+        addresses: Vec::new(),
+        live: 0,
+        most: 0,
+        value: 0,
+        launches: 0,
+        left: 0,
+    };
+    let run = training.run(name, policy)?;
+    println!("{}", serde_json::to_string(&run)?);
+    Ok(())
+}
+
+/// Where allocations are made.
+struct Places {
+    next: u64,
+    upwards: bool,
+    /// What was freed, by its size.
+    free: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Places {
+    /// One behind the other; where one of their size was freed, if there is one. So a step has its
+    /// memory where the last one had it.
+    fn up() -> Self {
+        Self {
+            next: 0x3000_0000_0000,
+            upwards: true,
+            free: BTreeMap::new(),
+        }
+    }
+
+    /// One before the other, some room between them, and never twice at the same place.
+    fn down() -> Self {
+        Self {
+            next: 0x5000_0000_0000,
+            upwards: false,
+            free: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, bytes: u64) -> u64 {
+        if !self.upwards {
+            self.next -= bytes + 3 * BLOCK;
+            return self.next;
+        }
+        let again = self.free.get_mut(&bytes).and_then(BTreeSet::pop_first);
+        again.unwrap_or_else(|| {
+            self.next += bytes;
+            self.next - bytes
+        })
+    }
+
+    fn give(&mut self, at: u64, bytes: u64) {
+        self.free.entry(bytes).or_default().insert(at);
+    }
+}
+
+/// Managed memory, and what its first page holds; the others count on from it.
+struct Memory {
+    buffer: Buffer<u64>,
+    holds: u64,
+}
+
+impl Memory {
+    /// An access to every page of one of its blocks.
+    fn pages(&self, op: Op, block: u64, value: u64) -> Op {
+        let first = block * BLOCK;
+        let bytes = BLOCK.min(self.buffer.bytes() - first);
+        op.range((first / 8) as usize, (bytes / 8) as usize)
+            .every(PAGE)
+            .pattern(value + first / PAGE, 1)
+            .warps((bytes / PAGE).div_ceil(32) as u32)
+            .barrier()
+    }
+}
+
+/// A kernel that goes through all of its memory at once, each from the first block to the last, as
+/// uvmsim has it of any kernel. It checks what it reads, and what it writes if that holds
+/// something, and writes `value`.
+fn streaming(reads: &[&Memory], written: &Memory, value: u64) -> Kernel {
+    let mut parts = Vec::new();
+    for memory in reads.iter().copied().chain([written]) {
+        let blocks = memory.buffer.bytes().div_ceil(BLOCK);
+        for block in 0..blocks {
+            parts.push(((block as f64 + 0.5) / blocks as f64, memory, block));
+        }
+    }
+    parts.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut kernel = Kernel::new();
+    for (_, memory, block) in parts {
+        if memory.holds != 0 {
+            kernel = kernel.op(memory.pages(Op::check(&memory.buffer), block, memory.holds));
+        }
+        if std::ptr::eq(memory, written) {
+            kernel = kernel.op(memory.pages(Op::write(&memory.buffer), block, value));
+        }
+    }
+    kernel
+}
+
+struct Training<'a> {
+    process: &'a Process,
+    gpu: &'a Gpu,
+    record: Option<Record>,
+    executor: Option<Executor<'a>>,
+    /// By how much kernels last longer than they stand for; 0: they do not last.
+    slower: f64,
+    places: Places,
+    addresses: Vec<u64>,
+    live: u64,
+    most: u64,
+    /// What was written last.
+    value: u64,
+    launches: u64,
+    left: u64,
+}
+
+impl Training<'_> {
+    fn run(&mut self, name: &str, policy: &str) -> Result<Run> {
+        let data = self.filled(DATA)?;
+        let mut weights = Vec::new();
+        for (mib, _) in LAYERS {
+            weights.push(self.filled(mib)?);
+        }
+        let more = policy == "deepum" || name == LEAVING;
+        let steps = STEPS + if more { LEARNING } else { 0 };
+        let mut counts = vec![self.counts()?];
+        for step in 0..steps {
+            let start = Instant::now();
+            self.step(&data, &mut weights, name == LEAVING && step == LEAVES)?;
+            let (before, after) = (counts.last().map_or(0, |c| c.1), self.counts()?);
+            // A VM that is short of the host's time takes minutes for some.
+            eprintln!(
+                "{name}, {policy}: step {} of {steps} in {:.1} s, {} faults",
+                step + 1,
+                start.elapsed().as_secs_f64(),
+                after.1 - before
+            );
+            counts.push(after);
+        }
+        for memory in weights.iter().chain([&data]) {
+            self.check(memory)?;
+        }
+        if let Some(executor) = &self.executor {
+            let (failed, why) = executor.errors();
+            ensure!(failed == 0, "{failed} moves failed: {why:?}");
+        }
+        let steps = counts.windows(2).map(|two| two[1].1 - two[0].1).collect();
+        let [.., before, after] = counts[..] else {
+            anyhow::bail!("there are too few steps");
+        };
+        for memory in weights.into_iter().chain([data]) {
+            self.free(memory);
+        }
+        Ok(Run {
+            program: name.to_owned(),
+            policy: policy.to_owned(),
+            faults: after.1 - before.1,
+            steps,
+            left: self.left,
+            bytes: Bytes {
+                host_to_gpu: after.0.host_to_gpu - before.0.host_to_gpu,
+                gpu_to_host: after.0.gpu_to_host - before.0.gpu_to_host,
+                ..Bytes::default()
+            },
+            program_bytes: self.most,
+            gpu_bytes: GPU_BYTES,
+            addresses: std::mem::take(&mut self.addresses),
+        })
+    }
+
+    /// Forward through all layers, and back; with a kernel between that no other step has.
+    fn step(&mut self, data: &Memory, weights: &mut [Memory], leaves: bool) -> Result<()> {
+        let number = self.launches;
+        let mut handed: Vec<Memory> = Vec::new();
+        for (layer, (_, mib)) in LAYERS.into_iter().enumerate() {
+            let mut next = self.allocate(mib)?;
+            let input = handed.last().unwrap_or(data);
+            self.launch("forward", number, &[input, &weights[layer]], &mut next)?;
+            handed.push(next);
+        }
+        let last = handed.pop().context("there are no layers")?;
+        let mut gradient = self.allocate(LAYERS[LAYERS.len() - 1].1)?;
+        if leaves {
+            self.launch("evaluate", number, &[&last], &mut gradient)?;
+        }
+        self.launch("loss", number, &[&last], &mut gradient)?;
+        self.free(last);
+        for weights in weights.iter_mut().rev() {
+            let below = handed.pop();
+            let mut next = None;
+            if let Some(below) = &below {
+                let mut memory = self.allocate(below.buffer.bytes() >> 20)?;
+                self.launch("backward", number, &[&gradient, weights], &mut memory)?;
+                next = Some(memory);
+            }
+            let input = below.as_ref().unwrap_or(data);
+            self.launch("update", number, &[input, &gradient], weights)?;
+            if let Some(below) = below {
+                self.free(below);
+            }
+            let done = match next {
+                Some(next) => std::mem::replace(&mut gradient, next),
+                None => break,
+            };
+            self.free(done);
+        }
+        self.free(gradient);
+        Ok(())
+    }
+
+    fn allocate(&mut self, mib: u64) -> Result<Memory> {
+        let bytes = mib << 20;
+        let at = self.places.take(bytes);
+        let buffer = Buffer::managed_at(self.process, at, (bytes / 8) as usize)?;
+        if let Some(record) = &mut self.record {
+            record.allocated(at, bytes);
+        }
+        if let Some(executor) = &self.executor {
+            executor.allocated(at, bytes);
+        }
+        self.addresses.push(at);
+        self.live += bytes;
+        self.most = self.most.max(self.live);
+        Ok(Memory { buffer, holds: 0 })
+    }
+
+    fn free(&mut self, memory: Memory) {
+        let (at, bytes) = (memory.buffer.address(), memory.buffer.bytes());
+        if let Some(record) = &mut self.record {
+            record.freed(at);
+        }
+        if let Some(executor) = &self.executor {
+            executor.freed(at);
+        }
+        self.live -= bytes;
+        drop(memory);
+        self.places.give(at, bytes);
+    }
+
+    /// Memory that the host writes.
+    fn filled(&mut self, mib: u64) -> Result<Memory> {
+        let mut memory = self.allocate(mib)?;
+        memory.holds = self.next_value();
+        for page in 0..memory.buffer.bytes() / PAGE {
+            let value = memory.holds + page;
+            memory.buffer.set((page * WORDS) as usize, value);
+        }
+        Ok(memory)
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.value += 1 << 24;
+        self.value
+    }
+
+    /// Launches a kernel that reads some memory and writes other, which it has read if that holds
+    /// something.
+    fn launch(
+        &mut self,
+        name: &str,
+        first: u64,
+        reads: &[&Memory],
+        written: &mut Memory,
+    ) -> Result<()> {
+        let value = self.next_value();
+        let kernel = streaming(reads, written, value);
+        let (mut words, mut bytes) = (Vec::new(), 0);
+        for memory in reads.iter().copied().chain([&*written]) {
+            words.push(memory.buffer.address());
+            bytes += memory.buffer.bytes();
+        }
+        written.holds = value;
+        let ns = (bytes as f64 / RATE * 1e9) as u64;
+        let number = self
+            .record
+            .as_mut()
+            .map(|record| record.launched(0, name, Some(&mut words.iter().copied())));
+        self.follow(name, &words)?;
+        let exec_id = self.launches - first + 1;
+        self.process.announce(self.gpu.uuid(), exec_id)?;
+        self.launches += 1;
+        self.gpu.launch(&kernel)?.wait()?.ok()?;
+        std::thread::sleep(Duration::from_nanos((ns as f64 * self.slower) as u64));
+        if let (Some(record), Some(number)) = (&mut self.record, number) {
+            record.took(number, ns);
+        }
+        Ok(())
+    }
+
+    /// Has done what the plan says before a launch.
+    fn follow(&mut self, name: &str, words: &[u64]) -> Result<()> {
+        let Some(executor) = &self.executor else {
+            return Ok(());
+        };
+        let (pending, left) = executor.launch(name, &mut words.iter().copied());
+        self.left += u64::from(left.is_some());
+        if !pending.is_empty() {
+            executor.queue(&pending.on(self.gpu.uuid().0));
+        }
+        ensure!(executor.wait(MOST), "moves take more than {MOST:?}");
+        Ok(())
+    }
+
+    /// Bytes that were moved so far, and faults.
+    fn counts(&self) -> Result<(Bytes, u64)> {
+        self.gpu.drain_faults()?;
+        let stats = DriverStats::get(self.process, self.gpu.uuid(), false)?;
+        Ok((Bytes::moved(&stats), stats.faults - stats.duplicates))
+    }
+
+    /// The host reads what lives on.
+    fn check(&self, memory: &Memory) -> Result<()> {
+        let (at, bytes) = (memory.buffer.address(), memory.buffer.bytes());
+        self.process.migrate(at, bytes, Uuid::CPU)?;
+        for page in 0..bytes / PAGE {
+            let (seen, wanted) = (
+                memory.buffer.get((page * WORDS) as usize),
+                memory.holds + page,
+            );
+            ensure!(
+                seen == wanted,
+                "page {page} of {at:#x}: {seen:#x}, not {wanted:#x}"
+            );
+        }
+        Ok(())
+    }
+}

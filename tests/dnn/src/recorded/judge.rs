@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What uvmsim predicts of a recorded program, and whether its runs were so.
+
+use super::{Run, GPU_BYTES, LEAVES, LEAVING};
+use crate::play::{off_percent, shown, MOST_PERCENT, WITHOUT_PLAN_PERCENT};
+use crate::scaled::{faster, Bytes, AT_ONCE, MACHINE};
+use anyhow::{ensure, Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use uvmsim_machine::Machine;
+use uvmsim_physical::plan::Plan;
+use uvmsim_physical::policies::Planned;
+use uvmsim_physical::{Layout, Limits, Policy, System, Tier, Workload};
+use uvmsim_trace::Trace;
+use vgpu_client::{BLOCK, PAGE};
+
+/// What uvmsim says of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Predicted {
+    faults: u64,
+    bytes: Bytes,
+}
+
+/// A run in `out/record.json`.
+#[derive(Clone, Debug, Serialize)]
+struct Judged {
+    program: String,
+    policy: String,
+    faults: u64,
+    bytes: Bytes,
+    /// Of the driver's prefetcher, which learns in time, nothing is.
+    predicted: Option<Predicted>,
+    /// How far the bytes of a link, or the faults, are from that; of what is furthest off.
+    off_percent: Option<f64>,
+    verified: bool,
+    program_bytes: u64,
+    gpu_bytes: u64,
+}
+
+/// `uvm-dnn recorded`: shows the runs in a file of lines beside what uvmsim predicts of the trace
+/// and the plan, and writes the report. Fails unless they were so.
+pub fn run(trace: &Path, plan: &Path, lines: &Path, report: &Path) -> Result<()> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    let predicted = predictions(&read(trace)?, &read(plan)?)?;
+    let text = read(lines)?;
+    let runs = text.lines().filter(|line| line.starts_with('{'));
+    let runs = runs.map(|line| Ok(serde_json::from_str(line)?));
+    let runs = runs.collect::<Result<Vec<Run>>>()?;
+    let judged: Vec<_> = runs.iter().map(|run| judged(run, &predicted)).collect();
+    show(&judged);
+    let all = serde_json::json!({ "runs": judged });
+    fs::write(report, serde_json::to_string_pretty(&all)? + "\n")
+        .with_context(|| format!("writing {}", report.display()))?;
+    let wrong = wrong(&runs, &judged);
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// What uvmsim says of each policy that it predicts.
+type Predictions = BTreeMap<&'static str, Predicted>;
+
+fn predictions(trace: &str, plan: &str) -> Result<Predictions> {
+    let trace: Trace = trace.parse()?;
+    let workload = Workload::from_trace(&trace);
+    let layout = Layout::new(&workload);
+    let plan = Plan::parse(plan, &workload, &layout)?;
+    let machine = machine()?;
+    // What the plan moves before a kernel is waited for, as if links took no time.
+    let played = faster(&machine, AT_ONCE);
+    let mut planned = Planned::new("plan", plan, Tier::Host);
+    let apart = apart(&workload);
+    Ok(Predictions::from([
+        ("uvm", predict(&machine, &workload, &apart, &mut Freeing)?),
+        ("plan", predict(&played, &workload, &layout, &mut planned)?),
+    ]))
+}
+
+/// The machine that the plan is for. As upstream, a page is in one place. The tree prefetcher is
+/// off there and in the VM: what it brings depends on which faults come just before a batch is
+/// fetched and which just behind, and that on the host's load.
+fn machine() -> Result<Machine> {
+    let whole = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
+    Ok(Machine {
+        gpu_mem: GPU_BYTES,
+        keep_clean: 0,
+        tree_prefetch: 0,
+        ..whole
+    })
+}
+
+fn predict(
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+    policy: &mut dyn Policy,
+) -> Result<Predicted> {
+    let outcome = uvmsim_physical::run(machine, workload, layout, policy, Limits::default());
+    let outcome = outcome.map_err(|e| anyhow::anyhow!("uvmsim: {e}"))?;
+    let bytes = outcome.bytes;
+    ensure!(
+        bytes.ssd_to_gpu == 0 && bytes.gpu_to_ssd == 0,
+        "uvmsim has an SSD in it"
+    );
+    Ok(Predicted {
+        faults: outcome.faults,
+        bytes: Bytes {
+            host_to_gpu: bytes.host_to_gpu,
+            gpu_to_host: bytes.gpu_to_host,
+            ..Bytes::default()
+        },
+    })
+}
+
+/// Upstream's UVM, under a program that frees what it does not need: nothing of that is copied.
+struct Freeing;
+
+impl Policy for Freeing {
+    fn name(&self) -> &str {
+        "uvm"
+    }
+
+    fn kernel_end(&mut self, kernel: usize, system: &mut System<'_>) {
+        let layout = system.layout;
+        for &tensor in &layout.deaths[kernel] {
+            system.release(tensor);
+        }
+    }
+}
+
+/// Each tensor in blocks of its own, as allocations of CUDA's are.
+fn apart(workload: &Workload) -> Layout {
+    let mut end = 0;
+    let sizes = workload.tensors.iter().map(|tensor| tensor.bytes);
+    let addresses = sizes.map(|bytes| {
+        end += bytes.next_multiple_of(BLOCK);
+        end - bytes.next_multiple_of(BLOCK)
+    });
+    let addresses = addresses.collect();
+    Layout::at(workload, addresses)
+}
+
+fn judged(run: &Run, predictions: &Predictions) -> Judged {
+    let predicted = predictions.get(&*run.policy).copied();
+    Judged {
+        program: run.program.clone(),
+        policy: run.policy.clone(),
+        faults: run.faults,
+        bytes: run.bytes,
+        predicted,
+        off_percent: predicted.map(|p| off(run, &p)),
+        // A run that is wrong prints no line.
+        verified: true,
+        program_bytes: run.program_bytes,
+        gpu_bytes: run.gpu_bytes,
+    }
+}
+
+/// How far a run is from what was predicted, in percent; where nothing was, of a block.
+fn off(run: &Run, predicted: &Predicted) -> f64 {
+    let least = predicted.faults.max(BLOCK / PAGE) as f64;
+    let faults = run.faults.abs_diff(predicted.faults) as f64 / least * 100.0;
+    faults.max(off_percent(&run.bytes, &predicted.bytes))
+}
+
+fn show(runs: &[Judged]) {
+    println!(
+        "{:<16} {:<7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6}",
+        "MiB", "policy", "to GPU", "of", "back", "of", "faults", "of", "off %"
+    );
+    for run in runs {
+        let mib = |bytes: u64| bytes as f64 / 1048576.0;
+        let predicted = run.predicted.map(|p| p.bytes);
+        println!(
+            "{:<16} {:<7} {:>7.1} {:>7} {:>7.1} {:>7} {:>7} {:>7} {:>6}",
+            run.program,
+            run.policy,
+            mib(run.bytes.host_to_gpu),
+            shown(predicted.map(|p| mib(p.host_to_gpu)), 1),
+            mib(run.bytes.gpu_to_host),
+            shown(predicted.map(|p| mib(p.gpu_to_host)), 1),
+            run.faults,
+            shown(run.predicted.map(|p| p.faults as f64), 0),
+            shown(run.off_percent, 2),
+        );
+    }
+}
+
+/// Which runs there must be.
+const WANTED: [(&str, &str); 5] = [
+    ("train", "uvm"),
+    ("train", "deepum"),
+    ("train", "plan"),
+    ("train-elsewhere", "plan"),
+    (LEAVING, "plan"),
+];
+
+/// What is not as it must be.
+fn wrong(runs: &[Run], judged: &[Judged]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let found = |program, policy| {
+        let mut all = runs.iter();
+        all.find(|r| r.program == program && r.policy == policy)
+    };
+    for (program, policy) in WANTED {
+        if found(program, policy).is_none() {
+            wrong.push(format!("{program}, {policy}: it was not run"));
+        }
+    }
+    let Some(recorded) = found("train", "uvm") else {
+        return wrong;
+    };
+    for (run, judged) in runs.iter().zip(judged) {
+        let name = format!("{}, {}", run.program, run.policy);
+        if let Some(off) = judged.off_percent.filter(|&off| off > MOST_PERCENT) {
+            wrong.push(format!("{name}: {off:.2} % off uvmsim's"));
+        }
+        let share = match &*run.policy {
+            "uvm" => continue,
+            "plan" => MOST_PERCENT,
+            _ => WITHOUT_PLAN_PERCENT,
+        };
+        let (faults, most) = (run.faults, recorded.faults as f64 * share / 100.0);
+        if faults as f64 > most {
+            wrong.push(format!("{name}: {faults} faults, more than {most:.0}"));
+        }
+        if run.program_bytes < 2 * run.gpu_bytes {
+            wrong.push(format!("{name}: it has less than twice the GPU's memory"));
+        }
+    }
+    for run in runs {
+        let leaves = run.program == LEAVING;
+        if run.left != u64::from(leaves) {
+            let left = run.left;
+            wrong.push(format!(
+                "{}, {}: it left its plan {left} times",
+                run.program, run.policy
+            ));
+        }
+        let faults = run.steps.get(LEAVES as usize).copied();
+        let most = recorded.faults as f64 * MOST_PERCENT / 100.0;
+        if leaves && faults.is_none_or(|faults| faults as f64 > most) {
+            wrong.push(format!(
+                "{LEAVING}: {faults:?} faults off the plan, more than {most:.0}"
+            ));
+        }
+    }
+    if let Some(elsewhere) = found("train-elsewhere", "plan") {
+        if distances(recorded) == distances(elsewhere) {
+            wrong.push("train-elsewhere: its memory lies as train's did".to_owned());
+        }
+    }
+    wrong
+}
+
+/// Where each allocation is, from the first on.
+fn distances(run: &Run) -> Vec<i64> {
+    let first = run.addresses.first().copied().unwrap_or(0);
+    let distance = |&at: &u64| at.wrapping_sub(first) as i64;
+    run.addresses.iter().map(distance).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn run(program: &str, policy: &str, faults: u64, to_gpu: u64, second: u64) -> Run {
+        Run {
+            program: program.into(),
+            policy: policy.into(),
+            faults,
+            steps: vec![faults; 3],
+            left: u64::from(program == LEAVING),
+            bytes: Bytes {
+                host_to_gpu: to_gpu,
+                ..Bytes::default()
+            },
+            program_bytes: 2 * GPU_BYTES,
+            gpu_bytes: GPU_BYTES,
+            addresses: vec![1 << 40, second],
+        }
+    }
+
+    fn told(change: impl FnOnce(&mut Vec<Run>)) -> Vec<String> {
+        let mut runs = vec![
+            run("train", "uvm", 1000, 200 << 20, 2 << 40),
+            run("train", "deepum", 1050, 1, 2 << 40),
+            run("train", "plan", 10, 98 << 20, 2 << 40),
+            run("train-elsewhere", "plan", 0, 102 << 20, 3 << 40),
+            run(LEAVING, "plan", 0, 100 << 20, 2 << 40),
+        ];
+        change(&mut runs);
+        let of = |faults, mib: u64| Predicted {
+            faults,
+            bytes: Bytes {
+                host_to_gpu: mib << 20,
+                ..Bytes::default()
+            },
+        };
+        let predictions = Predictions::from([("uvm", of(1000, 200)), ("plan", of(0, 100))]);
+        let judged: Vec<_> = runs.iter().map(|run| judged(run, &predictions)).collect();
+        wrong(&runs, &judged)
+    }
+
+    #[test]
+    fn what_is_not_as_predicted_is_told() {
+        assert_eq!(told(|_| ()), Vec::<String>::new());
+        for (what, said) in [
+            (told(|r| r[2].bytes.host_to_gpu = 97 << 20), "off uvmsim's"),
+            (told(|r| r[0].bytes.host_to_gpu = 300 << 20), "off uvmsim's"),
+            (told(|r| r[3].bytes.gpu_to_host = 2 << 20), "off uvmsim's"),
+            (told(|r| r[2].faults = 11), "off uvmsim's"),
+            (told(|r| r[0].faults = 1021), "off uvmsim's"),
+            (told(|r| r[1].faults = 1051), "1051 faults"),
+            (told(|r| r[4].steps[1] = 21), "faults off the plan"),
+            (told(|r| r[4].left = 0), "left its plan 0 times"),
+            (told(|r| r[2].left = 1), "left its plan 1 times"),
+            (told(|r| r[3].addresses[1] = 2 << 40), "as train's did"),
+            (told(|r| r[2].program_bytes -= 1), "less than twice"),
+            (told(|r| drop(r.remove(1))), "it was not run"),
+        ] {
+            assert_eq!(what.len(), 1, "{what:?}");
+            assert!(what[0].contains(said), "{what:?}");
+        }
+    }
+
+    /// What the program frees is not copied, and the rest is.
+    #[test]
+    fn what_is_freed_is_not_copied() {
+        let text = "uvmtrace 1\nmeta name a\n\
+            tensor 0 weight 20971520 alloc0\ntensor 1 activation 20971520 kernel0.0\n\
+            kernel 0 1000 a 0 1 -\nkernel 1 1000 b 1 0 -\n";
+        let trace: Trace = text.parse().unwrap();
+        let workload = Workload::from_trace(&trace);
+        let layout = apart(&workload);
+        let machine = machine().unwrap();
+        let predicted = predict(&machine, &workload, &layout, &mut Freeing).unwrap();
+        assert!(predicted.faults > 0);
+        // The weight's 20 MiB, and at most those 12 that pushed it out.
+        assert!(predicted.bytes.gpu_to_host <= 32 << 20, "{predicted:?}");
+        let kept = uvmsim_physical::policies::BaseUvm;
+        let kept = predict(&machine, &workload, &layout, &mut { kept }).unwrap();
+        assert!(kept.bytes.gpu_to_host > predicted.bytes.gpu_to_host);
+    }
+}
