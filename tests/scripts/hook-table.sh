@@ -68,7 +68,7 @@ sed -nE 's/.*fix\(([a-z_]+), ".*/\1/p' "$seam/fixes/uvm_rust_fixes.h" >"$work/sw
 listed "$top/docs/fixes.md" >"$work/listed"
 [ "$(wc -l <"$work/switches")" -gt 5 ] && ! differ "$work/switches" "$work/listed"
 check "docs/fixes.md lists every switch"
-while read -r name; do grep -rqE "uvm_rust_fix_$name\b" "$seam" --include='*.[ch]' || echo "uvm_rust_fix_$name has no use"; done <"$work/switches" >"$work/said"
+while read -r name; do grep -rqE "uvm_rust_fix_$name\b" "$seam" --include='*.[ch]' --include='*.cocci' || echo "uvm_rust_fix_$name has no use"; done <"$work/switches" >"$work/said"
 [ ! -s "$work/said" ]
 check "each switch switches something"
 done_testing

@@ -16,3 +16,17 @@ if (st->chunks[idx]) {
 }
 ...>
 }
+
+// A va_block that was once whole on a GPU does not count as that any more when the GPU leaves it: what it gets there
+// next is memory that others had.
+@@
+identifier block, id;
+@@
+block_destroy_gpu_state(uvm_va_block_t *block, ...)
+{
+<...
+  uvm_processor_mask_clear(&block->evicted_gpus, id);
++ if (uvm_rust_fix_ever_resident)
++ 	uvm_processor_mask_clear(&block->ever_fully_resident, id);
+...>
+}
