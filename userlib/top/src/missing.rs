@@ -13,7 +13,8 @@ pub(crate) const MISSING: &[&str] = &[
     "Quotas: how much a user may have on the SSD; what this one has, and how often somebody was \
      refused, is told. There is none for GPU memory.",
     "Pages discarded by a process: chunks that hold nothing else are told, of the whole GPU.",
-    "Processes' counts, but to root: they are in debugfs. Others see their own processes' names.",
+    "Processes' counts, but to root: this program reads them in debugfs. Others see their own \
+     processes' names; what these did is in /proc/PID/fdinfo, which is not read here.",
     "Parts of a GPU (MIG): root sees their processes; nothing else is told, and nothing at all \
      with driver 580 and later.",
     "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
