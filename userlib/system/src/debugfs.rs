@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What our driver counted: by its ioctl for a GPU, and in debugfs for each process.
+//! What our driver counted: by its ioctl for a GPU, and in debugfs for each process. A process's user
+//! reads it elsewhere (`fdinfo.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -163,6 +164,33 @@ impl From<&Stats> for Counts {
     }
 }
 
+impl Counts {
+    /// Adds a count by the driver's name for it; those of bytes begin with their direction.
+    pub(crate) fn set(&mut self, name: &str, n: u64) {
+        let directions = [
+            ("host-to-gpu-", &mut self.host_to_gpu),
+            ("gpu-to-host-", &mut self.gpu_to_host),
+            ("gpu-to-gpu-", &mut self.gpu_to_gpu),
+        ];
+        for (direction, bytes) in directions {
+            if let Some(cause) = name.strip_prefix(direction) {
+                return bytes.set(cause, n);
+            }
+        }
+        let field = match name {
+            "faults" => &mut self.faults,
+            "duplicates" => &mut self.duplicates,
+            "batches" => &mut self.batches,
+            "replays" => &mut self.replays,
+            _ => match name.strip_prefix("evictions-") {
+                Some(queue) => return self.evictions.set(queue, n),
+                None => return,
+            },
+        };
+        *field = field.saturating_add(n);
+    }
+}
+
 /// What was learnt of a process's kernels, and done with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prefetching {
@@ -224,21 +252,15 @@ impl Process {
     fn take(&mut self, gpu: u32, words: &[&str]) {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         let counts = self.gpus.entry(gpu).or_default();
-        let add = |field: &mut u64, by: u64| *field = field.saturating_add(by);
-        match (words.first().copied().unwrap_or(""), number(1)) {
-            ("faults", Some(n)) => add(&mut counts.faults, n),
-            ("duplicates", Some(n)) => add(&mut counts.duplicates, n),
-            ("batches", Some(n)) => add(&mut counts.batches, n),
-            ("replays", Some(n)) => add(&mut counts.replays, n),
-            ("prefetch", None) => self.learnt(words),
-            (name, Some(n)) => match name.strip_prefix("evictions-") {
-                Some(queue) => counts.evictions.set(queue, n),
-                None => {
-                    counts.host_to_gpu.set(name, n);
-                    counts.gpu_to_host.set(name, number(2).unwrap_or(0));
-                    counts.gpu_to_gpu.set(name, number(3).unwrap_or(0));
-                }
-            },
+        match (words.first().copied().unwrap_or(""), number(1), number(2)) {
+            ("prefetch", None, _) => self.learnt(words),
+            // Bytes of a cause, in each direction.
+            (cause, Some(n), Some(out)) => {
+                counts.host_to_gpu.set(cause, n);
+                counts.gpu_to_host.set(cause, out);
+                counts.gpu_to_gpu.set(cause, number(3).unwrap_or(0));
+            }
+            (name, Some(n), None) => counts.set(name, n),
             _ => {}
         }
     }

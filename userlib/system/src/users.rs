@@ -15,6 +15,9 @@ pub struct User {
     pub pid: u32,
     /// The name of its command, as `/proc` has it: 15 bytes at most.
     pub command: String,
+    /// Its descriptors of the device.
+    #[serde(skip)]
+    pub descriptors: Vec<u32>,
 }
 
 /// Who uses UVM, as far as this process may see it.
@@ -39,14 +42,20 @@ impl Users {
                 users.hidden = true;
                 continue;
             }
-            let uses = root.names(&folder).iter().any(|fd| {
-                root.link(&format!("{folder}/{fd}"))
-                    .is_some_and(|to| is_uvm(to.as_os_str()))
-            });
-            if uses {
+            let uvm = |fd: &&String| {
+                let to = root.link(&format!("{folder}/{fd}"));
+                to.is_some_and(|to| is_uvm(to.as_os_str()))
+            };
+            let fds = root.names(&folder);
+            let fds = fds.iter().filter(uvm);
+            let descriptors: Vec<_> = fds.filter_map(|fd| fd.parse().ok()).collect();
+            if !descriptors.is_empty() {
                 let command = root.line(&format!("/proc/{name}/comm"));
-                let command = command.unwrap_or_default();
-                users.seen.push(User { pid, command });
+                users.seen.push(User {
+                    pid,
+                    command: command.unwrap_or_default(),
+                    descriptors,
+                });
             }
         }
         users.seen.sort_by_key(|user| user.pid);

@@ -4,11 +4,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use uvm_policy::stats::fdinfo::{show, Address, Told};
+use uvm_policy::stats::{Snapshot, Traffic};
 use uvmrust_system::{
-    gpus, processes, Device, Driver, Limits, Linux, Module, NodeError, Root, Users, Uuid, Whose,
+    fdinfo, gpus, processes, ByCause, ByQueue, Counts, Device, Driver, FdInfo, Limits, Linux,
+    Module, NodeError, Root, User, Users, Uuid, Whose,
 };
 
 /// A folder of this name, emptied.
@@ -322,6 +326,151 @@ fn processes_are_read_as_the_driver_writes_them() {
     assert_eq!((learnt.predicted, learnt.moved, learnt.resident), (9, 6, 2));
     assert_eq!((learnt.bytes_in, learnt.bytes_out), (12582912, 2097152));
     assert_eq!(found[1].prefetching, None);
+}
+
+/// What Linux and the driver say of a file, with these lines of the driver's.
+fn text_of(client: u64, lines: &[&str]) -> String {
+    format!("{FILE}drm-client-id:\t{client}\n{}\n", lines.join("\n"))
+}
+
+/// What stands before all that the driver's policy writes.
+const FILE: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t440\ndrm-driver:\tnvidia-uvm\n";
+
+/// What there is of the processes that have the device open.
+fn asked(machine: &Machine) -> BTreeMap<u32, FdInfo> {
+    fdinfo(&machine.root(), &Users::now(&machine.root(), 1).seen)
+}
+
+/// What the driver's own code writes of a GPU, each count with a number of its own.
+fn written(client: u64, gpu: u32, ssd: u64) -> String {
+    let traffic = |first: u64| {
+        std::array::from_fn(|cause| Traffic {
+            bytes: first + cause as u64,
+            pages: 0,
+        })
+    };
+    let counts = Snapshot {
+        host_to_gpu: traffic(10),
+        gpu_to_host: traffic(20),
+        gpu_to_gpu: traffic(30),
+        faults: 1,
+        duplicates: 2,
+        batches: 3,
+        replays: 4,
+        evictions: std::array::from_fn(|queue| 40 + queue as u64),
+    };
+    let address = Address::new(b"0000:3b:00.0");
+    let told = Told {
+        gpu,
+        address,
+        counts,
+    };
+    let mut text = FILE.to_owned();
+    show(&mut text, client, Some([told].into_iter()), Some(ssd)).unwrap();
+    text
+}
+
+#[test]
+fn a_process_is_told_of_by_its_descriptors() {
+    let machine = Machine::new("fdinfo");
+    let later = "nvidia-uvm-gpu12-a-later-one:\t9\nnvidia-uvm-gpu12-evictions-a-later-one:\t9\n\
+                 nvidia-uvm-gpux-faults:\t9\nnvidia-uvm-gpu-faults:\t9\nno line\n";
+    machine
+        .link("proc/1000/fd/0", "/dev/null")
+        .link("proc/1000/fd/17", "/dev/nvidia-uvm")
+        .file("proc/1000/fdinfo/17", &(written(3, 12, 8192) + later))
+        // A second VA space, of a second tenant.
+        .link("proc/1000/fd/18", "/dev/nvidia-uvm")
+        .file(
+            "proc/1000/fdinfo/18",
+            &text_of(
+                4,
+                &[
+                    "nvidia-uvm-gpu12-faults:\t100",
+                    "nvidia-uvm-tenant-ssd:\t4096",
+                ],
+            ),
+        );
+    let found = asked(&machine).remove(&1000).unwrap();
+    assert_eq!(found.tenant_ssd, Some(8192));
+    let of_cause = |first| ByCause {
+        fault: first,
+        prefetch: first + 1,
+        eviction: first + 2,
+        api: first + 3,
+        access_counter: first + 4,
+    };
+    let counts = Counts {
+        faults: 101,
+        duplicates: 2,
+        batches: 3,
+        replays: 4,
+        evictions: ByQueue {
+            free: 40,
+            unused: 41,
+            discarded: 42,
+            used: 43,
+            address: 44,
+        },
+        host_to_gpu: of_cause(10),
+        gpu_to_host: of_cause(20),
+        gpu_to_gpu: of_cause(30),
+    };
+    assert_eq!(found.gpus, Some(BTreeMap::from([(12, counts)])));
+}
+
+#[test]
+fn a_va_space_that_is_shared_counts_once() {
+    let machine = Machine::new("shared");
+    let text = text_of(
+        3,
+        &[
+            "nvidia-uvm-gpu1-faults:\t50",
+            "nvidia-uvm-tenant-ssd:\t4096",
+        ],
+    );
+    for (pid, fd) in [(1000, 17), (1000, 18), (1001, 17)] {
+        machine
+            .link(&format!("proc/{pid}/fd/{fd}"), "/dev/nvidia-uvm")
+            .file(&format!("proc/{pid}/fdinfo/{fd}"), &text);
+    }
+    let found = asked(&machine);
+    assert_eq!(found[&1000].gpus.as_ref().unwrap()[&1].faults, 50);
+    assert_eq!(found[&1001].gpus, None);
+    // This is the tenant's, whose both are.
+    assert_eq!(
+        (found[&1000].tenant_ssd, found[&1001].tenant_ssd),
+        (Some(4096), Some(4096))
+    );
+}
+
+#[test]
+fn what_a_descriptor_does_not_say_is_not_known() {
+    let theirs = "pos:\t0\nflags:\t02100002\n";
+    let nothing_counted = text_of(3, &[]);
+    let uninitialized = "pos:\t0\ndrm-driver:\tnvidia-uvm\n";
+    // The descriptor has become another driver's since its link was read.
+    let others = text_of(
+        3,
+        &["nvidia-uvm-gpu1-faults:\t50", "nvidia-uvm-tenant-ssd:\t1"],
+    )
+    .replace("drm-driver:\tnvidia-uvm", "drm-driver:\tother");
+    let no_number = text_of(3, &[]).replace("id:\t3", "id:\tx") + "nvidia-uvm-gpu1-faults:\t50\n";
+    for text in [theirs, &nothing_counted, uninitialized, &others, &no_number] {
+        let machine = Machine::new("silent");
+        machine
+            .link("proc/1000/fd/17", "/dev/nvidia-uvm")
+            .file("proc/1000/fdinfo/17", text);
+        assert_eq!(asked(&machine)[&1000], FdInfo::default(), "{text}");
+    }
+    // It was closed meanwhile.
+    let machine = Machine::new("closed");
+    let user = User {
+        pid: 1000,
+        command: String::new(),
+        descriptors: vec![17],
+    };
+    assert_eq!(fdinfo(&machine.root(), &[user])[&1000], FdInfo::default());
 }
 
 #[test]

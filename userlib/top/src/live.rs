@@ -13,7 +13,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use uvmrust_system::{
-    gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Root, Users, Uuid, Whose,
+    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Root, Users, Uuid,
+    Whose,
 };
 
 use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
@@ -157,25 +158,31 @@ impl Live {
         })
     }
 
-    /// Those that have UVM open, with what debugfs tells of them.
+    /// Those that have UVM open, with what debugfs tells of them, or else their descriptors. To take
+    /// both for counts would have those twice that two processes share a descriptor of.
     fn processes(&self, sample: &mut Sample) {
         let users = Users::now(&self.root, self.own);
         sample.processes_hidden = users.hidden;
+        let counted = processes(&self.root).ok();
+        let mut said = fdinfo(&self.root, &users.seen);
         let mut found: BTreeMap<_, _> = users
             .seen
             .into_iter()
             .map(|user| {
+                let said = said.remove(&user.pid).unwrap_or_default();
                 let process = ProcessSample {
                     pid: user.pid,
                     command: user.command,
-                    ..ProcessSample::default()
+                    gpus: said.gpus.filter(|_| counted.is_none()),
+                    prefetching: None,
+                    bytes_ssd_tenant: said.tenant_ssd,
                 };
                 (user.pid, process)
             })
             .collect();
-        let counted = processes(&self.root).unwrap_or_default();
         for counted in counted
             .into_iter()
+            .flatten()
             .filter(|counted| counted.pid != self.own)
         {
             let comm = || self.root.line(&format!("/proc/{}/comm", counted.pid));

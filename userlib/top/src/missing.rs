@@ -13,10 +13,10 @@ pub(crate) const MISSING: &[&str] = &[
     "Quotas: how much a user may have on the SSD; what this one has, and how often somebody was \
      refused, is told. There is none for GPU memory.",
     "Pages discarded by a process: chunks that hold nothing else are told, of the whole GPU.",
-    "Processes' counts, but to root: this program reads them in debugfs. Others see their own \
-     processes' names; what these did is in /proc/PID/fdinfo, which is not read here.",
-    "Parts of a GPU (MIG): root sees their processes; nothing else is told, and nothing at all \
-     with driver 580 and later.",
+    "Other users' processes, but to root: their counts, and which of them have UVM open.",
+    "What was predicted of a process's announced kernels, but to root: it is in debugfs alone.",
+    "Parts of a GPU (MIG): their processes are seen, by root and by their own user; nothing else \
+     is told, and nothing at all with driver 580 and later.",
     "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
     "With NVIDIA's own module: everything, but who has UVM open, and with its parameter \
      uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU.",

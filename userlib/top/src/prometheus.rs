@@ -276,6 +276,17 @@ fn ssd_values(page: &mut Page, ssd: &SsdSample) {
 
 fn process_values(page: &mut Page, process: &ProcessSample) {
     let pid = process.pid.to_string();
+    if let Some(bytes) = process.bytes_ssd_tenant {
+        let about = (
+            "uvm_rust_process_tenant_ssd_bytes",
+            "Managed memory on the SSD of the process's tenant, the same for all of the tenant's processes.",
+        );
+        page.value(
+            about,
+            &[("pid", &*pid), ("command", &*process.command)],
+            bytes,
+        );
+    }
     for (gpu, counts) in process.gpus.iter().flatten() {
         let gpu = gpu.to_string();
         let labels = [

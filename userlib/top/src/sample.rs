@@ -90,6 +90,9 @@ pub(crate) struct ProcessSample {
     /// By the number of the GPU in UVM. `None`: not known to this user.
     pub(crate) gpus: Option<BTreeMap<u32, Counts>>,
     pub(crate) prefetching: Option<Prefetching>,
+    /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
+    /// tenant's processes. `None`: no SSD is attached, or this user may not know.
+    pub(crate) bytes_ssd_tenant: Option<u64>,
 }
 
 impl GpuSample {

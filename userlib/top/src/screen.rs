@@ -388,8 +388,9 @@ fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
     let unit = if rates { "/s" } else { "" };
     let mut row = Row::new(width).part(format!("{:>8}", "PID"), bold());
     row = row.part(format!(" {:<name$}", "COMMAND"), bold());
-    for title in ["IN", "OUT", "FAULTS", "EVICTED", "PREDICTED"] {
-        let unit = if title == "PREDICTED" { "" } else { unit };
+    for title in ["IN", "OUT", "FAULTS", "EVICTED", "PREDICTED", "TENANT SSD"] {
+        let now = ["PREDICTED", "TENANT SSD"].contains(&title);
+        let unit = if now { "" } else { unit };
         let title = format!("{title}{unit}");
         row = row.part(format!(" {title:>11}"), bold());
     }
@@ -419,7 +420,7 @@ fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
 }
 
 /// The numbers of a process: a second's if there are any rates, or else its sums.
-fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 5] {
+fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 6] {
     let unknown = || "-".to_owned();
     let predicted = process.prefetching.filter(|about| about.kernels > 0);
     let predicted = predicted.map(|about| {
@@ -427,6 +428,8 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
         format!("{share:.0} %")
     });
     let predicted = predicted.unwrap_or_else(unknown);
+    let ssd = process.bytes_ssd_tenant;
+    let ssd = ssd.map_or_else(unknown, |on_ssd| bytes(on_ssd as f64));
     let numbers = match (rates, now, &process.gpus) {
         (true, Some(now), _) => Some([
             now.to_gpu.total() + now.from_gpus.total(),
@@ -453,7 +456,8 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
             count(faults),
             count(evicted),
             predicted,
+            ssd,
         ],
-        None => [unknown(), unknown(), unknown(), unknown(), predicted],
+        None => [unknown(), unknown(), unknown(), unknown(), predicted, ssd],
     }
 }

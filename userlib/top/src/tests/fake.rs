@@ -91,6 +91,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
         command: command.into(),
         gpus: Some(BTreeMap::from([(1, counts(busy))])),
         prefetching: None,
+        bytes_ssd_tenant: None,
     };
     let mut trainer = process(1234, "python3", seconds);
     trainer.prefetching = Some(Prefetching {
@@ -99,6 +100,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
         wrong: 10,
         ..Prefetching::default()
     });
+    trainer.bytes_ssd_tenant = Some(1536 * MIB);
     let idle = GpuSample {
         gpu: Gpu {
             name: Some("Tesla T4".into()),
@@ -152,6 +154,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     });
     for process in &mut sample.processes {
         (process.gpus, process.prefetching) = (None, None);
+        process.bytes_ssd_tenant = None;
     }
     sample.processes_hidden = true;
     sample.notes =

@@ -255,3 +255,27 @@ fn processes_are_those_with_a_descriptor_and_those_that_are_counted() {
     assert_eq!(processes[0].gpus.as_ref().unwrap()[&1].faults, 9);
     assert_eq!(processes[1].gpus, None);
 }
+
+#[test]
+fn without_debugfs_descriptors_say_what_their_process_did() {
+    let mut machine = Machine::new("fdinfo");
+    machine.file("proc/60/comm", "train\n");
+    std::fs::create_dir_all(machine.folder.join("proc/60/fd")).unwrap();
+    symlink("/dev/nvidia-uvm", machine.folder.join("proc/60/fd/3")).unwrap();
+    machine.file(
+        "proc/60/fdinfo/3",
+        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\n",
+    );
+    let told = |machine: &mut Machine| {
+        let process = machine.live.sample().processes.remove(0);
+        let faults = process.gpus.map(|gpus| gpus[&1].faults);
+        (process.pid, faults, process.bytes_ssd_tenant)
+    };
+    assert_eq!(told(&mut machine), (60, Some(50), Some(4096)));
+    // For root debugfs tells, and the tenant's bytes are not there.
+    let debugfs = "sys/kernel/debug/nvidia-uvm/processes";
+    machine.file(debugfs, "process 60 gpu-1\nfaults 9\n");
+    assert_eq!(told(&mut machine), (60, Some(9), Some(4096)));
+    machine.file(debugfs, "");
+    assert_eq!(told(&mut machine), (60, None, Some(4096)));
+}

@@ -224,5 +224,7 @@ fn what_programs_get() {
     assert_eq!(sample["gpus"][0]["queued"]["discarded"], 30);
     assert!(sample["gpus"][1]["counts"].is_null());
     assert_eq!(sample["processes"][1]["gpus"]["1"]["faults"], 50000);
+    assert_eq!(sample["processes"][1]["bytes_ssd_tenant"], 1610612736);
+    assert!(sample["processes"][0]["bytes_ssd_tenant"].is_null());
     assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What our driver says of the files of a process, in `/proc/PID/fdinfo/FD`: a process's user may
+//! read it without being root (docs/uapi.md, "fdinfo").
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Counts, Root, User};
+
+/// What the open files of a process say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FdInfo {
+    /// What its VA spaces did, by the number of the GPU in UVM. `None`: none of them counts anything.
+    pub gpus: Option<BTreeMap<u32, Counts>>,
+    /// Bytes on the SSD tier's device of its tenant, whose processes all have the same number here.
+    /// Of several tenants, the most. `None`: no device is attached.
+    pub tenant_ssd: Option<u64>,
+}
+
+/// What each of these processes did, by process ID.
+///
+/// A file that several processes have, as after a fork, is one VA space: its counts are those of the
+/// first process that has it, so that no count is there twice.
+pub fn fdinfo(root: &Root, users: &[User]) -> BTreeMap<u32, FdInfo> {
+    let mut clients = BTreeSet::new();
+    let mut of = BTreeMap::new();
+    for user in users {
+        let said: &mut FdInfo = of.entry(user.pid).or_default();
+        for fd in &user.descriptors {
+            let text = root.text(&format!("/proc/{}/fdinfo/{fd}", user.pid));
+            said.add(&text.unwrap_or_default(), &mut clients);
+        }
+    }
+    of
+}
+
+impl FdInfo {
+    /// Takes the text of a file, whose client may be among those that were seen before.
+    fn add(&mut self, text: &str, clients: &mut BTreeSet<u64>) {
+        let lines = || {
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            lines.map(|(key, value)| (key, value.trim()))
+        };
+        let value = |key| lines().find(|line| line.0 == key).map(|line| line.1);
+        // The descriptor may have become another driver's since it was looked at.
+        if value("drm-driver") != Some("nvidia-uvm") {
+            return;
+        }
+        // Without a client the file is not initialized.
+        let Some(client) = value("drm-client-id").and_then(|id| id.parse().ok()) else {
+            return;
+        };
+        let ssd = value("nvidia-uvm-tenant-ssd").and_then(|bytes| bytes.parse().ok());
+        self.tenant_ssd = self.tenant_ssd.max(ssd);
+        if !clients.insert(client) {
+            return;
+        }
+        for (key, value) in lines() {
+            let Some((gpu, name)) = key
+                .strip_prefix("nvidia-uvm-gpu")
+                .and_then(|of| of.split_once('-'))
+            else {
+                continue;
+            };
+            if let (Ok(gpu), Ok(n)) = (gpu.parse(), value.parse()) {
+                let gpus = self.gpus.get_or_insert_with(BTreeMap::new);
+                gpus.entry(gpu).or_default().set(name, n);
+            }
+        }
+    }
+}
