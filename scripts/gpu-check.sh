@@ -171,8 +171,8 @@ tools() {
 	part check "$([ "$STUB" = 1 ] && echo 2 || echo 0,1)" "$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" --check
 	facts check '.' 30
 	part check-json 0 as_json "$KIT/bin/uvmrun" --check --json
-	part selftest 0 "$KIT/bin/uvmrun" --selftest
-	facts selftest '.' 12
+	part selftest 0 selftest
+	facts selftest '.' 20
 	part native 0 "$KIT/tests/native_program"
 	facts native '^fact - (.*of [0-9]+ reads|lazily|[^,]*$)|^fact - (of|a memset|cuMem.*MiB)|not as said' 48
 	part order 0 "$KIT/tests/order_program"
@@ -204,6 +204,14 @@ launches() {
 	facts launch-uvmrun '^fact' 1
 	part launch-record 0 "${run[@]}" --record "$TMP/launch.uvmtrace" -- "$KIT/tests/launch_program"
 	facts launch-record '^fact|uvmrun:' 2
+}
+
+# Where nobody discards, nothing of discard is right or wrong.
+selftest() {
+	local status
+	"$KIT/bin/uvmrun" --selftest
+	status=$?
+	return $((status == 2 ? 77 : status))
 }
 
 # as_json COMMAND...: whether what it prints is JSON; the status of --check may be 1.
@@ -388,7 +396,7 @@ run_all() {
 	export KIT OUT TMP PYTHON UVMRUST_KIT=$KIT TMPDIR=$TMP PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 	export PYTHONPATH=$KIT/python${PYTHONPATH:+:$PYTHONPATH}
 	export LD_LIBRARY_PATH=$KIT/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-	export -f as_json about_the_machine example plan while_busy have
+	export -f as_json about_the_machine example plan selftest while_busy have
 	chmod +x "$KIT"/bin/* "$KIT"/tests/* 2>/dev/null
 	if [ "$STUB" = 1 ]; then
 		export LD_PRELOAD=$KIT/stub/libcuda.so.1 STUB_UVM=${STUB_UVM:-native} UVMRUST_FD=900

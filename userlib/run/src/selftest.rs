@@ -1,78 +1,142 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! `uvmrun --selftest`: writes, moves and discards managed memory on the first GPU, and
-//! compares what is there with what should be. It is for a real GPU; the tests run it on the
-//! stub. What the GPU writes, cuMemsetD32Async writes: no kernel has to be compiled.
+//! compares what is there with what should be: by calls that wait, in a stream, and in a graph.
+//! It is for a real GPU; the tests run it on the stub.
 
-use std::ffi::{c_int, c_uint, c_void, CStr};
-use std::fmt::Write as _;
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use uvmrust::cuda::{check, Context, Cuda, Stream, STREAM_PER_THREAD};
-use uvmrust::{Backend, Error, Mode, Place, Range, Uvm};
+use uvmrust::{Backend, Error, Mode, Outcome, Place};
 
-/// Bytes that are discarded, and bytes of each neighbour, which must stay as they are.
-const MIDDLE: u64 = 16 << 20;
-const SIDE: u64 = 2 << 20;
-/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
-const ATTACH_GLOBAL: c_uint = 1;
+mod gpu;
+mod graphs;
 
-type Init = unsafe extern "C" fn(c_uint) -> c_int;
-type SetCurrent = unsafe extern "C" fn(Context) -> c_int;
-type Memset = unsafe extern "C" fn(u64, c_uint, usize, Stream) -> c_int;
+use gpu::{Gpu, Tested};
 
-/// How a test went.
-enum Verdict {
-    Right,
+/// Why a test did not end well.
+enum Flaw {
     /// There is nothing that could be tested.
     Not(String),
     Wrong(String),
 }
 
-type Tested = Result<(), String>;
+impl From<String> for Flaw {
+    fn from(why: String) -> Self {
+        Self::Wrong(why)
+    }
+}
+
+/// What the thread of the tests says.
+enum Said {
+    /// A test begins, of this name.
+    Begins(&'static str),
+    /// A part of the page.
+    Page(String),
+    /// All tests are done; with what the page ends, and the exit status.
+    Done(&'static str, u8),
+}
+
+const RIGHT: &str = "\nAll that was tested is right.\n";
+const NO_DISCARD: &str =
+    "\nWhat was tested is right, but no discard could be tested: `uvmrun --check` says why.\n";
+const NOTHING: &str = "\nNothing was tested: do what `uvmrun --check` says.\n";
+const WRONG: &str = "\nDo not use discard on this machine. Please report this page, with what \
+                     `uvmrun --check` prints.\n";
+
+/// How long all tests together may take. They take some seconds; a call that never returns is what
+/// ends here.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs all tests; gives what is to be printed, and the exit status: 0 if all is right, 1 if
-/// something is wrong, 2 if there is nothing to test on.
+/// something is wrong or does not end, 2 if no discard could be tested.
 pub(crate) fn run() -> (String, u8) {
+    let set = std::env::var("UVMRUST_SELFTEST_MS").ok();
+    let set = set.and_then(|text| text.parse().ok());
+    bounded(set.map_or(LIMIT, Duration::from_millis), tests)
+}
+
+/// The page of what `tests` says until it is done, or until the limit is over: then its thread is
+/// left alone, since nothing can end a call that waits for a GPU.
+fn bounded(limit: Duration, tests: impl FnOnce(&Sender<Said>) + Send + 'static) -> (String, u8) {
+    let (sender, receiver) = channel();
+    let began = Instant::now();
+    std::thread::spawn(move || tests(&sender));
     let mut page = String::new();
+    let mut at = "start";
+    loop {
+        let why = match receiver.recv_timeout(limit.saturating_sub(began.elapsed())) {
+            Ok(Said::Begins(name)) => {
+                at = name;
+                continue;
+            }
+            Ok(Said::Page(part)) => {
+                page.push_str(&part);
+                continue;
+            }
+            Ok(Said::Done(end, status)) => {
+                page.push_str(end);
+                return (page, status);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                format!("not done {} s after the start", limit.as_secs_f64())
+            }
+            Err(RecvTimeoutError::Disconnected) => "the tests have ended early".to_owned(),
+        };
+        page.push_str(&line('!', at, &format!("WRONG: {why}")));
+        page.push_str(WRONG);
+        return (page, 1);
+    }
+}
+
+/// A line of the page.
+fn line(mark: char, topic: &str, says: &str) -> String {
+    let topic = format!("{topic}:");
+    format!("{mark} {topic:<26}{says}\n")
+}
+
+fn tests(say: &Sender<Said>) {
+    // Nobody listens any more if the limit is over.
+    let page = |part| drop(say.send(Said::Page(part)));
+    let done = |end, status| drop(say.send(Said::Done(end, status)));
     let gpu = match Gpu::open() {
         Ok(gpu) => gpu,
         Err(why) => {
-            let _ = writeln!(
-                page,
-                "! {why}\n\nNothing was tested: do what `uvmrun --check` says."
-            );
-            return (page, 2);
+            page(format!("! {why}\n"));
+            return done(NOTHING, 2);
         }
     };
-    let _ = writeln!(page, "  backend:      {}", backend_name(gpu.uvm.backend()));
-    let mut wrong = 0;
-    for (name, test) in TESTS {
+    let _ = say.send(Said::Begins("backend"));
+    page(line(' ', "backend", backend_name(gpu.uvm.backend())));
+    let (mut wrong, mut discards) = (false, false);
+    for Test {
+        name,
+        discards: this,
+        test,
+    } in TESTS
+    {
+        let _ = say.send(Said::Begins(name));
         let began = Instant::now();
-        let verdict = test(&gpu);
-        let took = milliseconds(began.elapsed());
-        let topic = format!("{name}:");
-        let _ = match verdict {
-            Verdict::Right => writeln!(page, "  {topic:<14}right ({took} ms)"),
-            Verdict::Not(why) => writeln!(page, "  {topic:<14}not tested: {why}"),
-            Verdict::Wrong(why) => {
-                wrong += 1;
-                writeln!(page, "! {topic:<14}WRONG: {why}")
+        let tested = test(&gpu);
+        let took = began.elapsed().as_millis();
+        page(match tested {
+            Ok(()) => {
+                discards |= this;
+                line(' ', name, &format!("right ({took} ms)"))
             }
-        };
+            Err(Flaw::Not(why)) => line(' ', name, &format!("not tested: {why}")),
+            Err(Flaw::Wrong(why)) => {
+                wrong = true;
+                line('!', name, &format!("WRONG: {why}"))
+            }
+        });
     }
-    page.push_str(match wrong {
-        0 => "\nAll that was tested is right.\n",
-        _ => {
-            "\nDo not use discard on this machine. Please report this page, with what \
-             `uvmrun --check` prints.\n"
-        }
-    });
-    (page, u8::from(wrong > 0))
-}
-
-fn milliseconds(time: Duration) -> u128 {
-    time.as_millis()
+    drop(gpu);
+    match (wrong, discards) {
+        (true, _) => done(WRONG, 1),
+        (false, true) => done(RIGHT, 0),
+        (false, false) => done(NO_DISCARD, 2),
+    }
 }
 
 fn backend_name(backend: Backend) -> &'static str {
@@ -84,200 +148,211 @@ fn backend_name(backend: Backend) -> &'static str {
     }
 }
 
-/// A test by its name.
-type Test = (&'static str, fn(&Gpu) -> Verdict);
+struct Test {
+    name: &'static str,
+    /// Whether it tests a discard.
+    discards: bool,
+    test: fn(&Gpu) -> Result<(), Flaw>,
+}
 
-const TESTS: [Test; 5] = [
-    ("write", |gpu| verdict(gpu.write())),
-    ("prefetch", |gpu| verdict(gpu.prefetch())),
-    ("discard", |gpu| gpu.discards(Mode::Eager)),
-    ("lazy discard", |gpu| gpu.discards(Mode::Lazy)),
-    ("again", |gpu| verdict(gpu.again())),
-];
-
-fn verdict(tested: Tested) -> Verdict {
-    match tested {
-        Ok(()) => Verdict::Right,
-        Err(why) => Verdict::Wrong(why),
+const fn of_moves(name: &'static str, test: fn(&Gpu) -> Result<(), Flaw>) -> Test {
+    Test {
+        name,
+        discards: false,
+        test,
     }
 }
 
-/// The first GPU, with memory on it: a neighbour, what is discarded, and another neighbour.
-struct Gpu {
-    uvm: &'static Uvm,
-    cuda: Cuda,
-    memset: Memset,
-    uuid: [u8; 16],
-    base: u64,
+const fn of_discard(name: &'static str, test: fn(&Gpu) -> Result<(), Flaw>) -> Test {
+    Test {
+        name,
+        discards: true,
+        test,
+    }
 }
 
-/// Does something of CUDA's, or says what failed.
-fn cuda_did(what: &str, code: c_int) -> Tested {
-    check(code).map_err(|why| format!("{what}: {why} (CUDA's error {code})"))
+const TESTS: [Test; 12] = [
+    of_moves("write", |gpu| Ok(gpu.write()?)),
+    of_moves("prefetch", |gpu| Ok(gpu.prefetch()?)),
+    of_discard("discard", |gpu| gpu.discards(Mode::Eager)),
+    of_discard("lazy discard", |gpu| gpu.discards(Mode::Lazy)),
+    of_discard("batch", Gpu::batch),
+    of_discard("discard and prefetch", Gpu::with_prefetch),
+    of_moves("prefetch in a stream", |gpu| gpu.in_stream(Task::Prefetch)),
+    of_discard("discard in a stream", |gpu| gpu.in_stream(Task::Discard)),
+    of_discard("both in a stream", |gpu| gpu.in_stream(Task::Both)),
+    of_discard("discard in a graph", |gpu| gpu.in_graph(Task::Discard)),
+    of_discard("both in a graph", |gpu| gpu.in_graph(Task::Both)),
+    of_moves("again", |gpu| Ok(gpu.again()?)),
+];
+
+/// What is put into a stream.
+#[derive(Clone, Copy)]
+enum Task {
+    Prefetch,
+    Discard,
+    Both,
+}
+
+/// What memory has before a test.
+const BEFORE: u32 = 0x1111_1111;
+
+/// The result of a call that discards.
+fn discarded(done: uvmrust::Result<()>) -> Result<(), Flaw> {
+    done.map_err(|error| match error {
+        Error::NotSupported => Flaw::Not("nobody does it here (`uvmrun --check` says why)".into()),
+        Error::Capture => Flaw::Not("who discards here does not do it in a graph".into()),
+        why => Flaw::Wrong(why.to_string()),
+    })
 }
 
 impl Gpu {
-    fn open() -> Result<Self, String> {
-        // SAFETY: the name is a C string; the library's initialisers are made to run in any
-        // program.
-        let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
-        if handle.is_null() {
-            return Err("libcuda.so.1 is not found".into());
-        }
-        let symbol = |name: &CStr| {
-            // SAFETY: the name is a C string; the handle is open.
-            let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            let missing = || format!("libcuda.so.1 has no {}", name.to_string_lossy());
-            (!found.is_null()).then_some(found).ok_or_else(missing)
-        };
-        // SAFETY: CUDA's functions of these names have these types, and are not null.
-        let (init, set_current, memset) = unsafe {
-            (
-                std::mem::transmute::<*mut c_void, Init>(symbol(c"cuInit")?),
-                std::mem::transmute::<*mut c_void, SetCurrent>(symbol(c"cuCtxSetCurrent")?),
-                std::mem::transmute::<*mut c_void, Memset>(symbol(c"cuMemsetD32Async")?),
-            )
-        };
-        let cuda = Cuda::loaded().ok_or("libcuda.so.1 is not found")?;
-        let missing = "libcuda.so.1 is too old";
-        let retain = cuda.primary_retain.ok_or(missing)?;
-        let allocate = cuda.mem_alloc_managed.ok_or(missing)?;
-        let mut context = std::ptr::null_mut();
-        let mut base = 0;
-        // SAFETY: outputs are writable, and the context is the one that is retained.
-        unsafe {
-            cuda_did("cuInit", init(0))?;
-            cuda_did("the first GPU's context", retain(&mut context, 0))?;
-            cuda_did("the first GPU's context", set_current(context))?;
-            let length = (SIDE + MIDDLE + SIDE) as usize;
-            cuda_did("managed memory", allocate(&mut base, length, ATTACH_GLOBAL))?;
-        }
-        let uuid = cuda
-            .uuid(0)
-            .map_err(|why| format!("the first GPU's UUID: {why}"))?;
-        let uvm = Uvm::process();
-        Ok(Self {
-            uvm,
-            cuda,
-            memset,
-            uuid,
-            base,
-        })
-    }
-
-    fn middle(&self) -> Range {
-        Range {
-            base: self.base + SIDE,
-            length: MIDDLE,
-        }
-    }
-
-    fn all(&self) -> Range {
-        Range {
-            base: self.base,
-            length: SIDE + MIDDLE + SIDE,
-        }
-    }
-
-    /// Writes a word all over a range, by the GPU, and waits.
-    fn fill(&self, range: Range, word: u32) -> Tested {
-        let stream = STREAM_PER_THREAD;
-        // SAFETY: the range is of our memory, which nobody else uses.
-        let code = unsafe { (self.memset)(range.base, word, range.length as usize / 4, stream) };
-        cuda_did("cuMemsetD32Async", code)?;
-        // SAFETY: a special stream.
-        let waited = unsafe { self.cuda.synchronize(stream) };
-        waited.map_err(|why| format!("cuStreamSynchronize: {why}"))
-    }
-
-    /// Whether a range has this word all over, as the CPU reads it.
-    fn has(&self, range: Range, word: u32, what: &str) -> Tested {
-        let words = range.length / 4;
-        let first = range.base as *const u32;
-        let wrong = (0..words).find_map(|at| {
-            // SAFETY: the range is of our memory, and nothing of the GPU's is under way.
-            let found = unsafe { first.add(at as usize).read_volatile() };
-            (found != word).then_some((at * 4, found))
-        });
-        match wrong {
-            None => Ok(()),
-            Some((at, found)) => Err(format!(
-                "{what}: {found:#010x} instead of {word:#010x} at byte {at} of {}",
-                range.length
-            )),
-        }
-    }
-
-    fn sides(&self, word: u32) -> Tested {
-        let ends = [self.base, self.base + SIDE + MIDDLE];
-        ends.into_iter().try_for_each(|base| {
-            let range = Range { base, length: SIDE };
-            self.has(range, word, "memory beside what was discarded")
-        })
-    }
-
     fn write(&self) -> Tested {
-        self.fill(self.all(), 0x1111_1111)?;
-        self.has(self.all(), 0x1111_1111, "what the GPU wrote")
+        self.fill(self.all(), BEFORE)?;
+        self.has(self.all(), BEFORE, "what the GPU wrote")
     }
 
     fn prefetch(&self) -> Tested {
-        for (to, place) in [
-            ("the GPU", Place::Gpu(self.uuid)),
-            ("the host", Place::Host),
-        ] {
+        for (to, place) in [("the GPU", self.place()), ("the host", Place::Host)] {
             let moved = self.uvm.prefetch(self.all(), place);
             moved.map_err(|why| format!("to {to}: {why}"))?;
-            self.has(self.all(), 0x1111_1111, "what was moved")?;
+            self.has(self.all(), BEFORE, "what was moved")?;
         }
         Ok(())
     }
 
-    fn discards(&self, mode: Mode) -> Verdict {
+    fn discards(&self, mode: Mode) -> Result<(), Flaw> {
         // SAFETY: nothing is read of it before it is written again, after a prefetch.
-        let done = unsafe { self.uvm.discard(self.middle(), mode) };
-        match done {
-            Ok(()) => verdict(self.discarded(mode)),
-            Err(Error::NotSupported) => Verdict::Not(match mode {
-                Mode::Eager => "nobody discards here (`uvmrun --check` says why)".into(),
-                Mode::Lazy => "nobody discards lazily here".into(),
-            }),
-            Err(why) => Verdict::Wrong(why.to_string()),
+        discarded(unsafe { self.uvm.discard(self.middle(), mode) })?;
+        if mode == Mode::Lazy {
+            let moved = self.uvm.prefetch(self.middle(), self.place());
+            moved.map_err(|why| format!("prefetch of what was discarded: {why}"))?;
         }
+        Ok(self.takes(0x2222_2222)?)
+    }
+
+    fn batch(&self) -> Result<(), Flaw> {
+        let mut outcome = Outcome::default();
+        let parts = self.parts();
+        // SAFETY: nothing is read of it before it is written again.
+        discarded(unsafe { self.uvm.discard_batch(&parts, Mode::Eager, &mut outcome) })?;
+        if outcome.done != parts.len() {
+            let (done, of) = (outcome.done, parts.len());
+            return Err(Flaw::Wrong(format!("{done} of {of} ranges were discarded")));
+        }
+        Ok(self.takes(0x3333_3333)?)
+    }
+
+    fn with_prefetch(&self) -> Result<(), Flaw> {
+        let (parts, place) = (self.parts(), self.place());
+        // SAFETY: nothing is read of it before it is written again.
+        discarded(unsafe { self.uvm.discard_and_prefetch_batch(&parts, place) })?;
+        Ok(self.takes(0x4444_4444)?)
     }
 
     /// What was discarded takes what is written, and nothing beside it has changed.
-    fn discarded(&self, mode: Mode) -> Tested {
-        let word = match mode {
-            Mode::Eager => 0x2222_2222,
-            Mode::Lazy => 0x3333_3333,
-        };
-        if mode == Mode::Lazy {
-            let moved = self.uvm.prefetch(self.middle(), Place::Gpu(self.uuid));
-            moved.map_err(|why| format!("prefetch of what was discarded: {why}"))?;
-        }
+    fn takes(&self, word: u32) -> Tested {
         self.fill(self.middle(), word)?;
-        self.sides(0x1111_1111)?;
+        self.sides(BEFORE)?;
         let moved = self.uvm.prefetch(self.all(), Place::Host);
         moved.map_err(|why| format!("to the host: {why}"))?;
-        self.has(self.middle(), word, "what was written after the discard")?;
-        self.sides(0x1111_1111)
+        self.kept(word)
+    }
+
+    /// What was written behind a discard is there, and nothing beside it has changed.
+    fn kept(&self, word: u32) -> Tested {
+        self.has(
+            self.middle(),
+            word,
+            "what was written behind what was tested",
+        )?;
+        self.sides(BEFORE)
+    }
+
+    /// Puts a task into the stream.
+    fn queue(&self, task: Task) -> Result<(), Flaw> {
+        let (parts, place, stream) = (self.parts(), self.place(), self.stream);
+        // SAFETY: a stream of our own; behind a discard the memory is written before it is read, in
+        // the stream's order.
+        discarded(unsafe {
+            match task {
+                Task::Prefetch => self.uvm.prefetch_batch_async(&parts, place, stream),
+                Task::Discard => self.uvm.discard_async(&parts, Mode::Eager, stream),
+                Task::Both => self
+                    .uvm
+                    .discard_and_prefetch_batch_async(&parts, place, stream),
+            }
+        })
+    }
+
+    /// What comes later in the stream is kept, as nothing before it is.
+    fn in_stream(&self, task: Task) -> Result<(), Flaw> {
+        self.put(self.all(), BEFORE)?;
+        let queued = self.queue(task);
+        self.put(self.middle(), 0x5555_5555)?;
+        // SAFETY: a stream of our own.
+        let moved = unsafe {
+            self.uvm
+                .prefetch_async(self.all(), Place::Host, self.stream)
+        };
+        self.wait()?;
+        queued?;
+        moved.map_err(|why| format!("to the host, in the stream: {why}"))?;
+        self.no_error_later()?;
+        Ok(self.kept(0x5555_5555)?)
+    }
+
+    /// A graph does it at each of its launches.
+    fn in_graph(&self, task: Task) -> Result<(), Flaw> {
+        let graphs = self.graphs.as_ref();
+        let graphs = graphs.map_err(|why| Flaw::Not(why.clone()))?;
+        let work = || {
+            self.queue(task)?;
+            Ok(self.put(self.middle(), 0x6666_6666)?)
+        };
+        graphs.capture(self, work, |launch| {
+            for _ in 0..2 {
+                self.fill(self.all(), BEFORE)?;
+                launch()?;
+                self.no_error_later()?;
+                self.kept(0x6666_6666)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn no_error_later(&self) -> Tested {
+        let later = self.uvm.take_stream_error();
+        later.map_err(|why| format!("in the stream: {why}"))
     }
 
     /// What was written last is still there on the GPU's side.
     fn again(&self) -> Tested {
-        self.fill(self.all(), 0x4444_4444)?;
-        let moved = self.uvm.prefetch(self.all(), Place::Gpu(self.uuid));
+        self.fill(self.all(), 0x7777_7777)?;
+        let moved = self.uvm.prefetch(self.all(), self.place());
         moved.map_err(|why| format!("to the GPU: {why}"))?;
-        self.has(self.all(), 0x4444_4444, "what was written last")
+        self.has(self.all(), 0x7777_7777, "what was written last")
     }
 }
 
-impl Drop for Gpu {
-    fn drop(&mut self) {
-        if let Some(free) = self.cuda.mem_free {
-            // SAFETY: allocated in `open`, and not used any more.
-            let _ = unsafe { free(self.base) };
-        }
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_is_told_of() {
+        let (page, status) = bounded(Duration::from_millis(50), |say| {
+            let _ = say.send(Said::Page("said before\n".into()));
+            let _ = say.send(Said::Begins("batch"));
+            loop {
+                std::thread::park();
+            }
+        });
+        let says =
+            "said before\n! batch:                    WRONG: not done 0.05 s after the start\n";
+        assert!(status == 1 && page.starts_with(says), "{page}");
+        assert!(page.ends_with(WRONG), "{page}");
+        let (page, status) = bounded(LIMIT, |_| ());
+        assert!(status == 1 && page.contains("ended early"), "{page}");
     }
 }
