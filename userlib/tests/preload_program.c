@@ -37,17 +37,40 @@ int cuStreamSynchronize(void *);
 int cuStreamBeginCapture_v2(void *, int);
 int cuStreamEndCapture(void *, void **);
 int cuGraphDestroy(void *);
+int cuMemAllocFromPoolAsync(void **, size_t, void *, void *);
+int cuMemGetInfo_v2(size_t *, size_t *);
 
-static void section(const char *name)
+static void say(const char *line)
 {
 	const char *path = getenv("STUB_LOG");
 	FILE *file = path ? fopen(path, "a") : NULL;
 
-	cudaDeviceSynchronize();
 	if (file) {
-		fprintf(file, "# %s\n", name);
+		fprintf(file, "%s\n", line);
 		fclose(file);
 	}
+}
+
+static void section(const char *name)
+{
+	char line[64];
+
+	cudaDeviceSynchronize();
+	snprintf(line, sizeof(line), "# %s", name);
+	say(line);
+}
+
+/* What a program is told of the memory that there is. */
+static int info(void)
+{
+	size_t free, total;
+	char line[64];
+
+	if (cuMemGetInfo_v2(&free, &total))
+		return 1;
+	snprintf(line, sizeof(line), "info %zu %zu", free, total);
+	say(line);
+	return 0;
 }
 
 static int try_launch(void *stream, struct kernel *kernel, void *p, uint64_t length, int *number,
@@ -141,12 +164,12 @@ static void fork_in_launch(unsigned char *p)
 
 int main(void)
 {
-	unsigned char *large, *small, *pitched, *later, *waited;
+	unsigned char *large, *small, *pitched, *later, *waited, *kept, *pooled, *few;
 	struct config config = { { 1, 1, 1 }, { 32, 1, 1 }, 0, NULL, NULL, 0 };
 	size_t pitch;
 	void *stream, *other, *graph;
 	uint64_t length = LARGE;
-	int number = 1;
+	int number = 1, pool;
 	void *params[] = { NULL, &length, &number };
 
 	section("memory");
@@ -187,6 +210,22 @@ int main(void)
 	if (cuStreamCreate(&other, 1) || cudaMalloc((void **)&waited, LARGE) ||
 	    cuStreamBeginCapture_v2(stream, 0) || cudaFreeAsync(waited, other) ||
 	    cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+		return 1;
+	section("refused");
+	/* What CUDA did not free, since it breaks the capture, is freed later as what it is. */
+	if (cudaMalloc((void **)&kept, LARGE) || cuStreamBeginCapture_v2(stream, 0) ||
+	    cudaFree(kept) != 900 || !cuStreamEndCapture(stream, &graph) || cudaFreeAsync(kept, NULL))
+		return 1;
+	section("pool");
+	if (cuMemAllocFromPoolAsync((void **)&pooled, LARGE, &pool, NULL) ||
+	    cuMemAllocFromPoolAsync((void **)&few, SMALL, &pool, NULL) ||
+	    cudaFreeAsync(pooled, NULL) || cudaFreeAsync(few, NULL) ||
+	    cuStreamBeginCapture_v2(stream, 0) ||
+	    cuMemAllocFromPoolAsync((void **)&pooled, LARGE, &pool, stream) ||
+	    cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+		return 1;
+	section("info");
+	if (info())
 		return 1;
 	section("unload");
 	cuModuleUnload(NULL);

@@ -7,6 +7,7 @@
 //! | `UVMRUST_PRELOAD` | `0`: do nothing at all | 1 |
 //! | `UVMRUST_MANAGED` | `0`: leave device memory as it is | 1 |
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, or would, in bytes, or with K, M, G | 1M |
+//! | `UVMRUST_MEMINFO` | `managed`: cuMemGetInfo tells what managed memory can hold, not the GPU's own | gpu |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
@@ -23,6 +24,8 @@ pub(crate) struct Config {
     /// Smallest allocation of device memory that is recorded as it is; `None`: none is, since what
     /// is as large becomes managed, or there is no record.
     pub recorded_min: Option<usize>,
+    /// Whether what the host has counts as memory of the GPU, where a program asks how much there is.
+    pub host_in_info: bool,
     /// Whether to announce kernels.
     pub announce: bool,
     /// Whether arguments are part of the execution ID.
@@ -69,9 +72,20 @@ impl Config {
         };
         let managed = all && on("UVMRUST_MANAGED");
         let record = path("UVMRUST_RECORD");
+        let host_in_info = match var("UVMRUST_MEMINFO").as_deref() {
+            None | Some("" | "gpu") => false,
+            Some("managed") => managed,
+            Some(other) => {
+                complain(format!(
+                    "UVMRUST_MEMINFO={other} is neither `managed` nor `gpu`. Taking gpu"
+                ));
+                false
+            }
+        };
         Self {
             managed_min: managed.then_some(min),
             recorded_min: (!managed && record.is_some()).then_some(min),
+            host_in_info,
             announce: all && on("UVMRUST_ANNOUNCE"),
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
@@ -135,6 +149,7 @@ mod tests {
         let all = Config {
             managed_min: Some(1 << 20),
             recorded_min: None,
+            host_in_info: false,
             announce: true,
             hash_args: true,
             plan: None,
@@ -160,6 +175,14 @@ mod tests {
         let off = with(&[("UVMRUST_PRELOAD", "0"), ("UVMRUST_PLAN", "a.uvmplan")]);
         assert!(!off.active());
         assert_eq!(with(&[("UVMRUST_MANAGED", "0")]).managed_min, None);
+        let info = |set: &'static [(&str, &str)]| with(set).host_in_info;
+        assert!(info(&[("UVMRUST_MEMINFO", "managed")]));
+        assert!(!info(&[("UVMRUST_MEMINFO", "gpu")]));
+        assert!(!info(&[("UVMRUST_MEMINFO", "1")]));
+        assert!(!info(&[
+            ("UVMRUST_MEMINFO", "managed"),
+            ("UVMRUST_MANAGED", "0")
+        ]));
         assert!(!with(&[("UVMRUST_ANNOUNCE", "0")]).announce);
     }
 }

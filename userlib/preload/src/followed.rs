@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Once;
 
 use uvmrust::cuda::{Cuda, Stream};
-use uvmrust::follow::{Executor, Queued};
+use uvmrust::follow::{Allocation, Executor, Queued};
 use uvmrust::{Error, PerProcess, Uvm};
 
 use crate::config::Config;
@@ -42,10 +42,15 @@ pub(crate) fn allocated(base: u64, size: usize) {
     }
 }
 
-/// Says that an address is about to be freed.
-pub(crate) fn freed(base: u64) {
+/// The allocation that begins at an address which is about to be freed.
+pub(crate) fn begins(base: u64) -> Option<Allocation> {
+    following()?.executor.begins(base)
+}
+
+/// Says that an allocation is freed. Another may be in its place already.
+pub(crate) fn freed(gone: Allocation) {
     if let Some(following) = following() {
-        following.executor.freed(base);
+        following.executor.freed(gone);
     }
 }
 

@@ -255,11 +255,45 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_async, alloc_async_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        if memory::capturing(real, stream_for::<PTSZ>(stream)) {
-            return call(out, size, stream);
+        let own = stream_for::<PTSZ>(stream);
+        memory::alloc_in(real, out, size, own, || call(out, size, stream))
+    }
+}
+
+/// # Safety
+/// As cuMemAllocFromPoolAsync.
+pub(crate) unsafe extern "C" fn alloc_from_pool<const PTSZ: bool>(
+    out: *mut u64,
+    size: usize,
+    pool: *mut c_void,
+    stream: Stream,
+) -> Code {
+    let (real, call) = real!(PTSZ, alloc_from_pool, alloc_from_pool_ptsz);
+    // SAFETY: the caller's arguments, passed on.
+    unsafe {
+        let own = stream_for::<PTSZ>(stream);
+        memory::alloc_in(real, out, size, own, || call(out, size, pool, stream))
+    }
+}
+
+/// # Safety
+/// As cuMemGetInfo.
+pub(crate) unsafe extern "C" fn mem_info(free: *mut usize, total: *mut usize) -> Code {
+    let Some(call) = Real::get().map(|real| real.cuda.mem_info) else {
+        return NOT_INITIALIZED;
+    };
+    let Some(call) = call else {
+        return memory::MISSING;
+    };
+    // SAFETY: the caller's arguments, passed on; where they are not null, CUDA has written them.
+    unsafe {
+        let code = call(free, total);
+        if code == SUCCESS && Config::get().host_in_info {
+            if let (Some(free), Some(total)) = (free.as_mut(), total.as_mut()) {
+                memory::with_host(free, total);
+            }
         }
-        memory::alloc(real, out, size)
-            .unwrap_or_else(|| memory::left_as_it_is(call(out, size, stream), out, size))
+        code
     }
 }
 
@@ -267,10 +301,9 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
 /// As cuMemFree.
 pub(crate) unsafe extern "C" fn free(base: u64) -> Code {
     let (_, call) = real!(free);
-    // Before it is free: after that another thread may have it from CUDA anew.
-    memory::forget(base);
+    let leaving = memory::Leaving::new(base);
     // SAFETY: the caller's argument, passed on.
-    unsafe { call(base) }
+    leaving.freed(unsafe { call(base) })
 }
 
 /// # Safety
@@ -279,8 +312,8 @@ pub(crate) unsafe extern "C" fn free_async<const PTSZ: bool>(base: u64, stream: 
     let (real, call) = real!(PTSZ, free_async, free_async_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        memory::free_async(real, base, stream_for::<PTSZ>(stream))
-            .unwrap_or_else(|| call(base, stream))
+        let own = stream_for::<PTSZ>(stream);
+        memory::free_async(real, base, own, || call(base, stream))
     }
 }
 

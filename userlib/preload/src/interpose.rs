@@ -65,6 +65,11 @@ exports! {
         (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocAsync = hooks::alloc_async::<false>, (out: *mut u64, size: usize, stream: Stream);
     cuMemAllocAsync_ptsz = hooks::alloc_async::<true>, (out: *mut u64, size: usize, stream: Stream);
+    cuMemAllocFromPoolAsync = hooks::alloc_from_pool::<false>,
+        (out: *mut u64, size: usize, pool: *mut c_void, stream: Stream);
+    cuMemAllocFromPoolAsync_ptsz = hooks::alloc_from_pool::<true>,
+        (out: *mut u64, size: usize, pool: *mut c_void, stream: Stream);
+    cuMemGetInfo_v2 = hooks::mem_info, (free: *mut usize, total: *mut usize);
     cuMemFree_v2 = hooks::free, (base: u64);
     cuMemFreeAsync = hooks::free_async::<false>, (base: u64, stream: Stream);
     cuMemFreeAsync_ptsz = hooks::free_async::<true>, (base: u64, stream: Stream);

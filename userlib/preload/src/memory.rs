@@ -2,8 +2,8 @@
 
 //! Device memory that becomes managed memory.
 //!
-//! Not touched: memory pools and virtual memory management (`cuMemCreate`), arrays,
-//! and what is smaller than the threshold. A program that shares device memory with
+//! Not touched: virtual memory management (`cuMemCreate`), arrays, and what is smaller than
+//! the threshold. What is asked of a memory pool comes from no pool then. A program that shares device memory with
 //! another process (`cuIpcGetMemHandle`) needs `UVMRUST_MANAGED=0`.
 
 use std::collections::HashSet;
@@ -11,7 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxBuildHasher;
 use uvmrust::cuda::{Cuda, Stream};
+use uvmrust::follow::Allocation;
 use uvmrust::PerProcess;
+use uvmrust_system::{Limits, Root};
 
 use crate::config::Config;
 use crate::real::{Code, Real, SUCCESS};
@@ -60,6 +62,28 @@ pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Co
     Some(SUCCESS)
 }
 
+/// The same, of an allocation in a stream's order, which `call` makes where it is left to CUDA:
+/// what is captured becomes part of the graph.
+///
+/// # Safety
+/// As for [`alloc`]; `stream` is a stream of the current context, or a special one; and `call`
+/// has written the address where it succeeds.
+pub(crate) unsafe fn alloc_in(
+    real: &Real,
+    out: *mut u64,
+    size: usize,
+    stream: Stream,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: by our contract.
+    unsafe {
+        if capturing(real, stream) {
+            return call();
+        }
+        alloc(real, out, size).unwrap_or_else(|| left_as_it_is(call(), out, size))
+    }
+}
+
 /// The same for `height` rows of `width` bytes.
 ///
 /// # Safety
@@ -103,12 +127,6 @@ pub(crate) fn appeared(base: u64, size: usize) {
     record::allocated(base, size);
 }
 
-fn disappears(base: u64) {
-    planned::freed(base);
-    followed::freed(base);
-    record::freed(base);
-}
-
 /// Says that a context is about to be destroyed, and the memory that was allocated in it.
 pub(crate) fn all_disappear() {
     planned::freed_all();
@@ -116,42 +134,82 @@ pub(crate) fn all_disappear() {
     record::freed_all();
 }
 
-/// Says that an address is free. CUDA frees both kinds of memory alike.
-pub(crate) fn forget(base: u64) {
-    disappears(base);
-    with(|managed| managed.remove(&base));
+/// Memory that is about to be freed, with what is known of it: it is forgotten when CUDA has freed
+/// it, and not where CUDA refuses.
+#[must_use]
+pub(crate) struct Leaving {
+    base: u64,
+    /// We have made it managed.
+    managed: bool,
+    followed: Option<Allocation>,
+    recorded: Option<Allocation>,
+}
+
+impl Leaving {
+    /// What is known of an address that is about to be freed. As soon as CUDA has freed it, another
+    /// thread may have it anew: so it is no more among those that are managed, and what is taken out
+    /// later is this allocation, not its address.
+    ///
+    /// A plan's range is gone from here on, and stays so where CUDA does not free it: what the plan
+    /// discards there must never come late.
+    pub(crate) fn new(base: u64) -> Self {
+        planned::freed(base);
+        Self {
+            base,
+            managed: with(|managed| managed.remove(&base)),
+            followed: followed::begins(base),
+            recorded: record::begins(base),
+        }
+    }
+
+    /// Takes what CUDA has answered, and gives it on.
+    pub(crate) fn freed(self, code: Code) -> Code {
+        if code == SUCCESS {
+            self.followed.into_iter().for_each(followed::freed);
+            self.recorded.into_iter().for_each(record::freed);
+        } else if self.managed {
+            with(|managed| managed.insert(self.base));
+        }
+        code
+    }
 }
 
 /// Frees, after all that is in `stream`, memory that CUDA can not free in a stream's
-/// order, being managed: so it waits for the stream. `None`: not ours; or the stream is
-/// being captured, where CUDA knows best (a graph frees only what it has allocated) and
-/// a wait would break the capture.
+/// order, being managed: so it waits for the stream. What is not ours `call` frees, CUDA's own;
+/// also while the stream is being captured, where CUDA knows best (a graph frees only what it has
+/// allocated) and a wait would break the capture.
 ///
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
-pub(crate) unsafe fn free_async(real: &Real, base: u64, stream: Stream) -> Option<Code> {
+pub(crate) unsafe fn free_async(
+    real: &Real,
+    base: u64,
+    stream: Stream,
+    call: impl FnOnce() -> Code,
+) -> Code {
     // SAFETY: by our contract.
     if unsafe { capturing(real, stream) } {
-        return None;
+        return call();
     }
-    if !with(|managed| managed.remove(&base)) {
-        if Config::get().recorded_min.is_some() {
-            record::freed(base);
-        }
-        return None;
-    }
-    disappears(base);
-    let free = real.free?;
-    // SAFETY: by our contract; the address is from cuMemAllocManaged.
-    unsafe {
-        match real.cuda.drain_code(stream) {
-            SUCCESS => Some(real.cuda.unordered(|| free(base))),
-            error => {
-                with(|managed| managed.insert(base));
-                Some(error)
+    let leaving = Leaving::new(base);
+    let code = match real.free.filter(|_| leaving.managed) {
+        // SAFETY: by our contract; the address is from cuMemAllocManaged.
+        Some(free) => unsafe {
+            match real.cuda.drain_code(stream) {
+                SUCCESS => real.cuda.unordered(|| free(base)),
+                error => error,
             }
-        }
-    }
+        },
+        None => call(),
+    };
+    leaving.freed(code)
+}
+
+/// Adds to what a GPU has, free and in all, what managed memory has besides: the host's.
+pub(crate) fn with_host(free: &mut usize, total: &mut usize) {
+    let host = Limits::now(&Root::new("/")).managed();
+    *free = free.saturating_add(host.free as usize);
+    *total = total.saturating_add(host.total as usize);
 }
 
 /// Whether memory allocated in `stream` would become part of a graph.

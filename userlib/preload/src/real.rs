@@ -83,6 +83,8 @@ pub(crate) type LaunchExFn = unsafe extern "C" fn(
 pub(crate) type WithStreamFn = unsafe extern "C" fn(*mut c_void, Stream) -> Code;
 pub(crate) type AllocFn = unsafe extern "C" fn(*mut u64, usize) -> Code;
 pub(crate) type AllocAsyncFn = unsafe extern "C" fn(*mut u64, usize, Stream) -> Code;
+pub(crate) type AllocFromPoolFn =
+    unsafe extern "C" fn(*mut u64, usize, *mut c_void, Stream) -> Code;
 pub(crate) type AllocPitchFn =
     unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, c_uint) -> Code;
 pub(crate) type FreeFn = unsafe extern "C" fn(u64) -> Code;
@@ -134,6 +136,8 @@ functions! {
     alloc_pitch = c"cuMemAllocPitch_v2": AllocPitchFn;
     alloc_async = c"cuMemAllocAsync": AllocAsyncFn;
     alloc_async_ptsz = c"cuMemAllocAsync_ptsz": AllocAsyncFn;
+    alloc_from_pool = c"cuMemAllocFromPoolAsync": AllocFromPoolFn;
+    alloc_from_pool_ptsz = c"cuMemAllocFromPoolAsync_ptsz": AllocFromPoolFn;
     free = c"cuMemFree_v2": FreeFn;
     free_async = c"cuMemFreeAsync": FreeAsyncFn;
     free_async_ptsz = c"cuMemFreeAsync_ptsz": FreeAsyncFn;

@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use uvmrust::cuda::{Cuda, Stream};
+use uvmrust::follow::Allocation;
 use uvmrust::record::Record;
 use uvmrust::PerProcess;
 
@@ -50,10 +51,15 @@ pub(crate) fn allocated(base: u64, size: usize) {
     }
 }
 
-/// Says that an address is about to be freed.
-pub(crate) fn freed(base: u64) {
+/// The allocation that begins at an address which is about to be freed.
+pub(crate) fn begins(base: u64) -> Option<Allocation> {
+    locked(recorder()?).record.begins(base)
+}
+
+/// Says that an allocation is freed. Another may be in its place already.
+pub(crate) fn freed(gone: Allocation) {
     if let Some(recorder) = recorder() {
-        locked(recorder).record.freed(base);
+        locked(recorder).record.freed(gone);
     }
 }
 

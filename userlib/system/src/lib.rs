@@ -23,7 +23,7 @@ pub use debugfs::{processes, ByCause, ByQueue, Counts, Prefetching, Process};
 pub use device::{Descriptor, Device, Linux, NodeError};
 pub use fdinfo::{fdinfo, FdInfo};
 pub use gpus::{gpus, Debug, Gpu};
-pub use limits::Limits;
+pub use limits::{HostMemory, Limits};
 pub use module::{Driver, Module, Whose};
 pub use root::Root;
 pub use users::{User, Users};

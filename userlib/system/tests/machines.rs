@@ -255,7 +255,9 @@ fn limits_are_the_least_of_all_cgroups() {
         .file("proc/self/cgroup", "1:name=systemd:/x\n0::/user/session\n")
         .file("sys/fs/cgroup/user/session/memory.max", "max\n")
         .file("sys/fs/cgroup/user/memory.max", "1000000\n")
+        .file("sys/fs/cgroup/user/memory.current", "100000\n")
         .file("sys/fs/cgroup/memory.max", "2000000\n")
+        .file("sys/fs/cgroup/memory.current", "1900000\n")
         .file(
             "proc/self/limits",
             "Limit   Soft  Hard  Units\nMax address space         4096                 unlimited            bytes\n",
@@ -264,6 +266,16 @@ fn limits_are_the_least_of_all_cgroups() {
     assert_eq!(limits.host, Some(1 << 20));
     assert_eq!(limits.available, Some(1 << 19));
     assert_eq!(limits.cgroup, Some(1_000_000));
+    assert_eq!(limits.cgroup_free, Some(100_000));
+    let of = |limits: &Limits| (limits.managed().free, limits.managed().total);
+    assert_eq!(of(&limits), (100_000, 1_000_000));
+    let alone = Limits {
+        cgroup: None,
+        cgroup_free: None,
+        ..limits.clone()
+    };
+    assert_eq!(of(&alone), (1 << 19, 1 << 20));
+    assert_eq!(of(&Limits::default()), (0, 0));
     assert_eq!(limits.address_space, Some(4096));
 }
 

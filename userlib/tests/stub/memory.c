@@ -377,6 +377,14 @@ EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
 	return *out ? SUCCESS : OUT_OF_MEMORY;
 }
 
+/* "Allocates memory from a specified pool with stream ordered semantics." (Driver API) */
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, void *pool, void *stream)
+{
+	note("pool %zu", size);
+	*out = (CUdeviceptr)malloc(size);
+	return *out ? SUCCESS : OUT_OF_MEMORY;
+}
+
 static void free_now(CUdeviceptr p)
 {
 	for (size_t i = 0; i < managed_end; i++)

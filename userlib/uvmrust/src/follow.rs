@@ -51,13 +51,8 @@ pub struct Allocations {
 impl Allocations {
     /// Adds one. What was there before is gone, whether that was told or not.
     pub fn add(&mut self, base: u64, length: u64) -> Allocation {
+        while self.displace(base, length).is_some() {}
         let end = base.saturating_add(length);
-        while let Some((&at, old)) = self.live.range(..end).next_back() {
-            if at < base && at.saturating_add(old.range.length) <= base {
-                break;
-            }
-            self.live.remove(&at);
-        }
         let allocation = Allocation {
             number: self.made,
             range: Range { base, length },
@@ -69,9 +64,25 @@ impl Allocations {
         allocation
     }
 
-    /// Takes out the one that begins here, if there is one.
-    pub fn remove(&mut self, base: u64) -> Option<Allocation> {
-        self.live.remove(&base)
+    /// Takes out one in whose place a new one is, of which the last is taken first.
+    pub fn displace(&mut self, base: u64, length: u64) -> Option<Allocation> {
+        let (&at, old) = self.live.range(..base.saturating_add(length)).next_back()?;
+        let before = at < base && at.saturating_add(old.range.length) <= base;
+        if before {
+            return None;
+        }
+        self.live.remove(&at)
+    }
+
+    /// The one that begins here, if there is one.
+    pub fn begins(&self, base: u64) -> Option<Allocation> {
+        self.live.get(&base).copied()
+    }
+
+    /// Takes out one; `false`: it was not there any more, which what lies in its place now is not
+    /// to suffer from.
+    pub fn remove(&mut self, allocation: Allocation) -> bool {
+        self.is_live(allocation) && self.live.remove(&allocation.range.base).is_some()
     }
 
     /// Takes out all of them.
@@ -216,9 +227,9 @@ impl<'p> Follower<'p> {
         self.nth += u32::from(program.is_none());
     }
 
-    /// Says that an allocation is about to be freed.
-    pub fn freed(&mut self, base: u64) {
-        self.allocations.remove(base);
+    /// Says that an allocation is freed. Another may be in its place already.
+    pub fn freed(&mut self, gone: Allocation) {
+        self.allocations.remove(gone);
     }
 
     /// Says that all are about to be freed.

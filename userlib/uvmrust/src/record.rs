@@ -19,7 +19,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::follow::Allocations;
+use crate::follow::{Allocation, Allocations};
 use pages::Pages;
 
 mod pages;
@@ -99,18 +99,33 @@ impl Record {
     }
 
     /// Says that there is a new managed allocation.
+    ///
+    /// What was there before is freed, whether that was told or not: another thread may have the
+    /// address before the one that freed it tells.
     pub fn allocated(&mut self, base: u64, length: u64) {
+        while let Some(gone) = self.allocations.displace(base, length) {
+            self.write_freed(gone);
+        }
         self.allocations.add(base, length);
         self.line.begin(b'a').number(length);
         self.write();
     }
 
-    /// Says that an address is about to be freed.
-    pub fn freed(&mut self, base: u64) {
-        if let Some(gone) = self.allocations.remove(base) {
-            self.line.begin(b'f').number(gone.number);
-            self.write();
+    /// The allocation that begins at an address which is about to be freed.
+    pub fn begins(&self, base: u64) -> Option<Allocation> {
+        self.allocations.begins(base)
+    }
+
+    /// Says that an allocation is freed. Another may be in its place already.
+    pub fn freed(&mut self, gone: Allocation) {
+        if self.allocations.remove(gone) {
+            self.write_freed(gone);
         }
+    }
+
+    fn write_freed(&mut self, gone: Allocation) {
+        self.line.begin(b'f').number(gone.number);
+        self.write();
     }
 
     /// Says that all allocations are about to be freed.
@@ -118,8 +133,7 @@ impl Record {
         let gone: Vec<_> = self.allocations.all().collect();
         self.allocations.clear();
         for allocation in gone {
-            self.line.begin(b'f').number(allocation.number);
-            self.write();
+            self.write_freed(allocation);
         }
     }
 
@@ -226,8 +240,9 @@ mod tests {
         let mut words = [0x5fff, 7, 0x1000, 0x4000].into_iter();
         assert_eq!(record.launched(70, "add", Some(&mut words)), 0);
         assert!(text(&folder).ends_with("k 0 add 1,0\n"));
-        record.freed(0x1000);
-        record.freed(0x1000);
+        let gone = record.begins(0x1000).unwrap();
+        record.freed(gone);
+        record.freed(gone);
         let mut words = [0x1000].into_iter();
         assert_eq!(record.launched(3, "add", Some(&mut words)), 1);
         assert_eq!(record.launched(70, "graph", None), 2);
@@ -239,6 +254,24 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let rest = "f 0\nk 1 add -\nk 0 graph ?\nt 1 12\nt 0 18446744073709551615\nt 2 0\nf 1\n";
         assert_eq!(said, format!("a 4096\na 8192\nk 0 add 1,0\n{rest}"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn each_allocation_is_freed_once_whoever_tells_it() {
+        let folder = folder("displaced");
+        let mut record = Record::new(&folder);
+        record.allocated(0x1000, 0x1000);
+        record.allocated(0x2000, 0x1000);
+        let gone = record.begins(0x1000).unwrap();
+        // Another thread has all of it anew.
+        record.allocated(0x1000, 0x2000);
+        record.freed(gone);
+        let mut words = [0x2fff].into_iter();
+        record.launched(0, "add", Some(&mut words));
+        let said = text(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(said, "a 4096\na 4096\nf 1\nf 0\na 8192\nk 0 add 2\n");
     }
 
     #[test]

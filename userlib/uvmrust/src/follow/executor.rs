@@ -87,9 +87,14 @@ impl<'p> Executor<'p> {
         self.lock().allocated(base, length);
     }
 
-    /// Says that an address is about to be freed.
-    pub fn freed(&self, base: u64) {
-        self.lock().freed(base);
+    /// The allocation that begins at an address which is about to be freed.
+    pub fn begins(&self, base: u64) -> Option<Allocation> {
+        self.lock().allocations().begins(base)
+    }
+
+    /// Says that an allocation is freed. Another may be in its place already.
+    pub fn freed(&self, gone: Allocation) {
+        self.lock().freed(gone);
     }
 
     /// Says that all allocations are about to be freed.

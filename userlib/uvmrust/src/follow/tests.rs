@@ -38,13 +38,19 @@ fn started(plan: &Plan, at: [u64; 2]) -> Follower<'_> {
     follower
 }
 
+/// Frees what begins here, in MiB.
+fn free(follower: &mut Follower<'_>, at: u64) {
+    let gone = follower.allocations().begins(at * MIB).unwrap();
+    follower.freed(gone);
+}
+
 /// One step, with its own allocation here.
 fn step(follower: &mut Follower<'_>, at: u64) -> [Vec<(u64, Whereto)>; 3] {
     let a = moved(follower.launch("a"));
     follower.allocated(at * MIB, MIB);
     let b = moved(follower.launch("b"));
     let c = moved(follower.launch("c"));
-    follower.freed(at * MIB);
+    free(follower, at);
     [a, b, c]
 }
 
@@ -82,13 +88,27 @@ fn a_plan_is_followed_wherever_memory_lies() {
 fn what_is_freed_is_not_moved_nor_what_comes_in_its_place() {
     let plan = plan();
     let mut follower = started(&plan, [10, 20]);
-    follower.freed(10 * MIB);
+    free(&mut follower, 10);
     follower.allocated(10 * MIB, MIB);
     assert_eq!(step(&mut follower, 30)[0], []);
     let mut follower = started(&plan, [10, 20]);
     follower.freed_all();
     let expected = [vec![], vec![(30, Whereto::Gpu)], vec![]];
     assert_eq!(step(&mut follower, 30), expected);
+}
+
+/// A free is told when CUDA has made it, and another thread may have the address by then.
+#[test]
+fn a_free_that_is_told_late_leaves_what_came_in_its_place() {
+    let plan = plan();
+    let mut follower = started(&plan, [10, 20]);
+    let gone = follower.allocations().begins(10 * MIB).unwrap();
+    follower.allocated(10 * MIB, MIB);
+    follower.freed(gone);
+    let found = follower.allocations().begins(10 * MIB).unwrap();
+    assert_eq!(found.number, 2);
+    follower.freed(found);
+    assert_eq!(follower.allocations().begins(10 * MIB), None);
 }
 
 #[test]
@@ -103,7 +123,7 @@ fn a_program_that_leaves_the_plan_is_found_again() {
     follower.allocated(40 * MIB, MIB);
     assert_eq!(follower.launch("c"), Before::Off(None));
     assert_eq!(moved(follower.launch("a")), [(10, Whereto::Gpu)]);
-    follower.freed(40 * MIB);
+    free(&mut follower, 40);
     follower.allocated(50 * MIB, MIB);
     let expected = [(50, Whereto::Gpu), (20, Whereto::Ssd)];
     assert_eq!(moved(follower.launch("b")), expected);
@@ -165,7 +185,8 @@ fn an_address_belongs_to_what_was_allocated_there_last() {
     assert!(!allocations.is_live(first) && !allocations.is_live(second));
     assert_eq!(allocations.at(17000), Some(third));
     assert_eq!(allocations.at(4096), None);
-    assert_eq!(allocations.remove(4096), None);
+    assert!(!allocations.remove(first) && allocations.begins(4096).is_none());
+    assert_eq!(allocations.begins(8192), Some(third));
     assert_eq!(allocations.all().collect::<Vec<_>>(), [third]);
     allocations.clear();
     assert_eq!(allocations.at(17000), None);
