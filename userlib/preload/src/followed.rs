@@ -15,7 +15,7 @@ use std::sync::Once;
 
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::follow::{Allocation, Executor, Queued};
-use uvmrust::{Error, PerProcess, Uvm};
+use uvmrust::{Error, Failed, PerProcess, Uvm};
 
 use crate::config::Config;
 use crate::kernels::{Launch, KERNELS};
@@ -153,10 +153,10 @@ fn say_off(name: &str, kernel: u32) {
     });
 }
 
-fn say_failed(why: Option<Error>) {
+fn say_failed(why: Option<Failed>) {
     static SAID: AtomicBool = AtomicBool::new(false);
     // What is freed meanwhile is no managed memory any more, and need not move.
-    let Some(why) = why.filter(|why| *why != Error::NotManaged) else {
+    let Some(why) = why.filter(|why| why.error != Error::NotManaged) else {
         return;
     };
     if !SAID.swap(true, Relaxed) {

@@ -200,9 +200,10 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
     let done = running.in_range(data as u64, |n, base| unsafe {
         uvm.carry_out(running.plan.before(n), base, gpu, moves)
     });
-    let done = done.unwrap_or(Ok(()));
-    if let Err(error) = done.and(moves.errors().1.map_or(Ok(()), Err)) {
-        SAID.call_once(|| eprintln!("uvmrust: the plan is not carried out in full: {error}"));
+    let done = done.unwrap_or(Ok(())).err().map(|error| error.to_string());
+    let moved = || moves.failed().1.map(|failed| failed.to_string());
+    if let Some(why) = done.or_else(moved) {
+        SAID.call_once(|| eprintln!("uvmrust: the plan is not carried out in full: {why}"));
     }
 }
 

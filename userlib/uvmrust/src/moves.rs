@@ -48,6 +48,31 @@ pub struct Move {
     pub to: Tier,
 }
 
+/// A move that was not made, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What the driver or the library said.
+    pub error: Error,
+    /// Where the range was to go.
+    pub to: Tier,
+}
+
+impl core::fmt::Display for Failed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match (self.error, self.to) {
+            // An error's own words are those of a discard.
+            (Error::NotSupported, Tier::Ssd) => f.write_str(
+                "no driver here moves memory to an SSD, so that what is to go there stays in host memory",
+            ),
+            (Error::NoDevice, Tier::Ssd) => f.write_str(
+                "no SSD is attached, so that what is to go there stays in host memory",
+            ),
+            (Error::NotSupported, _) => f.write_str("neither UVM nor CUDA moves memory here"),
+            (error, _) => error.fmt(f),
+        }
+    }
+}
+
 /// What carries out moves.
 pub trait Carrier: Send + Sync + 'static {
     /// Moves a range, and returns when that is done.
@@ -124,7 +149,7 @@ struct State {
     thread: Option<JoinHandle<()>>,
     last: u64,
     errors: u64,
-    first_error: Option<Error>,
+    first_failed: Option<Failed>,
     stopping: bool,
 }
 
@@ -139,9 +164,9 @@ impl State {
             .map_or(self.last, |first| first - 1)
     }
 
-    fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: Error, to: Tier) {
         self.errors += 1;
-        self.first_error.get_or_insert(error);
+        self.first_failed.get_or_insert(Failed { error, to });
     }
 
     /// The next piece: the first prefetch that overtakes nothing it touches, or else the
@@ -280,9 +305,15 @@ impl Moves {
 
     /// Moves that failed so far, and why the first did.
     pub fn errors(&self) -> (u64, Option<Error>) {
+        let (errors, first) = self.failed();
+        (errors, first.map(|first| first.error))
+    }
+
+    /// Moves that failed so far, and the first of them.
+    pub fn failed(&self) -> (u64, Option<Failed>) {
         self.reap(Duration::ZERO);
         let state = self.shared.lock();
-        (state.errors, state.first_error)
+        (state.errors, state.first_failed)
     }
 }
 
@@ -314,7 +345,7 @@ fn work(shared: &Shared, carrier: &dyn Carrier) {
         state = shared.lock();
         state.under_way = None;
         if let Err(error) = carried {
-            state.fail(error);
+            state.fail(error, piece.to);
         }
         shared.changed.notify_all();
     }
@@ -411,6 +442,20 @@ mod tests {
         let ticket = moves.submit(&[mv(13, 2, GPU), mv(4, 2, GPU)]);
         assert!(moves.wait(ticket, LONG));
         assert_eq!(moves.errors(), (1, Some(Error::NotManaged)));
+        let first = moves.failed().1.unwrap();
+        assert_eq!((first.error, first.to), (Error::NotManaged, GPU));
+    }
+
+    #[test]
+    fn what_is_said_of_a_move_is_of_no_discard() {
+        let said = |error, to| Failed { error, to }.to_string();
+        assert!(said(Error::NotSupported, Tier::Ssd).contains("to an SSD"));
+        assert!(said(Error::NoDevice, Tier::Ssd).contains("no SSD is attached"));
+        assert_eq!(said(Error::NoDevice, GPU), Error::NoDevice.to_string());
+        for to in [GPU, Tier::Host, Tier::Ssd] {
+            let said = said(Error::NotSupported, to);
+            assert!(!said.contains("discard"), "{said}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Allocation, Before, Follower, Whereto};
 use crate::plan::Plan;
-use crate::{Error, Move, Moves, Ticket, Uvm};
+use crate::{Error, Failed, Move, Moves, Ticket, Uvm};
 
 /// Moves that may wait when one more is queued off the plan: what is behind so many comes too
 /// late to be of use.
@@ -130,7 +130,7 @@ impl<'p> Executor<'p> {
     ///
     /// Memory may be freed, and be others', before a move of it is made, to whom it is advice
     /// like any: nothing is ever discarded.
-    pub fn queue(&self, queued: &Queued) -> Option<Error> {
+    pub fn queue(&self, queued: &Queued) -> Option<Failed> {
         let moves = self.moves.get_or_init(|| Moves::new(self.uvm).ok());
         let moves = moves.as_ref()?;
         if queued.off && self.last.load(Relaxed) > moves.done().0 + MOST_WAITING {
@@ -138,7 +138,7 @@ impl<'p> Executor<'p> {
         }
         let Ticket(last) = moves.submit(&queued.moves);
         self.last.store(last, Relaxed);
-        moves.errors().1
+        moves.failed().1
     }
 
     /// Waits until all that was queued is done; `false`: it was not in this time.

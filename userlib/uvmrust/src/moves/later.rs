@@ -64,7 +64,7 @@ impl State {
         let mut given = Vec::new();
         for mut one in queued {
             match one.range.grown() {
-                Err(error) => self.fail(error),
+                Err(error) => self.fail(error, one.to),
                 Ok(range) if range.length == 0 => {}
                 Ok(range) => {
                     self.number += 1;
@@ -84,7 +84,7 @@ impl State {
             Ok(()) => None,
             Err(Error::NotManaged | Error::NoDevice) if one.to != Tier::Ssd => Some(one),
             Err(error) => {
-                self.fail(error);
+                self.fail(error, one.to);
                 None
             }
         }
@@ -142,7 +142,7 @@ impl Moves {
             if let Some(left) = state.told(one) {
                 match self.begin_thread(&mut state) {
                     Ok(()) => state.queue.push_back(left),
-                    Err(error) => state.fail(error),
+                    Err(error) => state.fail(error, left.to),
                 }
             }
         }
