@@ -35,6 +35,20 @@ python_with() {
 python_package() { cargo build --quiet --release -p uvmsim && python3 sim/python/tests/test_uvmsim.py; }
 pytorch_importer() { cargo build --quiet --release -p uvmsim && "$1" sim/python/tests/test_uvmsim_torch.py; }
 
+# wheel_lacks: what the wheel of the user library's package needs and is not here, in words.
+wheel_lacks() {
+	local maturin
+	if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+		echo "no Python 3.9 or later with venv"
+		return
+	fi
+	# pip builds in an environment of its own, for which it gets this from PyPI.
+	# shellcheck disable=SC2154  # test.sh sets it
+	maturin=$(sed -n 's/^requires = \["\(.*\)"\]$/\1/p' userlib/python/pyproject.toml)
+	timeout 60 python3 -m pip download --quiet --disable-pip-version-check --retries 0 --no-deps \
+		--dest "$out/host/maturin" "$maturin" >/dev/null 2>&1 || echo "pip finds no $maturin"
+}
+
 host_parts() {
 	local all=(--workspace) version
 	version=$(rustc --version | awk '{ print $2 }')
@@ -70,7 +84,9 @@ host_parts() {
 	part host/masks make --silent -C tests/masks run
 	part host/seam make --silent -C tests/seam run
 	beside host/python python_package
-	local python
+	local python lacks=''
+	if wanted host/wheel; then lacks=$(wheel_lacks); fi
+	if [ -n "$lacks" ]; then skip host/wheel "$lacks"; else beside host/wheel scripts/wheel.sh uvmrust; fi
 	if python=$(python_with torch); then
 		part host/pytorch pytorch_importer "$python"
 	else

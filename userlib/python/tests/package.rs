@@ -8,21 +8,51 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
+use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use harness::{have_cc, python_package, skipped, top};
+
+/// Whether Python runs this; says what it lacks if not.
+#[track_caller]
+fn have(script: &str, lacks: &str) -> bool {
+    let asked = Command::new("python3").args(["-c", script]).output();
+    let have = asked.is_ok_and(|done| done.status.success());
+    if !have {
+        skipped(lacks);
+    }
+    have
+}
 
 /// Whether there is a Python that the package is for; says so if not.
 #[track_caller]
 fn have_python() -> bool {
-    let asked = Command::new("python3")
-        .args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"])
-        .status();
-    let have = asked.is_ok_and(|status| status.success());
-    if !have {
-        skipped("no Python 3.9 or later");
-    }
-    have
+    let script = "import sys; sys.exit(sys.version_info < (3, 9))";
+    have(script, "no Python 3.9 or later")
+}
+
+/// What one of the skips in Python says.
+const NO_CUDA_CORE: &str = "no cuda.core (pip install cuda-core cuda-bindings)";
+
+/// Runs a file of tests in Python, which must hold; gives the skipped ones, each with its reason.
+fn run(name: &str, arguments: &[&str]) -> Vec<String> {
+    static PACKAGE: OnceLock<std::path::PathBuf> = OnceLock::new();
+    let package: &Path = PACKAGE.get_or_init(python_package);
+    let done = Command::new("python3")
+        .arg(top().join("userlib/python/tests").join(name))
+        .args(arguments)
+        .env("UVMRUST_PACKAGE", package)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(done.status.success(), "{name}: {said}");
+    assert!(!said.contains("Ran 0 tests"), "{name}: {said}");
+    let skips = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("skipped: "));
+    skips.map(str::to_owned).collect()
 }
 
 #[test]
@@ -30,22 +60,26 @@ fn the_package_on_each_driver() {
     if !have_cc() || !have_python() {
         return;
     }
-    let package = python_package();
     let mut tests = 0;
     for entry in std::fs::read_dir(top().join("userlib/python/tests")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if !name.starts_with("test_") || !name.ends_with(".py") {
             continue;
         }
-        let done = Command::new("python3")
-            .arg(top().join("userlib/python/tests").join(&name))
-            .env("UVMRUST_PACKAGE", &package)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-        assert!(done.status.success(), "{name}: {said}");
+        // These have a test of their own below, which says it.
+        let skips = run(&name, &[]).into_iter();
+        let others: Vec<_> = skips.filter(|skip| !skip.ends_with(NO_CUDA_CORE)).collect();
+        assert!(others.is_empty(), "{name}: {others:?}");
         tests += 1;
     }
     assert!(tests > 0);
+}
+
+#[test]
+fn the_package_with_a_real_cuda_core() {
+    if !have_cc() || !have_python() || !have("import cuda.core", NO_CUDA_CORE) {
+        return;
+    }
+    let skips = run("test_uvmrust.py", &["-k", "cuda_core"]);
+    assert!(skips.is_empty(), "{skips:?}");
 }

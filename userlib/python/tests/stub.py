@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.join(HERE, "..", "..", "..")
@@ -22,6 +23,26 @@ DRIVERS = [
     ("cuda", "old", "-DSTUB"),
     ("none", "old", "-DSTUB_NO_DISCARD"),
 ]
+
+
+def only_on(*backends):
+    """A test of these drivers; on the others there is none of its name."""
+    return lambda test: test if os.environ.get("UVMRUST_EXPECT") in backends else None
+
+
+class _Result(unittest.TextTestResult):
+    """Says of each test that is skipped why, in a line that is counted (tests/skipped.rs)."""
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"\nskipped: {test.id()} # {reason}", flush=True)
+
+
+def main(arguments):
+    """Runs the tests of the file that was started, or those that the arguments name."""
+    runner = unittest.TextTestRunner(resultclass=_Result)
+    names = [a for a in arguments if a != "--installed"]
+    unittest.main("__main__", argv=[sys.argv[0], *names], testRunner=runner)
 
 
 def build(folder, flag):
@@ -55,7 +76,7 @@ def environment(folder, driver, library, **more):
 def run_each(file, arguments):
     """Runs `file` on each driver; the exit status, or a reason printed if that can not be."""
     if not shutil.which("cc"):
-        print("skipped: no C compiler for the stub")
+        print(f"skipped: {os.path.basename(file)} # no C compiler for the stub")
         return 0
     failed = []
     for backend, driver, flag in DRIVERS:

@@ -292,4 +292,4 @@ if __name__ == "__main__":
     import uvmrust.rmm
     import uvmrust.torch
 
-    unittest.main(argv=[sys.argv[0]] + [a for a in sys.argv[1:] if a != "--installed"])
+    stub.main(sys.argv[1:])
