@@ -49,6 +49,20 @@ wheel_lacks() {
 		--dest "$out/host/maturin" "$maturin" >/dev/null 2>&1 || echo "pip finds no $maturin"
 }
 
+# crates: packages of the Rust library and of what it needs, as crates.io would have them, which build
+# without the checkout. (A lock file of crates that are not published yet there can not be.)
+crates() {
+	local dir=$out/host/crates crate
+	rm -rf "$dir"
+	cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" \
+		-p uvmsim-plan -p uvmrust || return
+	for crate in "$dir"/package/*.crate; do tar -C "$dir" -xzf "$crate" || return; done
+	# Workspaces of their own, that the one around them does not take them for its members.
+	for crate in "$dir"/uvm*/Cargo.toml; do printf '\n[workspace]\n' >>"$crate"; done
+	cargo check --offline --quiet --lib --target-dir "$dir/target" --manifest-path "$(echo "$dir"/uvmrust-*/Cargo.toml)" \
+		--config "patch.crates-io.uvmsim-plan.path='$(echo "$dir"/uvmsim-plan-*)'"
+}
+
 host_parts() {
 	local all=(--workspace) version
 	version=$(rustc --version | awk '{ print $2 }')
@@ -87,6 +101,11 @@ host_parts() {
 	local python lacks=''
 	if wanted host/wheel; then lacks=$(wheel_lacks); fi
 	if [ -n "$lacks" ]; then skip host/wheel "$lacks"; else beside host/wheel scripts/wheel.sh uvmrust; fi
+	if cargo package --help 2>/dev/null | grep -q exclude-lockfile; then
+		part host/crates crates
+	else
+		skip host/crates "cargo $(cargo --version | awk '{ print $2 }') packages no two crates of which one needs the other"
+	fi
 	if python=$(python_with torch); then
 		part host/pytorch pytorch_importer "$python"
 	else
