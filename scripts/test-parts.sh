@@ -127,8 +127,10 @@ host_parts() {
 	if cargo +nightly miri --version >/dev/null 2>&1; then
 		part host/miri env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-policy --lib -- \
 			mem:: policy::discard policy::evict policy::fault policy::flash policy::mask policy::plan policy::stats
+		part host/miri-library env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvmrust --lib
 		part host/miri-kernel env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-kernel
 	else
+		skip host/miri-library "no Miri, as below"
 		skip host/miri "no nightly toolchain with Miri (rustup +nightly component add miri rust-src)"
 	fi
 }
