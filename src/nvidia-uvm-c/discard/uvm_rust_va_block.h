@@ -18,7 +18,7 @@
 #include "uvm_push.h"
 #include "uvm_va_space.h"
 #include "uvm_va_block.h"
-#include "uvm_rust_compat.h"
+#include "uvm_rust_fixes.h"
 #include "uvm_rust_flash.h"
 #include "uvm_rust_on_block.h"
 #include "uvm_rust_on_cpu_pages.h"
