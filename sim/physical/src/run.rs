@@ -10,7 +10,10 @@ use uvm_policy::mask::PAGES;
 use uvm_policy::tree;
 use uvm_policy::tree::Shape;
 use uvmsim_machine::Machine;
+use uvmsim_machine::BLOCK;
 
+use crate::links::Direction;
+use crate::links::Links;
 use crate::policy::Policy;
 use crate::record::Recorder;
 use crate::result::Outcome;
@@ -32,8 +35,8 @@ pub struct Limits {
     pub bins: usize,
     /// Nanoseconds of virtual time after which a run is given up.
     pub give_up: u64,
-    /// Nanoseconds after which the step that is reported is given up. Those before it,
-    /// of which the first finds nothing in GPU memory, may take four times as long.
+    /// Nanoseconds after which the step that is reported is given up. Those before it may take four
+    /// times as long, and the time to bring in all that lasts, as the first finds nothing in GPU memory.
     pub longest_step: u64,
 }
 
@@ -116,6 +119,8 @@ pub fn run(
     }
     let mut s = System::new(machine, workload, layout, !policy.faultless())?;
     let samples = (workload.kernels.len() / 300).max(1);
+    let warm_up = limits.longest_step.saturating_mul(4);
+    let warm_up = warm_up.saturating_add(load_ns(machine, workload));
     let mut start = 0;
     for iteration in 0..=limits.warm_up {
         let last = iteration == limits.warm_up;
@@ -140,7 +145,7 @@ pub fn run(
             if last {
                 s.out.kernel_ns.push(s.now - began);
             }
-            let longest = limits.longest_step.saturating_mul(if last { 1 } else { 4 });
+            let longest = if last { limits.longest_step } else { warm_up };
             if s.now > limits.give_up || s.now - start > longest {
                 return Err(RunError::TooLong);
             }
@@ -156,6 +161,21 @@ pub fn run(
         .take()
         .map(|r| r.finish(start, s.now, limits.bins));
     Ok(out)
+}
+
+/// Nanoseconds that bring into GPU memory all that lasts, at the most: one va_block after the
+/// other, each by faults of its own, and from the SSD if the host has no room for all.
+fn load_ns(machine: &Machine, workload: &Workload) -> u64 {
+    let used = workload.tensors.iter().filter(|t| !t.uses.is_empty());
+    let lasting = used.filter(|t| t.lasting).map(|t| t.bytes.div_ceil(BLOCK));
+    let blocks = lasting.fold(0, u64::saturating_add);
+    let mut copy = Links::new(machine).copy(Direction::In, BLOCK, 0).1;
+    if machine.ssd_read > 0.0 && blocks.saturating_mul(BLOCK) > machine.host_mem {
+        copy = copy.max(Links::new(machine).copy_ssd(Direction::In, BLOCK, 0).1);
+    }
+    let batches = u64::from(PAGES).div_ceil(machine.fault_batch.max(1));
+    let faults = batches.saturating_mul(machine.fault_latency + machine.fault_block);
+    blocks.saturating_mul(copy.saturating_add(faults))
 }
 
 /// The step's time with everything in GPU memory, and nothing computed again.
