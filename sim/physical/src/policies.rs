@@ -68,6 +68,10 @@ pub const PLANNERS: &[&str] = &[
     "flashneuron",
 ];
 
+/// Those of [`PLANNERS`] whose runtime copies without UVM: free of faults, so that the same plan may
+/// come to less under them than it does under UVM, where `best` is behind none of these plans.
+pub const FAULTLESS: &[&str] = &["g10-gds", "g10-host", "flashneuron"];
+
 /// Policies under which kernels run again; nobody's unless asked for.
 pub const RECOMPUTING: &[&str] = &["checkpoint", "best-recompute"];
 
@@ -154,10 +158,13 @@ pub fn make(
             let ids = execution_ids(workload, layout);
             Box::new(DeepUm::new(ids, deepum_config())?)
         }
-        "flashneuron" => Box::new(Planned::faultless("flashneuron", plan()?, Tier::Ssd)),
-        "g10-gds" => Box::new(Planned::faultless("g10-gds", plan()?, Tier::Ssd)),
-        "g10-host" => Box::new(Planned::faultless("g10-host", plan()?, Tier::Host)),
         _ => match NAMES.iter().find(|n| **n == name) {
+            Some(&name @ ("g10-gds" | "flashneuron")) => {
+                Box::new(Planned::faultless(name, plan()?, Tier::Ssd))
+            }
+            Some(name) if FAULTLESS.contains(name) => {
+                Box::new(Planned::faultless(name, plan()?, Tier::Host))
+            }
             Some(name) => Box::new(Planned::new(name, plan()?, Tier::Host)),
             None => {
                 let names = NAMES.join(", ");

@@ -22,7 +22,9 @@ use uvmsim_physical::Workload;
 use uvmsim_trace::Kind;
 use uvmsim_trace::Trace;
 
+pub use text::marked;
 pub use text::table;
+pub use text::NO_UVM;
 
 /// What a report is about.
 pub struct Report<'a> {
@@ -305,12 +307,12 @@ impl Report<'_> {
             "<table><thead><tr><th>policy<th>step s<th>of ideal<th>of bound of moves<th>in GB<th>out GB<th>SSD in GB<th>SSD out GB<th>faults<th>stalled s</tr></thead><tbody>",
         );
         for (name, outcome) in self.outcomes {
-            let name = svg::escape(name);
+            let (id, name) = (svg::escape(name), svg::escape(&marked(name)));
             match outcome {
                 Ok(o) => {
                     let b = &o.bytes;
                     let name = if o.timeline.is_some() {
-                        format!("<a href=\"#{name}\">{name}</a>")
+                        format!("<a href=\"#{id}\">{name}</a>")
                     } else {
                         name
                     };
@@ -344,7 +346,9 @@ impl Report<'_> {
         }
         out.push_str("</tbody></table><p class=\"dim\">Of ideal: the time with all memory on the GPU, over the step's. Of bound of moves: the same for the bound: ");
         out.push_str(BOUND_WHOM);
-        out.push_str(" can be faster.</p>");
+        out.push_str(" can be faster. *: ");
+        out.push_str(NO_UVM);
+        out.push_str(".</p>");
     }
 
     fn constants(&self, out: &mut String) {

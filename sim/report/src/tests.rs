@@ -11,7 +11,7 @@ fn vgg16(machine: &Machine) -> Trace {
     uvmsim_zoo::find("vgg16").unwrap().trace(&options, machine)
 }
 
-const POLICIES: [&str; 4] = ["base-uvm", "g10", "flashneuron", "ideal"];
+const POLICIES: [&str; 5] = ["base-uvm", "g10", "g10-host", "flashneuron", "ideal"];
 
 fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, String>)> {
     let w = Workload::from_trace(trace);
@@ -51,11 +51,17 @@ fn a_page_holds_every_policy_and_needs_nothing_else() {
     }
     let count = |tag: &str| html.matches(tag).count();
     assert_eq!(count("<svg "), count("</svg>"));
-    // Two policies ran with a timeline: three plots each, and three for all.
-    assert_eq!(report.figures().len(), 9);
-    for line in table(&outcomes).lines() {
+    // Three policies ran with a timeline: three plots each, and three for all.
+    assert_eq!(report.figures().len(), 12);
+    let text = table(&outcomes);
+    for line in text.lines() {
         assert!(line.len() <= 80 || line.contains("needs"), "{line}");
     }
+    // What is no policy under UVM is marked, and the mark explained.
+    for said in ["g10-host*", NO_UVM] {
+        assert!(text.contains(said) && html.contains(said), "{said}: {text}");
+    }
+    assert_eq!(text.matches('*').count(), 2, "{text}");
 }
 
 #[test]

@@ -8,9 +8,11 @@ use std::fmt::Write;
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::policies::FAULTLESS;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Workload;
+use uvmsim_report::NO_UVM;
 use uvmsim_zoo::NETS;
 
 use super::run_all;
@@ -210,10 +212,16 @@ fn summary(points: &[Point]) -> String {
     if all == 0 {
         return out;
     }
-    out + &format!(
+    out += &format!(
         "best: within {} % of the bound on {near} of {all} points; deepum, g10, most and autovm no faster on {first}\n",
         ROOM * 100.0
-    )
+    );
+    let run = |name: &&&str| points.iter().any(|p| p.seconds(name).is_some());
+    let names: Vec<&str> = FAULTLESS.iter().filter(run).copied().collect();
+    if !names.is_empty() {
+        let _ = writeln!(out, "{}: {NO_UVM}", names.join(", "));
+    }
+    out
 }
 
 #[cfg(test)]
