@@ -77,6 +77,8 @@ mod tests {
             let m = p.machine().unwrap();
             assert_eq!(m.preset, p.name);
             assert!(m.chunks() > 1000 && m.gpu_bw > 1e11, "{}", p.name);
+            // A line of the list.
+            assert!(p.about.len() <= 65, "{}", p.name);
             let rates = m.fp32 > 1e12 && m.tf32 >= m.fp32 && m.fp16 >= m.fp32;
             assert!(rates, "{}", p.name);
             assert!(PRESETS[i + 1..].iter().all(|q| q.name != p.name));
@@ -89,5 +91,35 @@ mod tests {
         assert_eq!(find("a100").map(|m| m.gpu_mem), Some(40 * GIB));
         assert_eq!(find("h100").map(|m| m.fp32), Some(66.9e12));
         assert!(find("voodoo2").is_none());
+    }
+
+    /// Those of today by name, each with what tells it from the one that it is like.
+    #[test]
+    fn todays_machines_are_there() {
+        let named = |name: &str| find(name).unwrap();
+        let is = |m: &Machine, gb: u64, bw: f64, link: f64| {
+            assert_eq!(m.gpu_mem, gb * 1_000_000_000, "{}", m.preset);
+            let off = (m.pcie_h2d / link - 1.0).abs();
+            assert!(m.gpu_bw == bw && off < 1e-9, "{}", m.preset);
+            let preset = PRESETS.iter().find(|p| p.name == m.preset).unwrap();
+            assert!(preset.source.contains("datasheet") || preset.source.contains("whitepaper"));
+        };
+        let share = named("v100-16").pcie_h2d / 15.754e9;
+        let pcie5 = 63.015e9 * share;
+        is(&named("rtx5090"), 32, 1792e9, pcie5);
+        is(&named("h100"), 80, 3350e9, pcie5);
+        is(&named("h200"), 141, 4800e9, pcie5);
+        is(&named("b200"), 180, 7700e9, pcie5);
+        is(&named("gh200"), 96, 4000e9, 375e9);
+        is(&named("gb200"), 186, 8000e9, 375e9 / 2.0);
+        is(&named("b300-pcie6"), 270, 7700e9, 118e9 * share);
+        for (array, one) in [("rtx5090-4ssd", "rtx5090"), ("h200-4ssd", "h200")] {
+            let [array, one] = [named(array), named(one)];
+            let (more, alike) = (array.ssd_read > 3.0 * one.ssd_read, array.fp16 == one.fp16);
+            assert!(more && alike, "{}", array.preset);
+            // Latency bounds neither.
+            let requests = (array.ssd_request * array.ssd_parallelism) as f64;
+            assert!(requests / array.ssd_read_latency as f64 > array.ssd_read / 1e9);
+        }
     }
 }
