@@ -44,7 +44,7 @@ pub struct Shape {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=65536))]
     tokens: Option<u64>,
     /// The number format that tensors and products have.
-    #[arg(long, default_value = "tf32", value_parser = PossibleValuesParser::new(["fp32", "tf32", "fp16"]).try_map(named::<Precision>))]
+    #[arg(long, default_value = "tf32", value_parser = PossibleValuesParser::new(["fp32", "tf32", "fp16", "bf16"]).try_map(named::<Precision>))]
     precision: Precision,
     /// Optimizer [default: the network's own].
     #[arg(long, value_parser = PossibleValuesParser::new(["sgd", "momentum", "adam"]).try_map(named::<Optimizer>))]

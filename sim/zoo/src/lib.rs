@@ -25,6 +25,7 @@ pub use net::Step;
 
 use net::Net;
 use net::Val;
+use seq::Decoder;
 use seq::Transformer;
 
 /// What may be chosen of a step.
@@ -76,32 +77,19 @@ pub struct Entry {
 #[serde(tag = "of", rename_all = "kebab-case")]
 enum Layers {
     Alexnet,
-    Vgg {
-        blocks: [u64; 5],
-    },
-    Resnet {
-        blocks: [u64; 4],
-    },
+    Vgg { blocks: [u64; 5] },
+    Resnet { blocks: [u64; 4] },
     Darknet19,
     Darknet53,
     Rnn,
     Inception,
     Senet,
-    Mobilenet {
-        layers: Vec<(u64, u64)>,
-    },
+    Mobilenet { layers: Vec<(u64, u64)> },
     Dcgan,
     Bert(Transformer),
-    Decoder {
-        vocabulary: u64,
-        positions: u64,
-        blocks: Transformer,
-    },
+    Decoder(Decoder),
     Vit(Transformer),
-    Dlrm {
-        dim: u64,
-        tables: Vec<u64>,
-    },
+    Dlrm { dim: u64, tables: Vec<u64> },
 }
 
 /// The most samples, and tokens in a sample, that a step may have.
@@ -142,11 +130,7 @@ impl Layers {
             Self::Senet => cnn::senet154(n),
             Self::Mobilenet { layers } => cnn::mobilenet(n, layers),
             Self::Bert(shape) => seq::bert(n, with(shape, tokens)),
-            Self::Decoder {
-                vocabulary,
-                positions,
-                blocks,
-            } => seq::decoder(n, with(blocks, tokens), *vocabulary, *positions),
+            Self::Decoder(decoder) => decoder.loss(n, tokens),
             Self::Vit(shape) => seq::vit(n, *shape),
             Self::Dlrm { dim, tables } => seq::dlrm(n, *dim, tables),
             Self::Rnn => return seq::rnn(n, tokens),

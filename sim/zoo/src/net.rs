@@ -168,6 +168,8 @@ pub enum Precision {
     Tf32,
     /// FP16 tensors, with FP32 optimizer states and master weights.
     Fp16,
+    /// The same in bfloat16, whose products run at FP16's rate.
+    Bf16,
 }
 
 impl Precision {
@@ -175,7 +177,7 @@ impl Precision {
     pub fn bytes(self) -> u64 {
         match self {
             Self::Fp32 | Self::Tf32 => 4,
-            Self::Fp16 => 2,
+            Self::Fp16 | Self::Bf16 => 2,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! The saved tensors are those of PyTorch's autograd formulas: a convolution or
 //! product keeps its inputs, ReLU, tanh, sigmoid and softmax their output,
 //! batch and layer normalisation their input and two statistics, max pooling its
-//! indices, dropout a byte mask.
+//! indices, dropout a byte mask. Root mean square normalisation, rotary positions and
+//! attention without stored scores are one kernel each, as in the libraries that fuse them.
 
 use uvmsim_trace::TensorId;
 
@@ -102,6 +103,9 @@ impl Conv {
     }
 }
 
+/// What normalisation learns that shifts as well as scales.
+const SHIFTED: [&str; 2] = ["weight", "bias"];
+
 impl Net {
     /// The operator that makes `y`, with gradients of its own for all that it is made of.
     fn done(&mut self, name: &str, y: Val, forward: Forward, backs: Vec<Back>) -> Val {
@@ -186,33 +190,43 @@ impl Net {
 
     /// Batch normalisation over channels.
     pub fn batch_norm(&mut self, name: &str, x: Val) -> Val {
-        self.norm(
-            name,
-            x,
-            x.shape[1],
-            [5, 8],
-            &["running_mean", "running_var"],
-        )
+        let running = ["running_mean", "running_var"];
+        self.norm(name, x, x.shape[1], [5, 8], &SHIFTED, &running)
     }
 
     /// Layer normalisation of each row.
     pub fn layer_norm(&mut self, name: &str, x: Val) -> Val {
-        self.norm(name, x, x.shape[0], [7, 10], &[])
+        self.norm(name, x, x.shape[0], [7, 10], &SHIFTED, &[])
     }
 
-    /// Normalisation of so many `groups`: keeps two statistics of each, and changes those that are
-    /// `running`. It takes so many operations an element, forward and backward.
-    fn norm(&mut self, name: &str, x: Val, groups: u64, flops: [u64; 2], running: &[&str]) -> Val {
-        let weight = self.param(&format!("{name}.weight"), x.shape[1]);
-        let bias = self.param(&format!("{name}.bias"), x.shape[1]);
+    /// Root mean square normalisation of each row (Zhang, Sennrich, 2019).
+    pub fn rms_norm(&mut self, name: &str, x: Val) -> Val {
+        self.norm(name, x, x.shape[0], [5, 8], &["weight"], &[])
+    }
+
+    /// Normalisation of so many `groups`: keeps a statistic of each for each of the `learned`
+    /// parameters, and changes those that are `running`. It takes so many operations an element,
+    /// forward and backward.
+    fn norm(
+        &mut self,
+        name: &str,
+        x: Val,
+        groups: u64,
+        flops: [u64; 2],
+        learned: &[&str],
+        running: &[&str],
+    ) -> Val {
+        let learned = learned.iter().map(|what| format!("{name}.{what}"));
+        let learned: Vec<_> = learned.map(|path| self.param(&path, x.shape[1])).collect();
         let running = running.iter().map(|what| format!("{name}.{what}"));
         let running: Vec<_> = running.map(|path| self.buffer(&path, groups)).collect();
-        let saved = self.saved(&format!("{name}.statistics"), 2 * groups * 4);
+        let statistics = learned.len() as u64 * groups * 4;
+        let saved = self.saved(&format!("{name}.statistics"), statistics);
         let y = self.output(name, x.shape);
         let [forward, backward] = flops.map(|f| f * x.size());
-        let back = Back::new("backward", Vector, backward, &[x.tensor, weight, saved]).of(x);
-        let back = back.of_param(weight).of_param(bias);
-        let reads = [&[x.tensor, weight, bias], &running[..]].concat();
+        let back = Back::new("backward", Vector, backward, &[x.tensor, learned[0], saved]).of(x);
+        let back = learned.iter().fold(back, |b, &p| b.of_param(p));
+        let reads = [&[x.tensor], &learned[..], &running[..]].concat();
         let saves = [&[saved], &running[..]].concat();
         let forward = Forward::new(Vector, forward, &reads).saving(&saves);
         self.done(name, y, forward, vec![back])
@@ -242,6 +256,33 @@ impl Net {
     /// GELU, whose backward reads its input.
     pub fn gelu(&mut self, name: &str, x: Val) -> Val {
         self.map(name, x, x.shape, 20 * x.size(), &[x.tensor])
+    }
+
+    /// SiLU, whose backward reads its input.
+    pub fn silu(&mut self, name: &str, x: Val) -> Val {
+        self.map(name, x, x.shape, 8 * x.size(), &[x.tensor])
+    }
+
+    /// Rotary positions of a query's or a key's heads (Su et al., 2021). Nothing is kept: the
+    /// gradient turns back by the same angles.
+    pub fn rotate(&mut self, name: &str, x: Val) -> Val {
+        self.map(name, x, x.shape, 3 * x.size(), &[])
+    }
+
+    /// Causal attention of `heads` over samples of `tokens` rows without stored scores (Dao, 2023:
+    /// FlashAttention-2): of each row's, a logarithm of their sum is kept.
+    pub fn flash_attention(&mut self, name: &str, qkv: [Val; 3], heads: u64, tokens: u64) -> Val {
+        let [q, k, v] = qkv;
+        let (rows, reads) = (q.shape[0], qkv.map(|x| x.tensor));
+        let sums = self.saved(&format!("{name}.logsumexp"), rows * heads * 4);
+        let y = self.output(name, q.shape);
+        // Half of each product of all rows, as later tokens are masked: two of them forward,
+        // five backward, which makes the scores again.
+        let product = rows * tokens * q.shape[1];
+        let saved = [&reads[..], &[y.tensor, sums]].concat();
+        let back = Back::new("backward", Product, 5 * product, &saved).of(q);
+        let forward = Forward::new(Product, 2 * product, &reads).saving(&[sums]);
+        self.done(name, y, forward, vec![back.of(k).of(v)])
     }
 
     /// The hyperbolic tangent of each element.
@@ -318,7 +359,7 @@ impl Net {
         self.sum(name, y, a, b)
     }
 
-    /// Each channel of `x` times the channel's element of `s`.
+    /// Each element of `x` times that of `s`, or each channel times the channel's.
     pub fn scale(&mut self, name: &str, x: Val, s: Val) -> Val {
         let y = self.output(name, x.shape);
         let both = [x.tensor, s.tensor];

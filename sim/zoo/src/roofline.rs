@@ -35,7 +35,9 @@ impl Cost {
             (Class::Vector, _) => machine.fp32,
             (Class::Product, Precision::Fp32) => machine.fp32 * machine.gemm_efficiency,
             (Class::Product, Precision::Tf32) => machine.tf32 * machine.gemm_efficiency,
-            (Class::Product, Precision::Fp16) => machine.fp16 * machine.gemm_efficiency,
+            (Class::Product, Precision::Fp16 | Precision::Bf16) => {
+                machine.fp16 * machine.gemm_efficiency
+            }
         };
         let compute = self.flops as f64 / peak;
         let memory = self.bytes as f64 / (machine.gpu_bw * machine.mem_efficiency);

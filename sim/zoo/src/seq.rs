@@ -8,8 +8,23 @@ use crate::net::Net;
 use crate::net::Val;
 use crate::ops::Conv;
 
+/// Which linear layers of a block have a bias.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Biases {
+    /// Each of them has one.
+    #[default]
+    All,
+    /// The four of the attention have one.
+    Attention,
+    /// Those of queries, keys and values have one.
+    Qkv,
+    /// None of them has one.
+    None,
+}
+
 /// The shape of a transformer.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Transformer {
     /// How many layers there are.
     pub layers: u64,
@@ -17,6 +32,12 @@ pub struct Transformer {
     pub hidden: u64,
     /// Attention heads of a layer.
     pub heads: u64,
+    /// Heads that keys and values have, of which each serves as many queries' (GQA); 0: all.
+    #[serde(default)]
+    pub kv_heads: u64,
+    /// Width of a head; 0: what `hidden` has for each.
+    #[serde(default)]
+    pub head_dim: u64,
     /// Width of the feed-forward layer.
     pub feed: u64,
     /// Tokens in a sample.
@@ -31,6 +52,21 @@ pub struct Transformer {
     /// Whether there is dropout.
     #[serde(default)]
     pub dropout: bool,
+    /// Which linear layers have a bias.
+    #[serde(default)]
+    pub biases: Biases,
+    /// Whether it normalises by the root mean square instead of mean and variance.
+    #[serde(default)]
+    pub rms_norm: bool,
+    /// Whether queries and keys are turned by their positions (RoPE).
+    #[serde(default)]
+    pub rotary: bool,
+    /// Whether the feed-forward layer has a gate, with SiLU (SwiGLU).
+    #[serde(default)]
+    pub gated: bool,
+    /// Whether attention keeps no scores (FlashAttention), and is causal.
+    #[serde(default)]
+    pub flash: bool,
 }
 
 impl Transformer {
@@ -44,46 +80,83 @@ impl Transformer {
 
     fn block(&self, n: &mut Net, x: Val) -> Val {
         if self.pre_norm {
-            let y = n.layer_norm("ln_1", x);
+            let y = self.norm(n, "ln_1", x);
             let y = n.scope("attn", |n| self.attention(n, y));
             let x = n.add("add_1", x, y);
-            let y = n.layer_norm("ln_2", x);
+            let y = self.norm(n, "ln_2", x);
             let y = n.scope("mlp", |n| self.feed_forward(n, y));
             n.add("add_2", x, y)
         } else {
             let y = n.scope("attn", |n| self.attention(n, x));
             let x = n.add("add_1", x, y);
-            let x = n.layer_norm("ln_1", x);
+            let x = self.norm(n, "ln_1", x);
             let y = n.scope("mlp", |n| self.feed_forward(n, x));
             let x = n.add("add_2", x, y);
-            n.layer_norm("ln_2", x)
+            self.norm(n, "ln_2", x)
+        }
+    }
+
+    fn norm(&self, n: &mut Net, name: &str, x: Val) -> Val {
+        if self.rms_norm {
+            n.rms_norm(name, x)
+        } else {
+            n.layer_norm(name, x)
         }
     }
 
     fn attention(&self, n: &mut Net, x: Val) -> Val {
-        let (rows, s, h) = (x.shape[0], self.tokens, self.heads);
-        let batch = rows / s;
-        let q = n.linear("query", x, self.hidden, true);
-        let k = n.linear("key", x, self.hidden, true);
-        let v = n.linear("value", x, self.hidden, true);
-        let flops = 2 * batch * s * s * self.hidden;
-        let scores = n.matmul("scores", q, k, [batch * h * s, s, 1, 1], flops);
-        let p = n.softmax("softmax", scores);
-        let p = self.drop(n, "dropout", p);
-        let y = n.matmul("context", p, v, [rows, self.hidden, 1, 1], flops);
-        let y = n.copy("merge", y, y.shape);
-        let y = n.linear("output", y, self.hidden, true);
+        let head_dim = match self.head_dim {
+            0 => self.hidden / self.heads,
+            head_dim => head_dim,
+        };
+        let wide = self.heads * head_dim;
+        let narrow = match self.kv_heads {
+            0 => wide,
+            kv_heads => kv_heads * head_dim,
+        };
+        let bias = self.biases != Biases::None;
+        let mut q = n.linear("query", x, wide, bias);
+        let mut k = n.linear("key", x, narrow, bias);
+        let v = n.linear("value", x, narrow, bias);
+        if self.rotary {
+            q = n.rotate("query_rotary", q);
+            k = n.rotate("key_rotary", k);
+        }
+        let y = if self.flash {
+            n.flash_attention("flash", [q, k, v], self.heads, self.tokens)
+        } else {
+            self.scored(n, q, k, v)
+        };
+        let bias = matches!(self.biases, Biases::All | Biases::Attention);
+        let y = n.linear("output", y, self.hidden, bias);
         self.drop(n, "output_dropout", y)
     }
 
+    /// Attention whose scores are stored.
+    fn scored(&self, n: &mut Net, q: Val, k: Val, v: Val) -> Val {
+        let (s, h) = (self.tokens, self.heads);
+        let batch = q.shape[0] / s;
+        let flops = 2 * batch * s * s * q.shape[1];
+        let scores = n.matmul("scores", q, k, [batch * h * s, s, 1, 1], flops);
+        let p = n.softmax("softmax", scores);
+        let p = self.drop(n, "dropout", p);
+        let y = n.matmul("context", p, v, q.shape, flops);
+        n.copy("merge", y, y.shape)
+    }
+
     fn feed_forward(&self, n: &mut Net, x: Val) -> Val {
-        let y = n.linear("up", x, self.feed, true);
-        let y = if self.relu {
+        let bias = self.biases == Biases::All;
+        let gate = self.gated.then(|| n.linear("gate", x, self.feed, bias));
+        let y = n.linear("up", x, self.feed, bias);
+        let y = if let Some(gate) = gate {
+            let gate = n.silu("silu", gate);
+            n.scale("product", y, gate)
+        } else if self.relu {
             n.from_output("relu", y, 1)
         } else {
             n.gelu("gelu", y)
         };
-        let y = n.linear("down", y, self.hidden, true);
+        let y = n.linear("down", y, self.hidden, bias);
         self.drop(n, "dropout", y)
     }
 
@@ -125,22 +198,49 @@ pub fn bert(n: &mut Net, t: Transformer) -> Val {
     })
 }
 
-/// A decoder with learned positions and tied head: GPT-2 (Radford et al., 2019),
-/// OPT (Zhang et al., 2022).
-pub fn decoder(n: &mut Net, t: Transformer, vocabulary: u64, positions: u64) -> Val {
-    let rows = n.batch * t.tokens;
-    let shape = [rows, t.hidden, 1, 1];
-    let ids = n.input("input_ids", [rows, 1, 1, 1], 8);
-    let words = n.param("wte", vocabulary * t.hidden);
-    let places = n.param("wpe", positions * t.hidden);
-    let x = n.embedding("wte.lookup", words, ids, t.hidden, shape);
-    let y = n.embedding("wpe.lookup", places, ids, t.hidden, shape);
-    let x = n.add("add", x, y);
-    let x = if t.dropout { n.dropout("drop", x) } else { x };
-    let x = t.blocks(n, x);
-    let x = n.layer_norm("ln_f", x);
-    let x = n.linear_with("lm_head", x, words, vocabulary, false);
-    n.cross_entropy(x)
+/// A language model that sees what came before: GPT-2 (Radford et al., 2019), OPT (Zhang et al.,
+/// 2022), and those of Llama's kind (Touvron et al., 2023).
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Decoder {
+    /// Words that it knows.
+    pub vocabulary: u64,
+    /// Rows of the table of learned positions; 0: it has none.
+    #[serde(default)]
+    pub positions: u64,
+    /// Whether the head has a weight of its own, and not the words'.
+    #[serde(default)]
+    pub untied: bool,
+    /// The shape of its blocks.
+    pub blocks: Transformer,
+}
+
+impl Decoder {
+    /// Its loss, for samples of so many tokens.
+    pub fn loss(&self, n: &mut Net, tokens: u64) -> Val {
+        let t = Transformer {
+            tokens,
+            ..self.blocks
+        };
+        let rows = n.batch * tokens;
+        let shape = [rows, t.hidden, 1, 1];
+        let ids = n.input("input_ids", [rows, 1, 1, 1], 8);
+        let words = n.param("wte", self.vocabulary * t.hidden);
+        let places = (self.positions > 0).then(|| n.param("wpe", self.positions * t.hidden));
+        let mut x = n.embedding("wte.lookup", words, ids, t.hidden, shape);
+        if let Some(places) = places {
+            let y = n.embedding("wpe.lookup", places, ids, t.hidden, shape);
+            x = n.add("add", x, y);
+        }
+        let x = if t.dropout { n.dropout("drop", x) } else { x };
+        let x = t.blocks(n, x);
+        let x = t.norm(n, "ln_f", x);
+        let x = if self.untied {
+            n.linear("lm_head", x, self.vocabulary, false)
+        } else {
+            n.linear_with("lm_head", x, words, self.vocabulary, false)
+        };
+        n.cross_entropy(x)
+    }
 }
 
 /// ViT with 16 × 16 patches (Dosovitskiy et al., 2021).

@@ -39,7 +39,7 @@ fn bytes(s: &Step, of: impl Fn(&Tensor) -> bool) -> u64 {
 #[test]
 fn the_data_can_be_read() {
     assert!(
-        read().is_ok_and(|all| all.len() == 20),
+        read().is_ok_and(|all| all.len() == 23),
         "{:?}",
         read().err()
     );
@@ -150,11 +150,74 @@ fn activations_live_until_their_backward() {
 
 #[test]
 fn half_precision_keeps_master_weights() {
-    let options = Options::new(1, Precision::Fp16);
-    let s = find("bert-base").unwrap().build(&options);
-    let sum = |kind| bytes(&s, |t| t.kind == kind);
-    assert_eq!(sum(Kind::Weight), 2 * s.parameters);
-    assert_eq!(sum(Kind::Optimizer), 12 * s.parameters);
+    let m = uvmsim_machine::presets::find("a100").unwrap();
+    let times = [Precision::Fp16, Precision::Bf16].map(|precision| {
+        let s = find("bert-base")
+            .unwrap()
+            .build(&Options::new(1, precision));
+        let sum = |kind| bytes(&s, |t| t.kind == kind);
+        assert_eq!(sum(Kind::Weight), 2 * s.parameters);
+        assert_eq!(sum(Kind::Optimizer), 12 * s.parameters);
+        s.timed(&m, precision).ideal_ns()
+    });
+    assert_eq!(times[0], times[1]);
+}
+
+/// Of what a sample of twice the tokens makes, nothing is more than twice as large: no scores are
+/// kept. GPT-2's are four times as large.
+#[test]
+fn flash_attention_keeps_no_scores() {
+    let made = |name: &str, tokens: u64| {
+        let options = Options {
+            tokens: Some(tokens),
+            ..Options::new(1, Precision::Bf16)
+        };
+        let s = find(name).unwrap().build(&options);
+        bytes(&s, |t| t.kind == Kind::Activation) as f64
+    };
+    let growth = |name| {
+        let [short, middle, long] = [1024, 2048, 4096].map(|tokens| made(name, tokens));
+        (long - middle) / (middle - short)
+    };
+    let (llama, gpt2) = (growth("tinyllama"), growth("gpt2-l"));
+    assert!((llama - 2.0).abs() < 0.001 && gpt2 > 2.5, "{llama} {gpt2}");
+}
+
+/// The operations that FlashAttention-2's benchmarks count (Dao, 2023, section 4.1): four times
+/// heads, their width and the square of the tokens, half of that where it is causal, and two and
+/// a half times as many backward.
+#[test]
+fn flash_attention_s_arithmetic_is_the_published() {
+    let s = step("tinyllama", 3);
+    let [forward, backward] = ["forward", "backward"].map(|pass| {
+        let (k, _) = kernel(&s, &format!("layer0.attn.flash.{pass}"));
+        s.costs[k].flops
+    });
+    assert_eq!(forward, 3 * 4 * 2048 * 2048 * 64 * 32 / 2);
+    assert_eq!(backward, forward * 5 / 2);
+}
+
+/// An eighth of TinyLlama's heads have keys and values (GQA), and its block keeps what PyTorch's
+/// would: of the gate, its input, its output, the other half and the product.
+#[test]
+fn a_llama_block_keeps_what_it_is_made_of() {
+    let s = step("tinyllama", 1);
+    let size = |name: &str| bytes(&s, |t| t.name == format!("layer3.{name}.out"));
+    assert_eq!(size("attn.query"), 8 * size("attn.key"));
+    assert_eq!(size("attn.value"), size("attn.key_rotary"));
+    assert_eq!(size("attn.key"), 2048 * 4 * 64 * 4);
+    let back = ["mlp.product", "mlp.silu"].map(|name| {
+        let (_, k) = kernel(&s, &format!("layer3.{name}.backward"));
+        let kept = k.reads.iter().map(|&t| &*s.trace.tensor(t).name);
+        kept.filter(|name| name.ends_with(".out"))
+            .collect::<Vec<_>>()
+    });
+    let kept = [
+        "layer3.mlp.up.out",
+        "layer3.mlp.silu.out",
+        "layer3.mlp.gate.out",
+    ];
+    assert_eq!(back.concat(), kept);
 }
 
 #[test]
