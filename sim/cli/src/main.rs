@@ -117,15 +117,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads and checks a trace; `-` is standard input.
-fn read_trace(path: &str) -> Result<Trace, Failure> {
+/// What stands in a file; `-` is standard input.
+fn read_text(path: &str) -> Result<String, Failure> {
     let text = if path == "-" {
         io::read_to_string(io::stdin())
     } else {
         std::fs::read_to_string(path)
     };
-    let text = text.map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-    text.parse()
+    text.map_err(|e| Failure::usage(format!("{path}: {e}")))
+}
+
+/// Reads and checks a trace; `-` is standard input.
+fn read_trace(path: &str) -> Result<Trace, Failure> {
+    read_text(path)?
+        .parse()
         .map_err(|e| Failure::usage(format!("{path}: {e}")))
 }
 

@@ -2,17 +2,21 @@
 
 //! `uvmsim zoo`: lists the networks, or writes a training step of one as a trace.
 
+use std::path::Path;
+
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use uvmsim_machine::Machine;
 use uvmsim_trace::Trace;
+use uvmsim_zoo::config;
 use uvmsim_zoo::Entry;
 use uvmsim_zoo::Optimizer;
 use uvmsim_zoo::Options;
 use uvmsim_zoo::Precision;
 use uvmsim_zoo::LARGEST;
+use uvmsim_zoo::LARGEST_ROWS;
 use uvmsim_zoo::NETS;
 
 use crate::machine;
@@ -22,6 +26,10 @@ use crate::Failure;
 pub struct Args {
     /// The network; without it, all are listed.
     net: Option<String>,
+    /// A network from a configuration file instead, as Hugging Face's models have it: Llama,
+    /// Mistral, Qwen2, GPT-2 or OPT.
+    #[arg(long, value_name = "FILE", conflicts_with = "net")]
+    config: Option<String>,
     #[command(flatten)]
     shape: Shape,
     #[command(flatten)]
@@ -65,20 +73,50 @@ pub fn find(net: &str) -> Result<&'static Entry, Failure> {
     })
 }
 
+/// The network in a configuration file; - is standard input.
+fn read(path: &str) -> Result<Entry, Failure> {
+    let text = crate::read_text(path)?;
+    let stem = Path::new(path).file_stem().and_then(|s| s.to_str());
+    let name = stem.filter(|_| path != "-").unwrap_or("config");
+    config::parse(name, &text).map_err(|e| Failure::usage(format!("{path}: {e}")))
+}
+
 /// A training step of `net` on `machine`.
 pub fn trace(net: &str, shape: &Shape, machine: &Machine) -> Result<Trace, Failure> {
-    let entry = find(net)?;
+    trace_of(find(net)?, shape, machine)
+}
+
+/// A training step of a network on `machine`.
+pub fn trace_of(entry: &Entry, shape: &Shape, machine: &Machine) -> Result<Trace, Failure> {
     let options = Options {
         batch: shape.batch.unwrap_or(entry.batch),
         tokens: shape.tokens,
         precision: shape.precision,
         optimizer: shape.optimizer,
     };
+    if options.batch.saturating_mul(shape.tokens_of(entry)) > LARGEST_ROWS {
+        return Err(Failure::usage(format!(
+            "--batch times --tokens may be at most {LARGEST_ROWS}"
+        )));
+    }
     Ok(entry.trace(&options, machine))
 }
 
+impl Shape {
+    /// Tokens of a sample of this network; 0: it has no such thing.
+    pub fn tokens_of(&self, entry: &Entry) -> u64 {
+        match entry.tokens {
+            0 => 0,
+            own => self.tokens.unwrap_or(own),
+        }
+    }
+}
+
+/// Lists the networks, or writes a step of one as a trace.
 pub fn main(args: &Args) -> Result<(), Failure> {
-    let Some(net) = &args.net else {
+    let own = args.config.as_deref().map(read).transpose()?;
+    let named = args.net.as_deref().map(find).transpose()?;
+    let Some(entry) = own.as_ref().or(named) else {
         if args.json {
             let object = |e: &Entry| json!({"name": e.name, "about": e.about, "parameters": e.parameters, "batch": e.batch, "tokens": e.tokens});
             return crate::print_json(&NETS.iter().map(object).collect());
@@ -96,6 +134,6 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         return crate::write_file("-", &text);
     };
     let machine = args.machine.machine("a100")?;
-    let trace = trace(net, &args.shape, &machine)?;
+    let trace = trace_of(entry, &args.shape, &machine)?;
     crate::trace::write(&trace, &args.output, args.json)
 }

@@ -134,6 +134,10 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         figures --traces /nonexistent | /nonexistent
         import g10 --traces /nonexistent --net BERT --batch 1 | /nonexistent
         run --trace - --plan /nonexistent | /nonexistent
+        zoo --config /nonexistent | /nonexistent
+        zoo --config - | this is no JSON object
+        zoo alexnet --config - | cannot be used with
+        zoo tinyllama --batch 65536 --tokens 65536 | --batch times --tokens may be at most
         frobnicate | unrecognized subcommand";
     for case in cases.trim().lines() {
         let (args, what) = case.trim().split_once(" | ").unwrap();
@@ -563,4 +567,33 @@ fn a_reader_that_has_enough_is_no_error() {
     drop(child.stdout.take());
     let done = child.wait_with_output().unwrap();
     assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+}
+
+/// A Llama of 5.5 million parameters.
+const LLAMA: &str = r#"{"model_type": "llama", "vocab_size": 2000, "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048}"#;
+
+#[test]
+fn a_configuration_file_makes_a_step() {
+    let path = folder("config").join("own.json");
+    std::fs::write(&path, LLAMA).unwrap();
+    let path = path.display();
+    let step = told(&format!(
+        "zoo --config {path} --batch 2 --tokens 64 --precision bf16 --json"
+    ));
+    // Words, head, the blocks' and the last norm; 2 bytes each.
+    let block = 2 * 256 * 256 + 2 * 256 * 64 + 3 * 256 * 512 + 2 * 256;
+    let parameters: u64 = 2 * 2000 * 256 + 8 * block + 256;
+    assert_eq!(step["bytes_by_kind"]["weight"], 2 * parameters);
+    let again = json("trace - --json", step["trace"].as_str().unwrap());
+    assert_eq!(again["meta"]["name"], "own");
+    let args = "zoo --config - --batch 2 --tokens 64 --precision bf16 --json";
+    assert_eq!(json(args, LLAMA)["bytes"], step["bytes"]);
+    let (code, said) = fails(
+        "zoo --config -",
+        &LLAMA.replace("intermediate_size", "feed"),
+    );
+    let named = said.contains("-: `intermediate_size` is missing");
+    assert!(code == 2 && named, "{said}");
 }

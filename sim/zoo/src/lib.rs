@@ -8,6 +8,7 @@
 //! A [roofline] of a GPU gives the durations.
 
 mod cnn;
+pub mod config;
 pub mod net;
 mod ops;
 pub mod roofline;
@@ -53,8 +54,8 @@ impl Options {
     }
 }
 
-/// A network of the zoo.
-#[derive(Debug, Deserialize)]
+/// A network of the zoo, or one from a configuration file.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
     /// What `uvmsim zoo` calls it.
     pub name: String,
@@ -73,7 +74,7 @@ pub struct Entry {
 }
 
 /// What a network is made of.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "of", rename_all = "kebab-case")]
 enum Layers {
     Alexnet,
@@ -94,6 +95,9 @@ enum Layers {
 
 /// The most samples, and tokens in a sample, that a step may have.
 pub const LARGEST: u64 = 1 << 24;
+
+/// The most tokens of all samples together: what comes of more cannot be counted in 64 bits.
+pub const LARGEST_ROWS: u64 = 1 << 26;
 
 impl Entry {
     /// A training step. `options.batch` and tokens are taken within 1 and
