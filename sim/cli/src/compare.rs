@@ -6,6 +6,7 @@
 mod sweep;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 use serde_json::Value;
@@ -84,21 +85,22 @@ impl Args {
     }
 }
 
-type Outcomes = Vec<(String, Result<Outcome, String>)>;
+/// What each policy did, or why it could not.
+pub type Outcomes = Vec<(String, Result<Outcome, String>)>;
 
-/// Runs each policy, several at a time; the results do not depend on how many.
-fn run_all(
+/// Runs each policy, several at a time; the results do not depend on how many unless there is a
+/// `budget` for planning.
+pub fn run_all(
     names: &[String],
-    machine: &Machine,
-    w: &Workload,
-    l: &Layout,
+    (machine, w, l): (&Machine, &Workload, &Layout),
     limits: Limits,
+    budget: Option<Duration>,
     threads: usize,
 ) -> Outcomes {
     let bar = progress::of(names.len(), "policies");
     let outcomes = pool::map(names, threads, |name| {
         bar.set_message(name.clone());
-        let outcome = run::policy(name, machine, w, l, limits);
+        let outcome = run::policy(name, machine, w, l, limits, budget);
         bar.inc(1);
         (name.clone(), outcome)
     });
@@ -107,8 +109,7 @@ fn run_all(
 }
 
 pub fn main(args: &Args) -> Result<(), Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or(cores);
+    let threads = args.threads.unwrap_or_else(pool::cores);
     if args.model == run::Model::G10 {
         if args.zoo {
             return Err(Failure::usage("--zoo needs --model physical"));
@@ -147,7 +148,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         bins: if drawing { 460 } else { 0 },
         ..Limits::default()
     };
-    let outcomes = run_all(&names, &machine, &workload, &layout, limits, threads);
+    let step = (&machine, &workload, &layout);
+    let outcomes = run_all(&names, step, limits, None, threads);
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let report = Report {
         trace: &trace,
@@ -182,7 +184,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
 }
 
 /// What the runs say of themselves, or why they cannot be.
-fn objects(outcomes: &Outcomes, bound_s: f64) -> Vec<Value> {
+pub fn objects(outcomes: &[(String, Result<Outcome, String>)], bound_s: f64) -> Vec<Value> {
     let object = |(name, o): &(String, Result<Outcome, String>)| match o {
         Ok(o) => run::object(o, Some(bound_s)),
         Err(e) => json!({"policy": name, "error": e}),
@@ -207,7 +209,8 @@ mod tests {
         let names: Vec<String> = policies::NAMES.iter().map(ToString::to_string).collect();
         let run = |threads| {
             let limits = Limits::default();
-            let all = run_all(&names, &machine, &workload, &layout, limits, threads);
+            let step = (&machine, &workload, &layout);
+            let all = run_all(&names, step, limits, None, threads);
             let lines = all.into_iter().map(|(name, o)| format!("{name} {o:?}"));
             lines.collect::<Vec<_>>()
         };

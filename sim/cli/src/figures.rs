@@ -29,6 +29,7 @@ use uvmsim_report::published::Figure;
 use uvmsim_report::published::Row;
 use uvmsim_report::published::Value;
 
+use crate::pool;
 use crate::progress;
 use crate::Failure;
 use desk::Desk;
@@ -204,7 +205,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     if args.traces.is_some() && !dir.is_dir() {
         return Err(Failure::usage(format!("{}: no such folder", dir.display())));
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = pool::cores();
     let bar = progress::of(0, "runs");
     let begin = |runs| bar.set_length(runs as u64);
     let said = Mutex::new(Instant::now());

@@ -2,6 +2,7 @@
 
 //! `uvmsim`: how a model trains on a GPU whose memory is too small for it.
 
+mod advise;
 mod bound;
 mod compare;
 mod figures;
@@ -53,6 +54,8 @@ enum Command {
     Plan(plan::Args),
     /// Run a trace under many policies, as a table or a report with plots.
     Compare(compare::Args),
+    /// Say what of a model's step fits, and which batch and policy to take: one page.
+    Advise(advise::Args),
     /// Regenerate the papers' tables and figures, with theirs beside ours.
     Figures(figures::Args),
     /// Print a completion script for a shell.
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Compare(args) => compare::main(&args),
+        Command::Advise(args) => advise::main(&args),
         Command::Figures(args) => figures::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());

@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 /// A time in seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_string())?;
     Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
 }

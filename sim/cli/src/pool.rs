@@ -4,6 +4,11 @@
 
 use rayon::prelude::*;
 
+/// How many threads there are at once, at the most.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What `work` makes of each item, in the order of the items, on so many threads; the results
 /// do not depend on how many.
 pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {

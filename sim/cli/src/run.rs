@@ -2,9 +2,12 @@
 
 //! `uvmsim run`: one trace, one policy.
 
+use std::time::Duration;
+
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::plan::best;
 use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
@@ -106,15 +109,24 @@ pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
 /// A policy, with the step and where it lies if kernels run again under it.
 type Ready = (Option<(Workload, Layout)>, Box<dyn Policy>);
 
-/// What is made of a policy's name.
-fn ready(name: &str, machine: &Machine, w: &Workload, l: &Layout) -> Result<Ready, RunError> {
-    match recomputing(name) {
-        Some(name) => {
-            let made = policies::recompute(name, machine, w, Until::NEVER)?;
-            Ok(replayed(made, name))
-        }
-        None => Ok((None, policies::make(name, machine, w, l)?)),
+/// What is made of a policy's name; ours looks for a better plan until then.
+fn ready(
+    name: &str,
+    machine: &Machine,
+    w: &Workload,
+    l: &Layout,
+    until: Until,
+) -> Result<Ready, RunError> {
+    if let Some(name) = recomputing(name) {
+        let made = policies::recompute(name, machine, w, until)?;
+        return Ok(replayed(made, name));
     }
+    if name == "best" {
+        let plan = best::plan_within(machine, w, l, until)?;
+        let policy = policies::Planned::new("best", plan, Tier::Host);
+        return Ok((None, Box::new(policy)));
+    }
+    Ok((None, policies::make(name, machine, w, l)?))
 }
 
 fn replayed(made: Made, name: &'static str) -> Ready {
@@ -122,16 +134,19 @@ fn replayed(made: Made, name: &'static str) -> Ready {
     (Some((made.workload, made.layout)), Box::new(policy))
 }
 
-/// Runs a step under one policy.
+/// Runs a step under one policy, of which ours may plan for so long; without a limit if that is
+/// none.
 pub fn policy(
     name: &str,
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
     limits: Limits,
+    budget: Option<Duration>,
 ) -> Result<Outcome, String> {
     let run = || {
-        let (own, mut policy) = ready(name, machine, workload, layout)?;
+        let until = budget.map_or(Until::NEVER, Until::after);
+        let (own, mut policy) = ready(name, machine, workload, layout, until)?;
         let (w, l) = own.as_ref().map_or((workload, layout), |(w, l)| (w, l));
         uvmsim_physical::run(machine, w, l, policy.as_mut(), limits)
     };
@@ -170,7 +185,7 @@ fn planned(args: &Args, machine: &Machine, w: &Workload, l: &Layout) -> Result<R
         return Err(Failure::usage("give --policy or --plan"));
     };
     let made = progress::during(&format!("{policy}: planning"), || {
-        ready(policy, machine, w, l)
+        ready(policy, machine, w, l, Until::NEVER)
     });
     made.map_err(|e| Failure::run(format!("{policy}: {e}")))
 }

@@ -81,6 +81,17 @@ fn read(path: &str) -> Result<Entry, Failure> {
     config::parse(name, &text).map_err(|e| Failure::usage(format!("{path}: {e}")))
 }
 
+/// The network of the zoo that is called so, else that in the file of this name.
+pub fn entry(model: &str) -> Result<Entry, Failure> {
+    match find(model) {
+        Ok(entry) => Ok(entry.clone()),
+        Err(_) if model == "-" || Path::new(model).exists() => read(model),
+        Err(unknown) => Err(Failure::usage(format!(
+            "{unknown}, and no file is called so"
+        ))),
+    }
+}
+
 /// A training step of `net` on `machine`.
 pub fn trace(net: &str, shape: &Shape, machine: &Machine) -> Result<Trace, Failure> {
     trace_of(find(net)?, shape, machine)
@@ -103,12 +114,26 @@ pub fn trace_of(entry: &Entry, shape: &Shape, machine: &Machine) -> Result<Trace
 }
 
 impl Shape {
+    /// The same with so many samples.
+    pub fn of(&self, batch: u64) -> Self {
+        Self {
+            batch: Some(batch),
+            ..self.clone()
+        }
+    }
+
     /// Tokens of a sample of this network; 0: it has no such thing.
     pub fn tokens_of(&self, entry: &Entry) -> u64 {
         match entry.tokens {
             0 => 0,
             own => self.tokens.unwrap_or(own),
         }
+    }
+
+    /// Its number format and the optimizer, for a sentence.
+    pub fn how(&self, entry: &Entry) -> String {
+        let optimizer = self.optimizer.unwrap_or(entry.optimizer);
+        format!("{:?}, {optimizer:?}", self.precision).to_lowercase()
     }
 }
 

@@ -134,6 +134,8 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         figures --traces /nonexistent | /nonexistent
         import g10 --traces /nonexistent --net BERT --batch 1 | /nonexistent
         run --trace - --plan /nonexistent | /nonexistent
+        advise nonesuch | the zoo has no `nonesuch`
+        advise nonesuch | no file is called so
         zoo --config /nonexistent | /nonexistent
         zoo --config - | this is no JSON object
         zoo alexnet --config - | cannot be used with
@@ -284,6 +286,10 @@ fn what_may_take_long_says_what_it_is_at() {
         ),
         (format!("compare {step} --json"), "/14 policies, "),
         (format!("compare {step} --model g10 --json"), " policies, "),
+        (
+            "advise alexnet --batch 8 --gpu-mem 600MiB --budget 0 --json".into(),
+            "/8 policies, ",
+        ),
         ("figures --only discard-t7 --json".into(), " runs, "),
     ] {
         let said = on_a_terminal(&args);
@@ -296,7 +302,7 @@ fn what_may_take_long_says_what_it_is_at() {
 
 #[test]
 fn help_shows_no_default_that_is_nothing() {
-    for command in ["run", "plan", "compare", "figures", "zoo"] {
+    for command in ["run", "plan", "compare", "figures", "zoo", "advise"] {
         let said = prints(&format!("{command} --help"), "");
         assert!(said.contains("Usage:"), "{command}: {said}");
         assert!(!said.contains("[default: \"\"]"), "{command}: {said}");
@@ -596,4 +602,68 @@ fn a_configuration_file_makes_a_step() {
     );
     let named = said.contains("-: `intermediate_size` is missing");
     assert!(code == 2 && named, "{said}");
+}
+
+/// The largest batch that fits whole does and the next does not; what does not fit is run under each
+/// policy, and the fastest is named.
+#[test]
+fn advise_says_what_fits_and_who_is_fastest() {
+    let folder = folder("advise");
+    let (path, page) = (folder.join("own.json"), folder.join("page.html"));
+    std::fs::write(&path, LLAMA).unwrap();
+    let common = format!(
+        "advise {} --tokens 128 --gpu-mem 160MiB --budget 0.1",
+        path.display()
+    );
+    let of = |batch: u64| told(&format!("{common} --batch {batch} --json"));
+    let spilled = of(16);
+    let whole = spilled["largest_whole_batch"].as_u64().unwrap();
+    assert!((1..16).contains(&whole), "{whole}");
+    let [fits, next] = [whole, whole + 1].map(of);
+    assert_eq!(
+        (&fits["spilled_bytes"], &fits["policies"]),
+        (&0.into(), &Value::Array(Vec::new()))
+    );
+    assert!(next["spilled_bytes"].as_u64() > Some(0));
+    assert!(spilled["spilled_bytes"].as_u64() > next["spilled_bytes"].as_u64());
+    let held = spilled["held_bytes"].as_object().unwrap().values();
+    let held: u64 = held.filter_map(Value::as_u64).sum();
+    let peak = spilled["peak_bytes"].as_u64().unwrap();
+    assert!(held <= peak && peak - held < 4096 * 2000);
+    let seconds = |p: &Value| p["step_s"].as_f64();
+    let policies = spilled["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 8);
+    let again = |p: &&Value| {
+        ["checkpoint", "best-recompute"]
+            .iter()
+            .any(|n| p["policy"] == *n)
+    };
+    let once = policies.iter().filter(|p| !again(p));
+    let least = once.min_by(|a, b| seconds(a).partial_cmp(&seconds(b)).unwrap());
+    assert_eq!(spilled["fastest"], least.unwrap()["policy"]);
+
+    let args = format!("{common} --batch 16 --html {}", page.display());
+    let text = prints(&args, "");
+    let fastest = spilled["fastest"].as_str().unwrap();
+    for said in [
+        "spill to host memory",
+        "under each policy",
+        &format!("Batch {whole} is the largest"),
+    ] {
+        assert!(text.contains(said), "no {said} in {text}");
+    }
+    // With so little time, another policy may be ahead on another run.
+    assert!(text.contains("is the fastest policy"), "{fastest}: {text}");
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("under each policy") && page.ends_with("</html>\n"));
+
+    let small = format!(
+        "advise {} --tokens 128 --gpu-mem 32MiB --batch 64",
+        path.display()
+    );
+    let (code, said) = fails(&small, "");
+    let named =
+        said.contains("needs") && said.contains("the largest batch whose kernels all fit is");
+    assert!(code == 1 && named, "{said}");
 }

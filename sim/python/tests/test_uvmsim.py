@@ -78,6 +78,16 @@ class Package(unittest.TestCase):
                 os.chdir(back)
         self.assertIn("of the bound", printed.getvalue())
 
+    def test_advice(self):
+        fits = uvmsim.advise("alexnet", batch=8, precision="bf16")
+        self.assertEqual((fits["spilled_bytes"], fits["policies"]), (0, []))
+        self.assertGreater(fits["largest_whole_batch"], 8)
+        with self.assertRaisesRegex(uvmsim.Error, "is missing"):
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                file.write('{"model_type": "llama"}')
+                file.flush()
+                uvmsim.zoo(config=file.name)
+
     def test_errors_are_the_programs(self):
         with self.assertRaisesRegex(uvmsim.Error, "resnet51"):
             uvmsim.zoo("resnet51")

@@ -67,9 +67,14 @@ def machine(name):
     return json.loads(_call(["machine", name, "--json"], {}))
 
 
-def zoo(net, **options):
-    """A training step of a network of the zoo, as a trace."""
-    return _call(["zoo", net], options)
+def zoo(net=None, **options):
+    """A training step as a trace: of a network of the zoo, or of `config="config.json"`, as Hugging Face's models have it."""
+    return _call(["zoo", *([net] if net else [])], options)
+
+
+def advise(model, **options):
+    """What of a model's step fits, which batch fits whole, and what each policy makes of it."""
+    return json.loads(_call(["advise", model, "--json"], options))
 
 
 def run(trace, policy, **options):

@@ -2,6 +2,7 @@
 
 //! uvmsim's results as one self-contained HTML page, or as SVG files.
 
+pub mod advice;
 pub mod published;
 pub mod svg;
 mod text;

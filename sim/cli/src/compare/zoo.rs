@@ -87,7 +87,8 @@ impl Sweep<'_> {
             ..base.clone()
         };
         let (limits, threads) = (Limits::default(), self.threads);
-        let outcomes = run_all(self.policies, &machine, &workload, &layout, limits, threads);
+        let step = (&machine, &workload, &layout);
+        let outcomes = run_all(self.policies, step, limits, None, threads);
         Ok(Point {
             net,
             over,
