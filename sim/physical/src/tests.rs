@@ -3,6 +3,8 @@
 mod best;
 mod driver;
 
+use std::path::Path;
+
 use proptest::prelude::*;
 use uvm_policy::evict::Choice;
 use uvmsim_machine::presets;
@@ -10,6 +12,7 @@ use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
 use uvmsim_trace::testing::g10_traces;
 use uvmsim_trace::Kind;
+use uvmsim_trace::Trace;
 
 use crate::bound_ns;
 use crate::plan::Plan;
@@ -331,17 +334,19 @@ fn ours_is_ahead_of_the_other_planners() {
     }
 }
 
-/// G10's plans are those of the planner that reproduces the artifact's published
-/// numbers: they come to nearly the same here, where nothing else is like there.
-#[test]
-fn g10_is_as_fast_as_its_artifact() {
-    let Some(traces) = g10_traces() else { return };
-    let m = Machine {
+/// The G10 artifact's machine.
+fn artifact_machine() -> Machine {
+    Machine {
         gpu_mem: 40 << 30,
         ssd_read: 3.2e9,
         ssd_write: 3.2e9,
         ..presets::find("a100").unwrap()
-    };
+    }
+}
+
+/// The artifact's headline points whose traces are at hand, or are on the line between two that
+/// are.
+fn artifact_points(traces: &Path) -> Vec<(&'static str, u64, Trace)> {
     let points = [
         ("BERT", 256),
         ("VIT", 1280),
@@ -349,12 +354,24 @@ fn g10_is_as_fast_as_its_artifact() {
         ("ResNet152", 1280),
         ("SENet154", 1024),
     ];
-    let mut compared = 0;
-    for (net, batch) in points {
-        let Ok(trace) = uvmsim_g10::import_between(&traces, net, batch) else {
+    let import = |(net, batch)| {
+        let trace = uvmsim_g10::import_between(traces, net, batch).ok();
+        if trace.is_none() {
             println!("no {net} {batch} in {}", traces.display());
-            continue;
-        };
+        }
+        Some((net, batch, trace?))
+    };
+    points.into_iter().filter_map(import).collect()
+}
+
+/// G10's plans are those of the planner that reproduces the artifact's published
+/// numbers: they come to nearly the same here, where nothing else is like there.
+#[test]
+fn g10_is_as_fast_as_its_artifact() {
+    let Some(traces) = g10_traces() else { return };
+    let m = artifact_machine();
+    let mut compared = 0;
+    for (net, batch, trace) in artifact_points(&traces) {
         compared += 1;
         let defaults = uvmsim_g10::Machine::default();
         let artifact = uvmsim_g10::run(&trace, uvmsim_g10::Policy::G10, &defaults);

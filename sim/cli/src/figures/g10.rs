@@ -371,7 +371,11 @@ mod tests {
     use super::*;
 
     /// How far a number of ours may be from the published one.
-    const NEAR: f64 = 0.02;
+    const NEAR: f64 = 0.0013;
+
+    /// Those that are further, and how far each may be; why is not known.
+    const FURTHER: [(&str, f64); 1] =
+        [("sensitivity_ssdbw/bert.txt: BERT 512 base-uvm 12.8", 0.004)];
 
     /// What `f` makes once its runs are made.
     fn made<T>(dir: PathBuf, f: impl Fn(&mut Desk) -> T) -> T {
@@ -385,8 +389,9 @@ mod tests {
     type Compared = (String, Value, Value);
 
     /// Whether all of `cells` that can be compared are near, or fail in both; says which do not.
+    /// One that is called further must be.
     fn assert_near(cells: Vec<Compared>) {
-        let (mut compared, mut exact, mut wrong) = (0, 0, Vec::new());
+        let (mut compared, mut near, mut wrong) = (0, 0, Vec::new());
         for (what, published, ours) in cells {
             let off = match (&published, &ours) {
                 (_, Value::Absent(_)) => continue,
@@ -395,12 +400,16 @@ mod tests {
                 _ => f64::INFINITY,
             };
             compared += 1;
-            exact += usize::from(off < 0.0013);
-            if off >= NEAR {
-                wrong.push(format!("{what}: {ours:?}, published {published:?}"));
+            near += usize::from(off <= NEAR);
+            let further = FURTHER.iter().find(|f| f.0 == what);
+            let allowed = further.map_or(0.0..=NEAR, |f| NEAR..=f.1);
+            if !allowed.contains(&off) {
+                wrong.push(format!(
+                    "{what}: {ours:?}, published {published:?}, off by {off}"
+                ));
             }
         }
-        eprintln!("of {compared} cells {exact} are within 0.13 %");
+        eprintln!("of {compared} cells {near} are within 0.13 %");
         assert!(compared > 0, "no trace was found");
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
