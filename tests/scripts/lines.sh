@@ -78,4 +78,42 @@ printf 'fn a() {}\nfn b() {}\nfn c() {}\n' >"$rust/driver.rs"
 tail -n 1 "$work/table" >"$work/said"
 [ "$(cat "$work/said")" = "Rust is 75 of a hundred lines, fixes and other versions apart." ]
 check "the share of Rust"
+
+# bars NAME RESULT: with --check it is `met `, or `missed` with the one bar that is.
+bars() {
+	local result=met
+	"$TOP/scripts/lines.sh" --check "$work" >"$work/table" 2>/dev/null || result=missed
+	sed -n 's/ *[0-9]* *[0-9]*  NO$//p' "$work/table" >"$work/said"
+	[ "$result $(cat "$work/said")" = "$2" ]
+	check "$1"
+}
+# many N LINE: so many of them.
+many() {
+	local i
+	for ((i = 0; i < $1; i++)); do echo "$2"; done
+}
+bars "more Rust in driver/ than C" "met "
+mkdir -p "$c/fault" "$rust/driver/flash"
+many 3 'int a;' >"$c/a.c"
+bars "as much C as Rust in driver/" "missed C of the seam, less than the Rust of driver/"
+many 2501 'fn a() {}' >"$rust/driver.rs"
+many 2500 'int a;' >"$c/a.c"
+bars "2,500 lines of C" "met "
+many 2502 'fn a() {}' >"$rust/driver.rs"
+many 2501 'int a;' >"$c/a.c"
+bars "one more" "missed C of the seam, at most"
+many 4 'int a;' >"$c/fault/a.c"
+: >"$c/a.c"
+many 3 'fn a() {}' >"$rust/driver/fault.rs"
+many 9 'fn a() {}' >"$rust/driver/flash/fault.rs"
+bars "a subject that is in C" "missed C of fault, at most as much as its Rust"
+echo 'fn a() {}' >"$rust/ffi/tree.rs"
+bars "a subject that is half in C" "met "
+many 7 'int a;' >"$c/bases/new/a.h"
+bars "other versions are not in the seam" "met "
+grep -qx "For versions other than 550 there are 7 lines of C more, 11 together; no driver has all of them." "$work/table"
+check "and are told beside it"
+
+"$TOP/scripts/lines.sh" --check >"$work/said" 2>&1
+check "this checkout"
 done_testing
