@@ -25,9 +25,12 @@
 //!
 //! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
 
+mod part;
+
 use super::super::discard::BLOCK_BYTES;
 use super::moves::{self, Failed, Run, To};
 use crate::mem::ProcessVec;
+use part::{lacks, Part};
 
 /// So many requests may be under way, or done and not reaped, in one VA space.
 pub const MOST: u32 = 4096;
@@ -378,7 +381,8 @@ impl<E> Queue<E> {
     pub fn next(&mut self, lane: Lane) -> Option<Job> {
         let first = self.lanes[lane as usize].first;
         let slot = self.slots.get(first as usize)?;
-        let busy = self.has_ended || self.running[lane as usize];
+        let ended = self.has_ended && !lacks(Part::EndStops);
+        let busy = ended || self.running[lane as usize];
         if self.lanes[lane as usize].length == 0 || busy || self.is_held(lane, slot) {
             return None;
         }
@@ -391,8 +395,8 @@ impl<E> Queue<E> {
     fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
         let others = self.lanes[lane.other() as usize].iter(&self.slots);
         others
-            .take_while(|other| other.number < slot.number)
-            .any(|other| other.overlaps(slot))
+            .take_while(|other| other.number < slot.number || lacks(Part::EarlierOnly))
+            .any(|other| other.overlaps(slot) && !lacks(Part::Overlaps))
     }
 
     /// A part of the request in hand was moved, or was not.
@@ -400,13 +404,14 @@ impl<E> Queue<E> {
         let at = lane as usize;
         self.running[at] = false;
         let again = match moved {
-            Err(Failed::Again) => Some(When::Later),
-            Ok(()) if !job.is_over() => Some(When::Now),
+            Err(Failed::Again) if !lacks(Part::ComesBack) => Some(When::Later),
+            Ok(()) if !job.is_over() && !lacks(Part::AllParts) => Some(When::Now),
             _ => None,
         };
         if again.is_some() {
             let first = self.lanes[at].first;
-            if let Some(slot) = self.slots.get_mut(first as usize) {
+            let slot = self.slots.get_mut(first as usize);
+            if let Some(slot) = slot.filter(|_| !lacks(Part::KeepsProgress)) {
                 slot.job = job;
             }
             return After {
@@ -418,8 +423,8 @@ impl<E> Queue<E> {
         let event = self.complete(lane, moved);
         After {
             done: Some(event),
-            again: (self.lanes[at].length > 0).then_some(When::Now),
-            other: self.lanes[lane.other() as usize].length > 0,
+            again: (self.lanes[at].length > 0 && !lacks(Part::NextInLane)).then_some(When::Now),
+            other: self.lanes[lane.other() as usize].length > 0 && !lacks(Part::OtherLane),
         }
     }
 
@@ -460,7 +465,12 @@ impl<E> Queue<E> {
                     order: slot.order,
                     slot: at,
                 };
-                self.done.unlink(&mut self.slots, before, at);
+                if !lacks(Part::ReapTakes) {
+                    self.done.unlink(&mut self.slots, before, at);
+                }
+                if lacks(Part::SlotUntilGiven) {
+                    self.free.push(&mut self.slots, at);
+                }
                 return Some(completion);
             }
             (before, at) = (at, slot.next);
@@ -470,7 +480,9 @@ impl<E> Queue<E> {
 
     /// Its caller has it.
     pub fn given(&mut self, completion: Completion) {
-        self.free.push(&mut self.slots, completion.slot);
+        if !lacks(Part::SlotUntilGiven) {
+            self.free.push(&mut self.slots, completion.slot);
+        }
     }
 
     /// Its caller could not be given it: it comes before all that were done later.
@@ -482,7 +494,8 @@ impl<E> Queue<E> {
                 _ => break,
             }
         }
-        if self.done.length == 0 || before == self.done.last {
+        let is_last = self.done.length == 0 || before == self.done.last;
+        if is_last || lacks(Part::InItsPlace) {
             return self.done.push(&mut self.slots, completion.slot);
         }
         set_next(&mut self.slots, completion.slot, at);
@@ -533,8 +546,11 @@ pub trait Machine {
 /// What a lane's worker does when it is woken: a part of the lane's first request.
 pub fn turn<M: Machine>(m: &mut M, lane: Lane) {
     if !m.enter() {
-        // It may wait to suspend for long, and nobody would tell.
-        return m.wake(lane, When::Later);
+        if !lacks(Part::TriesLater) {
+            // It may wait to suspend for long, and nobody would tell.
+            m.wake(lane, When::Later);
+        }
+        return;
     }
     if let Some(mut job) = m.with(|queue| queue.next(lane)) {
         let moved = m.step(&mut job);

@@ -7,8 +7,10 @@
 //!
 //! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one.
 
+use super::super::part::{lacks, take_out, Part};
 use super::*;
 use crate::testing::{setting, Dice};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::string::{String, ToString};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::{format, thread};
@@ -61,6 +63,8 @@ struct World {
     wrong: Option<String>,
     steps: u32,
     fails: bool,
+    /// Turns that the thread that ends lets pass.
+    ends_after: usize,
 }
 
 impl World {
@@ -126,6 +130,22 @@ impl Scene {
         }
     }
 
+    /// Nobody runs before its turn.
+    fn wait_for_turn(&self, me: usize) {
+        let mut world = self.lock();
+        while world.now != me && world.wrong.is_none() {
+            world = self.turns[me]
+                .wait(world)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the exploration, whoever waits for what.
+    fn stop(&self, wrong: &str) {
+        self.lock().tell(wrong);
+        self.turns.iter().for_each(Condvar::notify_one);
+    }
+
     fn leave(&self, me: usize) {
         let mut world = self.lock();
         world.alive[me] = false;
@@ -180,7 +200,7 @@ impl Machine for Turning<'_> {
         if world.gone {
             world.tell("Q-end: a worker runs when all is gone");
         }
-        let awake = !world.is_asleep;
+        let awake = !world.is_asleep || lacks(Part::EnterLooks);
         world.entered += u32::from(awake);
         awake
     }
@@ -255,7 +275,7 @@ fn in_hand(world: &World, user: u64) -> bool {
 
 /// As `ffi/flash/queue.rs` does it: with the queue's lock.
 fn wake(world: &mut World, lane: Lane) {
-    if !world.queue.has_ended() {
+    if !world.queue.has_ended() || lacks(Part::WakeLooks) {
         world.queued[lane as usize] = true;
     }
 }
@@ -301,6 +321,15 @@ fn done(world: &World) -> bool {
         && world.fates.iter().all(|f| !f.submitted || f.reaped > 0)
 }
 
+/// Little room, so that slots are used again soon.
+fn make_room(world: &mut World) {
+    if world.queue.free.length == 0 {
+        let most = world.queue.slots.len() + 1 + world.dice.below(2);
+        let mut table = ProcessVec::with_capacity(most).unwrap();
+        world.queue.grow(&mut table, most as u32);
+    }
+}
+
 fn submits(scene: &Scene, me: usize) {
     for n in 0..EACH {
         scene.pause(me, None);
@@ -312,7 +341,7 @@ fn submits(scene: &Scene, me: usize) {
         let to = [To::Device, To::Host, To::Gpu][world.dice.below(3)];
         let at = world.dice.below(6) as u64;
         let request = request(at, [1, 2, 12][world.dice.below(3)], to, user);
-        grow(&mut world.queue, 1);
+        make_room(&mut world);
         assert!(world.queue.submit(&request, Some(user)));
         let number = world.submitted;
         world.submitted += 1;
@@ -326,7 +355,9 @@ fn submits(scene: &Scene, me: usize) {
         drop(world);
         for lane in Lane::ALL {
             scene.pause(me, None);
-            wake(&mut scene.lock(), lane);
+            if !lacks(Part::SubmitWakes) {
+                wake(&mut scene.lock(), lane);
+            }
         }
     }
     scene.leave(me);
@@ -352,6 +383,11 @@ fn reaps(scene: &Scene, me: usize) {
         let mut world = scene.lock();
         if world.dice.one_in(4) {
             world.queue.put_back(completion);
+            let queue = &world.queue;
+            let orders: Vec<_> = (queue.done.iter(&queue.slots)).map(|s| s.order).collect();
+            if orders.windows(2).any(|pair| pair[0] > pair[1]) {
+                world.tell("what was put back is not in its place");
+            }
             continue;
         }
         world.queue.given(completion);
@@ -377,7 +413,8 @@ fn suspends(scene: &Scene) {
 }
 
 /// The VA space ends, which nobody uses in a call then.
-fn ends(scene: &Scene, after: usize) {
+fn ends(scene: &Scene) {
+    let after = scene.lock().ends_after;
     for _ in 0..after {
         scene.pause(ENDS, None);
     }
@@ -401,11 +438,11 @@ fn ends(scene: &Scene, after: usize) {
     scene.leave(ENDS);
 }
 
-/// Runs the interleaving that `seed` chooses; what is wrong with it.
-fn explore(seed: u64) -> Result<u32, String> {
+/// Runs the interleaving that `seed` chooses, without the part `lack`; what is wrong with it.
+fn explore(seed: u64, lack: Option<Part>) -> Result<u32, String> {
     let mut dice = Dice::new(seed);
     let (ending, fails) = (dice.one_in(3), dice.one_in(2));
-    let after = dice.below(120);
+    let ends_after = dice.below(120);
     let mut alive = [true; THREADS];
     alive[ENDS] = ending;
     let scene = Scene {
@@ -425,41 +462,30 @@ fn explore(seed: u64) -> Result<u32, String> {
             wrong: None,
             steps: 0,
             fails,
+            ends_after,
         }),
         turns: [const { Condvar::new() }; THREADS],
     };
     thread::scope(|scope| {
         let scene = &scene;
-        let mut all: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
-        let first = move |me: usize, f: &dyn Fn()| {
-            // Nobody runs before its turn.
-            let mut world = scene.lock();
-            while world.now != me && world.wrong.is_none() {
-                world = scene.turns[me]
-                    .wait(world)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(world);
-            f();
+        let start = |me: usize, body: fn(&Scene)| {
+            scope.spawn(move || {
+                take_out(lack);
+                scene.wait_for_turn(me);
+                if catch_unwind(AssertUnwindSafe(|| body(scene))).is_err() {
+                    scene.stop("a thread panicked");
+                }
+            });
         };
-        for lane in Lane::ALL {
-            all.push(scope.spawn(move || first(lane as usize, &|| worker(scene, lane))));
-        }
-        for me in SUBMITS {
-            all.push(scope.spawn(move || first(me, &|| submits(scene, me))));
-        }
-        for me in REAPS {
-            all.push(scope.spawn(move || first(me, &|| reaps(scene, me))));
-        }
-        all.push(scope.spawn(move || first(SUSPENDS, &|| suspends(scene))));
+        start(0, |scene| worker(scene, Lane::Out));
+        start(1, |scene| worker(scene, Lane::In));
+        start(SUBMITS[0], |scene| submits(scene, SUBMITS[0]));
+        start(SUBMITS[1], |scene| submits(scene, SUBMITS[1]));
+        start(REAPS[0], |scene| reaps(scene, REAPS[0]));
+        start(REAPS[1], |scene| reaps(scene, REAPS[1]));
+        start(SUSPENDS, suspends);
         if ending {
-            all.push(scope.spawn(move || first(ENDS, &|| ends(scene, after))));
-        }
-        for thread in all {
-            if thread.join().is_err() {
-                scene.lock().tell("a thread panicked");
-                scene.turns.iter().for_each(Condvar::notify_one);
-            }
+            start(ENDS, ends);
         }
     });
     let world = scene
@@ -481,11 +507,32 @@ fn no_interleaving_breaks_an_invariant() {
     std::eprintln!("UVM_TEST_SEED={seed} UVM_EXPLORE={count}");
     let mut steps = 0;
     for seed in (0..count).map(|n| seed.wrapping_add(n)) {
-        match explore(seed) {
+        match explore(seed, None) {
             Ok(some) => steps += u64::from(some),
             Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
         }
     }
     std::eprintln!("{steps} steps");
     assert!(steps > 50 * count, "{steps}: nothing was done");
+}
+
+/// Orders of threads within which each part that is taken out is found.
+const FOUND_WITHIN: u64 = 60;
+
+#[test]
+#[cfg_attr(miri, ignore = "many threads")]
+fn whatever_is_taken_out_is_found() {
+    let mut unnoticed = Vec::new();
+    for &part in Part::ALL {
+        let found =
+            (1..=FOUND_WITHIN).find_map(|seed| Some((seed, explore(seed, Some(part)).err()?)));
+        std::eprintln!("{part:?}: {found:?}");
+        if found.is_none() {
+            unnoticed.push(part);
+        }
+    }
+    assert!(
+        unnoticed.is_empty(),
+        "not found within {FOUND_WITHIN} orders: {unnoticed:?}"
+    );
 }
