@@ -16,6 +16,7 @@ pub mod mask;
 pub mod plan;
 pub mod prefetch;
 pub mod stats;
+pub(crate) mod sync;
 pub mod tenants;
 pub mod tree;
 

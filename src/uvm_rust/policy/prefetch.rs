@@ -51,6 +51,7 @@
 mod blocks;
 mod feed;
 mod kernels;
+mod lane;
 mod ring;
 mod share;
 mod types;

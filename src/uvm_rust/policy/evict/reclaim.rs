@@ -4,7 +4,7 @@
 //! some is on its way ([`super::wait`]).
 
 use super::wait::{Ended, Row};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::policy::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A thread, by any number but 0 that no other has at the same time.
 pub type Thread = u64;

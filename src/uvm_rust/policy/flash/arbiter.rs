@@ -21,7 +21,7 @@
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use crate::policy::sync::{AtomicU64, Ordering::*};
 
 /// Operations for others than faults that are under way at a time.
 pub const DEPTH: u64 = 2;

@@ -19,69 +19,10 @@
 //! whoever takes them, faults by the GPU's service lock), as are the calls of
 //! [`Correlator`]. Between producers and consumer there is no lock.
 
+use super::lane::Lane;
 use super::{Config, ExecId, Next, Predictor, Prefetch, Share, Stats, UmBlock};
-use crate::mem::{OutOfMemory, ProcessVec};
+use crate::mem::OutOfMemory;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// A ring of numbers between one producer and one consumer.
-struct Lane {
-    slots: ProcessVec<AtomicU64>,
-    /// Numbers taken; written by the consumer.
-    taken: AtomicU32,
-    /// Numbers put; written by the producer.
-    put: AtomicU32,
-}
-
-impl Lane {
-    /// For `capacity` numbers, a power of two.
-    fn new(capacity: u32) -> Result<Self, OutOfMemory> {
-        let capacity = capacity.clamp(1, 1 << 20).next_power_of_two();
-        let mut slots = ProcessVec::with_capacity(capacity as usize)?;
-        for _ in 0..capacity {
-            slots.push(AtomicU64::new(0))?;
-        }
-        Ok(Self {
-            slots,
-            taken: AtomicU32::new(0),
-            put: AtomicU32::new(0),
-        })
-    }
-
-    fn slot(&self, at: u32) -> Option<&AtomicU64> {
-        // Their number is a power of two, so places go on where the count wraps.
-        self.slots.get(at as usize & (self.slots.len() - 1))
-    }
-
-    /// Appends a number; false if there is no room.
-    fn push(&self, number: u64) -> bool {
-        let put = self.put.load(Ordering::Relaxed);
-        let taken = self.taken.load(Ordering::Acquire);
-        if put.wrapping_sub(taken) as usize >= self.slots.len() {
-            return false;
-        }
-        if let Some(slot) = self.slot(put) {
-            slot.store(number, Ordering::Relaxed);
-        }
-        self.put.store(put.wrapping_add(1), Ordering::Release);
-        true
-    }
-
-    /// The oldest number, which stays.
-    fn front(&self) -> Option<u64> {
-        let taken = self.taken.load(Ordering::Relaxed);
-        if taken == self.put.load(Ordering::Acquire) {
-            return None;
-        }
-        Some(self.slot(taken)?.load(Ordering::Relaxed))
-    }
-
-    fn pop(&self) -> Option<u64> {
-        let number = self.front()?;
-        let taken = self.taken.load(Ordering::Relaxed);
-        self.taken.store(taken.wrapping_add(1), Ordering::Release);
-        Some(number)
-    }
-}
 
 /// Among the IDs: no kernel is running, or none that is known.
 const IDLE: u64 = 0;

@@ -2,8 +2,6 @@
 
 use super::*;
 use crate::prefetch::Shape;
-use std::collections::VecDeque;
-use std::thread;
 use std::vec::Vec;
 
 fn block(n: u32) -> UmBlock {
@@ -17,49 +15,6 @@ fn correlator() -> Correlator {
         ..Config::default()
     })
     .unwrap()
-}
-
-#[test]
-fn a_lane_keeps_order_and_refuses_what_does_not_fit() {
-    let lane = Lane::new(4).unwrap();
-    let mut model = VecDeque::new();
-    // So that the counts wrap.
-    lane.put.store(u32::MAX - 2, Ordering::Relaxed);
-    lane.taken.store(u32::MAX - 2, Ordering::Relaxed);
-    for n in 0..100u64 {
-        assert_eq!(lane.push(n), model.len() < 4);
-        if model.len() < 4 {
-            model.push_back(n);
-        }
-        if n % 3 == 0 {
-            assert_eq!(lane.front(), model.front().copied());
-            assert_eq!(lane.pop(), model.pop_front());
-        }
-    }
-}
-
-#[test]
-fn a_lane_between_two_threads_loses_nothing() {
-    const N: u64 = if cfg!(miri) { 200 } else { 2_000 };
-    let lane = Lane::new(8).unwrap();
-    thread::scope(|s| {
-        s.spawn(|| {
-            for n in 0..N {
-                while !lane.push(n) {
-                    thread::yield_now();
-                }
-            }
-        });
-        for n in 0..N {
-            let got = loop {
-                match lane.pop() {
-                    Some(got) => break got,
-                    None => thread::yield_now(),
-                }
-            };
-            assert_eq!(got, n);
-        }
-    });
 }
 
 /// Kernels 1, 2, 3 over and over, each of which faults on blocks of its own.

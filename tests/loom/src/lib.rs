@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The parts of the policies that threads share without a lock, built on loom's atomics instead of the processor's.
+//! The files are those of the driver; `tests/every_order.rs` runs them.
+
+extern crate alloc;
+
+pub mod evict;
+pub mod policy {
+    //! Where the files look for their atomics.
+    pub mod sync;
+}
+
+#[path = "../../../src/uvm_rust/policy/flash/arbiter.rs"]
+pub mod arbiter;
+#[path = "../../../src/uvm_rust/policy/prefetch/lane.rs"]
+pub mod lane;
+#[path = "../../../src/uvm_rust/policy/mem.rs"]
+pub mod mem;

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What threads of the driver share without a lock, under every interleaving that loom finds and with all that the
+//! orders of memory allow: the arbiter of a device, reclaim of a GPU, and the prefetcher's lanes.
+//!
+//! Then each use of an atomic is made weaker, one at a time: its order taken away, or what it reads and writes
+//! torn apart. Each must be found by a model, except those that a test names, as no order depends on these.
+
+#![allow(clippy::unwrap_used)]
+
+use loom::thread;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use uvm_loom::arbiter::{Arbiter, Turn, DEPTH, SHARE_PAGES};
+use uvm_loom::evict::reclaim::Reclaim;
+use uvm_loom::evict::wait::{Ended, HELD_CHUNKS, HELD_MS};
+use uvm_loom::lane::Lane;
+use uvm_loom::policy::sync::{make_weaker, possible, Change};
+
+/// Something that threads do, and whether what came of it is right.
+type Model = fn() -> bool;
+
+/// How many interleavings of `model` there are with two preemptions at most, and whether all are right. A use that is
+/// torn takes one, and a second one lets its thread go on early.
+fn every_interleaving(model: Model) -> (usize, bool) {
+    let (count, wrong) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (counted, told) = (Arc::clone(&count), Arc::clone(&wrong));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        counted.fetch_add(1, Relaxed);
+        if !model() {
+            told.store(true, Relaxed);
+        }
+    });
+    (count.load(Relaxed), !wrong.load(Relaxed))
+}
+
+/// A use, by its line of `source`.
+fn named(source: &str, (at, weaker): Change) -> String {
+    let line = source
+        .lines()
+        .nth(at.line() as usize - 1)
+        .unwrap_or_default();
+    format!("{weaker:?}: {}", line.trim())
+}
+
+/// All models are right. Each use that is made weaker makes one of them wrong, but for those that begin as
+/// one of `harmless` does, each of which there is.
+fn all_is_needed(what: &str, source: &str, models: &[(&str, Model)], harmless: &[&str]) {
+    let _ = possible();
+    for (name, model) in models {
+        let (count, right) = every_interleaving(*model);
+        println!("{what}, {name}: {count} interleavings");
+        assert!(right, "{what}, {name}");
+        assert!(count > 1, "{what}, {name}: nothing is interleaved");
+    }
+    let mut unfound = Vec::new();
+    for change in possible() {
+        make_weaker(Some(change));
+        let by = models
+            .iter()
+            .find(|(_, model)| !every_interleaving(*model).1);
+        make_weaker(None);
+        let name = named(source, change);
+        println!(
+            "{what}, {name}: {}",
+            by.map_or("not found", |(name, _)| name)
+        );
+        if by.is_none() {
+            unfound.push(name);
+        }
+    }
+    unfound.sort();
+    let mut harmless: Vec<_> = harmless.iter().map(ToString::to_string).collect();
+    harmless.sort();
+    assert_eq!(unfound, harmless, "{what}: what nobody notices");
+}
+
+/// To share, with all of its atomics made.
+fn shared<T: Debug>(value: T) -> loom::sync::Arc<T> {
+    let _ = format!("{value:?}");
+    loom::sync::Arc::new(value)
+}
+
+/// Runs both at the same time as each other; what they came to when both have ended.
+fn together<T: 'static, A, B: 'static>(
+    shared: &loom::sync::Arc<T>,
+    here: impl FnOnce(&T) -> A,
+    there: impl FnOnce(&T) -> B + 'static,
+) -> (A, B) {
+    let theirs = loom::sync::Arc::clone(shared);
+    let other = thread::spawn(move || there(&theirs));
+    let here = here(shared);
+    (here, other.join().unwrap())
+}
+
+fn others_begin(arbiter: &Arbiter) -> bool {
+    arbiter.others_begin(&mut Turn::default(), 0)
+}
+
+/// Whether nothing is under way, and nobody waits: as many may begin as may at all, and no more. They end.
+fn is_at_rest(arbiter: &Arbiter) -> bool {
+    let began = (0..=DEPTH).filter(|_| others_begin(arbiter)).count() as u64;
+    (0..began).for_each(|_| arbiter.others_end());
+    began == DEPTH
+}
+
+/// D-depth: there is room for one more, and two want it.
+fn two_want_the_last_place() -> bool {
+    let arbiter = shared(Arbiter::new());
+    (1..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let begun = together(&arbiter, others_begin, others_begin);
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    (begun.0 != begun.1) && is_at_rest(&arbiter)
+}
+
+/// No end of an operation is lost.
+fn two_end() -> bool {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    together(&arbiter, Arbiter::others_end, Arbiter::others_end);
+    is_at_rest(&arbiter)
+}
+
+/// D-first: a fault comes and reads, while others begin and end.
+fn a_fault_among_others() -> bool {
+    let arbiter = shared(Arbiter::new());
+    together(
+        &arbiter,
+        |a| a.begin(a.wait(0), 1),
+        |a| {
+            for _ in 0..2 {
+                if others_begin(a) {
+                    a.others_end();
+                }
+            }
+        },
+    );
+    arbiter.most_ahead() <= 1 && is_at_rest(&arbiter)
+}
+
+/// Two faults read, one of which found an operation of others ahead of it, and a third waits: the share that they
+/// have read lets one of the others begin, once.
+fn two_faults_read() -> bool {
+    let arbiter = shared(Arbiter::new());
+    assert!(others_begin(&arbiter));
+    let behind = arbiter.wait(0);
+    arbiter.others_end();
+    let (first, third) = (arbiter.wait(0), arbiter.wait(0));
+    together(
+        &arbiter,
+        |a| a.begin(behind, SHARE_PAGES / 2),
+        |a| a.begin(first, SHARE_PAGES / 2),
+    );
+    let begun = [(); 2].map(|()| others_begin(&arbiter));
+    let most = arbiter.most_ahead();
+    arbiter.others_end();
+    arbiter.give_up(third);
+    begun == [true, false] && most == 1 && is_at_rest(&arbiter)
+}
+
+/// What is so at one moment is in one number, whose changes come one after the other whatever their order says: what
+/// the arbiter needs of its atomics is that none of them is torn.
+#[test]
+fn an_arbiter_lets_as_many_begin_as_may() {
+    all_is_needed(
+        "arbiter",
+        include_str!("../../../src/uvm_rust/policy/flash/arbiter.rs"),
+        &[
+            ("two want the last place", two_want_the_last_place),
+            ("two end", two_end),
+            ("a fault among others", a_fault_among_others),
+            ("two faults read", two_faults_read),
+        ],
+        &[
+            "Relaxed: let begun = self.now.fetch_update(AcqRel, Acquire, |now| {",
+            "Relaxed: let changed = self.now.fetch_update(AcqRel, Acquire, |now| {",
+            "Relaxed: turn.look(now_us, self.now.load(Acquire).into());",
+        ],
+    );
+}
+
+const ME: u64 = 1;
+const OTHER: u64 = 2;
+
+/// Whether `thread` gives up, as it has found so many chunks held.
+fn gives_up(reclaim: &Reclaim, thread: u64) -> bool {
+    (0..u64::from(HELD_CHUNKS)).any(|n| {
+        reclaim.eviction_begins();
+        reclaim.eviction_ended(Ended::Held, thread, n * HELD_MS)
+    })
+}
+
+/// Whoever sees that an eviction has ended sees what it gained.
+fn an_eviction_ends() -> bool {
+    let reclaim = shared(Reclaim::new());
+    let gains = reclaim.begin(ME);
+    reclaim.eviction_begins();
+    let looks = move |r: &Reclaim| r.goes_on(gains);
+    let ends = |r: &Reclaim| r.eviction_ended(Ended::Got, OTHER, 0);
+    together(&reclaim, looks, ends).0
+}
+
+/// Whoever sees that RM's call has ended sees that it gave memory back.
+fn a_call_of_rms_ends() -> bool {
+    let reclaim = shared(Reclaim::new());
+    let gains = reclaim.begin(ME);
+    reclaim.rm_call_begins();
+    let looks = move |r: &Reclaim| r.goes_on(gains);
+    together(&reclaim, looks, |r| r.rm_call_ended(false)).0
+}
+
+/// So does who has given up.
+fn a_call_of_rms_ends_for_who_gave_up() -> bool {
+    let reclaim = shared(Reclaim::new());
+    let gains = reclaim.begin(ME);
+    assert!(gives_up(&reclaim, ME));
+    reclaim.rm_call_begins();
+    let looks = move |r: &Reclaim| r.given_up(ME, gains);
+    !together(&reclaim, looks, |r| r.rm_call_ended(false)).0
+}
+
+/// No beginning, end or gain is lost.
+fn all_is_counted() -> bool {
+    let reclaim = shared(Reclaim::new());
+    reclaim.eviction_begins();
+    reclaim.rm_call_begins();
+    together(
+        &reclaim,
+        |r| {
+            r.eviction_ended(Ended::Got, ME, 0);
+            r.rm_call_begins();
+        },
+        |r| {
+            r.rm_call_ended(false);
+            r.eviction_begins();
+        },
+    );
+    let two = reclaim.begin(ME) == 2;
+    reclaim.eviction_ended(Ended::Failed, ME, 0);
+    reclaim.rm_call_ended(true);
+    two && !reclaim.goes_on(2)
+}
+
+/// Nothing is said here of a thread that begins anew while another one gives up. loom lets an exchange read what a
+/// store without order has overwritten, and of the two the exchange then counts as the later one. No processor does that.
+#[test]
+fn reclaim_shows_what_others_gain() {
+    all_is_needed(
+        "reclaim",
+        include_str!("../../../src/uvm_rust/policy/evict/reclaim.rs"),
+        &[
+            ("an eviction ends", an_eviction_ends),
+            ("a call of RM's ends", a_call_of_rms_ends),
+            ("all is counted", all_is_counted),
+            ("one who gave up", a_call_of_rms_ends_for_who_gave_up),
+        ],
+        &["Torn: .compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);"],
+    );
+}
+
+/// A lane for two numbers, all of whose atomics are made, and whose places have been used.
+fn used_lane() -> loom::sync::Arc<Lane> {
+    let lane = Lane::new(2).ok().unwrap();
+    for number in [8, 9] {
+        assert!(lane.push(number) && lane.front() == Some(number) && lane.pop() == Some(number));
+    }
+    loom::sync::Arc::new(lane)
+}
+
+/// What was put is taken, in its order, and nothing else; places are used again.
+fn numbers_go_through() -> bool {
+    let lane = used_lane();
+    let takes = |lane: &Lane| (0..3).filter_map(|_| lane.pop()).collect();
+    let puts = |lane: &Lane| (1..=3).filter(|n| lane.push(*n)).collect();
+    let (mut taken, put): (Vec<u64>, Vec<u64>) = together(&lane, takes, puts);
+    taken.extend(core::iter::from_fn(|| lane.pop()));
+    put == taken && put.starts_with(&[1, 2])
+}
+
+/// The consumer's count needs its order where a processor lets a later store overtake an earlier load, which loom does
+/// not: it runs each thread's steps in their order.
+#[test]
+fn a_lane_gives_what_was_put() {
+    all_is_needed(
+        "lane",
+        include_str!("../../../src/uvm_rust/policy/prefetch/lane.rs"),
+        &[("numbers go through", numbers_go_through)],
+        &[
+            "Relaxed: let taken = self.taken.load(Ordering::Acquire);",
+            "Relaxed: self.taken.store(taken.wrapping_add(1), Ordering::Release);",
+        ],
+    );
+}
