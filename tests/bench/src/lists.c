@@ -55,6 +55,12 @@ void lists_move_tail(struct lists *lists, uint32_t chunk, uint32_t list)
 	head->prev = node;
 }
 
+void lists_take(struct lists *lists, uint32_t chunk)
+{
+	take_off(&lists->chunk[chunk]);
+	point_to_self(&lists->chunk[chunk]);
+}
+
 uint32_t lists_take_first(struct lists *lists)
 {
 	uint32_t list;

@@ -14,6 +14,7 @@ extern "C" {
     fn lists_new(chunks: u32) -> *mut c_void;
     fn lists_free(lists: *mut c_void);
     fn lists_move_tail(lists: *mut c_void, chunk: u32, list: u32);
+    fn lists_take(lists: *mut c_void, chunk: u32);
     fn lists_take_first(lists: *mut c_void) -> u32;
 }
 
@@ -44,6 +45,13 @@ impl Lists {
         unsafe { lists_move_tail(self.lists.as_ptr(), chunk, list) }
     }
 
+    /// Off its list, if it is on one.
+    pub fn take(&mut self, chunk: u32) {
+        debug_assert!(chunk < self.chunks);
+        // SAFETY: made by lists_new() and not freed; the number is in range, by the callers in this crate.
+        unsafe { lists_take(self.lists.as_ptr(), chunk) }
+    }
+
     /// The first free chunk, else the first unused one, else the first used one, off its list.
     pub fn take_first(&mut self) -> u32 {
         // SAFETY: made by lists_new() and not freed.
@@ -72,5 +80,9 @@ mod tests {
         lists.move_tail(2, USED);
         assert_eq!([(); 4].map(|()| lists.take_first()), [3, 0, 1, 2]);
         assert_eq!(lists.take_first(), u32::MAX);
+        lists.move_tail(1, USED);
+        lists.move_tail(2, USED);
+        lists.take(1);
+        assert_eq!([(); 2].map(|()| lists.take_first()), [2, u32::MAX]);
     }
 }

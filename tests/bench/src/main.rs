@@ -3,15 +3,20 @@
 //! Guest instructions that nvidia-uvm.ko spends.
 //!
 //! `uvm-bench measure NAME [TEXT]` runs in the VM under `-icount`, where one nanosecond
-//! of CPU time is one instruction, and prints what it measured for the driver
-//! NAME that is loaded, in rows whose name holds TEXT; `uvm-bench faults NAME BATCH`
-//! does for the fault loop with batches of BATCH. `uvm-bench report FILE` pairs the
-//! baseline with ours. `scripts/bench.sh` does all.
+//! of CPU time is one instruction. It prints what it measured for the driver
+//! NAME that is loaded, in rows whose name holds TEXT. `uvm-bench faults NAME BATCH`
+//! does so for the fault loop with batches of BATCH, and `uvm-bench queues NAME` for the
+//! eviction queues, which need no driver: outside the VM it is for callgrind.
+//!
+//! `uvm-bench report FILE` pairs the baseline with ours, and holds that against the bars; with
+//! `--bars` it fails if one is missed. `scripts/bench.sh` does all.
 
+mod bars;
 mod faults;
 mod flash;
 mod lists;
 mod measure;
+mod queues;
 mod report;
 
 use anyhow::{bail, Result};
@@ -28,9 +33,11 @@ fn main() -> Result<()> {
         ["faults", driver, batch, percent] => {
             faults::run(Driver::named(driver)?, batch.parse()?, Some(percent.parse()?))
         }
-        ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
+        ["queues", driver] => queues::run(Driver::named(driver)?),
+        ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref(), false),
+        ["report", from, "--json", to, "--bars"] => report::run(from.as_ref(), to.as_ref(), true),
         _ => bail!(
-            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH [PERCENT] | uvm-bench report FILE --json FILE"
+            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH [PERCENT] | uvm-bench queues upstream|rust | uvm-bench report FILE --json FILE [--bars]"
         ),
     }
 }

@@ -7,12 +7,11 @@
 //! software GPU's work nor idling counts; what the driver spins while it waits
 //! for the GPU does, in both drivers alike.
 
-use crate::{flash, lists};
+use crate::{flash, queues};
 use anyhow::{bail, ensure, Context, Result};
 use nix::time::{clock_getcpuclockid, clock_gettime, ClockId};
 use nix::unistd::Pid;
 use std::fs;
-use uvm_policy::evict::{Queue, Queues};
 use vgpu_client::{Buffer, Discard, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Rounds of each workload; the first warms up and is not reported.
@@ -69,7 +68,7 @@ pub fn run(driver: Driver, only: &str) -> Result<()> {
         }
     }
     if wanted("queue") {
-        queues(driver)?;
+        queues::run(driver)?;
     }
     Ok(())
 }
@@ -217,62 +216,6 @@ fn discards(driver: Driver, process: &Process, gpu: &Gpu, mib: u64) -> Result<()
                     (end - start) as f64,
                 );
             }
-        }
-    }
-    Ok(())
-}
-
-/// Instructions of an operation on the eviction queues of a GPU of 8 GiB: ours
-/// against doubly linked lists in C, as upstream has them. Both run here, so that
-/// nothing but the operation is counted; which driver is loaded does not matter.
-fn queues(driver: Driver) -> Result<()> {
-    const CHUNKS: u32 = 4096;
-    const TIMES: u32 = 100_000;
-    let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
-    let mut ours = Queues::new(CHUNKS).ok().context("memory for the queues")?;
-    let mut theirs = lists::Lists::new(CHUNKS);
-    for chunk in 0..CHUNKS {
-        ours.enqueue(chunk, Queue::Used).ok().context("a chunk")?;
-        theirs.move_tail(chunk, lists::USED);
-    }
-    // Neighbours in the order are not neighbours in memory.
-    let chunk = |i: u32| i.wrapping_mul(2_654_435_761) % CHUNKS;
-    for round in 0..ROUNDS {
-        let start = nanoseconds(clock)?;
-        for i in 0..TIMES {
-            match driver {
-                Driver::Upstream => theirs.move_tail(chunk(i), lists::USED),
-                _ => _ = ours.enqueue(chunk(i), Queue::Used),
-            }
-        }
-        let moved = nanoseconds(clock)?;
-        for _ in 0..TIMES {
-            match driver {
-                Driver::Upstream => {
-                    let first = theirs.take_first();
-                    theirs.move_tail(first, lists::UNUSED);
-                }
-                _ => {
-                    let taken = ours.take(1, |_| None).context("an empty queue")?;
-                    _ = ours.enqueue(taken.chunk, Queue::Unused);
-                }
-            }
-        }
-        let taken = nanoseconds(clock)?;
-        if round > 0 {
-            let each = |spent| spent as f64 / f64::from(TIMES);
-            say(
-                driver,
-                "queue/mark-used",
-                "instructions/op",
-                each(moved - start),
-            );
-            say(
-                driver,
-                "queue/take-and-queue",
-                "instructions/op",
-                each(taken - moved),
-            );
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! The least, since what rounds differ in is how long the driver spun until the software
 //! GPU, which polls, had seen its work: up to seven times an eviction's own instructions.
 
+use crate::bars::{self, Bar};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,22 +32,42 @@ pub struct Row {
 pub struct Table {
     /// In the order in which they were measured.
     pub rows: Vec<Row>,
+    /// What they are held against.
+    pub bars: Vec<Bar>,
 }
 
-/// Reads measurements, prints the table and writes it as JSON.
-pub fn run(from: &Path, to: &Path) -> Result<()> {
+/// Reads measurements, prints the tables and writes them as JSON. `strict`: fails if a bar is missed.
+pub fn run(from: &Path, to: &Path, strict: bool) -> Result<()> {
     let text = fs::read_to_string(from).with_context(|| format!("reading {}", from.display()))?;
-    let table = pair(&text)?;
+    let measured = Measured::parse(&text)?;
+    let table = Table {
+        rows: pair(&measured)?,
+        bars: bars::bars(&measured),
+    };
+    show(&table.rows);
+    bars::show(&table.bars);
+    fs::write(to, serde_json::to_string_pretty(&table)? + "\n")
+        .with_context(|| format!("writing {}", to.display()))?;
+    let missed = bars::missed(&table.bars);
+    ensure!(
+        !strict || missed.is_empty(),
+        "bars that are missed: {}",
+        missed.join(", ")
+    );
+    Ok(())
+}
+
+fn show(rows: &[Row]) {
     println!(
-        "{:<27} {:<18} {:>12} {:>12} {:>7}",
+        "{:<29} {:<18} {:>12} {:>12} {:>7}",
         "row", "unit", "baseline", "ours", "ratio"
     );
-    for r in &table.rows {
+    for r in rows {
         let shown = |value: Option<f64>, digits| {
             value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
         };
         println!(
-            "{:<27} {:<18} {:>12} {:>12.0} {:>7}",
+            "{:<29} {:<18} {:>12} {:>12.0} {:>7}",
             r.name,
             r.unit,
             shown(r.baseline, 0),
@@ -54,37 +75,63 @@ pub fn run(from: &Path, to: &Path) -> Result<()> {
             shown(r.ratio, 3)
         );
     }
-    fs::write(to, serde_json::to_string_pretty(&table)? + "\n")
-        .with_context(|| format!("writing {}", to.display()))
 }
 
 /// What the unmodified driver has nothing to compare with.
 const OURS_ALONE: &str = "flash/";
 
-fn pair(text: &str) -> Result<Table> {
-    let mut order: Vec<(&str, &str)> = Vec::new();
-    let mut values: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+/// The values of each row for each driver, in the order in which they were measured.
+#[derive(Default)]
+pub struct Measured<'a> {
+    /// The name and the unit of each row.
+    order: Vec<(&'a str, &'a str)>,
+    values: BTreeMap<(&'a str, &'a str), Vec<f64>>,
+}
+
+impl<'a> Measured<'a> {
+    /// Reads lines of driver, row, unit and value.
+    pub fn parse(text: &'a str) -> Result<Self> {
+        let mut all = Self::default();
+        for line in text.lines().filter(|l| !l.is_empty()) {
+            let parts: Vec<&str> = line.split('\t').collect();
+            let [driver, name, unit, value] = parts[..] else {
+                anyhow::bail!("not a measurement: '{line}'");
+            };
+            if !all.order.iter().any(|(n, _)| *n == name) {
+                all.order.push((name, unit));
+            }
+            let values = all.values.entry((driver, name)).or_default();
+            values.push(value.parse()?);
+        }
+        Ok(all)
+    }
+
+    /// The least of a driver's values; none if it has none.
+    pub fn least(&self, driver: &str, name: &str) -> Option<f64> {
+        least(self.values.get(&(driver, name))?)
+    }
+
+    /// How far the least of a driver's two runs are apart, as a share of the lesser; none if there were no two.
+    pub fn between_runs(&self, driver: &str, name: &str) -> Option<f64> {
+        let values = self.values.get(&(driver, name))?;
+        let (first, second) = values.split_at(values.len() / 2);
+        let (first, second) = (least(first)?, least(second)?);
+        Some((first - second).abs() / first.min(second))
+    }
+}
+
+fn least(values: &[f64]) -> Option<f64> {
+    values.iter().copied().min_by(f64::total_cmp)
+}
+
+fn pair(measured: &Measured<'_>) -> Result<Vec<Row>> {
     // A variant of ours, "row (variant)", has the row's baseline.
     let base = |name: &str| name.split(" (").next().unwrap_or_default().to_owned();
-    for line in text.lines().filter(|l| !l.is_empty()) {
-        let parts: Vec<&str> = line.split('\t').collect();
-        let [driver, name, unit, value] = parts[..] else {
-            anyhow::bail!("not a measurement: '{line}'");
-        };
-        if !order.iter().any(|(n, _)| *n == name) {
-            order.push((name, unit));
-        }
-        values
-            .entry((driver, name))
-            .or_default()
-            .push(value.parse()?);
-    }
     let mut rows = Vec::new();
-    for (name, unit) in order {
+    for &(name, unit) in &measured.order {
         let of = |driver, name: &str| {
-            let v = values.get(&(driver, name));
-            v.and_then(|v| v.iter().copied().min_by(f64::total_cmp))
-                .with_context(|| format!("{name} was not measured for {driver}"))
+            let least = measured.least(driver, name);
+            least.with_context(|| format!("{name} was not measured for {driver}"))
         };
         let ours = of("rust", name)?;
         let baseline = if name.starts_with(OURS_ALONE) {
@@ -104,17 +151,31 @@ fn pair(text: &str) -> Result<Table> {
         });
     }
     ensure!(!rows.is_empty(), "nothing was measured");
-    Ok(Table { rows })
+    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn pair(text: &str) -> Result<Vec<Row>> {
+        super::pair(&Measured::parse(text)?)
+    }
+
+    #[test]
+    fn runs_of_a_driver_are_apart_by_their_least() {
+        let text =
+            "rust\ta\tn\t14\nrust\ta\tn\t10\nrust\ta\tn\t11\nrust\ta\tn\t30\nrust\tb\tn\t1\n";
+        let measured = Measured::parse(text).unwrap();
+        assert_eq!(measured.between_runs("rust", "a"), Some(0.1));
+        assert_eq!(measured.between_runs("rust", "b"), None);
+        assert_eq!(measured.between_runs("upstream", "a"), None);
+    }
+
     #[test]
     fn the_least_are_paired_by_row() {
         let text = "upstream\ta\tn\t4\nupstream\ta\tn\t2\nupstream\ta\tn\t9\nrust\ta\tn\t2\n";
-        let rows = pair(text).unwrap().rows;
+        let rows = pair(text).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(
             (rows[0].baseline, rows[0].ours, rows[0].ratio),
@@ -125,16 +186,14 @@ mod tests {
     #[test]
     fn a_variant_of_ours_has_the_baseline_of_its_row() {
         let text = "upstream\ta\tn\t4\nrust\ta\tn\t2\nrust\ta (b)\tn\t6\n";
-        let rows = pair(text).unwrap().rows;
+        let rows = pair(text).unwrap();
         assert_eq!((rows[0].ratio, rows[1].ratio), (Some(0.5), Some(1.5)));
         assert!(pair("rust\ta (b)\tn\t6\n").is_err());
     }
 
     #[test]
     fn what_only_ours_does_has_no_ratio() {
-        let rows = pair("rust\tflash/spill\tn\t3\nrust\tflash/spill\tn\t2\n")
-            .unwrap()
-            .rows;
+        let rows = pair("rust\tflash/spill\tn\t3\nrust\tflash/spill\tn\t2\n").unwrap();
         assert_eq!(
             (rows[0].baseline, rows[0].ours, rows[0].ratio),
             (None, 2.0, None)
