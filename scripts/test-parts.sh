@@ -98,9 +98,7 @@ host_parts() {
 	part host/masks make --silent -C tests/masks run
 	part host/seam make --silent -C tests/seam run
 	beside host/python python_package
-	local python lacks=''
-	if wanted host/wheel; then lacks=$(wheel_lacks); fi
-	if [ -n "$lacks" ]; then skip host/wheel "$lacks"; else beside host/wheel scripts/wheel.sh uvmrust; fi
+	local python
 	if cargo package --help 2>/dev/null | grep -q exclude-lockfile; then
 		part host/crates crates
 	else
@@ -392,6 +390,10 @@ plans() { rm -f out/plans.json && VM_TIMEOUT=1500 scripts/plans.sh out/plans.jso
 extra_parts() {
 	local d
 	versions_parts
+	# A release build of its own.
+	local lacks=''
+	if wanted host/wheel; then lacks=$(wheel_lacks); fi
+	if [ -n "$lacks" ]; then skip host/wheel "$lacks"; else part host/wheel scripts/wheel.sh uvmrust; fi
 	part extra/fixes-taken-out cargo test -p uvmrust-random --release --test random -- \
 		--ignored --exact each_fix_taken_out_is_found --nocapture
 	part build/modules scripts/driver.sh
@@ -418,7 +420,7 @@ debug_parts() {
 	part build/programs build_programs
 	# The longest first. What is left when the modules are gone, kmemleak finds.
 	local then_kmemleak="bash scripts/vm-load.sh unload && bash scripts/vm-kmemleak.sh"
-	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- "$suite/storms && bash scripts/vm-kmemleak.sh"
+	lane debug/storms vm $k VIDMEM=64M VM_MEM=4G VM_TIMEOUT=6000 -- "$suite/storms --times 30 && bash scripts/vm-kmemleak.sh"
 	# kmemleak takes most of the time, and finds nothing unless it is asked to scan: the long runs
 	# are without it, short ones with it.
 	local no_kmemleak=VM_KOPTS=kmemleak=off
