@@ -43,8 +43,8 @@ wheel_lacks() {
 		return
 	fi
 	# pip builds in an environment of its own, for which it gets this from PyPI.
-	# shellcheck disable=SC2154  # test.sh sets it
 	maturin=$(sed -n 's/^requires = \["\(.*\)"\]$/\1/p' userlib/python/pyproject.toml)
+	# shellcheck disable=SC2154  # test.sh sets $out
 	timeout 60 python3 -m pip download --quiet --disable-pip-version-check --retries 0 --no-deps \
 		--dest "$out/host/maturin" "$maturin" >/dev/null 2>&1 || echo "pip finds no $maturin"
 }

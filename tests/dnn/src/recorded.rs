@@ -364,10 +364,14 @@ impl Training<'_> {
     fn free(&mut self, memory: Memory) {
         let (at, bytes) = (memory.buffer.address(), memory.buffer.bytes());
         if let Some(record) = &mut self.record {
-            record.freed(at);
+            if let Some(gone) = record.begins(at) {
+                record.freed(gone);
+            }
         }
         if let Some(executor) = &self.executor {
-            executor.freed(at);
+            if let Some(gone) = executor.begins(at) {
+                executor.freed(gone);
+            }
         }
         self.live -= bytes;
         drop(memory);
