@@ -112,7 +112,7 @@ bench: deps ## guest instructions per fault and per eviction, baseline against o
 	@scripts/bench.sh
 
 .PHONY: upstream-bugs
-upstream-bugs: deps ## NVIDIA's bugs that ours mends, on its driver and on ours: a table (docs/fixes.md)
+upstream-bugs: deps ## NVIDIA's bugs that ours mends, on its driver and on ours: a table (docs/upstream-bugs.md)
 	@scripts/upstream-bugs.sh $(BUGS)
 
 .PHONY: dnn

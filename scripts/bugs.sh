@@ -1,19 +1,79 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# Sourced by upstream-bugs.sh and test-parts.sh: the bugs of docs/fixes.md that a test shows.
+# Sourced by upstream-bugs.sh and test-parts.sh: the bugs of docs/upstream-bugs.md that a test shows,
+# and what became of such a test in a VM.
 # shellcheck shell=bash disable=SC2034
 
-# Each bug, by the name of its switch (uvm_rust_fix_NAME), how long its test may take, in seconds
-# (on two idle cores it takes a tenth), and the test of hazards that shows it.
+# Each bug: NAME|SWITCH|LIMIT|NVIDIA|OFF|BASES|TEST
+#   NAME, SWITCH   of the bug, and of its mend (uvm_rust_fix_SWITCH)
+#   LIMIT          how long its test may take, in seconds (on two idle cores it takes a tenth)
+#   NVIDIA, OFF    what the test must do on NVIDIA's driver, and on ours with the mend off: "fails"
+#                  (in one of three runs); "skipped", as only ours can be told what the test needs;
+#                  "ok"; or "sometimes", which nobody judges
+#   BASES          FACT=WHAT, separated by commas: where FACT is so (base.sh), both must show WHAT;
+#                  "out": ours has no such mend there
+#   TEST           of hazards, by a part of its name that no other has
 bugs=(
-	"strays|60|mremap() moved is evicted"
-	"nobody|60|where managed memory is now"
-	"held|300|reads while it is evicted"
-	"pfns|300|reads while it is evicted"
-	"copies|60|held: a copy to the host that fails"
-	"in_vain|60|held: what an eviction got in vain"
-	"notifier|60|notifier"
-	"cpu_fault|60|while its GPU goes"
-	"duplicates|60|two copies"
-	"context|60|somebody holds"
-	"lazy|60|freed before its GPU goes"
+	"strays|strays|60|fails|fails||mremap() moved is evicted"
+	"child|strays|60|fails|fails||that a child keeps is evicted"
+	"stray_copy|strays|60|skipped|fails||a stray that cannot be copied"
+	"nobody|nobody|60|fails|fails|chunk_in_page=out|where managed memory is now"
+	"left|nobody|60|sometimes|sometimes|chunk_in_page=out|what a process has left"
+	"held|held|300|fails|sometimes|lazy_pins=sometimes|reads while it is evicted"
+	"pfns|pfns|300|fails|fails|lazy_pins=ok|reads while it is evicted"
+	"copies|copies|60|skipped|fails||held: a copy to the host that fails"
+	"in_vain|in_vain|60|skipped|fails||held: what an eviction got in vain goes"
+	"notifier|notifier|60|skipped|fails||notifier"
+	"cpu_fault|cpu_fault|60|fails|fails||while its GPU goes"
+	"duplicates|duplicates|60|fails|fails||two copies"
+	"context|context|60|fails|fails|native_discard=ok|somebody holds"
+	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
+
+# wanted_of WANT BASES FACTS: of what a bug's line says, what counts on a base of these facts.
+wanted_of() {
+	local each
+	for each in ${2//,/ }; do
+		if [[ " $3 " == *" ${each%%=*} "* ]]; then echo "${each#*=}"; return; fi
+	done
+	echo "$1"
+}
+
+# outcome RC LOG: of a VM that ended so, with one test: ok; wrong (data, or an assertion of the
+# driver's); crash (the kernel died); hang; skipped; or "not run", where the test never began.
+outcome() {
+	if ! grep -q '^TAP version' "$2" || grep -q '^1\.\.0' "$2"; then echo "not run"; return; fi
+	case $1 in
+	124) echo hang ;;
+	255) echo crash ;;
+	*) # A program that has skipped all does not end with 0.
+		if grep -q '^not ok' "$2"; then echo wrong
+		elif grep -q '^ok .*# SKIP' "$2"; then echo skipped
+		elif [ "$1" = 0 ]; then echo ok
+		else echo wrong
+		fi ;;
+	esac
+}
+
+# meets WANT OUTCOME: is it what was to be seen?
+meets() {
+	case $1:$2 in
+	fails:hang | fails:crash | fails:wrong) ;;
+	sometimes:ok | sometimes:hang | sometimes:crash | sometimes:wrong) ;;
+	ok:ok | skipped:skipped) ;;
+	*) return 1 ;;
+	esac
+}
+
+# until_seen WANT LOG COMMAND...: runs a VM with its output in LOG, up to three times where it is to fail,
+# as what shows in most runs may not in one. Its outcome.
+until_seen() {
+	local want=$1 log=$2 try rc end
+	shift 2
+	for try in 1 2 3; do
+		rc=0
+		"$@" >"$log" 2>&1 || rc=$?
+		end=$(outcome "$rc" "$log")
+		if [ "$want" != fails ] || meets fails "$end"; then break; fi
+	done
+	echo "$end"
+}
