@@ -27,6 +27,7 @@ bugs=(
 	"cpu_fault|cpu_fault|60|fails|fails||while its GPU goes"
 	"duplicates|duplicates|60|fails|fails||two copies"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"
+	"charge|charge|300|fails|fails||charge: who evicts does not fail"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

@@ -42,8 +42,20 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 }
 
 // Before anything is populated and copied: what was discarded is not worth a copy.
+@ account @
+typedef uvm_va_block_context_t;
+identifier ctx, flags;
+@@
+block_populate_pages_cpu(..., uvm_va_block_context_t *ctx, ...)
+{
+<...
+- flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
++ flags |= uvm_rust_account(ctx);
+...>
+}
+
 @ populate @
-typedef uvm_va_block_context_t, uvm_processor_id_t;
+typedef uvm_processor_id_t;
 identifier block, retry, ctx, id, region, mask;
 expression E, there;
 @@

@@ -14,16 +14,18 @@
 //! with 1 if anything failed.
 
 pub mod fuzz;
+mod group;
 mod leaks;
 mod log;
 pub mod modules;
 mod tap;
 mod this;
 
+pub use group::Group;
 pub use leaks::{chunks_before, no_leak};
 pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{Failure, Outcome, Pass, Suite};
-pub use this::this_program;
+pub use this::{this_program, Killed};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The program again, as a child that a test starts, and that may become another user
@@ -31,6 +31,30 @@ pub fn this_program() -> io::Result<Command> {
     let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
     *kept = Some(copy);
     Ok(Command::new(path))
+}
+
+/// A child that does not outlive the test.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Killed {
+    /// This program, as one that a test runs; nobody hears what it says.
+    ///
+    /// # Errors
+    ///
+    /// As [`this_program`], and of starting it.
+    pub fn run(argument: &str) -> io::Result<Self> {
+        let mut command = this_program()?;
+        command.arg(argument).stdout(Stdio::null());
+        Ok(Self(command.spawn()?))
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// This program's file in memory, with the mode 0777.

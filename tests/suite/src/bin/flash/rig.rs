@@ -2,11 +2,10 @@
 //! A process with a GPU and an attached device, and what the tests ask of them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, this_program, Failure};
+use uvm_suite::{ensure, Failure};
 use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Words of a 2 MiB block.
@@ -170,24 +169,5 @@ pub(crate) fn no_leak(rig: &Rig) -> Done {
             "slots leak: {s:?}"
         );
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A child that does not outlive the test.
-pub(crate) struct Killed(pub(crate) Child);
-
-impl Killed {
-    /// This program, as one that a test runs.
-    pub(crate) fn run(argument: &str) -> Result<Self, Failure> {
-        let mut command = this_program()?;
-        command.arg(argument).stdout(Stdio::null());
-        Ok(Self(command.spawn()?))
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

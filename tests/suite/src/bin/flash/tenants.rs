@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 
-use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
-use crate::rig::{check, device, no_leak, plain, write, Done, Killed, Rig, WORDS};
+use crate::rig::{check, device, no_leak, plain, write, Done, Rig, WORDS};
 use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {

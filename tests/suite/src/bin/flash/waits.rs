@@ -3,16 +3,15 @@
 //! that the driver's count of host memory is wrong.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Group, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
-use crate::rig::{check, no_leak, plain, write, Done, Killed, Rig, WORDS};
+use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
 use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -29,7 +28,7 @@ pub(crate) fn run(suite: &mut Suite) {
 }
 
 /// One process's GPU fault waits for a read that does not end. Another read of the same tenant is
-/// made meanwhile: each of those who read may be asked, not only the one that hangs.
+/// made meanwhile. Each of those who read may be asked, not only the one that hangs.
 fn own() -> Outcome {
     if !has_dmsetup() {
         skip!("dmsetup is not installed");
@@ -100,88 +99,10 @@ fn killed() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// A memory cgroup, and nothing in it when this is dropped.
-struct Group(PathBuf);
-
-impl Group {
-    const ROOT: &'static str = "/tmp/uvm-rust-flash-groups";
-
-    /// Where there are none of the second kind, nothing.
-    fn new() -> Result<Option<Self>, Failure> {
-        fs::create_dir_all(Self::ROOT)?;
-        let mounted = Command::new("mount")
-            .args(["-t", "cgroup2", "none", Self::ROOT])
-            .status()?;
-        if !mounted.success() {
-            return Ok(None);
-        }
-        let group = Self(PathBuf::from(Self::ROOT).join("full"));
-        fs::write(format!("{}/cgroup.subtree_control", Self::ROOT), "+memory")?;
-        fs::create_dir_all(&group.0)?;
-        Ok(Some(group))
-    }
-
-    /// How many cgroups were removed and are kept by somebody; nothing where there are none.
-    fn dying() -> Result<Option<usize>, Failure> {
-        let Some(_mounted) = Self::new()? else {
-            return Ok(None);
-        };
-        let text = fs::read_to_string(format!("{}/cgroup.stat", Self::ROOT))?;
-        let count = text
-            .lines()
-            .find_map(|l| l.strip_prefix("nr_dying_descendants "));
-        Ok(count.and_then(|n| n.trim().parse().ok()))
-    }
-
-    fn limit(&self, bytes: &str) -> Done {
-        Ok(fs::write(self.0.join("memory.max"), bytes)?)
-    }
-
-    /// Bytes of the kernel's own objects that are charged to it, as told until now: the kernel may
-    /// be two seconds late.
-    fn objects(&self) -> Result<u64, Failure> {
-        let text = fs::read_to_string(self.0.join("memory.stat"))?;
-        let line = text
-            .lines()
-            .find_map(|l| l.strip_prefix("slab_unreclaimable "));
-        let bytes = line.and_then(|l| l.trim().parse().ok());
-        bytes.ok_or_else(|| "no slab_unreclaimable in memory.stat".into())
-    }
-
-    /// The same, once nothing is late any more; the caller makes no objects meanwhile.
-    fn settled_objects(&self) -> Result<u64, Failure> {
-        let mut last = self.objects()?;
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_secs(3));
-            let now = self.objects()?;
-            if now == last {
-                return Ok(now);
-            }
-            last = now;
-        }
-        Err("what is charged to the group never stays the same for three seconds".into())
-    }
-
-    /// A process that was set up in it, by who is not in it any more: the tenant is of the group,
-    /// and its pages are charged to where the process is.
-    fn process(&self) -> Result<Process, Failure> {
-        fs::write(self.0.join("cgroup.procs"), "0")?;
-        let process = Process::new();
-        fs::write(format!("{}/cgroup.procs", Self::ROOT), "0")?;
-        Ok(process?)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = self.limit("max");
-        let _ = fs::write(format!("{}/cgroup.procs", Self::ROOT), "0");
-        let start = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = Command::new("umount").args(["-l", Self::ROOT]).status();
-    }
+/// A process that was set up in the group, by who is not in it any more. The tenant is of the group.
+/// Its pages are charged to where the process is.
+fn process_of(group: &Group) -> Result<Process, Failure> {
+    Ok(group.within(Process::new)??)
 }
 
 /// The tenant is of the group, and who touches its pages is not: that one pays for the pages, and
@@ -194,7 +115,7 @@ fn charged() -> Outcome {
     let Some(group) = Group::new()? else {
         skip!("there are no cgroups");
     };
-    let tenant = group.process()?;
+    let tenant = process_of(&group)?;
     let buffer = Buffer::<u64>::managed(&tenant, BLOCKS * WORDS)?;
     let before = group.settled_objects()?;
     (0..BLOCKS).for_each(|block| buffer.set(block * WORDS, 1));
@@ -220,7 +141,7 @@ fn gone() -> Outcome {
         let Some(group) = Group::new()? else {
             skip!("there are no cgroups any more");
         };
-        let tenant = group.process()?;
+        let tenant = process_of(&group)?;
         let buffer = Buffer::<u64>::managed(&tenant, WORDS)?;
         write(&buffer, 107);
         drop((buffer, tenant));
@@ -251,7 +172,7 @@ fn full_group() -> Outcome {
         skip!("there are no cgroups");
     };
     let before = rig.stats()?.host_pages;
-    let tenant = group.process()?;
+    let tenant = process_of(&group)?;
     let buffer = Buffer::<u64>::managed(&tenant, 3 * HOST * WORDS)?;
     group.limit("0")?;
     write(&buffer, 103);

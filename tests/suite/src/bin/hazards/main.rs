@@ -2,6 +2,7 @@
 //! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
 //! must end as documented, and hurt nobody else.
 
+mod charge;
 mod faults;
 mod half_way;
 mod held;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             },
             Some(Long("unmodified-too")) => UNMODIFIED_TOO.store(true, Ordering::Relaxed),
             Some(Long("channel-sanity")) => return channel_sanity(),
+            Some(Long("child-evicted")) => return charge::child_evicted(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
                 print!("{HELP}");
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
     held::run(&mut suite);
     half_way::run(&mut suite);
     lazy::run(&mut suite);
+    charge::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {

@@ -136,7 +136,7 @@ fn kept_by_a_child() -> Outcome {
 }
 
 /// The elements count from `first` on.
-fn holds(buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
+pub(crate) fn holds(buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
     let wrong = buffer.first_other(|i| first + i as u64);
     ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
     Ok(())

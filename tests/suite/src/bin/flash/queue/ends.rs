@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Killed, Outcome, Pass, Suite};
 use vgpu_client::flash::TO_HOST;
 use vgpu_client::{Buffer, Process, BLOCK, PAGE};
 
 use super::{all_well, by_block, reap, request, submit};
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, PATIENCE};
-use crate::rig::{check, no_leak, plain, write, Done, Killed, Rig, WORDS};
+use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
 use crate::wear::limit;
 use crate::{NONE, SILENT};
 

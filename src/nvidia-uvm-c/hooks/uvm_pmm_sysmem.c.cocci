@@ -1,0 +1,24 @@
+@ charge @
+typedef uvm_cpu_chunk_alloc_flags_t;
+identifier alloc, flags;
+@@
+uvm_cpu_chunk_alloc_page(..., uvm_cpu_chunk_alloc_flags_t alloc)
+{
+<...
+- flags = NV_UVM_GFP_FLAGS_ACCOUNT;
++ flags = NV_UVM_GFP_FLAGS_ACCOUNT | uvm_rust_charge_flags(alloc);
+...>
+}
+
+@ nobody @
+identifier flags, page;
+expression list E;
+@@
+uvm_cpu_chunk_alloc(..., uvm_cpu_chunk_alloc_flags_t flags, ...)
+{
+<...
+page = uvm_cpu_chunk_alloc_page(E);
++ if (!page && uvm_rust_charge_nobody(&flags))
++ 	page = uvm_cpu_chunk_alloc_page(E);
+...>
+}
