@@ -49,3 +49,6 @@ strict=()
 [ -z "${BARS:-}" ] || strict=(--bars)
 "$bench" report out/bench.tsv --json out/bench.json "${strict[@]}"
 say "written to out/bench.json"
+
+# What the software GPU itself costs, which is in none of these rows.
+if [ -z "${1:-}" ] && have valgrind; then scripts/vgpu-cost.sh | tee out/vgpu-cost.txt; fi

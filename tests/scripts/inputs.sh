@@ -13,7 +13,7 @@ n=0 bad=0
 files=(
 	Kbuild Cargo.toml Cargo.lock include/uapi/vgpu.h scripts/vm.sh scripts/test.sh scripts/modules.sh scripts/new.sh
 	src/nvidia-uvm-c/base/uvm_rust_seam.c src/uvm_rust/policy/evict.rs src/uvm_rust/policy/evict/tests.rs
-	tests/vgpu/core/gpu.rs tests/vgpu/core/host/tests.rs tests/kselftest/uvm_basic.c
+	tests/vgpu/core/gpu.rs tests/vgpu/core/host/tests.rs tests/vgpu/core/examples/cost.rs tests/kselftest/uvm_basic.c
 	tests/suite/src/rig.rs tests/suite/src/bin/ladder/main.rs tests/suite/src/bin/loops.rs tests/suite/tests/this.rs
 	tests/dnn/src/main.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs sim/plan/src/lib.rs
 	userlib/uvmrust/tests/fork.rs userlib/uvmrust/src/backend/tests.rs sim/cli/tests/cli.rs
@@ -50,8 +50,8 @@ done
 again YES tests/suite/src/bin/ladder/main.rs vm -- target/release/ladder
 again NO tests/suite/src/bin/ladder/main.rs vm -- target/release/random
 again YES tests/suite/src/bin/loops.rs loops
-for f in scripts/test.sh scripts/modules.sh src/uvm_rust/policy/evict/tests.rs tests/vgpu/core/host/tests.rs tests/dnn/src/main.rs \
-	tests/suite/tests/this.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs; do
+for f in scripts/test.sh scripts/modules.sh src/uvm_rust/policy/evict/tests.rs tests/vgpu/core/host/tests.rs tests/vgpu/core/examples/cost.rs \
+	tests/dnn/src/main.rs tests/suite/tests/this.rs tests/workloads/src/main.rs userlib/uvmrust/src/lib.rs sim/zoo/src/lib.rs; do
 	again NO $f vm -- target/release/ladder
 done
 again YES userlib/uvmrust/src/lib.rs vm -- target/release/library
