@@ -62,8 +62,9 @@ inputs() {
 		gcc --version
 		clang --version 2>/dev/null || :
 		qemu-system-x86_64 --version
-		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL|RUST_WHOLE)|ICOUNT|NOLOAD|VGPU_PARAMS|QEMU_OPTS)=.' | sort
-		# Nobody knows what these hold.
+		env | grep -E '^(DRIVER|VIDMEM|GPUS?|RELEASE|KERNEL|VM_.*|UVM_(VERSION|PARAMS|RUST_MASKS|RUST_KERNEL|RUST_WHOLE)|ICOUNT|NOLOAD|VGPU_(PARAMS|ORDER|SEED)|QEMU_OPTS)=.' | sort
+		# Nobody knows what these hold, or which seed will be drawn.
 		[ -z "${UVM_SRC:-}${KDIR:-}" ] || date +%s.%N
+		[ "${VGPU_ORDER:-}${VGPU_SEED:-}" != adversarial ] || date +%s.%N
 	} | sha256sum
 }

@@ -297,6 +297,11 @@ ladder_parts() {
 		"$suite/ladder --only 'step 19' && $suite/ladder --only 'step 20'"
 }
 
+# adversarial_part DRIVER: the ladder where a seed says in which order channels and kernels run.
+adversarial_part() {
+	lane "$1/ladder-adversarial" vm DRIVER="$1" VGPU_ORDER=adversarial VGPU_SEED="${VGPU_SEED:-1}" VM_TIMEOUT=3000 -- $suite/ladder
+}
+
 # suite_parts DRIVER: our own tests of faults and of what goes wrong. The baseline passes them too:
 # they ask for what NVIDIA's driver does. Its storms are NVIDIA's to pass; there a look will do.
 suite_parts() {
@@ -411,6 +416,7 @@ extra_parts() {
 	odd_gpu_part
 	record_part
 	lane rust/ladder-full vm DRIVER=rust VM_TIMEOUT=6000 -- "$suite/ladder --full"
+	for d in rust upstream; do adversarial_part $d; done
 }
 
 # The same under a kernel that looks for what goes wrong; slower by several times.

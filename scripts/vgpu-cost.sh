@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # Instructions that the software GPU's core executes per access, copy and walk, counted on
 # the host by callgrind. Prints a table; docs/vgpu.md has one of it.
+#
+#   vgpu-cost.sh [SEED]    in the kind order, or in the adversarial one of a seed
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -12,7 +14,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/uvm-rust-cost.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 
 cost=${CARGO_TARGET_DIR:-target}/release/examples/cost
-valgrind --tool=callgrind --callgrind-out-file="$dir/out" "$cost" >"$dir/rows" 2>"$dir/log" ||
+valgrind --tool=callgrind --callgrind-out-file="$dir/out" "$cost" "$@" >"$dir/rows" 2>"$dir/log" ||
 	{ cat "$dir/log" >&2; die "the emulator could not be counted"; }
 # What each function of the module `rows` executed, with those that it called.
 callgrind_annotate --inclusive=yes --threshold=100 "$dir/out" 2>>"$dir/log" |

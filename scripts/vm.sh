@@ -11,7 +11,8 @@
 #
 # Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2, GPU=turing|volta|ampere,
 # RELEASE=0|1, KERNEL=release|debug|stock, KDIR=/path (a kernel's headers, where `vmlinuz`
-# leads to its image, beside which its modules lie), VM_TIMEOUT (seconds, 600), VM_MEM (3G),
+# leads to its image, beside which its modules lie), VGPU_ORDER=kind|adversarial,
+# VGPU_SEED (of the adversarial order; drawn, and in the kernel's log, without), VM_TIMEOUT (seconds, 600), VM_MEM (3G),
 # VM_CPUS (2), VM_CPU (QEMU's -cpu, under TCG), VM_ACCEL=auto|kvm|tcg, ICOUNT=1 (count guest
 # instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters), NOLOAD=1 (load
 # nothing), VM_UNLOAD=1 (unload at the end, and fail if the modules report that something is
@@ -27,6 +28,9 @@ gpu=${GPU:-turing} gpus=${GPUS:-1} limit=${VM_TIMEOUT:-600}
 case $driver in rust|upstream) ;; *) die "DRIVER=$driver: use rust or upstream" ;; esac
 case $gpu in turing|volta|ampere) ;; *) die "GPU=$gpu: use turing, volta or ampere" ;; esac
 case $gpus in 1|2) ;; *) die "GPUS=$gpus: use 1 or 2" ;; esac
+order=${VGPU_ORDER:-kind}
+case $order in kind|adversarial) ;; *) die "VGPU_ORDER=$order: use kind or adversarial" ;; esac
+case ${VGPU_SEED:-} in 0|*[!0-9]*) die "VGPU_SEED=$VGPU_SEED: use a number above 0" ;; esac
 
 # megabytes SIZE: of 256M, 1G or a plain number of MiB.
 megabytes() {
@@ -138,7 +142,7 @@ qemu_args+=("${more[@]}")
 # What the guest needs to know, quoted for its shell.
 {
 	printf 'UVM_KO_UPSTREAM=%q\nUVM_KO_RUST=%q\nVGPU_KO=%q\n' "$upstream" "$rust" "$vgpu"
-	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu ${VGPU_PARAMS:-}"
+	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu order=$order ${VGPU_SEED:+seed=$VGPU_SEED} ${VGPU_PARAMS:-}"
 	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
 	printf 'VM_UNLOAD=%q\n' "${VM_UNLOAD:-}"
 	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"

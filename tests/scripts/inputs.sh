@@ -79,6 +79,12 @@ loops() { echo "suite/loops --otherwise"; }
 differs "a lane that is a function, and does something else" "$(inputs loops)"
 before=$(inputs loops)
 differs "another setting" "$(UVM_PARAMS='uvm_rust_evict=0' inputs loops)"
+for order in VGPU_ORDER=kind VGPU_ORDER=adversarial VGPU_SEED=2; do
+	# shellcheck disable=SC2163
+	differs "the software GPU's $order" "$(export "$order" && inputs loops)"
+done
+before=$(VGPU_ORDER=adversarial inputs loops)
+differs "a seed that is drawn" "$(VGPU_ORDER=adversarial inputs loops)"
 # The source of the project's own kernel, which not every lane runs on.
 # shellcheck disable=SC2317
 dpkg-query() { echo "$source"; }

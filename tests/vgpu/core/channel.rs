@@ -54,6 +54,8 @@ pub(super) enum Step {
     Done,
     /// It waits for a semaphore: execute it again later.
     Blocked,
+    /// The channel has done as many methods as it may for now.
+    Preempted,
 }
 
 /// Why a channel stops.
@@ -165,9 +167,37 @@ impl Channel {
         }
     }
 
+    /// Whether there is an entry to execute, or the rest of one.
+    pub(super) fn is_busy<M: Machine>(&self, m: &M) -> bool {
+        let put = || m.load32(Loc::buffer(self.place.control, PUT));
+        !self.stopped && (self.push.is_some() || put() != Ok(self.get))
+    }
+
     /// Takes up to `entries` entries off the ring and executes their segments. True if
     /// there was anything to do.
     pub(super) fn run<M: Machine>(&mut self, hw: &mut Hw<M>, entries: u32) -> bool {
+        self.run_until::<M, false>(hw, entries, 0)
+    }
+
+    /// The same, up to `methods` methods far.
+    pub(super) fn run_methods<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        entries: u32,
+        methods: u64,
+    ) -> bool {
+        let end = hw.stats.methods.saturating_add(methods);
+        self.run_until::<M, true>(hw, entries, end)
+    }
+
+    /// Runs, if `BOUNDED` until the GPU has executed `end` methods. That the kind order does not
+    /// ask costs it nothing, as long as each of the two forms has its functions inlined.
+    fn run_until<M: Machine, const BOUNDED: bool>(
+        &mut self,
+        hw: &mut Hw<M>,
+        entries: u32,
+        end: u64,
+    ) -> bool {
         let mut progress = false;
         for _ in 0..entries {
             if self.stopped {
@@ -188,7 +218,7 @@ impl Channel {
                     }
                 }
             }
-            match self.execute(hw, &mut progress) {
+            match self.execute::<M, BOUNDED>(hw, &mut progress, end) {
                 Ok(Step::Done) => {
                     self.push = None;
                     if let Err(t) = self.advance(hw) {
@@ -196,7 +226,7 @@ impl Channel {
                     }
                     progress = true;
                 }
-                Ok(Step::Blocked) => break,
+                Ok(Step::Blocked | Step::Preempted) => break,
                 Err(t) => {
                     self.fail(hw, t);
                     return true;
@@ -207,6 +237,7 @@ impl Channel {
     }
 
     /// Takes the next entry off the ring.
+    #[inline(always)]
     fn fetch<M: Machine>(&mut self, hw: &mut Hw<M>) -> Result<Next, Trouble> {
         let control = Loc::buffer(self.place.control, PUT);
         let put = hw.m.load32(control).map_err(Trouble::at("PUT"))?;
@@ -258,13 +289,18 @@ impl Channel {
         hw.m.store32(at, self.get).map_err(Trouble::at("GET"))
     }
 
-    /// Executes the segment until its end or a semaphore.
-    fn execute<M: Machine>(
+    /// Executes the segment until its end or a semaphore; see [`Channel::run_until`].
+    #[inline(always)]
+    fn execute<M: Machine, const BOUNDED: bool>(
         &mut self,
         hw: &mut Hw<M>,
         progress: &mut bool,
+        end: u64,
     ) -> Result<Step, Trouble> {
         while let Some(p) = self.push.filter(|p| p.next < p.len) {
+            if BOUNDED && hw.stats.methods >= end {
+                return Ok(Step::Preempted);
+            }
             let at = p.words.plus(u64::from(p.next) * 4);
             let word = hw.m.load32(at).map_err(Trouble::at("pushbuffer"))?;
             let (step, after) = if p.count == 0 {

@@ -11,6 +11,8 @@ use super::kernel::MAX_WARPS;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
+use super::order::Order;
+use super::order::Schedule;
 use super::personality::Personality;
 use super::pma::Pma;
 use super::pma::CHUNK;
@@ -28,6 +30,7 @@ use crate::mem::TryVec;
 mod rm;
 #[cfg(test)]
 pub(super) mod tests;
+mod turn;
 mod users;
 mod vidmem;
 
@@ -121,6 +124,8 @@ pub struct Config {
     pub poison: bool,
     /// Give UVM zeroed memory, and say so, unless it asks not to.
     pub zero: bool,
+    /// In which order channels and kernels run.
+    pub order: Order,
 }
 
 /// What to make go wrong.
@@ -203,6 +208,11 @@ pub struct Gpu<M> {
     pma_fail: u64,
     /// Users' channels stand still.
     preempted: bool,
+    /// Who goes next, in the adversarial order.
+    schedule: Option<Schedule>,
+    /// Whose each step was.
+    #[cfg(test)]
+    pub(super) trace: std::vec::Vec<super::order::Party>,
 }
 
 impl<M: Machine> Hw<M> {
@@ -259,6 +269,9 @@ impl<M: Machine> Gpu<M> {
             pma_skip: 0,
             pma_fail: 0,
             preempted: false,
+            schedule: Schedule::new(config.order, config.index),
+            #[cfg(test)]
+            trace: std::vec::Vec::new(),
         };
         gpu.poison(RESERVED, config.vidmem_bytes - RESERVED);
         Ok(gpu)
@@ -315,6 +328,19 @@ impl<M: Machine> Gpu<M> {
     /// The emulator's turn: executes a bounded amount of what is queued.
     pub fn run(&mut self) -> Progress {
         self.hw.set_time(self.hw.m.now_ns());
+        let any = if self.schedule.is_none() {
+            self.run_in_turn()
+        } else {
+            self.run_adversarially()
+        };
+        Progress {
+            any,
+            finished: core::mem::take(&mut self.hw.finished),
+        }
+    }
+
+    /// A turn in the kind order. True if anything was done.
+    fn run_in_turn(&mut self) -> bool {
         let mut any = false;
         for c in self.channels.iter_mut() {
             any |= c.run(&mut self.hw, ENTRIES_PER_TURN);
@@ -322,10 +348,7 @@ impl<M: Machine> Gpu<M> {
         if !self.preempted {
             any |= self.hw.run_kernels(BUDGET_PER_TURN);
         }
-        Progress {
-            any,
-            finished: core::mem::take(&mut self.hw.finished),
-        }
+        any
     }
 
     /// Makes something go wrong, now or the next time it could.

@@ -58,8 +58,23 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    fn is_spent(&self) -> bool {
+    /// So many instructions, of any number of bytes.
+    pub(super) fn of_instructions(instructions: u32) -> Self {
+        Self {
+            instructions,
+            bytes: u64::MAX,
+        }
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
         self.instructions == 0 || self.bytes == 0
+    }
+
+    /// Counts what is gone of another budget, of which `left` is left.
+    pub(super) fn take_part(&mut self, whole: Self, left: Self) {
+        let instructions = whole.instructions - left.instructions;
+        self.instructions = self.instructions.saturating_sub(instructions);
+        self.bytes = self.bytes.saturating_sub(whole.bytes - left.bytes);
     }
 
     /// Counts a try at an instruction that accessed `bytes`.
@@ -127,24 +142,28 @@ impl<M: Machine> Hw<M> {
                 self.next_user = i;
                 break;
             }
-            if !self.users[i].is_busy() {
-                continue;
+            if self.users[i].is_busy() {
+                progress |= self.run_user(i, &mut budget);
             }
-            let Some(space) = self.users[i].bound else {
-                continue;
-            };
-            let running = match self.users[i].running.take() {
-                Some(r) => r,
-                None if !self.may_start(i) => continue,
-                None => match self.users[i].start(self.m.now_ns()) {
-                    Some(r) => r,
-                    None => continue,
-                },
-            };
-            let instance = self.users[i].instance();
-            progress |= self.run_kernel(i, space, instance, running, &mut budget);
         }
         progress
+    }
+
+    /// Runs the kernel of user `i`, who is busy, or his next one. True if anything was done.
+    pub(super) fn run_user(&mut self, i: usize, budget: &mut Budget) -> bool {
+        let Some(space) = self.users[i].bound else {
+            return false;
+        };
+        let running = match self.users[i].running.take() {
+            Some(r) => r,
+            None if !self.may_start(i) => return false,
+            None => match self.users[i].start(self.m.now_ns()) {
+                Some(r) => r,
+                None => return false,
+            },
+        };
+        let instance = self.users[i].instance();
+        self.run_kernel(i, space, instance, running, budget)
     }
 
     /// Whether the next kernel of user `i` fits what his owner may have running.

@@ -27,6 +27,7 @@ use kernel::sync::Mutex;
 use crate::emu;
 use crate::emu::Config;
 use crate::emu::Gpu;
+use crate::emu::Order;
 use crate::emu::Personality;
 use crate::machine::Buffer;
 use crate::machine::KernelMachine;
@@ -50,6 +51,7 @@ pub(crate) struct Device {
 pub(crate) struct RsConfig {
     vidmem: *mut c_void,
     vidmem_bytes: u64,
+    seed: u64,
     index: u32,
     personality: u32,
     fault_entries: u32,
@@ -57,6 +59,7 @@ pub(crate) struct RsConfig {
     drop_invalidates: u8,
     poison: u8,
     zero: u8,
+    adversarial: u8,
 }
 
 /// The layout of `struct vgpu_rs_chip` in `vgpu_rs.h`.
@@ -187,6 +190,10 @@ fn make(config: &RsConfig) -> Result<KBox<Gpu<KernelMachine>>> {
         drop_invalidates: config.drop_invalidates != 0,
         poison: config.poison != 0,
         zero: config.zero != 0,
+        order: match config.adversarial {
+            0 => Order::Kind,
+            _ => Order::Adversarial { seed: config.seed },
+        },
     };
     match new(machine, config) {
         Ok(gpu) => Ok(KBox::new(gpu, GFP_KERNEL)?),

@@ -12,6 +12,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -53,6 +54,17 @@ MODULE_PARM_DESC(fault_entries, "entries of the replayable fault buffer, 4 to 65
 static char *irq = "thread";
 module_param(irq, charp, 0444);
 MODULE_PARM_DESC(irq, "where UVM's top half runs: thread, or hard for interrupt context");
+
+static char *order = "kind";
+module_param(order, charp, 0444);
+MODULE_PARM_DESC(order, "of channels and kernels: kind, each in turn as far as it comes, or adversarial, as a seed says");
+
+/* Drawn at load if it is not given, and then to be read. */
+static unsigned long long seed;
+module_param(seed, ullong, 0444);
+MODULE_PARM_DESC(seed, "of the adversarial order; 0 for one that is drawn (default), which the log says");
+
+static bool adversarial;
 
 static unsigned int copy_mib_s;
 module_param(copy_mib_s, uint, 0444);
@@ -252,6 +264,8 @@ static struct vgpu *gpu_create(u32 index, struct pci_dev *pci)
 		.drop_invalidates = drop_invalidates,
 		.poison = vgpu_poison,
 		.zero = pma_zero,
+		.adversarial = adversarial,
+		.seed = seed,
 	};
 	struct vgpu *g = kzalloc(sizeof(*g), GFP_KERNEL);
 	unsigned int n = max(vidmem_mb_count, 1u);
@@ -324,6 +338,10 @@ static int check_parameters(void)
 		pr_err("irq=%s: use thread or hard\n", irq);
 		return -EINVAL;
 	}
+	if (strcmp(order, "kind") && strcmp(order, "adversarial")) {
+		pr_err("order=%s: use kind or adversarial\n", order);
+		return -EINVAL;
+	}
 	for (i = 0; i < max(vidmem_mb_count, 1u); i++) {
 		if (vidmem_mb[i] < 8 || vidmem_mb[i] % 2) {
 			pr_err("vidmem_mb=%u: use an even number, at least 8\n", vidmem_mb[i]);
@@ -339,6 +357,12 @@ static int __init vgpu_init(void)
 
 	if (err)
 		return err;
+	adversarial = !strcmp(order, "adversarial");
+	/* Short enough to be typed again. */
+	while (adversarial && !seed)
+		seed = get_random_u32();
+	if (adversarial)
+		pr_info("adversarial order, seed=%llu\n", seed);
 	err = pci_register_driver(&driver);
 	if (err)
 		return err;

@@ -43,6 +43,7 @@ struct vgpu_translate;
 struct vgpu_rs_config {
 	void *vidmem;		/* vidmem_bytes long, for the life of the GPU */
 	u64 vidmem_bytes;
+	u64 seed;		/* of the adversarial order */
 	u32 index;
 	u32 personality;
 	u32 fault_entries;
@@ -50,6 +51,7 @@ struct vgpu_rs_config {
 	u8 drop_invalidates;
 	u8 poison;
 	u8 zero;
+	u8 adversarial;
 };
 
 /* What the chosen GPU is called and numbered. */

@@ -26,6 +26,7 @@ use emu::Launch;
 use emu::Loc;
 use emu::Machine;
 use emu::Op;
+use emu::Order;
 use emu::Owner;
 use emu::Personality;
 use emu::Slot;
@@ -79,7 +80,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(tlb: bool) -> Result<Self, Failure> {
+    fn new(tlb: bool, order: Order) -> Result<Self, Failure> {
         let config = Config {
             index: 0,
             chip: &Personality::TURING,
@@ -90,6 +91,7 @@ impl Bench {
             // Memory that nobody has written is zero, which page tables need.
             poison: false,
             zero: false,
+            order,
         };
         let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 4 << 20), config)?;
         let mut tables = Tables::new(TABLES, SYSMEM + (1 << 20), false);
@@ -323,9 +325,21 @@ const ROWS: [Row; 9] = [
     ("idle", rows::idle, 256, "a turn without anything to do"),
 ];
 
+/// The order that the command line asks for, the kind one without a seed.
+fn order() -> Option<Order> {
+    match std::env::args().nth(1) {
+        None => Some(Order::Kind),
+        Some(seed) => seed.parse().ok().map(|seed| Order::Adversarial { seed }),
+    }
+}
+
 fn main() -> ExitCode {
+    let Some(order) = order() else {
+        eprintln!("cost: use cost [SEED]");
+        return ExitCode::FAILURE;
+    };
     for (name, row, count, what) in ROWS {
-        let done = Bench::new(name != "access_walk").and_then(|mut b| row(&mut b, count));
+        let done = Bench::new(name != "access_walk", order).and_then(|mut b| row(&mut b, count));
         if let Err(e) = done {
             eprintln!("cost: {name}: {e}");
             return ExitCode::FAILURE;

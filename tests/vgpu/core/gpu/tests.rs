@@ -34,6 +34,7 @@ pub(crate) fn config() -> Config {
         drop_invalidates: false,
         poison: true,
         zero: false,
+        order: Order::Kind,
     }
 }
 
