@@ -12,6 +12,11 @@ pub(super) const fn field32(value: u32, high: u32, low: u32) -> u32 {
     (value >> low) & (u32::MAX >> (31 - (high - low)))
 }
 
+/// The bits `high` to `low` of a 32 bit word, set; `high` is at most 31 and at least `low`.
+pub(super) const fn mask32(high: u32, low: u32) -> u32 {
+    (u32::MAX >> (31 - (high - low))) << low
+}
+
 /// Whether bit `n` is set.
 pub(super) const fn bit32(value: u32, n: u32) -> bool {
     (value >> n) & 1 != 0

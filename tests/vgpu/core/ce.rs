@@ -8,6 +8,7 @@
 use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
+use super::bits::mask32;
 use super::channel::Channel;
 use super::channel::Trouble;
 use super::gpu::Hw;
@@ -31,6 +32,29 @@ mod method {
     pub(super) const SET_REMAP_CONST_A: u32 = 0x700;
     pub(super) const SET_REMAP_CONST_B: u32 = 0x704;
     pub(super) const SET_REMAP_COMPONENTS: u32 = 0x708;
+}
+
+/// The only reduction that UVM asks for: it wraps at the payload.
+const UNSIGNED_INCREMENT: u32 = (1 << 5) | (1 << 4) | 6;
+
+/// The bits of a method's word that belong to a field, by NVIDIA's class headers, and mean
+/// something here. The rest must be zero.
+mod known {
+    use super::mask32;
+
+    pub(super) const UPPER: u32 = mask32(16, 0);
+    /// The target. The rest are for compressed kinds and peers.
+    pub(super) const PHYS_MODE: u32 = mask32(1, 0);
+    pub(super) const COMPONENTS: u32 = (COMPONENT * 0x1111) | mask32(17, 16) | COUNTS;
+    /// Whence each of the four components comes.
+    const COMPONENT: u32 = mask32(2, 0);
+    const COUNTS: u32 = mask32(21, 20) | mask32(25, 24);
+    /// Transfer, flush, semaphore; layouts, lines and remapping; kinds of addresses; the
+    /// semaphore's reduction; and what is flushed.
+    pub(super) const LAUNCH: u32 =
+        mask32(4, 0) | mask32(10, 7) | mask32(13, 12) | REDUCTION | FLUSH;
+    const REDUCTION: u32 = mask32(19, 14);
+    const FLUSH: u32 = mask32(25, 25);
 }
 
 /// The registers that a launch reads.
@@ -64,21 +88,22 @@ impl Side {
 }
 
 impl CopyEngine {
-    fn register(&mut self, address: u32) -> Option<&mut u32> {
+    /// The register of a method, and the bits of it that are known.
+    fn register(&mut self, address: u32) -> Option<(&mut u32, u32)> {
         Some(match address {
-            method::SET_SEMAPHORE_A => &mut self.semaphore.0,
-            method::SET_SEMAPHORE_B => &mut self.semaphore.1,
-            method::SET_SEMAPHORE_PAYLOAD => &mut self.payload,
-            method::SET_SRC_PHYS_MODE => &mut self.source_mode,
-            method::SET_DST_PHYS_MODE => &mut self.target_mode,
-            method::OFFSET_IN_UPPER => &mut self.from.0,
-            method::OFFSET_IN_LOWER => &mut self.from.1,
-            method::OFFSET_OUT_UPPER => &mut self.to.0,
-            method::OFFSET_OUT_LOWER => &mut self.to.1,
-            method::LINE_LENGTH_IN => &mut self.length,
-            method::SET_REMAP_CONST_A => &mut self.constants[0],
-            method::SET_REMAP_CONST_B => &mut self.constants[1],
-            method::SET_REMAP_COMPONENTS => &mut self.components,
+            method::SET_SEMAPHORE_A => (&mut self.semaphore.0, known::UPPER),
+            method::SET_SEMAPHORE_B => (&mut self.semaphore.1, u32::MAX),
+            method::SET_SEMAPHORE_PAYLOAD => (&mut self.payload, u32::MAX),
+            method::SET_SRC_PHYS_MODE => (&mut self.source_mode, known::PHYS_MODE),
+            method::SET_DST_PHYS_MODE => (&mut self.target_mode, known::PHYS_MODE),
+            method::OFFSET_IN_UPPER => (&mut self.from.0, known::UPPER),
+            method::OFFSET_IN_LOWER => (&mut self.from.1, u32::MAX),
+            method::OFFSET_OUT_UPPER => (&mut self.to.0, known::UPPER),
+            method::OFFSET_OUT_LOWER => (&mut self.to.1, u32::MAX),
+            method::LINE_LENGTH_IN => (&mut self.length, u32::MAX),
+            method::SET_REMAP_CONST_A => (&mut self.constants[0], u32::MAX),
+            method::SET_REMAP_CONST_B => (&mut self.constants[1], u32::MAX),
+            method::SET_REMAP_COMPONENTS => (&mut self.components, known::COMPONENTS),
             _ => return None,
         })
     }
@@ -124,15 +149,22 @@ impl Channel {
         if address == method::LAUNCH_DMA {
             return self.launch(hw, value);
         }
-        *self.ce.register(address).ok_or(Trouble::UnknownMethod)? = value;
+        let (register, known) = self.ce.register(address).ok_or(Trouble::UnknownMethod)?;
+        Trouble::unless_known("the word", value, known)?;
+        *register = value;
         Ok(())
     }
 
     fn launch<M: Machine>(&mut self, hw: &mut Hw<M>, launch: u32) -> Result<(), Trouble> {
+        Trouble::unless_known("LAUNCH_DMA", launch, known::LAUNCH)?;
         if bit32(launch, 9) {
             return Err(Trouble::NotEmulated("launch of several lines"));
         }
-        if field32(launch, 1, 0) != 0 {
+        let transfer = field32(launch, 1, 0);
+        if transfer == 3 {
+            return Err(Trouble::NotEmulated("kind of transfer"));
+        }
+        if transfer != 0 {
             if !bit32(launch, 7) || !bit32(launch, 8) {
                 return Err(Trouble::NotEmulated("block-linear layout"));
             }
@@ -149,11 +181,12 @@ impl Channel {
         }
         let va = join(self.ce.semaphore.0, self.ce.semaphore.1);
         let payload = self.ce.payload;
-        match (field32(launch, 4, 3), bit32(launch, 19)) {
-            (0, _) => Ok(()),
-            (1, true) if field32(launch, 17, 14) == 6 => self.increment(hw, va, payload),
-            (1, false) => self.release(hw, va, payload, false).map(drop),
-            (2, false) => self.release(hw, va, payload, true).map(drop),
+        // Enable, sign (set for unsigned) and operation.
+        match (field32(launch, 4, 3), field32(launch, 19, 14)) {
+            (0, 0) => Ok(()),
+            (1, UNSIGNED_INCREMENT) => self.increment(hw, va, payload),
+            (1, 0) => self.release(hw, va, payload, false).map(drop),
+            (2, 0) => self.release(hw, va, payload, true).map(drop),
             _ => Err(Trouble::NotEmulated("semaphore reduction")),
         }
     }

@@ -9,8 +9,10 @@
 
 use core::fmt;
 
+use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
+use super::bits::mask32;
 use super::ce::CopyEngine;
 use super::gpu::Hw;
 use super::host::HostRegisters;
@@ -64,7 +66,10 @@ pub(super) enum Trouble {
     UnknownMethod,
     /// A known method with an operation that is not emulated.
     NotEmulated(&'static str),
-    BadHeader,
+    /// Bits of a word in which no field is known; which word.
+    UnknownBits(&'static str, u32),
+    /// What is wrong with the header of methods.
+    BadHeader(&'static str),
     /// An address of the channel's address space; what it was for.
     Lost(&'static str, u64, Lost),
     /// A physical address that is in no memory; what it was for.
@@ -80,7 +85,8 @@ impl fmt::Display for Trouble {
         match self {
             Self::UnknownMethod => write!(f, "unknown method"),
             Self::NotEmulated(what) => write!(f, "{what} is not emulated"),
-            Self::BadHeader => write!(f, "no method header"),
+            Self::UnknownBits(word, bits) => write!(f, "bits {bits:#x} of {word} are not known"),
+            Self::BadHeader(what) => write!(f, "{what}"),
             Self::Lost(what, va, lost) => write!(f, "{what} at {va:#x}: {lost:?}"),
             Self::NotMemory(what, at) => write!(f, "{what} at {at}, where there is no memory"),
             Self::BadPut(put) => write!(f, "PUT is {put:#x}, beyond the ring"),
@@ -90,6 +96,15 @@ impl fmt::Display for Trouble {
 }
 
 impl Trouble {
+    /// An error if `value`, which is `word`'s, has bits out of `known`: either they mean what is
+    /// not emulated, or the driver has put something where it does not belong.
+    pub(super) fn unless_known(word: &'static str, value: u32, known: u32) -> Result<(), Self> {
+        match value & !known {
+            0 => Ok(()),
+            bits => Err(Self::UnknownBits(word, bits)),
+        }
+    }
+
     /// Makes a `map_err` for an access to memory.
     pub(super) fn at(what: &'static str) -> impl Fn(BadAddress) -> Self {
         move |bad| Self::NotMemory(what, bad.0)
@@ -254,13 +269,19 @@ impl Channel {
         let len = field32(high, 30, 10);
         if len == 0 {
             // A control entry: only opcode 0, no operation, is used.
-            if high & 0xff != 0 {
+            if entry != 0 {
                 return Err(Trouble::NotEmulated("GPFIFO control entry"));
             }
             self.advance(hw)?;
             return Ok(Next::NoOperation);
         }
-        let va = join(high & 0xff, low & !3);
+        // The length, and the address in both words. Hosts that know Maxwell's semaphores are told as
+        // well that the kernel wrote the entry.
+        let privilege = u32::from(hw.chip.old_semaphores) << 8;
+        let known = mask32(30, 10) | mask32(7, 0) | privilege;
+        Trouble::unless_known("the GPFIFO entry's second word", high, known)?;
+        Trouble::unless_known("the GPFIFO entry's first word", low, mask32(31, 2))?;
+        let va = join(high & 0xff, low);
         let (words, extent) = hw.locate(self.space, va, false, "pushbuffer")?;
         if extent < u64::from(len) * 4 {
             return Err(Trouble::NotMemory("end of pushbuffer", words.plus(extent)));
@@ -342,6 +363,10 @@ impl Channel {
             count: 0,
             ..after
         });
+        // Between the fields for method and subchannel.
+        if bit32(word, 12) {
+            return Err(Trouble::BadHeader("no method header"));
+        }
         after.mode = match field32(word, 31, 29) {
             1 => Mode::Increase,
             3 => Mode::Stay,
@@ -351,8 +376,13 @@ impl Channel {
                 let step = self.method(hw, after.subchannel, after.method, count)?;
                 return Ok((step, after));
             }
-            _ => return Err(Trouble::BadHeader),
+            _ => return Err(Trouble::BadHeader("no method header")),
         };
+        if count > p.len - after.next {
+            return Err(Trouble::BadHeader(
+                "a header that promises more words than its segment has",
+            ));
+        }
         Ok((Step::Done, after))
     }
 
@@ -364,13 +394,13 @@ impl Channel {
     ) -> Result<(Step, Push), Trouble> {
         if p.method == METHOD_NOP {
             // UVM hides page table entries and other data in NOPs.
-            let n = p.count.min(p.len - p.next);
+            let n = p.count;
             hw.stats.methods += 1;
             return Ok((
                 Step::Done,
                 Push {
                     next: p.next + n,
-                    count: p.count - n,
+                    count: 0,
                     ..p
                 },
             ));
@@ -419,9 +449,11 @@ impl Channel {
         self.stopped = true;
         hw.stats.channel_errors += 1;
         match trouble {
-            Trouble::UnknownMethod | Trouble::NotEmulated(_) => hw.stats.unknown_methods += 1,
+            Trouble::UnknownMethod | Trouble::NotEmulated(_) | Trouble::UnknownBits(..) => {
+                hw.stats.unknown_methods += 1;
+            }
             Trouble::Lost(..) | Trouble::NotMemory(..) => hw.stats.bad_addresses += 1,
-            Trouble::BadHeader | Trouble::BadPut(_) | Trouble::Injected => {}
+            Trouble::BadHeader(_) | Trouble::BadPut(_) | Trouble::Injected => {}
         }
         let (method, subchannel, value) = match self.push {
             Some(p) => {

@@ -6,6 +6,7 @@
 use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
+use super::bits::mask32;
 use super::channel::Channel;
 use super::channel::Step;
 use super::channel::Trouble;
@@ -34,6 +35,36 @@ mod method {
     pub(super) const SEM_EXECUTE: u32 = 0x6c;
     pub(super) const WFI: u32 = 0x78;
     pub(super) const CLEAR_FAULTED: u32 = 0x84;
+}
+
+/// The bits of words that belong to a field, by NVIDIA's class headers. The rest must be zero.
+mod known {
+    use super::mask32;
+
+    pub(super) const SET_OBJECT: u32 = mask32(20, 0);
+    pub(super) const SEMAPHORE_LOW: u32 = mask32(31, 2);
+    pub(super) const SEMAPHORE_HIGH: u32 = mask32(7, 0);
+    pub(super) const WFI: u32 = mask32(0, 0);
+    /// Operation, and whether to wait for the engine, which in this order has nothing to do.
+    pub(super) const SEM_RELEASE: u32 = mask32(2, 0) | mask32(20, 20) | mask32(25, 24);
+    /// Operation, and whether other channels go on meanwhile, which they do.
+    pub(super) const SEM_ACQUIRE: u32 = mask32(2, 0) | mask32(12, 12) | mask32(24, 24);
+    pub(super) const OLD_RELEASE: u32 = mask32(4, 0) | mask32(20, 20) | mask32(24, 24);
+    pub(super) const OLD_ACQUIRE: u32 = mask32(4, 0) | mask32(12, 12);
+    pub(super) const MEMBAR: u32 = mask32(0, 0);
+    /// MEM_OP_A: whether a membar follows.
+    pub(super) const INVALIDATE: u32 = mask32(11, 11);
+    /// MEM_OP_A: address and size beside it.
+    pub(super) const TARGETED: u32 = INVALIDATE | mask32(31, 12) | mask32(5, 0);
+    /// MEM_OP_A: address and MMU engine.
+    pub(super) const CANCEL: u32 = INVALIDATE | mask32(31, 12) | mask32(6, 0);
+    pub(super) const CLEAR: u32 = mask32(1, 0);
+    /// MEM_OP_D: type and bank beside it.
+    pub(super) const CLEAR_TARGETED: u32 = mask32(6, 0);
+    /// MEM_OP_C of a clear: which counter, if it is targeted.
+    pub(super) const CLEAR_TAG: u32 = mask32(19, 0);
+    /// MEM_OP_D, whatever the operation.
+    pub(super) const OPERATION: u32 = mask32(31, 27);
 }
 
 /// MEM_OP_D of an access counter clear: which counters, in bits 1:0.
@@ -75,6 +106,7 @@ impl Channel {
         self.host.0[address as usize / 4] = value;
         match address {
             method::SET_OBJECT => {
+                Trouble::unless_known("SET_OBJECT", value, known::SET_OBJECT)?;
                 let class = value & 0xffff;
                 if class != hw.chip.ce_class && class != CLASS_UVM_SW {
                     return Err(Trouble::NotEmulated("object class"));
@@ -82,18 +114,28 @@ impl Channel {
             }
             // Everything executes in order, and no channel of UVM's can be
             // stopped by a fault: nothing to wait for, nothing to resume.
-            method::NON_STALL_INTERRUPT | method::WFI | method::CLEAR_FAULTED => {}
+            method::WFI => Trouble::unless_known("WFI", value, known::WFI)?,
+            method::NON_STALL_INTERRUPT | method::CLEAR_FAULTED => {}
+            method::SEM_ADDR_LO => {
+                Trouble::unless_known("SEM_ADDR_LO", value, known::SEMAPHORE_LOW)?;
+            }
+            method::SEM_ADDR_HI => {
+                Trouble::unless_known("SEM_ADDR_HI", value, known::SEMAPHORE_HIGH)?;
+            }
             method::MEM_OP_A
             | method::MEM_OP_B
             | method::MEM_OP_C
-            | method::SEM_ADDR_LO
-            | method::SEM_ADDR_HI
             | method::SEM_PAYLOAD_LO
             | method::SEM_PAYLOAD_HI => {}
             method::MEM_OP_D => self.mem_op(hw, value)?,
             method::SEM_EXECUTE => return self.sem_execute(hw, value),
-            method::SEMAPHORE_A | method::SEMAPHORE_B | method::SEMAPHORE_C
-                if hw.chip.old_semaphores => {}
+            method::SEMAPHORE_A if hw.chip.old_semaphores => {
+                Trouble::unless_known("SEMAPHORE_A", value, known::SEMAPHORE_HIGH)?;
+            }
+            method::SEMAPHORE_B if hw.chip.old_semaphores => {
+                Trouble::unless_known("SEMAPHORE_B", value, known::SEMAPHORE_LOW)?;
+            }
+            method::SEMAPHORE_C if hw.chip.old_semaphores => {}
             method::SEMAPHORE_D if hw.chip.old_semaphores => {
                 return self.semaphore_d(hw, value);
             }
@@ -105,27 +147,39 @@ impl Channel {
     /// Executes the semaphore operation of Volta and later, with its payload in registers of its
     /// own.
     fn sem_execute<M: Machine>(&mut self, hw: &mut Hw<M>, value: u32) -> Result<Step, Trouble> {
-        let high = self.host.get(method::SEM_ADDR_HI) & 0xff;
-        let va = join(high, self.host.get(method::SEM_ADDR_LO) & !3);
+        let high = self.host.get(method::SEM_ADDR_HI);
+        let va = join(high, self.host.get(method::SEM_ADDR_LO));
         let payload = self.host.get(method::SEM_PAYLOAD_LO);
         if bit32(value, 24) {
             return Err(Trouble::NotEmulated("64 bit semaphore"));
         }
         match field32(value, 2, 0) {
-            1 => self.release(hw, va, payload, bit32(value, 25)),
-            3 => self.acquire(hw, va, payload),
+            1 => {
+                Trouble::unless_known("SEM_EXECUTE", value, known::SEM_RELEASE)?;
+                self.release(hw, va, payload, bit32(value, 25))
+            }
+            3 => {
+                Trouble::unless_known("SEM_EXECUTE", value, known::SEM_ACQUIRE)?;
+                self.acquire(hw, va, payload)
+            }
             _ => Err(Trouble::NotEmulated("semaphore operation")),
         }
     }
 
     /// Semaphores up to Volta.
     fn semaphore_d<M: Machine>(&mut self, hw: &mut Hw<M>, value: u32) -> Result<Step, Trouble> {
-        let high = self.host.get(method::SEMAPHORE_A) & 0xff;
-        let va = join(high, self.host.get(method::SEMAPHORE_B) & !3);
+        let high = self.host.get(method::SEMAPHORE_A);
+        let va = join(high, self.host.get(method::SEMAPHORE_B));
         let payload = self.host.get(method::SEMAPHORE_C);
         match field32(value, 4, 0) {
-            2 => self.release(hw, va, payload, !bit32(value, 24)),
-            4 => self.acquire(hw, va, payload),
+            2 => {
+                Trouble::unless_known("SEMAPHORE_D", value, known::OLD_RELEASE)?;
+                self.release(hw, va, payload, !bit32(value, 24))
+            }
+            4 => {
+                Trouble::unless_known("SEMAPHORE_D", value, known::OLD_ACQUIRE)?;
+                self.acquire(hw, va, payload)
+            }
             _ => Err(Trouble::NotEmulated("semaphore operation")),
         }
     }
@@ -188,22 +242,45 @@ impl Channel {
 
     /// MEM_OP_D executes what A to D together describe.
     fn mem_op<M: Machine>(&mut self, hw: &mut Hw<M>, d: u32) -> Result<(), Trouble> {
-        let c = self.host.get(method::MEM_OP_C);
         match field32(d, 31, 27) {
-            0x05 => hw.stats.membars += 1,
+            0x05 => {
+                self.mem_op_bits(0, 0, known::MEMBAR, known::OPERATION)?;
+                hw.stats.membars += 1;
+            }
             0x09 => self.tlb_invalidate(hw, d, false)?,
             0x0a => self.tlb_invalidate(hw, d, true)?,
-            0x16 => {
-                hw.stats.access_clears += 1;
-                let tag = field32(c, 19, 0);
-                // There are no MOMC counters to clear, nor one that a tag could name.
-                match (field32(d, 1, 0), bit32(d, 2)) {
-                    (clear::MIMC | clear::ALL, _) => hw.counters.clear(None),
-                    (clear::TARGETED, clear::TARGETED_MIMC) => hw.counters.clear(Some(tag)),
-                    _ => {}
-                }
-            }
+            0x16 => self.access_counter_clear(hw, d)?,
             _ => return Err(Trouble::NotEmulated("memory operation")),
+        }
+        Ok(())
+    }
+
+    /// Refuses a memory operation whose words have bits out of what is known of each.
+    fn mem_op_bits(&self, a: u32, b: u32, c: u32, d: u32) -> Result<(), Trouble> {
+        for (word, address, known) in [
+            ("MEM_OP_A", method::MEM_OP_A, a),
+            ("MEM_OP_B", method::MEM_OP_B, b),
+            ("MEM_OP_C", method::MEM_OP_C, c),
+            ("MEM_OP_D", method::MEM_OP_D, d),
+        ] {
+            Trouble::unless_known(word, self.host.get(address), known)?;
+        }
+        Ok(())
+    }
+
+    fn access_counter_clear<M: Machine>(&mut self, hw: &mut Hw<M>, d: u32) -> Result<(), Trouble> {
+        let (kind, tag) = (field32(d, 1, 0), self.host.get(method::MEM_OP_C));
+        let clear = match kind {
+            clear::TARGETED => known::CLEAR_TARGETED,
+            _ => known::CLEAR,
+        };
+        self.mem_op_bits(0, 0, known::CLEAR_TAG, known::OPERATION | clear)?;
+        hw.stats.access_clears += 1;
+        // There are no MOMC counters to clear, nor one that a tag could name.
+        match (kind, bit32(d, 2)) {
+            (clear::MIMC | clear::ALL, _) => hw.counters.clear(None),
+            (clear::TARGETED, clear::TARGETED_MIMC) => hw.counters.clear(Some(tag)),
+            _ => {}
         }
         Ok(())
     }
@@ -224,7 +301,17 @@ impl Channel {
             vidmem: field32(c, 11, 10) == 0,
         };
         let va = join(b, a & !0xfff);
-        match field32(c, 4, 2) {
+        let replay = field32(c, 4, 2);
+        let (a_known, b_known) = match (targeted, replay) {
+            (false, _) => (known::INVALIDATE, 0),
+            (true, 5) => (known::CANCEL, u32::MAX),
+            (true, _) => (known::TARGETED, u32::MAX),
+        };
+        self.mem_op_bits(a_known, b_known, u32::MAX, u32::MAX)?;
+        if field32(c, 11, 10) == 1 {
+            return Err(Trouble::NotEmulated("aperture of the page directory"));
+        }
+        match replay {
             replay @ 0..=2 => {
                 if targeted {
                     hw.stats.tlb_invalidates_targeted += 1;

@@ -15,7 +15,7 @@ use super::channel::ChannelId;
 /// How the parties of a GPU take turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Channels in the order of their creation, each as far as it comes, and then kernels.
+    /// All channels in turn, each as far as it comes, and then kernels.
     #[default]
     Kind,
     /// As the seed says.

@@ -27,6 +27,8 @@ const FROM_PHYSICAL: u32 = 1 << 12;
 const TO_PHYSICAL: u32 = 1 << 13;
 const REMAP: u32 = 1 << 10;
 
+mod fields;
+
 /// A GPU with one channel and a buffer of 64 KiB, half of it the pushbuffer.
 struct Bench {
     gpu: Gpu<Fake>,

@@ -35,7 +35,7 @@ const DATA: u64 = 0x8000;
 const DONE: u64 = 0;
 const MADE: u64 = 0x100;
 const TAKEN: u64 = 0x200;
-/// What is made.
+/// What the first channel writes for the second one to copy.
 const VALUE: u32 = 42;
 
 /// A GPU with two channels of UVM's, a buffer that both use, and a user's channel.
