@@ -44,7 +44,8 @@ impl Party {
     }
 }
 
-/// Most steps of an epoch. A turn of the emulator ends with an epoch at the latest.
+/// Most steps of an epoch that is not a fair one. A turn of the emulator ends with an epoch at
+/// the latest.
 const EPOCH: u64 = 64;
 /// Each so manieth epoch all parties take one step, one after the other: nobody starves.
 const FAIR: u64 = 8;
