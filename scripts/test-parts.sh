@@ -49,9 +49,9 @@ wheel_lacks() {
 		--dest "$out/host/maturin" "$maturin" >/dev/null 2>&1 || echo "pip finds no $maturin"
 }
 
-# crates: packages of the Rust library and of what it needs, as crates.io would have them, which build
+# package_crates: packages of the Rust library and of what it needs, as crates.io would have them, which build
 # without the checkout. (A lock file of crates that are not published yet there can not be.)
-crates() {
+package_crates() {
 	local dir=$out/host/crates crate
 	rm -rf "$dir"
 	cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" \
@@ -100,7 +100,7 @@ host_parts() {
 	beside host/python python_package
 	local python
 	if cargo package --help 2>/dev/null | grep -q exclude-lockfile; then
-		part host/crates crates
+		part host/crates package_crates
 	else
 		skip host/crates "cargo $(cargo --version | awk '{ print $2 }') packages no two crates of which one needs the other"
 	fi
@@ -135,10 +135,10 @@ host_parts() {
 
 # The programs that run in the VM.
 build_programs() {
-	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn -p uvmtop
 	# The selftests' harness is the kernel's, and not in the package of its headers.
-	scripts/kernel.sh source >/dev/null
-	make --silent -C tests/kselftest
+	cargo build --release --quiet -p uvm-suite -p uvm-workloads -p uvm-dnn -p uvmtop &&
+		scripts/kernel.sh source >/dev/null &&
+		make --silent -C tests/kselftest
 }
 
 # The VM is slower than any GPU: thrashing is only seen over a longer time.

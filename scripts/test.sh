@@ -104,16 +104,19 @@ keep_log() {
 
 # part NAME COMMAND...: run it, showing the names of its tests as they pass by.
 part() {
-	local name=$1 status=0 t0=$SECONDS
+	local name=$1 status=0 t0=$SECONDS before=$failed
 	shift
 	wanted "$name" || return 0
-	[ "$name" != build/programs ] || programs_are_built=1
 	say "$name"
 	"$@" >"$out/$name.log" 2>&1 &
 	local pid=$!
 	follow "$name" "$pid"
 	wait "$pid" || status=$?
 	count "$name" "$status"
+	if [ "$name" = build/programs ]; then
+		programs_are=broken
+		[ "$failed" != "$before" ] || programs_are=built
+	fi
 	echo "  ($((SECONDS - t0)) s)"
 }
 
@@ -136,17 +139,17 @@ lane() {
 		echo "  ($name: passed on $(date -r "$memory" '+%F %R'), nothing changed since; FRESH=1 runs it)"
 		return 0
 	fi
-	! programs || start "$name" "$key" "$@"
+	# Not in a condition, in which bash would go on after a command of the build that fails.
+	[ -n "$programs_are" ] || ONLY='' part build/programs build_programs
+	if [ "$programs_are" = built ]; then start "$name" "$key" "$@"
+	else echo "$name: not run, as its programs could not be built"
+	fi
 }
 
-# programs: builds what lanes run, once in a run, also where ONLY leaves build/programs out. A lane's passing is
-# remembered by its sources, so the programs must be what these make. Fails if they cannot be built.
-programs_are_built=''
-programs() {
-	local before=$failed
-	[ -n "$programs_are_built" ] || ONLY='' part build/programs build_programs
-	[ "$failed" = "$before" ]
-}
+# What became of the programs that lanes run, which are built once in a run, also where ONLY leaves build/programs
+# out: built, broken, or not known yet. A lane's passing is remembered by its sources, so the programs must be
+# what these make.
+programs_are=''
 
 # key_of NAME COMMAND...: under which a lane's passing is remembered: for all that goes into it.
 key_of() {

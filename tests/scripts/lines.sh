@@ -4,6 +4,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/../../scripts/lib.sh"
 . "$(dirname "$0")/tap.sh"
+set +e
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 c=$work/src/nvidia-uvm-c rust=$work/src/uvm_rust
