@@ -33,7 +33,7 @@
 	fix(cpu_fault, "A CPU fault on ordinary memory does not wait for who unregisters a GPU; 0: each waits for the other")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing; 0: it does, and writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
-	fix(charge, "An eviction goes on where the owner's memory cgroup is full; 0: it fails, and ends others' kernels")
+	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")
 #endif
 
 #define UVM_RUST_FIXES(fix)										\

@@ -10,7 +10,7 @@ uvm_cpu_chunk_alloc_page(..., uvm_cpu_chunk_alloc_flags_t alloc)
 ...>
 }
 
-@ nobody @
+@ again @
 identifier flags, page;
 expression list E;
 @@
@@ -18,7 +18,7 @@ uvm_cpu_chunk_alloc(..., uvm_cpu_chunk_alloc_flags_t flags, ...)
 {
 <...
 page = uvm_cpu_chunk_alloc_page(E);
-+ if (!page && uvm_rust_charge_nobody(&flags))
++ if (!page && uvm_rust_charge_as_upstream(&flags))
 + 	page = uvm_cpu_chunk_alloc_page(E);
 ...>
 }

@@ -41,7 +41,7 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 ...>
 }
 
-// Before anything is populated and copied: what was discarded is not worth a copy.
+// Whom host memory is charged to.
 @ account @
 typedef uvm_va_block_context_t;
 identifier ctx, flags;
@@ -54,6 +54,7 @@ block_populate_pages_cpu(..., uvm_va_block_context_t *ctx, ...)
 ...>
 }
 
+// Before anything is populated and copied: what was discarded is not worth a copy.
 @ populate @
 typedef uvm_processor_id_t;
 identifier block, retry, ctx, id, region, mask;

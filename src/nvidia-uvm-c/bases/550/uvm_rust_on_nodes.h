@@ -28,9 +28,10 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 
 #define uvm_rust_is_resident_on		uvm_va_block_cpu_is_page_resident_on
 
-/* What is made resident on the host may lie on any node. */
+/* What is made resident on the host, by no eviction, may lie on any node. */
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 {
+	context->make_resident.cause = UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE;
 	context->make_resident.dest_nid = NUMA_NO_NODE;
 }
 

@@ -29,6 +29,7 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 {
+	context->make_resident.cause = UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE;
 }
 
 #define uvm_rust_is_resident_on(block, nid, page)	true

@@ -84,6 +84,13 @@ fn owner_is_full() -> Outcome {
     let (full, ended) = (group.events("max")?, group.events("oom_kill")?);
     ensure!(full > 0, "the limit was never reached");
     ensure!(ended == 0, "{ended} processes of the owner's were ended");
+    // Its data is on the host, and in its own group: over the limit, which is lifted before it takes more.
+    let charged = group.charged()?;
+    ensure!(
+        charged >= on_gpu,
+        "{on_gpu} bytes were evicted, and {charged} are charged"
+    );
+    group.limit("max")?;
     let tell = owner.0.stdin.as_mut().ok_or("the owner has no input")?;
     writeln!(tell)?;
     let status = owner.0.wait()?;
