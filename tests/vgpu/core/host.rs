@@ -56,6 +56,8 @@ mod known {
     pub(super) const INVALIDATE: u32 = mask32(11, 11);
     /// MEM_OP_A: address and size beside it.
     pub(super) const TARGETED: u32 = INVALIDATE | mask32(31, 12) | mask32(5, 0);
+    /// MEM_OP_A of an invalidate without a replay, from Ampere on: which TLBs.
+    pub(super) const SCOPE: u32 = mask32(7, 6);
     /// MEM_OP_A: address and MMU engine.
     pub(super) const CANCEL: u32 = INVALIDATE | mask32(31, 12) | mask32(6, 0);
     pub(super) const CLEAR: u32 = mask32(1, 0);
@@ -307,7 +309,13 @@ impl Channel {
             (true, 5) => (known::CANCEL, u32::MAX),
             (true, _) => (known::TARGETED, u32::MAX),
         };
-        self.mem_op_bits(a_known, b_known, u32::MAX, u32::MAX)?;
+        let scoped = hw.chip.invalidate_scopes && replay == 0;
+        let scope = if scoped { known::SCOPE } else { 0 };
+        self.mem_op_bits(a_known | scope, b_known, u32::MAX, u32::MAX)?;
+        // All TLBs, or all but those of links, which are none here.
+        if scoped && !matches!(field32(a, 7, 6), 0 | 2) {
+            return Err(Trouble::NotEmulated("scope of an invalidate"));
+        }
         if field32(c, 11, 10) == 1 {
             return Err(Trouble::NotEmulated("aperture of the page directory"));
         }

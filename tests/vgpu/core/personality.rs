@@ -34,6 +34,8 @@ pub struct Personality {
     pub(super) clients_per_utlb: u32,
     /// Whether the host knows Maxwell's semaphore methods.
     pub(super) old_semaphores: bool,
+    /// Whether an invalidate says which TLBs it is for: those of the links to other GPUs, or the others.
+    pub(super) invalidate_scopes: bool,
     /// What a counter's notification says of an address; see [`CounterAddress`].
     pub(super) counter_address: CounterAddress,
 }
@@ -50,6 +52,7 @@ impl Personality {
         uapi: 0,
         clients_per_utlb: 2,
         old_semaphores: false,
+        invalidate_scopes: false,
         counter_address: CounterAddress::Virtual,
     };
 
@@ -64,6 +67,7 @@ impl Personality {
         uapi: 1,
         clients_per_utlb: 2,
         old_semaphores: true,
+        invalidate_scopes: false,
         counter_address: CounterAddress::Physical,
     };
 
@@ -78,6 +82,7 @@ impl Personality {
         uapi: 2,
         clients_per_utlb: 1,
         old_semaphores: false,
+        invalidate_scopes: true,
         counter_address: CounterAddress::Virtual,
     };
 

@@ -203,6 +203,28 @@ fn memory_operations() {
     assert!(b.error().1.contains("aperture"), "{:?}", b.error());
 }
 
+/// Ampere's drivers say of each invalidate that it is not for the TLBs of links.
+#[test]
+fn scopes_of_invalidates() {
+    const SCOPE: (u32, u32) = (7, 6);
+    const ALL: &[(u32, u32)] = &[SCOPE, (11, 11)];
+    const TARGETED: &[(u32, u32)] = &[(5, 0), SCOPE, (11, 11), (31, 12)];
+    for (operation, fields) in [(9, ALL), (0xa, TARGETED)] {
+        let words = |bit| increasing(0, 0x28, &[bit, 0, 0, operation << 27]);
+        let what = std::format!("operation {operation}");
+        each_bit(&Personality::AMPERE, &what, fields, |_, bit| words(bit));
+        for (scope, status) in [(0, 0), (1 << 6, 0xffff), (2 << 6, 0), (3 << 6, 0xffff)] {
+            let mut b = Bench::new(&Personality::AMPERE);
+            b.run(&words(scope));
+            assert_eq!(b.error().0, status, "{what}, {scope:#x}: {}", b.error().1);
+        }
+    }
+    // A replay goes with none.
+    let mut b = Bench::new(&Personality::AMPERE);
+    b.run(&increasing(0, 0x28, &[2 << 6, 0, 1 << 2, 9 << 27]));
+    assert!(b.error().1.contains("are not known"), "{:?}", b.error());
+}
+
 #[test]
 fn entries_of_the_ring() {
     let chips = [
