@@ -190,15 +190,7 @@ fn place(machine: &Machine) -> String {
 }
 
 fn object(entry: &Entry, advice: &Advice<'_>) -> Value {
-    const KINDS: [Kind; 6] = [
-        Kind::Weight,
-        Kind::Gradient,
-        Kind::Optimizer,
-        Kind::Activation,
-        Kind::Workspace,
-        Kind::Input,
-    ];
-    let held = KINDS.into_iter().zip(advice::held(advice.workload));
+    let held = Kind::ALL.into_iter().zip(advice::held(advice.workload));
     let held: Map<String, Value> = held.map(|(k, b)| (k.to_string(), b.into())).collect();
     let peak = advice.workload.peak_bytes();
     json!({
