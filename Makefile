@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # The front door of uvm-rust. `make help` says what there is; every target does
 # the set-up it needs and may be interrupted and run again. What is built is

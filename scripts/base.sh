@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What is so in a tree of NVIDIA's driver and matters to the seam: each fact that is, one word a line, the
 # newest first. It is asked of the source, as branches get each other's changes in an order that version
 # numbers do not show. src/nvidia-uvm-c/bases/FACT has the headers, and hooks/FACT the hooks, of trees where

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Guest instructions per serviced fault, evicted chunk, discard and queue operation,
 # the unmodified driver against ours, in one VM under -icount. Prints a table, and another
 # of the bars that the rows are held against, and writes out/bench.json.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # The C types that Rust shares, as Rust: src/uvm_rust/ffi/bindings.rs, which is kept in
 # the repository, so that a build needs no bindgen and no libclang.
 #
@@ -29,7 +29,7 @@ generate() {
 	bindgen "$dir/all.h" "${options[@]}" --disable-header-comment --formatter none --output "$dir/out.rs" -- \
 		-I"$TOP/include/uapi" "${folders[@]/#/-I}" 2>"$dir/log" || { cat "$dir/log" >&2; die "bindgen failed"; }
 	{
-		printf '// SPDX-License-Identifier: GPL-2.0 OR MIT\n// Written by scripts/bindings.sh.\n%s\n%s\n\n' "$mark" "$by"
+		printf '// SPDX-License-Identifier: GPL-2.0-only OR MIT\n// Written by scripts/bindings.sh.\n%s\n%s\n\n' "$mark" "$by"
 		cat "$dir/out.rs"
 	} | rustfmt --edition 2021 --config-path "$TOP/rustfmt.toml"
 	rm -rf "$dir"

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by what tries things in a distribution of its own, in the folder $root:
 # test-install.sh and test-kernels.sh.
 # shellcheck shell=bash

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Does a clean clone work on a clean machine? Makes a minimal Debian in a folder, with
 # nothing but git, make and a user's archives, clones what is committed here into it, and
 # runs make there. Says how long each target took, and what it left on the disk.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # A managed-memory program at 0.5 to 2 times the GPU's memory, on the unmodified
 # driver and on ours: a table, and out/demo.json. Fails unless every byte was
 # right and the two agree.

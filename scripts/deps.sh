@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Install what the build and the VM need. Safe to run again: what is there is
 # left alone, and nothing is asked of the network then.
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Training steps of the zoo's networks on the software GPU, with half as much again as its
 # memory, under each policy, and under deepum-prefetch with other numbers of kernels to look
 # ahead; beside them what uvmsim says of the same. Prints tables and writes out/dnn.json.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by driver.sh: what a module must be, beyond that it could be built. Of driver.sh's they
 # use $kernel and $crate, $tree, and $base, in which the unmodified module is.
 # shellcheck shell=bash disable=SC2154

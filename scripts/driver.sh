@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Build kernel modules for the VM, or for KDIR=/path, and print the folder of
 # each on standard output, one a line.
 #

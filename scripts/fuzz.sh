@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Fuzz every parser of uvmsim and every policy of the driver, one after the other.
 #
 #   fuzz.sh [TARGET...]     all targets without a name; FUZZ_TIME seconds each (120)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Check the user library on a real GPU, with the driver that is there: one page of TAP on
 # standard output, and what each part said in a folder. No module is loaded. Takes at most
 # 256 MiB of managed memory.

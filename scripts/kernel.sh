@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Build the VM's kernel: Linux from Debian's linux-source package, tinyconfig
 # plus our fragment(s), Rust on. Prints the build folder on standard output.
 #

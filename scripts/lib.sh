@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by every script here: where things are cached, and how they speak.
 # shellcheck shell=bash
 set -euo pipefail

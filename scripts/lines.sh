@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # How much of the driver is C, and how much Rust: lines of code, without blanks, comments and
 # tests, by kind and by subject; tables, and out/lines.json. Then what they are held against: the seam
 # has at most 2,500 lines, which are less than those of driver/, and in no subject is there more C than Rust.

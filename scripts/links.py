@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Checks that what the documentation points to is there: links, headings, and names of files.
 
     links.py [DIR]                     of the checkout DIR instead of this one

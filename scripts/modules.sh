@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Build all of NVIDIA's open modules, with our nvidia-uvm.ko in place of theirs, and print the
 # folder that holds them on standard output.
 #

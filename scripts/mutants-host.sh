@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Change the policies in small ways, one at a time, and see whether the host's tests notice.
 #
 #   mutants-host.sh [MODULE]     a module of src/uvm_rust/policy (fault)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # How reads of an SSD and copies to the GPU go on at the same time, in the VM: what MIB MiB take
 # from an emulated NVMe to the GPU, by UVM_RUST_FLASH_MOVE, beside what either way takes alone. Both
 # the device and the GPU's copies move RATE MiB a second, so that the times are theirs, and not the

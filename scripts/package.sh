@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Make Debian's packages of this checkout, and print the folder they are in.
 #
 #   package.sh deb            uvm-rust-dkms, uvm-rust-tools, libuvmrust, libuvmrust-dev

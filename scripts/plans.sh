@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Plans of uvmsim's on the driver: steps of the networks, scaled to the software GPU,
 # without a plan and with those of G10, MOST and ours, with an emulated NVMe behind the
 # host; and without a plan under the driver's own prefetcher, of which uvmsim predicts

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Checks that a stranger can read what is written here: documentation, man pages and docstrings.
 
     prose.py [--shrink] [DIR]    of the checkout DIR instead of this one

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # A program of twice the GPU's memory in the VM, as one would have it on a machine with a GPU: it
 # is recorded by uvmrun, planned by uvmsim, and run with its plan by uvmrun: as it was, where it has
 # its memory elsewhere, and where a step leaves the plan; and besides under the driver's own

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Is an object of Rust's hardened as the kernel's C is? Called by driver.sh, where Rust is compiled
 # by flags that we make of C's (src/uvm_rust/kernel/build/rust.mk): one that goes missing makes no
 # error anywhere else.

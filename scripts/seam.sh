@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Put our sources, bindings and hooks into a build folder that holds a copy of
 # upstream (see driver.sh).
 #

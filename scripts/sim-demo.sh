@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # BERT-large on a 24 GB card, all policies of uvmsim; prints the table and where
 # the report is. NET, BATCH, MACHINE and REPORT choose others.

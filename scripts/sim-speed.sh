@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # CPU time and memory of `uvmsim run --model g10` on the G10 artifact's own points.
 #
 #   sim-speed.sh [DIR]      DIR: the artifact's data (Nets/, results/); by default

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Stands for `sparse` in a kernel's build (make C=1 CHECK=scripts/sparse.sh; driver.sh does so
 # with UVM_RUST_SPARSE=1), and reads what is ours: our files of C, and NVIDIA's that have a header
 # of ours in front. Of what it says, the lines on our files are printed, each behind "sparse: ".

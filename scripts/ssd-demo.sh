@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Programs of four times the GPU's memory and twice the host's, with an SSD behind
 # both, in the VM on QEMU's emulated NVMe: a table, and out/ssd.json. Fails unless
 # every byte was right and no slot of the device is left in use. Then the plans of G10,

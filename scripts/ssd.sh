@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Run a command in the VM with three emulated NVMe: one for the SSD tier, a second like it
 # for stripes, and one of 64 MiB, of which some sectors are bad, for tests. Their names are in
 # the variables SSD, SECOND_SSD and BAD_SSD there, as the kernel may find any of them first.

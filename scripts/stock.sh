@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Provide the kernel of a distribution as it is: Debian's packaged Linux and its headers,
 # unpacked into the cache, not installed. Prints the folder that modules are built with;
 # `vmlinuz` there leads to the image, beside which its modules lie.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Draws what a terminal shows as an SVG, for README.
 
     terminal-svg.py [--title TEXT] <TEXT >PICTURE.svg

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Tests what test.sh makes of a part's log, and the check of its own that no other program makes.
 # Prints TAP.
 # shellcheck source-path=SCRIPTDIR

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by test.sh and by its own test: what the log of a part says.
 # shellcheck shell=bash
 

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by test.sh: what a lane in the VM is made of, so that it runs again when, and only
 # when, something of that changed.
 # shellcheck shell=bash

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Do the packages do on a real Debian 13 what docs/install.md says? A Debian 13 in a
 # folder, with a kernel, its headers and nvidia-open-kernel-dkms of the archive's, gets
 # them by apt; then that kernel is booted on that folder, another is installed, the

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by test-kernels.sh and by its own test: what the log of a build says against the
 # build, and the table of what was built.
 # shellcheck shell=bash

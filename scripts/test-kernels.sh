@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # For which kernels, C compilers and rustcs do the modules build, and with which warnings?
 #
 #   test-kernels.sh [DISTRIBUTION...]    debian-12 debian-13 debian-13-backports debian-sid

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # The names of tests, and whether one has gone.
 #
 #   test-names.sh FOLDER     prints the tests that ran, by the logs below FOLDER (out/test): a line with the

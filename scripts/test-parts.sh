@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by test.sh: what `make test` consists of.
 # shellcheck shell=bash
 . "$TOP/scripts/bugs.sh"

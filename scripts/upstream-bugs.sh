@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Which of the bugs in docs/upstream-bugs.md does a driver show? Each bug's test of hazards, in a VM of its
 # own: on NVIDIA's driver as it is, on ours, and on ours with the mend switched off. A table for each base,
 # and out/upstream-bugs.json, which keeps what was seen on other bases before. Exit status: 1 unless each

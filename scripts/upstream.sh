@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Provide NVIDIA's open driver source and print the folder that holds it.
 #
 # The source is a pinned Debian package nvidia-open-kernel-source (UVM_VERSION=535,

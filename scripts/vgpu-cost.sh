@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Instructions that the software GPU's core executes per access, copy and walk, counted on
 # the host by callgrind. Prints a table; docs/vgpu.md has one of it.
 #

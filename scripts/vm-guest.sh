@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM: load the modules, then run the command file, or give a shell.
 #   vm-guest.sh ENV [COMMAND]
 # Exit status 250 if the modules did not load; 251 if it should be booted again: this

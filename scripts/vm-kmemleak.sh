@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM, on the debug kernel: with the modules unloaded, nothing that
 # they allocated may be left. Prints TAP.
 file=/sys/kernel/debug/kmemleak

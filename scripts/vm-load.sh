@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM: load the modules as the environment says (see vm.sh), make the
 # device nodes, which UVM does not do itself; or unload them, and read what they report
 # when they go: what was allocated and not given back, here and on the GPU. That is a test,

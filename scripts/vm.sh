@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Boot the project's kernel in QEMU with vgpu.ko and nvidia-uvm.ko loaded, on the
 # host's own file system, and run a command there, or give a shell.
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Build a Python package as a wheel, install it into a fresh environment, and test it there.
 #
 #   wheel.sh            uvmsim, the examples of docs/simulator-python.md included

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # The UvmDiscard paper's applications in the VM: UVM-opt, UvmDiscard and
 # UvmDiscardLazy at every degree of oversubscription. A table, and
 # out/workloads.json; fails unless all data are right and what must be exact is.

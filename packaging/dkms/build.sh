@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Build nvidia-uvm.ko with Rust, from the NVIDIA source that is installed for DKMS, for a
 # kernel whose headers are installed.
 #

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # awk -f hooks.awk HOOKS FILE: FILE with the lines that HOOKS adds and without those
 # that it drops. HOOKS is what `diff -n` wrote, so it has no line of FILE's:
 #   dLINE N   N lines from LINE on are left out

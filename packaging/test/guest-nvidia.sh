@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM that test-install.sh boots with memory for a GPU that is
 # not there (tests/fake-gpu): NVIDIA's own nvidia.ko finds it and stays, and the module that DKMS
 # built is loaded beside it by modprobe, as on a user's machine. Each line that begins with "vm"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM that test-install.sh boots with module.sig_enforce=1 and with firmware that
 # knows DKMS' key: only what DKMS signed may be loaded. Each line that begins with "vm" is
 # for that script.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM that test-install.sh boots, as root: the module that DKMS built, with the
 # software GPU in nvidia.ko's place. Each line that begins with "vm" is for that script.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Captures a PyTorch model's training step as a trace of uvmsim.
 
 The step is run once on the "meta" device, where tensors have shapes but no

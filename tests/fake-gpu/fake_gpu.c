@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A PCI device that is not there, with the IDs of an NVIDIA GPU, on a root bus of its own:
  * nvidia.ko finds it, asks it what it is, and stays loaded, without which nvidia-uvm.ko cannot

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* UVM_RUST_ANNOUNCE: input, isolation, bounded memory; and what is learnt from it. */
 #include <sys/stat.h>
 #include <sys/wait.h>

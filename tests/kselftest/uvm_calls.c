@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What the calls of uvm_rust_ioctl.h have in common: who was not initialised gets EPERM, who had
  * no memory to be is as if nothing had been tried, and nothing is written but what the header says.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * After a fatal error of the driver no call does anything: EIO, and not a byte is written. The
  * driver has to be loaded anew afterwards, so that `make run` leaves this program out.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Faults of a GPU program. Only the software GPU runs one here. */
 #include "kselftest_harness.h"
 #include "uvm.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * /proc/PID/fdinfo/FD of /dev/nvidia-uvm, in the format of the kernel's Documentation/gpu/drm-usage-stats.rst:
  * its numbers are those of UVM_RUST_GET_STATS, and nobody else's.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * libuvmrust on the real /dev/nvidia-uvm, through its C header. Built twice, against
  * the shared and against the static library.

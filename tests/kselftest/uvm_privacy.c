@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What all processes together did is for CAP_SYS_ADMIN, or for all with the module parameter
  * uvm_rust_stats_public. A process's own counters are its own.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The statistics of uvm_rust_ioctl.h, and bad input to its calls. */
 #include "kselftest_harness.h"
 #include "uvm.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * uvm_rust_masks.h against a reference that goes bit by bit: every operation, on bitmaps
  * that are empty, full, nearly so, and random. Prints TAP.

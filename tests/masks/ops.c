@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Compiled twice: as it is, and with -DNAME=ours and uvm_rust_masks.h in front, each
  * with sizes that the compiler knows.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Writing a number N to /sys/kernel/debug/uvm_rust_panic has Rust look up N squared, in a
  * table of three. More than two is a panic in Rust. Reading gives the last square.

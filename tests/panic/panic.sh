@@ -1,5 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Inside the VM: a panic in the Rust of a module, and what becomes of the rest. Prints TAP.
 #   panic.sh MODULE      the path of uvm_rust_panic.ko
 set -u

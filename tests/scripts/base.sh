@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/base.sh finds in a tree of NVIDIA's driver, and whether the seam goes by that alone: each folder
 # of headers and of hooks is one of its facts, each header has one for 550, and no file asks for a version.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/deps.sh does with apt-get: it waits for locks, and says what would be
 # removed or downgraded before that happens. An apt-get of the test's own stands in,
 # so nothing is installed.

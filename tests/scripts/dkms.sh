@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # packaging/dkms: the hooks as they are kept in the package, and what build.sh does with a
 # machine that it can or cannot build on. The kernel, NVIDIA's driver and the compilers are
 # made up, in a root that is a folder.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by driver.sh, the test: what scripts/driver-checks.sh and scripts/rust-object.sh say of a
 # module that could be built. Functions are called by others that take them as arguments.
 # Registers and numbers of assembly have dollars in front.

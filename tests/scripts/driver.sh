@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/driver.sh does with a driver that it has no software GPU for: it says so, where a
 # compiler's first error used to be all there was; which trees `make test-versions` builds; and
 # that its clippy has looked. Kernel, driver and compilers are made up, but where clippy is to find

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What tests/vgpu/facts.sh finds in a driver's headers, and what it does not take for a fact. The
 # headers are made up.
 set -u

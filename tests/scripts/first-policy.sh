@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # docs/your-first-policy.md shows the policy as it is in the tree, and its commands name what there is.
 # What it says comes out of them is tested where they run: the tests of uvm-policy and of uvmsim, and rust/policies.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Does docs/hooks.md list every function and structure of NVIDIA's that the build enters, and no
 # other; and docs/fixes.md every switch?
 # Kbuild's variables and Markdown's marks are no shell's.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Do the hooks of the seam find their places in NVIDIA's driver: in the trees in UVM_SRC, and in
 # the pinned versions that are named? Nothing is compiled.
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Tests which changes make test.sh run a lane again (scripts/test-inputs.sh), in a small tree
 # that is made up. Prints TAP.
 # shellcheck source-path=SCRIPTDIR

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/lines.sh takes for code: of C and Rust with comments, strings and tests.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/../../scripts/lib.sh"

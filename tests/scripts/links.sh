@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/links.py takes for a link and for the name of a file, and which of them lead nowhere; and
 # that a reader of the README finds the answers to five questions within two clicks.
 # Markdown's marks are no shell's.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Which `kernel` crate the probe picks for a kernel, and what it refuses; how the target
 # and the layout of a kernel are told to Rust. The kernels are folders with a few files.
 # Functions are called by others that take them as arguments, and what the compilers

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/prose.py takes for a docstring and for a sentence, and which of them it refuses.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/../../scripts/lib.sh"

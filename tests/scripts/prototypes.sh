@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Functions of upstream's that the seam replaces live on as NAME__c. Each gets its type from
 # upstream's own header (UVM_RUST_C_BODY): one declared by hand would link with a version whose
 # arguments are others. This looks at the names, and lets the compiler show what the macro is for.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # TAP for the tests of scripts, which source this file after they have set $work: what their
 # last command said is in $work/said, and what was called in their place, if that is kept, in
 # $FAKE/calls.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What test-kernels.sh takes for a warning, and whose; its table; and what sparse.sh reads. The
 # logs are made up of lines as the tools write them.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/test-names.sh finds in logs and which tests it misses; and that test.sh lists its parts.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/../../scripts/lib.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/upstream-bugs.sh makes of VMs that ended, by logs as there are, and what it demands of them.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)

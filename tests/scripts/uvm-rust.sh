@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # packaging/uvm-rust, in a root that is a folder: which module is chosen, what it refuses,
 # and what its doctor says. dkms, depmod and the like are programs of this test's.
 # shellcheck disable=SC2016,SC2317

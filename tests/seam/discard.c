@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What the walk of a discard asks of C (uvm_rust_discard.c): that each operation is the one that
  * Rust takes it for. Here are upstream and Rust.

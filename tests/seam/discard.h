@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Of upstream and of Linux, what uvm_rust_discard.c uses beyond shim.h: as little of each type as
  * it touches.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A GPU comes, goes and comes again while PMA has chunks of it evicted: upstream unregisters
  * PMA's callbacks only after it has told us that the GPU is gone. What runs is the driver's own

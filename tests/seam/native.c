@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The files for an upstream that discards by itself, uvm_rust_native.c and uvm_rust_seam.c, as
  * they are: the discard of a range, and the events that it sends without a va_block.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Of upstream from 580 on, and of Linux, what uvm_rust_native.c and uvm_rust_seam.c use beyond
  * shim.h. uvm_rust_hooks.h and uvm_rust_on_events.h are the driver's own.

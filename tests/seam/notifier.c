@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A notifier must take pages from the GPU whether there is memory or not: it gets something to
  * work with always, and for itself alone.

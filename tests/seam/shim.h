@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Of upstream and of Linux, what uvm_rust_gpu.c, uvm_rust_evict.c and uvm_rust_notifier.c
  * use: as little of each type as they touch. Locks and what others read are points at which

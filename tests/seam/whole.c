@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Where upstream discards by itself and all of ours is in it: which discard a program gets, and where a root
  * chunk goes of which upstream says that it is discarded. Here are upstream and Rust.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What is so in a driver of NVIDIA's, and not in all: each fact that is, one word a line. The build
 # of vgpu.ko asks, whose C is chosen by the first kind (kernel/bases.c), and which tells the
 # programs in the VM the others, by which they know what a call's structure looks like

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Two stages with a scratch buffer between them, for each of several inputs. All of
  * it together is larger than the GPU. The scratch buffer's contents are of no use

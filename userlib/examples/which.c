@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Says which driver discards for a process that uses the first GPU, and why none does.
  * It initialises CUDA first, as a program does by its first call: before that no process

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Discards, prefetches, and both, in the order of streams, each of one range and of several, on
  * the stub library. Arguments: what to try; exits with 0 if all is as uvmrust.h says.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* What the tests' programs use of CUDA's driver library; the stub's kernels. */
 #ifndef CUDA_H
 #define CUDA_H

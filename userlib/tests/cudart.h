@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* What the tests' programs use of CUDA's runtime library, as stub_cudart.c has it. */
 #ifndef CUDART_H
 #define CUDART_H

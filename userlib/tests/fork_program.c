@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A process whose allocator must not be called while it forks: one that takes its locks
  * in a handler of pthread_atfork() may have done so before the library is told of the fork.

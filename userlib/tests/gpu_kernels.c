@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The stub's kernels "put" and "get" on a real GPU: preloaded, it lets the random programs
  * (userlib/random, GPUS=1) run there. Launches of these become kernels given as PTX; what

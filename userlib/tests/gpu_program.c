@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA program for a real GPU that knows of nothing: plain device memory, a kernel
  * given as PTX, copies to and from the host. Takes 8 MiB. Says whether CUDA holds the

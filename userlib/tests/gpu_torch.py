@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the Python package does for a real PyTorch on a real GPU: statistics, discard and
 prefetch of tensors, record_stream, graphs and their pools, empty_cache. Each part says
 whether it holds; one that fails does not stop the others.

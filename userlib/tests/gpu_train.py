@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """A small transformer and a small convnet, trained by PyTorch on the first GPU with a fixed
 seed and deterministic kernels. Knows nothing of this project but with --allocator.
 

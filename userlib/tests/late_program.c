@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A child of fork loads the library, as a worker of Python's multiprocessing does, and so
  * was never told that it is a child. What it finds is its parent's.

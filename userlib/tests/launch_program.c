@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How long a launch takes the program, on a real GPU: of small kernels, one after the other in a
  * stream, with a wait for each 500 of them. Prints the median and the least of 41 such rounds.

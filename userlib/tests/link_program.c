@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Which things put between two streams order them, on a real GPU. Stream A is busy, and then calls
  * the host function "first"; something comes between; stream B calls the host function

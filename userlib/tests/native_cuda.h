@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * CUDA's driver library for a test program on a real GPU: its functions, found with dlopen,
  * and a kernel that copies words, given as PTX. On the stub, which compiles no kernels, the

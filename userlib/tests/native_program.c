@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What the discard of NVIDIA's driver and of CUDA 13 does on a real GPU, beside what
  * docs/discard-guide.md, userlib/README.md and the stub of the tests say of it. A line

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A library that wraps a function of libc's, as tools do, and a program that uses
  * it: dlsym(RTLD_NEXT) must mean "after this library", whoever stands in dlsym.

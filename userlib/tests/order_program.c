@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Whether what the GPU writes behind a discard is kept, on a real GPU: each way to discard, with
  * waits of the program and without, of memory on the GPU and on the host, then read after a

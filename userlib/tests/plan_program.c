@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA program with a step of three kernels, all of whose memory is one range: it runs
  * the step $STEPS times, and waits until $MOVED bytes were moved, as the stub's log says.

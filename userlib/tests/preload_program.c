@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA program that knows of nothing: it uses the runtime, and the driver both
  * linked and by dlsym. What the preload made of it is in the stub's log, where

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Uses every function of uvmrust.h on the stub library, and tells what it found.
  * Exits with 0 if the backend named by the first argument did as the header says,

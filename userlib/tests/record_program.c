@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA program whose step is eight kernels on three weights and on memory that the step
  * allocates and frees. It says where its memory is, a line for each allocation: its name,

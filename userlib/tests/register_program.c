@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Who may register a real GPU with UVM, without CUDA: uvmtop does, to be told of it. NVIDIA's
  * driver lets a process do so only while it has the GPU's /dev/nvidiaN open. Exits with 77

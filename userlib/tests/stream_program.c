@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Discards in the order of streams that are captured, or are the legacy default stream,
  * and what else goes wrong only in a process with CUDA, on the stub library. Arguments:

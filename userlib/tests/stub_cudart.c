@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA runtime library that comes by the driver's functions as NVIDIA's does:
  * dlopen, dlsym of cuGetProcAddress_v2, and that for the rest.

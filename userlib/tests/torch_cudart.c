@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA runtime for a real PyTorch without a GPU: libcudart.so.12 on the stub driver
  * library. It is compiled against the header that comes with PyTorch, so the compiler

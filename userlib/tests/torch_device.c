@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Frees memory of one GPU while another is current, as PyTorch does: its raw_delete()
  * sets no device, and the default stream of each GPU is NULL. Then forks: the child has

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The functions for pools of graphs, called as PyTorch calls them: by std::function, with a
  * pair of numbers and a function that tells which streams are meant

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Uses the PyTorch allocator as PyTorch does, on the stub library: allocates,
  * launches kernels that write, frees before they have run, and looks at the data.

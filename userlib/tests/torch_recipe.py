@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """A real PyTorch with the allocator, as docs/discard-guide.md says to use it: the recipe
 is taken from there. It runs on the stub libraries (pytorch.rs), where nothing happens in a
 stream before somebody waits, so that what is reused too early is seen as wrong data; and on a

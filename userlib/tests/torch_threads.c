@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Threads that use the PyTorch allocator with their default streams, which all have the
  * handle 2. Arguments: the allocator's library.

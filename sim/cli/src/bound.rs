@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A lower bound of the step time in the g10 model: the physical model's argument for a
 //! single step, with the rates of the artifact's machine.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! No plan makes the parser panic; what it takes, it writes in a form that it reads
 //! as the same, and the plan runs, or fails with an error.

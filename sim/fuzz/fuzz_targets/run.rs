@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whatever trace is taken runs under every policy of both models, or fails with an
 //! error that is not the simulator's own.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whatever text is given for a constant of a machine, the machine stays one. A text
 //! that is accepted gives a finite number that is not negative, and the text that this

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The G10 artifact (MICRO '23): its traces ([`import()`]), and its machine, bugs included.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The artifact's planner: G10's algorithm 1 and eager prefetch (G10 §4.3, §4.4),
 //! as the artifact implements them, and the look-ahead of DeepUM+.

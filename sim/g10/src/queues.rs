@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The artifact's tensor simulator: FlashNeuron, G10-GDS and G10-Host.
 //!

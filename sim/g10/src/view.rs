@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A trace as the artifact sees it: pages, cycles, and sets in the order in which
 //! its hash tables give them out.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Random traces under every policy. In debug builds the engine recounts all pages
 //! at every kernel and checks memories and links against their limits.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What a simulated step costs: against kernels, bytes and policies.
 #![allow(missing_docs, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Kernels that run a second time, so that what they write need not be kept until it is
 //! read again (recomputation; `torch.utils.checkpoint` calls it checkpointing).

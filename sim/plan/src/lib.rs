@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Plans as text: for people, for `uvmsim run --plan`, and for a runtime that carries them out
 //! through the driver. Whoever reads or writes one does so here.

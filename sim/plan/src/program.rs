@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How a plan knows the program that it is for: by its allocations and launches, which are
 //! the same in the next run, and not by addresses, which are not.

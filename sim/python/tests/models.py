@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Small models for the tests, and examples of what uvmsim_torch.py takes."""
 
 import torch

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Tests of the Python package; skipped where the program is not built.
 
 With --installed, of the package and the program that are installed, not of the checkout's.

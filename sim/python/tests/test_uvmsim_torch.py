@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Tests of the PyTorch importer; skipped where PyTorch is missing."""
 
 import json

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What a step needs on a machine, what of that fits, and which policy does best with the rest:
 //! a page, for a terminal or as HTML.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A network as a tape: forward kernels in order, each with what its backward
 //! needs; [`Net::train`] turns it into a training step.

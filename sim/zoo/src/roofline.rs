@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Durations from a roofline: a kernel takes as long as its arithmetic or its
 //! memory traffic, whichever is longer (Williams et al., CACM 2009).

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Where versions of upstream differ by a name or an argument. The seam is written in the names of 550;
  * each header below, and each other uvm_rust_on_*.h, is there once for each way in which upstream has its

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C seam: when a GPU comes and goes, and what its lists of root chunks say. What there is of a
  * GPU is Rust's (ffi/gpu.rs), by uvm_id_gpu_index(); it changes under the PMM's list_lock.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Built instead of uvm_rust_discard.c, uvm_rust_evict.c and uvm_rust_fault.c into an
  * upstream that discards by itself (580 and later): UVM_DISCARD is then upstream's, and

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Module parameters: X(type, name, default, mode, description) for each. Those that root may not write are fixed
  * once the module is loaded. Rust reads them by their names.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C seam of what is done later, and of who pays: work items, which call Rust, and memory cgroups.
  * What there is of them, and when which is queued, is Rust's (ffi/work.rs, driver/tenant.rs).

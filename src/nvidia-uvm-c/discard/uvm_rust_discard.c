@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C seam of discard: what the walk over the va_blocks of a range, which is
  * Rust's (policy/discard/walk.rs), asks of upstream; and the state that Rust has

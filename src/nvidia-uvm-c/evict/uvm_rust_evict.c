@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C seam of the eviction queues: the functions of uvm_pmm_gpu.c that say what a root chunk
  * holds.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Eviction queues, the part that needs what is static in upstream's
  * uvm_pmm_gpu.c. Kbuild includes this file in front of that one (see

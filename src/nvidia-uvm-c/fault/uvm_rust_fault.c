@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C side of the replayable-fault service loop in Rust: its statics are
  * reached by including upstream's file, which Kbuild then does not compile on

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Where upstream's fault loop serves one GPU: what of its statics has other arguments where it serves a parent, and
  * the loop's name. Only for uvm_rust_on_fault.h.

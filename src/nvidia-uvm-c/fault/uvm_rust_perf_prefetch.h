@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * In front of uvm_perf_prefetch.c: what its hooks call. The tree prefetcher's rule stays
  * upstream's; what comes along is found by fewer steps (policy/tree.rs). With

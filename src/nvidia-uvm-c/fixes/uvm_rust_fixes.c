@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The switches of uvm_rust_fixes.h. They are read while the module is loaded, and stay. */
 #include "uvm_common.h"
 

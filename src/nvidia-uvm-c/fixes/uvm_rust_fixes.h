@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What is mended of upstream. Each mend has a switch, a module parameter uvm_rust_fix_NAME, which
  * is on unless the module is loaded with it off: then upstream's code runs as it is, so that

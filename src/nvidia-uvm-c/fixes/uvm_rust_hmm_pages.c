@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Evictions of ordinary memory: what the hooks of uvm_va_block.c call, in upstream's
  * uvm_va_block_evict_chunks().

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * In front of uvm_pmm_gpu.c: evictions of ordinary memory, evictions that fail, and chunks that
  * are on their way.

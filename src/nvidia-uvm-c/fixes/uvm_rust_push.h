@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * In front of upstream's uvm_push.c: each push notes the name of the file that begins it,
  * without folders. The Kbuild has those left out when it is compiled, so there is

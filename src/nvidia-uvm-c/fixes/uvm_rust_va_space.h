@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, and what stands for nobody among its va_blocks.
  */

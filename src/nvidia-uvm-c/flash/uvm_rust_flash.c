@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The SSD tier: what Rust, which decides (policy/flash/), asks of upstream and of the kernel, and where
  * upstream's functions lead to it.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The SSD tier, the part that needs what is static in upstream's uvm_va_block.c; included
  * by uvm_rust_va_block.h, which see.

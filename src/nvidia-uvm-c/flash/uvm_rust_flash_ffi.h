@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The SSD tier's part of the boundary between C and Rust; see uvm_rust_ffi.h for
  * what holds of all of it. The functions are those of policy/flash.rs, which says

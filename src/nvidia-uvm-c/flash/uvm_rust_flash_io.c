@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The SSD tier's device: a block device or a file, opened exclusively, written to
  * around the page cache, and encrypted.

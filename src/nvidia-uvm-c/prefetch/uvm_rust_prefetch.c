@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The C seam of prefetching: what the worker of a VA space works with, and the operations that
  * its work is made of. What it does when is in Rust (policy/prefetch/worker.rs), and so is what

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Discard in the driver: the ioctls, and `policy/discard` on upstream's VA spaces.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Eviction in the driver: what a GPU's queues are told (`policy/evict/lists.rs`), and who waits when its memory is all
 //! in use (`policy/evict/reclaim.rs`, `wait.rs`).

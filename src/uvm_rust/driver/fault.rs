@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The replayable-fault service loop of a GPU: `policy/fault.rs` on upstream's GPU.
 //!

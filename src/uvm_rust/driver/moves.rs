@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`: ranges that are moved later, and what became of them.
 

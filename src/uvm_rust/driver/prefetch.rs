@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! DeepUM in the driver: what a process's kernels on one GPU are known to do, and the
 //! worker that acts on it (`policy/prefetch.rs`; docs/prefetch.md).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What there is of a VA space: one object, behind the pointer that C keeps there (`ffi/space.rs`).
 

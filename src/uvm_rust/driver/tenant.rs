@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The registry of tenants (`policy/tenants.rs`), which the prefetcher's tables and the SSD tier's
 //! quotas are limited by.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The tree prefetcher: `policy/tree.rs` on a va_block of upstream's, whose lock is held.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What C calls about the discard state of a va_block; and a discard of a range, as the
 //! walk sees it (call.rs).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What C calls about the eviction queues of a GPU, and when its memory is all in use (`driver/evict.rs`).
 //!

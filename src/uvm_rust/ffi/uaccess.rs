@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Structures that grow: copied from and to user space by the size that the
 //! caller states in their first field (see `include/uapi/uvm_rust_ioctl.h`).

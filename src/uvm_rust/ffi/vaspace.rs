@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A VA space, and what is known of it while its lock is held. What borrows a [`LockedVaSpace`], such as a GPU that is
 //! registered there, is good as long as the lock is held.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the C compiler knows of the kernel that is built for: how large its locks
 //! are, and the values of its flags.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Discard: which pages of a va_block hold data that nobody will read, and which
 //! pages of its chunks may be handed out without being zeroed.

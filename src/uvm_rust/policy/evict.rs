@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Eviction queues: which 2 MiB root chunk of a GPU is reclaimed next.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The planner: which tensor leaves GPU memory when, for where, and when it comes
 //! back, so that a training step takes little longer than its kernels.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Correlation prefetching: which UM block a GPU will need next, learnt from the
 //! order of kernels and of faults (DeepUM, ASPLOS'23, §4).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Rows `fault/<batch>/<duplicates>` say what a serviced fault costs the fault handler's
 //! thread. `<batch>` is the most entries that a batch may have, a parameter of the module,

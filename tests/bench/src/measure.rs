@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What runs in the VM: workloads, and the CPU time of the thread that does the
 //! driver's part of them.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Instructions of an operation on the eviction queues of a GPU of 8 GiB: ours against doubly linked lists in C,
 //! as upstream has them. Nothing but the operation is counted; which driver is loaded does not matter.

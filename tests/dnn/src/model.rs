@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The same programs on a model of the driver, on the host: the very tables, queues and
 //! marks of the driver, with blocks of 2 MiB for memory and a clock for the rest.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Plays a step of uvmsim's on the software GPU, with its plan or without one, and counts
 //! what moved.

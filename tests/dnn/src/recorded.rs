@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A program that is recorded, planned and run with its plan, as `uvmrun` has a CUDA program
 //! recorded and run: with the library's recorder ([`Record`]) and its executor of plans

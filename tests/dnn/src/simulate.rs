@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The same programs in uvmsim: the same tensors at the same addresses, the same kernels,
 //! as much GPU memory, and a V100 around it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The parts of the policies that threads share without a lock, built on loom's atomics instead of the processor's.
 //! The files are those of the driver; `tests/every_order.rs` runs them.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What threads of the driver share without a lock, under every interleaving that loom finds and with all that the
 //! orders of memory allow: the arbiter of a device, reclaim of a GPU, and the prefetcher's lanes.

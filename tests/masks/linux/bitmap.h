@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What uvm_rust_masks.h takes of the kernel's header of this name, done bit by bit: the
  * reference that it is compared with, and what it falls back to.

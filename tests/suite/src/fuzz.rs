@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Our driver's calls with structures that are nearly right: nothing but what the header
 //! documents may come of it, and another process's memory stays as it is.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Is GPU memory missing? What UVM can have of each GPU is counted when a suite starts, and
 //! again when a test asks. NVIDIA's own check (UVM_TEST_PMM_CHECK_LEAK) is content when the
 //! GPU's memory runs out, however early.

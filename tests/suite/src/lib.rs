@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the programs of this suite share: TAP output, the kernel's log, and how they start
 //! themselves.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The kernel's log, and what in it fails a test.
 
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Loading and unloading nvidia-uvm.ko and vgpu.ko, as `make vm` does it.
 
 use std::env;

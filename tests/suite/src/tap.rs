@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The Test Anything Protocol, and a look at the kernel's log after each test.
 
 use std::io::Write;

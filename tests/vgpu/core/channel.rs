@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! UVM's channels: a ring of entries (GPFIFO), each a run of words (pushbuffer
 //! segment), which are methods for the host and the copy engine.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Access counters: SM accesses to system memory, counted by region; a region
 //! that reaches the threshold is notified once, until UVM clears its counter.

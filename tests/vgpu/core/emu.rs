@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! One GPU, emulated: what nvidia-uvm.ko and its users can see of it.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The replayable fault buffer: a ring of 32-byte entries in memory that UVM
 //! reads, with GET and PUT in the registers.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The GPU as a whole: what UVM asks of RM, what users ask of /dev/vgpu, and the
 //! emulator's turn.

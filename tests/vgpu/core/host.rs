@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Methods of the host engine: semaphores, membars, TLB invalidates with their
 //! replays and cancels, access counter clears.

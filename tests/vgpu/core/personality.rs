@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Which GPU is emulated. Page tables, GPFIFO, copy engine and fault buffer are
 //! the same from Volta to GA100; what differs is below.

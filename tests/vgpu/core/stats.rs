@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What one GPU did: the counters of `struct vgpu_stats`, in its order, which
 //! says what each means (`include/uapi/vgpu.h`).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Page tables, MMU version 2 (Pascal to GA100): 49 bits, five levels.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The part of RM's interface that is not the same in all of NVIDIA's drivers. What holds for the
  * one that vgpu.ko is built for, facts.sh finds in its headers.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * /dev/vgpu: the calls of include/uapi/vgpu.h, which documents them. Here
  * arguments are copied and their sizes, flags and reserved fields checked; the

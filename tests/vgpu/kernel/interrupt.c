@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Interrupts: while the fault buffer or the access counters' buffer holds
  * something, UVM's top half is called, again and again. UVM turns interrupts off

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * vgpu.ko: a software GPU that stands where nvidia.ko stands. This file loads
  * and unloads it: parameters, spare PCI devices, memory, threads.

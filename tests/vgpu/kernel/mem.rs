@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Fallible memory for the emulator, on the kernel's allocator: the twin of
 //! `core/mem.rs`, which says what each function means.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What UVM asks of RM, nvidia.ko's resource manager: the interface of
  * nv_uvm_interface.h, in flat calls of the emulator (vgpu_rs.h). bases.c has what is

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The part of RM's interface that a bare-metal GPU without peers, confidential
  * computing and external allocations never needs. UVM must find the symbols; a

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The boundary between the C and the Rust of vgpu.ko; kernel/entry.rs is the
  * other side.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Every application at every degree of oversubscription.
 
 use crate::paper::{self, Allocated, Row};

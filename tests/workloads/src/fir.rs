@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! FIR (paper §7.2): a filter over a long input, window by window.
 //!
 //! Each iteration prefetches a window of the input and of the output and runs a

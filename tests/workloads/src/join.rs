@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Hash-join (paper §7.4): two tables are preprocessed, then joined; twice.
 //!
 //! The paper gives no sizes but that of the tables: 2.98 GB, all that moves when

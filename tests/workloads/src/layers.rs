@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The layers of the networks, with the buffers that Darknet gives them.
 //!
 //! Layers and shapes come from the zoo, which has them from the networks'

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The applications of the UvmDiscard paper (§7), as programs that the driver runs
 //! on the software GPU and that an oracle knows the end of.
 //!

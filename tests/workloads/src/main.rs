@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The program of `make workloads`: runs cases in the VM, a test and a line of JSON
 //! for each cell; and puts such lines together on the host.
 

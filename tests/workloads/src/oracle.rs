@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! How much has to be moved, computed from a program and a size of GPU memory.
 //!
 //! A GPU of so many blocks, each of which is on the host, on the GPU, or nowhere

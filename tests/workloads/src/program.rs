@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! An application as data: buffers, and what is done to them, in order.
 //!
 //! The same program is run on the driver (`run`), walked through by the oracle

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Radix-sort (paper §7.3): passes over keys and values.
 //!
 //! Each pass sorts parts of the input into a temporary buffer, after which the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the runs gave: one JSON object, a table, and a judgement.
 
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Runs a program on nvidia-uvm.ko and the software GPU, checking its data.
 //!
 //! Every write puts a value into the block that no other write does, and every

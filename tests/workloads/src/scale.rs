@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The one factor between the paper's sizes and those here.
 
 /// Bytes in the paper for each byte here.

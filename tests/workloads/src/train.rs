@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Training as the paper's listing 6 does it, with Darknet's buffers (`layers`).
 //!
 //! Each mini-batch runs forward and backward through the layers, prefetching what

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The structures of `include/uvmrust.h` that say how long they are, so that later versions of it
 //! can add to them: a program and a library of different versions understand each other as far as

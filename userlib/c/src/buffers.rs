@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! G10's g10_alloc and g10_free (§4.3), for C. Neither waits: memory comes to the GPU while
 //! earlier kernels run, and what is freed is discarded in the order of a stream, so that

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The calls of `include/uvmrust.h`, where they are described: discard, prefetch, and both; of
 //! one range and of several; at once and in the order of a stream.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The names that calls had before they all began with `uvmrust_`. They stay, as
 //! `include/uvmrust.h` has them; [`UvmDiscard`] is also the name of a function of NVIDIA's, with

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Discards, prefetches, and both, in the order of streams: each part of `async_program.c` on each
 //! backend of the stub library.

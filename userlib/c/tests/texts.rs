@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the header, the man pages and the guide say that a read gives after a discard: no more
 //! than the weakest of the backends promises, of which the guide's table quotes the words. A

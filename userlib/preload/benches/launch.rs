@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What a launch costs more under the preload, on the stub library: there is no GPU
 //! in these numbers, only the processor's part. `launch/<how>`:

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A plan that was made of a record of the program (`UVMRUST_PLAN`), which is known again by
 //! its launches and allocations ([`Executor`]).

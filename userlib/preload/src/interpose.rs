@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How our functions come to be called: as symbols of the same name, which the
 //! linker finds first; as what dlsym gives for CUDA's; and as what CUDA's own

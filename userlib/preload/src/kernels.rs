@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! From a launch to its execution ID: a hash of the kernel's name, its arguments
 //! and the shape of the launch (`DeepUM` §3.1). `DeepUM` numbers the hashes; here

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `LD_PRELOAD` library for unmodified CUDA programs, PyTorch among them (the
 //! runtime of `DeepUM` §3.1):

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A plan that is carried out while the program runs (`UVMRUST_PLAN`), and was not made of a
 //! record (those: `followed.rs`).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The program that asks a real GPU what NVIDIA's discard does (`scripts/gpu-check.sh`), on
 //! the stub: whose rules so are those that the GPU is compared with.

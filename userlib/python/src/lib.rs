@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `uvmrust._native`, the compiled part of the Python package: calls on ranges of bytes. What
 //! an object of Python's is in memory, `uvmrust/_memory.py` finds out.

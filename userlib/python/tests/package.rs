@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The package's tests, which are in Python, on the library as cargo builds it. On the wheel
 //! they are run by `make wheel-uvmrust`.

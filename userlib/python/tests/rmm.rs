@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The header for RMM. It runs on a stub of RMM's interface, both as it was up to 26.04 and
 //! as it is since, and of CUDA; where Python's package librmm is installed, it is also

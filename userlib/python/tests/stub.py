@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The stub of CUDA and of the UVM driver (userlib/tests/stub) for tests in Python.
 
 `run_each(file, arguments)` runs a test file again for each driver, with the stub

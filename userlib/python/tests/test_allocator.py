@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Tests of `uvmrust.torch` and `uvmrust.rmm` on the stub of CUDA. RMM is the real one where it
 is installed (pip install rmm-cu13), which needs no GPU for this; else, and for PyTorch, what
 stands in for them in `fake/`. A real PyTorch: userlib/torch/tests/pytorch.rs.

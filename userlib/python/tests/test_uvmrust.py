@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Tests of the package on the stub of CUDA, once for each driver that it can stand for.
 
 With --installed, of the package that is installed, not of the folder UVMRUST_PACKAGE.

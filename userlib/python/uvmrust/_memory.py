@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Where an object of Python's is in a GPU's memory, and in which stream it is used.
 
 What is known of `__cuda_array_interface__` is from its description, version 3, in Numba's

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """PyTorch in managed memory: a model may be larger than the GPU, and what PyTorch frees is
 discarded, so that it is not copied around.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The stub of CUDA's driver library, as a program sees it, or CUDA's own behind
 //! `userlib/tests/gpu_kernels.c`. Every call that must succeed

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Random programs over the streams of two GPUs, graphs and captures: kernels that write
 //! and read, discards, prefetches, `g10_alloc` and `g10_free`, and the PyTorch allocator as

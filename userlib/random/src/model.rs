@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What must be ordered, by CUDA's documentation alone: a vector clock for each stream.
 //! The stub decides what runs when in its own way; the two share no code.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `uvmrun --check`: what of unified memory works on this machine, and what to do about the
 //! rest.

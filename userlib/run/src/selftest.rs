@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `uvmrun --selftest`: writes, moves and discards managed memory on the first GPU, and
 //! compares what is there with what should be: by calls that wait, in a stream, and in a graph.

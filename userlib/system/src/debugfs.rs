@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What our driver counted: by its ioctl for a GPU, and in debugfs for each process. A process's user
 //! reads it elsewhere (`fdinfo.rs`).

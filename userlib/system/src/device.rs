@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! /dev/nvidia-uvm: a descriptor of one's own, and what may be asked with it.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What our driver says of the files of a process, in `/proc/PID/fdinfo/FD`: a process's user may
 //! read it without being root (docs/uapi.md, "fdinfo").

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* What examples/scratch.cu uses of CUDA's runtime, to see without it that the example compiles. */
 #ifndef CUDA_RUNTIME_H
 #define CUDA_RUNTIME_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Devices, contexts and kernels, and how the functions are found. */
 #define _GNU_SOURCE
 #include <stdlib.h>

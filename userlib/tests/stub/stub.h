@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA driver library without a GPU, and a UVM driver without a kernel, for
  * tests: libcuda.so.1. It is preloaded, so that it gets ioctl() too, and answers it

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The counts over HTTP, for Prometheus: one request a connection, one connection at a time,
 //! each with little time and little room, so that nobody who can connect keeps it for

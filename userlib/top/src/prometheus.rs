@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A sample in Prometheus' text format. Counters are the driver's own, so that who scrapes
 //! makes the rates; one that begins anew is what Prometheus expects of a counter.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The program itself: on a terminal, which it gives back as it was; with its output cut
 //! short; and asked over HTTP.

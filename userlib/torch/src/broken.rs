@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Fixes that can be taken out, to see that the random programs notice
 //! (`userlib/random`): by `RUSTFLAGS='--cfg broken="1"'`, which no feature gives.

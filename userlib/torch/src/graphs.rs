@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The pools that PyTorch's graphs allocate from: it says when one begins, when it ends, and
 //! when the last graph that has memory of it is gone.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! An allocator for `torch.cuda.memory.CUDAPluggableAllocator`: managed memory, so
 //! that a model may be larger than the GPU, and what PyTorch frees is discarded, so

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whether a GPU's memory is short, so that a discard saves a copy. Where all fits, nothing is
 //! evicted, and a discard would cost its call in the stream, and a prefetch, for nothing.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The allocator against a model of PyTorch's own, on the allocations of training steps, where
 //! all fits the GPU: no more memory of CUDA's, and no more calls.

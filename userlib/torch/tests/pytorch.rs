@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A real PyTorch, by its own calls, with the recipe of the guide, on the stub driver and
 //! a stub runtime. It wants a PyTorch built for CUDA 12 and its `nvidia-cuda-runtime-cu12`

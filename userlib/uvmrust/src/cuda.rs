@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The part of CUDA's driver library that is used: found with dlopen where the
 //! process already has it, so that nothing is linked and nothing is initialised.

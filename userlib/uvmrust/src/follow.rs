@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Following the plan of a program that was recorded ([`crate::plan::Program`]): where in the
 //! step it is, and which memory is meant.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Where a job stays between the thread that enqueues it and the one that runs it. A host
 //! function of CUDA gets one word: a [`Tag`], which names a slot of a table and which of the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Discard of unified memory: tell the driver that nobody will read what stands in
 //! a buffer, and it neither copies it out when it evicts it nor in when it is used

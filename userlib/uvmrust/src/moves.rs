@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Moving managed memory between GPU, host and SSD without waiting for it: G10's
 //! g10_prefetch and g10_pre_evict (G10 §4.4), and MOST's and AutoVM's calls, which are the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Carrying out a plan of uvmsim's (docs/simulator-formats.md): before each
 //! kernel of a step, what is to come to the GPU, what is to leave it, and what nobody will

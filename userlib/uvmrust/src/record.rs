@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A record of a program: its managed allocations, its launches with the allocations that their
 //! arguments point into, and how long each took. `uvmrun --record` makes a trace of it, and

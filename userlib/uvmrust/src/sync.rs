@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the modules are built of that `tests/loom.rs` builds on loom's types instead, to run
 //! them under every interleaving: [`crate::instance`], [`crate::jobs`], [`crate::lineage`].

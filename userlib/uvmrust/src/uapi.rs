@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The ioctls of /dev/nvidia-uvm that are used here: ours as in
 //! `include/uapi/uvm_rust_ioctl.h` (checked against it by `tests/header.rs`), and

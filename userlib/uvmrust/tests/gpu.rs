@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! On a real GPU, with whatever driver is there. Allocates 8 MiB. Skips where there
 //! is no GPU, or a driver that can not discard.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What threads share without a lock, under every interleaving that loom finds of the calling
 //! threads, CUDA's thread that runs host functions, and the threads of a child of `fork`. The

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A `Uvm` that is not the process's, in a process with the stub library: this test runs
 //! itself there.

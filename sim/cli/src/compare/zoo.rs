@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! `uvmsim compare --zoo`: every network, at some sizes of GPU memory, under every
 //! policy, with the bound.

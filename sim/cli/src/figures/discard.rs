@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! UvmDiscard, tables 1, 3 to 5 and 7, figures 6 and 7.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! AutoVM's policy (thesis, chapter 3): offload what forward makes and backward
 //! reads much later; never weights.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Our own planner: the driver's (`src/uvm_rust/policy/plan.rs`), under some tunings.
 //!

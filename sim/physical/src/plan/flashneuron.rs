@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! FlashNeuron's policy (FAST 2021, as G10 section 7 describes and its artifact
 //! models it): offload from the front of the step to the SSD, by direct storage,

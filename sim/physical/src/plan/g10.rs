@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! G10's planner (MICRO 2023, sections 4.3, 4.4) for the physical machine: the one that
 //! reproduces the artifact's published numbers ([`uvmsim_g10`]), given this

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A refinement of `best` (`best.rs`): gaps chosen by what their absence is worth per
 //! byte moved, in the time that links have left, after the idea of G10's algorithm 1.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The driver's planner (`src/uvm_rust/policy/plan.rs`) on the physical machine:
 //! a workload in its terms, and its requests in ours.

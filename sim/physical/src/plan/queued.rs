@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Plans that leave it to the queues when what moves: for steps that take as long as
 //! their copies do, whatever is planned.

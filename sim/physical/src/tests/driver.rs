@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The driver and the simulator: what the GPU accesses, migrates and discards in a random order, and
 //! what the prefetcher brings and pushes out, makes the same chunks go, one after the other, and brings

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Functions of uvm_va_block.c's whose arguments differ. Its file includes this one in front of it.
  */

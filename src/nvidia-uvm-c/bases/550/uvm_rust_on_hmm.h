@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How uvm_hmm.c, whose file includes this one in front of it, gives up the new pages of a migration that
  * fails.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The host's memory of a va_block, by NUMA node, and the contexts in which va_blocks are worked on.
  */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * There are no GPUs whose memory cannot be evicted, or that cannot fault. Only for uvm_rust_compat.h.
  */

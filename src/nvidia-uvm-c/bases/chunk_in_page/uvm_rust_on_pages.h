@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Whether a page of a GPU's is @va_space's. A page leads to its chunk, the chunk to its va_block, and that to its VA space. Under the
  * list lock all three are there: a chunk is freed, and gets another va_block before its own is freed, under that lock, once the

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What a perf event's callback is told: the VA space, which then is not in the event. tests/seam has
  * this header, too.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Where uvm_hmm.c copies for a CPU's fault. Its function for that is the one for GPUs' faults, which stays upstream's.
  */

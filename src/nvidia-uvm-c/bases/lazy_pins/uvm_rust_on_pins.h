@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Chunks that are pinned: among them those of pages that Linux has let go, which a thread of upstream's has on
  * its list, and frees. Only for files in front of uvm_pmm_gpu.c.

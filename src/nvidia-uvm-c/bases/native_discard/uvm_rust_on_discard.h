@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Upstream's own discard, which ours stands in front of, and which is called with uvm_rust_discard=0: then
  * UVM_RUST_DISCARD_BATCH calls what stands behind it, range by range (ffi/native.rs). While ours is on,

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What else upstream says of a root chunk: that pages of it are discarded by its own discard, which
  * is called with uvm_rust_discard=0. Only for uvm_rust_evict.c.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What a migration notes of the links that it has used: it adds to a mask, which UVM_MIGRATE clears before,
  * and whose GPUs it asks for errors of NVLink's after. The prefetcher's worker copies between a GPU and the

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Upstream's file of replayable faults, as in 550's header of this name, where functions of a parent GPU
  * are called as if they were a GPU's.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How a GPU is found. A GPU and its parent share one number space, which has no name of its own. Only for uvm_rust_compat.h.
  */

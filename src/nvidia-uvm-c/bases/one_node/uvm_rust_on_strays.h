@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How a page of ordinary memory that no va_block leads to goes to the host. Only for uvm_rust_hmm.h.
  * Upstream's function does not say whether it could copy, and is no static.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Upstream's file of replayable faults, which serves a parent GPU's, whatever parts it has: with its
  * functions that are replaced under other names; and what of its statics has other arguments elsewhere.

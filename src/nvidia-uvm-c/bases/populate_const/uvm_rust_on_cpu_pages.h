@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How uvm_va_block.c, whose file includes this one in front of it, populates pages of the host's. Only for uvm_rust_va_block.h.
  */

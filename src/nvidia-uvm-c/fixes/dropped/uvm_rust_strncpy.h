@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Linux 7.3 has no strncpy() any more, which NVIDIA's drivers up to 595.45 call. Includes nothing, as it
  * is in front of every file, NVIDIA's tests of what the kernel has (conftest.sh) among them.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A discard of an address range where upstream discards by itself: `policy/discard/ranges.rs` on its VA space.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A turn of the worker: `policy/prefetch/worker.rs` on upstream's VA space and GPU.
 

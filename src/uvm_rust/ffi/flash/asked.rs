@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Who reads for GPU faults that were put off, and for calls, as `policy/flash/asked.rs` sees it.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What C calls about a va_block: what is known of it (`uvm_va_block_t.uvm_rust_flash`), which its
 //! lock protects, but for what is the tier's.

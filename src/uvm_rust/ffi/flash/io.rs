@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Reads and writes of a device: where what lies, which pages are encrypted, and what is known of them.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Who carries out requests (`policy/flash/queue.rs`) for a VA space: two workers, one for each direction.
 //!

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Sourced by what builds modules (scripts/driver.sh, scripts/modules.sh and the package for
 # DKMS): what a kernel's headers and a driver's source say of themselves.
 # shellcheck shell=bash

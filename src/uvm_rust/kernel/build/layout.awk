@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Turns the answers of layout.c into what layout.rs includes.
 #   ->usize.PAGE_SIZE $4096 PAGE_SIZE
 #   ->sizeof.CMutex $32 ...      ->alignof.CMutex $8 ...

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Compiled to assembly only: the lines that begin with "->" say what Rust must know of
  * this kernel, and layout.awk turns them into Rust.

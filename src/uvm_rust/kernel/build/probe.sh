@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Which `kernel` crate can be linked into modules of this kernel? Prints
 #
 #   linux    the kernel's own: 6.12's, built with Rust, by this rustc, and its metadata is there

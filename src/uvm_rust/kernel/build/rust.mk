@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # Rust in a module of a kernel that comes without it. Included by a Kbuild file, which
 # sets first, relative to $(src) and $(obj):

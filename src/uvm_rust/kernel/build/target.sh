@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Print the description of the target that Rust is compiled for: the compiler's own for
 # bare x86-64, in the words of its version, with the mitigations of the kernel's C.
 #   target.sh RUSTC "FLAGS OF THE KERNEL'S C"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * See helpers.h. Nothing here decides anything: each function is one call of the
  * kernel's, but for queue_wait, which is the usual loop's body.

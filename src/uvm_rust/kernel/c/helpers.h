@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What C does for the kernel crate of ours (src/uvm_rust/kernel): inline functions
  * and macros, which Rust cannot call. helpers.rs declares the same.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The host's stand-in for `c/helpers.c`, as strict as the kernel or stricter. Memory is
 //! aligned no better than `kmalloc()` promises, and comes filled with rubbish. When memory is

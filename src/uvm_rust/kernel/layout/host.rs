@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // The host's stand-in for what layout.awk writes.
 
 pub const PAGE_SIZE: usize = 4096;

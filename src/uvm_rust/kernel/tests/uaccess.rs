@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The driver's structures that grow (`driver/params.rs`, `ffi/uaccess.rs`), as it reads and writes them, on the
 //! host's user space, which ends where the caller's memory does.

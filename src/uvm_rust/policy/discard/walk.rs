@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The discard of an address range: the walk over its ranges and va_blocks, and what is done
 //! to each block in which order.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What becomes of a root chunk in the physical memory manager (PMM), and what that means for
 //! the queues.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Who reclaims memory of a GPU right now, so that an allocation that finds none can tell whether
 //! some is on its way ([`super::wait`]).

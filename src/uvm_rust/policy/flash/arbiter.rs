@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whose read or write of the device begins next: what faults wait for comes before what calls and workers do
 //! (G10, §4.6). The arbiter does not rely on an I/O scheduler, of which NVMe devices have none by default.

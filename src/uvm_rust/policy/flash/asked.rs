@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Reading what was asked for of a va_block, for GPU faults that were put off ([`super::wants`]).
 //!

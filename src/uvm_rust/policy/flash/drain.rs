@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Detaching: all that is on the device is brought to host memory, block by block, and reads that
 //! nobody needs any more are waited for.

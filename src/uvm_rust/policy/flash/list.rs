@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Lists whose links lie in the records that are in them, wherever those are: adding and taking out
 //! allocates nothing and takes the same time however long the list is, so both may be done under a

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What is moved by call, between a GPU, host memory and the device (`UVM_RUST_FLASH_MOVE`).
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How fast the device is written to: the part of the time that a spilling worker takes, so that others
 //! have theirs, and what a tenant may write by call, which wears the device.

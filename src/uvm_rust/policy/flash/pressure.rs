@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Too little host memory: when spills are worth a try, who waits for them, and when both are given up
 //! for a while.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Requests to move ranges, which are carried out after the call that makes them (`UVM_RUST_FLASH_SUBMIT`):
 //! the migration metadata queues of G10 (§4.6), one pair for each VA space.

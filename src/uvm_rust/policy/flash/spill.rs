@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The workers that write those pages to the device that have been longest in host memory, when
 //! there are too many; what is written by call; and how room is made on the device.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Who uses the tier: the tenants, called owners here, and their va_blocks; whose pages are spilled
 //! next, who waits for room, and whose reads come first.

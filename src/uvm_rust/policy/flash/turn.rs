@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whose turn it is, of several threads of which one at a time may go on: in the order in which they
 //! came, and whoever waits may leave, as a signal has come.

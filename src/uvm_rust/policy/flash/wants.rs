@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What somebody else is to read: pages of one va_block that GPU faults wait for which were put off, so that
 //! the faults of all processes do not wait for the device; and pages that a call will need soon.

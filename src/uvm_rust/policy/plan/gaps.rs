@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Gaps: the times in which nothing uses a tensor (G10 section 4.2 calls them
 //! inactive periods).

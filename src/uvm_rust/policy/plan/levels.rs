@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Memory in use during each kernel: sums over ranges, and their maxima, in time that
 //! hardly grows with the number of kernels.

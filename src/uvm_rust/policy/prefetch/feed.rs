@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the fault loop and the announcements tell the correlator, and the
 //! correlator itself (DeepUM §3.1).

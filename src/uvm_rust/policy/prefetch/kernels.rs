@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The execution-ID correlation table (DeepUM §4.2, figure 6), and with each ID
 //! its UM block correlation table.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The worker: what it learns, which block it moves next, and when (DeepUM §3.1, §5.1).
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The text of `/proc/PID/fdinfo/FD` of an open `/dev/nvidia-uvm`, in the format of the kernel's
 //! `Documentation/gpu/drm-usage-stats.rst`: a key and a value a line. Keys that this document does not know begin

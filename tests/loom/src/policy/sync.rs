@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! loom's atomics under the names of the processor's, each use of which can be made weaker to see that a test notices:
 //! a use that is ordered becomes relaxed, and one that reads and writes becomes two.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! One va_block, contended for by everybody, with an oracle. Threads of the CPU and kernels
 //! on two channels of a GPU write to words of the same pages. Each word has one writer, which
 //! writes increasing numbers. Meanwhile other threads migrate the block in parts, fill the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Fault storms that end the same way whichever loop serves them.
 //!
 //! One seed gives one series of storms: kernels of many warps that read, write and add

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Execution IDs: which kernel comes next, and what our driver learns from it.
 #![allow(missing_docs)]
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Discard: NVIDIA's calls of drivers from 580 on, which ours answers too, and our
 //! batch.
 #![allow(missing_docs)]

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What our driver counts itself: `include/uapi/uvm_rust_ioctl.h`.
 #![allow(missing_docs)]
 

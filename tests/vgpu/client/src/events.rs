@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! UVM's tools events: what moved, where and why, on any nvidia-uvm.ko.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What is so in the driver that runs, and not in all of NVIDIA's: facts that the build of
 //! vgpu.ko found in the driver's headers (`tests/vgpu/facts.sh`). By them a program knows which
 //! form a call has, as no call says so itself.

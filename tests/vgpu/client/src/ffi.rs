@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The only unsafe code of this crate: ioctls, device nodes and mappings.
 
 use std::ffi::CString;

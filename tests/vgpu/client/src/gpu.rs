@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Software GPUs: as a device, and as a part of a process.
 
 use std::fs::{File, OpenOptions};

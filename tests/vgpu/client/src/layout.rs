@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Structures shared with C, and a C program that checks that both agree.
 
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What a CUDA program would do, on nvidia-uvm.ko and the software GPU.
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! An address space of nvidia-uvm.ko, and UVM's calls on memory in it.
 
 use std::fs::{self, File, OpenOptions};

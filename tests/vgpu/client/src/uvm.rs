@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The calls of /dev/nvidia-uvm that this crate and the tests make, as 550.163.01 has them; where
 //! later drivers differ, by the facts of the one that runs ([`Facts`]).
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! `include/uapi/vgpu.h`, which says what the fields mean.
 #![allow(missing_docs)]
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Our structures against the C headers, by the C compiler.
 
 #[path = "../../../skipped.rs"]

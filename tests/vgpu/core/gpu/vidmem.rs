@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What UVM asks of RM's physical memory allocator, and what it finds in the
 //! memory: poison, unless it asked for zeros.

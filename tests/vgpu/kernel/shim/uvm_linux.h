@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * nv_uvm_interface.h, NVIDIA's header of what RM offers UVM, includes a file of
  * this name when UVM's build includes it. Standing in for it, this one spares

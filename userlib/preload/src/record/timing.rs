@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How long launches take: by an event of CUDA's before each and one behind it, in its stream.
 //! What host functions do before the kernel is not between them. Events are used again.

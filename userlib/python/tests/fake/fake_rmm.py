@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Stands in for RMM where there is none: a resource of callbacks, as RMM 26.10 has it
 (python/rmm/rmm/pylibrmm/memory_resource): it hands them bytes and a Stream that has
 `__cuda_stream__`."""

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Stands in for PyTorch where there is none: the part that `uvmrust` uses, by PyTorch's
 names, with memory of the stub of CUDA.
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Uses the memory resource as RMM does, on the stub of CUDA, and looks at the data. */
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Captures and graphs of a random program. A captured action comes behind those that
 //! its stream, or another that it has waited for, had captured before; a launch is one

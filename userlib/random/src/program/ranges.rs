@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Discards, prefetches, and both, of one buffer or of several, in a stream of the device that is
 //! current or of the other one; and calls with a mistake, after which nothing has changed.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Signals while a program is recorded: they are for the program, and uvmrun stays to write the
 //! trace.

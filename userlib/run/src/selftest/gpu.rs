@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The GPU of the tests, and the memory that they write. What the GPU writes, cuMemsetD32Async
 //! writes: no kernel has to be compiled.

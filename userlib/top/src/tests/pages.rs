@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Screens and pages, compared with those in `tests/golden`. `UVMTOP_BLESS=1` writes these.
 

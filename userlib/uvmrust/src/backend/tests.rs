@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Against a system made up here: file descriptors, drivers, no CUDA. (CUDA and
 //! streams: `tests/programs.rs`, in processes with a stub library.)

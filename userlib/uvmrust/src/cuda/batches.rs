@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Several ranges in the order of a stream, by CUDA's own calls: CUDA 13's batches where they
 //! serve.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Carrying out what a plan has for a program that is followed: what tells a [`Follower`] of
 //! the program, and gives a queue what it is to move.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Moves in the driver's own queue, without a thread here: who asks whether they are done
 //! takes the driver's answers for all.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A file that is written by writing memory: what is written is in it whatever becomes of the
 //! process, and takes no system call. Not every file can be mapped for that (9p without a cache,

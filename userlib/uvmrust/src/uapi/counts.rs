@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The statistics of our driver, and the calls of NVIDIA's without which it tells none: a
 //! descriptor is initialised first, and a GPU registered with it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! One va_block under a driver that follows upstream's rules for populating,
 //! copying and evicting, with every page's content.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the walk asks of its machine, call by call: which blocks in which order, what is done
 //! to one, and what is still done when a call of the machine's fails.

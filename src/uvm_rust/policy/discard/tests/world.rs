@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The walk on a VA space of several va_blocks with every page's content, under every place where
 //! a call of the machine's can fail.

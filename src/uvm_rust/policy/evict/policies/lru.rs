@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The least recently migrated chunk goes first, unless a kernel that runs or comes soon is expected to
 //! access it (DeepUM §5.1). Without a prefetcher this is upstream's order.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Upstream's loop in so many words: one batch after the other, coalescing only with
 //! the last fault of the µTLB and the last of all, sorting by a stable sort, replay at

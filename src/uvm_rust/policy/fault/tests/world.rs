@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A GPU with its ring and page tables, as plainly as it can be said, and upstream's
 //! rules for what a fault leads to.

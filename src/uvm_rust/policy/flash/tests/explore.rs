@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The explorer: the real table and the real state of va_blocks, under threads that do what
 //! the C does, in an order that is drawn.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Any sequence of calls with any ranges, also in the wrong order: no panic, and
 //! the masks stay apart and within the block.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Any sequence of calls, with chunks and owners that there are not: no panic, and the
 //! queues, the marks and every choice are those of plain lists.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Any sequence of reads, writes, discards, splits and moves on a small device: no
 //! panic, no page in two states, and nothing left in use at the end.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A hostile stream of execution IDs, faults and freed ranges: bounded memory, no
 //! panic, and no prediction of what never faulted.

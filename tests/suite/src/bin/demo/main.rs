@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The program of `make demo`: managed memory of half to twice the GPU's.
 //!
 //! The CPU fills, a GPU kernel checks every byte and writes new ones, evicting

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the paper leaves to the driver: policies, splits, several GPUs, work in
 //! flight.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The calls: NVIDIA's flags and errors, and our batch.
 
 use uvm_suite::{ensure, Outcome, Pass, Suite};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Discard: a test for each sentence of UvmDiscard §4.1 and §5.1 to §5.7 that says
 //! what the driver does, for what it leaves to the driver, and for what only one
 //! with two GPUs or with odd policies meets. Each runs eager and lazy.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the paper says of semantics and mappings (§4.1, §5.1, §5.2), sentence by
 //! sentence.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the paper says of reclaim, queues and pages fit to be handed out (§5.3 to
 //! §5.7), sentence by sentence.
 

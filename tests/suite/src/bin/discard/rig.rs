@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A process with one GPU or two, and what the tests ask of it.
 
 use uvm_suite::{ensure, Failure};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A device with bad sectors, which QEMU's blkdebug makes, and one that is pulled out.
 //! It is another one than the other tests', given by `--bad-device`; scripts/ssd.sh says
 //! which of its sectors are bad.

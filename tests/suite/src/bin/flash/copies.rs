@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Read-mostly memory: what is fetched stays on the device as well, and leaves host memory
 //! without a write until somebody may have written to it.
 

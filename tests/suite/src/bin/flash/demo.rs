@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! `make ssd-demo`: programs of four times the GPU's memory and twice the host's, and
 //! what they moved.
 

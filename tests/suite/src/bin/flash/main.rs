@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The SSD tier: data that goes to a device and comes back, and what else a page on
 //! flash can meet.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What goes on at the same time: reads of the device and copies to the GPU, and faults beside what others read
 //! and write.
 //!

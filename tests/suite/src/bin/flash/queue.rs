@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Ranges that are moved later: `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`.
 
 pub(crate) mod ends;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A random program: writes and checks by CPU and GPU, migrations, spills, fetches,
 //! discards and advice that it is read-mostly, of random ranges, checked against what each
 //! piece was last given.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A process with a GPU and an attached device, and what the tests ask of them.
 
 use std::path::{Path, PathBuf};

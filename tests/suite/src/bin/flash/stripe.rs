@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Two devices as one, by the kernel's device mapper: a stripe. The second is given by `$SECOND_SSD`.
 
 use std::path::{Path, PathBuf};

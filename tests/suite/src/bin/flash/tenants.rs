@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Several tenants on one device, each a user in a memory cgroup: what each may have, and that none waits for another.
 
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the device is told to forget: all that nobody needs, and nothing else. On an emulated NVMe over a file
 //! what was forgotten reads as zeros.
 

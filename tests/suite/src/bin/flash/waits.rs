@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Who waits for room or for a read, and what may not come of it: that nobody goes on any more, or
 //! that the driver's count of host memory is wrong.
 

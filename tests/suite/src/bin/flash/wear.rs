@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What `UVM_RUST_FLASH_MOVE` writes: how much a tenant may, in how many threads, what counts,
 //! and that nobody who waits is in the way of a suspend.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What is evicted is charged to the memory cgroup of its owner, which may be full. That is the
 //! owner's affair, and not that of those who need the GPU's memory.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Fatal faults: who is hit, and who is not.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Ordinary memory on its way to the host, and what stops half-way: nothing may be lost.
 
 use uvm_suite::modules::SetParameter;

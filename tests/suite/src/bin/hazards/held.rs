@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Ordinary memory that cannot be evicted for a while, as somebody holds its pages, and who
 //! needs GPU memory meanwhile.
 

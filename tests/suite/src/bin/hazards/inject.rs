@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Errors that the software GPU is asked to make.
 
 use std::os::unix::process::CommandExt;

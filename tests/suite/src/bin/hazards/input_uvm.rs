@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Bad input to the calls that our driver adds to /dev/nvidia-uvm.
 
 use std::fs::{File, OpenOptions};

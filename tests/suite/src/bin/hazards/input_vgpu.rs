@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Bad input to every call of /dev/vgpu: the documented errno, and no change.
 
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};

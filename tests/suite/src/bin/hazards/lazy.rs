@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Chunks of ordinary memory are freed by a thread of the driver's, which runs when a CPU has
 //! time for it. Here none has: the thread gets what is left beside others that never wait.
 

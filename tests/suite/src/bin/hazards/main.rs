@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
 //! must end as documented, and hurt nobody else.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! UVM_MIGRATE where the unmodified driver goes wrong.
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Linux takes pages of ordinary memory back, and there is no memory to tell the GPU so.
 
 use uvm_suite::modules::SetParameter;

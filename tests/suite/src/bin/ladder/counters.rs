@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Step 18: access counters.
 
 use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};

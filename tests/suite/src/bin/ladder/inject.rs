@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Step 20: errors and delays that NVIDIA's driver makes when it is asked to. An error comes
 //! once, is told, and leaves everything as it was; a delay widens a race, which is run.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Steps 2 to 12: one registered GPU, and only UVM's own channels.
 
 use std::sync::atomic::{AtomicBool, Ordering};

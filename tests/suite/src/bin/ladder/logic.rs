@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Step 1: loading, and the tests that need no GPU.
 
 use uvm_suite::modules::Module;

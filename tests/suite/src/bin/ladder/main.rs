@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The ladder: NVIDIA's built-in tests, from those that need no GPU to those that
 //! need two, with a GPU really registered, and after each a look at the kernel
 //! log. `docs/vgpu.md` lists what cannot pass on which GPU.

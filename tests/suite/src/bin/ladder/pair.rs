@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Step 19: two GPUs, without a link between them.
 
 use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Steps 13 to 17: an address space and a channel of a user's, and managed memory.
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The Rust crate `uvmrust` on the real /dev/nvidia-uvm: that it finds the
 //! descriptor, what discard and prefetch do through it, from several threads too.
 //! `tests/kselftest/uvm_library.c` is the same for C.

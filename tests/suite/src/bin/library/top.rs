@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! `uvmtop` on the real driver: its numbers are the statistics'.
 
 use std::process::Command;

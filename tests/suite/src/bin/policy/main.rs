@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
 //! program that goes through half as much memory again as the GPU has, round after round.
 

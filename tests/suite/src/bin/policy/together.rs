@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Blocks that one kernel needs at the same time, and nobody has foreseen, on a GPU full of blocks that
 //! are expected (`uvm_rust_prefetch=1`).
 //!

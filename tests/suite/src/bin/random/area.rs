@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A piece of memory and what should be in it.
 
 use vgpu_client::{Buffer, Process, Result, PAGE};

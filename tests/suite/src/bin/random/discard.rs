@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Discards of all kinds, and what may be read after them.
 
 use vgpu_client::vgpu::POISON;

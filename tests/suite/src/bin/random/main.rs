@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A random program over more managed and ordinary memory than the GPU has,
 //! checked against a model in user space.
 //!

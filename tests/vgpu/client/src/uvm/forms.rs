@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Calls whose structures are not the same in all of NVIDIA's drivers. A program fills in one
 //! structure, with the fields of all forms; the driver gets, and answers in, the form it has.
 

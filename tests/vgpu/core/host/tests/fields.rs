@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Bits that belong to no field, or to one that is not emulated, stop the channel; those that
 //! drivers set do not. The fields are written as in NVIDIA's class headers.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* The part of CUDA's runtime that uvmrust_rmm.hpp uses, on the stub of the driver. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* RMM's exceptions, as far as uvmrust_rmm.hpp throws them. */
 #pragma once
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What a walk leaves behind when something fails, what it makes of a block, and what it says of
 //! a machine that is wrong.

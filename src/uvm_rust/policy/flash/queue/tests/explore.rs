@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The explorer: both workers as they are, with those who submit, reap, suspend and end, in an order that is drawn.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The reading of what was asked for as it is (policy/flash/asked.rs), on the machine of the explorer: a thread of
 //! the queue of fetchers like the others.

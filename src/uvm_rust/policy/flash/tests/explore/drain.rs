@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Detaching as it is (policy/flash/drain.rs), on the machine of the explorer: between any two of its
 //! calls the other threads go on, which want back what is there, discard it, split blocks, and die.

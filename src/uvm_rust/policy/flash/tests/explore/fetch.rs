@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The fetch as it is (policy/flash/fetch.rs), on the machine of the explorer, for who detaches: between any
 //! two of its calls the other threads go on.

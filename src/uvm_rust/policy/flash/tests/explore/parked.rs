@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! GPU faults that are put off, and who reads for them, besides the reading as it is ([`super::asked`]); and what is
 //! discarded lazily.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The spill as it is (policy/flash/spill.rs), on the machine of the explorer: between any two of its
 //! calls the other threads go on, which spill, too, as [`super::threads`] has it.

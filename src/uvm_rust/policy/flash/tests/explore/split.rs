@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The split as it is (policy/flash/split.rs), on the machine of the explorer: between any two of its
 //! calls the other threads go on, and an eviction may find the upper half first.

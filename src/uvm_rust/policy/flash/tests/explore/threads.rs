@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What the C does, step by step: each `await` is a point where it drops a lock, waits for
 //! one, or does I/O. Each function names the one that it stands for.

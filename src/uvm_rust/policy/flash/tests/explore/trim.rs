@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Trimming, as it is (policy/flash/trim.rs) and step by step. The device takes its time to forget what is in slots, and
 //! reads as nothing there from then on.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whose read or write of the device begins next, by the arbiter as it is (policy/flash/arbiter.rs). Nobody's patience
 //! ends here, and faults leave others no share: whatever needs that to go on waits for ever.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The machine that the threads run on: locks, host memory, a device that is slow, and what
 //! is asked of all of them.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Everybody else: what runs while the worker does. Each `await` is a point where a lock is let go,
 //! or waited for.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A model of the driver below the worker: two VA spaces on a GPU with a few chunks, its fault
 //! service, and copies that take their time. Each call of the worker lets others run first.

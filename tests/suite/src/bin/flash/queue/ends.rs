@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What comes to an end while requests wait: a child, memory, the device, the process; and the system sleeps.
 
 use std::process::ExitCode;

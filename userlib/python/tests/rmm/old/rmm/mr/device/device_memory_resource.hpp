@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* The interface of RMM 25.10's base class: its virtual functions, and the calls of them. */
 #pragma once
 
