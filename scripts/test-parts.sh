@@ -55,11 +55,12 @@ package_crates() {
 	local dir=$out/host/crates crate
 	rm -rf "$dir"
 	cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" \
-		-p uvmsim-plan -p uvmrust || return
+		-p uvmsim-plan -p uvm-uapi -p uvmrust || return
 	for crate in "$dir"/package/*.crate; do tar -C "$dir" -xzf "$crate" || return; done
 	# Workspaces of their own, that the one around them does not take them for its members.
 	for crate in "$dir"/uvm*/Cargo.toml; do printf '\n[workspace]\n' >>"$crate"; done
 	cargo check --offline --quiet --lib --target-dir "$dir/target" --manifest-path "$(echo "$dir"/uvmrust-*/Cargo.toml)" \
+		--config "patch.crates-io.uvm-uapi.path='$(echo "$dir"/uvm-uapi-*)'" \
 		--config "patch.crates-io.uvmsim-plan.path='$(echo "$dir"/uvmsim-plan-*)'"
 }
 

@@ -13,6 +13,7 @@ use libc::{
     EOPNOTSUPP, EPERM,
 };
 use oorandom::Rand64;
+use uvm_uapi as uapi;
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{
     driver_version, raw_ioctl, BadPointer, Buffer, Gpu, Kernel, Op, Process, BLOCK, PAGE,
@@ -91,17 +92,25 @@ impl Call {
 
     /// Statistics of all processes on a GPU, which only `CAP_SYS_ADMIN` may read.
     fn asks_of_others(&self, bytes: &[u8]) -> bool {
-        self.number == GET_STATS && bytes[4] & STATS_WHOLE_GPU != 0
+        self.number == uapi::UVM_RUST_GET_STATS && bytes[4] & STATS_WHOLE_GPU != 0
     }
 }
 
 /// From `uvm_rust_ioctl.h`. EIO is not among them: no call may be fatal to the driver.
 const CALLS: [Call; 13] = [
-    call("GET_VERSION", 0x1000, 16, Shape::Size, 4, 0, &[]),
+    call(
+        "GET_VERSION",
+        uapi::UVM_RUST_GET_VERSION,
+        uapi::UVM_RUST_VERSION_SIZE_V1 as usize,
+        Shape::Size,
+        4,
+        0,
+        &[],
+    ),
     call(
         "GET_STATS",
-        GET_STATS,
-        568,
+        uapi::UVM_RUST_GET_STATS,
+        uapi::UVM_RUST_STATS_SIZE_V2 as usize,
         Shape::Gpu,
         10,
         STATS,
@@ -109,8 +118,8 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "DISCARD_BATCH",
-        0x1002,
-        56,
+        uapi::UVM_RUST_DISCARD_BATCH,
+        uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1 as usize,
         Shape::Batch,
         20,
         DISCARD,
@@ -118,8 +127,8 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "ANNOUNCE",
-        0x1003,
-        32,
+        uapi::UVM_RUST_ANNOUNCE,
+        uapi::UVM_RUST_ANNOUNCE_SIZE_V1 as usize,
         Shape::Announce,
         20,
         EXEC_ID,
@@ -127,8 +136,8 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "GET_PREFETCH_STATS",
-        0x1004,
-        176,
+        uapi::UVM_RUST_GET_PREFETCH_STATS,
+        uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1 as usize,
         Shape::Gpu,
         8,
         EXEC_ID,
@@ -136,8 +145,8 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "FLASH_ATTACH",
-        0x1010,
-        32,
+        uapi::UVM_RUST_FLASH_ATTACH,
+        uapi::UVM_RUST_FLASH_ATTACH_SIZE_V1 as usize,
         Shape::Attach,
         2,
         FLASH,
@@ -145,18 +154,26 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "FLASH_DETACH",
-        0x1011,
-        8,
+        uapi::UVM_RUST_FLASH_DETACH,
+        uapi::UVM_RUST_FLASH_DETACH_SIZE_V1 as usize,
         Shape::Size,
         1,
         FLASH,
         &[EPERM, ENODEV, EBUSY],
     ),
-    call("FLASH_GET_STATS", 0x1012, 128, Shape::Size, 8, FLASH, &[]),
+    call(
+        "FLASH_GET_STATS",
+        uapi::UVM_RUST_FLASH_GET_STATS,
+        uapi::UVM_RUST_FLASH_STATS_SIZE_V1 as usize,
+        Shape::Size,
+        8,
+        FLASH,
+        &[],
+    ),
     call(
         "FLASH_MOVE",
-        0x1013,
-        24,
+        uapi::UVM_RUST_FLASH_MOVE,
+        uapi::UVM_RUST_FLASH_MOVE_SIZE_V1 as usize,
         Shape::Move,
         20,
         FLASH,
@@ -164,28 +181,35 @@ const CALLS: [Call; 13] = [
     ),
     call(
         "FLASH_SUBMIT",
-        0x1014,
-        40,
+        uapi::UVM_RUST_FLASH_SUBMIT,
+        uapi::UVM_RUST_FLASH_SUBMIT_SIZE_V1 as usize,
         Shape::Submit,
         20,
         FLASH_QUEUE,
         &[EBUSY, EBADF, ENOMEM],
     ),
-    call("FLASH_REAP", 0x1015, 48, Shape::Reap, 20, FLASH_QUEUE, &[]),
+    call(
+        "FLASH_REAP",
+        uapi::UVM_RUST_FLASH_REAP,
+        uapi::UVM_RUST_FLASH_REAP_SIZE_V1 as usize,
+        Shape::Reap,
+        20,
+        FLASH_QUEUE,
+        &[],
+    ),
     call("UVM_DISCARD", 80, 32, Shape::Discard, 10, DISCARD, &[]),
     call("no call", 0, 64, Shape::Unknown, 3, 0, &[]),
 ];
 
-/// The number of the call whose flags may ask for what others did, and that flag.
-const GET_STATS: u32 = 0x1001;
-const STATS_WHOLE_GPU: u8 = 1;
+/// The flag that asks for what others did, in the byte that has it.
+const STATS_WHOLE_GPU: u8 = uapi::UVM_RUST_STATS_WHOLE_GPU as u8;
 
-/// Bits of the features, as `UVM_RUST_FEATURE_*` has them.
-const STATS: u64 = 1 << 0;
-const DISCARD: u64 = 1 << 1;
-const EXEC_ID: u64 = 1 << 2;
-const FLASH: u64 = 1 << 8;
-const FLASH_QUEUE: u64 = 1 << 9;
+// Bits of the features, as the driver gives them.
+const STATS: u64 = uapi::UVM_RUST_FEATURE_STATS as u64;
+const DISCARD: u64 = uapi::UVM_RUST_FEATURE_DISCARD as u64;
+const EXEC_ID: u64 = uapi::UVM_RUST_FEATURE_EXEC_ID as u64;
+const FLASH: u64 = uapi::UVM_RUST_FEATURE_FLASH as u64;
+const FLASH_QUEUE: u64 = uapi::UVM_RUST_FEATURE_FLASH_QUEUE as u64;
 
 const ATTACHING: [i32; 7] = [EPERM, EEXIST, EBUSY, ENOTEMPTY, ENOSPC, ENOENT, ENOMEM];
 
@@ -440,7 +464,7 @@ impl<'a> Caller<'a> {
         match call.shape {
             Shape::Size => {}
             Shape::Gpu => {
-                if call.number == GET_STATS {
+                if call.number == uapi::UVM_RUST_GET_STATS {
                     bytes[4] = self.below(2) as u8 * STATS_WHOLE_GPU;
                 }
                 bytes[8..24].copy_from_slice(&gpu);

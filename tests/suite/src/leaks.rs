@@ -46,7 +46,7 @@ fn chunks() -> Result<Vec<u64>, Failure> {
     let count = device.info(0)?.gpu_count;
     (0..count)
         .map(|index| {
-            let gpu = device.info(index)?.uuid;
+            let gpu = device.info(index)?.uuid();
             let process = Process::new()?;
             process.register_gpu(gpu)?;
             let references = process.gpu_references(gpu)?;

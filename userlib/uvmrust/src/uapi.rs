@@ -1,45 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The ioctls of /dev/nvidia-uvm that are used here: ours as in
-//! `include/uapi/uvm_rust_ioctl.h` (checked against it by `tests/header.rs`), and
-//! NVIDIA's by number and layout, the same from driver 535 to 595.
+//! The ioctls of /dev/nvidia-uvm that are used here: ours, as the crate `uvm-uapi` has them of
+//! `include/uapi/uvm_rust_ioctl.h`, under shorter names; and NVIDIA's by number and layout, the same from
+//! driver 535 to 595.
 
 mod counts;
 pub use counts::*;
 
-/// The ioctl `UVM_RUST_GET_VERSION`, which takes a [`Version`] and needs no `UVM_INITIALIZE`.
-pub const GET_VERSION: u32 = 0x1000;
-/// The ioctl `UVM_RUST_DISCARD_BATCH`, which takes a [`DiscardBatch`].
-pub const DISCARD_BATCH: u32 = 0x1002;
-/// The ioctl `UVM_RUST_ANNOUNCE`, which takes an [`Announce`].
-pub const ANNOUNCE: u32 = 0x1003;
-/// The ioctl `UVM_RUST_FLASH_MOVE`, which takes a [`FlashMove`].
-pub const FLASH_MOVE: u32 = 0x1013;
-/// The ioctl `UVM_RUST_FLASH_SUBMIT`, which takes a [`FlashSubmit`].
-pub const FLASH_SUBMIT: u32 = 0x1014;
-/// The ioctl `UVM_RUST_FLASH_REAP`, which takes a [`FlashReap`].
-pub const FLASH_REAP: u32 = 0x1015;
+pub use uvm_uapi::{
+    uvm_rust_announce as Announce, uvm_rust_discard_batch as DiscardBatch,
+    uvm_rust_flash_completion as FlashCompletion, uvm_rust_flash_move_range as FlashMove,
+    uvm_rust_flash_reap as FlashReap, uvm_rust_flash_request as FlashRequest,
+    uvm_rust_flash_submit as FlashSubmit, uvm_rust_version as Version,
+    UVM_RUST_ANNOUNCE as ANNOUNCE, UVM_RUST_DISCARD_BATCH as DISCARD_BATCH,
+    UVM_RUST_DISCARD_EAGER as DISCARD_EAGER, UVM_RUST_FLASH_FROM_GPUS as FLASH_FROM_GPUS,
+    UVM_RUST_FLASH_MOVE as FLASH_MOVE, UVM_RUST_FLASH_REAP as FLASH_REAP,
+    UVM_RUST_FLASH_SUBMIT as FLASH_SUBMIT, UVM_RUST_FLASH_TO_GPU as FLASH_TO_GPU,
+    UVM_RUST_FLASH_TO_HOST as FLASH_TO_HOST, UVM_RUST_GET_VERSION as GET_VERSION,
+};
+
 /// NVIDIA's `UVM_MIGRATE`, the prefetch.
 pub const UVM_MIGRATE: u32 = 51;
 /// NVIDIA's `UVM_DISCARD`, in drivers from 580.65.06 on; and in ours.
 pub const UVM_DISCARD: u32 = 80;
 
 /// `UVM_RUST_FEATURE_DISCARD`: the driver has [`DISCARD_BATCH`] and [`UVM_DISCARD`].
-pub const FEATURE_DISCARD: u64 = 1 << 1;
+pub const FEATURE_DISCARD: u64 = uvm_uapi::UVM_RUST_FEATURE_DISCARD as u64;
 /// `UVM_RUST_FEATURE_EXEC_ID`: the driver has [`ANNOUNCE`].
-pub const FEATURE_EXEC_ID: u64 = 1 << 2;
+pub const FEATURE_EXEC_ID: u64 = uvm_uapi::UVM_RUST_FEATURE_EXEC_ID as u64;
 /// `UVM_RUST_FEATURE_FLASH_QUEUE`: the driver has [`FLASH_SUBMIT`] and [`FLASH_REAP`].
-pub const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
-/// `UVM_RUST_FLASH_TO_HOST`: the range goes to host memory.
-pub const FLASH_TO_HOST: u32 = 1 << 0;
-/// `UVM_RUST_FLASH_TO_GPU`: the range goes to a GPU.
-pub const FLASH_TO_GPU: u32 = 1 << 1;
-/// `UVM_RUST_FLASH_FROM_GPUS`: what is on GPUs goes to host memory first.
-pub const FLASH_FROM_GPUS: u32 = 1 << 2;
-/// `UVM_RUST_DISCARD_EAGER`; of [`UVM_DISCARD`] the flag "unmap", of equal value.
-pub const DISCARD_EAGER: u32 = 1;
+pub const FEATURE_FLASH_QUEUE: u64 = uvm_uapi::UVM_RUST_FEATURE_FLASH_QUEUE as u64;
 /// `UVM_RUST_DISCARD_MAX_RANGES`: the most ranges that one call takes.
-pub const DISCARD_MAX_RANGES: usize = 1 << 20;
+pub const DISCARD_MAX_RANGES: usize = uvm_uapi::UVM_RUST_DISCARD_MAX_RANGES as usize;
 
 /// NVIDIA's status values, by their names there.
 #[allow(missing_docs)]
@@ -64,154 +56,6 @@ pub use status::*;
 pub const CPU_UUID: [u8; 16] = [
     0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
 ];
-
-/// The layout of `struct uvm_rust_version`: what the driver offers.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Version {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// Version of the driver's interface, `UVM_RUST_VERSION` there.
-    pub version: u32,
-    /// Bits `UVM_RUST_FEATURE_*`, set if the feature is built in and not turned off.
-    pub features: u64,
-}
-
-/// The layout of `struct uvm_rust_discard_batch`: ranges, and what became of them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DiscardBatch {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// 0, which is lazy, or [`DISCARD_EAGER`].
-    pub flags: u32,
-    /// Address of the array of [`crate::Range`].
-    pub ranges: u64,
-    /// How many elements the array has.
-    pub range_count: u32,
-    /// Bytes of one element.
-    pub range_size: u32,
-    /// Out: index of the range at which the call stopped; `range_count` if all are done.
-    pub first_failed: u32,
-    /// Must be 0, or the call fails with `EINVAL`.
-    pub reserved: u32,
-    /// Out: blocks of 2 MiB of which all that the ranges cover is discarded.
-    pub blocks_discarded: u64,
-    /// Out: blocks that were left as they were.
-    pub blocks_skipped: u64,
-    /// Out: blocks of which some of what is covered was left alone.
-    pub blocks_partial: u64,
-}
-
-/// The layout of `struct uvm_rust_announce`: which kernel starts next.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Announce {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// Must be 0, or the call fails with `EINVAL`.
-    pub flags: u32,
-    /// UUID of the GPU on which the kernel runs.
-    pub gpu_uuid: [u8; 16],
-    /// The execution ID, not 0.
-    pub exec_id: u64,
-}
-
-/// The layout of `struct uvm_rust_flash_move_range`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlashMove {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// 0: from the host to the SSD.
-    pub flags: u32,
-    /// First byte, a multiple of the page size.
-    pub base: u64,
-    /// Bytes, a multiple of the page size.
-    pub length: u64,
-    /// UUID of the GPU that is moved to; not looked at without the flag for that.
-    pub gpu_uuid: [u8; 16],
-}
-
-/// The layout of `struct uvm_rust_flash_request`: a range that is to be moved.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlashRequest {
-    /// First byte, a multiple of the page size.
-    pub base: u64,
-    /// Bytes, a multiple of the page size, not 0.
-    pub length: u64,
-    /// The number that comes back with the completion.
-    pub user_data: u64,
-    /// Where the range goes: `FLASH_*`; 0: from the host to the SSD.
-    pub flags: u32,
-    /// Must be 0, or the call fails with `EINVAL`.
-    pub reserved: u32,
-    /// UUID of the GPU that is moved to.
-    pub gpu_uuid: [u8; 16],
-}
-
-/// The layout of `struct uvm_rust_flash_submit`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlashSubmit {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// 0, as no event is signalled.
-    pub flags: u32,
-    /// Address of the array of [`FlashRequest`].
-    pub requests: u64,
-    /// How many elements the array has.
-    pub request_count: u32,
-    /// Bytes of one element.
-    pub request_size: u32,
-    /// 0 without an event.
-    pub event_fd: i32,
-    /// Out: how many were taken, from the first on.
-    pub taken: u32,
-    /// Whose completions they have.
-    pub queue: u64,
-}
-
-/// The layout of `struct uvm_rust_flash_completion`: what became of a request.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlashCompletion {
-    /// The number that the request had.
-    pub user_data: u64,
-    /// How many requests were done before it, plus 1.
-    pub order: u64,
-    /// 0, or the errno below 0.
-    pub status: i32,
-    /// Out: 0, in this version.
-    pub reserved: u32,
-}
-
-/// The layout of `struct uvm_rust_flash_reap`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlashReap {
-    /// Bytes of this structure.
-    pub size: u32,
-    /// Must be 0, or the call fails with `EINVAL`.
-    pub flags: u32,
-    /// Address of the array of [`FlashCompletion`].
-    pub completions: u64,
-    /// For how many it has room.
-    pub completion_count: u32,
-    /// Bytes of one element.
-    pub completion_size: u32,
-    /// The call waits until so many are there, or no more come.
-    pub wait_for: u32,
-    /// Or so many milliseconds.
-    pub wait_ms: u32,
-    /// Out: how many there are.
-    pub reaped: u32,
-    /// Out: how many requests are not done.
-    pub pending: u32,
-    /// Whose completions are asked for.
-    pub queue: u64,
-}
 
 /// What the ioctl [`UVM_DISCARD`] takes.
 #[repr(C)]

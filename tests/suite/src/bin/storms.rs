@@ -106,8 +106,8 @@ fn register(times: u32) -> Outcome {
     let info = Vgpu::open()?.info(0)?;
     let process = Process::new()?;
     for _ in 0..times {
-        process.register_gpu(info.uuid)?;
-        process.unregister_gpu(info.uuid)?;
+        process.register_gpu(info.uuid())?;
+        process.unregister_gpu(info.uuid())?;
     }
     Ok(Pass::Ok)
 }

@@ -3,7 +3,7 @@
 //! batch.
 #![allow(missing_docs)]
 
-use crate::layout::{c_struct, Layout};
+use crate::layout::c_struct;
 use crate::uvm::Uuid;
 use crate::{NvStatus, Process, Result};
 
@@ -53,32 +53,10 @@ c_struct!(
     }
 );
 
-c_struct!(
-    /// One range of a [`DiscardBatch`].
-    DiscardRange, "struct uvm_rust_discard_range", "" = 0, 16, {
-        base "base": u64,
-        length "length": u64,
-    }
-);
-
-c_struct!(
-    /// Several ranges at once; the header says what the counts mean.
-    DiscardBatch, "struct uvm_rust_discard_batch", "UVM_RUST_DISCARD_BATCH" = 0x1002, 56, {
-        size "size": u32,
-        flags "flags": u32,
-        ranges "ranges": u64,
-        range_count "range_count": u32,
-        range_size "range_size": u32,
-        first_failed "first_failed": u32,
-        reserved "reserved": u32,
-        blocks_discarded "blocks_discarded": u64,
-        blocks_skipped "blocks_skipped": u64,
-        blocks_partial "blocks_partial": u64,
-    }
-);
-
-/// The layouts of this module that our own header has.
-pub const LAYOUTS: &[Layout] = &[DiscardRange::LAYOUT, DiscardBatch::LAYOUT];
+/// Several ranges at once; the header says what the counts mean.
+pub use uvm_uapi::uvm_rust_discard_batch as DiscardBatch;
+/// One range of a [`DiscardBatch`].
+pub use uvm_uapi::uvm_rust_discard_range as DiscardRange;
 
 impl Process {
     /// Discards a range, like cuMemDiscardBatchAsync.
@@ -94,7 +72,7 @@ impl Process {
             flags,
             ..Default::default()
         };
-        self.ask("UVM_DISCARD", DiscardParams::LAYOUT, &mut params)?;
+        self.ask("UVM_DISCARD", DiscardParams::LAYOUT.number.1, &mut params)?;
         crate::gpu::check("UVM_DISCARD", NvStatus(params.rm_status))
     }
 
@@ -105,7 +83,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_TEST_VA_BLOCK_DISCARD_STATUS";
-        self.ask(name, DiscardStatus::LAYOUT, &mut params)?;
+        self.ask(name, DiscardStatus::LAYOUT.number.1, &mut params)?;
         crate::gpu::check(name, NvStatus(params.rm_status))?;
         Ok(params.discarded != 0)
     }
@@ -118,7 +96,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_TEST_PMM_GET_ALLOC_LIST";
-        self.ask(name, GetAllocList::LAYOUT, &mut params)?;
+        self.ask(name, GetAllocList::LAYOUT.number.1, &mut params)?;
         if NvStatus(params.rm_status) == NvStatus::INVALID_STATE {
             return Ok(None);
         }
@@ -147,7 +125,7 @@ impl Process {
             ..Default::default()
         };
         let name = "UVM_RUST_DISCARD_BATCH";
-        let result = self.ask(name, DiscardBatch::LAYOUT, &mut batch);
+        let result = self.ask(name, uvm_uapi::UVM_RUST_DISCARD_BATCH, &mut batch);
         (batch, result)
     }
 }

@@ -6,143 +6,24 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use crate::layout::{c_struct, Layout};
+use uvm_uapi as uapi;
+
 use crate::uvm::Uuid;
 use crate::{Error, Process, Result};
 
-c_struct!(
-    FlashAttach, "struct uvm_rust_flash_attach", "UVM_RUST_FLASH_ATTACH" = 0x1010, 32, {
-        size "size": u32,
-        flags "flags": u32,
-        path "path": u64,
-        host_bytes "host_bytes": u64,
-        quota_bytes "quota_bytes": u64,
-    }
-);
-
-c_struct!(
-    FlashDetach, "struct uvm_rust_flash_detach", "UVM_RUST_FLASH_DETACH" = 0x1011, 8, {
-        size "size": u32,
-        flags "flags": u32,
-    }
-);
-
-c_struct!(
-    /// What the SSD tier did; the header says what each means.
-    FlashStats, "struct uvm_rust_flash_stats", "UVM_RUST_FLASH_GET_STATS" = 0x1012, 176, {
-        size "size": u32,
-        flags "flags": u32,
-        attached "attached": u32,
-        slots "slots": u32,
-        free_slots "free_slots": u32,
-        extents "extents": u32,
-        pages "pages": u64,
-        pages_mine "pages_mine": u64,
-        host_pages "host_pages": u64,
-        host_peak "host_peak": u64,
-        written "written": u64,
-        spilled "spilled": u64,
-        fetched "fetched": u64,
-        relocated "relocated": u64,
-        dropped "dropped": u64,
-        write_errors "write_errors": u64,
-        read_errors "read_errors": u64,
-        lost_pages "lost_pages": u64,
-        refused "refused": u64,
-        unwritten "unwritten": u64,
-        parked "parked": u64,
-        throttled "throttled": u64,
-        rested_us "rested_us": u64,
-        fault_waits_most "fault_waits_most": u64,
-        trimmed "trimmed": u64,
-    }
-);
-
-c_struct!(
-    FlashMove, "struct uvm_rust_flash_move_range", "UVM_RUST_FLASH_MOVE" = 0x1013, 40, {
-        size "size": u32,
-        flags "flags": u32,
-        base "base": u64,
-        length "length": u64,
-        gpu_uuid "gpu_uuid": Uuid,
-    }
-);
-
-c_struct!(
-    /// A range that is to be moved; `flags` as for `UVM_RUST_FLASH_MOVE`.
-    FlashRequest, "struct uvm_rust_flash_request", "" = 0, 48, {
-        base "base": u64,
-        length "length": u64,
-        user_data "user_data": u64,
-        flags "flags": u32,
-        reserved "reserved": u32,
-        gpu_uuid "gpu_uuid": Uuid,
-    }
-);
-
-c_struct!(
-    FlashSubmit, "struct uvm_rust_flash_submit", "UVM_RUST_FLASH_SUBMIT" = 0x1014, 40, {
-        size "size": u32,
-        flags "flags": u32,
-        requests "requests": u64,
-        request_count "request_count": u32,
-        request_size "request_size": u32,
-        event_fd "event_fd": i32,
-        taken "taken": u32,
-        queue "queue": u64,
-    }
-);
-
-c_struct!(
-    /// What became of a request.
-    FlashCompletion, "struct uvm_rust_flash_completion", "" = 0, 24, {
-        user_data "user_data": u64,
-        order "order": u64,
-        status "status": i32,
-        reserved "reserved": u32,
-    }
-);
-
-c_struct!(
-    FlashReap, "struct uvm_rust_flash_reap", "UVM_RUST_FLASH_REAP" = 0x1015, 48, {
-        size "size": u32,
-        flags "flags": u32,
-        completions "completions": u64,
-        completion_count "completion_count": u32,
-        completion_size "completion_size": u32,
-        wait_for "wait_for": u32,
-        wait_ms "wait_ms": u32,
-        reaped "reaped": u32,
-        pending "pending": u32,
-        queue "queue": u64,
-    }
-);
-
-/// Each completion adds 1 to an event.
-pub const EVENT: u32 = 1 << 0;
-/// From the device to host memory.
-pub const TO_HOST: u32 = 1 << 0;
-/// From the device and from host memory to a GPU.
-pub const TO_GPU: u32 = 1 << 1;
-/// What is on GPUs goes to host memory first.
-pub const FROM_GPUS: u32 = 1 << 2;
-
-/// The layouts of this module.
-pub const LAYOUTS: &[Layout] = &[
-    FlashRequest::LAYOUT,
-    FlashSubmit::LAYOUT,
-    FlashCompletion::LAYOUT,
-    FlashReap::LAYOUT,
-    FlashAttach::LAYOUT,
-    FlashDetach::LAYOUT,
-    FlashStats::LAYOUT,
-    FlashMove::LAYOUT,
-];
-
-/// Even if something seems to be on the device.
-pub const FORCE: u32 = 1 << 0;
-/// Trust the device to give back what was written.
-pub const NO_CHECKSUMS: u32 = 1 << 1;
+/// What the SSD tier did; the header says what each means.
+pub use uapi::uvm_rust_flash_stats as FlashStats;
+use uapi::{
+    uvm_rust_flash_attach as FlashAttach, uvm_rust_flash_detach as FlashDetach,
+    uvm_rust_flash_move_range as FlashMove,
+};
+pub use uapi::{
+    uvm_rust_flash_completion as FlashCompletion, uvm_rust_flash_reap as FlashReap,
+    uvm_rust_flash_request as FlashRequest, uvm_rust_flash_submit as FlashSubmit,
+    UVM_RUST_FLASH_EVENT as EVENT, UVM_RUST_FLASH_FORCE as FORCE,
+    UVM_RUST_FLASH_FROM_GPUS as FROM_GPUS, UVM_RUST_FLASH_NO_CHECKSUMS as NO_CHECKSUMS,
+    UVM_RUST_FLASH_TO_GPU as TO_GPU, UVM_RUST_FLASH_TO_HOST as TO_HOST,
+};
 
 /// How a device is attached.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +48,11 @@ impl Process {
             host_bytes: flash.host_bytes,
             quota_bytes: flash.quota_bytes,
         };
-        self.ask("UVM_RUST_FLASH_ATTACH", FlashAttach::LAYOUT, &mut attach)
+        self.ask(
+            "UVM_RUST_FLASH_ATTACH",
+            uapi::UVM_RUST_FLASH_ATTACH,
+            &mut attach,
+        )
     }
 
     /// Brings all back from it and lets it go.
@@ -176,7 +61,11 @@ impl Process {
             size: size_of::<FlashDetach>() as u32,
             flags: 0,
         };
-        self.ask("UVM_RUST_FLASH_DETACH", FlashDetach::LAYOUT, &mut detach)
+        self.ask(
+            "UVM_RUST_FLASH_DETACH",
+            uapi::UVM_RUST_FLASH_DETACH,
+            &mut detach,
+        )
     }
 
     pub fn flash_stats(&self) -> Result<FlashStats> {
@@ -184,7 +73,11 @@ impl Process {
             size: size_of::<FlashStats>() as u32,
             ..Default::default()
         };
-        self.ask("UVM_RUST_FLASH_GET_STATS", FlashStats::LAYOUT, &mut stats)?;
+        self.ask(
+            "UVM_RUST_FLASH_GET_STATS",
+            uapi::UVM_RUST_FLASH_GET_STATS,
+            &mut stats,
+        )?;
         Ok(stats)
     }
 
@@ -195,9 +88,9 @@ impl Process {
             flags: u32::from(to_host),
             base,
             length,
-            gpu_uuid: Uuid([0; 16]),
+            gpu_uuid: [0; 16],
         };
-        self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
+        self.ask("UVM_RUST_FLASH_MOVE", uapi::UVM_RUST_FLASH_MOVE, &mut range)
     }
 
     /// Moves a range from the device and from host memory to a GPU.
@@ -207,9 +100,9 @@ impl Process {
             flags: TO_GPU,
             base,
             length,
-            gpu_uuid,
+            gpu_uuid: gpu_uuid.0,
         };
-        self.ask("UVM_RUST_FLASH_MOVE", FlashMove::LAYOUT, &mut range)
+        self.ask("UVM_RUST_FLASH_MOVE", uapi::UVM_RUST_FLASH_MOVE, &mut range)
     }
 
     /// Submits requests, with an event to signal; how many were taken.
@@ -227,7 +120,11 @@ impl Process {
             event_fd: event.map_or(0, |fd| fd.as_raw_fd()),
             ..Default::default()
         };
-        self.ask("UVM_RUST_FLASH_SUBMIT", FlashSubmit::LAYOUT, &mut submit)?;
+        self.ask(
+            "UVM_RUST_FLASH_SUBMIT",
+            uapi::UVM_RUST_FLASH_SUBMIT,
+            &mut submit,
+        )?;
         Ok(submit.taken)
     }
 
@@ -249,7 +146,7 @@ impl Process {
             wait_ms,
             ..Default::default()
         };
-        self.ask("UVM_RUST_FLASH_REAP", FlashReap::LAYOUT, &mut reap)?;
+        self.ask("UVM_RUST_FLASH_REAP", uapi::UVM_RUST_FLASH_REAP, &mut reap)?;
         completions.truncate(reap.reaped as usize);
         Ok((completions, reap.pending))
     }

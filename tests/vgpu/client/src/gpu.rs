@@ -38,10 +38,8 @@ impl Vgpu {
 
     /// GPU number `gpu`, from 0. ENODEV beyond the last.
     pub fn info(&self, gpu: u32) -> Result<vgpu::Info> {
-        let mut info = vgpu::Info {
-            gpu,
-            ..Default::default()
-        };
+        let mut info = vgpu::Info::default();
+        info.0.gpu = gpu;
         self.call(&mut info)?;
         Ok(info)
     }
@@ -114,7 +112,7 @@ pub struct VaSpace {
 impl Process {
     /// Registers GPU number `index`, and makes an address space and a channel on it.
     pub fn gpu(&self, index: u32) -> Result<Gpu> {
-        self.register_gpu(Vgpu::open()?.info(index)?.uuid)?;
+        self.register_gpu(Vgpu::open()?.info(index)?.uuid())?;
         self.attach(index)
     }
 
@@ -124,7 +122,7 @@ impl Process {
         let info = vgpu.info(index)?;
         let space = vgpu.create_vaspace(index)?;
         self.call(&mut uvm::RegisterGpuVaspace {
-            gpu: info.uuid,
+            gpu: info.uuid(),
             rm_ctrl_fd: -1,
             h_client: space.h_client,
             h_vaspace: space.h_vaspace,
@@ -134,7 +132,7 @@ impl Process {
             h_client: space.h_client,
             h_vaspace: space.h_vaspace,
         };
-        let channel = Channel::new(self, &vgpu, info.uuid, vaspace)?;
+        let channel = Channel::new(self, &vgpu, info.uuid(), vaspace)?;
         Ok(Gpu {
             process: self.clone(),
             vgpu,
@@ -154,7 +152,7 @@ impl Gpu {
 
     /// Its name to UVM.
     pub fn uuid(&self) -> Uuid {
-        self.info.uuid
+        self.info.uuid()
     }
 
     /// What VGPU_GET_INFO told when the GPU was opened.
@@ -359,12 +357,14 @@ impl Launch<'_> {
 impl vgpu::Info {
     /// The name, for people.
     pub fn name(&self) -> String {
-        let end = self
-            .name
-            .iter()
-            .position(|&b| b == 0)
-            .unwrap_or(self.name.len());
-        String::from_utf8_lossy(&self.name[..end]).into_owned()
+        let name = self.name.map(|c| c as u8);
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    }
+
+    /// The UUID by which UVM knows the GPU.
+    pub fn uuid(&self) -> Uuid {
+        Uuid(self.uuid)
     }
 
     /// Bytes of GPU memory that UVM can have.

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::gpu::check;
-use crate::layout::Layout;
 use crate::uvm::{self, BareTest, Params, Uuid};
 use crate::{ffi, Error, NvStatus, Result};
 
@@ -116,10 +115,10 @@ impl Process {
     pub(crate) fn ask<T: bytemuck::AnyBitPattern>(
         &self,
         name: &'static str,
-        layout: Layout,
+        number: u32,
         params: &mut T,
     ) -> Result<()> {
-        ffi::uvm_ioctl(self.uvm_fd(), layout.number.1, params).map_err(|e| Error::os(name, e))
+        ffi::uvm_ioctl(self.uvm_fd(), number, params).map_err(|e| Error::os(name, e))
     }
 
     /// Makes one of UVM's calls.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Our structures against the C headers, by the C compiler.
+//! Our structures of NVIDIA's calls against NVIDIA's headers, by the C compiler.
 
 #[path = "../../../skipped.rs"]
 mod skip;
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use skip::skipped;
-use vgpu_client::{c_check_program, driver, uvm, vgpu, Facts, Layout};
+use vgpu_client::{c_check_program, uvm, Facts, Layout};
 
 type Checked = std::io::Result<()>;
 
@@ -45,10 +45,6 @@ fn check(
         source.display()
     );
     Ok(())
-}
-
-fn uapi() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include/uapi")
 }
 
 /// The folders of NVIDIA's headers in `tree`: an unpacked release, its kernel-open, or a package's.
@@ -101,28 +97,6 @@ fn facts_of(headers: &Path) -> std::io::Result<Facts> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     Ok(Facts::from_words(&String::from_utf8_lossy(&output.stdout)))
-}
-
-#[test]
-fn vgpu_h() -> Checked {
-    check("vgpu", &["vgpu.h"], &[uapi()], vgpu::LAYOUTS, "")
-}
-
-#[test]
-fn uvm_rust_ioctl_h() -> Checked {
-    check(
-        "uvm_rust_ioctl",
-        &["uvm_rust_ioctl.h"],
-        &[uapi()],
-        &[
-            driver::LAYOUTS,
-            vgpu_client::announce::LAYOUTS,
-            vgpu_client::discard::LAYOUTS,
-            vgpu_client::flash::LAYOUTS,
-        ]
-        .concat(),
-        "",
-    )
 }
 
 #[test]

@@ -60,7 +60,10 @@ fn refusals() -> Outcome {
 fn counts() -> Outcome {
     let rig = Rig::new()?;
     let (_, features) = driver_version(&rig.process)?.ok_or("no UVM_RUST_GET_VERSION")?;
-    ensure!(features & 2 != 0, "the feature bit of discard is not set");
+    ensure!(
+        features & u64::from(uvm_uapi::UVM_RUST_FEATURE_DISCARD) != 0,
+        "the feature bit of discard is not set"
+    );
     let buffer = rig.buffer(4)?;
     rig.gpu_write(&buffer, 1)?;
     let range = |first: u64, bytes: u64| DiscardRange {

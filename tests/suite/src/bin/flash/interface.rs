@@ -149,11 +149,14 @@ fn uninitialised() -> Outcome {
         }
         answer.err().and_then(|e| e.raw_os_error())
     };
-    let got = call(0x1013, &mut [24, buffer.address(), BLOCK]);
+    let got = call(
+        uvm_uapi::UVM_RUST_FLASH_MOVE,
+        &mut [24, buffer.address(), BLOCK],
+    );
     ensure!(got == Some(libc::EPERM), "UVM_RUST_FLASH_MOVE: {got:?}");
     let mut stats = [0; 20];
     stats[0] = 160;
-    let got = call(0x1012, &mut stats);
+    let got = call(uvm_uapi::UVM_RUST_FLASH_GET_STATS, &mut stats);
     ensure!(got.is_none(), "UVM_RUST_FLASH_GET_STATS: {got:?}");
     let [pages, mine] = [stats[3], stats[4]];
     ensure!((pages, mine) == (512, 0), "{pages} pages, {mine} are its");

@@ -201,7 +201,7 @@ fn both_ways() -> Outcome {
 
 fn to_gpu(rig: &Rig, buffer: &Buffer<u64>, user_data: u64) -> FlashRequest {
     FlashRequest {
-        gpu_uuid: rig.gpu.uuid(),
+        gpu_uuid: rig.gpu.uuid().0,
         ..request(buffer, TO_GPU, user_data)
     }
 }
@@ -250,7 +250,7 @@ fn two_users() -> Outcome {
             queue,
             ..Default::default()
         };
-        raw(&rig, 0x1014, &mut submit)
+        raw(&rig, uvm_uapi::UVM_RUST_FLASH_SUBMIT, &mut submit)
     };
     let requests = by_block(&buffer, 0, 0);
     let got = [of(5, &requests[..3]), of(0, &requests[3..])];
@@ -387,7 +387,7 @@ fn bad_submit(change: impl Fn(&mut FlashSubmit, &mut [FlashRequest; 3]), rig: &R
         // The compiler is to know that they are read.
         submit.requests = std::hint::black_box(&requests).as_ptr() as u64;
     }
-    raw(rig, 0x1014, &mut submit)
+    raw(rig, uvm_uapi::UVM_RUST_FLASH_SUBMIT, &mut submit)
 }
 
 fn bad_input() -> Outcome {
@@ -463,7 +463,7 @@ fn no_place() -> Outcome {
             ..Default::default()
         };
         change(&mut reap);
-        (raw(&rig, 0x1015, &mut reap), reap)
+        (raw(&rig, uvm_uapi::UVM_RUST_FLASH_REAP, &mut reap), reap)
     };
     for at in [8, u64::MAX - 7] {
         let (got, _) = reap_at(at, &|_| {});

@@ -5,12 +5,16 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use uvm_suite::{clock_seed, ensure, fuzz, skip, Failure, Outcome, Pass, Suite};
+use uvm_uapi as uapi;
 use vgpu_client::{driver_version, raw_ioctl, BadPointer, DriverStats, Process, Vgpu};
 
 use crate::{start, still_works, NONE};
 
-const VERSION: (u32, usize) = (0x1000, 16);
-const STATS: (u32, usize) = (0x1001, 568);
+const VERSION: (u32, usize) = (
+    uapi::UVM_RUST_GET_VERSION,
+    size_of::<uapi::uvm_rust_version>(),
+);
+const STATS: (u32, usize) = (uapi::UVM_RUST_GET_STATS, size_of::<uapi::uvm_rust_stats>());
 
 /// `fuzz` calls are made from each of two threads by the last test.
 pub(crate) fn run(suite: &mut Suite, fuzz: u32) {
@@ -45,8 +49,8 @@ fn errno(fd: BorrowedFd<'_>, number: u32, bytes: &mut [u8], bad: Option<BadPoint
     }
 }
 
-/// `UVM_RUST_STATS_SIZE_V1`, the size of the first version's structure.
-const STATS_FIRST: usize = 504;
+/// The size of the first version's structure.
+const STATS_FIRST: usize = uapi::UVM_RUST_STATS_SIZE_V1 as usize;
 
 /// What all calls share: pointers, sizes, unknown fields.
 ///
@@ -155,7 +159,7 @@ fn uninitialised() -> Outcome {
     let info = Vgpu::open()?.info(0)?;
     let file = open()?;
     let mut bytes = structure(STATS.1);
-    bytes[8..24].copy_from_slice(&info.uuid.0);
+    bytes[8..24].copy_from_slice(&info.uuid);
     let got = errno(file.as_fd(), STATS.0, &mut bytes, None);
     ensure!(got == libc::EPERM, "errno {got}, not EPERM");
     Ok(Pass::Ok)

@@ -3,7 +3,7 @@
 
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::UnregisterChannel;
-use vgpu_client::vgpu::{self, *};
+use vgpu_client::vgpu::{self, Call as _, *};
 use vgpu_client::{raw_ioctl, BadPointer, Buffer, Gpu, Kernel, Vgpu};
 
 use crate::{start, still_works, ENDLESS, NONE, WORDS};
@@ -17,26 +17,26 @@ struct Call {
 }
 
 const CALLS: [Call; 9] = [
-    call(&Info::LAYOUT),
-    call(&VaspaceCreate::LAYOUT),
-    call(&ChannelCreate::LAYOUT),
-    call(&Destroy::LAYOUT),
-    call(&Submit::LAYOUT),
-    call(&Wait::LAYOUT),
+    call::<Info>(),
+    call::<VaspaceCreate>(),
+    call::<ChannelCreate>(),
+    call::<Destroy>(),
+    call::<Submit>(),
+    call::<Wait>(),
     Call {
-        first: 344, // VGPU_STATS_SIZE_V1
-        ..call(&Stats::LAYOUT)
+        first: uvm_uapi::VGPU_STATS_SIZE_V1 as usize,
+        ..call::<Stats>()
     },
-    call(&vgpu::Inject::LAYOUT),
-    call(&Translate::LAYOUT),
+    call::<vgpu::Inject>(),
+    call::<Translate>(),
 ];
 
-const fn call(layout: &vgpu_client::Layout) -> Call {
+const fn call<T: vgpu::Call>() -> Call {
     Call {
-        name: layout.number.0,
-        number: layout.number.1,
-        size: layout.size,
-        first: layout.size,
+        name: T::NAME,
+        number: T::NUMBER,
+        size: size_of::<T>(),
+        first: size_of::<T>(),
     }
 }
 
@@ -107,12 +107,7 @@ fn room(vgpu: &Vgpu) -> Result<usize, Failure> {
             ..Default::default()
         };
         let mut bytes = Bytes::new(24);
-        match raw_ioctl(
-            vgpu.fd(),
-            VaspaceCreate::LAYOUT.number.1,
-            &mut bytes.0,
-            None,
-        ) {
+        match raw_ioctl(vgpu.fd(), VaspaceCreate::NUMBER, &mut bytes.0, None) {
             Ok(()) => {
                 create.h_vaspace = u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes.0[16 + i]));
                 made.push(create.h_vaspace);
@@ -204,7 +199,7 @@ fn envelope(call: &Call) -> Outcome {
 
 fn creation() -> Outcome {
     let vgpu = Vgpu::open()?;
-    let vaspace = VaspaceCreate::LAYOUT.number.1;
+    let vaspace = VaspaceCreate::NUMBER;
     gives(
         &vgpu,
         vaspace,
@@ -222,7 +217,7 @@ fn creation() -> Outcome {
     let limit = room(&vgpu)?;
     ensure!(limit == 16, "{limit} address spaces, not 16");
 
-    let channel = ChannelCreate::LAYOUT.number.1;
+    let channel = ChannelCreate::NUMBER;
     for handle in [0, 1, u32::MAX] {
         gives(
             &vgpu,
@@ -232,7 +227,7 @@ fn creation() -> Outcome {
             libc::ENOENT,
         )?;
     }
-    let info = Info::LAYOUT.number.1;
+    let info = Info::NUMBER;
     gives(
         &vgpu,
         info,
@@ -242,7 +237,7 @@ fn creation() -> Outcome {
     )?;
     gives(
         &vgpu,
-        Stats::LAYOUT.number.1,
+        Stats::NUMBER,
         "GPU 99",
         &Bytes::new(344).u32(8, 99),
         libc::ENODEV,
@@ -253,7 +248,7 @@ fn creation() -> Outcome {
 fn handles() -> Outcome {
     let (process, gpu) = start()?;
     let other = Vgpu::open()?;
-    let destroy = Destroy::LAYOUT.number.1;
+    let destroy = Destroy::NUMBER;
     for handle in [
         0,
         12345,
@@ -302,7 +297,7 @@ const RESERVED: usize = 68;
 fn submit() -> Outcome {
     let (process, gpu) = start()?;
     let buffer = Buffer::<u64>::managed(&process, WORDS)?;
-    let number = Submit::LAYOUT.number.1;
+    let number = Submit::NUMBER;
     let good_op = {
         let mut op = Bytes(vec![0; 88])
             .u32(KIND, OP_READ)
@@ -429,7 +424,7 @@ fn submit() -> Outcome {
 
 fn wait() -> Outcome {
     let (process, gpu) = start()?;
-    let number = Wait::LAYOUT.number.1;
+    let number = Wait::NUMBER;
     let of = |handle: u32, fence: u64| Bytes::new(136).u32(8, handle).u64(16, fence);
     let handle = gpu.channel().handle();
     for fence in [0, 1, u64::MAX] {
@@ -493,7 +488,7 @@ fn wait() -> Outcome {
 fn inject() -> Outcome {
     let (process, gpu) = start()?;
     let good = Bytes::new(64).u32(12, INJECT_EVICT_PAGES).u64(16, 1);
-    let number = vgpu::Inject::LAYOUT.number.1;
+    let number = vgpu::Inject::NUMBER;
     let stats = gpu.stats()?;
     for (what, bytes, want) in [
         ("GPU 99", good.clone().u32(8, 99), libc::ENODEV),
@@ -563,7 +558,7 @@ fn inject() -> Outcome {
 
 fn translate() -> Outcome {
     let (process, gpu) = start()?;
-    let number = Translate::LAYOUT.number.1;
+    let number = Translate::NUMBER;
     let of = |va: u64| Bytes::new(40).u32(8, gpu.vaspace().h_vaspace).u64(16, va);
     for va in [1 << 49, u64::MAX] {
         gives(

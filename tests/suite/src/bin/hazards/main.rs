@@ -146,7 +146,7 @@ fn channel_sanity() -> ExitCode {
     let attempt = |round: u32| -> Result<(), Failure> {
         let info = Vgpu::open()?.info(0)?;
         let process = Process::new()?;
-        process.register_gpu(info.uuid)?;
+        process.register_gpu(info.uuid())?;
         for test in [T::RM_MEM_SANITY, T::TRACKER_SANITY, T::HOST_SANITY] {
             process.run(test)?;
         }

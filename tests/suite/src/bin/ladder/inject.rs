@@ -146,7 +146,7 @@ fn split_error() -> Outcome {
 /// An address space is not added to a GPU because one range of many cannot be.
 fn add_space_error() -> Outcome {
     let process = Process::new()?;
-    process.register_gpu(Vgpu::open()?.info(0)?.uuid)?;
+    process.register_gpu(Vgpu::open()?.info(0)?.uuid())?;
     let buffers = [(); 3].map(|()| Buffer::<u64>::managed(&process, WORDS));
     let [first, second, third] = buffers;
     let buffers = [first?, second?, third?];
@@ -270,7 +270,7 @@ fn mm_retain() -> Outcome {
 /// one, and programs go on there.
 fn destroy_delay() -> Outcome {
     let process = Process::new()?;
-    process.register_gpu(Vgpu::open()?.info(0)?.uuid)?;
+    process.register_gpu(Vgpu::open()?.info(0)?.uuid())?;
     let buffer = Buffer::<u64>::managed(&process, 2 * WORDS)?;
     buffer.fill(|i| i as u64);
     let mut gpu = process.attach(0)?;

@@ -23,12 +23,12 @@ impl Registered {
     pub(crate) fn new() -> Result<Self, Failure> {
         let info = Vgpu::open()?.info(0)?;
         let process = Process::new()?;
-        process.register_gpu(info.uuid)?;
-        let count = process.gpu_references(info.uuid)?;
+        process.register_gpu(info.uuid())?;
+        let count = process.gpu_references(info.uuid())?;
         ensure!(count >= 1, "UVM counts {count} registrations of the GPU");
         Ok(Self {
             process,
-            gpu: info.uuid,
+            gpu: info.uuid(),
             personality: info.personality,
         })
     }
@@ -128,8 +128,8 @@ fn register(suite: &mut Suite) {
         let info = Vgpu::open()?.info(0)?;
         let process = Process::new()?;
         for _ in 0..100 {
-            process.register_gpu(info.uuid)?;
-            process.unregister_gpu(info.uuid)?;
+            process.register_gpu(info.uuid())?;
+            process.unregister_gpu(info.uuid())?;
         }
         Ok(Pass::Ok)
     });

@@ -24,7 +24,7 @@ const NONE: &[Allowed] = &[];
 const OLD: u64 = 0x0100_0000_0000;
 const NEW: u64 = 0x0300_0000_0000;
 /// Bit of `UVM_RUST_GET_VERSION`: the driver can discard.
-const FEATURE_DISCARD: u64 = 2;
+const FEATURE_DISCARD: u64 = uvm_uapi::UVM_RUST_FEATURE_DISCARD as u64;
 
 fn main() -> ExitCode {
     use lexopt::prelude::*;

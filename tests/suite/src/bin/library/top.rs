@@ -9,7 +9,7 @@ use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
 use vgpu_client::{driver_version, Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Bit of `UVM_RUST_GET_VERSION`: the driver has statistics.
-const FEATURE_STATS: u64 = 1;
+const FEATURE_STATS: u64 = uvm_uapi::UVM_RUST_FEATURE_STATS as u64;
 
 /// The names that uvmtop gives causes and queues, in the order of the uAPI's numbers.
 const CAUSES: [&str; 5] = ["fault", "prefetch", "eviction", "api", "access_counter"];

@@ -93,7 +93,9 @@ impl Program {
         } else {
             Memory::Managed
         };
-        let has_discard = driver_version(&process)?.is_some_and(|(_, features)| features & 2 != 0);
+        let has_discard = driver_version(&process)?.is_some_and(|(_, features)| {
+            features & u64::from(uvm_uapi::UVM_RUST_FEATURE_DISCARD) != 0
+        });
         let mut program = Self {
             rng: Rand64::new(u128::from(options.seed)),
             process,
