@@ -9,16 +9,16 @@
 
 /* --- eviction queues: called by C -------------------------------------------- */
 
-/* Without the module parameter uvm_rust_evict there are no queues, and nothing comes of these. */
+/* Without the module parameter uvm_rust_evict there are no queues, and these calls do nothing. */
 
 /*
  * The order in which a GPU's root chunks are reclaimed; @gpu is its number. All calls hold the
  * PMM's list_lock, a spinlock.
  *
- * What @chunk holds changed: UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED; _FREE if all that it held
- * is gone. It goes to the tail of that queue if it is on one; if not, it will when it is unpinned.
- * @holder: whose a used chunk is (policy/evict/holders.rs), the address of a VA space, which is
- * never looked through; 0 is nobody.
+ * The contents of @chunk changed to UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED, or to _FREE if all of
+ * them are gone. A chunk on a queue goes to the tail of the new one at once; a pinned chunk goes there
+ * when it is unpinned. @holder: the owner of a used chunk (policy/evict/holders.rs), as the address of
+ * a VA space, which is never dereferenced; 0 is nobody.
  */
 void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 
@@ -30,8 +30,8 @@ void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 #define UVM_RUST_CHUNK_FREE_ZEROED	4
 
 /*
- * What @chunk has become; UVM_RUST_CHUNK_*. If it is whole it is @holder's,
- * as above: while it was pinned, nobody could tell.
+ * The new state of @chunk: UVM_RUST_CHUNK_*. A chunk that is not split belongs to @holder, as above;
+ * while the chunk was pinned, its owner was not known.
  */
 void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
 
@@ -58,17 +58,17 @@ struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
  */
 void uvm_rust_eviction_begins(__u32 gpu);
 void uvm_rust_rm_call_begins(__u32 gpu);
-/* @got: all that it asked for. */
+/* @got: RM got all of the memory that it asked for. */
 void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
 
 /*
- * An eviction ended with @status, an NV_STATUS: NV_ERR_IN_USE for a chunk that was held, as others may
- * not be. Returns what the call that evicts is to end with: NV_ERR_NO_MEMORY where that has gone on for
- * long.
+ * An eviction ended with @status, an NV_STATUS; NV_ERR_IN_USE means that the chunk was held, though other
+ * chunks may not be. Returns the status with which the evicting call ends: NV_ERR_NO_MEMORY if chunks
+ * have been held for long.
  */
 __u32 uvm_rust_eviction_ended(__u32 gpu, __u32 status, __u64 thread);
 
-/* @thread is about to try to allocate. Returns what uvm_rust_wait_for_memory() takes. */
+/* @thread is about to try to allocate. Returns the @gains for uvm_rust_wait_for_memory(). */
 __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
 
 /*
@@ -83,7 +83,7 @@ __u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 th
 /* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
 __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
 
-/* How many 2 MiB chunks PMA has that nobody took. No locks: the number may be old. */
+/* How many 2 MiB chunks PMA has left. Takes no lock, so the number may be old. */
 __u64 uvm_seam_pma_free(struct uvm_gpu_struct *gpu);
 
 #endif

@@ -29,7 +29,7 @@ static uvm_rust_walk_fn free_first_pinned_chunk_func;
 /* How long a root chunk is tried again while somebody holds pages of it. */
 #define REST_MS 10
 
-/* Whether the page of @chunk, which says that it is @va_block's, is there indeed. */
+/* Whether @va_block really has the page of @chunk, which names @va_block as its owner. */
 static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
 				 uvm_page_index_t page_index)
 {
@@ -38,7 +38,7 @@ static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_g
 
 	uvm_mutex_lock(&va_block->lock);
 	state = uvm_va_block_gpu_state_get(va_block, gpu->id);
-	/* A block that was split since is shorter. */
+	/* A block that has been split since is shorter. */
 	there = state && state->chunks && page_index < uvm_va_block_num_cpu_pages(va_block) &&
 		state->chunks[page_index] == chunk;
 	uvm_mutex_unlock(&va_block->lock);
@@ -46,13 +46,13 @@ static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_g
 }
 
 /*
- * What still claims to be @va_block's in @root_chunk after an eviction. mremap() takes pages
- * of ordinary memory away from a va_block, and until the GPU faults at the new address their
- * chunks are nobody's (uvm_rust_chunk_is_nobodys()), or keep its name. They go to the host one by one, by way of Linux, which knows
- * where they are mapped.
+ * Evicts the chunks in @root_chunk that still name @va_block as their owner after its eviction.
+ * mremap() takes pages of ordinary memory away from a va_block. Until the GPU faults at the new
+ * address, the chunks of these pages have no owner (uvm_rust_chunk_is_nobodys()), or still name the
+ * old block. They go to the host one by one through Linux, which knows where they are mapped.
  *
- * Returns how many are left: those that are @va_block's indeed, and those that Linux did
- * not let go.
+ * Returns how many chunks are left: those that @va_block really owns, and those that Linux did not
+ * release.
  */
 static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_chunk, uvm_va_block_t *va_block,
 				 NV_STATUS *status)
@@ -68,7 +68,7 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 		uvm_gpu_chunk_t *chunk = NULL;
 		bool claims;
 
-		/* Cleared before the lock is taken to free the page's chunk: until then it has one. */
+		/* Whoever frees the page's chunk first clears this, then takes the lock: until then the page has its chunk. */
 		uvm_spin_lock(&pmm->list_lock);
 		if (READ_ONCE(page->zone_device_data))
 			chunk = uvm_rust_chunk_of_page(page);
@@ -93,10 +93,10 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 }
 
 /*
- * After @va_block has given up its chunks in @root_chunk with @status: the rest, strays and
- * pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets what has to
- * be waited for. With IN_USE, the caller tries another root chunk, and does not end;
- * uvm_rust_reclaim_end() sees to that.
+ * Called after @va_block has given up its chunks in @root_chunk with @status. Evicts the rest:
+ * strays, and pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets the
+ * work that has to be waited for. With IN_USE the caller goes on with another root chunk, until
+ * uvm_rust_reclaim_end() ends the attempt.
  *
  * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
  */
@@ -107,14 +107,14 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 	unsigned long until = jiffies + msecs_to_jiffies(REST_MS);
 	bool nobody = uvm_rust_is_nobody(va_block);
 
-	/* Each eviction comes by; the pages are only for those that may have some left. */
+	/* Every eviction calls this; only an eviction of ordinary memory can have left pages behind. */
 	if (!(nobody || uvm_va_block_is_hmm(va_block)) || !uvm_rust_fix_strays)
 		return status;
-	/* Those that Linux has let go, which are no pages any more. */
+	/* Chunks that Linux has released, which back no page any more. */
 	if (nobody)
 		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
 	for (;;) {
-		/* Linux let none go. */
+		/* Linux released none of them. */
 		if (status == NV_WARN_MORE_PROCESSING_REQUIRED)
 			status = NV_OK;
 		if (status != NV_OK || !evict_strays(pmm, root_chunk, va_block, &status))
@@ -125,7 +125,7 @@ static NV_STATUS uvm_rust_evict_rest(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *r
 		if (nobody)
 			continue;
 		uvm_mutex_lock(&va_block->lock);
-		/* Not ours, which has counted this eviction. */
+		/* Upstream's function is called: ours has counted this eviction already. */
 		status = uvm_va_block_evict_chunks__c(va_block, gpu, &root_chunk->chunk, tracker);
 		uvm_mutex_unlock(&va_block->lock);
 	}
@@ -173,13 +173,13 @@ static bool free_lazily(uvm_pmm_gpu_t *pmm)
 	if (chunk && !evicted)
 		free_chunk_with_merges(pmm, chunk);
 	uvm_mutex_unlock(&pmm->lock);
-	/* As upstream's free_chunk(): a root chunk may have got free, and goes to PMA. */
+	/* As upstream's free_chunk() does: a root chunk that is free now goes to PMA. */
 	if (last)
 		free_next_available_root_chunk(pmm, type);
 	return chunk;
 }
 
-/* In upstream's thread for that; false has it do so in its own way. */
+/* Called in upstream's thread that frees such chunks; with false, the thread goes on in upstream's way. */
 static bool uvm_rust_process_lazy_free(uvm_pmm_gpu_t *pmm)
 {
 	if (!uvm_rust_fix_lazy_pins)
@@ -197,9 +197,9 @@ static NV_STATUS take_lazy_pin(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk, void 
 }
 
 /*
- * All of @root_chunk is pinned, and is about to become one chunk. What Linux has let go of it meanwhile may still be on that
- * thread's list: it is the eviction's. Upstream frees such a chunk's memory while it is on the list, and the thread frees it
- * once more.
+ * All of @root_chunk is pinned, and is about to become one chunk. Parts of it that Linux has released meanwhile may still be
+ * on the thread's list, although they belong to the eviction now. Upstream frees the memory of such a part while it is on
+ * the list, and the thread frees it once more.
  *
  * Caller holds the PMM's lock. A page that Linux has not let go yet is none of these: with the fix `held`, its chunk
  * stays (uvm_rust_chunk_stays()).
@@ -217,8 +217,8 @@ static void uvm_rust_take_lazy_pins(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_ch
 /* --- evictions that fail --------------------------------------------------------------- */
 
 /*
- * What an eviction that fails had got so far: pinned chunks of its root chunk, by their list.
- * Under the PMM's lock, and empty whenever that is let go.
+ * The chunks that a failed eviction had got so far: pinned chunks of its root chunk, on a list.
+ * The PMM's lock guards the list, which is empty whenever that lock is released.
  */
 static struct list_head *in_vain_of(uvm_pmm_gpu_t *pmm)
 {
@@ -235,9 +235,9 @@ static NV_STATUS collect_pinned_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 }
 
 /*
- * An eviction of @root_chunk has failed, and what it had got so far is to be freed. Those are
- * all chunks that are pinned now: nobody else pins one of a root chunk that is being evicted.
- * A moment later somebody may, as the first that is freed can be had by anyone. Upstream
+ * An eviction of @root_chunk has failed, and the chunks that it had got are to be freed. These are
+ * all chunks that are pinned now: nobody else pins a chunk of a root chunk that is being evicted.
+ * A moment later somebody may, because anyone can allocate the first chunk that is freed. Upstream
  * looks for pinned chunks again after each that it has freed, finds those of others, and
  * frees them as well: the page then has two owners, and either sees what the other writes.
  *
@@ -256,7 +256,7 @@ static void uvm_rust_collect_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_ch
 }
 
 /*
- * Frees the next of them. Returns MORE_DATA_AVAILABLE if there was one, as upstream's walk
+ * Frees the next chunk of that list. Returns MORE_DATA_AVAILABLE if there was one, as upstream's walk
  * over @root_chunk does. Caller holds the PMM's lock.
  */
 static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *root_chunk)
@@ -271,7 +271,7 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t 
 	}
 	if (list_empty(in_vain))
 		return NV_OK;
-	/* This takes it off the list: on to that of the free ones, or it goes into its parent. */
+	/* Freeing takes the chunk off the list: it joins the free chunks, or merges into its parent. */
 	status = free_first_pinned_chunk_func(pmm, list_first_entry(in_vain, uvm_gpu_chunk_t, list), NULL);
 	uvm_rust_test_freed();
 	return status;
@@ -283,9 +283,9 @@ static NV_STATUS uvm_rust_free_first_pinned(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t 
  * A root chunk to evict, pinned, or NULL.
  *
  * alloc_root_chunk() takes a batch of 64 chunks from PMA before it puts them on the
- * free lists. If that is all there was, whoever allocates at this moment finds none
- * with PMA, none free and, with little in use, none to evict: upstream then fails,
- * and a GPU fault ends as a fatal one. So let such a batch arrive, and look once more.
+ * free lists. If PMA had no more than these, another allocation at this moment finds no chunk
+ * with PMA, no free one and, with little in use, none to evict. Upstream then fails, and a GPU
+ * fault becomes a fatal one. So this function waits for such a batch, and looks once more.
  *
  * @may_wait: false where PMA calls us. Caller holds pmm->lock.
  */
@@ -295,7 +295,7 @@ static uvm_gpu_root_chunk_t *uvm_rust_pick_root_chunk(uvm_pmm_gpu_t *pmm, bool m
 
 	if (root_chunk || !may_wait || !uvm_rust_fix_batch)
 		return root_chunk;
-	/* Batches on their way hold it for reading. */
+	/* An allocation holds this lock for reading until its batch is on the free lists. */
 	uvm_down_write(&pmm->pma_lock);
 	uvm_up_write(&pmm->pma_lock);
 	return pick_root_chunk_to_evict(pmm);

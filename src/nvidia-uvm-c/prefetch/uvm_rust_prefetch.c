@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The C seam of prefetching: what the worker of a VA space works with, and the operations that
- * its work is made of. What it does when is in Rust (policy/prefetch/worker.rs), and so is what
- * there is of a VA space (driver/prefetch.rs); docs/prefetch.md has the whole.
+ * The C seam of prefetching: the working memory of a VA space's worker, and the operations that the
+ * worker calls. Rust decides which operation comes when (policy/prefetch/worker.rs), and keeps the
+ * state of a VA space (driver/prefetch.rs). docs/prefetch.md describes the whole.
  *
- * Locks of the worker, for a few va_blocks at a time: pm.lock in read mode (tried only, so
- * that it neither delays a suspend nor waits behind one while a VA space's end waits for
- * it), the VA space's lock in read mode, and for one the va_block's. It holds none while
- * it waits for the fault service.
+ * The worker takes these locks for a few va_blocks at a time: pm.lock in read mode, the VA space's
+ * lock in read mode, and the lock of one va_block. It only tries to take pm.lock: so it neither
+ * delays a suspend, nor waits behind one while the end of a VA space waits for the worker. It holds
+ * no lock while it waits for the fault service.
  */
 #include "uvm_rust_hooks.h"
 #include "uvm_api.h"
@@ -19,13 +19,14 @@
 #include "uvm_rust_on_links.h"
 
 /*
- * What the worker of a VA space works with, Rust's from uvm_seam_prefetch_create() to
- * uvm_seam_prefetch_free(). One turn of the worker uses it at a time, and in the end who stops it.
+ * The working memory of a VA space's worker. Rust owns it from uvm_seam_prefetch_create() to
+ * uvm_seam_prefetch_free(). One turn of the worker at a time uses it; at the end, the thread that
+ * stops the worker does.
  */
 struct uvm_seam_prefetch {
 	uvm_rust_move_context_t *context;
 	uvm_va_block_retry_t retry;
-	/* By number of a copy, what it waits for. */
+	/* The work of each copy that is to be waited for, by the copy's number. */
 	uvm_tracker_t copies[UVM_RUST_PREFETCH_COPIES];
 };
 
@@ -51,7 +52,7 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 {
 	int i;
 
-	/* A turn leaves nothing in them. */
+	/* Each turn has emptied the trackers before it ended. */
 	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
 		uvm_tracker_deinit(&call->copies[i]);
 	if (call->context)
@@ -90,7 +91,7 @@ uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *star
 {
 	const uvm_gpu_chunk_t *chunk = &gpu->pmm.root_chunks.array[index].chunk;
 
-	/* The lock keeps what an allocated chunk belongs to. */
+	/* The lock keeps an allocated chunk's va_block alive. */
 	if (chunk->state != UVM_PMM_GPU_CHUNK_STATE_ALLOCATED || !chunk->va_block)
 		return NULL;
 	*start = chunk->va_block->start;
@@ -128,8 +129,8 @@ __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *
 						       &call->copies[copy]);
 
 	/*
-	 * What was allocated for it is in use: 570 and later free all that is still set aside for a block if a later
-	 * copy to the GPU fails.
+	 * The chunks that were allocated for this move are in use now. 570 and later free the chunks that are still
+	 * set aside for a block if a later copy to the GPU fails.
 	 */
 	if (status == NV_OK) {
 		uvm_va_block_retry_deinit(&call->retry, block);
@@ -142,7 +143,7 @@ __u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
 {
 	NV_STATUS status = uvm_tracker_wait(&call->copies[copy]);
 
-	/* What failed names channels, which may be gone later. */
+	/* After a failed wait the tracker still names channels, which may be gone later. */
 	uvm_tracker_clear(&call->copies[copy]);
 	return status;
 }

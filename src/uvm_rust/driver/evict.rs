@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Eviction in the driver: what a GPU's queues are told (`policy/evict/lists.rs`), and who waits when its memory is all
-//! in use (`policy/evict/reclaim.rs`, `wait.rs`).
+//! Eviction in the driver: the reports to a GPU's queues (`policy/evict/lists.rs`), and the waits of allocations when
+//! the GPU's memory is all in use (`policy/evict/reclaim.rs`, `wait.rs`).
 //!
-//! All that is called about queues holds the PMM's `list_lock`, so it may neither sleep nor allocate.
+//! Each function on the queues is called under the PMM's `list_lock`, so it may neither sleep nor allocate.
 
 #[cfg(not(uvm_native))]
 use super::discard::status;
@@ -47,8 +47,8 @@ pub(crate) fn choose_policy() -> Result {
     Ok(())
 }
 
-/// How many root chunks each queue of a GPU has now; without queues, each of upstream's lists. What
-/// there is, both know; not in which order, or how it is used.
+/// How many root chunks each queue of a GPU has now; without queues, how many each of upstream's lists has. Both count
+/// the same chunks, though their orders differ.
 pub(crate) fn queued(gpu: GpuHandle<'_>, out: &mut [u64; bindings::UVM_RUST_QUEUE_MAX as usize]) {
     let mut chunks = gpu.chunks();
     for (queue, out) in Queue::ORDER.into_iter().zip(out.iter_mut()) {
@@ -105,7 +105,7 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
 // A chunk number that is out of range would be C's mistake. Such a chunk is on no queue, and is
 // not chosen.
 
-/// What `chunk` holds changed: it belongs to this `UVM_RUST_QUEUE_*`.
+/// Reports that the contents of `chunk` changed, so that it belongs to this `UVM_RUST_QUEUE_*`.
 #[cfg(not(uvm_native))]
 pub(crate) fn set(queues: &mut RootChunks, chunk: u32, queue: u32, holder: u64) {
     let _ = match Queue::from_number(queue) {
@@ -116,7 +116,7 @@ pub(crate) fn set(queues: &mut RootChunks, chunk: u32, queue: u32, holder: u64) 
     };
 }
 
-/// What `chunk` has become: `UVM_RUST_CHUNK_*`.
+/// Reports the new state of `chunk`: `UVM_RUST_CHUNK_*`.
 #[cfg(not(uvm_native))]
 pub(crate) fn change(queues: &mut RootChunks, chunk: u32, change: u32, holder: u64) {
     let change = match change {
@@ -134,16 +134,16 @@ pub(crate) fn change(queues: &mut RootChunks, chunk: u32, change: u32, holder: u
 static RECLAIMS: [Reclaim; bindings::UVM_RUST_MAX_GPUS as usize] =
     [const { Reclaim::new() }; bindings::UVM_RUST_MAX_GPUS as usize];
 
-/// Of the GPU with this index. C asserts that there are so many at most; were there more, the
-/// last ones would share one.
+/// The reclaim of the GPU with this index. C asserts that no index is larger than the array; if one were, all such
+/// GPUs would share the last entry.
 #[cfg(not(uvm_native))]
 pub(crate) fn reclaim_of(gpu: u32) -> &'static Reclaim {
     let [.., last] = &RECLAIMS;
     RECLAIMS.get(gpu as usize).unwrap_or(last)
 }
 
-/// An eviction ended with this status. Returns what the call that evicts is to end with. The PMM's lock is held, so
-/// this is called once at a time for a GPU.
+/// Notes that an eviction ended with this status. Returns the status with which the evicting call ends. The caller
+/// holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
     let how = match status {
@@ -151,7 +151,7 @@ pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
         status::IN_USE => Ended::Held,
         _ => Ended::Failed,
     };
-    // Of a row there is only where chunks are held: all others need not look at the clock.
+    // Only held evictions make a row, so all others need not read the clock.
     let at = if how == Ended::Held { time::now() } else { 0 };
     if reclaim_of(gpu).eviction_ended(how, thread, at) {
         status::NO_MEMORY

@@ -26,11 +26,11 @@ use crate::policy::fault::{
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::prelude::*;
 
-/// What there is of a parent GPU.
+/// The fault loop's state of a parent GPU.
 struct Parent {
-    /// Its loop, from create to destroy, but while it runs.
+    /// The GPU's loop, from create to destroy; empty while the loop runs.
     fault_loop: Lent<KBox<FaultLoop>>,
-    /// Whether its faults are being serviced.
+    /// Whether the GPU's faults are being serviced.
     is_busy: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ struct FaultLoop {
 }
 
 impl FaultLoop {
-    /// For a GPU with these parameters.
+    /// Makes the loop for a GPU with these parameters.
     fn new(p: &uvm_rust_fault_params) -> Result<KBox<Self>> {
         let params = Params {
             ring: p.ring,
@@ -78,7 +78,7 @@ pub(crate) fn create(parent: u32, params: &uvm_rust_fault_params) -> Result {
     Ok(())
 }
 
-/// Unmakes it, if there is one. No fault can be serviced.
+/// Destroys the loop of a parent GPU, if there is one. No fault can be serviced at this time.
 pub(crate) fn destroy(parent: u32) {
     drop(loop_of(parent));
 }
@@ -87,13 +87,14 @@ fn loop_of(parent: u32) -> Option<KBox<FaultLoop>> {
     PARENTS.get(parent as usize)?.fault_loop.take()
 }
 
-/// Whether the faults of a parent GPU are being serviced. It may be otherwise at once.
+/// Whether the faults of a parent GPU are being serviced. The answer may be out of date at once.
 pub(crate) fn is_busy(parent: u32) -> bool {
     let place = PARENTS.get(parent as usize);
     place.is_some_and(|place| place.is_busy.load(Relaxed))
 }
 
-/// Waits until they are not, for so many milliseconds at most; whether they are not. Sleeps.
+/// Waits until the faults of a parent GPU are serviced, for so many milliseconds at most. Returns whether they are.
+/// Sleeps.
 pub(crate) fn wait_idle(parent: u32, within: u64) -> bool {
     let until = now() + within;
     while is_busy(parent) {
@@ -149,14 +150,14 @@ struct Servicing<'a> {
     gpu: FaultGpu<'a>,
     /// The number of the GPU.
     number: u32,
-    /// What is counted of it, if it is.
+    /// The GPU's statistics; `None` if they are off.
     stats: Option<&'a Gpu>,
-    /// What service left of the running batch: its number, and how many duplicates it has.
+    /// The number of the running batch, and below how many duplicates the service code has found in it.
     batch: u32,
     duplicates: u32,
     /// Whether that batch holds a fatal fault.
     fatal: bool,
-    /// Whether some of it was put off.
+    /// Whether some faults of the batch were put off.
     parked: bool,
 }
 
@@ -323,7 +324,7 @@ impl Machine for Servicing<'_> {
             prefetch_faults: PrefetchFaults::On,
             ..Outcome::default()
         };
-        // Prefetch faults that are on stay so while none is invalid.
+        // Prefetch faults stay on as long as none of them is invalid.
         let are_on = counts.prefetches_are_on.get();
         if !are_on || outcome.invalid_prefetches != 0 {
             let prefetch = self.gpu.prefetch();

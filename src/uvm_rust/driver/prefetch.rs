@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! DeepUM in the driver: what a process's kernels on one GPU are known to do, and the
-//! worker that acts on it (`policy/prefetch.rs`; docs/prefetch.md).
+//! DeepUM in the driver: the predictor of a process's kernels on one GPU, and the worker that acts on its
+//! predictions (`policy/prefetch.rs`; docs/prefetch.md).
 //!
 //! One [`Process`] for each VA space, and in it one [`Prefetcher`] for each GPU that kernels are
 //! announced on. The ioctl and the fault loop feed it through rings without a lock; the VA space's
@@ -56,7 +56,7 @@ fn with_queues<R>(gpu: GpuHandle<'_>, look: impl FnOnce(&mut RootChunks, u32) ->
 /// What the worker did. Counters never go back.
 #[derive(Default)]
 struct Counters {
-    /// By what became of it ([`Outcome`]).
+    /// Blocks by their [`Outcome`].
     blocks: [AtomicU64; 5],
     /// 4 KiB pages moved to the GPU.
     pages_in: AtomicU64,
@@ -65,26 +65,26 @@ struct Counters {
     pages_out: AtomicU64,
 }
 
-/// What the kernels of one VA space are known to do.
+/// The predictors of the kernels of one VA space.
 #[pin_data]
 pub(crate) struct Process {
     home: Home,
     worker: Worker,
-    /// Set when the VA space ends: the worker begins nothing any more, and is not woken. A leaf, held
-    /// where the worker is woken, so that nobody wakes it after [`Process::end`] has set this.
+    /// Set when the VA space ends: from then on the worker begins no move, and nobody wakes it. The lock is a leaf. A
+    /// thread that wakes the worker holds it, so that no wake-up comes after [`Process::end`] has set this.
     #[pin]
     ending: SpinLock<bool>,
-    /// Held by who announces; the tenant of the first who did, which pays for all of this.
+    /// Held during an announcement. The value is the tenant of the first announcer, who pays for all of this memory.
     #[pin]
     announcing: Mutex<Option<Held>>,
-    /// Those that kernels were announced on, whether or not they are registered still. One stays
-    /// until the VA space is gone.
+    /// The GPUs on which kernels were announced, even if they are no longer registered. An entry stays until the VA
+    /// space is gone.
     #[pin]
     gpus: SpinLock<KVec<Arc<Prefetcher>>>,
 }
 
 impl Process {
-    /// Of which nothing is known yet.
+    /// Makes the predictors of a VA space that has announced no kernel yet.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Process {
         *self.ending.lock()
     }
 
-    /// What is known of the kernels on a GPU; `None` before the first was announced there.
+    /// The predictor for a GPU; `None` before the first kernel was announced there.
     pub(crate) fn of(&self, gpu: u32) -> Option<Arc<Prefetcher>> {
         self.gpus.lock().iter().find(|p| p.gpu == gpu).cloned()
     }
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// A kernel is about to run on a GPU; 0: one that is not known. The worker has something to do.
+    /// Announces a kernel that is about to run on a GPU, and wakes the worker. 0 stands for an unknown kernel.
     ///
     /// # Errors
     ///
@@ -156,11 +156,11 @@ impl Process {
         Ok(())
     }
 
-    /// Makes what is to be known of a GPU. One thread at a time: `announcing` is held.
+    /// Makes the predictor for a GPU. The caller holds `announcing`.
     fn add(&self, tenant: &Tenant, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
         let share = tenant.share(gpu, (seam::prefetch_memory() as usize) << 20)?;
         let added = Prefetcher::new(gpu, parent, share)?;
-        // A statement of its own: as a part of the next one, the lock would be held while that allocates.
+        // This is a statement of its own: within the next one, the lock would be held during its allocation.
         let known = self.gpus.lock().len();
         let mut gpus = KVec::with_capacity(known + 1, GFP_KERNEL_ACCOUNT)?;
         {
@@ -172,11 +172,11 @@ impl Process {
             gpus.push(added.clone(), GFP_NOWAIT)?;
             core::mem::swap(&mut *before, &mut gpus);
         }
-        // What was before is freed here, outside the lock.
+        // The old array is freed here, outside the lock.
         Ok(added)
     }
 
-    /// A fault was serviced.
+    /// Notes a fault that was serviced.
     pub(crate) fn fault(&self, gpu: u32, address: u64) {
         if !self.worker.is_made() {
             return;
@@ -190,14 +190,14 @@ impl Process {
         }
     }
 
-    /// Addresses `first` to `last` are memory no more.
+    /// Notes that the addresses `first` to `last` were freed.
     pub(crate) fn forget(&self, first: u64, last: u64) {
         if !self.is_ending() {
             self.for_each(|prefetcher| prefetcher.forget(first, last));
         }
     }
 
-    /// The worker's: a turn for each GPU. In turns, so that no process keeps a thread for itself.
+    /// Runs the worker: one turn for each GPU. Each call ends after that, so that no process keeps a thread for itself.
     pub(crate) fn work(&self) {
         let mut more = false;
         self.for_each(|prefetcher| {
@@ -218,8 +218,8 @@ impl Process {
         }
     }
 
-    /// The VA space ends, once: stops the worker, then takes leave of each GPU. Faults may still come,
-    /// and their notes.
+    /// Ends the VA space's prefetching, once: stops the worker, then withdraws the marks on each GPU. Faults may still
+    /// come, and are noted.
     pub(crate) fn end(&self) {
         *self.ending.lock() = true;
         self.worker.stop();
@@ -230,7 +230,7 @@ impl Process {
         });
     }
 
-    /// This process's part of `processes` in debugfs.
+    /// Writes the process's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         let mut result = Ok(());
         self.for_each(|prefetcher| {
@@ -246,7 +246,7 @@ impl Process {
 #[pin_data]
 pub(crate) struct Prefetcher {
     gpu: u32,
-    /// Of the parent GPU: whose fault service goes first.
+    /// The number of the parent GPU, whose fault service has priority over the worker.
     parent: u32,
     feed: Feed,
     #[pin]
@@ -259,13 +259,13 @@ pub(crate) struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Makes what is known of the kernels on one GPU: nothing yet.
+    /// Makes the predictor for one GPU, which knows no kernel yet.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     fn new(gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
-        // What is out of range is clamped by who takes it.
+        // `Prefetch` clamps parameters that are out of range.
         let config = Config {
             shape: Shape {
                 rows: seam::prefetch_rows(),
@@ -306,23 +306,23 @@ impl Prefetcher {
         self.parent
     }
 
-    /// The VA space ends: what its tables take is others' from now on, and its marks are void.
+    /// Ends the VA space's part: gives the bytes of its tables back to the share, and withdraws its marks.
     fn leave(&self, turning: &mut Turning<'_>) {
         self.correlator.lock().leave(&self.share);
         self.worker.retire(turning);
     }
 
-    /// A kernel is about to run; 0: one that is not known.
+    /// Announces a kernel that is about to run; 0 stands for an unknown kernel.
     pub(crate) fn announce(&self, exec_id: u64) {
         self.feed.announce(ExecId(exec_id));
     }
 
-    /// A fault was serviced; whether the worker has something to do.
+    /// Notes a fault that was serviced. Returns whether the worker should run.
     pub(crate) fn fault(&self, address: u64) -> bool {
         UmBlock::from_address(address).is_some_and(|b| self.feed.fault(b))
     }
 
-    /// Addresses `first` to `last` are memory no more.
+    /// Notes that the addresses `first` to `last` were freed.
     pub(crate) fn forget(&self, first: u64, last: u64) {
         if let (Some(first), Some(last)) =
             (UmBlock::from_address(first), UmBlock::from_address(last))
@@ -378,7 +378,7 @@ impl Prefetcher {
         out.window = s.window;
     }
 
-    /// This process's part of `processes` in debugfs.
+    /// Writes the process's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         let mut s = c::uvm_rust_prefetch_stats::default();
         self.fill(&mut s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What there is of a VA space: one object, behind the pointer that C keeps there (`ffi/space.rs`).
+//! The driver's object of a VA space. C keeps a pointer to it in its own (`ffi/space.rs`).
 
 use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
@@ -15,25 +15,25 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// What there is of a VA space.
+/// The driver's object of a VA space.
 pub(crate) struct State {
     /// No other VA space has had this number since the module was loaded.
     client: u64,
-    /// What its kernels are known to do; `None` if announcements are not taken.
+    /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[cfg(not(uvm_native))]
     process: Option<Pin<KBox<Process>>>,
-    /// What carries out its requests to move memory; `None` without an SSD tier.
+    /// The queue of the VA space's requests to move memory; `None` without an SSD tier.
     #[cfg(not(uvm_native))]
     moves: Option<Pin<KBox<Moves>>>,
-    /// Whose it is, to the SSD tier; `None` without one.
+    /// The tenant of the SSD tier that owns the VA space; `None` without the tier.
     #[cfg(not(uvm_native))]
     tenant: Option<Held>,
-    /// What is counted of it; `None` without statistics.
+    /// The VA space's statistics; `None` if they are off.
     stats: Option<Stats>,
 }
 
 impl State {
-    /// Of the process `pid`, with room for so many GPUs.
+    /// Makes the object for a VA space of the process `pid`, with room for so many GPUs.
     ///
     /// # Errors
     ///
@@ -66,31 +66,31 @@ impl State {
         self.client
     }
 
-    /// What its kernels are known to do; `None` if announcements are not taken.
+    /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[cfg(not(uvm_native))]
     pub(crate) fn process(&self) -> Option<&Process> {
         self.process.as_deref()
     }
 
-    /// Whose it is, to the SSD tier; `None` without one.
+    /// The tenant of the SSD tier that owns the VA space; `None` without the tier.
     #[cfg(not(uvm_native))]
     pub(crate) fn tenant(&self) -> Option<&Held> {
         self.tenant.as_ref()
     }
 
-    /// What carries out its requests to move memory; `None` without an SSD tier.
+    /// The queue of the VA space's requests to move memory; `None` without an SSD tier.
     #[cfg(not(uvm_native))]
     pub(crate) fn moves(&self) -> Option<&Moves> {
         self.moves.as_deref()
     }
 
-    /// What is counted of it; `None` without statistics.
+    /// The VA space's statistics; `None` if they are off.
     #[inline(always)]
     pub(crate) fn stats(&self) -> Option<&Stats> {
         self.stats.as_ref()
     }
 
-    /// The VA space ends, once. Its workers do not run after this; faults may still come.
+    /// Ends the VA space; called once. Its workers do not run after this call, but faults may still come.
     #[cfg(not(uvm_native))]
     pub(crate) fn end(&self) {
         if let Some(process) = self.process() {
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Addresses `first` to `last` are memory no more.
+    /// Notes that the addresses `first` to `last` were freed.
     #[cfg(not(uvm_native))]
     pub(crate) fn forget(&self, first: u64, last: u64) {
         if let Some(process) = self.process() {
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// This GPU, which has this number, was registered. One thread at a time calls this.
+    /// Notes that this GPU, which has this number, was registered. One thread at a time calls this.
     pub(crate) fn add_gpu(&self, index: u32, gpu: &Arc<Gpu>) {
         static SAID: AtomicBool = AtomicBool::new(false);
         let stats = self.stats();
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// `bytes` are being copied from one memory to another, of which `None` is the host, for this `UVM_RUST_CAUSE_*`.
+    /// Counts `bytes` that are copied between two memories for this `UVM_RUST_CAUSE_*`; `None` is the host.
     pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: u32, bytes: u64) {
         let cause = match cause {
             bindings::UVM_RUST_CAUSE_FAULT => Cause::Fault,
@@ -134,14 +134,14 @@ impl State {
         }
     }
 
-    /// Its chunks in root chunk `chunk` of a GPU are taken.
+    /// Counts that the VA space loses its chunks in root chunk `chunk` of a GPU.
     pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) {
         if let Some(stats) = self.stats() {
             stats.note_evicted(gpu, chunk);
         }
     }
 
-    /// Its part of `processes` in debugfs.
+    /// Writes the VA space's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         if let Some(stats) = self.stats() {
             stats.show(out)?;

@@ -29,7 +29,7 @@ const SERVED_MAX: usize = 16;
 #[pin_data]
 pub(crate) struct Gpu {
     counters: Counters,
-    /// That of its PCI device.
+    /// The address of the GPU's PCI device.
     address: Address,
     /// The queue each root chunk was last reclaimed from, by chunk number.
     /// Written under the PMM's list_lock, read by the thread that reclaims.
@@ -56,19 +56,19 @@ pub(crate) struct Share {
     /// spinlock: a leaf, held for as long as it takes to count.
     #[pin]
     gpu: SpinLock<Arc<Gpu>>,
-    /// 1 while this share stands in `gpu.served`; written under that lock.
+    /// 1 while this share is in `gpu.served`; written under the lock of that list.
     served: AtomicU64,
 }
 
 /// The statistics of one VA space.
 pub(crate) struct Space {
     pid: u32,
-    /// By GPU number. An entry is made under the VA space's lock in write mode, and stays.
+    /// The shares by GPU number. An entry is made under the VA space's lock in write mode, and stays.
     shares: KVec<Slot<Arc<Share>>>,
 }
 
 impl Gpu {
-    /// For a GPU with this many 2 MiB root chunks, and this address of its PCI device.
+    /// Makes the statistics of a GPU with this many 2 MiB root chunks, at this address on the PCI bus.
     pub(crate) fn new(root_chunks: u32, address: &CStr) -> Result<Arc<Self>> {
         let mut reclaimed_from = KVVec::with_capacity(root_chunks as usize, GFP_KERNEL)?;
         for _ in 0..root_chunks {
@@ -89,7 +89,7 @@ impl Gpu {
         )
     }
 
-    /// Root chunk `index` leaves `queue` to be reclaimed.
+    /// Counts that root chunk `index` leaves `queue` to be reclaimed.
     pub(crate) fn note_reclaim(&self, index: u32, queue: Queue) {
         self.counters.evicted(queue);
         if let Some(q) = self.reclaimed_from.get(index as usize) {
@@ -97,12 +97,12 @@ impl Gpu {
         }
     }
 
-    /// The running call of the fault service sent this many replays.
+    /// Counts the replays that the running call of the fault service sent.
     pub(crate) fn note_replays(&self, replays: u64) {
         self.replays.fetch_add(replays, Relaxed);
     }
 
-    /// That call ends: its replays count for all whose faults it handled.
+    /// Ends a call of the fault service: its replays count for every VA space whose faults it handled.
     pub(crate) fn end_service(&self) {
         let replays = self.replays.swap(0, Relaxed);
         self.counters.replayed(replays);
@@ -129,7 +129,7 @@ impl Gpu {
         }
     }
 
-    /// A fault of this share's VA space was handled, the first in this call.
+    /// Notes the first fault of this share's VA space in a call of the fault service.
     fn note_served(&self, share: ArcBorrow<'_, Share>) {
         let mut served = self.served.lock();
         let len = served.len;
@@ -151,7 +151,7 @@ impl Gpu {
 }
 
 impl Space {
-    /// For the process `pid`, with room for GPU numbers below `gpus`.
+    /// Makes the statistics of a VA space of process `pid`, with room for GPU numbers below `gpus`.
     pub(crate) fn new(pid: u32, gpus: u32) -> Result<Self> {
         let mut shares = KVec::with_capacity(gpus as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..gpus {
@@ -213,13 +213,13 @@ impl Space {
         }
     }
 
-    /// `bytes` are being copied; `None` stands for the CPU.
+    /// Counts `bytes` that are copied; `None` stands for the CPU.
     pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: Cause, bytes: u64) {
         let (index, direction) = match (dst, src) {
             (Some(dst), None) => (dst, Direction::HostToGpu),
             (None, Some(src)) => (src, Direction::GpuToHost),
             (Some(dst), Some(_)) => (dst, Direction::GpuToGpu),
-            // Between NUMA nodes: no GPU took part.
+            // The copy is between NUMA nodes: no GPU takes part.
             (None, None) => return,
         };
         if let Some(share) = self.share(index) {
@@ -229,7 +229,7 @@ impl Space {
         }
     }
 
-    /// Chunks of this VA space in root chunk `chunk` of GPU `index` are taken.
+    /// Counts that this VA space loses its chunks in root chunk `chunk` of GPU `index`.
     pub(crate) fn note_evicted(&self, index: u32, chunk: u32) {
         if let Some(share) = self.share(index) {
             let gpu = share.gpu.lock();
@@ -245,7 +245,7 @@ impl Space {
         Some(self.share(index)?.counters.snapshot())
     }
 
-    /// What it did on each GPU that was ever registered in it.
+    /// What this VA space did on each GPU that was ever registered in it.
     pub(crate) fn told(&self) -> impl Iterator<Item = Told> + Clone + '_ {
         self.shares.iter().enumerate().filter_map(|(index, share)| {
             let share = share.get()?;
@@ -258,7 +258,7 @@ impl Space {
         })
     }
 
-    /// This VA space's part of `processes` in debugfs.
+    /// Writes this VA space's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         for (index, share) in self.shares.iter().enumerate() {
             if let Some(share) = share.get() {

@@ -3,9 +3,9 @@
 //! The registry of tenants (`policy/tenants.rs`), which the prefetcher's tables and the SSD tier's
 //! quotas are limited by.
 //!
-//! Locks: `Registry` is a mutex, inside the VA space's lock, and no lock is taken inside. All
-//! processes share it: what is charged to one of them is allocated before, so that nobody waits
-//! here for another's memory limit. `shares` is one that only the tenant's own descriptors take.
+//! Locks: `Registry` is a mutex. It is taken inside the VA space's lock, and no lock is taken inside it. All processes
+//! share it. Memory that is charged to one of them is allocated before the mutex is taken, so that no process waits for
+//! another's memory limit. `shares` is a mutex that only the tenant's own descriptors take.
 
 use crate::ffi::seam;
 use crate::ffi::tenant::{registry, Charged, FlashOwner};
@@ -15,7 +15,7 @@ use crate::policy::tenants::{Tenants, Who};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
-/// All tenants that somebody holds.
+/// The tenants that have a holder.
 pub(crate) type Registry = Mutex<Tenants<Arc<Tenant>>>;
 
 /// Makes a registry that knows no tenant yet.
@@ -27,15 +27,15 @@ pub(crate) fn new_registry() -> Result<Pin<KBox<Registry>>> {
     KBox::pin_init(new_mutex!(Tenants::new()), GFP_KERNEL)
 }
 
-/// What there is of a tenant.
+/// The driver's state of a tenant.
 #[pin_data]
 pub(crate) struct Tenant {
     who: Who,
-    /// To the SSD tier. It goes before the group that pays for it.
+    /// The tenant's state in the SSD tier. It is dropped before the group that pays for it.
     flash: FlashOwner,
     /// Whom its memory is charged to.
     charged: Charged,
-    /// What its prefetch tables may take together, by the number of the GPU.
+    /// How many bytes the tenant's prefetch tables may take together, by the number of the GPU.
     #[pin]
     shares: Mutex<TryVec<(u32, Arc<Share>)>>,
 }
@@ -58,12 +58,12 @@ impl Tenant {
         &self.charged
     }
 
-    /// What it is to the SSD tier.
+    /// The tenant's state in the SSD tier.
     pub(crate) fn flash(&self) -> &FlashOwner {
         &self.flash
     }
 
-    /// What its tables for a GPU share, `bytes` if nobody said so before.
+    /// The share of the tenant's tables for a GPU; the first caller sets it to `bytes`.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Held {
         if let Some(tenant) = registry.lock().hold(who) {
             return Ok(held(tenant));
         }
-        // If another thread is first, this is freed at the end, outside the lock.
+        // If another thread was first, the new tenant is freed at the end, outside the lock.
         let made = Tenant::new(who, charged)?;
         let tenant = registry.lock().add(who, &made);
         Ok(held(tenant.map_err(|_| ENOMEM)?))
@@ -140,7 +140,7 @@ impl core::ops::Deref for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let last = self.registry.lock().release(self.tenant.who);
-        // Freed here, outside the lock, if nobody else has it.
+        // The last holder frees the tenant here, outside the lock.
         drop(last);
     }
 }

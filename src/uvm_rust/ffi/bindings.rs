@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 227d95022320c638.
+// Of headers and options 3b685099cebc361c.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;

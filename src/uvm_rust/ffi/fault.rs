@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A GPU whose faults are being serviced: what C has of it, and what may be asked of it when.
+//! A GPU whose faults are being serviced: its state in C, and which of its operations are allowed when.
 //!
 //! Invariants besides those of `ffi.rs`, kept by `uvm_rust_fault.c`:
 //!
@@ -33,7 +33,7 @@ super::check_exports!(
     uvm_rust_fault_service,
 );
 
-// What C writes is what the policy reads: see `FaultGpu::fetch`.
+// The policy reads the entries as C writes them: see `FaultGpu::fetch`.
 const _: () = {
     assert!(size_of::<Record>() == size_of::<uvm_rust_fault>());
     macro_rules! same_place {
@@ -47,16 +47,16 @@ const _: () = {
     assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
 };
 
-/// VA spaces that were met in one call of the service loop, which keeps them (I-space).
+/// VA spaces that one call of the service loop has met. The service lock keeps them alive (I-space).
 pub(crate) struct Met {
     spaces: TryVec<u64>,
     count: usize,
-    /// The one that was asked for last; 0 for none.
+    /// The VA space that was looked up last; 0 for none.
     last: u64,
 }
 
 impl Met {
-    /// With room for the VA spaces of a ring of so many entries.
+    /// Makes an empty set with room for the VA spaces of a ring of so many entries.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Met {
         })
     }
 
-    /// Whether this one was met.
+    /// Whether this call has met the VA space.
     #[inline(always)]
     fn has(&mut self, space: u64) -> bool {
         (space == self.last && space != 0) || self.finds(space)
@@ -83,7 +83,7 @@ impl Met {
         has
     }
 
-    /// Adds one; whether there is room.
+    /// Adds a VA space. Returns false if there is no room.
     #[inline(always)]
     fn add(&mut self, space: u64) -> bool {
         space != 0 && (self.has(space) || self.adds(space))
@@ -103,7 +103,7 @@ impl Met {
 
 /// A call of the fault service: a GPU, whose service lock is held.
 ///
-/// Invariant: C's part of it is valid, and nobody else's, for `'a`.
+/// Invariant: C's part of the GPU is valid for `'a`, and only this call uses it.
 pub(crate) struct Call<'a>(&'a mut uvm_seam_fault, u32);
 
 impl<'a> Call<'a> {
@@ -118,14 +118,14 @@ impl<'a> Call<'a> {
         self.1
     }
 
-    /// What is counted of the GPU, if it is.
+    /// The GPU's statistics; `None` if statistics are off.
     pub(crate) fn stats(&self) -> Option<&'a Gpu> {
         // SAFETY: I-gpu: the caller is the GPU's bottom half.
         unsafe { gpu::stats(self.1) }.map(|gpu| &**gpu)
     }
 }
 
-/// What C counts as well, of the ring and of the running batch.
+/// State of the ring and of the running batch that C reads and writes as well.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts<'a> {
     get: &'a Cell<u32>,
@@ -155,7 +155,7 @@ impl Counts<'_> {
         (!space.is_null()).then_some(space as usize as u64)
     }
 
-    /// No VA space had one in the batch that begins.
+    /// Forgets the VA space with a fatal fault, as a batch begins.
     #[inline]
     pub(crate) fn forget_fatal(&self) {
         self.fatal.set(null_mut());
@@ -164,7 +164,7 @@ impl Counts<'_> {
 
 /// The GPU of a call, for the loop in Rust.
 pub(crate) struct FaultGpu<'a> {
-    /// As in [`Call`]. What it says of a VA space is what C has locked since `enter`, and not let go.
+    /// As in [`Call`]. The VA space in it is the one whose locks C has taken in `enter`, and not released.
     c: &'a mut uvm_seam_fault,
     pub(crate) counts: Counts<'a>,
     met: &'a mut Met,
@@ -172,7 +172,7 @@ pub(crate) struct FaultGpu<'a> {
     there: *mut uvm_gpu_struct,
     /// Length of the order that was last published.
     published: u32,
-    /// Between `enter` and `leave`.
+    /// Whether a VA space is entered.
     entered: bool,
 }
 
@@ -189,7 +189,7 @@ macro_rules! of_gpu {
 }
 
 impl<'a> FaultGpu<'a> {
-    /// For the length of this call, in which no VA space was met yet.
+    /// Makes the loop's view of the GPU, for the length of this call, which has met no VA space yet.
     pub(crate) fn new(call: Call<'a>, met: &'a mut Met) -> Self {
         (met.count, met.last) = (0, 0);
         let c = call.0;
@@ -241,7 +241,7 @@ impl<'a> FaultGpu<'a> {
             .ok_or(Status::BROKEN)
     }
 
-    /// Copies up to `n` entries from `at` on to `entry` and after in the fault cache, and to `out`; how many.
+    /// Copies up to `n` entries from `at` on to `entry` and after in the fault cache, and to `out`. Returns how many.
     #[inline(always)]
     pub(crate) fn fetch(
         &mut self,
@@ -277,7 +277,7 @@ impl<'a> FaultGpu<'a> {
         }
     }
 
-    /// Whose the fault of `entry` is.
+    /// What the instance pointer and subcontext of `entry` stand for.
     #[inline(always)]
     pub(crate) fn translate(&mut self, entry: u32) -> Translated {
         let Ok(entry) = self.entry(entry) else {
@@ -299,7 +299,8 @@ impl<'a> FaultGpu<'a> {
         Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.c, entry) })
     }
 
-    /// Shows upstream the batch in order; whether it is one of entries of the cache, and of VA spaces that were met.
+    /// Gives upstream the order of the batch. Returns false if an entry is not in the cache, or names a VA space that
+    /// this call has not met.
     #[inline(always)]
     pub(crate) fn publish(&mut self, records: &[Record], representatives: &[u32]) -> bool {
         let entries = representatives.len() as u32;
@@ -321,7 +322,7 @@ impl<'a> FaultGpu<'a> {
         is_sound
     }
 
-    /// What C says of prefetch faults.
+    /// C's state of the GPU's prefetch faults.
     pub(crate) fn prefetch(&mut self) -> bindings::uvm_rust_fault_prefetch {
         let mut prefetch = Default::default();
         // SAFETY: `prefetch` is written once.
@@ -329,7 +330,7 @@ impl<'a> FaultGpu<'a> {
         prefetch
     }
 
-    /// Says that programs have lost their GPU contexts by this.
+    /// Logs that programs have lost their GPU contexts by this error.
     pub(crate) fn cancelled(&mut self, why: Status) {
         // SAFETY: by the type's invariant.
         unsafe { bindings::uvm_seam_fault_cancelled(self.c, why.number()) };
@@ -355,8 +356,8 @@ impl<'a> FaultGpu<'a> {
         Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.c, reason) })
     }
 
-    /// Takes the locks of a VA space, unless one is entered; whether the GPU is registered there. One that was not
-    /// met is not entered.
+    /// Enters a VA space: takes its locks, unless another one is entered. Returns whether the GPU is registered there.
+    /// A VA space that this call has not met is not entered.
     #[inline(always)]
     pub(crate) fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
         if self.entered || !self.met.has(space) {
@@ -368,7 +369,7 @@ impl<'a> FaultGpu<'a> {
         !self.there.is_null()
     }
 
-    /// Lets them go, if one is entered.
+    /// Leaves the VA space that is entered, if there is one, and releases its locks.
     pub(crate) fn leave(&mut self) {
         if core::mem::take(&mut self.entered) {
             // SAFETY: a VA space is entered, and is left once.
@@ -391,11 +392,11 @@ impl Drop for FaultGpu<'_> {
 
 /// The VA space that a GPU's faults are serviced in.
 ///
-/// Invariant: it is entered, and not left as long as this.
+/// Invariant: the VA space stays entered as long as this value lives.
 pub(crate) struct Inside<'g, 'a>(&'g mut FaultGpu<'a>);
 
 impl<'g> Inside<'g, '_> {
-    /// What there is of the VA space.
+    /// The driver's object of the VA space.
     #[inline]
     fn state(self) -> Option<&'g State> {
         let state = self.0.c.state;
@@ -403,13 +404,13 @@ impl<'g> Inside<'g, '_> {
         (!state.is_null()).then(|| unsafe { space::borrow(state) })
     }
 
-    /// What is counted of it, if it is.
+    /// The VA space's statistics; `None` if statistics are off.
     #[inline]
     pub(crate) fn stats(self) -> Option<&'g Space> {
         self.state()?.stats()
     }
 
-    /// What is known of its kernels, if announcements are taken.
+    /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[inline]
     pub(crate) fn process(self) -> Option<&'g Process> {
         self.state()?.process()
@@ -450,7 +451,7 @@ impl<'g> Inside<'g, '_> {
         Some((status, faults))
     }
 
-    /// Fault `first` is fatal by its type; whether there is such a fault.
+    /// Notes that fault `first` is fatal by its type. Returns whether there is such a fault.
     pub(crate) fn found_fatal(&mut self, first: u32) -> bool {
         let is_there = self.clip(first, 1) > 0;
         if is_there {

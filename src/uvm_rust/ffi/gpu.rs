@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What there is of each GPU: one registry, by the number that upstream has for it.
+//! The driver's state of each GPU: a registry, by upstream's number of the GPU.
 //!
 //! Invariant besides those of `ffi.rs`, kept by `uvm_rust_gpu.c`:
 //!
-//! - **I-gpu**: what stands in the place of a GPU changes under the `list_lock` of that GPU's PMM,
-//!   and is destroyed after it was taken from there. Who looks it up holds that lock, or the GPU,
-//!   or is its bottom half, or its file in debugfs, and upstream ends all of these first
+//! - **I-gpu**: the state in the place of a GPU changes under the `list_lock` of that GPU's PMM. It is destroyed
+//!   only after it was taken from its place. A caller that looks the state up holds that lock, retains the GPU,
+//!   or is the GPU's bottom half or its file in debugfs; upstream ends all of these before
 //!   (`uvm_rust_gpu_install` in the header). The queues are used under the lock only.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
@@ -37,11 +37,11 @@ super::check_exports!(
     uvm_rust_chunk_leaves,
 );
 
-/// What there is of one GPU.
+/// The driver's state of one GPU.
 struct State {
     /// How many root chunks its PMM has.
     root_chunks: u32,
-    /// What is counted of it; `None` without statistics.
+    /// The GPU's statistics; `None` if they are off.
     stats: Option<Arc<Gpu>>,
     /// Invariant: looked into under the `list_lock` of the GPU's PMM only.
     queues: UnsafeCell<Option<RootChunks>>,
@@ -66,7 +66,7 @@ impl State {
 struct Place {
     /// Null, or a `State` that `uvm_rust_gpu_create` boxed.
     state: AtomicPtr<State>,
-    /// How often that changed: what one set of queues has numbered means nothing to the next.
+    /// How often the state was exchanged. Numbers that one set of queues gave mean nothing to the next set.
     generation: AtomicU32,
 }
 
@@ -78,7 +78,7 @@ static PLACES: [Place; bindings::UVM_RUST_MAX_GPUS as usize] = [const {
 };
     bindings::UVM_RUST_MAX_GPUS as usize];
 
-/// What there is of a GPU, if it is there.
+/// The state of a GPU, if the GPU is registered.
 ///
 /// # Safety
 ///
@@ -89,7 +89,7 @@ unsafe fn state_of<'a>(gpu: u32) -> Option<&'a State> {
     unsafe { state.as_ref() }
 }
 
-/// What is counted of a GPU, if it is.
+/// The statistics of a GPU, if they are on.
 ///
 /// # Safety
 ///
@@ -111,8 +111,8 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
 
 /// A GPU that upstream has, with its number.
 ///
-/// Invariant: it is there for `'a`, as who has this retains it, or the `list_lock` of its PMM is held (I-gpu); and this is
-/// its number.
+/// Invariant: the GPU exists for `'a`, because the owner of this value retains it or holds the `list_lock` of its PMM
+/// (I-gpu). The number is that GPU's.
 #[derive(Clone, Copy)]
 pub(crate) struct GpuHandle<'a> {
     gpu: *mut bindings::uvm_gpu_struct,
@@ -136,12 +136,12 @@ impl<'a> GpuHandle<'a> {
         self.gpu
     }
 
-    /// Its number, as in `uvm_id_gpu_index()`.
+    /// The GPU's number, as in `uvm_id_gpu_index()`.
     pub(crate) fn index(self) -> u32 {
         self.index
     }
 
-    /// What is counted of it, if it is.
+    /// The GPU's statistics, if they are on.
     pub(crate) fn stats(self) -> Option<&'a Gpu> {
         // SAFETY: I-gpu, by the type's invariant.
         unsafe { stats(self.index) }.map(|gpu| &**gpu)
@@ -156,15 +156,15 @@ impl<'a> GpuHandle<'a> {
             .then_some(parent)
     }
 
-    /// How many chunks of 2 MiB nobody has. The number may be old.
+    /// How many chunks of 2 MiB no one has allocated. No lock is taken, so the number may be old.
     #[cfg(not(uvm_native))]
     pub(crate) fn pma_free(self) -> u32 {
         // SAFETY: by the type's invariant.
         u32::try_from(unsafe { bindings::uvm_seam_pma_free(self.gpu) }).unwrap_or(u32::MAX)
     }
 
-    /// Takes the `list_lock` of its PMM, which who calls does not hold. Until that is let go, nobody sleeps or
-    /// allocates.
+    /// Takes the `list_lock` of the GPU's PMM; the caller does not hold it yet. The caller neither sleeps nor allocates
+    /// until the lock is released.
     pub(crate) fn chunks(self) -> Chunks<'a> {
         // SAFETY: by the type's invariant; `Drop` gives it back.
         unsafe { bindings::uvm_seam_lock_chunks(self.gpu) };
@@ -177,7 +177,8 @@ impl<'a> GpuHandle<'a> {
 
 /// The root chunks of a GPU.
 ///
-/// Invariant: the `list_lock` of its PMM is held as long as this, which lets it go if it `is_ours`.
+/// Invariant: the `list_lock` of the GPU's PMM is held as long as this value lives. Dropping the value releases the
+/// lock if it `is_ours`.
 pub(crate) struct Chunks<'a> {
     gpu: GpuHandle<'a>,
     is_ours: bool,
@@ -193,11 +194,11 @@ impl Drop for Chunks<'_> {
 }
 
 impl<'a> Chunks<'a> {
-    /// Of a GPU whose `list_lock` C holds.
+    /// The chunks of a GPU whose `list_lock` C holds.
     ///
     /// # Safety
     ///
-    /// As the type's invariant; no other such thing is there.
+    /// As the type's invariant; no other value of this type exists for the GPU.
     pub(super) unsafe fn held(gpu: GpuHandle<'a>) -> Self {
         Self {
             gpu,
@@ -205,12 +206,12 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// The GPU that has them.
+    /// The GPU that has these chunks.
     pub(crate) fn gpu(&self) -> GpuHandle<'a> {
         self.gpu
     }
 
-    /// Its queues, if it has any; and upstream's lists.
+    /// The GPU's queues, if it has any; and upstream's lists.
     pub(crate) fn queues(&mut self) -> (Option<&mut RootChunks>, Lists<'_>) {
         // SAFETY: I-gpu, and the type's invariant. The references end with the borrow of `self`.
         let (state, queues) = unsafe { (state_of(self.gpu.index), queues(self.gpu.index)) };
@@ -218,7 +219,7 @@ impl<'a> Chunks<'a> {
         (queues, Lists(self.gpu, count))
     }
 
-    /// Which queues these are.
+    /// The generation of the queues.
     pub(crate) fn generation(&self) -> u32 {
         let place = PLACES.get(self.gpu.index as usize);
         place.map_or(0, |place| place.generation.load(Relaxed))
@@ -258,7 +259,7 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// Which va_block it is, or was.
+/// The name of a va_block, which may be gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockName(pub(super) NonNull<bindings::uvm_va_block_struct>);
 
@@ -319,7 +320,7 @@ unsafe extern "C" fn uvm_rust_gpu_install(
     index: u32,
     gpu: *mut bindings::uvm_rust_gpu,
 ) -> *mut bindings::uvm_rust_gpu {
-    // There are so many at most: C asserts it. Were there more, nothing would be kept of them.
+    // C asserts that no index is larger. The registry would keep nothing of such a GPU.
     let Some(place) = PLACES.get(index as usize) else {
         return gpu;
     };

@@ -12,18 +12,18 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// Those of all VA spaces; an item of it runs on one CPU at a time.
+/// The queue for the workers of all VA spaces. Each worker runs on one CPU at a time.
 pub(crate) static WORKERS: WorkQueue = WorkQueue::none();
 
 /// The worker of a VA space, from the first announcement on.
 pub(crate) struct Worker(Slot<KBox<Made>>);
 
-/// What upstream works with to move va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, and is freed when
-/// this is dropped.
+/// Upstream's working memory for moves of va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, and dropping
+/// this value frees it.
 pub(crate) struct Migration(NonNull<bindings::uvm_seam_prefetch>);
 
 impl Migration {
-    /// Makes one; `None` without memory.
+    /// Allocates the working memory; `None` if there is none.
     pub(super) fn new() -> Option<Self> {
         // SAFETY: no preconditions.
         NonNull::new(unsafe { bindings::uvm_seam_prefetch_create() }).map(Self)
@@ -46,13 +46,13 @@ impl Drop for Migration {
     }
 }
 
-/// What the worker works with.
+/// The parts of a worker.
 struct Made {
-    /// The first to be dropped, so that the worker has stopped before what it uses goes.
+    /// The work item. It is dropped first, so that the worker has stopped before the parts that it uses are freed.
     work: Option<Work>,
-    /// What it moves blocks with, while it does not.
+    /// The worker's memory for moves, while no turn has it.
     migration: Lent<KBox<Migration>>,
-    /// What the worker, a kernel thread, allocates is charged to this, which outlives it.
+    /// The memory cgroup that is charged for the allocations of the worker, a kernel thread. The group outlives it.
     group: *mut bindings::mem_cgroup,
 }
 
@@ -60,7 +60,7 @@ struct Made {
 ///
 /// # Safety
 ///
-/// `of` is what [`Worker::make`] made the work of, which this is.
+/// `of` is the pointer that [`Worker::make`] gave to this work item.
 unsafe extern "C" fn work(of: *mut c_void) {
     // SAFETY: `make` gave it, and a process stops its worker before it goes.
     let process = unsafe { &*of.cast::<Process>() };
@@ -73,12 +73,12 @@ unsafe extern "C" fn work(of: *mut c_void) {
 }
 
 impl Worker {
-    /// Makes a worker that does not work before it is made.
+    /// Makes a handle without a worker; [`Worker::make`] starts one.
     pub(crate) const fn new() -> Self {
         Self(Slot::empty())
     }
 
-    /// What it moves blocks with, if nobody has that.
+    /// Takes the worker's memory for moves; `None` if another caller has it.
     pub(crate) fn take(&self) -> Option<KBox<Migration>> {
         self.0.get()?.migration.take()
     }
@@ -90,13 +90,13 @@ impl Worker {
         }
     }
 
-    /// Whether there is one.
+    /// Whether the worker was made.
     pub(crate) fn is_made(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Makes that of `process`, which this is a part of, if there is none, charged to `charged`, which outlives
-    /// it. One thread at a time.
+    /// Makes the worker of `process`, of which this handle is a part, unless it was made before. Its memory is charged to
+    /// `charged`, which outlives it. One thread at a time calls this.
     ///
     /// # Errors
     ///
@@ -124,15 +124,15 @@ impl Worker {
         self.0.get()?.work.as_ref()
     }
 
-    /// Has `Process::work` called, once more if it runs.
+    /// Has `Process::work` called; once more if it runs now.
     pub(crate) fn wake(&self) {
         if let Some(work) = self.work() {
             work.queue(&WORKERS);
         }
     }
 
-    /// Waits until it does not run, and takes back that it was woken. Sleeps. Whoever calls this sees to
-    /// it that nobody wakes it any more.
+    /// Waits until the worker does not run, and cancels a call that is queued. Sleeps. The caller makes sure that nobody
+    /// wakes the worker any more.
     pub(crate) fn stop(&self) {
         if let Some(work) = self.work() {
             work.stop();
@@ -140,7 +140,7 @@ impl Worker {
     }
 }
 
-/// A number that nobody can foresee.
+/// A random number from the kernel, which nobody can predict.
 pub(crate) fn random() -> u64 {
     // SAFETY: no preconditions.
     unsafe { bindings::get_random_u64() }

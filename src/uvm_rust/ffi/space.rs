@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What there is of a VA space: one object, behind the pointer that C keeps there.
+//! The driver's object of a VA space, behind the pointer that C keeps in its own.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -26,7 +26,7 @@ super::check_exports!(
 #[cfg(not(uvm_native))]
 super::check_exports!(uvm_rust_space_stop, uvm_rust_space_forget);
 
-/// The VA space that what is known of it belongs to, which that does not outlive.
+/// The VA space that the driver's object belongs to. The object does not outlive it.
 #[derive(Clone, Copy)]
 pub(crate) struct Home(NonNull<bindings::uvm_seam_space>);
 
@@ -43,7 +43,7 @@ impl Home {
     }
 }
 
-/// What there is of a VA space.
+/// The driver's object of a VA space.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ pub(super) unsafe fn borrow<'a>(space: *mut bindings::uvm_rust_space) -> &'a Sta
     unsafe { &*space.cast::<State>() }
 }
 
-/// What there is of a VA space; `None` if its set-up has failed.
+/// The driver's object of a VA space; `None` if its set-up has failed.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A VA space, and what is known of it while its lock is held. What borrows a [`LockedVaSpace`], such as a GPU that is
-//! registered there, is good as long as the lock is held.
+//! A VA space, and the operations on it that need its lock. A value that borrows a [`LockedVaSpace`], such as a
+//! registered GPU, is valid as long as the lock is held.
 
 use super::bindings::{self, uvm_seam_space};
 use super::gpu::GpuHandle;
@@ -15,9 +15,9 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::{null_mut, NonNull};
 
-/// A VA space of upstream's, which a file descriptor has.
+/// Upstream's VA space of a file descriptor.
 ///
-/// Invariant: its set-up is over, and it lives for `'a`. Its lock may be taken then.
+/// Invariant: the VA space is set up and lives for `'a`, so that its lock may be taken.
 #[derive(Clone, Copy)]
 pub(crate) struct VaSpace<'a>(NonNull<uvm_seam_space>, PhantomData<&'a ()>);
 
@@ -29,17 +29,17 @@ impl<'a> VaSpace<'a> {
         Self(space, PhantomData)
     }
 
-    /// For who asks C about it, for as long as `self` is there.
+    /// The pointer for calls of C, valid as long as `self`.
     pub(super) fn as_ptr(&self) -> *mut uvm_seam_space {
         self.0.as_ptr()
     }
 
-    /// As the chunks know it.
+    /// The number by which root chunks know the VA space.
     pub(crate) fn holder(&self) -> u64 {
         self.as_ptr() as usize as u64
     }
 
-    /// Takes the lock, which who calls does not hold, in read mode. Sleeps.
+    /// Takes the lock in read mode; the caller does not hold it yet. Sleeps.
     pub(crate) fn lock(&self) -> LockedVaSpace<'a> {
         self.lock_for(false)
     }
@@ -69,12 +69,12 @@ impl LockedVaSpace<'_> {
         unsafe { space::of(self.space.as_ptr()) }
     }
 
-    /// What is counted of this VA space, if it is.
+    /// The VA space's statistics, if they are on.
     pub(crate) fn stats(&self) -> Option<&Space> {
         self.state()?.stats()
     }
 
-    /// What is known of this VA space's kernels; `None` if none are announced.
+    /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[cfg(not(uvm_native))]
     pub(crate) fn process(&self) -> Option<&Process> {
         self.state()?.process()
@@ -105,7 +105,7 @@ impl LockedVaSpace<'_> {
         unsafe { bindings::uvm_seam_has_non_faultable(self.space.as_ptr()) }
     }
 
-    /// What kind of memory these addresses are. The process' memory is locked, too, if it is to be.
+    /// What kind of memory these addresses are, by upstream's check of a range.
     pub(crate) fn kind(&self, span: Span) -> Kind {
         let length = span.last - span.first + 1;
         // SAFETY: the lock is held, and that of `mm`, if there is one.
@@ -126,11 +126,11 @@ impl Drop for LockedVaSpace<'_> {
     }
 }
 
-/// What upstream works with on va_blocks.
+/// Upstream's working memory for operations on va_blocks.
 pub(crate) struct Context<'l>(NonNull<bindings::uvm_seam_context>, PhantomData<&'l ()>);
 
 impl Context<'_> {
-    /// On behalf of `mm`; `None` without memory.
+    /// Makes a context for operations on behalf of `mm`; `None` without memory.
     ///
     /// # Safety
     ///
@@ -141,13 +141,13 @@ impl Context<'_> {
         Some(Self(context, PhantomData))
     }
 
-    /// On nobody's behalf; `None` without memory.
+    /// Makes a context for operations on no process' behalf; `None` without memory.
     pub(crate) fn of_nobody() -> Option<Self> {
         // SAFETY: no process is named.
         unsafe { Self::new(null_mut()) }
     }
 
-    /// One of C's, to whom it is left.
+    /// Borrows a context of C's, which C frees.
     ///
     /// # Safety
     ///

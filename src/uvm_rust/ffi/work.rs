@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Work that is done later by a thread of the kernel's, and to whom memory is charged.
+//! Work that a kernel thread does later, and the memory cgroup that is charged meanwhile.
 
 use super::bindings;
 use bindings::{mem_cgroup, uvm_seam_work, workqueue_struct};
@@ -19,8 +19,8 @@ impl WorkQueue {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// Makes it, for at most so many threads at a time; 0: many. It is not there, and one thread at a time
-    /// calls this and `end`.
+    /// Makes the queue, for at most so many threads at a time; 0: many. The handle has no queue yet, and one thread at
+    /// a time calls this and `end`.
     ///
     /// # Errors
     ///
@@ -35,12 +35,12 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Whether it is there.
+    /// Whether the handle has a queue.
     pub(crate) fn is_made(&self) -> bool {
         !self.0.load(Relaxed).is_null()
     }
 
-    /// Destroys it, if it is there. No work is there any more, nor queued meanwhile.
+    /// Destroys the queue, if there is one. The queue has no work left, and nobody queues any meanwhile.
     pub(crate) fn end(&self) {
         let queue = self.0.swap(null_mut(), AcqRel);
         if !queue.is_null() {
@@ -58,7 +58,7 @@ pub(super) enum Kind {
     Spill = bindings::UVM_RUST_WORK_SPILL as isize,
 }
 
-/// Something that is done later, by one thread at a time. Stopped when it is dropped.
+/// A work item, which one thread at a time runs later. Dropping the item stops it.
 ///
 /// Invariant: it came from `uvm_seam_work_new`, and is freed by `drop`.
 pub(super) struct Work(NonNull<uvm_seam_work>);
@@ -73,7 +73,7 @@ impl Work {
     ///
     /// # Safety
     ///
-    /// That may be done, by one thread at a time that holds no lock, as long as this is there.
+    /// A thread that holds no lock may call `run(of)` as long as this item exists; one thread at a time does.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Work {
         Ok(Self(NonNull::new(work).ok_or(ENOMEM)?))
     }
 
-    /// Has it done, once more if it is being done; nothing happens without a queue.
+    /// Queues the item; if it runs now, it runs once more. Without a queue nothing happens.
     pub(super) fn queue(&self, queue: &WorkQueue) {
         let queue = queue.0.load(Acquire);
         if !queue.is_null() {
@@ -97,7 +97,7 @@ impl Work {
         }
     }
 
-    /// The same in `ms` milliseconds, and not before.
+    /// Queues the item so that it runs in `ms` milliseconds, and not before.
     pub(super) fn queue_in(&self, queue: &WorkQueue, ms: u64) {
         let queue = queue.0.load(Acquire);
         if !queue.is_null() {
@@ -106,8 +106,8 @@ impl Work {
         }
     }
 
-    /// Waits until it is not being done, and takes back that it was queued. Sleeps. Whoever calls this sees
-    /// to it that nobody queues it any more.
+    /// Waits until the item does not run, and takes it off the queue. Sleeps. The caller makes sure that nobody queues
+    /// the item any more.
     pub(super) fn stop(&self) {
         // SAFETY: by the type's invariant.
         unsafe { bindings::uvm_seam_work_stop(self.0.as_ptr(), false) };
@@ -121,7 +121,7 @@ impl Drop for Work {
     }
 }
 
-/// As long as it is there, what this thread allocates for users is charged to a memory cgroup.
+/// A scope in which a memory cgroup is charged for what this thread allocates for users.
 pub(super) struct Charging(*mut mem_cgroup);
 
 impl Charging {

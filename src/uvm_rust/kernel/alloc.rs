@@ -23,7 +23,7 @@ pub type KVVec<T> = Vec<T, KVmalloc>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError;
 
-/// How memory is asked for: the kernel's `gfp_t`.
+/// How an allocation may behave: the kernel's `gfp_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(u32);
 
@@ -56,11 +56,11 @@ pub mod flags {
     use super::Flags;
     use crate::layout;
 
-    /// May sleep, and reclaim memory.
+    /// The allocation may sleep, and reclaim memory.
     pub const GFP_KERNEL: Flags = Flags(layout::GFP_KERNEL);
-    /// May sleep, and counts as the memory of the process that asks.
+    /// The allocation may sleep, and is charged to the process that makes it.
     pub const GFP_KERNEL_ACCOUNT: Flags = Flags(layout::GFP_KERNEL_ACCOUNT);
-    /// Does not sleep, may well fail, and does so without a word.
+    /// The allocation does not sleep. It may well fail, and the kernel logs nothing then.
     pub const GFP_NOWAIT: Flags = Flags(layout::GFP_NOWAIT);
 }
 
@@ -74,7 +74,7 @@ pub unsafe trait Allocator {
     ///
     /// # Errors
     ///
-    /// Where there is none; or the alignment is more than a page.
+    /// There is no memory, or the alignment is more than a page.
     fn alloc(layout: Layout, flags: Flags) -> Result<NonNull<u8>, AllocError>;
 
     /// Gives the memory at `ptr` back to the allocator.
@@ -91,9 +91,8 @@ pub struct Kmalloc;
 /// `kvmalloc()`: as `kmalloc()`, or mapped page by page where that fails.
 pub struct KVmalloc;
 
-/// How many bytes to ask for, so that what comes is aligned too. The kernel aligns a
-/// size that is a power of two to that size, what is larger than a page to one, and every
-/// other only to a few bytes.
+/// How many bytes to allocate so that the memory is aligned as well. The kernel aligns an allocation whose size is a
+/// power of two to that size, one larger than a page to a page, and every other one only to a few bytes.
 fn size_for(layout: Layout) -> Result<usize, AllocError> {
     if layout.align() > layout::PAGE_SIZE {
         return Err(AllocError);
@@ -134,7 +133,7 @@ unsafe impl Allocator for KVmalloc {
     }
 }
 
-/// Memory for `n` values of a type; dangling where that is no memory at all.
+/// Memory for `n` values of a type; a dangling pointer if they take no bytes.
 fn array<T, A: Allocator>(n: usize, flags: Flags) -> Result<NonNull<T>, AllocError> {
     let layout = Layout::array::<T>(n).map_err(|_| AllocError)?;
     if layout.size() == 0 {
@@ -143,7 +142,7 @@ fn array<T, A: Allocator>(n: usize, flags: Flags) -> Result<NonNull<T>, AllocErr
     A::alloc(layout, flags).map(NonNull::cast)
 }
 
-/// Gives back what [`array()`] gave for as many values.
+/// Frees the memory that [`array()`] gave for as many values.
 ///
 /// # Safety
 ///

@@ -16,9 +16,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     );
     // SAFETY: It has no preconditions.
     unsafe { helpers::uvm_rust_k_bug() };
-    // It does not return. objtool looks at this object without C's first, and wants to see where
-    // a function ends, and then at the whole module, where it knows that C does not return: of
-    // what comes after that it takes this instruction alone, which compilers put there too.
+    // The call does not return. objtool first checks this object without C's, and wants to see where the function ends.
+    // Then it checks the whole module, and knows that C does not return. Behind such a call it accepts only this
+    // instruction, which compilers emit there, too.
     // SAFETY: It is not reached; and if it were, it is what `BUG()` is.
     unsafe { core::arch::asm!("ud2", options(nomem, nostack, noreturn)) }
 }

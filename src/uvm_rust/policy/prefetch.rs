@@ -40,9 +40,10 @@
 //! evict what is itself expected: where [`super::evict::RootChunks::victim`] says that its
 //! victim is, the caller holds the prefetch back until the next kernel.
 //!
-//! What is expected, the eviction queues know: each block that was handed out, until the kernel it was
-//! handed out for is over (the caller says so by [`super::evict::RootChunks::expect`]). A block that faulted, or
-//! was migrated, is the running kernel's. They see that themselves, and hear of the next kernel as it is announced
+//! The eviction queues know which blocks are expected: each block that was handed out, until the kernel that it was
+//! handed out for is over (the caller tells them by [`super::evict::RootChunks::expect`]). A block that faulted, or
+//! was migrated, belongs to the running kernel. The queues see faults and migrations themselves, and hear of the next
+//! kernel when it is announced
 //! ([`super::evict::RootChunks::begins`]).
 //!
 //! Locking: the caller serialises all calls. Calls may allocate, so the lock is not a
@@ -133,16 +134,16 @@ pub struct Predictor {
     foreseen: Option<ExecId>,
     /// The kernels that the chain has reached, the next one first.
     chain: Ring<Link>,
-    /// The chain can go on once a kernel has ended, or not.
+    /// Whether the chain can go on once a kernel has ended.
     chain_ended: bool,
     main: Tour,
-    /// From a fault that the chain had not met.
+    /// The tour that follows a fault which the chain had not met.
     fix: Tour,
     next_stamp: u32,
     window: u32,
     forgets: Forgets,
     stats: Stats,
-    /// What was said to the share last, in bytes.
+    /// How many bytes the share was last told that the tables take.
     settled: usize,
 }
 
@@ -204,8 +205,8 @@ impl Predictor {
         })
     }
 
-    /// The kernel `id` is about to run. If memory is short, it is predicted no
-    /// worse than a kernel that was never seen.
+    /// Learns that the kernel `id` is about to run. If memory is short, the predictor knows as much of the kernel as of
+    /// one that it has never seen.
     pub fn on_kernel(&mut self, id: ExecId) -> Result<(), OutOfMemory> {
         self.stats.kernels += 1;
         self.seq = self.seq.wrapping_add(1);
@@ -234,8 +235,8 @@ impl Predictor {
         followed
     }
 
-    /// The current kernel faulted on `block`, which is being migrated. If memory is
-    /// short, nothing is learnt of it.
+    /// Learns that the current kernel faulted on `block`, which is being migrated. If memory is short, the predictor
+    /// forgets the fault.
     pub fn on_fault(&mut self, block: UmBlock) -> Result<(), OutOfMemory> {
         let Some(mut c) = self.current.take_if(|c| self.kernels.is(c.slot, c.id)) else {
             return Ok(());
@@ -289,7 +290,7 @@ impl Predictor {
         }
         self.forgets.ring.push((first, last));
         self.forgets.count = self.forgets.count.wrapping_add(1);
-        // What is queued may be gone. The faults to come lead back to the rest.
+        // Blocks in the queue may be gone. The next faults lead back to those that are not.
         self.main.queue.clear();
         self.fix.queue.clear();
         if let Some(c) = &mut self.current {
@@ -308,9 +309,9 @@ impl Predictor {
         }
     }
 
-    /// Says to `share` what the tables take, and keeps within what it leaves: where they take
-    /// more, some of the least recently used IDs are dropped at once, and more with each call
-    /// that learns, until they fit. What is in use just now stays. Always with the same `share`.
+    /// Tells `share` how many bytes the tables take, and keeps the tables within the bytes that `share` leaves. Tables
+    /// that take more lose some of the least recently used IDs at once, and more with each call that learns, until they
+    /// fit. The table in use stays. Every call has the same `share`.
     pub fn settle(&mut self, share: &Share) {
         let queues = self.queue_bytes();
         let takes = self.kernels.bytes() + queues;
@@ -318,7 +319,7 @@ impl Predictor {
         self.kernels.set_memory_limit(room.saturating_sub(queues));
     }
 
-    /// The tables go, and leave `share` to others. Not to be used after that.
+    /// Drops the tables, and leaves their part of `share` to others. The predictor is not used after this.
     pub fn leave(&mut self, share: &Share) {
         share.settle(core::mem::take(&mut self.settled), 0);
     }
@@ -327,9 +328,8 @@ impl Predictor {
         self.main.queue.bytes() + self.fix.queue.bytes() + self.chain.bytes()
     }
 
-    /// Whether the kernels come as foreseen, so far: the back-off lets the chain look past
-    /// the current one. Where it does not, nothing that is moved for a later kernel's sake
-    /// pays, room least of all.
+    /// Whether the kernels have come as predicted so far, so that the back-off lets the chain look past the current
+    /// kernel. If not, a move for a later kernel's sake does not pay, and least of all one that makes room.
     pub fn foresees(&self) -> bool {
         self.window > 0
     }
@@ -371,7 +371,7 @@ impl Predictor {
     fn restart_chain(&mut self, id: ExecId, slot: Option<Slot>) -> Link {
         self.chain.clear();
         self.main.queue.clear();
-        // What was expected of the old chain is void.
+        // Blocks that the old chain expected are no longer expected.
         self.seq = self.seq.wrapping_add(self.config.ahead + 1);
         match slot {
             Some(slot) => self.enter(id, slot, self.seq),

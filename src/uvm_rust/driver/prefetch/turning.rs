@@ -21,13 +21,14 @@ use kernel::prelude::*;
 pub(super) struct Turning<'a> {
     process: &'a Process,
     prefetcher: &'a Prefetcher,
-    /// What blocks are moved with, while the VA space is not entered. The worker's, but for this turn.
+    /// The worker's memory for moves, while the VA space is not entered. This turn has borrowed it.
     migration: Option<KBox<Migration>>,
-    /// The VA space, between `enter` and `leave`, or in the end of it; it has the GPU then.
+    /// The VA space between `enter` and `leave`, or at its end. The GPU is registered there during that time.
     walk: Option<Walk<'a>>,
-    /// Held from `enter` to `leave`, and not in the end.
+    /// Held from `enter` to `leave`; not held at the end of the VA space.
     pm: Option<PmLock>,
-    /// What the chunk that was picked holds, and where that begins: to be looked for before it is used.
+    /// The va_block that the chosen chunk belongs to, and its address. The block may be gone, so it is looked up again
+    /// before use.
     noted: Option<(BlockName, u64)>,
     /// Where the va_block that is locked is moved to.
     to: Option<To>,
@@ -43,7 +44,8 @@ impl Drop for Turning<'_> {
 }
 
 impl<'a> Turning<'a> {
-    /// For a turn of `process` on the GPU of `prefetcher`; `None` if it has no worker, or somebody has such a thing.
+    /// Begins a turn of `process` on the GPU of `prefetcher`; `None` if the process has no worker, or its worker is in
+    /// another turn.
     pub(super) fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Option<Self> {
         Some(Self {
             migration: Some(process.worker().take()?),
@@ -60,7 +62,7 @@ impl<'a> Turning<'a> {
         self.pm.is_some()
     }
 
-    /// Takes the VA space's lock, if it has the GPU; whether it has.
+    /// Takes the VA space's lock if the GPU is registered there. Returns whether it is.
     fn visit(&mut self, ending: bool) -> bool {
         let space = self.process.home().space().lock();
         let gpu = space.gpu_by_number(self.prefetcher.gpu(), ending);
@@ -193,7 +195,7 @@ impl Machine for Turning<'_> {
     fn victim(&mut self) -> Option<Hindrances> {
         self.unlock();
         let (noted, start) = self.noted?;
-        // It is ours, and alive, if our own tree says so.
+        // The block belongs to this VA space, and is alive, if the VA space's own tree has it.
         let (chosen, _) = self.find(start, start)?;
         let victim = chosen.filter(|(name, _)| *name == noted);
         if let (None, Some(walk)) = (victim, &mut self.walk) {
@@ -230,7 +232,7 @@ impl Machine for Turning<'_> {
         let Some(of) = self.with_gpu(|block, gpu| block.pages(gpu)) else {
             return Pages::default();
         };
-        // It may have come while a migration had let the lock go.
+        // The discard state is read again: it may have been made while a migration had released the lock.
         let state = self.walk.as_mut().and_then(Walk::state);
         Pages {
             populated: of.host.set() | of.there.set() | of.staged.set() | of.reached.set(),

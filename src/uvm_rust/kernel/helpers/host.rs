@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The host's stand-in for `c/helpers.c`, as strict as the kernel or stricter. Memory is
-//! aligned no better than `kmalloc()` promises, and comes filled with rubbish. When memory is
-//! freed, it must have been allocated, and nobody may have written behind it. User space has
-//! a map.
+//! aligned no better than `kmalloc()` promises, and comes filled with rubbish. Freed memory must have been allocated, and
+//! the bytes behind it must be untouched. User space is a map from addresses to bytes.
 //!
-//! All of this is a thread's own, as each test is, but the locks.
+//! Counts, failures, signals and user space belong to one thread, as each test has a thread. Only locks are shared.
 
 use super::*;
 use crate::layout::{KMALLOC_MINALIGN, PAGE_SIZE};
@@ -22,10 +21,10 @@ use std::time::{Duration, Instant};
 /// A tick of the host's timer.
 const JIFFY: Duration = Duration::from_millis(4);
 
-/// What is allocated: where it is, and how it was got.
+/// The layout of each allocation, by its address.
 static ALLOCATED: StdMutex<BTreeMap<usize, Layout>> = StdMutex::new(BTreeMap::new());
 
-/// What stands behind the memory that is given.
+/// The value of the bytes behind each allocation, which nobody may change.
 const GUARD: u8 = 0x5c;
 
 std::thread_local! {
@@ -65,7 +64,7 @@ pub(crate) unsafe fn uvm_rust_k_kmalloc(size: usize, _flags: u32) -> *mut c_void
     let Ok(layout) = Layout::from_size_align(whole, 2 * align) else {
         return null_mut();
     };
-    // Nobody has so much, and Miri would try.
+    // No machine has so much memory, but Miri would try to allocate it.
     if size > 1 << 40 {
         return null_mut();
     }
@@ -198,7 +197,7 @@ pub(crate) unsafe fn uvm_rust_k_queue_wait(
     m: *mut CMutex,
     jiffies: c_long,
 ) -> c_long {
-    // The kernel's `schedule_timeout()` complains of one, and does not wait.
+    // The kernel's `schedule_timeout()` warns of a negative timeout, and does not wait.
     assert!(jiffies >= 0, "a wait of {jiffies} jiffies");
     let until = Instant::now() + JIFFY * jiffies.min(10_000) as u32;
     // SAFETY: It was made by `init`.
@@ -266,17 +265,17 @@ pub mod testing {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// After so many allocations of this thread that succeed, one fails.
+    /// Lets so many allocations of this thread succeed, and the next one fail.
     pub fn fail_after(n: u32) {
         UNTIL_FAILURE.set(Some(n));
     }
 
-    /// No allocation of this thread fails any more.
+    /// Lets all allocations of this thread succeed again.
     pub fn fail_never() {
         UNTIL_FAILURE.set(None);
     }
 
-    /// Whether something is allocated there.
+    /// Whether this address is that of an allocation.
     pub fn is_allocated<T>(ptr: *const T) -> bool {
         ALLOCATED
             .lock()
@@ -289,12 +288,12 @@ pub mod testing {
         HELD.get()
     }
 
-    /// How often a count of references was found broken, by this thread.
+    /// How often this thread found a broken reference count.
     pub fn refcount_warnings() -> u32 {
         WARNINGS.get()
     }
 
-    /// From now on this thread has a signal to see to, or none any more.
+    /// Sets whether this thread has a pending signal.
     pub fn signal(pending: bool) {
         SIGNAL.set(pending);
     }
@@ -309,10 +308,10 @@ pub mod testing {
         LAST_CLASS.take()
     }
 
-    /// Memory of a process.
+    /// The user memory of a process.
     pub struct UserMemory(*mut [u8]);
 
-    /// All that is mapped of this thread's user space, until the next call.
+    /// Makes these bytes the whole user space of this thread, until the next call.
     pub fn user_memory(bytes: &[u8]) -> UserMemory {
         let memory = Box::into_raw(bytes.to_vec().into_boxed_slice());
         USER.set((memory.cast::<u8>().expose_provenance(), bytes.len()));
@@ -325,7 +324,7 @@ pub mod testing {
             self.0.cast::<u8>() as usize
         }
 
-        /// A copy of what user space has in this memory now.
+        /// A copy of the user memory as it is now.
         pub fn bytes(&self) -> Vec<u8> {
             // SAFETY: It is the box's that `drop` frees, and nobody writes to it now.
             unsafe { &*self.0 }.to_vec()

@@ -2,27 +2,27 @@
 
 //! A count of references that does not wrap.
 //!
-//! As the kernel's `refcount_t`: a count that ran over, or that is used after it came to
-//! 0, goes to a number in the middle of the negative ones and stays near it. Then what
-//! it counts for is never freed: a leak, and a line in the log, instead of a use of
-//! freed memory.
+//! It works as the kernel's `refcount_t`. A count that overflows, or that is used after it reached 0, is set to a number
+//! in the middle of the negative ones, and stays near it. Its object is then never freed: a leak and a line in the log
+//! take the place of a use of freed memory.
 
 use crate::helpers;
 use core::sync::atomic::{fence, AtomicI32, Ordering};
 
-/// So far from both 0 and the largest number that no race of a few threads reaches them.
+/// The value of a broken count. It is so far from both 0 and the largest number that a race of a few threads reaches
+/// neither.
 const SATURATED: i32 = i32::MIN / 2;
 
 /// How many references there are.
 pub(super) struct Refcount(AtomicI32);
 
 impl Refcount {
-    /// A count of one, which is its maker's.
+    /// A count of one reference, which belongs to the caller.
     pub(super) const fn one() -> Self {
         Self(AtomicI32::new(1))
     }
 
-    /// One more. Whoever calls this has one, which keeps the count from coming to 0.
+    /// Adds a reference. The caller has a reference, which keeps the count above 0.
     pub(super) fn inc(&self) {
         let old = self.0.fetch_add(1, Ordering::Relaxed);
         if old <= 0 || old == i32::MAX {
@@ -30,8 +30,8 @@ impl Refcount {
         }
     }
 
-    /// One less. Says whether it was the last: then all that others did with what is
-    /// counted for has happened before.
+    /// Drops a reference. Returns whether it was the last. If so, all accesses that other threads made to the object
+    /// happened before.
     #[must_use]
     pub(super) fn dec(&self) -> bool {
         let old = self.0.fetch_sub(1, Ordering::Release);
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!((value(&r), testing::refcount_warnings()), (i32::MAX, 0));
         r.inc();
         assert_eq!((value(&r), testing::refcount_warnings()), (SATURATED, 1));
-        // However many come and go now, none is the last.
+        // From here on no drop is the last, however many references come and go.
         for _ in 0..100 {
             r.inc();
             assert!(!r.dec());

@@ -6,12 +6,12 @@
 //! [`BlockState::upper`](super::BlockState::upper) says of that holds. Upstream destroys a range whose split fails,
 //! with all that it holds: what a split takes is made before it, and nothing after it can fail.
 
-/// A half of a va_block; the lower one is the whole before the split.
+/// A half of a va_block. Before the split, the lower half is the whole block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
-    /// The one that keeps what is known of the block.
+    /// The half that keeps the block's state.
     Lower,
-    /// The new one, which upstream makes.
+    /// The half that upstream makes anew.
     Upper,
 }
 
@@ -32,19 +32,19 @@ pub trait Machine {
     /// Lets the lock of a half go.
     fn unlock(&mut self, half: Half);
 
-    /// Makes what of the upper half is discarded, with the lower one locked; false without memory.
+    /// Copies the upper half's part of the discard state; the lower half is locked. False without memory.
     fn copy(&mut self) -> bool;
 
-    /// Has upstream split what it has of the block.
+    /// Has upstream split its own state of the block.
     fn split(&mut self) -> Result<(), Self::Error>;
 
-    /// Tells the SSD tier that the block was split, or that it was not.
+    /// Tells the SSD tier whether the block was split.
     fn after(&mut self, is_split: bool);
 
-    /// Cuts the upper half off from what of the lower one, which is locked, is discarded.
+    /// Takes the upper half out of the discard state of the lower half, which is locked.
     fn truncate(&mut self);
 
-    /// What `copy` has made is that of the upper half, which is locked.
+    /// Gives the state that `copy` made to the upper half, which is locked.
     fn keep(&mut self);
 }
 

@@ -54,12 +54,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// `length` bytes from `base`; `None` unless both are multiples of the page size and not 0,
-    /// and the end is an address too. What upstream asks of a range.
+    /// The `length` bytes from `base`; `None` unless both are multiples of the page size and not 0, and the last byte
+    /// has an address. Upstream asks the same of a range.
     pub fn of_pages(base: u64, length: u64) -> Option<Self> {
         let end = base.checked_add(length)?;
         let valid = base != 0 && length != 0 && base % PAGE_BYTES == 0 && length % PAGE_BYTES == 0;
-        // Of 0 bytes from 0 there is no last one.
+        // 0 bytes from address 0 have no last byte.
         valid.then(|| Self {
             first: base,
             last: end - 1,
@@ -123,17 +123,17 @@ pub struct Counts {
 pub enum Failure<E> {
     /// The addresses are no range of pages; nothing was looked at.
     NotPages,
-    /// A GPU that cannot fault is registered, which could not come back to what was unmapped.
+    /// A GPU that cannot fault is registered. It could not get back a page that was unmapped.
     CannotFault,
-    /// It is ordinary memory.
+    /// The range is ordinary memory, not managed memory.
     Ordinary,
-    /// Some of it is no memory that the driver knows, or not of the same kind.
+    /// Part of the range is memory that the driver does not know, or of another kind.
     Unknown,
-    /// The thread is to die.
+    /// The thread has a fatal signal.
     Killed,
     /// There is no memory for the state of a block.
     NoMemory,
-    /// Something that the machine was to do.
+    /// A call of the machine failed.
     Machine(E),
 }
 
@@ -150,11 +150,11 @@ pub struct Held {
     pub memory: Memory,
     /// The pages that are resident there.
     pub resident: PageMask,
-    /// Whether it is one memory, so that what is resident there is prepared there. False for a
-    /// host of several NUMA nodes: which of them a page comes from is only known when it is
-    /// resident, so that nothing is taken as prepared, and all is zeroed.
+    /// Whether this number stands for a single memory, so that a page that is resident there is prepared there. A host
+    /// with several NUMA nodes is not a single memory: a page's node is known only once the page is resident. So
+    /// none of its pages counts as prepared, and all are zeroed.
     pub one_place: bool,
-    /// Whether it has one chunk for the whole of the block, and reclaims such chunks.
+    /// Whether this memory has one chunk for the whole block, and reclaims such chunks.
     pub root_chunk: bool,
 }
 
@@ -163,8 +163,8 @@ pub struct Held {
 pub enum Dropped {
     /// All is unmapped and dropped.
     All,
-    /// The block's lock was let go on the way, so that nothing that is known of the block holds
-    /// any more. Mappings may be gone, and no more than those.
+    /// The machine released the block's lock on the way, so that earlier facts of the block are void. Mappings may be
+    /// gone, and nothing else.
     Again,
 }
 
@@ -173,13 +173,13 @@ pub enum Dropped {
 /// [`Machine::range`] chooses a range, and [`Machine::block`] a va_block of it; what speaks of
 /// "the block" means that one.
 pub trait Machine {
-    /// Why it went wrong.
+    /// The machine's own errors.
     type Error: Copy;
 
     /// Whether the invariants are checked.
     const CHECKS: bool;
 
-    /// An invariant does not hold. Reports it, and lives on.
+    /// Reports that an invariant does not hold. The walk goes on.
     fn broken(&mut self, invariant: &'static str);
 
     // The VA space.
@@ -251,19 +251,19 @@ pub trait Machine {
     /// nothing. After an error mappings may be gone, and no more than those.
     fn drop_pages(&mut self, pages: &PageMask) -> Result<Dropped, Self::Error>;
 
-    /// Nobody has `pages` any more: forgets what is known of who thrashes on them, which would
-    /// take them to be where they were pinned.
+    /// Forgets which processors thrash on `pages`, which are resident nowhere now. The record would name the place
+    /// where thrashing had pinned them.
     fn forget_thrashing(&mut self, pages: &PageMask);
 
     /// Forgets the copies of `pages` on a slower tier.
     fn forget_stored(&mut self, pages: &PageMask);
 
-    /// The block's root chunk in `memory` holds nothing that is not discarded: it is the next
-    /// that is reclaimed there, after others of its kind.
+    /// Queues the block's root chunk in `memory`, all contents of which are discarded, for reclaim: it goes behind the
+    /// other discarded chunks there.
     fn requeue(&mut self, memory: Memory);
 
-    /// Notes the work on the block that the GPUs have not done yet, for [`Machine::wait`]. An
-    /// error means that it was waited for at once, in vain.
+    /// Notes the block's GPU work that is not done yet, for [`Machine::wait`]. An error means that the machine waited
+    /// for the work at once, and that the wait failed.
     fn note_work(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -307,12 +307,12 @@ struct Walk<'a, M: Machine> {
 /// How [`Walk::locked`] came out.
 enum Progress {
     Done,
-    /// The block's lock was let go: all of it anew.
+    /// The block's lock was released: the block is looked at again from the start.
     Again,
 }
 
 impl<M: Machine> Walk<'_, M> {
-    /// With the locks of the VA space.
+    /// Walks the addresses; the locks of the VA space are held.
     fn entered(&mut self, span: Span) -> Result<(), Failure<M::Error>> {
         if self.machine.has_non_faultable() {
             return Err(Failure::CannotFault);
@@ -340,7 +340,7 @@ impl<M: Machine> Walk<'_, M> {
             }
             first = last + 1;
         }
-        // All of it is managed memory, as `kind` said, and the lock is still held.
+        // `kind` said that the whole range is managed memory, and the lock is still held.
         self.check(false, "D-all");
         Ok(())
     }
@@ -351,7 +351,7 @@ impl<M: Machine> Walk<'_, M> {
         loop {
             let last = (first | (BLOCK_BYTES - 1)).min(span.last);
             let part = Span { first, last };
-            // D-rest: here, where nothing comes past it.
+            // D-rest: every block comes past this place.
             self.machine.rest();
             if self.machine.dying() {
                 return Err(Failure::Killed);
@@ -431,15 +431,15 @@ impl<M: Machine> Walk<'_, M> {
         let mut from = Some(Memory::HOST);
         while let Some(held) = self.next_held(&mut from) {
             if held.one_place {
-                // Without memory for it all that is handed out there is zeroed first.
+                // If there is no memory for the record, every page of that memory is zeroed before it is handed out.
                 let _ = state.track(held.memory, &held.resident);
             }
         }
         Ok(self.machine.keep(state)?)
     }
 
-    /// A GPU whose root chunk for this block holds nothing that is not discarded parts with it
-    /// next. Only a block of 2 MiB has a root chunk for itself.
+    /// Queues the block's root chunks all contents of which are discarded for reclaim. Only a block of 2 MiB has a root
+    /// chunk for itself.
     fn requeue(&mut self, pages: u16) {
         if pages != PAGES {
             return;
@@ -453,7 +453,7 @@ impl<M: Machine> Walk<'_, M> {
         }
     }
 
-    /// The memory of the block after those before `from`, which is moved past it.
+    /// The block's next memory from `from` on; `from` moves past it.
     fn next_held(&mut self, from: &mut Option<Memory>) -> Option<Held> {
         let held = self.machine.held((*from)?)?;
         *from = held.memory.max((*from)?).next();

@@ -3,41 +3,39 @@
 //! What becomes of a root chunk in the physical memory manager (PMM), and what that means for
 //! the queues.
 //!
-//! The PMM tells of each change of a chunk as it makes it, all under its `list_lock`, so that the queues have
-//! the chunks that may be evicted and those that are free. Its own lists are not asked. What a chunk says of
-//! itself is, when it has been chosen: should the queues have missed a change, the chunk is right
-//! ([`RootChunks::choose`]), and the order of one chunk is lost.
+//! The PMM reports each change of a chunk under its `list_lock`, so that the queues hold the free chunks and those
+//! that may be evicted. The queues never read the PMM's own lists. They ask a chunk for its state only once they have
+//! chosen it ([`RootChunks::choose`]). If the queues have missed a change, the chunk's own state counts, and only the
+//! place of that chunk in its queue is lost.
 
 use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 
 /// What has become of a root chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is free, and nobody's. One that is zeroed is worth more to whoever allocates it, and is
-    /// taken after those that are not.
+    /// The chunk is free, and nobody owns it. A zeroed chunk saves its next owner the zeroing, so the queues give out
+    /// chunks that are not zeroed first.
     Free {
         /// All of its memory is zeros.
         zeroed: bool,
     },
-    /// It may not be evicted: somebody works on it.
+    /// The chunk is pinned: somebody works on it, and it may not be evicted.
     Pinned,
-    /// It may be evicted, and backs one va_block of this holder's.
+    /// The chunk may be evicted, and backs one va_block of this holder.
     Whole(Holder),
-    /// It may be evicted, and is split. Its parts are not told apart, and may be several
-    /// processes'.
+    /// The chunk may be evicted, and is split. The queues do not tell its parts apart, which several processes may own.
     Split,
 }
 
 /// What the PMM's chunks say of themselves.
 pub trait Lists {
-    /// Whether `chunk`, which the queues would have evicted, may be: it is the PMM's, nobody has pinned
-    /// it, and it is not being evicted. False should not come.
+    /// Whether `chunk`, which the queues have chosen, may be evicted: the PMM owns it, nobody has pinned it, and no
+    /// eviction of it is under way. A false answer means that the queues missed a change.
     fn evictable(&mut self, chunk: Chunk) -> bool;
 }
 
-/// `chunk` is about to be reclaimed, and is on no queue from now on. Returns where it was: on the
-/// queue it was chosen from. Without queues that is what the PMM's lists say, `list`, which are not
-/// looked at otherwise.
+/// Takes `chunk`, which is about to be reclaimed, off its queue. Returns the queue from which it was chosen.
+/// Without queues, the answer is `list`, the one of the PMM's lists that has the chunk.
 pub fn reclaimed_from(
     queues: Option<&mut RootChunks>,
     chunk: Chunk,
@@ -69,9 +67,9 @@ impl RootChunks {
         Ok(())
     }
 
-    /// The chunk to evict next, a free one if there is one; it stays where it is until
-    /// [`RootChunks::begin_eviction`], which follows under the same lock. One that contradicts
-    /// is on no queue from then on, until it changes.
+    /// The chunk to evict next, a free one if there is one. It stays on its queue until
+    /// [`RootChunks::begin_eviction`], which the caller calls under the same lock. A chunk whose own state forbids the
+    /// eviction leaves its queue until the PMM reports its next change.
     pub fn choose(&mut self, lists: &mut impl Lists) -> Option<Chunk> {
         self.chosen = loop {
             let Some(chunk) = self.pick() else { break None };
@@ -95,8 +93,7 @@ impl RootChunks {
         queue.filter(|&queue| chosen || queue == Queue::Free)
     }
 
-    /// All that `chunk` held is gone: its next owner starts afresh, and nobody expects what it
-    /// held.
+    /// Forgets the owner and the expectations of `chunk`, all contents of which are gone.
     pub fn evicted(&mut self, chunk: Chunk) -> Result<(), NoSuchChunk> {
         self.unexpect(chunk);
         self.used_by(chunk, 0)
@@ -143,7 +140,7 @@ mod tests {
             (roots.queue_of(0), roots.needed_in(0)),
             (Some(Queue::Free), None)
         );
-        // What its last owner says of it comes late.
+        // Reports of a chunk's last owner may come late, when the chunk is free.
         roots.set(0, Queue::Discarded).unwrap();
         roots.used_by(0, HOLDER).unwrap();
         assert_eq!(roots.queue_of(0), Some(Queue::Free));
@@ -163,7 +160,7 @@ mod tests {
         assert_eq!(roots.pick_early(HOLDER), Some(1));
     }
 
-    /// Whatever queue it belonged to: what its parts hold was not discarded by all of them.
+    /// A split chunk counts as used, on whatever queue it was: not all owners have discarded their parts.
     #[test]
     fn what_is_split_is_used_and_nobodys() {
         for queue in [Queue::Unused, Queue::Discarded, Queue::Used] {
@@ -182,12 +179,12 @@ mod tests {
             let (mut roots, _) = chunks(3);
             let mut lists = Asked(contradicted, vec![]);
             let chosen = roots.choose(&mut lists);
-            // The first is expected, and goes last.
+            // The first chunk is expected, so it is evicted last.
             let order = [1, 2, 0];
             assert_eq!(chosen, order.get(contradicted).copied());
             assert_eq!(lists.1, order[..(contradicted + 1).min(3)]);
             assert_eq!(roots.length(Queue::Used) as usize, 3 - contradicted.min(3));
-            // Until it changes, which makes it the last of its queue.
+            // The chunk's next change puts it at the end of its queue.
             roots.change(1, Change::Whole(HOLDER)).unwrap();
             let next = if contradicted < 2 { 2 } else { 1 };
             assert_eq!(roots.pick(), Some(next));

@@ -27,7 +27,7 @@ pub trait Policy: Sized {
     /// The name by which the policy is chosen: lower case, without spaces.
     const NAME: &'static str;
 
-    /// For chunks 0 to `chunks` - 1, none of which is used.
+    /// Makes the policy for chunks 0 to `chunks` - 1, none of which is used yet.
     fn new(chunks: u32) -> Result<Self, OutOfMemory>;
 
     /// Pages of `chunk` were populated or migrated, or it may be evicted again after a va_block has
@@ -51,16 +51,16 @@ pub trait Policy: Sized {
 /// What is known of who needs a used chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Its process announces kernels, and has begun another one since it last asked for the chunk, which
-    /// nobody expects.
+    /// Nobody expects the chunk. Its process announces kernels, and has begun another kernel since it last asked for
+    /// the chunk.
     Over,
-    /// Nobody announces what its process runs, or the kernel that runs has asked for it, and has since had room for all
-    /// that it can have at once.
+    /// The chunk's process announces no kernels. Or the running kernel has asked for the chunk, and has since had room
+    /// for as much as the GPU can give it at once.
     Unknown,
-    /// It is expected by the kernel that is so many ahead; 0 is the running one.
+    /// A kernel expects the chunk: the one that is so many kernels ahead, where 0 is the running one.
     Expected(u32),
-    /// It was asked for, by a fault or a migration, since the kernel began that its process runs now, which may
-    /// not have had room yet for all that it needs at once.
+    /// The running kernel has asked for the chunk, by a fault or a migration, and may not have had room yet for all
+    /// that it needs at once.
     Running,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Used<'a> {
         self.0.standing(chunk)
     }
 
-    /// Whose `chunk` is; 0 if it is several processes', or nobody's.
+    /// The process that owns `chunk`; 0 if several do, or none.
     pub fn holder_of(self, chunk: Chunk) -> Holder {
         self.0.holder_of(chunk)
     }

@@ -16,9 +16,9 @@ pub type Thread = u64;
 pub struct Reclaim {
     /// Root chunks that are being evicted.
     evictions: AtomicU32,
-    /// Calls of RM's for memory: until it has all that it asks for, nobody has what it evicts.
+    /// Calls in which RM asks for memory. RM keeps every chunk that it evicts until it has all that it asks for.
     rm_calls: AtomicU32,
-    /// How many of both have left memory for others.
+    /// How many evictions and calls of RM have left memory for others.
     gains: AtomicU32,
     /// The thread that has given up; 0 if none has.
     gave_up: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Nobody reclaims, and nothing was gained.
+    /// A GPU whose memory nobody reclaims.
     pub const fn new() -> Self {
         Self {
             evictions: AtomicU32::new(0),
@@ -37,8 +37,8 @@ impl Reclaim {
         }
     }
 
-    /// `thread` tries to allocate: that it gave up before is forgotten. Returns the gains so far,
-    /// for the calls below.
+    /// Notes that `thread` tries to allocate, and forgets that it gave up before. Returns the gains so far, which the
+    /// calls below compare.
     pub fn begin(&self, thread: Thread) -> u32 {
         // Another thread may give up at any moment, and take this one's place there.
         let _ = self
@@ -47,18 +47,18 @@ impl Reclaim {
         self.gains.load(Ordering::Relaxed)
     }
 
-    /// A root chunk is about to be evicted.
+    /// Notes that the eviction of a root chunk begins.
     pub fn eviction_begins(&self) {
         self.evictions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It was, by `thread`. Returns whether that gives up: there is no memory.
+    /// Notes that an eviction by `thread` has ended. Returns true if the thread gives up, because there is no memory.
     pub fn eviction_ended(&self, how: Ended, thread: Thread, now: u64) -> bool {
         let gives_up = self.row.ended(how, now);
         if how == Ended::Got {
             self.gains.fetch_add(1, Ordering::Relaxed);
         }
-        // Whoever sees that it has ended sees what it gained.
+        // A thread that sees the end of the eviction also sees its gain.
         self.evictions.fetch_sub(1, Ordering::Release);
         if gives_up {
             self.gave_up.store(thread, Ordering::Relaxed);
@@ -66,12 +66,12 @@ impl Reclaim {
         gives_up
     }
 
-    /// RM is about to ask for memory.
+    /// Notes that RM begins to ask for memory.
     pub fn rm_call_begins(&self) {
         self.rm_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has `got` all of it, or gives back what it had.
+    /// Notes that RM has `got` all of the memory, or gives back the part that it had.
     pub fn rm_call_ended(&self, got: bool) {
         if !got {
             self.gains.fetch_add(1, Ordering::Relaxed);
@@ -79,16 +79,16 @@ impl Reclaim {
         self.rm_calls.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether others are about to give memory back, or have done so since there had been `gains`.
-    /// What the caller evicts itself is over.
+    /// Whether other threads are about to give memory back, or have done so since the count of gains was `gains`. The
+    /// caller itself evicts nothing at this time.
     pub fn goes_on(&self, gains: u32) -> bool {
         self.rm_calls.load(Ordering::Acquire) > 0
             || self.evictions.load(Ordering::Acquire) > 0
             || self.gains.load(Ordering::Relaxed) != gains
     }
 
-    /// Whether `thread` has given up since it began, having waited for others for long enough. RM
-    /// is waited for again, and after a gain all are.
+    /// Whether `thread` has given up since its try began, after a long enough wait for others. A thread that gave up
+    /// still waits for RM, and after a gain it waits for all others again.
     pub fn given_up(&self, thread: Thread, gains: u32) -> bool {
         self.gave_up.load(Ordering::Relaxed) == thread
             && self.rm_calls.load(Ordering::Acquire) == 0
@@ -102,7 +102,7 @@ impl Default for Reclaim {
     }
 }
 
-/// A [`Row`] in a place that is shared, and used by one thread at a time.
+/// A [`Row`] that the threads of a GPU share; one thread at a time uses it.
 #[derive(Debug)]
 struct SharedRow {
     goes_on: AtomicBool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! When there is no memory on a GPU: how long it is looked for, and when that is given up.
+//! What an allocation does when a GPU has no memory: how long it looks for some, and when it gives up.
 //!
 //! Memory that is all in use may be on its way all the same, in three cases:
 //!
@@ -32,22 +32,22 @@ pub const QUIET_MS: u64 = 100;
 pub enum Ended {
     /// The eviction got the chunk.
     Got,
-    /// The chunk stays, as somebody holds pages of it.
+    /// The chunk stays, because somebody holds pages of it.
     Held,
     /// Something else went wrong.
     Failed,
 }
 
-/// A row of evictions of one GPU that left their root chunk held. Several threads evict at a time
-/// and share it: what one of them gets ends it for all, and who gives up does not, or each would
-/// wait as long again.
+/// A row of evictions on one GPU, each of which left its root chunk held. All threads that evict share the row. An
+/// eviction that gets its chunk ends the row for all of them. A thread that gives up does not end the row; otherwise
+/// each thread would wait as long again.
 ///
 /// Locking: the caller's, one call at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// When the first and the last of the row ended; `None` without a row.
     ended: Option<(u64, u64)>,
-    /// How many there have been since somebody gave up over them.
+    /// How many held evictions there were since a thread last gave up.
     held: u32,
 }
 
@@ -62,8 +62,8 @@ impl Row {
         (self.ended, self.held)
     }
 
-    /// An eviction ended. Returns whether its thread gives up: there is no memory. If not, one
-    /// that was held tries another chunk, as others may not be.
+    /// Notes the end of an eviction. Returns true if its thread gives up, because there is no memory. Otherwise a
+    /// thread whose chunk was held tries another chunk, which may not be held.
     pub fn ended(&mut self, how: Ended, now: u64) -> bool {
         match how {
             Ended::Got => {
@@ -100,15 +100,15 @@ pub trait Machine {
     /// Tries to allocate; `evict`: evicts what is in use for it. False if there is no memory.
     fn allocate(&mut self, evict: bool) -> Result<bool, Self::Error>;
 
-    /// A try begins: forgets that this thread gave up ([`Row::ended`]). Returns how often others
-    /// have been left memory so far, to be compared.
+    /// Begins a try, and forgets that this thread gave up ([`Row::ended`]). Returns the count of gains: how often
+    /// somebody has left memory for others. Later calls compare with it.
     fn begin(&mut self) -> u32;
 
-    /// Whether others are about to give memory back, or have done so since there had been `gains`.
+    /// Whether other threads are about to give memory back, or have done so since the count of gains was `gains`.
     fn goes_on(&mut self, gains: u32) -> bool;
 
-    /// Whether this thread gave up since [`Machine::begin`], and nothing has changed since there
-    /// had been `gains`. RM is waited for again.
+    /// Whether this thread gave up since [`Machine::begin`], and the count of gains is still `gains`. A thread that
+    /// gave up still waits for RM.
     fn given_up(&mut self, gains: u32) -> bool;
 
     /// The time now, in milliseconds from any moment on; it does not go back.
@@ -124,8 +124,8 @@ pub trait Machine {
 /// Goes on with an allocation whose first try, with `gains` from before it, found no memory: tries again
 /// while others are evicting what there is, for some time from `began` on. Returns false if there is none.
 ///
-/// In the end it looks once more without evicting: what this thread's own evictions had got is
-/// there since they failed, and upstream looks for free root chunks only as long as it evicts.
+/// At the end the thread looks once more without evicting. Its own failed evictions have freed the chunks that they
+/// had got, and upstream looks for free root chunks only while it evicts.
 pub fn wait_for_memory<M: Machine>(
     machine: &mut M,
     mut gains: u32,
@@ -201,14 +201,14 @@ mod tests {
         assert_eq!(until_given_up(&mut row, &mut at, 1), 3001);
         at += HELD_MS;
         assert_eq!(until_given_up(&mut row, &mut at, 1), 3001);
-        // Nor do those that a row had before it ended count in the next.
+        // Evictions of a row that has ended do not count in the next row.
         let (mut long_ago, mut later) = (Row::default(), HELD_MS + 1);
         for _ in 1..HELD_CHUNKS {
             assert!(!long_ago.ended(Ended::Held, 0));
         }
         let n = until_given_up(&mut long_ago, &mut later, 100);
         assert_eq!(n, HELD_CHUNKS);
-        // What failed otherwise is none of it, and does not end it.
+        // An eviction that fails for another reason neither belongs to the row nor ends it.
         assert!(!row.ended(Ended::Failed, at));
         at += HELD_MS - 1;
         assert_eq!(until_given_up(&mut row, &mut at, 1), HELD_CHUNKS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What is decided between batches, as plain functions.
+//! The decisions of the fault loop between batches, as functions without state.
 
 use super::Params;
 
@@ -39,18 +39,18 @@ pub enum Flush {
     CachedPut = 0,
     /// Up to PUT as the GPU has it now.
     UpdatePut = 1,
-    /// The same, after all replays so far have ended.
+    /// Up to PUT as the GPU has it once all replays so far have ended.
     WaitUpdatePut = 2,
 }
 
 /// What follows a batch without fatal faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterBatch {
-    /// Nothing: replays were sent, or come at the end.
+    /// Nothing follows: replays were sent already, or are sent at the end of the call.
     GoOn,
-    /// A replay is sent, and not waited for.
+    /// The loop sends a replay, and does not wait for its end.
     Replay,
-    /// The ring is flushed, which ends in a replay, and that is waited for.
+    /// The loop flushes the ring, which ends in a replay, and waits for that replay.
     Flush(Flush),
 }
 
@@ -62,8 +62,8 @@ pub fn goes_on(params: &Params, batches: u32, throttled: u32) -> bool {
 
 /// What follows a batch of `entries` entries, `duplicates` of which needed no work.
 ///
-/// Discarding more than was known when the batch was read saves work if most of
-/// it would have been duplicates: the replay brings back what was not.
+/// A flush may discard entries that came after the batch was read. This saves work if most of them are duplicates;
+/// the replay brings back those that are not.
 pub fn flush_after_batch(params: &Params, entries: usize, duplicates: u32) -> AfterBatch {
     match params.policy {
         ReplayPolicy::Block | ReplayPolicy::Once => AfterBatch::GoOn,
@@ -82,12 +82,12 @@ pub fn flush_after_batch(params: &Params, entries: usize, duplicates: u32) -> Af
 /// Whether a GPU reports accesses of its prefetch instructions that found no page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrefetchFaults {
-    /// The GPU has no switch for it.
+    /// The GPU cannot turn these reports off.
     #[default]
     Fixed,
-    /// The GPU reports them.
+    /// The GPU reports such accesses.
     On,
-    /// The GPU was told so many nanoseconds ago not to report them.
+    /// The loop turned the reports off so many nanoseconds ago.
     Off(u64),
 }
 

@@ -11,7 +11,7 @@ use crate::mem::OutOfMemory;
 pub enum Translated {
     /// A VA space, as the machine numbers them.
     Space(u64),
-    /// Nothing any more: the channel is gone, so the entry is stale.
+    /// The channel is gone, so the entry is stale.
     Stale,
     /// A channel, but no such subcontext: its process broke the rules.
     NoSubcontext,
@@ -28,9 +28,9 @@ pub enum Served {
         /// Whether the batch holds a fatal fault.
         fatal: bool,
     },
-    /// Nothing yet: the VA space's locks must be let go and taken again.
+    /// Nothing was serviced yet: the loop must release the VA space's locks and take them again.
     Again,
-    /// The same, and then without migrating memory that is also the CPU's (HMM).
+    /// As `Again`; the next try must not migrate memory that the CPU shares (HMM).
     AgainInPlace,
 }
 
@@ -68,13 +68,13 @@ pub struct Outcome {
 /// after [`Machine::publish`] a view of it in order. `first` and `n` below count
 /// in that order, `entry` in the cache.
 pub trait Machine {
-    /// Why it went wrong.
+    /// The machine's own errors.
     type Error: Copy;
 
     /// Whether the invariants are checked.
     const CHECKS: bool;
 
-    /// An invariant does not hold. Reports it, and lives on.
+    /// Reports that an invariant does not hold. The loop goes on.
     fn broken(&mut self, invariant: &'static str);
 
     /// GET and PUT. PUT is read from the GPU if it was equal to GET before.
@@ -97,10 +97,10 @@ pub trait Machine {
     /// Tells the GPU that the ring is free up to place `get`.
     fn set_get(&mut self, get: u32);
 
-    /// A batch begins: its counts are zero and it has a new number.
+    /// Begins a batch: sets its counts to zero and gives it a new number.
     fn begin(&mut self);
 
-    /// Whose the fault of `entry` is.
+    /// What the instance pointer and subcontext of `entry` stand for.
     fn translate(&mut self, entry: u32) -> Translated;
 
     /// Cancels what the channel of `entry` does; its subcontext is gone.
@@ -134,17 +134,17 @@ pub trait Machine {
         looked: &mut Looked,
     ) -> Result<Served, Self::Error>;
 
-    /// The process whose VA space is entered had faults looked at: `instances` entries of the ring,
-    /// of which `duplicates` needed no work of their own.
+    /// Counts faults for the process whose VA space is entered: `instances` entries of the ring, of which `duplicates`
+    /// needed no work of their own.
     fn count(&mut self, instances: u64, duplicates: u32);
 
-    /// The page at `address`, of the VA space that is entered, was missed and is there now.
+    /// Notes that the page at `address` of the entered VA space was missing, and is resident now.
     fn missed(&mut self, address: u64);
 
-    /// Fault `first` is fatal by its type: it counts as such in [`Machine::outcome`].
+    /// Notes that fault `first` is fatal by its type, for [`Machine::outcome`].
     fn found_fatal(&mut self, first: u32);
 
-    /// The counts of this batch.
+    /// Returns the counts of this batch.
     fn outcome(&mut self) -> Outcome;
 
     /// Turns prefetch faults off or on.
@@ -199,7 +199,7 @@ pub(super) struct Call<'a, M: Machine> {
 /// How a batch came out of [`Call::prepare`].
 pub(super) enum Prepared {
     Ordered,
-    /// It held stale faults, and the ring was flushed with all that it held.
+    /// The batch held stale faults, so the loop flushed the ring with all entries in it.
     Flushed,
 }
 
@@ -229,8 +229,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// What the machine could not mend; all faults of that batch were cancelled then
-    /// as far as that is possible.
+    /// An error that the machine could not handle. The loop has then cancelled the faults of that batch, as far as
+    /// possible.
     pub fn run<M: Machine>(&mut self, machine: &mut M) -> Result<(), M::Error> {
         let mut call = Call {
             params: &self.params,
@@ -240,7 +240,7 @@ impl Service {
             replays: 0,
         };
         let result = call.batches();
-        // At least one: a fault may have found no room in the ring.
+        // Send at least one replay: a fault may have found no room in the ring.
         let replayed = if call.owed || call.replays == 0 {
             call.replay()
         } else {
@@ -396,7 +396,7 @@ impl<M: Machine> Call<'_, M> {
                 continue;
             }
             if !registered {
-                // The GPU left this VA space since: stale.
+                // The GPU has left this VA space since, so the fault is stale.
                 *at += 1;
                 continue;
             }
@@ -411,7 +411,7 @@ impl<M: Machine> Call<'_, M> {
                     *in_place = false;
                     *at += faults.max(1) as usize;
                     if per_block && !fatal {
-                        // What this batch still holds is owed another one.
+                        // The rest of this batch needs another replay.
                         self.replay()?;
                         self.owed = *at < self.batch.records().len();
                     }
@@ -479,7 +479,7 @@ impl<M: Machine> Call<'_, M> {
     }
 
     pub(super) fn flush(&mut self, how: Flush) -> Result<(), M::Error> {
-        // Should it fail half-way, GET has moved all the same.
+        // GET moves even if the flush fails half-way.
         self.owed = true;
         self.machine.flush(how)?;
         self.replayed();

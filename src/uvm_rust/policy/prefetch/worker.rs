@@ -13,35 +13,35 @@
 //!             +--- while the copy runs, the next is learnt, chosen and begun
 //! ```
 //!
-//! Where nothing is left to bring, and kernels come as foreseen, it pushes the oldest blocks of its own
-//! process out, until the watermark of chunks that can be had without a copy is reached.
+//! When no predicted block is left and kernels come as predicted, the worker pushes the oldest blocks of its own
+//! process out. It stops at the watermark of chunks that can be allocated without a copy.
 //!
 //! The worker acts only through [`Machine`]: in the driver that is a VA space and a GPU with
 //! upstream's va_block code behind them, under `cargo test` a model of them.
 //!
 //! # Invariants
 //!
-//! - **W-learn**: what happened is learnt before a block is chosen. If a kernel was announced while faults were waited
-//!   for, that is learnt, and a block chosen again.
-//! - **W-faults**: no block is begun while the GPU's faults are being serviced, unless that
-//!   was waited for in vain; then one is, and the turn ends. So faults, of whatever process,
-//!   slow the worker, and do not starve it: it gets on by a block for each wait. It waits
-//!   with no lock held that the fault service might wait for. What is there already is marked without a wait.
-//! - **W-lock**: every `enter` is followed by one `leave`, before a wait for faults and before
-//!   the turn ends; a few blocks are moved between them, so that a writer of the VA space waits no
-//!   longer. A va_block's lock is held for one block at a time, within that.
-//! - **W-copies**: a copy is awaited only before its effect is needed: before its place is
-//!   taken by a third one, so that a fault's copy stands behind two blocks at most, and before
-//!   the locks are let go, which keep the GPU that copies.
-//! - **W-room**: a prefetch evicts nothing that is expected itself, or that a running kernel has asked
-//!   for; it is held back until the next kernel.
+//! - **W-learn**: the worker learns what happened before it chooses a block. A kernel may be announced while the
+//!   worker waits for faults; then the worker learns of the kernel and chooses a block again.
+//! - **W-faults**: the worker begins no block while the GPU's faults are being serviced. If the wait for the fault
+//!   service times out, the worker begins one block, and the turn ends. So faults, of whatever process, slow the
+//!   worker down and do not starve it: each wait is followed by a block. During a wait the worker holds no lock
+//!   that the fault service might wait for. Blocks that are resident already are marked without a wait.
+//! - **W-lock**: every `enter` is followed by one `leave`, before a wait for faults and before the turn ends. Only a
+//!   few blocks are moved between the two, so that a writer of the VA space waits for no more than these. Within
+//!   them, the lock of one va_block at a time is held.
+//! - **W-copies**: the worker waits for a copy only when it must. One case is a third copy, which takes the place of
+//!   the first: so a fault's copy stands behind those of two blocks at most. The other is the end of the locks,
+//!   which keep the copying GPU alive.
+//! - **W-room**: a prefetch evicts no block that is expected itself or that a running kernel has asked for. A
+//!   prefetch that finds no other victim is held back until the next kernel.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
 //! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
 //!   are not discarded, as they are when the copy is begun.
-//! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave. One that
-//!   only the worker brought is not the running kernel's.
+//! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave. A chunk that
+//!   only the worker brought does not count as the running kernel's.
 //! - **W-bound**: a turn learns, looks at and moves a bounded number.
 //! - **W-stop**: once the VA space ends, no further block is begun.
 //!
@@ -143,8 +143,8 @@ pub enum To {
 pub enum Migrated {
     /// The copies are under way.
     Begun,
-    /// Part of them, perhaps: the va_block's lock was let go meanwhile, to get memory. What was
-    /// known of its pages may be different now.
+    /// Some of the copies may be under way. The driver released the va_block's lock to get memory, so the pages
+    /// may be in other places than before.
     Again,
     /// The driver could not, for another reason.
     Failed,
@@ -159,7 +159,7 @@ pub enum Outcome {
     Resident,
     /// There is no room, without evicting what is expected.
     NoRoom,
-    /// There is no such memory any more, or it has another place by policy.
+    /// The memory is gone, or policy wants it in another place.
     Unfit,
     /// The driver could not, for another reason.
     Failed,
@@ -197,7 +197,7 @@ pub trait Machine {
     /// Whether contracts of the machine are checked.
     const CHECKS: bool;
 
-    /// The machine breaks the contract that this names. Reports it, and lives on.
+    /// Reports that the machine breaks the contract of this name. The worker goes on.
     fn broken(&mut self, invariant: &'static str);
 
     /// Shows the process's tables, the rings that feed them, and what they may take, to `look`.
@@ -210,12 +210,12 @@ pub trait Machine {
     /// Whether the GPU's faults are being serviced, whosever.
     fn faults(&mut self) -> bool;
 
-    /// Waits until they are not, or for [`FAULTS_WITHIN`]; whether they are not. No lock is
-    /// held.
+    /// Waits until the GPU's faults are serviced, for [`FAULTS_WITHIN`] at most. Returns whether they are. The
+    /// caller holds no lock.
     fn wait_faults(&mut self) -> bool;
 
-    /// Takes the locks under which memory is moved, if it is the time for it. False, and none
-    /// is held, if the VA space ends, does not have the GPU, or the system suspends.
+    /// Takes the locks under which memory is moved. Returns false, and holds none of them, if the VA space ends,
+    /// does not have the GPU, or the system suspends.
     fn enter(&mut self) -> bool;
 
     /// Lets the locks of [`Machine::enter`] go.
@@ -297,16 +297,16 @@ impl Worker {
         turn
     }
 
-    /// The process begins another kernel, before it can fault: the root chunks of the GPU, with the generation of
-    /// their queues, hear so at once. The turn that learns of it may be busy with the last kernel for long, and
-    /// would take what this one asks for from it.
+    /// Tells the root chunks of the GPU, and the generation of their queues, that the process begins another kernel,
+    /// before that kernel can fault. The worker may be busy with the last kernel for long before it learns of this
+    /// one; meanwhile it would evict blocks that this one asks for.
     pub fn begins(&self, roots: &mut RootChunks, generation: u32, holder: Holder) {
         if self.params.act && !self.lacks(Part::Begins) {
             self.as_owner(roots, generation, holder, RootChunks::begins);
         }
     }
 
-    /// Does `what` as the owner that `holder` is; as a new one if it is none, or no more.
+    /// Calls `what` with the owner that `holder` numbers, or with a new owner if that number has none.
     fn as_owner(
         &self,
         roots: &mut RootChunks,
@@ -315,7 +315,7 @@ impl Worker {
         what: impl Fn(&mut RootChunks, Owner) -> bool,
     ) {
         let owner = self.owner_in(generation);
-        // The first time, or the GPU was away, or others took the process's place.
+        // The process has no number yet, or lost it: the GPU was away, or another process took its place.
         if !what(roots, owner) && !self.lacks(Part::ComesAgain) || owner == 0 {
             let owner = roots.add_owner(holder);
             self.set_owner(owner, generation);
@@ -323,8 +323,8 @@ impl Worker {
         }
     }
 
-    /// The VA space has ended, and all turns have: its marks are void. The machine needs no lock
-    /// but what [`Machine::chunks`] takes.
+    /// Withdraws the marks of a VA space that has ended, after its last turn. The machine needs no lock
+    /// but the one that [`Machine::chunks`] takes.
     pub fn retire<M: Machine>(&self, machine: &mut M) {
         let _ = machine.chunks(|roots, generation| {
             let owner = self.owner_in(generation);

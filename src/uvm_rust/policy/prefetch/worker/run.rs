@@ -19,7 +19,7 @@ const BLOCK_SIZE: u64 = UmBlock::SIZE;
 pub(super) struct Run<'a, M> {
     pub(super) worker: &'a Worker,
     pub(super) machine: &'a mut M,
-    /// Between `enter` and `leave`.
+    /// Whether the locks of [`Machine::enter`] are held.
     entered: bool,
     /// Blocks that were begun since `enter`.
     held: u32,
@@ -31,9 +31,9 @@ pub(super) struct Run<'a, M> {
     pub(super) in_vain: u32,
     /// The number of the current kernel that the chunks were told.
     said: Option<u32>,
-    /// By number: what is being copied.
+    /// The copies under way, by their numbers.
     copies: [Option<Copy>; IN_FLIGHT as usize],
-    /// The number that the next copy has.
+    /// The number of the next copy.
     next_copy: u32,
 }
 
@@ -52,7 +52,7 @@ enum What {
     Out(Chunk, bool),
 }
 
-/// It is not the time to move memory.
+/// Memory cannot be moved now: the VA space ends, or the system suspends.
 struct Stop;
 
 /// What was learnt, and is to be done now.
@@ -100,19 +100,19 @@ struct Attempt {
     so_far: Brought,
     /// The number of the copy is free, or has become this UM block's.
     number: bool,
-    /// There was room when it was last asked for.
+    /// Whether there was room when the GPU's chunks were last asked.
     asked: bool,
     /// The pages of the last attempt.
     before: Option<PageMask>,
     /// Up to which kernel the block is expected.
     until: u32,
-    /// It has to wait for faults.
+    /// The block has to wait for the fault service.
     waits: bool,
 }
 
 /// What to do with a va_block that is locked.
 enum Way {
-    /// Nothing: that is what became of it.
+    /// Nothing is to be done: this is the block's outcome.
     Not(Outcome),
     /// Move these pages of it, so many of which are elsewhere.
     Move(PageMask, u32),
