@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Fallible memory for policies, on the host's allocator.
+//! Fallible memory for policies and for the emulator of `tests/vgpu/core`, on the host's allocator.
 //!
-//! The driver has a module of the same name and interface on the kernel's
-//! (`src/uvm_rust/ffi/mem.rs`); policies use only what both offer.
+//! The driver and `vgpu.ko` have modules of the same name and interface on the kernel's allocator
+//! (`src/uvm_rust/ffi/mem.rs`, `tests/vgpu/kernel/mem.rs`). Policies and the emulator use only what all of them offer.
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
@@ -17,8 +17,14 @@ pub struct OutOfMemory;
 pub type ProcessVec<T> = TryVec<T>;
 
 /// A growable array whose growth can fail.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct TryVec<T>(Vec<T>);
+
+impl<T> Default for TryVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl<T> TryVec<T> {
     /// An empty array. Allocates nothing.

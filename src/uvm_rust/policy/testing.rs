@@ -89,6 +89,13 @@ impl Dice {
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
+
+    /// Puts the elements of `v` into an order that is drawn.
+    pub fn shuffle<T>(&mut self, v: &mut [T]) {
+        for i in (1..v.len()).rev() {
+            v.swap(i, self.below(i + 1));
+        }
+    }
 }
 
 /// A lock with readers and writers, as the VA space's is, for the threads of an exploration.

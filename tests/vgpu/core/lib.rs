@@ -15,4 +15,5 @@ extern crate std;
 pub mod emu;
 #[cfg(test)]
 mod fake;
+#[path = "../../../src/uvm_rust/policy/mem.rs"]
 pub mod mem;

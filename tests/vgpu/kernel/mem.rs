@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Fallible memory for the emulator, on the kernel's allocator: the twin of
-//! `core/mem.rs`, which says what each function means.
+//! `src/uvm_rust/policy/mem.rs`, which says what each function means.
 //!
 //! Making an array may sleep, and reclaim memory: UVM may then be told to unmap
 //! something and wait for this GPU. So it is not done with the GPU's mutex held.

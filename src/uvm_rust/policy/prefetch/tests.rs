@@ -8,7 +8,8 @@ use std::vec::Vec;
 
 mod gpu;
 
-use gpu::{Expected, Gpu, Program, Rng};
+use crate::testing::Dice;
+use gpu::{Expected, Gpu, Program};
 
 fn b(n: u32) -> UmBlock {
     UmBlock(n)
@@ -344,7 +345,7 @@ fn what_comes_otherwise_than_foreseen_ends_what_is_done_ahead() -> Result<(), Ou
 #[cfg_attr(miri, ignore = "slow")]
 fn random_kernels_cost_no_more_than_five_percent() {
     let seed = 5;
-    let mut rng = Rng(seed);
+    let mut rng = Dice::new(seed);
     std::eprintln!("seed {seed}");
     let mut gpu = Gpu::new(Config::default(), 400);
     let mut plain = Gpu::without_prefetch(400);
@@ -370,7 +371,7 @@ fn random_kernels_cost_no_more_than_five_percent() {
 #[cfg_attr(miri, ignore = "slow")]
 fn random_blocks_cost_little_and_only_at_first() {
     let seed = 6;
-    let mut rng = Rng(seed);
+    let mut rng = Dice::new(seed);
     std::eprintln!("seed {seed}");
     let mut gpu = Gpu::new(Config::default(), 400);
     let mut plain = Gpu::without_prefetch(400);

@@ -4,27 +4,9 @@
 
 use super::super::*;
 use crate::policy::evict::{Queue, Queues};
+use crate::testing::Dice;
 use std::collections::BTreeMap;
 use std::vec::Vec;
-
-/// A small generator of random numbers (xorshift).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((x ^ x >> 31) % n as u64) as usize
-    }
-
-    fn shuffle<T>(&mut self, v: &mut [T]) {
-        for i in (1..v.len()).rev() {
-            v.swap(i, self.below(i + 1));
-        }
-    }
-}
 
 /// Kernels, each with its execution ID and the blocks that it touches.
 pub struct Program(Vec<(u64, Vec<u32>)>);
@@ -43,13 +25,13 @@ impl Program {
     }
 
     /// Kernels that look things up at random places of a big table.
-    pub fn lookups(kernels: u64, blocks: usize, table: usize, rng: &mut Rng) -> Self {
+    pub fn lookups(kernels: u64, blocks: usize, table: usize, rng: &mut Dice) -> Self {
         let places = |_| (0..blocks).map(|_| rng.below(table) as u32).collect();
         Self((0..kernels).zip((0..kernels).map(places)).collect())
     }
 
     /// The same kernels in another order.
-    pub fn shuffled(&self, rng: &mut Rng) -> Self {
+    pub fn shuffled(&self, rng: &mut Dice) -> Self {
         let mut kernels = self.0.clone();
         rng.shuffle(&mut kernels);
         Self(kernels)
@@ -115,7 +97,7 @@ impl Gpu {
     /// Runs a program; returns the blocks that faulted. With a seed, the blocks of
     /// each kernel are touched in random order.
     pub fn run(&mut self, program: &Program, seed: u64) -> u64 {
-        let mut rng = Rng(seed);
+        let mut rng = Dice::new(seed);
         let mut faults = 0;
         for (id, blocks) in &program.0 {
             let mut blocks = blocks.clone();
