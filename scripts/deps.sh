@@ -4,8 +4,8 @@
 # left alone, and nothing is asked of the network then.
 #
 # Debian (12 and later) gets packages from its own archive. What is not in it is
-# pinned: bindgen, where Debian's is too old, by version and its lock file, virtme-ng by
-# version and sha256, NVIDIA's source by version and sha256 (upstream.sh).
+# pinned: bindgen, where Debian's is too old, by version and its lock file, virtme-ng and, where
+# Debian's is too old, reuse by version and sha256, NVIDIA's source by version and sha256 (upstream.sh).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -14,6 +14,8 @@ bindgen_min=0.71.1
 virtme_version=1.42
 virtme_sha256=99589f1f5d74249038fe3c52aad9d3c33cb82a2d9617997511d4489fc709a707
 rustc_min=1.85
+# From here on it knows REUSE.toml.
+reuse_min=4.0.0
 
 packages=(
 	# the driver
@@ -142,8 +144,19 @@ say_what_goes() {
 	[[ $answer = [yY]* ]] || die "nothing was changed (DEPS_REMOVE=yes does not ask)"
 }
 
+# rustup has many versions: the one of rust-toolchain.toml is added. A Rust without rustup is taken as it is.
+install_toolchain() {
+	if ! have rustup || rustup run "$RUSTUP_TOOLCHAIN" rustc --version >/dev/null 2>&1; then return 0; fi
+	say "adding Rust $RUSTUP_TOOLCHAIN, of rust-toolchain.toml"
+	rustup toolchain install "$RUSTUP_TOOLCHAIN" --profile minimal -c rust-src -c clippy -c rustfmt >"$CACHE/deps.log" 2>&1 || {
+		tail "$CACHE/deps.log" >&2
+		die "rustup could not add Rust $RUSTUP_TOOLCHAIN; RUSTUP_TOOLCHAIN=stable takes another that is installed"
+	}
+}
+
 # A Rust that can build the kernel, which wants its library's source, and check itself.
 install_rust() {
+	install_toolchain
 	if ! have rustc || ! have cargo; then debian_rust; fi
 	local version sysroot src
 	version=$(rustc --version | awk '{ print $2 }')
@@ -190,6 +203,29 @@ install_bindgen() {
 		cargo install --locked --force --root "$CACHE/tools" bindgen-cli --version "$bindgen_version"
 }
 
+# reuse checks the licences. Debian's does where it knows REUSE.toml (trixie's); for bookworm's Python there
+# is a pinned wheel. Where there is neither, host/reuse skips.
+install_reuse() {
+	local candidate py=/usr/bin/python3 log=$CACHE/reuse.log
+	if at_least "$reuse_min" "$(reuse_version)"; then return 0; fi
+	candidate=$(apt-cache policy reuse 2>/dev/null | awk '/Candidate:/ { print $2 }' || :)
+	if [[ $candidate == [0-9]* ]] && at_least "$reuse_min" "$candidate"; then
+		apt install reuse
+		return 0
+	fi
+	rm -rf "$CACHE/tools/reuse"
+	if "$py" -m venv "$CACHE/tools/reuse" >"$log" 2>&1 && "$CACHE/tools/reuse/bin/pip" install --quiet --no-deps \
+		--only-binary :all: --require-hashes -r "$TOP/scripts/reuse.txt" >>"$log" 2>&1; then
+		mkdir -p "$CACHE/tools/bin"
+		ln -sf ../reuse/bin/reuse "$CACHE/tools/bin/reuse"
+	else
+		say "reuse was not installed, and the licences are not checked (log: $log)"
+	fi
+}
+
+# reuse_version: of the one that is there, or 0.
+reuse_version() { reuse --version 2>/dev/null | awk 'NR == 1 { v = $NF } END { print v ? v : 0 }' || :; }
+
 install_virtme() {
 	[ "$("$CACHE/tools/virtme/bin/python" -c "import importlib.metadata as m; print(m.version('virtme-ng'))" 2>/dev/null)" = "$virtme_version" ] && return 0
 	rm -rf "$CACHE/tools/virtme"
@@ -210,3 +246,4 @@ install_rust
 # A packaged kernel is not built, and our own bindings are kept (bindings.sh).
 [ "${KERNEL:-}" = stock ] || install_bindgen
 install_virtme
+[ "${DEPS_FOR:-}" = demo ] || install_reuse

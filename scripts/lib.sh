@@ -15,9 +15,10 @@ LLVM_DIR=/usr/lib/llvm-$LLVM_VERSION
 PATH=$LLVM_DIR/bin:$CACHE/tools/bin:$HOME/.cargo/bin:$PATH
 export PATH LIBCLANG_PATH=$LLVM_DIR/lib
 
-# The kernel's objects are built by the toolchain that rust-toolchain.toml
-# would not reach (their folders lie outside the checkout), so name it.
-export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-stable}
+# rustup does not look into rust-toolchain.toml where the kernel's objects are built, outside the
+# checkout. So the version is named here; whoever sets RUSTUP_TOOLCHAIN has another.
+toolchain=$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$TOP/rust-toolchain.toml" 2>/dev/null || :)
+export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-${toolchain:-stable}}
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -95,6 +95,34 @@ deps install_bindgen && grep -q 'cargo install --locked .* --version 0.72.1' "$w
 check "and where there is none"
 rm "$work/bin/bindgen" "$work/bin/apt-cache" "$work/bin/cargo"
 
+tool apt-cache "  Candidate: 1.1.2-1"
+tool reuse "reuse 4.0.3"
+deps install_reuse && [ ! -e "$work/calls" ] && [ ! -e "$work/cache/tools/reuse" ]
+check "a reuse that is recent enough is left alone"
+tool reuse "reuse, version 6.2.0"
+deps install_reuse && [ ! -e "$work/calls" ] && [ ! -e "$work/cache/tools/reuse" ]
+check "also one that says its version as the later ones do"
+tool reuse "reuse 1.1.2"
+tool apt-cache "  Candidate: 5.0.2-1"
+deps install_reuse && grep -q 'install reuse' "$work/calls"
+check "Debian's is installed where it knows REUSE.toml"
+rm "$work/bin/reuse" "$work/bin/apt-cache"
+
+# A rustup that has one version.
+# shellcheck disable=SC2016
+printf '#!/bin/bash\ncase $1 in run) [ "$2" = "$HAS" ] ;; *) echo "rustup $*" >>"$FAKE_DIR/calls"; [ -n "${ONLINE:-}" ] ;; esac\n' \
+	>"$work/bin/rustup" && chmod +x "$work/bin/rustup"
+pinned=$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$(dirname "$0")/../../rust-toolchain.toml")
+[ -n "$pinned" ] && HAS=$pinned RUSTUP_TOOLCHAIN='' deps install_toolchain && [ ! -e "$work/calls" ]
+check "the Rust of rust-toolchain.toml is left alone"
+HAS=stable ONLINE=y RUSTUP_TOOLCHAIN='' deps install_toolchain && grep -q "rustup toolchain install $pinned .*-c rust-src" "$work/calls"
+check "and added where rustup has it not"
+! HAS=stable RUSTUP_TOOLCHAIN='' deps install_toolchain && grep -q 'RUSTUP_TOOLCHAIN=stable takes another' "$work/said"
+check "where it cannot be had, the error says how to go on"
+HAS=stable RUSTUP_TOOLCHAIN=stable deps install_toolchain && [ ! -e "$work/calls" ]
+check "whoever names a Rust has that one"
+rm "$work/bin/rustup"
+
 cat >"$work/simulated" <<'SAID'
 Remv qemu-utils [1:10.0.2+ds-2]
 SAID

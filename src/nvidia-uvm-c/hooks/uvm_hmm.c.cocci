@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // An eviction that fails gives back what it has isolated, in all regions of policies.
 @ evict @
 identifier src, dst, region, pages, status;

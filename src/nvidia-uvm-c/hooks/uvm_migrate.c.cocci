@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // UVM_MIGRATE maps what no processor maps for reading, writing and atomics. A page
 // that is read-duplicated has several copies also while nobody maps it: leave it
 // to the next step, which looks at each page.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // The tree prefetcher: the same pages, found by fewer steps. Its other function: all_gpus_fault/ and no_all_gpus_fault/.
 @ mask @
 typedef uvm_perf_prefetch_bitmap_tree_t, uvm_va_block_region_t, uvm_page_mask_t;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 @ charge @
 typedef uvm_cpu_chunk_alloc_flags_t;
 identifier alloc, flags;

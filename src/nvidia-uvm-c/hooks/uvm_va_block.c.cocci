@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // What a chunk has that is new is noted. One that is there already: no_native_discard/ and native_discard/.
 @ chunk @
 typedef uvm_va_block_t, uvm_va_block_retry_t, uvm_gpu_t, uvm_va_block_region_t;

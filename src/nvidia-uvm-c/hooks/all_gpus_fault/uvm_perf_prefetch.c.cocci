@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // The tree prefetcher: the same big pages, found by fewer steps. They have one size.
 @ grow @
 typedef uvm_perf_prefetch_bitmap_tree_t, uvm_va_block_region_t, uvm_page_mask_t;

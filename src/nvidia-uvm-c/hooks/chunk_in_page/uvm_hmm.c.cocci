@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Who lets a GPU go looks for its VA space's pages, by a page's chunk and that chunk's va_block, while others may free both.
 @@
 typedef uvm_va_space_t, uvm_gpu_t;

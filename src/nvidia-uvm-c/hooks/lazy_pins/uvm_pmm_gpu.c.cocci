@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // A chunk that Linux has let go is pinned, and on the list of a thread that frees it. An eviction that has all of its root
 // chunk pinned takes it for its own: so the thread frees it under the PMM's lock, or the eviction takes it off the list.
 @@

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // What /proc/PID/fdinfo says of an open file.
 @@
 @@

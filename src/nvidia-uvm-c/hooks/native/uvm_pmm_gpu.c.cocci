@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // For upstreams that discard by themselves (580 and later). A root chunk is about to
 // leave its list to be reclaimed: say so while the list it is on can still be told.
 // Caller holds pmm->list_lock.

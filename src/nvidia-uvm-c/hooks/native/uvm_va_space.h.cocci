@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // A place for our state of a VA space, owned by uvm_rust_seam.c.
 @@
 @@

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // A chunk that is there already was zeroed when it came, which after a discard is
 // not enough: let us say what is missing. Upstream's own answer comes first, and
 // has nothing to zero while no page is discarded as it does that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // A CPU fault on ordinary memory (HMM) that comes while another one of the same va_block
 // migrates is tried again, and answers with a flag that was not set by then: with any bits,
 // which Linux takes for SIGBUS or SIGSEGV. As 595 does it.

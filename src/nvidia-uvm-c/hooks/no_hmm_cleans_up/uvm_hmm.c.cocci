@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Copies of ordinary memory to the host that fail: the new pages are given up before
 // Linux is told that it is over (uvm_rust_hmm.h).
 @ fault @

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+# Every file says under which licence it is, by reuse (https://reuse.software); and a file that does not would be found.
+# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+set +e
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$TOP/tests/scripts/tap.sh"
+
+reuse --root "$TOP" lint >"$work/said" 2>&1
+check "the licence of every file is known"
+
+mkdir "$work/tree"
+cp -r "$TOP/LICENSES" "$TOP/REUSE.toml" "$work/tree/"
+# REUSE-IgnoreStart
+tag="SPDX-License-Identifier:"
+printf '// %s GPL-2.0-only OR MIT\n' "$tag" >"$work/tree/a.rs"
+printf '/* %s (GPL-2.0-only WITH Linux-syscall-note) OR MIT */\n' "$tag" >"$work/tree/a.h"
+# lints: what reuse says of the tree.
+lints() { reuse --root "$work/tree" lint >"$work/said" 2>&1; }
+lints
+check "a tree with these licences is in order"
+echo 'fn f() {}' >"$work/tree/b.rs"
+! lints && grep -q 'b\.rs' "$work/said"
+check "a source file without a licence is found"
+printf '// %s GPL-2.0 OR MIT\n' "$tag" >"$work/tree/b.rs"
+! lints && grep -qi 'deprecated' "$work/said"
+check "and so is the old name of one"
+printf '// %s Apache-2.0\n' "$tag" >"$work/tree/b.rs"
+! lints && grep -q 'Apache-2\.0' "$work/said"
+check "and one whose text is not in LICENSES"
+# REUSE-IgnoreEnd
+done_testing
