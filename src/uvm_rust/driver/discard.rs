@@ -3,9 +3,9 @@
 //! Discard in the driver: the ioctls, and `policy/discard` on upstream's VA spaces.
 //!
 //! A discard (call.rs) takes `mmap_lock` and the VA space's lock in
-//! read mode, and within them one va_block's lock at a time; below that upstream's code takes
-//! what it needs. It lets all of them go before it waits for GPUs. What is known of a va_block
-//! hangs off that block (`uvm_va_block_t.uvm_rust`) and is protected by its lock.
+//! read mode, and within them one va_block's lock at a time; upstream's code takes the locks below. The
+//! discard releases all of them before it waits for GPUs. The discard state of a va_block hangs off that
+//! block (`uvm_va_block_t.uvm_rust`), and the block's lock guards it.
 
 #[cfg(not(uvm_native))]
 use super::evict;
@@ -75,7 +75,7 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
     })
 }
 
-/// The VA space, or what `rmStatus` is to be without one.
+/// The VA space of the call; without one, the `rmStatus` to return.
 #[cfg(not(uvm_native))]
 fn space<'a>(file: &seam::File<'a>) -> Result<seam::VaSpace<'a>, u32> {
     match seam::global_status() {
@@ -151,10 +151,10 @@ fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
     p.set_u32(28, result);
 }
 
-/// Blocks that a discard met.
+/// How many blocks a discard has met, by what became of them.
 pub(crate) type Counts = uapi::uvm_seam_discarded;
 
-/// What is counted before the first block.
+/// The counts before the first block.
 const NO_BLOCKS: Counts = Counts {
     discarded: 0,
     skipped: 0,

@@ -23,13 +23,13 @@ const FEATURE_DISCARD: u64 = 1 << 1;
 /// `UVM_RUST_FEATURE_EXEC_ID`: kernels can be announced.
 const FEATURE_EXEC_ID: u64 = 1 << 2;
 
-/// `UVM_RUST_FEATURE_NATIVE_DISCARD`: they are by NVIDIA's rules.
+/// `UVM_RUST_FEATURE_NATIVE_DISCARD`: the discard calls follow NVIDIA's rules.
 const FEATURE_NATIVE_DISCARD: u64 = 1 << 3;
 
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
 
-/// `UVM_RUST_FEATURE_FLASH_QUEUE`: what it does can be asked for without waiting.
+/// `UVM_RUST_FEATURE_FLASH_QUEUE`: the SSD tier takes requests without waiting.
 const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
 
 /// The kernel crate of Linux 6.12 has no name for it.
@@ -99,7 +99,7 @@ pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_lo
     if let Some(result) = discard::dispatch(file, cmd, arg) {
         return Some(number(result));
     }
-    // After a fatal error nothing is done any more, so ask before doing it.
+    // After a fatal error the driver does nothing any more, so the call asks first.
     if is_ours(cmd) && !seam::healthy() {
         return Some(number(Err(EIO)));
     }
@@ -134,7 +134,7 @@ fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     })
 }
 
-/// What needs our hooks in upstream.
+/// The calls that need our hooks in upstream.
 #[cfg(not(uvm_native))]
 fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
@@ -150,7 +150,7 @@ fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result
     })
 }
 
-/// The same where there are none.
+/// These calls on a driver that has none of the hooks.
 #[cfg(uvm_native)]
 fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
     is_ours(cmd).then(|| Err(Error::from_errno(-EOPNOTSUPP)))
@@ -219,7 +219,7 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
     let (what, _) =
         params::read_sized::<uapi::uvm_rust_announce>(arg, uapi::UVM_RUST_ANNOUNCE_SIZE_V1)?;
     let idle = what.flags & uapi::UVM_RUST_ANNOUNCE_IDLE != 0;
-    // An ID, or none and said so.
+    // The call has an ID, or has none and says so.
     if what.flags & !uapi::UVM_RUST_ANNOUNCE_IDLE != 0 || idle != (what.exec_id == 0) {
         return Err(EINVAL);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The memory of a VA space, and its va_blocks, while its lock is held.
+//! The memory ranges of a VA space and its va_blocks, while the lock of the VA space is held.
 //!
 //! A handle that borrows another one is good as long as that one is: a [`Range`] and a [`Block`] as long as the VA
 //! space's lock is held, and what a [`LockedBlock`] shows as long as the va_block's is.
@@ -61,7 +61,7 @@ impl LockedVaSpace<'_> {
     }
 }
 
-/// Memory of a process.
+/// A range of upstream's: memory of a process.
 ///
 /// Invariant: the lock of its VA space is held for `'l`.
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ pub(crate) struct Range<'l> {
 }
 
 impl<'l> Range<'l> {
-    /// Its first and last address.
+    /// The first and last address.
     pub(crate) fn span(&self) -> Span {
         Span {
             first: self.facts.first,
@@ -80,12 +80,13 @@ impl<'l> Range<'l> {
         }
     }
 
-    /// Whether it is managed, and where it is to be.
+    /// Whether the range is managed, and its preferred location.
     pub(crate) fn facts(&self) -> &bindings::uvm_rust_range {
         &self.facts
     }
 
-    /// Its va_block at `at`; `None` if nobody has touched it, or it is not managed, or does not have `at`.
+    /// The range's va_block at `at`; `None` if nobody has touched that block, or the range is not managed or does not
+    /// hold `at`.
     pub(crate) fn block(&self, at: u64) -> Option<Block<'l>> {
         if !self.facts.managed || !(self.facts.first..=self.facts.last).contains(&at) {
             return None;
@@ -95,13 +96,13 @@ impl<'l> Range<'l> {
         NonNull::new(block).map(|block| Block(block, self.space))
     }
 
-    /// Whether it is to be elsewhere than on this GPU.
+    /// Whether the preferred location is another place than this GPU.
     pub(crate) fn is_preferred_elsewhere(&self, gpu: GpuHandle<'_>) -> bool {
         let preferred = self.facts.preferred;
         preferred != bindings::UVM_RUST_MEMORY_NONE && gpu_of(preferred) != Some(gpu.index())
     }
 
-    /// Whether a GPU uses it where it is, in UVM-Lite mode.
+    /// Whether a GPU uses the range where it is, in UVM-Lite mode.
     pub(crate) fn is_lite(&self, gpu: GpuHandle<'_>) -> bool {
         // SAFETY: by the type's invariant, and that of the GPU's.
         self.facts.managed
@@ -111,7 +112,7 @@ impl<'l> Range<'l> {
 
 /// A va_block of managed memory.
 ///
-/// Invariant: the lock of its VA space is held for `'l`, which keeps it.
+/// Invariant: the lock of its VA space is held for `'l`, which keeps the block alive.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'l>(
     pub(super) NonNull<uvm_va_block_struct>,
@@ -123,7 +124,7 @@ impl Block<'_> {
         self.0.as_ptr()
     }
 
-    /// Its first and last address.
+    /// The first and last address.
     pub(crate) fn span(&self) -> Span {
         let mut span = bindings::uvm_rust_span::default();
         // SAFETY: by the type's invariant; `span` is ours for the call.
@@ -142,30 +143,30 @@ impl Block<'_> {
 pub(crate) struct LockedBlock<'l> {
     block: Block<'l>,
     place: NonNull<*mut bindings::uvm_rust_block>,
-    /// The memory with a root chunk that [`LockedBlock::held`] gave last.
+    /// The memory that [`LockedBlock::held`] gave last, if it has a root chunk there.
     root: Option<Memory>,
-    /// Who lets the lock go, and how.
+    /// Who releases the lock, and how.
     by: By,
 }
 
 /// Who holds a va_block's lock.
 enum By {
     Us,
-    /// Us, to move it with this.
+    /// This value, to move the block by this migration.
     Mover(Mover),
-    /// C; the place is a copy.
+    /// C. The place of the discard state is a copy.
     C,
 }
 
-/// What a va_block is moved with. Invariant: that is valid, and used for this one only, as long as this.
+/// A migration of a va_block. Invariant: C's part of it is valid, and used for this block only, as long as this value.
 struct Mover {
     call: *mut bindings::uvm_seam_prefetch,
-    /// Null, or the VA space's, which is held, and which pays for host memory.
+    /// Null, or the VA space's `mm_struct`, which is retained, and which pays for host memory.
     mm: *mut bindings::mm_struct,
 }
 
 impl<'l> Block<'l> {
-    /// Takes its lock, which who calls does not hold. Sleeps.
+    /// Takes the block's lock; the caller does not hold it yet. Sleeps.
     pub(crate) fn lock(self) -> LockedBlock<'l> {
         // SAFETY: by the type's invariant; `Drop` gives it back. The place is in the block.
         let place = unsafe { NonNull::new_unchecked(bindings::uvm_seam_block_lock(self.as_ptr())) };
@@ -177,7 +178,7 @@ impl<'l> Block<'l> {
         }
     }
 
-    /// Takes its lock to move it. What it takes on the host is charged to the process, as by upstream's evictions.
+    /// Takes the block's lock for a migration. Host memory for it is charged to the process, as by upstream's evictions.
     ///
     /// # Safety
     ///
@@ -200,7 +201,7 @@ impl<'l> Block<'l> {
         }
     }
 
-    /// Which one it is.
+    /// The name of the block.
     pub(crate) fn name(&self) -> BlockName {
         BlockName(self.0)
     }
@@ -226,11 +227,11 @@ impl Drop for LockedBlock<'_> {
 }
 
 impl LockedBlock<'_> {
-    /// One whose lock C holds, and which has this state; `None` if it has no VA space.
+    /// The block of which C holds the lock, and which has this state; `None` if the block has no VA space.
     ///
     /// # Safety
     ///
-    /// That is so as long as the result, and the state is used by nobody else.
+    /// C holds the lock as long as the result lives, and nobody else uses the state.
     pub(super) unsafe fn of_c(
         block: *mut uvm_va_block_struct,
         state: &mut *mut bindings::uvm_rust_block,
@@ -252,19 +253,19 @@ impl LockedBlock<'_> {
         self.block.as_ptr()
     }
 
-    /// Its first and last address.
+    /// The first and last address.
     pub(crate) fn span(&self) -> Span {
         self.block.span()
     }
 
-    /// What of it is discarded; `None` before its first discard.
+    /// The block's discard state; `None` before its first discard.
     pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
         // SAFETY: by the type's invariant; nobody else uses it as long as `self` is borrowed, as C, which may look
         // into it too, is called with `self` only.
         unsafe { state_at(self.place.as_ptr()) }
     }
 
-    /// Keeps `state` as that of the block; if it has one, it keeps that.
+    /// Makes `state` the block's discard state, unless the block has one already.
     pub(crate) fn keep(&mut self, state: KBox<BlockState>) {
         if self.state().is_none() {
             // SAFETY: by the type's invariant.
@@ -272,7 +273,7 @@ impl LockedBlock<'_> {
         }
     }
 
-    /// Its pages that are resident anywhere, and whether some processor maps it with one entry.
+    /// The block's pages that are resident anywhere, and whether some processor maps the block by one entry.
     pub(crate) fn facts(&mut self) -> Facts {
         let mut resident = bindings::uvm_rust_mask::default();
         // SAFETY: it is locked; `resident` is written once.
@@ -283,7 +284,7 @@ impl LockedBlock<'_> {
         }
     }
 
-    /// The memory with the lowest number, not below `from`, that it may have chunks in.
+    /// The memory with the lowest number, not below `from`, in which the block may have chunks.
     pub(crate) fn held(&mut self, from: Memory) -> Option<Held> {
         let mut held = bindings::uvm_rust_held::default();
         let (space, block) = (self.block.1.as_ptr(), self.as_ptr());
@@ -301,8 +302,8 @@ impl LockedBlock<'_> {
         })
     }
 
-    /// Its root chunk in `memory` is the next that is reclaimed there, after others of its kind, if
-    /// [`LockedBlock::held`] has given it last.
+    /// Queues the block's root chunk in `memory` for reclaim, behind other discarded chunks, if [`LockedBlock::held`]
+    /// has given that memory last.
     pub(crate) fn requeue(&mut self, memory: Memory) {
         if self.root == Some(memory) {
             let (space, block) = (self.block.1.as_ptr(), self.as_ptr());
@@ -334,7 +335,7 @@ impl LockedBlock<'_> {
         }
     }
 
-    /// Forgets who thrashes on `pages`.
+    /// Forgets which processors thrash on `pages`.
     pub(crate) fn forget_thrashing(&mut self, pages: &PageMask) {
         // SAFETY: it is locked; the mask is read.
         unsafe { bindings::uvm_seam_block_forget_thrashing(self.as_ptr(), &as_c(pages)) };
@@ -358,15 +359,15 @@ impl LockedBlock<'_> {
     }
 }
 
-/// For one that is locked to be moved.
+/// A block that is locked for a migration.
 impl LockedBlock<'_> {
-    /// Where its pages are, as a GPU sees them.
+    /// Where the block's pages are, as a GPU sees them.
     pub(crate) fn pages(&self, gpu: GpuHandle<'_>) -> bindings::uvm_rust_pages {
         // SAFETY: it is locked, and alive, and the GPU retained.
         unsafe { flash::pages_of(self.as_ptr(), gpu.as_ptr()) }
     }
 
-    /// Begins to move these pages of it to a GPU, or to the host, by copies with number `copy`. Returns an `NV_STATUS`;
+    /// Begins to move these pages of the block to a GPU, or to the host, by copies with number `copy`. Returns an `NV_STATUS`;
     /// after `status::AGAIN` nothing that was known of the block holds.
     pub(crate) fn migrate(&mut self, gpu: Option<GpuHandle<'_>>, copy: u32, pages: Region) -> u32 {
         let (span, (first, outer)) = (self.span(), (pages.first(), pages.outer()));
@@ -392,7 +393,7 @@ impl LockedBlock<'_> {
     }
 }
 
-/// Work of GPUs that is to be waited for.
+/// GPU work that somebody has to wait for.
 ///
 /// Invariant: the tracker is valid, and used by nobody else, for `'a`.
 pub(crate) struct Tracker<'a>(*mut bindings::uvm_seam_tracker, PhantomData<&'a mut ()>);
@@ -400,18 +401,18 @@ pub(crate) struct Tracker<'a>(*mut bindings::uvm_seam_tracker, PhantomData<&'a m
 impl Tracker<'_> {
     /// # Safety
     ///
-    /// As the type's invariant; it is not used after that.
+    /// As the type's invariant; the tracker is not used after `'a`.
     pub(super) unsafe fn new(tracker: *mut bindings::uvm_seam_tracker) -> Self {
         Self(tracker, PhantomData)
     }
 
-    /// Notes what GPUs do with a block. An error means that it was waited for at once, in vain.
+    /// Notes the GPU work on a block. An error means that the work was waited for at once, and that the wait failed.
     pub(crate) fn add(&mut self, block: &LockedBlock<'_>) -> Result<(), Status> {
         // SAFETY: by the type's invariant, and the block is locked.
         Status::check(unsafe { bindings::uvm_seam_tracker_add(self.0, block.as_ptr()) })
     }
 
-    /// Waits for all of it. Sleeps; no lock is held.
+    /// Waits for all noted work. Sleeps; the caller holds no lock.
     pub(crate) fn wait(self) -> Result<(), Status> {
         // SAFETY: by the type's invariant, and it is used no more.
         Status::check(unsafe { bindings::uvm_seam_tracker_end(self.0) })
@@ -420,7 +421,8 @@ impl Tracker<'_> {
 
 /// A VA space that is entered, and where in it: a range, and a va_block of it, which may be locked.
 pub(crate) struct Walk<'a> {
-    // What is further down keeps what is above, for which `'a` is too long; so it goes first, and is lent for shorter.
+    // Lower fields keep upper ones alive, whose true lifetime is shorter than `'a`. So upper fields are dropped first, and
+    // lent for a shorter time only.
     locked: Option<LockedBlock<'a>>,
     block: Option<Block<'a>>,
     range: Option<Range<'a>>,
@@ -430,7 +432,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Of a VA space that is entered for it.
+    /// Begins a walk in a VA space, which is entered for it.
     pub(crate) fn new(space: LockedVaSpace<'a>) -> Self {
         Self {
             locked: None,
@@ -442,7 +444,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The same, to move blocks with this.
+    /// As above, with this memory for migrations.
     pub(crate) fn to_move(space: LockedVaSpace<'a>, migration: KBox<Migration>) -> Self {
         Self {
             migration: Some(migration),
@@ -450,7 +452,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Leaves the VA space. What blocks were moved with comes back.
+    /// Leaves the VA space. Returns the memory for migrations.
     pub(crate) fn leave(mut self) -> Option<KBox<Migration>> {
         self.unlock();
         self.migration.take()
@@ -468,12 +470,12 @@ impl<'a> Walk<'a> {
         self.context.is_some()
     }
 
-    /// Gives back what [`Walk::open`] got, if it is there.
+    /// Gives back what [`Walk::open`] got, if it got anything.
     pub(crate) fn close(&mut self) {
         self.context = None;
     }
 
-    /// Whether it is there.
+    /// Whether [`Walk::open`] was called, and not yet [`Walk::close`].
     pub(crate) fn is_open(&self) -> bool {
         self.context.is_some()
     }
@@ -483,7 +485,7 @@ impl<'a> Walk<'a> {
         if self.locked.is_none() {
             self.block = None;
             let range = self.space.range(from, last);
-            // It is good as long as the lock, which `self` has.
+            // The range is valid as long as the lock is held, which `self` does.
             self.range = range.map(|range| Range {
                 space: self.space.space,
                 ..range
@@ -492,7 +494,7 @@ impl<'a> Walk<'a> {
         self.range.as_ref()
     }
 
-    /// Chooses the block of that at `at`, unless one is locked; its addresses.
+    /// Chooses the range's block at `at`, unless one is locked. Returns the block's addresses.
     pub(crate) fn choose_block(&mut self, at: u64) -> Option<Block<'_>> {
         if self.locked.is_none() {
             self.block = self.range.and_then(|range| range.block(at));
@@ -510,14 +512,14 @@ impl<'a> Walk<'a> {
         self.block
     }
 
-    /// Chooses none, unless one is locked.
+    /// Chooses no block, unless one is locked.
     pub(crate) fn choose_none(&mut self) {
         if self.locked.is_none() {
             self.block = None;
         }
     }
 
-    /// Locks the block that is chosen; false if there is none, or it is locked.
+    /// Locks the chosen block; false if none is chosen, or it is locked already.
     pub(crate) fn lock(&mut self) -> bool {
         let is_locked = self.locked.is_some();
         if let (false, Some(block)) = (is_locked, self.block) {
@@ -526,7 +528,7 @@ impl<'a> Walk<'a> {
         !is_locked && self.locked.is_some()
     }
 
-    /// The same, to move it with what [`Walk::to_move`] was given.
+    /// Locks the chosen block for a migration, with the memory that [`Walk::to_move`] was given.
     pub(crate) fn lock_to_move(&mut self, to_host: bool) {
         if let (None, Some(block), Some(migration)) =
             (&self.locked, self.block, &mut self.migration)
@@ -536,7 +538,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Waits until the copies with number `copy` are done; whether none failed.
+    /// Waits until the copies with number `copy` are done. Returns whether none failed.
     pub(crate) fn settle(&mut self, copy: u32) -> bool {
         let Some(migration) = &mut self.migration else {
             return false;
@@ -546,17 +548,17 @@ impl<'a> Walk<'a> {
             && unsafe { bindings::uvm_seam_prefetch_settle(migration.as_ptr(), copy) } == status::OK
     }
 
-    /// Lets its lock go, if it is held.
+    /// Unlocks the block, if one is locked.
     pub(crate) fn unlock(&mut self) {
         self.locked = None;
     }
 
-    /// Whether it is held.
+    /// Whether a block is locked.
     pub(crate) fn is_locked(&self) -> bool {
         self.locked.is_some()
     }
 
-    /// What of the block that is locked is discarded; `None` before its first discard.
+    /// The discard state of the locked block; `None` before its first discard.
     pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
         self.locked.as_mut()?.state()
     }

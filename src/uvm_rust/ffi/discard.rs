@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What C calls about the discard state of a va_block; and a discard of a range, as the
-//! walk sees it (call.rs).
+//! C's calls on the discard state of a va_block; and a discard of a range, as the walk
+//! sees it (call.rs).
 //!
-//! All that is called about a state holds the va_block's lock (I-lock), so that the state
-//! behind the pointer is used by one thread at a time.
+//! Each call on a state is made under the va_block's lock (I-lock), so that one thread at a time
+//! uses the state behind the pointer.
 
 // What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -46,13 +46,13 @@ pub(super) unsafe fn borrow<'a>(block: *mut bindings::uvm_rust_block) -> &'a mut
 }
 
 impl uvm_rust_mask {
-    /// What the policies take.
+    /// The mask as the policies take it.
     pub(crate) fn set(&self) -> PageMask {
         PageMask::from_words(self.words)
     }
 }
 
-/// The block's state at a place where C keeps that; `None` if it has none.
+/// The block's state, from the place where C keeps the pointer; `None` if the block has none.
 ///
 /// # Safety
 ///

@@ -42,14 +42,14 @@ pub(crate) fn range(
 /// A VA space for the length of one discard of a range.
 struct DiscardCall<'a> {
     space: VaSpace<'a>,
-    /// What GPUs have to do; `None` after [`Machine::wait`].
+    /// The GPU work of the discard; `None` after [`Machine::wait`].
     tracker: Option<Tracker<'a>>,
-    /// Between `enter` and `leave`.
+    /// The VA space, between `enter` and `leave`.
     walk: Option<Walk<'a>>,
 }
 
 impl<'a> DiscardCall<'a> {
-    /// Says that somebody broke D-lock, unless it `holds`.
+    /// Reports a breach of D-lock, unless the condition `holds`.
     fn check(&mut self, holds: bool) {
         if !holds {
             self.broken("D-lock");
@@ -192,7 +192,7 @@ impl Machine for DiscardCall<'_> {
         let dropped = self.with_locked(|Locked { block, context, .. }| {
             context.map(|context| block.drop_pages(context, pages, pages))
         });
-        // Locked, with a context: what is not dropped is not to be noted as if it were.
+        // The block is locked, with a context. Pages that are not dropped must not be recorded as dropped.
         match dropped.flatten().unwrap_or(status::INVALID_OPERATION) {
             status::AGAIN => Ok(Dropped::Again),
             other => Status::check(other).map(|()| Dropped::All),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Dropping what is discarded, where others would copy it.
+//! Discarded pages are dropped where upstream would copy them.
 
 use super::status;
 use crate::ffi::block::LockedBlock;
 use crate::ffi::vaspace::Context;
 use crate::policy::mask::PageMask;
 
-/// Drops `pages`, and what is discarded is not there any more; `unmap`, of which they are a part, is unmapped.
+/// Drops `pages`, and forgets their discard. Unmaps `unmap`, of which `pages` are a part.
 fn drop_pages(
     block: &mut LockedBlock<'_>,
     context: &Context<'_>,
@@ -21,8 +21,8 @@ fn drop_pages(
     result
 }
 
-/// Before `pages` are made resident where `there` is: drops what is discarded lazily instead of copying it. Returns an
-/// `NV_STATUS`, also that the lock was let go.
+/// Called before `pages` are made resident in the memory `there`: drops the lazily discarded pages, so that nobody
+/// copies them. Returns an `NV_STATUS`, which may say that the lock was released.
 pub(crate) fn stale(
     block: &mut LockedBlock<'_>,
     context: &Context<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn stale(
     }
 }
 
-/// Before `leaving` pages are evicted: drops those whose data nobody needs. Returns an `NV_STATUS`.
+/// Called before the pages `leaving` are evicted: drops those whose data nobody needs. Returns an `NV_STATUS`.
 pub(crate) fn needless(block: &mut LockedBlock<'_>, leaving: &PageMask) -> u32 {
     let pages = match block.state().map(|state| state.needless(leaving)) {
         Some(pages) if !pages.is_empty() => pages,
@@ -44,7 +44,7 @@ pub(crate) fn needless(block: &mut LockedBlock<'_>, leaving: &PageMask) -> u32 {
     let Some(context) = Context::of_nobody() else {
         return status::NO_MEMORY;
     };
-    // Whatever leaves with the chunk is unmapped in one go, so that no large mapping is split for it.
+    // All pages of the chunk are unmapped by one call, so that no large mapping is split.
     let result = drop_pages(block, &context, leaving, &pages);
     if result == status::OK {
         block.forget_thrashing(&pages);

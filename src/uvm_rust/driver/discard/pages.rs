@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What upstream does with chunks and pages of a va_block that has a state, with the block's lock held.
+//! Upstream's changes of chunks and pages, in a va_block that has a discard state. The block's lock is held.
 
 use crate::policy::discard::{BlockState, Memory};
 use crate::policy::mask::{PageMask, Region};
@@ -13,7 +13,7 @@ pub(crate) fn zeroing(
     resident: &PageMask,
     there: &PageMask,
 ) -> PageMask {
-    // As upstream does for a new chunk: all of it at once.
+    // Upstream zeroes all of a new chunk at once; so does this.
     let zeroing = block.zeroing(memory, chunk, &PageMask::FULL, resident, there);
     zeroing.pages()
 }
@@ -31,7 +31,7 @@ pub(crate) fn added(
     } else {
         PageMask::FULL - resident
     };
-    // Untracked, all that is handed out there is zeroed first.
+    // Without a record, every page of this memory is zeroed before it is handed out.
     let _ = block.track(memory, &PageMask::EMPTY);
     block.added(memory, chunk, &zeroed);
 }

@@ -28,18 +28,18 @@ pub(crate) fn split(upstream: &mut Upstream<'_>, flash: Split, at: u16) -> u32 {
 struct Splitting<'u, 'a> {
     upstream: &'u mut Upstream<'a>,
     lower: Block<'a>,
-    /// What upstream has made.
+    /// The upper half, once upstream has made it.
     upper: Option<Block<'a>>,
     at: u16,
     flash: Split,
     /// The half that is locked.
     locked: Option<LockedBlock<'a>>,
-    /// What `copy` has made, until it is kept.
+    /// The state that `copy` has made, until the upper half gets it.
     made: Option<KBox<BlockState>>,
 }
 
 impl Splitting<'_, '_> {
-    /// What of the half that is locked is discarded.
+    /// The discard state of the locked half.
     fn state(&mut self) -> Option<&mut BlockState> {
         self.locked.as_mut()?.state()
     }

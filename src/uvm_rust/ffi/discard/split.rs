@@ -17,9 +17,9 @@ use core::ptr::{null_mut, NonNull};
 
 super::super::check_exports!(uvm_va_block_split);
 
-/// What upstream has of a va_block that is split.
+/// Upstream's part of a va_block that is being split.
 ///
-/// Invariant: the block is there, and the lock of its VA space held in write mode, for `'a`.
+/// Invariant: for `'a` the block exists, and the lock of its VA space is held in write mode.
 pub(crate) struct Upstream<'a> {
     lower: Block<'a>,
     new_end: u64,
@@ -33,7 +33,7 @@ impl<'a> Upstream<'a> {
         self.lower
     }
 
-    /// Splits it, once; the upper half.
+    /// Splits the block; called once. Returns the upper half.
     ///
     /// # Errors
     ///

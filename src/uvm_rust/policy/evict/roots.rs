@@ -3,40 +3,39 @@
 //! Queues for a manager that pins chunks while they are worked on.
 //!
 //! Upstream's physical memory manager (PMM) pins a chunk while a va_block works on it, and evicts none that is
-//! pinned. What a pinned chunk holds may change all the same, so each chunk has,
-//! besides the queue it is on, the queue it belongs to. For the same reason a
-//! chunk whose eviction failed returns to where it came from.
+//! pinned. The contents of a pinned chunk may still change. So each chunk has the queue that it is on, and the queue
+//! that it belongs to. For the same reason, a chunk whose eviction failed returns to the queue that it came from.
 //!
 //! A free chunk is on the free queue too ([`RootChunks::change`]), and on the PMM's own free list, from which
 //! allocations take it; a chunk that is split, and its free parts, are the PMM's alone.
 //!
-//! A used chunk is somebody's: pre-eviction takes the oldest of one process, not of all
-//! (`holders.rs`). A used chunk may be expected (DeepUM §5.1): one of several owners, a process that
-//! prefetches, has marked it up to one of its kernels, and is spared until that has
-//! run. An owner's marks are void when it goes, or a chunk's when it changes hands.
+//! A used chunk belongs to a process: pre-eviction takes the oldest chunk of one process, not of all
+//! (`holders.rs`). A used chunk may be expected (DeepUM §5.1): an owner, which is a process that prefetches, has marked
+//! the chunk up to one of its kernels, and eviction spares the chunk until that kernel has run. An owner's marks are
+//! void once the owner is gone, and a chunk's mark is void once the chunk belongs to another process.
 //!
-//! A kernel may need what nobody expects. So a chunk that came while the owner's kernel runs, for a fault
-//! or a migration that was asked for, is the running kernel's until the next one begins, and goes after all
-//! that is only expected ([`Standing`]). It is so for as many evictions of used chunks as there are chunks: by then the
-//! kernel has had room for all that it can have at once. A process that announces nothing more, as it
-//! waits for its user or is over, holds nothing back from others for longer than that: what its kernel asked for is then
-//! like a chunk of a process that announces nothing. It is not like one of a kernel that is over, which makes way for
-//! what is expected: a kernel that goes through much memory would have to fault for ever on what it needs at once.
+//! A kernel may need chunks that nobody expects. A fault or a requested migration may bring a chunk while the owner's
+//! kernel runs. Such a chunk belongs to the running kernel until the next one begins, and is evicted after all chunks
+//! that are only expected ([`Standing`]). This lasts for as many evictions of used chunks as there are chunks: by then
+//! the kernel has had room for all that it can have at once. A process that announces no further kernel, because it
+//! waits for its user or has ended, keeps chunks from others no longer than that. Its chunks then count like those of a
+//! process that announces nothing. They do not count like those of a finished kernel, which make way for expected
+//! chunks: a kernel that goes through much memory would fault for ever on chunks that it needs at once.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
 use super::policies::{Choice, Chooser, Standing, Used, REACH};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
-/// Processes that can mark chunks of one GPU at a time; one more takes the place of the
-/// one that has been there for longest, which then has to come again.
+/// How many processes can mark chunks of one GPU at a time. A further process takes the place of the one that has been
+/// there for longest, which must then register again.
 pub const OWNERS: u32 = 64;
 
 /// A process that marks chunks. Numbers are not used twice (within 2^32) by one
 /// [`RootChunks`]; 0 is none.
 pub type Owner = u32;
 
-/// Up to when a chunk is expected, and by whom.
+/// The owner that expects a chunk, and the kernel up to which it does.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     owner: Owner,
@@ -48,7 +47,7 @@ struct Mark {
 #[derive(Clone, Copy, Default)]
 struct Asked {
     owner: Owner,
-    /// Its number among those that its owner has begun.
+    /// The kernel's number among those that its owner has begun.
     kernel: u32,
 }
 
@@ -57,13 +56,13 @@ struct Asked {
 struct Present {
     owner: Owner,
     holder: Holder,
-    /// The owner that came before it, of those whose processes have the same list; 0 for none.
+    /// The previous owner among those whose processes share a list; 0 for none.
     next: Owner,
-    /// The number of its current kernel, as far as the prefetcher has learnt: what marks are compared with.
+    /// The number of the current kernel, as far as the prefetcher has learnt. Marks are compared with it.
     now: u32,
-    /// Kernels that it has begun, learnt of or not.
+    /// How many kernels the owner has begun, whether or not the prefetcher has learnt of them.
     begun: u32,
-    /// Evictions that there had been when the last of them began.
+    /// The count of evictions when the last of these kernels began.
     since: u64,
 }
 
@@ -71,14 +70,14 @@ struct Present {
 /// [`RootChunks::with_policy`] allocate.
 pub struct RootChunks {
     queues: Queues,
-    /// Which of the used chunks goes first.
+    /// The policy: which used chunk is evicted first.
     policy: Chooser,
     belongs: TryVec<Queue>,
-    /// Those that are on the used queue and were not passed over.
+    /// The chunks on the used queue that pre-eviction has not passed over.
     holders: Holders,
     marks: TryVec<Mark>,
-    /// The kernel that ran when each chunk was last asked for; that of no owner if no kernel was known, or
-    /// if the chunk is not asked for.
+    /// For each chunk, the kernel that ran when the chunk was last asked for. It has no owner if no kernel was known, or
+    /// if nobody has asked for the chunk.
     asked: TryVec<Asked>,
     /// The owners and the kernels that they run now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
@@ -95,7 +94,7 @@ pub struct RootChunks {
 }
 
 impl RootChunks {
-    /// For chunks 0 to `chunks` - 1, all of them pinned or free; used ones go by the default policy.
+    /// Makes the state of chunks 0 to `chunks` - 1, all of them pinned or free, with the default policy.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         Self::with_policy(chunks, Choice::default())
     }
@@ -118,28 +117,28 @@ impl RootChunks {
         })
     }
 
-    /// What `chunk` holds changed: it belongs to `queue` now, at its tail.
+    /// Notes that the contents of `chunk` changed: the chunk belongs to the tail of `queue` now.
     pub fn set(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         *self.belongs.get_mut(chunk as usize).ok_or(NoSuchChunk)? = queue;
         match self.queues.queue_of(chunk) {
-            // It holds nothing, whatever it came to hold last.
+            // A pinned chunk joins its queue when it is inserted. A free chunk is empty: a late report does not change that.
             None | Some(Queue::Free) => Ok(()),
             Some(_) => self.enqueue(chunk, queue),
         }
     }
 
-    /// `chunk` may be evicted from now on, and is `holder`'s. What a chunk came to hold while
-    /// it was pinned is on the queue it was [`RootChunks::set`] to.
+    /// Notes that `chunk` may be evicted from now on, and belongs to `holder`. A chunk whose contents changed while it was
+    /// pinned goes to the queue of its last [`RootChunks::set`].
     pub fn insert(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         let queue = *self.belongs.get(chunk as usize).ok_or(NoSuchChunk)?;
         let before = self.holders.holder_of(chunk);
         if before != holder {
             self.holders.give(chunk, holder);
-            // What was evicted while its owner freed it comes back without having been free.
+            // A chunk that was evicted while its owner freed it comes back here without having been free.
             if before != 0 {
                 self.unexpect(chunk);
             }
-            // Nobody knew whose it was when it was used. What the worker brought is nobody's wish.
+            // The owner was not known when the chunk was used. A chunk that the worker brought was not asked for.
             if self.asked.get(chunk as usize).is_some_and(|a| a.owner == 0) {
                 self.ask(chunk, holder);
             }
@@ -147,7 +146,7 @@ impl RootChunks {
         self.enqueue(chunk, queue)
     }
 
-    /// `chunk` goes to the tail of `queue`. Its holder's list has the order of the used queue.
+    /// Moves `chunk` to the tail of `queue`. The holder's list keeps the order of the used queue.
     pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         let was = self.queues.enqueue(chunk, queue)?;
         if queue == Queue::Used {
@@ -162,7 +161,7 @@ impl RootChunks {
         Ok(())
     }
 
-    /// `chunk` is free, after others that are if it is `zeroed`, before them if it is not.
+    /// Notes that `chunk` is free. A `zeroed` chunk goes behind the other free chunks, any other one before them.
     pub(super) fn queue_free(&mut self, chunk: Chunk, zeroed: bool) -> Result<(), NoSuchChunk> {
         self.enqueue(chunk, Queue::Free)?;
         if !zeroed {
@@ -171,7 +170,7 @@ impl RootChunks {
         Ok(())
     }
 
-    /// `chunk` may not be evicted from now on. Returns the queue it was on.
+    /// Notes that `chunk` may not be evicted from now on. Returns the queue that it was on.
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
         self.holders.unlink(chunk);
         let was = self.queues.remove(chunk).ok().flatten();
@@ -190,7 +189,7 @@ impl RootChunks {
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
             let chosen = self.policy.choose(Used(self));
-            // Whatever the policy says, what goes is a chunk that may be evicted.
+            // Only a chunk that may be evicted is chosen, whatever the policy says.
             let chunk = chosen
                 .filter(|&c| self.queue_of(c) == Some(Queue::Used))
                 .or_else(|| self.queues.oldest(Queue::Used))?;
@@ -207,7 +206,7 @@ impl RootChunks {
         &self.queues
     }
 
-    /// Whose `chunk` is; 0 if it is several processes', or nobody's.
+    /// The process that owns `chunk`; 0 if several do, or none.
     pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
         self.holders.holder_of(chunk)
     }
@@ -227,15 +226,14 @@ impl RootChunks {
         self.needed_in(chunk).is_none() && self.asked_by_running(chunk).is_none()
     }
 
-    /// `holder` uses `chunk`, from now on: as [`RootChunks::set`] with [`Queue::Used`].
+    /// Notes that `holder` uses `chunk` from now on: as [`RootChunks::set`] with [`Queue::Used`].
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         self.holders.give(chunk, holder);
         self.ask(chunk, holder);
         self.set(chunk, Queue::Used)
     }
 
-    /// `chunk` is nobody's any more, and may not be evicted: whoever gets it next starts
-    /// afresh.
+    /// Notes that `chunk` has no owner any more, and may not be evicted. The next owner starts afresh.
     pub fn free(&mut self, chunk: Chunk) {
         self.remove(chunk);
         self.holders.give(chunk, 0);
@@ -254,12 +252,12 @@ impl RootChunks {
         }
     }
 
-    /// A new owner, whose current kernel has number 0: the process that uses chunks as `holder`.
+    /// Adds an owner, whose current kernel has number 0: the process that uses chunks as `holder`.
     pub fn add_owner(&mut self, holder: Holder) -> Owner {
         let owner = self.last_owner.wrapping_add(1).max(1);
         self.last_owner = owner;
         let place = (owner % OWNERS) as usize;
-        // Who was there before.
+        // The owner that had this place before goes.
         if let Some(first) = self.present.get(place).map(|p| p.owner) {
             self.remove_owner(first);
         }
@@ -278,7 +276,7 @@ impl RootChunks {
         owner
     }
 
-    /// An owner goes, and its marks with it.
+    /// Removes an owner, and makes its marks void.
     pub fn remove_owner(&mut self, owner: Owner) {
         let Some(gone) = self.present_mut(owner).map(core::mem::take) else {
             return;
@@ -294,8 +292,8 @@ impl RootChunks {
         }
     }
 
-    /// The process of an owner begins another kernel: whoever runs it says so at once, so that what this kernel asks for
-    /// is not taken for the last one's until the prefetcher learns of it. False if that owner is no more.
+    /// Notes that the process of an owner begins another kernel. The announcement calls this at once: otherwise chunks that
+    /// the kernel asks for would count as the last kernel's until the prefetcher learns of it. False if the owner is gone.
     pub fn begins(&mut self, owner: Owner) -> bool {
         let since = self.evictions;
         let Some(p) = self.present_mut(owner) else {
@@ -305,13 +303,13 @@ impl RootChunks {
         true
     }
 
-    /// The prefetcher has learnt that the current kernel of an owner has number `now`: marks up to earlier ones are
-    /// void. False if that owner is no more.
+    /// Notes the prefetcher's knowledge that the owner's current kernel has number `now`: marks up to earlier kernels are
+    /// void. False if the owner is gone.
     pub fn set_now(&mut self, owner: Owner, now: u32) -> bool {
         self.present_mut(owner).map(|p| p.now = now).is_some()
     }
 
-    /// No more than so many of the chunks hold something at the same time. Without this call all may.
+    /// Sets how many chunks can have contents at the same time. Without this call all can.
     pub fn set_room(&mut self, chunks: u32) {
         self.room = chunks;
     }
@@ -321,7 +319,7 @@ impl RootChunks {
         self.evictions = self.evictions.wrapping_add(1);
     }
 
-    /// `owner` expects an access to `chunk` up to its kernel number `until`.
+    /// Marks that `owner` expects an access to `chunk` up to its kernel number `until`.
     pub fn expect(&mut self, chunk: Chunk, owner: Owner, until: u32) {
         let Some(left) = self.left(owner, until) else {
             return;
@@ -333,7 +331,7 @@ impl RootChunks {
         }
     }
 
-    /// `owner` has brought `chunk` on a guess: no kernel has asked for it yet.
+    /// Notes that `owner` has brought `chunk` on a prediction: no kernel has asked for it yet.
     pub fn brought(&mut self, chunk: Chunk, owner: Owner) {
         let before = self.present_of(owner).map(|p| p.begun.wrapping_sub(1));
         if let (Some(asked), Some(kernel)) = (self.asked.get_mut(chunk as usize), before) {
@@ -341,7 +339,7 @@ impl RootChunks {
         }
     }
 
-    /// `holder` has asked for `chunk`, for the kernel that it runs if that is known.
+    /// Notes that `holder` has asked for `chunk`, for the kernel that it runs, if that is known.
     fn ask(&mut self, chunk: Chunk, holder: Holder) {
         let running = self.announces(holder).map(|p| Asked {
             owner: p.owner,
@@ -352,7 +350,7 @@ impl RootChunks {
         }
     }
 
-    /// Nobody expects `chunk` any more, and no kernel has asked for it.
+    /// Forgets who expects `chunk`, and which kernel has asked for it.
     pub fn unexpect(&mut self, chunk: Chunk) {
         if let Some(mark) = self.marks.get_mut(chunk as usize) {
             *mark = Mark::default();
@@ -372,7 +370,7 @@ impl RootChunks {
         }
     }
 
-    /// What is known of who needs `chunk`.
+    /// How the need for `chunk` stands.
     pub(super) fn standing(&self, chunk: Chunk) -> Standing {
         let asked_by = self.asked_by_running(chunk);
         if asked_by.is_some_and(|owner| self.needs_room(owner)) {
@@ -417,7 +415,7 @@ impl RootChunks {
         (owner != 0 && p.owner == owner).then_some(p)
     }
 
-    /// The owner that `holder` is, if it is one: the one that came last.
+    /// The owner whose process is `holder`, if there is one; the last that was added.
     fn announces(&self, holder: Holder) -> Option<&Present> {
         let mut owners = self.of_list(list_of(holder));
         owners.find(|p| holder != 0 && p.holder == holder)
