@@ -74,6 +74,10 @@ demo: export DEPS_FOR := demo
 demo: deps ## both drivers fault, evict and give back the right bytes; no GPU needed
 	@scripts/demo.sh
 
+.PHONY: pictures
+pictures: deps ## README's pictures, drawn anew from make demo and uvmtop
+	@scripts/pictures.sh
+
 .PHONY: kselftest
 kselftest: deps ## the kernel selftests and what the paper says of discard, one GPU and two
 	@scripts/test.sh kselftest
@@ -150,6 +154,14 @@ ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in
 .PHONY: record-demo
 record-demo: deps ## a program is recorded, planned and run with its plan, in the VM: a table
 	@scripts/record-demo.sh
+
+.PHONY: deny
+deny: ## licences, sources and known holes of the crates (deny.toml); builds cargo-deny the first time
+	@scripts/deny.sh
+
+.PHONY: ci
+ci: ## what CI runs: a list of its jobs, or JOB="host vm-550"
+	@scripts/ci.sh $(JOB)
 
 .PHONY: deb
 deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/install.md)

@@ -94,6 +94,8 @@ host_parts() {
 	part host/links-sh tests/scripts/links.sh
 	part host/links scripts/links.py
 	part host/first-policy tests/scripts/first-policy.sh
+	part host/ci tests/scripts/ci.sh
+	part host/pictures tests/scripts/pictures.sh
 	part host/kernels tests/scripts/test-kernels.sh
 	part host/bindings scripts/bindings.sh --check
 	part host/masks make --silent -C tests/masks run
@@ -122,6 +124,16 @@ host_parts() {
 		part host/spelling spelling
 	else
 		skip host/spelling "codespell is not installed"
+	fi
+	if have reuse; then
+		part host/reuse tests/scripts/reuse.sh
+	else
+		skip host/reuse "reuse is not installed"
+	fi
+	if have cargo-deny; then
+		part host/deny tests/scripts/deny.sh
+	else
+		skip host/deny "cargo-deny is not installed (make deny)"
 	fi
 	if cargo +nightly miri --version >/dev/null 2>&1; then
 		part host/miri env MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p uvm-policy --lib -- \

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+# README's pictures show what the programs say, and one that cannot be made leaves the old one. The demo, the VM and
+# cargo are stand-ins.
+# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+set +e
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=tap.sh
+. "$TOP/tests/scripts/tap.sh"
+export UVM_RUST_CACHE=$work/cache HOME=$work
+mkdir -p "$work/scripts" "$work/bin" "$work/cache/tools/bin"
+cp "$TOP"/scripts/{lib.sh,pictures.sh,terminal-svg.py} "$work/scripts/"
+printf '#!/bin/bash\n' >"$work/cache/tools/bin/cargo"
+# stands_in SCRIPT: what standard input says is all that it does.
+stands_in() { { echo '#!/bin/bash'; cat; } >"$work/scripts/$1" && chmod +x "$work/scripts/$1"; }
+chmod +x "$work/cache/tools/bin/cargo"
+pictures() { "$work/scripts/pictures.sh" "$@" >"$work/said" 2>&1; }
+demo=$work/docs/img/demo.svg top=$work/docs/img/uvmtop.svg
+
+stands_in demo.sh <<'SH'
+printf 'variant  faults\nupstream  96\nrust      <96>\nall counts agree\n'
+SH
+pictures demo && grep -q '\$ make demo<' "$demo" && grep -q '>rust      &lt;96&gt;<' "$demo" && grep -q 'out/demo.json' "$demo"
+check "the demo's table is in its picture, under the command"
+python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$demo" >"$work/said" 2>&1
+check "and the picture is XML"
+
+before=$(cat "$demo")
+stands_in demo.sh <<<'echo variant; exit 1'
+! pictures demo && [ "$(cat "$demo")" = "$before" ]
+check "a demo that fails leaves the old picture"
+stands_in demo.sh <<<'exit 0'
+! pictures demo && [ "$(cat "$demo")" = "$before" ] && grep -q 'says nothing' "$work/said"
+check "and so does one that says nothing"
+
+stands_in vm.sh <<'SH'
+printf 'uvmtop  uvm-rust\nGPU 1\n  memory\nok 1 - nothing is left\n1..1\n'
+SH
+pictures uvmtop && grep -q '>GPU 1<' "$top" && ! grep -q 'nothing is left\|1\.\.1' "$top"
+check "uvmtop's page is in its picture, without what the VM says"
+! pictures none && grep -q 'pictures.sh \[demo\]' "$work/said"
+check "a picture that there is not is refused"
+
+# The titles of the columns are those of the programs that are here.
+grep -oE '^ +"[a-zA-Z ]+",?$' "$TOP/tests/suite/src/bin/demo/compare.rs" | tr -d '",' | sed 's/^ *//' >"$work/columns"
+[ "$(wc -l <"$work/columns")" -ge 8 ] && while read -r title; do
+	grep -q ">variant.*\b$title\b" "$TOP/docs/img/demo.svg" || { [ "$title" = variant ] && continue; echo "$title"; }
+done <"$work/columns" >"$work/said"
+[ ! -s "$work/said" ]
+check "README's picture of the demo has the columns of the demo"
+done_testing
