@@ -98,6 +98,7 @@ impl RootChunks {
     /// All that `chunk` held is gone: its next owner starts afresh, and nobody expects what it
     /// held.
     pub fn evicted(&mut self, chunk: Chunk) -> Result<(), NoSuchChunk> {
+        self.count_success();
         self.unexpect(chunk);
         self.used_by(chunk, 0)
     }
