@@ -247,6 +247,13 @@ policies() {
 		echo 1..1"
 }
 
+# shares: what three quiet processes keep beside a loud one, under NVIDIA's driver, its order in ours, and `fair`.
+shares() {
+	vm DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=1500 -- "
+		shares() { UVM_ARGS=\"\$UVM_ARGS \$2\" bash scripts/vm-load.sh \$1 && $suite/policy --shares && bash scripts/vm-load.sh unload; }
+		shares upstream '' && shares rust uvm_rust_evict_policy=lru && shares rust uvm_rust_evict_policy=fair"
+}
+
 # panics: Rust in a module panics, and the driver beside it goes on.
 panics() {
 	local dir
@@ -354,6 +361,7 @@ vm_parts() {
 	lane rust/workloads vm DRIVER=rust VIDMEM=200M VM_TIMEOUT=900 -- "$suite/workloads --only fir --times 2"
 	lane rust/loops loops
 	lane rust/policies policies
+	lane rust/shares shares
 	lane rust/panic panics
 	selftest_parts
 	lane rust/prefetch vm DRIVER=rust VIDMEM=64M VM_TIMEOUT=900 UVM_PARAMS="$prefetch_on" -- "$prefetch_suite"

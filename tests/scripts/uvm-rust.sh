@@ -478,7 +478,7 @@ machine
 exec 8>"$root/run/uvm-rust.lock"
 flock 8
 ("$UVM_RUST" disable --later >"$work/said" 2>&1; touch "$work/ended") 8>&- &
-for _ in 1 2 3 4 5 6 7 8 9 10; do said waiting && break; sleep 0.3; done
+for ((i = 0; i < 200; i++)); do said waiting && break; sleep 0.3; done
 said 'waiting for another uvm-rust' && [ ! -e "$work/ended" ] && ours_wins
 check "while one is at work, another waits"
 exec 8>&-

@@ -341,7 +341,7 @@ mod unit {
 
     #[test]
     fn what_does_not_end_is_told_of() {
-        let (page, status) = bounded(Duration::from_millis(50), |say| {
+        let (page, status) = bounded(Duration::from_secs(2), |say| {
             let _ = say.send(Said::Page("said before\n".into()));
             let _ = say.send(Said::Begins("batch"));
             loop {
@@ -349,7 +349,7 @@ mod unit {
             }
         });
         let says =
-            "said before\n! batch:                    WRONG: not done 0.05 s after the start\n";
+            "said before\n! batch:                    WRONG: not done 2 s after the start\n";
         assert!(status == 1 && page.starts_with(says), "{page}");
         assert!(page.ends_with(WRONG), "{page}");
         let (page, status) = bounded(LIMIT, |_| ());

@@ -9,6 +9,7 @@
 //! A new policy is a file below `policies/` with an implementation of [`Policy`], two lines here, and
 //! its name in the parameter's help; docs/your-first-policy.md goes through it.
 
+mod fair;
 mod lru;
 mod mru;
 
@@ -31,10 +32,10 @@ pub trait Policy: Sized {
     fn new(chunks: u32) -> Result<Self, OutOfMemory>;
 
     /// Pages of `chunk` were populated or migrated, or it may be evicted again after a va_block has
-    /// worked on it. The chunk is the newest of the used ones now. The driver does not see accesses
-    /// that do not fault.
-    fn used(&mut self, chunk: Chunk) {
-        let _ = chunk;
+    /// worked on it. The chunk is the newest of the used ones now, and is `holder`'s; 0 stands for several
+    /// processes, or nobody. The driver does not see accesses that do not fault.
+    fn used(&mut self, chunk: Chunk, holder: Holder) {
+        let _ = (chunk, holder);
     }
 
     /// `chunk` is not one of the used ones any more: it is being evicted, worked on, freed, or all that
@@ -82,6 +83,11 @@ pub(super) fn first_unspared(
         }
     }
     last.map(|(_, chunk)| (chunk, true))
+}
+
+/// The chunk that the default policy chooses, whichever is in force.
+pub(super) fn by_default(used: Used<'_>) -> Option<Chunk> {
+    lru::Lru.choose(used)
 }
 
 /// The used chunks of one GPU, as a policy sees them.
@@ -152,9 +158,9 @@ macro_rules! policies {
 
             /// Tells the policy in force of a used chunk ([`Policy::used`]).
             #[inline]
-            pub(super) fn used(&mut self, chunk: Chunk) {
+            pub(super) fn used(&mut self, chunk: Chunk, holder: Holder) {
                 match &mut self.0 {
-                    $($(#[$when])* InForce::$variant(policy) => policy.used(chunk)),*
+                    $($(#[$when])* InForce::$variant(policy) => policy.used(chunk, holder)),*
                 }
             }
 
@@ -179,6 +185,7 @@ macro_rules! policies {
 policies! {
     Lru: lru::Lru,
     Mru: mru::Mru,
+    Fair: fair::Fair,
     #[cfg(test)]
     Checked: tests::Checked,
 }

@@ -23,13 +23,17 @@
 //! chunks: a kernel that goes through much memory would fault for ever on chunks that it needs at once.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
-use super::policies::{Choice, Chooser, Standing, Used, REACH};
+use super::policies::{self, Choice, Chooser, Standing, Used, REACH};
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
 /// How many processes can mark chunks of one GPU at a time. A further process takes the place of the one that has been
 /// there for longest, which must then register again.
 pub const OWNERS: u32 = 64;
+
+/// Evictions of used chunks that may begin, and none of them succeed, before the default policy
+/// is asked instead.
+const PATIENCE: u32 = 8;
 
 /// A process that marks chunks. Numbers are not used twice (within 2^32) by one
 /// [`RootChunks`]; 0 is none.
@@ -87,6 +91,8 @@ pub struct RootChunks {
     last_owner: Owner,
     /// Evictions of used chunks that have begun.
     evictions: u64,
+    /// Those that have begun since one succeeded.
+    in_vain: u32,
     /// Chunks that may hold something at the same time.
     room: u32,
     /// The chunk that was chosen last, until an eviction begins.
@@ -112,6 +118,7 @@ impl RootChunks {
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
             evictions: 0,
+            in_vain: 0,
             room: chunks,
             chosen: None,
         })
@@ -151,7 +158,7 @@ impl RootChunks {
         let was = self.queues.enqueue(chunk, queue)?;
         if queue == Queue::Used {
             self.holders.append(chunk);
-            self.policy.used(chunk);
+            self.policy.used(chunk, self.holders.holder_of(chunk));
         } else {
             self.holders.unlink(chunk);
             if was == Some(Queue::Used) {
@@ -188,7 +195,12 @@ impl RootChunks {
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
-            let chosen = self.policy.choose(Used(self));
+            // A policy may insist on chunks whose eviction fails. In the default order all chunks have their turn.
+            let chosen = if self.in_vain > PATIENCE {
+                policies::by_default(Used(self))
+            } else {
+                self.policy.choose(Used(self))
+            };
             // Only a chunk that may be evicted is chosen, whatever the policy says.
             let chunk = chosen
                 .filter(|&c| self.queue_of(c) == Some(Queue::Used))
@@ -317,6 +329,12 @@ impl RootChunks {
     /// Counts an eviction of a used chunk, which begins now.
     pub(super) fn count_eviction(&mut self) {
         self.evictions = self.evictions.wrapping_add(1);
+        self.in_vain = self.in_vain.saturating_add(1);
+    }
+
+    /// An eviction that had begun has succeeded.
+    pub(super) fn count_success(&mut self) {
+        self.in_vain = 0;
     }
 
     /// Marks that `owner` expects an access to `chunk` up to its kernel number `until`.

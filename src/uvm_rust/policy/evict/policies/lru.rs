@@ -34,14 +34,17 @@ impl Policy for Lru {
     }
 
     fn choose(&self, used: Used<'_>) -> Option<Chunk> {
-        let chunks = used.oldest_first().enumerate().map(|(nth, chunk)| {
-            let standing = match used.standing(chunk) {
-                // What others expect is nothing to a process that announces nothing.
-                Standing::Unknown if nth > 0 => Standing::Running,
-                standing => standing,
-            };
-            (chunk, standing)
-        });
+        let first = used.oldest_first().next()?;
+        let chunks = used.oldest_first().map(|c| (c, standing(used, c, first)));
         first_unspared(chunks).map(|(chunk, _)| chunk)
+    }
+}
+
+/// Who needs `chunk`, if `first` is the oldest of those that may go. What others expect is nothing to a process that
+/// announces nothing: its chunks go when their turn comes, and no earlier.
+pub(super) fn standing(used: Used<'_>, chunk: Chunk, first: Chunk) -> Standing {
+    match used.standing(chunk) {
+        Standing::Unknown if chunk != first => Standing::Running,
+        standing => standing,
     }
 }

@@ -26,7 +26,7 @@ impl Policy for Checked {
         })
     }
 
-    fn used(&mut self, chunk: Chunk) {
+    fn used(&mut self, chunk: Chunk, _: Holder) {
         self.used.insert(chunk);
     }
 
@@ -90,6 +90,7 @@ fn brought(name: &str, room: u32, chunks: u32, rounds: u32) -> u32 {
         }
         let chunk = roots.choose(&mut Agrees).unwrap();
         roots.begin_eviction(chunk);
+        roots.evicted(chunk).unwrap();
         roots.used_by(chunk, HOLDER).unwrap();
         roots.change(chunk, Change::Whole(HOLDER)).unwrap();
         holds[chunk as usize] = Some(data);
@@ -127,6 +128,36 @@ fn mru_spares_the_newest_and_what_is_expected() {
     // There are no others: the oldest, as something must go.
     (0..4).for_each(|c| _ = roots.remove(c));
     assert_eq!(roots.pick(), Some(4));
+}
+
+/// A policy has its favourites, but not for ever if their eviction fails.
+#[test]
+fn what_cannot_be_evicted_makes_way_for_others() {
+    for &choice in Choice::ALL.iter().filter(|c| c.name() != "checked") {
+        let mut roots = RootChunks::with_policy(40, choice).unwrap();
+        for chunk in 0..40 {
+            let holder = if chunk < 30 { HOLDER } else { 6 };
+            roots.used_by(chunk, holder).unwrap();
+            roots.insert(chunk, holder).unwrap();
+        }
+        let mut tries = 0;
+        let got = loop {
+            let chunk = roots.choose(&mut Agrees).unwrap();
+            roots.begin_eviction(chunk);
+            tries += 1;
+            if chunk >= 30 {
+                break chunk;
+            }
+            // A page of it is held, so that it stays.
+            roots.change(chunk, Change::Whole(HOLDER)).unwrap();
+            assert!(tries < 64, "{}", choice.name());
+        };
+        roots.evicted(got).unwrap();
+        roots.change(got, Change::Whole(6)).unwrap();
+        // From then on the policy is asked again.
+        let favourite = roots.pick().map(|c| c < 30);
+        assert!(choice.name() != "fair" || favourite == Some(true));
+    }
 }
 
 /// A GPU, and what each of its chunks holds.

@@ -3,6 +3,7 @@
 //! It is another one than the other tests', given by `--bad-device`; scripts/ssd.sh says
 //! which of its sectors are bad.
 
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -176,7 +177,10 @@ fn pulled_out() -> Outcome {
     rig.process.flash_detach()?;
     // Put in again, it works.
     std::fs::write("/sys/bus/pci/rescan", "1")?;
-    wait_for("the device to be there again", || Ok(class.exists()))?;
+    // Its folder in /sys is there before it can be opened.
+    wait_for("the device to be there again", || {
+        Ok(File::open(path).is_ok())
+    })?;
     let again = Rig::with(plain(path, 1 << 10))?;
     rig.spill(&mine)?;
     ensure!(again.stats()?.pages == 2 * 512, "{:?}", again.stats()?);

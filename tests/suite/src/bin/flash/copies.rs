@@ -136,6 +136,7 @@ fn gpu_writes() -> Outcome {
         .pattern(5, 1)
         .warps(8);
     rig.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+    rig.gpu.drain_faults()?;
     let moved = spill(&rig, &buffer)?;
     ensure!(moved == (BLOCK, BYTES - BLOCK), "{moved:?}");
     let other = buffer.first_other(|i| match i / WORDS {

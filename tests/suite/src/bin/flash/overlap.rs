@@ -31,13 +31,19 @@ const PAGE_WORDS: usize = 512;
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("to a GPU from wherever it is", NONE, to_gpu_from_all);
     suite.test("faults go first", NONE, || {
-        // Whether others are under way when a fault asks is luck, but hardly thrice.
+        // Whether others are under way when a fault asks is luck, but hardly thrice. A fault whose thread gets no CPU
+        // for a quarter of a second lets another operation begin (policy/flash/arbiter.rs): hardly twice.
+        let (mut ahead, mut first) = (false, 0);
         for _ in 0..3 {
-            if faults_among_others()? > 0 {
+            let most = faults_among_others()?;
+            ahead |= most > 0;
+            first += u32::from(most <= MOST_AHEAD);
+            if ahead && first == 2 {
                 return Ok(Pass::Ok);
             }
         }
-        Err("no fault found anything ahead of it".into())
+        ensure!(ahead, "no fault found anything ahead of it");
+        Err(format!("more than {MOST_AHEAD} operations for others were ahead of a fault's").into())
     });
 }
 
@@ -63,6 +69,10 @@ pub(crate) fn demo(suite: &mut Suite, out: &Path, mib: u64) {
         let mut overlap = measure(mib << 20)?;
         overlap.fault_waits_max = faults_among_others()?;
         println!("# {overlap:.3?}");
+        ensure!(
+            overlap.fault_waits_max <= MOST_AHEAD,
+            "operations for others were ahead of a fault's"
+        );
         write_report("overlap", overlap, out)?;
         ensure!(
             overlap.ratio <= MOST,
@@ -230,10 +240,6 @@ fn faults_among_others() -> Result<u64, Failure> {
     );
     let most = stats.fault_waits_most;
     println!("# {most} operations for others, at most, ahead of a fault's");
-    ensure!(
-        most <= MOST_AHEAD,
-        "{most} operations for others were ahead of a fault's"
-    );
     for other in &others {
         check(other, 41)?;
     }

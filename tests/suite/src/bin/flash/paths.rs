@@ -10,7 +10,7 @@ use vgpu_client::{Discard, Flash, BLOCK, PAGE};
 
 use crate::failures::{has_dmsetup, Dm};
 use crate::rig::{check, device, no_leak, write, Rig};
-use crate::NONE;
+use crate::{NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("to flash by call, back by a CPU's fault", NONE, cpu_fault);
@@ -27,7 +27,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("a share of the device's time", NONE, share);
     suite.test("GPU, host and device oversubscribed", NONE, oversubscribed);
     suite.test("a quota", NONE, quota);
-    suite.test("a full device", NONE, full);
+    suite.test("a full device", SILENT, full);
 }
 
 /// Host memory enough that nothing is spilled but by call.

@@ -105,6 +105,8 @@ impl Rig {
     pub(crate) fn gpu_write(&self, buffer: &Buffer<u64>, value: u64) -> Done {
         let op = Op::write(buffer).pattern(value, 1).warps(8);
         self.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        // A kernel may be done before the calls of the fault service that helped it.
+        self.gpu.drain_faults()?;
         Ok(())
     }
 
@@ -128,6 +130,8 @@ impl Rig {
     pub(crate) fn gpu_check(&self, buffer: &Buffer<u64>, value: u64) -> Done {
         let op = Op::check(buffer).pattern(value, 1).warps(8);
         self.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        // A kernel may be done before the calls of the fault service that helped it.
+        self.gpu.drain_faults()?;
         Ok(())
     }
 }

@@ -124,6 +124,8 @@ impl Rig {
     fn write(&self, buffer: &Owned, value: u64) -> Result<(), Failure> {
         let op = Op::write(&buffer.0).pattern(value, 1).warps(8);
         self.gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        // The kernel may be done before the calls of the fault service that helped it, which move bytes.
+        self.gpu.drain_faults()?;
         Ok(())
     }
 

@@ -2,15 +2,18 @@
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
 //! program that goes through half as much memory again as the GPU has, round after round.
 
+mod shares;
 mod together;
 
 use std::process::ExitCode;
 
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
+use shares::When;
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N] [--together]
+const HELP: &str = "usage: policy [--rounds N] [--shares] [--together]
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
+  --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
 ";
@@ -22,11 +25,15 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn main() -> ExitCode {
     use lexopt::prelude::*;
-    let (mut rounds, mut together) = (4, false);
+    let (mut rounds, mut shares, mut together) = (4, false, false);
     let mut parser = lexopt::Parser::from_env();
     while let Ok(Some(argument)) = parser.next() {
         let number = match argument {
             Long("rounds") => parser.value().and_then(|v| v.parse()),
+            Long("shares") => {
+                shares = true;
+                continue;
+            }
             Long("together") => {
                 together = true;
                 continue;
@@ -58,18 +65,31 @@ fn main() -> ExitCode {
         );
         return suite.finish();
     }
+    if shares {
+        let policy = policy().unwrap_or_else(|| "not our driver".to_owned());
+        for (when, name) in [(When::InTurn, "in turn"), (When::AtOnce, "at once")] {
+            let name = format!("three quiet processes beside a loud one, {name}");
+            suite.test(&name, &[], || shares::shares(&policy, when));
+        }
+        return suite.finish();
+    }
     suite.test("memory that is gone through again and again", &[], || {
         scan(rounds)
     });
     suite.finish()
 }
 
+/// The policy that the driver was loaded with, if it is ours.
+fn policy() -> Option<String> {
+    let policy = std::fs::read_to_string(PARAMETER).ok()?;
+    Some(policy.trim().to_owned())
+}
+
 /// One warp reads each page in turn, so that what moves depends on the order of evictions alone.
 fn scan(rounds: u64) -> Outcome {
-    let Ok(policy) = std::fs::read_to_string(PARAMETER) else {
+    let Some(policy) = policy() else {
         skip!("{PARAMETER} is not there: not our driver");
     };
-    let policy = policy.trim();
     let process = Process::new()?;
     let gpu: Gpu = process.gpu(0)?;
     let events = EventQueue::new(&process, 1 << 16)?;
@@ -102,7 +122,7 @@ fn scan(rounds: u64) -> Outcome {
     // Nobody can do with less: what is not there when a round begins must come.
     let least = bytes + (rounds - 1) * (bytes - room);
     ensure!(moved >= least, "fewer bytes than must move, {least}");
-    match policy {
+    match &policy[..] {
         // Each block is evicted just before its turn comes.
         "lru" => ensure!(
             moved == rounds * bytes,

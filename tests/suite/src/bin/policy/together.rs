@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
+use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, PrefetchStats, Process, BLOCK};
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch";
@@ -43,13 +44,14 @@ pub fn together(together: usize) -> Outcome {
     let data = Buffer::<u64>::managed(&process, blocks * BLOCK_WORDS)?;
     let others = Buffer::<u64>::managed(&process, together * BLOCK_WORDS)?;
     others.fill(|i| i as u64);
+    let quiet = quiet(&process, &gpu, &others)?;
     let mut kernels = 0;
     let before = loop {
         let held = process.prefetch_stats(gpu.uuid())?.held;
         let k = kernels % KERNELS;
         kernels += 1;
         process.announce(gpu.uuid(), 1 + k)?;
-        let stats = settled(&process, &gpu, kernels)?;
+        let stats = settled(&process, &gpu, kernels, quiet)?;
         // No prefetch has room that does not take it from what is expected.
         if kernels > ROUNDS * KERNELS && stats.held > held {
             break stats;
@@ -100,6 +102,7 @@ pub fn sleeps() -> Outcome {
     let process = Process::new()?;
     let gpu: Gpu = process.gpu(0)?;
     let data = Buffer::<u64>::managed(&process, KERNELS as usize * BLOCKS * BLOCK_WORDS)?;
+    let quiet = quiet(&process, &gpu, &data)?;
     let stop = AtomicBool::new(false);
     let run = |k: u64| -> Result<(), Failure> {
         // Whoever calls while the system sleeps is told to try again.
@@ -133,7 +136,7 @@ pub fn sleeps() -> Outcome {
         slept?;
         ran.map_err(|_| Failure::from("a thread panicked"))?
     })?;
-    let stats = settled(&process, &gpu, kernels)?;
+    let stats = settled(&process, &gpu, kernels, quiet)?;
     println!(
         "# {kernels} kernels, and {} KiB came ahead of them, while the system slept {SLEEPS} times",
         stats.bytes_in >> 10
@@ -147,8 +150,23 @@ fn is_on() -> bool {
     std::fs::read_to_string(PARAMETER).is_ok_and(|on| on.trim() == "Y")
 }
 
-/// Waits until so many announcements were learnt of, and the worker has nothing more to do.
-fn settled(process: &Process, gpu: &Gpu, kernels: u64) -> vgpu_client::Result<PrefetchStats> {
+/// How long the worker's counts stand still at least before the worker is at rest: a multiple of what one block takes to
+/// the GPU and back, which depends on the machine.
+fn quiet(process: &Process, gpu: &Gpu, data: &Buffer<u64>) -> vgpu_client::Result<Duration> {
+    let start = Instant::now();
+    process.migrate(data.address(), BLOCK, gpu.uuid())?;
+    process.migrate(data.address(), BLOCK, Uuid::CPU)?;
+    Ok((4 * start.elapsed()).max(Duration::from_millis(50)))
+}
+
+/// Waits until so many announcements were learnt of, and the worker has nothing more to do, as its counts have stood
+/// still for so long.
+fn settled(
+    process: &Process,
+    gpu: &Gpu,
+    kernels: u64,
+    quiet: Duration,
+) -> vgpu_client::Result<PrefetchStats> {
     let deadline = Instant::now() + Duration::from_secs(60);
     let did = |s: &PrefetchStats| {
         [
@@ -163,7 +181,7 @@ fn settled(process: &Process, gpu: &Gpu, kernels: u64) -> vgpu_client::Result<Pr
     let mut last = process.prefetch_stats(gpu.uuid())?;
     let mut same = 0;
     while (same < 5 || last.kernels < kernels) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(quiet / 5);
         let now = process.prefetch_stats(gpu.uuid())?;
         same = if did(&now) == did(&last) { same + 1 } else { 0 };
         last = now;

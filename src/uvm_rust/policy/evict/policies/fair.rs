@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The process that has the most used chunks gives up its oldest, so that the processes which want memory come to
+//! equal shares of it.
+//!
+//! Under `lru` the process that faults most gets most: its chunks are always the newest. A program that goes through
+//! more memory than the GPU has, again and again, so takes from its neighbours all that they do not fault on. Under
+//! this policy such a program evicts its own memory as soon as no other process has more. Memory that nobody else asks
+//! for is lent.
+//!
+//! A chunk that is split is several processes', or its process is not known: ordinary memory (HMM), and managed memory in
+//! pieces of less than 2 MiB. All of these together count as one process more. If one is the oldest of all, it
+//! goes first, whoever has most: what nobody has used for longest would stay for ever beside a process that has more.
+//!
+//! # Why a kernel gets on
+//!
+//! A kernel that needs several blocks at once never gets on if its own process's chunks evict each other. So a process
+//! with [`SPARED`] chunks or fewer gives up none while another has more. If no process has more, the oldest chunk of all
+//! goes, as under `lru`. What one batch of faults brings therefore never evicts what the same batch, or one
+//! instruction, has brought. On a GPU of less than 5 GiB an eighth of the chunks is spared instead, as nobody would
+//! have more otherwise. Kernels of one process that together need more than its share at the same moment can evict each
+//! other's blocks for longer than under `lru`, which gives them the whole GPU.
+//!
+//! If evictions fail, as pages are held, the caller asks the default policy instead ([`RootChunks::victim`]).
+//!
+//! [`RootChunks::victim`]: super::super::RootChunks::victim
+
+use super::{first_unspared, lru, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
+use crate::mem::TryVec;
+
+/// Chunks that a process keeps while another one has more: what one instruction of a warp needs, whose 32 lanes access
+/// two blocks each, and what a batch of 256 faults brings, upstream's default.
+const SPARED: u32 = 64 + 256;
+
+/// Numbers for processes. Each that has chunks has one of its own, until there are more: any beyond take that of
+/// another for the chunks that they use from then on, and these two have one share.
+const PROCESSES: usize = 64;
+
+/// "No chunk" in links.
+const NONE: Chunk = Chunk::MAX;
+
+/// A used chunk among those of its process, in the order of the used queue.
+#[derive(Clone, Copy)]
+struct Node {
+    /// The number of the process; [`PROCESSES`] for a chunk that is not used.
+    process: usize,
+    prev: Chunk,
+    next: Chunk,
+}
+
+/// A process that has used chunks, if `count` is not 0.
+#[derive(Clone, Copy)]
+struct Process {
+    holder: Holder,
+    count: u32,
+    /// When it last used a chunk, by [`Fair::uses`].
+    last: u64,
+    oldest: Chunk,
+    newest: Chunk,
+}
+
+/// The policy `fair`.
+pub(super) struct Fair {
+    nodes: TryVec<Node>,
+    processes: TryVec<Process>,
+    /// How often a chunk was used.
+    uses: u64,
+    /// Chunks that a process keeps while another one has more.
+    spared: u32,
+}
+
+impl Policy for Fair {
+    const NAME: &'static str = "fair";
+
+    fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        let unused = Node {
+            process: PROCESSES,
+            prev: NONE,
+            next: NONE,
+        };
+        let nobody = Process {
+            holder: 0,
+            count: 0,
+            last: 0,
+            oldest: NONE,
+            newest: NONE,
+        };
+        Ok(Self {
+            nodes: TryVec::filled(chunks as usize, unused)?,
+            processes: TryVec::filled(PROCESSES, nobody)?,
+            uses: 0,
+            spared: SPARED.min(chunks / 8),
+        })
+    }
+
+    fn used(&mut self, chunk: Chunk, holder: Holder) {
+        self.left(chunk);
+        let number = self.number_of(holder);
+        let Some(process) = self.processes.get_mut(number) else {
+            return;
+        };
+        if process.count == 0 {
+            process.holder = holder;
+        }
+        self.uses += 1;
+        process.last = self.uses;
+        process.count += 1;
+        let prev = core::mem::replace(&mut process.newest, chunk);
+        match self.nodes.get_mut(prev as usize) {
+            Some(before) => before.next = chunk,
+            None => process.oldest = chunk,
+        }
+        if let Some(node) = self.nodes.get_mut(chunk as usize) {
+            *node = Node {
+                process: number,
+                prev,
+                next: NONE,
+            };
+        }
+    }
+
+    fn left(&mut self, chunk: Chunk) {
+        let Some(node) = self.nodes.get_mut(chunk as usize) else {
+            return;
+        };
+        let Node {
+            process,
+            prev,
+            next,
+        } = *node;
+        let Some(process) = self.processes.get_mut(process) else {
+            return;
+        };
+        node.process = PROCESSES;
+        process.count -= 1;
+        match self.nodes.get_mut(prev as usize) {
+            Some(before) => before.next = next,
+            None => process.oldest = next,
+        }
+        match self.nodes.get_mut(next as usize) {
+            Some(after) => after.prev = prev,
+            None => process.newest = prev,
+        }
+    }
+
+    fn choose(&self, used: Used<'_>) -> Option<Chunk> {
+        let oldest = used.oldest_first().next()?;
+        if used.holder_of(oldest) == 0 {
+            return Some(oldest);
+        }
+        let Some(process) = self.largest() else {
+            return lru::Lru.choose(used);
+        };
+        let standing = |chunk| (chunk, lru::standing(used, chunk, process.oldest));
+        let spareable = first_unspared(self.of(process).map(standing));
+        Some(spareable.map_or(process.oldest, |(chunk, _)| chunk))
+    }
+}
+
+impl Fair {
+    /// The process that has more chunks than all others, and more than are spared. Of several that have so many, it is
+    /// the one that used a chunk last: the fault that asks is most likely its own.
+    fn largest(&self) -> Option<&Process> {
+        let most = self.processes.iter().max_by_key(|p| (p.count, p.last))?;
+        (most.count > self.spared).then_some(most)
+    }
+
+    /// The chunks of a process, oldest first, as many as a policy may look at.
+    fn of(&self, process: &Process) -> impl Iterator<Item = Chunk> + '_ {
+        let node = |chunk: Chunk| Some((chunk, self.nodes.get(chunk as usize)?));
+        core::iter::successors(node(process.oldest), move |(_, n)| node(n.next))
+            .take(REACH)
+            .map(|(chunk, _)| chunk)
+    }
+
+    /// The number of the process that `holder` is, or is to be. One that has no chunk yet takes a number that nobody has;
+    /// if there is none, it takes another's.
+    fn number_of(&self, holder: Holder) -> usize {
+        let first = super::super::holders::list_of(holder) % PROCESSES;
+        let mut nobody = None;
+        for i in (first..PROCESSES).chain(0..first) {
+            match self.processes.get(i) {
+                Some(p) if p.count == 0 => _ = nobody.get_or_insert(i),
+                Some(p) if p.holder == holder => return i,
+                _ => {}
+            }
+        }
+        nobody.unwrap_or(first)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Equal shares, and what a process keeps whatever others do.
+
+use super::super::{Choice, RootChunks};
+use super::*;
+use crate::evict::{Change, Lists, Queue};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+/// The PMM agrees to all.
+struct Agrees;
+
+impl Lists for Agrees {
+    fn evictable(&mut self, _: Chunk) -> bool {
+        true
+    }
+}
+
+/// A GPU, and the process and the block that each of its chunks holds.
+struct Gpu {
+    roots: RootChunks,
+    holds: Vec<Option<(Holder, u32)>>,
+    spared: usize,
+}
+
+impl Gpu {
+    fn new(policy: &str, chunks: u32) -> Self {
+        let choice = Choice::named(policy).unwrap();
+        let mut roots = RootChunks::with_policy(chunks, choice).unwrap();
+        (0..chunks).for_each(|c| roots.change(c, Change::Free { zeroed: false }).unwrap());
+        Self {
+            roots,
+            holds: std::vec![None; chunks as usize],
+            spared: SPARED.min(chunks / 8) as usize,
+        }
+    }
+
+    fn count(&self, holder: Holder) -> usize {
+        let held = self.holds.iter().flatten();
+        held.filter(|(h, _)| *h == holder).count()
+    }
+
+    /// Whether `holder` faults as it accesses `block`. Whose chunk goes is checked against the rule.
+    fn faults(&mut self, holder: Holder, block: u32) -> bool {
+        if self.holds.contains(&Some((holder, block))) {
+            return false;
+        }
+        let chunk = self.roots.choose(&mut Agrees).unwrap();
+        self.roots.begin_eviction(chunk);
+        self.roots.evicted(chunk).unwrap();
+        // As upstream: whose the chunk is is known once it may be evicted again.
+        self.roots.used_by(chunk, 0).unwrap();
+        let change = match holder {
+            0 => Change::Split,
+            holder => Change::Whole(holder),
+        };
+        self.roots.change(chunk, change).unwrap();
+        self.holds[chunk as usize] = Some((holder, block));
+        true
+    }
+
+    /// The process that gives up a chunk next, if no chunk is free.
+    fn next(&mut self) -> Option<Holder> {
+        let chunk = self.roots.choose(&mut Agrees)?;
+        Some(self.holds[chunk as usize]?.0)
+    }
+}
+
+/// Faults of three processes with 60 blocks each, beside one that goes through 1,024, on a GPU of 256 chunks: after the
+/// first round, as nobody has shares before.
+fn faults_of_the_quiet(policy: &str) -> usize {
+    let mut gpu = Gpu::new(policy, 256);
+    let mut faults = 0;
+    let mut next = 0;
+    for round in 0..20 {
+        for (holder, block) in (2..5).flat_map(|h| (0..60).map(move |b| (h, b))) {
+            let faulted = gpu.faults(holder, block);
+            faults += usize::from(faulted && round > 0);
+            // The loud one faults eight times for each access of another.
+            for _ in 0..8 {
+                next = (next + 1) % 1024;
+                gpu.faults(1, next);
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn a_loud_neighbour_takes_nothing_of_a_share() {
+    assert_eq!(faults_of_the_quiet("fair"), 0);
+    assert_eq!(faults_of_the_quiet("lru"), 19 * 180);
+}
+
+#[test]
+fn what_nobody_else_wants_is_lent_and_given_back() {
+    let mut gpu = Gpu::new("fair", 128);
+    (0..128).for_each(|b| _ = gpu.faults(1, b));
+    assert_eq!(gpu.count(1), 128);
+    (0..128).for_each(|b| _ = gpu.faults(2, b));
+    assert_eq!((gpu.count(1), gpu.count(2)), (64, 64));
+    // What is given back is what was used longest ago.
+    assert!(gpu.holds.contains(&Some((1, 64))) && !gpu.holds.contains(&Some((1, 63))));
+}
+
+/// Split chunks are nobody's. They are not safe for having long been there, and no share of the others'.
+#[test]
+fn what_is_nobodys_goes_when_its_turn_comes() {
+    let mut gpu = Gpu::new("fair", 40);
+    (0..16).for_each(|b| _ = gpu.faults(0, b));
+    // More than fits beside what nobody uses any more, and less than fits without.
+    for round in 0..4 {
+        let faults = (0..28).filter(|&b| gpu.faults(1, b)).count();
+        assert_eq!(faults, if round == 0 { 28 } else { 0 });
+    }
+    assert_eq!(gpu.count(0), 12);
+    // A loud program whose chunks are split has one share, too.
+    let mut gpu = Gpu::new("fair", 40);
+    (0..18).for_each(|b| _ = gpu.faults(1, b));
+    (0..200).for_each(|b| _ = gpu.faults(0, b));
+    assert_eq!(gpu.count(0) + gpu.count(1), 40);
+    assert!(gpu.count(1) >= 18, "{}", gpu.count(1));
+}
+
+#[test]
+fn one_process_alone_is_under_lru() {
+    for chunks in [4, 16, 100] {
+        let mut both = ["fair", "lru"].map(|policy| Gpu::new(policy, chunks));
+        for block in (0..400).map(|i| i * 7 % 150) {
+            let [fair, lru] = &mut both;
+            assert_eq!(fair.faults(1, block), lru.faults(1, block));
+            assert_eq!(fair.holds, lru.holds);
+        }
+    }
+}
+
+#[test]
+fn what_a_process_expects_is_spared_within_its_share() {
+    let mut gpu = Gpu::new("fair", 32);
+    (0..24).for_each(|b| _ = gpu.faults(1, b));
+    (0..8).for_each(|b| _ = gpu.faults(2, b));
+    let oldest = gpu.roots.pick().unwrap();
+    assert_eq!(gpu.holds[oldest as usize], Some((1, 0)));
+    let owner = gpu.roots.add_owner(1);
+    gpu.roots.expect(oldest, owner, 3);
+    let second = gpu.roots.pick().unwrap();
+    assert_eq!(gpu.holds[second as usize], Some((1, 1)));
+    // All that it has is expected: what is needed last goes, and nobody else's.
+    for chunk in (0..32).filter(|&c| gpu.holds[c].is_some_and(|(h, _)| h == 1)) {
+        gpu.roots.expect(chunk as Chunk, owner, 4 + chunk as u32);
+    }
+    assert_eq!(gpu.next(), Some(1));
+    // It asked for all of it since its kernel began: none is spared at another's expense.
+    gpu.roots.begins(owner);
+    (24..32).for_each(|b| _ = gpu.faults(1, b));
+    (8..16).for_each(|b| _ = gpu.faults(2, b));
+    assert_eq!(gpu.count(1), 16);
+    let mut alone = Gpu::new("fair", 32);
+    let owner = alone.roots.add_owner(1);
+    alone.roots.begins(owner);
+    (0..24).for_each(|b| _ = alone.faults(1, b));
+    (0..8).for_each(|b| _ = alone.faults(2, b));
+    assert_eq!(alone.next(), Some(1));
+}
+
+#[test]
+fn more_processes_than_have_shares_of_their_own() {
+    let mut gpu = Gpu::new("fair", 256);
+    for holder in 1..=200 {
+        (0..3).for_each(|b| assert!(gpu.faults(holder, b)));
+    }
+    // Those that share a number count as one, so that at most so many have nothing; all get on.
+    for holder in 1..=200 {
+        gpu.faults(holder, 0);
+        assert!(gpu.count(holder) > 0);
+    }
+    // Once they are gone, two have shares of their own again.
+    let mut gone = Gpu::new("fair", 256);
+    for holder in 1..=100 {
+        (0..2).for_each(|b| _ = gone.faults(holder, b));
+    }
+    for chunk in 0..256 {
+        gone.roots
+            .change(chunk, Change::Free { zeroed: true })
+            .unwrap();
+        gone.holds[chunk as usize] = None;
+    }
+    (0..256).for_each(|b| _ = gone.faults(101, b));
+    (0..200).for_each(|b| _ = gone.faults(102, b));
+    assert_eq!((gone.count(101), gone.count(102)), (128, 128));
+}
+
+proptest! {
+    #![proptest_config(crate::testing::model(256))]
+
+    /// Whoever gives up a chunk has more than all others, or nobody has more than is spared; and the lists that the
+    /// policy keeps are those of the used queue.
+    #[test]
+    fn who_has_most_gives(
+        chunks in 4..80u32,
+        steps in proptest::collection::vec((0..6u64, 0..60u32, 0..10u8), 1..crate::testing::steps(400)),
+    ) {
+        let mut gpu = Gpu::new("fair", chunks);
+        for (holder, block, what) in steps {
+            let chunk = block % chunks;
+            let on = gpu.roots.queue_of(chunk);
+            match what {
+                // It is pinned, and may be evicted again.
+                0 if on == Some(Queue::Used) => {
+                    let held = gpu.holds[chunk as usize].map_or(0, |(h, _)| h);
+                    let change = if held == 0 { Change::Split } else { Change::Whole(held) };
+                    gpu.roots.change(chunk, Change::Pinned).unwrap();
+                    gpu.roots.change(chunk, change).unwrap();
+                }
+                1 if on == Some(Queue::Used) => {
+                    gpu.roots.change(chunk, Change::Free { zeroed: block % 2 == 0 }).unwrap();
+                    gpu.holds[chunk as usize] = None;
+                }
+                _ => {
+                    let counts: Vec<_> = (0..6).map(|h| gpu.count(h)).collect();
+                    let most = *counts.iter().max().unwrap();
+                    let full = gpu.roots.length(Queue::Free) == 0;
+                    // What is nobody's may go as the oldest of all.
+                    let giver = gpu.next().filter(|&giver| giver != 0 && full);
+                    if let Some(giver) = giver.filter(|_| most > gpu.spared) {
+                        prop_assert_eq!(counts[giver as usize], most);
+                    }
+                    gpu.faults(holder, block);
+                }
+            }
+        }
+    }
+
+    /// What an instruction needs is there after a fault for each block, whoever has how much.
+    #[test]
+    fn an_instruction_gets_what_it_needs_at_once(
+        chunks in 8..600u32,
+        before in proptest::collection::vec((1..5u64, 0..700u32), 0..1500),
+        needed in 1..=100u32,
+        order in proptest::collection::vec(0..1000u32, 0..200),
+    ) {
+        let mut gpu = Gpu::new("fair", chunks);
+        before.into_iter().for_each(|(holder, block)| _ = gpu.faults(holder, block));
+        (0..chunks).for_each(|block| _ = gpu.faults(9, block));
+        let needed = (gpu.spared as u32 * needed).div_ceil(100);
+        let blocks = order.iter().map(|n| n % needed).chain(0..needed);
+        let faults = blocks.filter(|&n| gpu.faults(1, 1000 + n)).count();
+        prop_assert_eq!(faults as u32, needed);
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Four processes that share a GPU. Three are quiet: each goes through its own memory, nine tenths of a quarter of the
+//! GPU's, round after round. The fourth is the same, or loud: it goes through four times the GPU's memory in each
+//! round. What the three bring to the GPU again is what the loud one takes from them.
+//!
+//! The processes are VA spaces, as UVM sees it; each has its own thread, or each has its turn.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use uvm_suite::{ensure, Failure, Outcome, Pass};
+use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
+
+const QUIET: u64 = 3;
+const TENANTS: u64 = QUIET + 1;
+/// How often the quiet ones go through their memory.
+const ROUNDS: u64 = 2;
+/// How far from each other the accesses are.
+const APART: u64 = 64 << 10;
+const FIRST: u64 = 0x0fed_cba9_8765_4321;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// When the processes run.
+#[derive(Clone, Copy, PartialEq)]
+pub enum When {
+    /// One after another, so that it is always the same.
+    InTurn,
+    AtOnce,
+}
+
+/// A process, and the memory that it goes through.
+struct Tenant {
+    process: Process,
+    gpu: Gpu,
+    events: EventQueue,
+    data: Buffer<u64>,
+}
+
+impl Tenant {
+    fn new(blocks: u64) -> Result<Self, Failure> {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        let events = EventQueue::new(&process, 1 << 16)?;
+        let data = Buffer::managed(&process, (blocks * BLOCK / 8) as usize)?;
+        data.fill(value);
+        Ok(Self {
+            process,
+            gpu,
+            events,
+            data,
+        })
+    }
+
+    /// Reads a word of each 64 KiB, and compares it.
+    fn goes_through(&self) -> Result<(), Failure> {
+        let step = STEP.wrapping_mul(APART / 8);
+        let check = Op::check(&self.data).pattern(FIRST, step).every(APART);
+        let kernel = Kernel::new().op(check.lanes(1).utlbs(0, 1)).utlb_faults(1);
+        self.gpu.launch(&kernel)?.wait()?.ok()?;
+        Ok(())
+    }
+
+    /// What the process has brought to the GPU since this was asked last.
+    fn brought(&self) -> Result<EventCounts, Failure> {
+        let mut counts = EventCounts::default();
+        counts.add(&self.events.take(self.gpu.uuid())?);
+        Ok(counts)
+    }
+}
+
+/// What element `i` of each buffer holds.
+fn value(i: usize) -> u64 {
+    FIRST.wrapping_add(STEP.wrapping_mul(i as u64))
+}
+
+/// Bytes that the quiet ones bring, with a fourth that goes through so many blocks.
+fn brought_beside(neighbour: u64, blocks: u64, when: When) -> Result<u64, Failure> {
+    let quiet = (0..QUIET).map(|_| Tenant::new(blocks));
+    let quiet = quiet.collect::<Result<Vec<_>, _>>()?;
+    let fourth = Tenant::new(neighbour)?;
+    // Everybody has what there is room for before the others are counted.
+    for tenant in quiet.iter().chain([&fourth]) {
+        tenant.goes_through()?;
+        tenant.brought()?;
+    }
+    match when {
+        When::InTurn => {
+            for _ in 0..ROUNDS {
+                fourth.goes_through()?;
+                quiet.iter().try_for_each(Tenant::goes_through)?;
+            }
+        }
+        When::AtOnce => at_once(&quiet, &fourth)?,
+    }
+    let mut bytes = 0;
+    for tenant in &quiet {
+        bytes += tenant.brought()?.h2d_bytes;
+        ensure!(
+            tenant.data.first_other(value).is_none(),
+            "the data are not what they were"
+        );
+    }
+    drop(fourth.process);
+    Ok(bytes)
+}
+
+/// The quiet ones go through their memory, each in its thread, while the fourth does, once at least.
+fn at_once(quiet: &[Tenant], fourth: &Tenant) -> Result<(), Failure> {
+    let (over, passed) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let loud = scope.spawn(|| {
+            let passes = || -> Result<(), Failure> {
+                while !over.load(Relaxed) {
+                    fourth.goes_through()?;
+                    passed.store(true, Relaxed);
+                }
+                Ok(())
+            };
+            let passes = passes();
+            passed.store(true, Relaxed);
+            passes
+        });
+        let rounds = |tenant: &Tenant| {
+            for round in 0.. {
+                if round >= ROUNDS && passed.load(Relaxed) {
+                    break;
+                }
+                tenant.goes_through()?;
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = quiet
+            .iter()
+            .map(|tenant| scope.spawn(move || rounds(tenant)))
+            .collect();
+        let ended: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
+        over.store(true, Relaxed);
+        for ended in ended.into_iter().chain([loud.join()]) {
+            ended.map_err(|_| Failure::from("a thread panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+/// What the driver's policy, `policy`, leaves to quiet processes beside a loud one.
+pub fn shares(policy: &str, when: When) -> Outcome {
+    let room = {
+        let process = Process::new()?;
+        let gpu: Gpu = process.gpu(0)?;
+        gpu.info().usable_bytes() / BLOCK
+    };
+    let blocks = room / TENANTS * 9 / 10;
+    let beside_a_quiet_one = brought_beside(blocks, blocks, when)?;
+    let beside_a_loud_one = brought_beside(4 * room, blocks, when)?;
+    let working_sets = QUIET * blocks * BLOCK;
+    let mib = |bytes: u64| bytes >> 20;
+    println!(
+        "# {policy}: {QUIET} processes of {} MiB on a GPU of {} MiB bring {} MiB in {ROUNDS} rounds beside a quiet one, {} beside a loud one",
+        mib(blocks * BLOCK), mib(room * BLOCK), mib(beside_a_quiet_one), mib(beside_a_loud_one)
+    );
+    // All of it fits.
+    ensure!(
+        beside_a_quiet_one <= working_sets / 10,
+        "more than a tenth of {working_sets} bytes came again beside a quiet process"
+    );
+    match (policy, when) {
+        // Of what was promised nine tenths stay.
+        ("fair", _) => ensure!(
+            beside_a_loud_one <= working_sets / 10,
+            "more than a tenth of {working_sets} bytes came again beside a loud process"
+        ),
+        ("lru", When::InTurn) => ensure!(
+            beside_a_loud_one == ROUNDS * working_sets,
+            "all of it should come again in each round"
+        ),
+        _ => {}
+    }
+    Ok(Pass::Ok)
+}
