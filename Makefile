@@ -100,7 +100,7 @@ test-extra: deps ## long tests, and what ends differently from run to run: see s
 	@scripts/test.sh extra
 
 .PHONY: test-versions
-test-versions: deps ## build ours from NVIDIA's 535, 550 and 555, and from each tree in UVM_SRC
+test-versions: deps ## NVIDIA's releases from 535 on: do the hooks fit, does ours build; and each tree in UVM_SRC
 	@scripts/test.sh versions
 
 .PHONY: test-debug

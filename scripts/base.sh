@@ -27,10 +27,15 @@ lacks_in() { [ -n "$(body "$1" "$2")" ] && ! has_in "$@"; }
 # follows FILE REGEX NEXT: is there a line like this, and is the next one like that?
 follows() { awk -v a="$2" -v b="$3" 'was && $0 ~ b { found = 1 } { was = $0 ~ a } END { exit !found }' "$uvm/$1"; }
 
+# has_member FILE STRUCTURE WORD: has that structure a line with the word?
+has_member() { awk -v a="^struct $2\$" -v w="$3" '$0 ~ a { on = 1 } on && index($0, w) { found = 1 } /^}/ { on = 0 } END { exit !found }' "$uvm/$1"; }
+
 # 595: Maxwell, Pascal and Volta are gone.
 fact all_gpus_fault lacks uvm_gpu.h replayable_faults_supported
 # 590: the lists of root chunks are an array.
 fact alloc_list has uvm_pmm_gpu.h UVM_PMM_ALLOC_LIST_USED
+# 590: which GPUs only ever reach a range where it is, its managed part says.
+fact lite_of_managed has_member uvm_va_range.h uvm_va_range_managed_struct uvm_lite_gpus
 # 580: it discards by itself, and tells a perf event's callback the VA space.
 fact native_discard has uvm_va_range.h uvm_va_range_discard
 fact event_space has uvm_perf_events.h 'uvm_perf_event_callback_t\)\(uvm_va_space_t \*va_space,.*'

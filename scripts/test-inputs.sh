@@ -5,7 +5,7 @@
 
 # What no lane is made of: these start lanes, or do other things altogether. A script that
 # is not listed counts for every lane.
-not_of_a_lane='^scripts/(test|test-(parts|inputs|names|install|kernels|kernels-rows|count-test)|modules|package|chroot|sparse|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|upstream-bugs|ssd-demo|deps|lines|vgpu-cost|ci|deny|pictures)\.sh$|^scripts/((prose|links|terminal-svg)\.py|reuse\.txt)$'
+not_of_a_lane='^scripts/(test|test-(parts|inputs|names|install|kernels|kernels-rows|count-test)|modules|package|chroot|sparse|clean|wheel|fuzz|sim-.*|mutants-host|bench|dnn|workloads|upstream-bugs|ssd-demo|deps|lines|vgpu-cost|ci|deny|pictures|versions)\.sh$|^scripts/((prose|links|terminal-svg)\.py|reuse\.txt)$'
 # Rust's own tests and measurements, which are compiled for the host only.
 unit_tests='^((src|tests/vgpu|userlib|sim)/.*/(tests/.*|tests\.rs|benches/.*|examples/.*)|tests/suite/tests/.*)$'
 

@@ -114,6 +114,7 @@ host_parts() {
 	fi
 	part host/docs env RUSTDOCFLAGS="-D warnings" cargo doc "${all[@]}" --no-deps --document-private-items --quiet
 	part host/test-sh scripts/test-count-test.sh
+	part host/versions tests/scripts/versions.sh
 	part host/test-names tests/scripts/test-names.sh
 	if have shellcheck; then
 		part host/shellcheck shellcheck -x scripts/*.sh tests/scripts/*.sh tests/vgpu/*.sh packaging/uvm-rust packaging/*/*.sh
@@ -505,6 +506,26 @@ versions_parts() {
 	part versions/calls cargo test --quiet -p vgpu-client --test layout
 	part build/programs build_programs
 	for v in "${trees[@]}"; do base_parts "$v"; done
+}
+
+# `make test-versions` also asks each release that tests/release-tags names, where git has them, and builds ours from those at
+# which a fact turns.
+tags_parts() {
+	local tag why
+	if [ -z "${listing:-}" ] && ! why=$(scripts/versions.sh source 2>&1 >/dev/null); then
+		skip versions/tags "$(tail -n 1 <<<"${why#*error: }")"
+		return
+	fi
+	part versions/tags scripts/versions.sh hooks
+	for tag in $(scripts/versions.sh flips); do part "versions/tags/$tag" build_tag "$tag"; done
+}
+
+# build_tag TAG: all of ours is built from that release, without a warning.
+build_tag() {
+	local tree dir
+	scripts/versions.sh note "$1" -
+	tree=$(scripts/versions.sh tree "$1") && dir=$(UVM_SRC=$tree UVM_RUST_WHOLE=1 scripts/driver.sh rust) &&
+		scripts/versions.sh note "$1" "$dir.log"
 }
 
 # ours_on TREE: it is built with our Rust, where the seam knows it.

@@ -268,13 +268,14 @@ extra) extra_parts ;;
 debug) debug_parts ;;
 kselftest) part build/programs build_programs; selftest_parts ;;
 flash) part build/programs build_programs; flash_parts ;;
-versions) versions_parts ;;
+versions) versions_parts; tags_parts ;;
 all) host_parts; vm_parts ;;
 demo-ran) demo_ran "${2:?the log}" ;;
 *) die "test.sh: use host, vm, kselftest, flash, extra, debug, versions or all, or list" ;;
 esac
 [ -z "$listing" ] || exit 0
 lanes_end
+[ "$what" != versions ] || scripts/versions.sh table
 
 if [ ${#failures[@]} -gt 0 ]; then
 	printf '%s' "$digest"

@@ -58,6 +58,13 @@ check "and not in the next argument"
 tree uvm_va_range.h 'void uvm_va_range_discard_all(void);'
 ! said native_discard
 check "nor in a longer name"
+lite='    uvm_processor_mask_t uvm_lite_gpus;'
+tree uvm_va_range.h 'struct uvm_va_range_managed_struct' '{' "$lite" '};'
+said lite_of_managed
+check "a structure's member is found"
+tree uvm_va_range.h 'struct uvm_va_range_managed_struct' '{' '};' 'struct uvm_va_range_struct' '{' "$lite" '};'
+! said lite_of_managed
+check "and not in the next structure"
 free='static void devmem_page_free(struct page *page)'
 tree uvm_pmm_gpu.c "$free;" "$free" '{' '    chunk_pin(pmm, chunk);' '}'
 said lazy_pins

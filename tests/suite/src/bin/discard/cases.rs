@@ -17,6 +17,11 @@ const NEW: u64 = 0x0300_0000_0000;
 pub(crate) fn run(suite: &mut Suite) {
     both(suite, "resident on the CPU", cpu_resident);
     both(suite, "read-duplicated", read_duplicated);
+    both(
+        suite,
+        "written to, where a part was read-duplicated",
+        duplicated_in_part,
+    );
     both(suite, "accessed by the GPU", accessed_by);
     both(suite, "preferred location CPU", |how| preferred(how, true));
     both(suite, "preferred location GPU", |how| preferred(how, false));
@@ -81,6 +86,29 @@ fn read_duplicated(how: Discard) -> Outcome {
     rig.reclaim(&buffer)?;
     rig.prefetch(&buffer, Uuid::CPU)?;
     zeros_or(&buffer, &[OLD, NEW])?;
+    Ok(Pass::Ok)
+}
+
+/// The discard breaks the duplicates of one page, and has to unmap all others as well. What is written to those afterwards
+/// is kept, also where the memory is reclaimed.
+fn duplicated_in_part(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    rig.process
+        .read_duplication(buffer.address(), buffer.bytes(), true)?;
+    rig.gpu_write(&buffer, OLD)?;
+    ensure!(buffer.get(0) == OLD, "word 0 is {:#x}", buffer.get(0));
+    let copies = |page: usize| -> Result<usize, Failure> {
+        let at = buffer.address_of(page * PAGE_WORDS);
+        Ok(rig.process.residency(at)?.resident.len())
+    };
+    let seen = (copies(0)?, copies(511)?);
+    ensure!(seen == (2, 1), "copies of pages 0 and 511: {seen:?}");
+    rig.discard(&buffer, how)?;
+    rig.revive(&buffer, how)?;
+    rig.gpu_write(&buffer, NEW)?;
+    rig.reclaim(&buffer)?;
+    exactly(&buffer, NEW)?;
     Ok(Pass::Ok)
 }
 

@@ -471,18 +471,26 @@ pub(crate) fn foreign_host_data_leaks() -> Outcome {
 }
 
 /// A host chunk is allocated for a migration of one page while all others are on the
-/// GPU, so it is not zeroed; then all is discarded, and the CPU reads the others.
+/// GPU, so it is not zeroed; then all is discarded, and the CPU reads the others. Of every second block the
+/// GPU's memory is reclaimed first.
 fn host_unprepared(how: Discard) -> Outcome {
     const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
+    const BLOCKS: usize = 8;
     let rig = Rig::new()?;
-    let buffer = written(&rig, 1)?;
+    let buffer = written(&rig, BLOCKS)?;
     // Free memory of the host holds a secret.
     {
         let secret = Buffer::<u64>::ordinary(64 * WORDS)?;
         secret.fill(|_| SECRET);
     }
-    rig.process.migrate(buffer.address(), PAGE, Uuid::CPU)?;
+    for block in 0..BLOCKS {
+        let at = buffer.address_of(block * WORDS);
+        rig.process.migrate(at, PAGE, Uuid::CPU)?;
+    }
     rig.discard(&buffer, how)?;
+    for block in (0..BLOCKS).step_by(2) {
+        rig.gpu.evict(buffer.address_of(block * WORDS))?;
+    }
     if how == Discard::Lazy {
         rig.prefetch(&buffer, Uuid::CPU)?;
     }
