@@ -14,6 +14,8 @@ use super::gpu::reg;
 use super::gpu::Hw;
 use super::machine::Loc;
 use super::machine::Machine;
+use super::tlb::Invalidate;
+use super::tlb::PTE;
 use super::walk::Pdb;
 
 /// The methods of the host engine, by their byte addresses.
@@ -319,6 +321,9 @@ impl Channel {
         if field32(c, 11, 10) == 1 {
             return Err(Trouble::NotEmulated("aperture of the page directory"));
         }
+        if replay != 0 && bit32(c, 1) {
+            return Err(Trouble::NotEmulated("replay or cancel without the GPCs"));
+        }
         match replay {
             replay @ 0..=2 => {
                 if targeted {
@@ -330,13 +335,14 @@ impl Channel {
                 if bit32(a, 11) {
                     hw.stats.membars += 1;
                 }
-                let all_spaces = bit32(c, 0);
                 let pages = 1u64.checked_shl(field32(a, 5, 0)).unwrap_or(u64::MAX);
                 let start = va & !pages.saturating_mul(4096).wrapping_sub(1);
-                hw.invalidate(
-                    (!all_spaces).then_some(pdb),
-                    targeted.then_some((start, pages)),
-                );
+                hw.invalidate(&Invalidate {
+                    pdb: (!bit32(c, 0)).then_some(pdb),
+                    range: targeted.then_some((start, pages)),
+                    depth: depth(field32(c, 9, 7))?,
+                    gpcs: !bit32(c, 1),
+                });
                 match replay {
                     1 => hw.stats.replays_start += 1,
                     2 => hw.stats.replays_ack += 1,
@@ -370,6 +376,16 @@ impl Channel {
         hw.m.store32(at, next).map_err(Trouble::at("semaphore"))?;
         hw.stats.semaphore_releases += 1;
         Ok(())
+    }
+}
+
+/// The depth from which on an invalidate's page table level has entries forgotten.
+fn depth(level: u32) -> Result<usize, Trouble> {
+    match level {
+        0 => Ok(0),
+        // Entries of page tables alone, up to PDE0, and so on up to PDE3, the root.
+        1..=5 => Ok(PTE + 1 - level as usize),
+        _ => Err(Trouble::NotEmulated("page table level of an invalidate")),
     }
 }
 

@@ -26,6 +26,7 @@ use super::machine::Space;
 use super::space::SpaceId;
 use super::walk::FaultType;
 use super::walk::Miss;
+use super::walk::Page;
 use super::walk::Pdb;
 
 mod launch;
@@ -339,39 +340,37 @@ impl<M: Machine> Hw<M> {
     /// Where an access goes, by TLB or page tables.
     fn translate(&mut self, space: SpaceId, va: u64, access: Access) -> Result<Loc, Miss> {
         let cached = if self.tlb_on {
-            self.tlb.find(space, va)
+            self.gpc_tlb.find(space, va).copied()
         } else {
             None
         };
-        let entry = match cached {
-            Some(e) => {
+        let page = match cached {
+            Some(leaf) => {
                 self.stats.tlb_hits += 1;
-                e
+                leaf.map_err(Miss::Fault)?
             }
-            None => {
-                self.stats.walks += 1;
-                let space_ref = self.spaces.iter().find(|s| s.id == space);
-                let found = match space_ref {
-                    Some(s) => s.page(&self.m, va),
-                    None => Err(Miss::Fault(FaultType::InvalidPde)),
-                };
-                match found {
-                    Ok(page) => self.tlb.insert(space, va, page),
-                    Err(miss) => {
-                        self.stats.walk_misses += 1;
-                        return Err(miss);
-                    }
-                }
-            }
+            None => self.walk(space, va)?,
         };
         let writes = matches!(access, Access::Write | Access::Atomic);
-        if writes && !entry.writable {
+        if writes && !page.writable {
             return Err(Miss::Fault(FaultType::WriteToReadOnly));
         }
-        if access == Access::Atomic && !entry.atomic {
+        if access == Access::Atomic && !page.atomic {
             return Err(Miss::Fault(FaultType::AtomicDisabled));
         }
-        Ok(entry.base.plus(va & 0xfff))
+        Ok(page.base.plus(va & (page.bytes - 1)))
+    }
+
+    /// Walks the page tables for an SM.
+    fn walk(&mut self, space: SpaceId, va: u64) -> Result<Page, Miss> {
+        self.stats.walks += 1;
+        let found = match self.spaces.iter().find(|s| s.id == space) {
+            Some(s) if self.tlb_on => s.cached_page(&self.m, &mut self.gpc_tlb, va),
+            Some(s) => s.page(&self.m, va),
+            None => Err(Miss::Fault(FaultType::InvalidPde)),
+        };
+        self.stats.walk_misses += u64::from(found.is_err());
+        found
     }
 
     /// Makes one access, all within a page.

@@ -62,7 +62,7 @@ impl<M: Machine> Gpu<M> {
             self.hw.m.free(slot);
         }
         self.hw.spaces.swap_remove(i);
-        self.hw.tlb.invalidate_space(id);
+        self.hw.forget_translations(id);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl<M: Machine> Gpu<M> {
     pub fn unset_pdb(&mut self, id: SpaceId) -> Result<(), Error> {
         let i = self.hw.find_space(id)?;
         self.hw.spaces[i].pdb = None;
-        self.hw.tlb.invalidate_space(id);
+        self.hw.forget_translations(id);
         Ok(())
     }
 
@@ -133,8 +133,8 @@ impl<M: Machine> Gpu<M> {
     /// Where `bytes` bytes at `va` are, if that is in one buffer.
     pub fn map_buffer(&mut self, id: SpaceId, va: u64, bytes: u64) -> Result<Loc, Error> {
         let i = self.hw.find_space(id)?;
-        match self.hw.spaces[i].locate(&self.hw.m, va, true) {
-            Ok((at, extent)) if extent >= bytes => Ok(at),
+        match self.hw.spaces[i].find_buffer(va) {
+            Some((at, extent)) if extent >= bytes => Ok(at),
             _ => Err(Error::Invalid),
         }
     }

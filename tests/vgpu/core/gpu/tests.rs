@@ -9,6 +9,7 @@ use super::vidmem::POISON;
 use super::*;
 use crate::emu::pma::GRANULE;
 use crate::emu::walk::FaultType;
+use crate::emu::walk::Pdb;
 use crate::emu::walk::VA_END;
 use crate::emu::AllocRequest;
 use crate::emu::Launch;
@@ -70,8 +71,10 @@ impl Bench {
         }
     }
 
+    /// Maps a page as a driver does, which invalidates after every change of an entry.
     fn map(&mut self, va: u64, to: Loc, flags: u64) {
         self.tables.map(&self.gpu.hw.m, va, Size::Small, to, flags);
+        self.gpu.hw.invalidate(&Invalidate::all(None));
     }
 
     fn unmap(&mut self, va: u64) {
@@ -536,6 +539,14 @@ fn a_lane_keeps_its_fault_through_replays() {
     assert_eq!(o.fault, Some(want));
 }
 
+/// An invalidate of all levels: of one page directory, or of all; of a range, or of all.
+fn of(pdb: Option<Pdb>, range: Option<(u64, u64)>) -> Invalidate {
+    Invalidate {
+        range,
+        ..Invalidate::all(pdb)
+    }
+}
+
 #[test]
 fn a_missing_invalidate_shows() {
     for drop_invalidates in [false, true] {
@@ -547,10 +558,11 @@ fn a_missing_invalidate_shows() {
             at: b.tables.root.at,
             vidmem: true,
         };
-        b.map(VA, Loc::vidmem(8 << 20), 0);
+        let page = Loc::vidmem(8 << 20);
+        b.tables.map(&b.gpu.hw.m, VA, Size::Small, page, 0);
         b.done(&[op(WRITE, VA, 1)]);
         b.unmap(VA);
-        b.gpu.hw.invalidate(Some(pdb), Some((VA, 1)));
+        b.gpu.hw.invalidate(&of(Some(pdb), Some((VA, 1))));
         let fence = b.submit(&[op(WRITE, VA, 1)]);
         b.run();
         // Without the invalidate the access goes to the page that is gone.
@@ -569,26 +581,23 @@ fn invalidates_are_by_page_directory_and_range() {
         at: b.tables.root.at,
         vidmem: true,
     };
-    let cached = |b: &Bench, va| b.gpu.hw.tlb.find(b.space, va).is_some();
+    let cached = |b: &Bench, va| b.gpu.hw.gpc_tlb.find(b.space, va).is_some();
     b.map(VA, Loc::vidmem(8 << 20), 0);
     b.map(VA + 4096, Loc::vidmem(8 << 20), 0);
     b.done(&[op(READ, VA, 2)]);
-    b.gpu.hw.invalidate(
-        Some(Pdb {
-            vidmem: false,
-            ..pdb
-        }),
-        None,
-    );
-    b.gpu
-        .hw
-        .invalidate(Some(Pdb { at: 0, ..pdb }), Some((VA, 2)));
-    b.gpu.hw.invalidate(Some(pdb), Some((VA + 4096, 1)));
+    let sysmem = Pdb {
+        vidmem: false,
+        ..pdb
+    };
+    let other = Pdb { at: 0, ..pdb };
+    b.gpu.hw.invalidate(&of(Some(sysmem), None));
+    b.gpu.hw.invalidate(&of(Some(other), Some((VA, 2))));
+    b.gpu.hw.invalidate(&of(Some(pdb), Some((VA + 4096, 1))));
     assert!(cached(&b, VA) && !cached(&b, VA + 4096));
     b.gpu.inject(Injection::DropInvalidates(1)).unwrap();
-    b.gpu.hw.invalidate(None, None);
+    b.gpu.hw.invalidate(&of(None, None));
     assert!(cached(&b, VA));
-    b.gpu.hw.invalidate(Some(pdb), None);
+    b.gpu.hw.invalidate(&of(Some(pdb), None));
     assert!(!cached(&b, VA));
     b.done(&[op(READ, VA, 1)]);
     b.gpu.unset_pdb(b.space).unwrap();
@@ -1292,7 +1301,7 @@ fn random_kernels_agree_with_a_model() {
         if random(4) == 0 {
             let va = VA + random(pages) * 4096;
             b.unmap(va);
-            b.gpu.hw.invalidate(None, Some((va, 1)));
+            b.gpu.hw.invalidate(&of(None, Some((va, 1))));
         }
     }
     for (i, word) in model.iter().enumerate() {
