@@ -21,6 +21,7 @@ use crate::emu::Outcome;
 use crate::emu::Owner;
 use crate::emu::Personality;
 use crate::emu::Slot;
+use crate::emu::SpaceId;
 use crate::emu::State;
 use crate::emu::UserChannel;
 use crate::fake::Fake;
@@ -36,9 +37,9 @@ pub(crate) const OWN_VA: u64 = 0x8000_0000_0000;
 const SEGMENT: u64 = 0x4000;
 const DATA: u64 = 0x8000;
 /// Where page tables are made, of the user's and the driver's space, and of a third kind.
-const TABLES: [u64; 3] = [4 << 20, 5 << 20, 6 << 20];
+const TABLES: [u64; 3] = [2 << 20, (2 << 20) + (1 << 18), (2 << 20) + (2 << 18)];
 /// Vidmem from here on is nobody's yet.
-pub(crate) const FREE: u64 = 8 << 20;
+pub(crate) const FREE: u64 = 4 << 20;
 
 /// A method: subchannel, address and data.
 pub(crate) type Method = (u32, u32, u32);
@@ -53,10 +54,11 @@ pub(crate) struct Bench {
     buffer: Slot,
     va: u64,
     h_channel: u32,
+    space: SpaceId,
 }
 
 fn tables(i: usize) -> Tables {
-    Tables::new(TABLES[i], SYSMEM + (1 << 20), false)
+    Tables::new(TABLES[i], SYSMEM + (1 << 19), false)
 }
 
 /// Page tables that nobody has yet.
@@ -68,7 +70,7 @@ fn config(order: Order, chip: &'static Personality) -> Config {
     Config {
         index: 0,
         chip,
-        vidmem_bytes: 24 << 20,
+        vidmem_bytes: 8 << 20,
         fault_entries: 64,
         tlb: true,
         drop_invalidates: false,
@@ -82,7 +84,7 @@ fn config(order: Order, chip: &'static Personality) -> Config {
 impl Bench {
     pub(crate) fn new(order: Order, chip: &'static Personality) -> Self {
         let config = config(order, chip);
-        let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 4 << 20), config).unwrap();
+        let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 1 << 20), config).unwrap();
         let own_space = gpu.create_space().unwrap();
         let (va, buffer) = gpu.alloc_buffer(own_space, 0x10000, 0).unwrap();
         let places = (0..2)
@@ -108,6 +110,7 @@ impl Bench {
             buffer,
             va,
             h_channel,
+            space,
         }
     }
 
@@ -172,9 +175,21 @@ impl Bench {
         assert!(self.is_done(0) && log.is_empty(), "{log:?}");
     }
 
-    pub(crate) fn launch(&mut self, op: Op) -> u64 {
-        let launch = Launch::new(&[op], 0).unwrap();
+    pub(crate) fn launch_all(&mut self, ops: &[Op]) -> u64 {
+        let launch = Launch::new(ops, 0).unwrap();
         self.gpu.submit(CLIENT, self.h_channel, launch).unwrap()
+    }
+
+    pub(crate) fn launch(&mut self, op: Op) -> u64 {
+        self.launch_all(&[op])
+    }
+
+    pub(crate) fn stop_user(&mut self) {
+        self.gpu.stop_channel(self.h_channel).unwrap();
+    }
+
+    pub(crate) fn destroy_user_space(&mut self) {
+        self.gpu.destroy_space(self.space).unwrap();
     }
 
     pub(crate) fn outcome(&self, fence: u64) -> Option<Outcome> {

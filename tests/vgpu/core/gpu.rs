@@ -8,6 +8,7 @@ use super::channel::Trouble;
 use super::counters::AccessCounters;
 use super::fault::FaultBuffer;
 use super::kernel::MAX_WARPS;
+use super::late::Late;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
@@ -178,12 +179,12 @@ pub(super) struct Hw<M> {
     pub(super) registers: Slot,
     pub(super) spaces: TryVec<AddressSpace>,
     pub(super) users: TryVec<UserChannel>,
-    /// The SMs' translations.
     pub(super) gpc_tlb: Tlb,
-    /// The host's and the copy engines'.
     pub(super) hub_tlb: Tlb,
     pub(super) tlb_on: bool,
     pub(super) faults: FaultBuffer,
+    /// What is on its way, in the adversarial order.
+    pub(super) late: Option<Late>,
     pub(super) counters: AccessCounters,
     pub(super) stats: Stats,
     /// A bit per 64 KiB of vidmem, a word per 2 MiB: written since it was last
@@ -242,6 +243,7 @@ impl<M: Machine> Hw<M> {
             hub_tlb: Tlb::new()?,
             tlb_on: config.tlb,
             faults,
+            late: Late::new(config.order, config.index)?,
             counters,
             stats: Stats::default(),
             dirty: TryVec::filled((config.vidmem_bytes / CHUNK) as usize, u32::MAX)?,
@@ -334,11 +336,12 @@ impl<M: Machine> Gpu<M> {
 
     /// The emulator's turn: executes a bounded amount of what is queued.
     pub fn run(&mut self) -> Progress {
-        self.hw.set_time(self.hw.m.now_ns());
+        let now = self.hw.m.now_ns();
+        self.hw.set_time(now);
         let any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
-            self.run_adversarially()
+            self.run_adversarially(now)
         };
         Progress {
             any,
@@ -370,7 +373,10 @@ impl<M: Machine> Gpu<M> {
                 let i = self.find_user(h_channel)?;
                 self.stop_user(i);
             }
-            Injection::Preempt(yes) => self.preempted = yes,
+            Injection::Preempt(yes) => {
+                self.preempted = yes;
+                self.hw.all_arrive();
+            }
             Injection::UvmChannelError(id) => {
                 let c = self.channels.iter_mut().find(|c| c.id.0 == id);
                 c.ok_or(Error::NotFound)?
@@ -432,15 +438,27 @@ impl<M: Machine> Hw<M> {
 
     /// Executes an invalidate, unless it is to be ignored.
     pub(super) fn invalidate(&mut self, what: &Invalidate) {
-        if self.drop_invalidates > 0 {
-            if self.drop_invalidates != u64::MAX {
-                self.drop_invalidates -= 1;
-            }
-            self.stats.tlb_invalidates_dropped += 1;
-            // With these no access that has faulted could ever go on.
-            self.gpc_tlb.forget_misses();
-            return;
+        if !self.is_dropped() {
+            self.apply(what);
         }
+    }
+
+    /// Counts an invalidate that is to be ignored; false if it is not.
+    pub(super) fn is_dropped(&mut self) -> bool {
+        if self.drop_invalidates == 0 {
+            return false;
+        }
+        if self.drop_invalidates != u64::MAX {
+            self.drop_invalidates -= 1;
+        }
+        self.stats.tlb_invalidates_dropped += 1;
+        // With these no access that has faulted could ever go on.
+        self.gpc_tlb.forget_misses();
+        true
+    }
+
+    /// Has the TLBs forget what an invalidate names.
+    pub(super) fn apply(&mut self, what: &Invalidate) {
         let mut forget = |space| {
             self.hub_tlb.invalidate(space, what);
             if what.gpcs {

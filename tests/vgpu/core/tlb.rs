@@ -161,7 +161,7 @@ impl Invalidate {
     }
 
     /// First and last address.
-    fn bytes(&self) -> (u64, u64) {
+    pub(super) fn bytes(&self) -> (u64, u64) {
         match self.range {
             Some((va, pages)) => (va, va.saturating_add(pages.saturating_mul(4096) - 1)),
             None => (0, u64::MAX),
@@ -169,7 +169,7 @@ impl Invalidate {
     }
 }
 
-/// One TLB.
+/// The TLB of the GPCs or of the hub.
 #[derive(Debug)]
 pub(super) struct Tlb {
     pages: [Set<Leaf>; PAGES.len()],

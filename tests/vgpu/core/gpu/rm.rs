@@ -48,6 +48,7 @@ impl<M: Machine> Gpu<M> {
     /// Destroys an address space, with the buffers left in it.
     pub fn destroy_space(&mut self, id: SpaceId) -> Result<(), Error> {
         let i = self.hw.find_space(id)?;
+        self.hw.all_arrive();
         for u in self.hw.users.iter_mut().filter(|u| u.bound == Some(id)) {
             // UVM releases channels first; see that none is left to use it.
             u.stop(&mut self.hw.stats);
@@ -185,6 +186,8 @@ impl<M: Machine> Gpu<M> {
             .iter()
             .position(|c| c.id == id)
             .ok_or(Error::NotFound)?;
+        // RM waits until the channel is idle.
+        self.hw.flush(id, true);
         if let Some(c) = self.channels.swap_remove(i) {
             self.hw.m.free(c.place.ring);
             self.hw.m.free(c.place.control);
@@ -273,6 +276,7 @@ impl<M: Machine> Gpu<M> {
 
     pub(super) fn stop_user(&mut self, i: usize) {
         self.hw.users[i].stop(&mut self.hw.stats);
+        self.hw.settle_user(self.hw.users[i].instance());
         self.hw.finished = true;
     }
 

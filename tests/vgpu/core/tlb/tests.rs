@@ -27,11 +27,11 @@ const CHIPS: [&Personality; 3] = [
 /// The levels of an invalidate: all, and then from entries of page tables alone up to PDE3.
 const LEVELS: core::ops::RangeInclusive<u32> = 0..=5;
 /// Two pages of vidmem of any size, whose first words are [`OLD`] and [`NEW`].
-const PAGES: [u64; 2] = [FREE, FREE + (4 << 20)];
+const PAGES: [u64; 2] = [FREE, FREE + (2 << 20)];
 const OLD: u64 = 0x0123_4567;
 const NEW: u64 = 0x89ab_cdef;
 
-/// Who translates.
+/// The unit that translates an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Sm,
