@@ -417,6 +417,7 @@ impl<M: Machine> Hw<M> {
     }
 
     /// The same, of an address that page tables map.
+    #[inline(never)]
     fn locate_mapped(&mut self, i: usize, va: u64, write: bool) -> Result<(Loc, u64), Lost> {
         let space = &self.spaces[i];
         let page = if self.tlb_on {

@@ -269,13 +269,16 @@ impl<M: Machine> Hw<M> {
         let Some(late) = &mut self.late else {
             return self.invalidate(what);
         };
-        if !what.gpcs || is_acknowledged {
+        // The acknowledgement is the GPCs': the hub has none to wait for.
+        if !what.gpcs {
+            return self.invalidate(what);
+        }
+        if is_acknowledged {
             self.finish_invalidates();
             self.invalidate(what);
             self.complete_through(what);
             return;
         }
-        // The hub has no acknowledgement to wait for.
         let hub = Invalidate {
             gpcs: false,
             ..*what
@@ -311,7 +314,7 @@ impl<M: Machine> Hw<M> {
 
     /// The accesses by what is acknowledged to be forgotten have been made.
     fn complete_through(&mut self, what: &Invalidate) {
-        let Some(late) = self.late.as_mut().filter(|_| what.gpcs) else {
+        let Some(late) = &mut self.late else {
             return;
         };
         let (first, last) = what.bytes();

@@ -97,6 +97,7 @@ impl AddressSpace {
     }
 
     /// Where `va` lies in RM's buffers, and how far the buffer goes on.
+    #[inline(always)]
     pub(super) fn find_buffer(&mut self, va: u64) -> Option<(Loc, u64)> {
         let hit = |b: &RmBuffer| va >= b.va && va - b.va < b.bytes;
         if !self.buffers.get(self.last).is_some_and(hit) {
@@ -107,6 +108,7 @@ impl AddressSpace {
     }
 
     /// Whether `va` is of the addresses that UVM leaves to RM, which need no page tables.
+    #[inline(always)]
     pub(super) fn is_rms(&self, va: u64) -> bool {
         self.h_vaspace.is_none() && va < RM_END
     }

@@ -322,6 +322,7 @@ fn page_taken(b: &mut Bench, page: Loc, methods: &[Method]) -> u64 {
 fn a_page_is_taken_once_its_stores_are_over() {
     let wrong = [
         "no acknowledgement",
+        "the hub's alone",
         "no membar",
         "the membar first",
         "neither",
@@ -334,6 +335,13 @@ fn a_page_is_taken_once_its_stores_are_over() {
             };
             let methods = match how {
                 "no acknowledgement" => [tlbi(0), membar_sys()].concat(),
+                "the hub's alone" => {
+                    let hub = Tlbi {
+                        gpcs: false,
+                        ..Tlbi::ALL
+                    };
+                    [hub.methods(), membar_sys()].concat()
+                }
                 "no membar" => tlbi(1),
                 "the membar first" => [membar_sys(), tlbi(1)].concat(),
                 "neither" => tlbi(0),
@@ -382,7 +390,7 @@ fn other_membars_do_as_well() {
 
 #[test]
 fn an_invalidate_is_over_with_its_acknowledgement() {
-    let wrong = ["none", "of one before"];
+    let wrong = ["none", "of one before", "the hub's"];
     for right in ["its own", "of a later one", "a replay"] {
         check(right, &wrong, |b, how| {
             for (page, value) in [(FREE, 1), (FREE + 0x1000, VALUE)] {
@@ -408,6 +416,13 @@ fn an_invalidate_is_over_with_its_acknowledgement() {
                 "its own" => Tlbi::ALL.methods(),
                 "of a later one" => [late.methods(), other.methods()].concat(),
                 "a replay" => [late.methods(), replay()].concat(),
+                "the hub's" => {
+                    let hub = Tlbi {
+                        gpcs: false,
+                        ..Tlbi::ALL
+                    };
+                    [late.methods(), hub.methods()].concat()
+                }
                 "of one before" => [other.methods(), late.methods()].concat(),
                 _ => late.methods(),
             };
@@ -551,5 +566,29 @@ fn a_channel_that_ends_leaves_nothing_behind() {
             }
             assert_eq!(b.gpu.machine().get(page), VALUE, "seed {seed}, {how}");
         }
+    }
+}
+
+#[test]
+fn stores_overlap_where_they_have_bytes_in_common() {
+    let store = Store {
+        who: Who::User(0),
+        through: None,
+        to: Loc::vidmem(0x1000),
+        data: [0; LINE],
+        bytes: 8,
+        stage: Stage::Issued,
+    };
+    for (at, bytes, overlaps) in [
+        (Loc::vidmem(0x1000), 8, true),
+        (Loc::vidmem(0x1007), 1, true),
+        (Loc::vidmem(0x1008), 8, false),
+        (Loc::vidmem(0xff8), 8, false),
+        (Loc::vidmem(0xff8), 9, true),
+        (Loc::vidmem(0), u64::MAX, true),
+        (Loc::sysmem(0x1000), 8, false),
+        (Loc::buffer(crate::emu::Slot(0), 0x1000), 8, false),
+    ] {
+        assert_eq!(store.overlaps(at, bytes), overlaps, "{at} {bytes:#x}");
     }
 }
