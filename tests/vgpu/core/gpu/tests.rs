@@ -7,6 +7,7 @@ use std::vec::Vec;
 
 use super::vidmem::POISON;
 use super::*;
+use crate::emu::late::Who;
 use crate::emu::pma::GRANULE;
 use crate::emu::walk::FaultType;
 use crate::emu::walk::Pdb;
@@ -974,6 +975,27 @@ fn freed_memory_is_poisoned_where_it_was_written() {
     assert_eq!(b.gpu.stats().poisoned_bytes, all + GRANULE);
     assert_eq!(b.gpu.pma_free(&pages, 7, CHUNK, false), Err(Error::Invalid));
     assert_eq!(b.gpu.stats().pma_frees, 7);
+}
+
+/// A store that arrives after its memory was given back is found there, and goes with the next
+/// owner's data.
+#[test]
+fn what_arrives_late_is_poisoned_the_next_time() {
+    let order = Order::Adversarial { seed: 1 };
+    let mut b = Bench::new(Config { order, ..config() });
+    let mut pages = [0];
+    b.gpu.pma_alloc(&ask(1), false, &mut pages).unwrap();
+    let at = Loc::vidmem(pages[0]);
+    let who = Who::User(0);
+    b.gpu.hw.hold(who, None, at, 8, |_, data| data.fill(1));
+    b.gpu.pma_free(&pages, 1, CHUNK, false).unwrap();
+    assert_eq!(b.gpu.hw.m.get(at), POISON);
+    b.gpu.hw.all_arrive();
+    assert_eq!(b.gpu.hw.m.get(at), 0x0101_0101_0101_0101);
+    let mut again = [0; 7];
+    assert_eq!(b.gpu.pma_alloc(&ask(7), false, &mut again), Ok((7, false)));
+    b.gpu.pma_free(&again, 7, CHUNK, false).unwrap();
+    assert_eq!(b.gpu.hw.m.get(at), POISON);
 }
 
 #[test]
