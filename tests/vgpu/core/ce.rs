@@ -5,6 +5,9 @@
 //! UVM uses one line per launch, pitch layout, and for fills the remap unit with
 //! constants; anything else is an error.
 
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering;
+
 use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
@@ -12,6 +15,7 @@ use super::bits::mask32;
 use super::channel::Channel;
 use super::channel::Trouble;
 use super::gpu::Hw;
+use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Space;
@@ -34,6 +38,8 @@ mod method {
     pub(super) const SET_REMAP_COMPONENTS: u32 = 0x708;
 }
 
+/// A transfer that begins once those before it are over.
+const NON_PIPELINED: u32 = 2;
 /// The only reduction that UVM asks for: it wraps at the payload.
 const UNSIGNED_INCREMENT: u32 = (1 << 5) | (1 << 4) | 6;
 
@@ -164,6 +170,9 @@ impl Channel {
         if transfer == 3 {
             return Err(Trouble::NotEmulated("kind of transfer"));
         }
+        if transfer == NON_PIPELINED {
+            hw.complete(self.id);
+        }
         if transfer != 0 {
             if !bit32(launch, 7) || !bit32(launch, 8) {
                 return Err(Trouble::NotEmulated("block-linear layout"));
@@ -178,6 +187,7 @@ impl Channel {
         }
         if bit32(launch, 2) {
             hw.stats.membars += 1;
+            hw.flush(self.id, !bit32(launch, 25));
         }
         let va = join(self.ce.semaphore.0, self.ce.semaphore.1);
         let payload = self.ce.payload;
@@ -198,14 +208,26 @@ impl Channel {
         while done < total {
             let (at, extent) = self.reach(hw, to, done, true, "fill target")?;
             let n = extent.min(total - done);
+            hw.settle(Who::Channel(self.id), at, n);
             hw.mark_dirty(at, n);
-            hw.m.fill(
-                at,
-                n,
-                &pattern[..size],
-                done.checked_rem(size as u64).unwrap_or(0) as usize,
-            )
-            .map_err(Trouble::at("fill target"))?;
+            let phase = |done: u64| done.checked_rem(size as u64).unwrap_or(0) as usize;
+            let held = hw.bytes_held(n);
+            let now = n - held;
+            hw.m.fill(at, now, &pattern[..size], phase(done))
+                .map_err(Trouble::at("fill target"))?;
+            if held > 0 {
+                let phase = phase(done + now);
+                hw.hold(
+                    Who::Channel(self.id),
+                    None,
+                    at.plus(now),
+                    held,
+                    |_, data| {
+                        let bytes = pattern[..size].iter().cycle().skip(phase);
+                        data.iter_mut().zip(bytes).for_each(|(d, b)| *d = *b);
+                    },
+                );
+            }
             done += n;
         }
         hw.stats.ce_memsets += 1;
@@ -220,8 +242,22 @@ impl Channel {
             let (source, m) = self.reach(hw, from, done, false, "copy source")?;
             let (target, n) = self.reach(hw, to, done, true, "copy target")?;
             let n = n.min(m).min(total - done);
+            hw.settle(Who::Channel(self.id), source, n);
+            hw.settle(Who::Channel(self.id), target, n);
             hw.mark_dirty(target, n);
-            hw.m.copy(target, source, n).map_err(Trouble::at("copy"))?;
+            let held = hw.bytes_held(n);
+            let now = n - held;
+            hw.m.copy(target, source, now)
+                .map_err(Trouble::at("copy"))?;
+            if held > 0 {
+                let to = target.plus(now);
+                hw.hold(Who::Channel(self.id), None, to, held, |m, data| {
+                    // There is memory: see the extent.
+                    let bytes = m.bytes(source.plus(now), data.len()).unwrap_or(&[]);
+                    let read = |b: &AtomicU8| b.load(Ordering::Relaxed);
+                    data.iter_mut().zip(bytes).for_each(|(d, b)| *d = read(b));
+                });
+            }
             done += n;
         }
         hw.stats.ce_copies += 1;

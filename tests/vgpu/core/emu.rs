@@ -20,6 +20,7 @@ mod fault;
 mod gpu;
 mod host;
 mod kernel;
+mod late;
 mod machine;
 mod order;
 mod personality;

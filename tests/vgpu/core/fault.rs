@@ -29,6 +29,9 @@ const SET: usize = 16384;
 /// Most outstanding faults of a µTLB; see [`SET`].
 pub(super) const UTLB_FAULTS_MAX: u32 = 512;
 
+/// Most entries that are written later than PUT says.
+const LATE: usize = 16;
+
 /// How the faulting access wanted its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -75,6 +78,8 @@ pub(super) struct FaultBuffer {
     /// (round, instance + page); entries of other rounds are free.
     pages: TryVec<(u32, u64)>,
     round: u32,
+    /// Entries before PUT that are not written yet: where, and what. Never more than there is room for.
+    late: TryVec<(u32, [u32; 8])>,
     /// Injected: so many times to be found full.
     pub(super) pretend_full: u64,
 }
@@ -86,6 +91,7 @@ impl FaultBuffer {
         count: u32,
     ) -> Result<Self, OutOfMemory> {
         let pages = TryVec::filled(SET, (0, 0))?;
+        let late = TryVec::with_capacity(LATE)?;
         let entries = m.alloc(u64::from(count) * ENTRY_BYTES)?;
         Ok(Self {
             registers,
@@ -95,6 +101,7 @@ impl FaultBuffer {
             outstanding: [0; UTLBS as usize],
             pages,
             round: 1,
+            late,
             pretend_full: 0,
         })
     }
@@ -107,6 +114,7 @@ impl FaultBuffer {
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
+        self.late.clear();
         m.fill(
             Loc::buffer(self.entries, 0),
             u64::from(self.count) * ENTRY_BYTES,
@@ -134,12 +142,13 @@ impl FaultBuffer {
         }
     }
 
-    /// Writes an entry, or says that there is no room.
+    /// Writes an entry, or says that there is no room. A `late` one is written once it arrives.
     pub(super) fn write<M: Machine>(
         &mut self,
         m: &M,
         chip: &Personality,
         fault: &Fault,
+        late: bool,
     ) -> Result<Put, BadAddress> {
         if self.pretend_full > 0 {
             if self.pretend_full != u64::MAX {
@@ -156,10 +165,12 @@ impl FaultBuffer {
         if next == get {
             return Ok(Put::Full);
         }
-        let entry = Loc::buffer(self.entries, u64::from(self.put) * ENTRY_BYTES);
-        for (i, word) in encode(fault, chip, m.now_ns()).into_iter().enumerate() {
-            // The last word holds the valid bit; UVM may look at it before PUT.
-            m.store32(entry.plus(4 * i as u64), word)?;
+        let entry = encode(fault, chip, m.now_ns());
+        if late && self.late.len() < LATE {
+            // There is room.
+            let _ = self.late.push((self.put, entry));
+        } else {
+            self.write_entry(m, self.put, &entry)?;
         }
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), next)?;
         self.put = next;
@@ -167,6 +178,41 @@ impl FaultBuffer {
         Ok(Put::Written {
             duplicate: self.remember(fault),
         })
+    }
+
+    fn write_entry<M: Machine>(
+        &self,
+        m: &M,
+        index: u32,
+        entry: &[u32; 8],
+    ) -> Result<(), BadAddress> {
+        let at = Loc::buffer(self.entries, u64::from(index) * ENTRY_BYTES);
+        for (i, word) in entry.iter().enumerate() {
+            // The last word holds the valid bit; UVM may look at it before PUT.
+            m.store32(at.plus(4 * i as u64), *word)?;
+        }
+        Ok(())
+    }
+
+    /// How many entries are not written yet.
+    pub(super) fn on_their_way(&self) -> usize {
+        self.late.len()
+    }
+
+    /// Writes the entry that is number `i` of those that are not yet.
+    pub(super) fn arrive<M: Machine>(&mut self, m: &M, i: usize) {
+        if let Some((index, entry)) = self.late.swap_remove(i) {
+            if let Err(bad) = self.write_entry(m, index, &entry) {
+                m.report(format_args!("vgpu: no fault buffer at {}", bad.0));
+            }
+        }
+    }
+
+    /// Writes all entries that are not written yet.
+    pub(super) fn all_arrive<M: Machine>(&mut self, m: &M) {
+        while !self.late.is_empty() {
+            self.arrive(m, 0);
+        }
     }
 
     /// Adds the fault's page to those of this round; true if it was among them.

@@ -8,6 +8,7 @@ use super::channel::Trouble;
 use super::counters::AccessCounters;
 use super::fault::FaultBuffer;
 use super::kernel::MAX_WARPS;
+use super::late::Late;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
@@ -20,10 +21,13 @@ use super::sm::Budget;
 use super::sm::Ring;
 use super::sm::UserChannel;
 use super::space::AddressSpace;
+use super::space::Lost;
 use super::space::SpaceId;
 use super::stats::Stats;
+use super::tlb::Invalidate;
 use super::tlb::Tlb;
-use super::walk::Pdb;
+use super::walk::FaultType;
+use super::walk::Miss;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
@@ -175,9 +179,12 @@ pub(super) struct Hw<M> {
     pub(super) registers: Slot,
     pub(super) spaces: TryVec<AddressSpace>,
     pub(super) users: TryVec<UserChannel>,
-    pub(super) tlb: Tlb,
+    pub(super) gpc_tlb: Tlb,
+    pub(super) hub_tlb: Tlb,
     pub(super) tlb_on: bool,
     pub(super) faults: FaultBuffer,
+    /// What is on its way, in the adversarial order.
+    pub(super) late: Option<Late>,
     pub(super) counters: AccessCounters,
     pub(super) stats: Stats,
     /// A bit per 64 KiB of vidmem, a word per 2 MiB: written since it was last
@@ -232,9 +239,11 @@ impl<M: Machine> Hw<M> {
             registers,
             spaces: TryVec::new(),
             users: TryVec::new(),
-            tlb: Tlb::new()?,
+            gpc_tlb: Tlb::new()?,
+            hub_tlb: Tlb::new()?,
             tlb_on: config.tlb,
             faults,
+            late: Late::new(config.order, config.index)?,
             counters,
             stats: Stats::default(),
             dirty: TryVec::filled((config.vidmem_bytes / CHUNK) as usize, u32::MAX)?,
@@ -327,11 +336,12 @@ impl<M: Machine> Gpu<M> {
 
     /// The emulator's turn: executes a bounded amount of what is queued.
     pub fn run(&mut self) -> Progress {
-        self.hw.set_time(self.hw.m.now_ns());
+        let now = self.hw.m.now_ns();
+        self.hw.set_time(now);
         let any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
-            self.run_adversarially()
+            self.run_adversarially(now)
         };
         Progress {
             any,
@@ -363,7 +373,10 @@ impl<M: Machine> Gpu<M> {
                 let i = self.find_user(h_channel)?;
                 self.stop_user(i);
             }
-            Injection::Preempt(yes) => self.preempted = yes,
+            Injection::Preempt(yes) => {
+                self.preempted = yes;
+                self.hw.all_arrive();
+            }
             Injection::UvmChannelError(id) => {
                 let c = self.channels.iter_mut().find(|c| c.id.0 == id);
                 c.ok_or(Error::NotFound)?
@@ -382,7 +395,8 @@ impl<M: Machine> Hw<M> {
             .ok_or(Error::NotFound)
     }
 
-    /// Where a channel's access goes; what for, in words.
+    /// Where a channel's access goes, and how many bytes from there are contiguous; what for, in
+    /// words.
     pub(super) fn locate(
         &mut self,
         id: SpaceId,
@@ -393,30 +407,78 @@ impl<M: Machine> Hw<M> {
         let i = self
             .find_space(id)
             .map_err(|_| Trouble::NotEmulated("no address space"))?;
-        self.spaces[i]
-            .locate(&self.m, va, write)
-            .map_err(|lost| Trouble::Lost(what, va, lost))
+        let space = &mut self.spaces[i];
+        let found = if space.is_rms(va) {
+            space.find_buffer(va).ok_or(Lost::NoBuffer)
+        } else {
+            self.locate_mapped(i, va, write)
+        };
+        found.map_err(|lost| Trouble::Lost(what, va, lost))
     }
 
-    /// Invalidates the TLB: of one page directory or all; of a range (address and
-    /// 4 KiB pages) or all.
-    pub(super) fn invalidate(&mut self, pdb: Option<Pdb>, range: Option<(u64, u64)>) {
-        if self.drop_invalidates > 0 {
-            if self.drop_invalidates != u64::MAX {
-                self.drop_invalidates -= 1;
+    /// The same, of an address that page tables map.
+    #[inline(never)]
+    fn locate_mapped(&mut self, i: usize, va: u64, write: bool) -> Result<(Loc, u64), Lost> {
+        let space = &self.spaces[i];
+        let page = if self.tlb_on {
+            space.cached_page(&self.m, &mut self.hub_tlb, va)
+        } else {
+            space.page(&self.m, va)
+        };
+        let page = page.map_err(Lost::Miss)?;
+        if write && !page.writable {
+            return Err(Lost::Miss(Miss::Fault(FaultType::WriteToReadOnly)));
+        }
+        let offset = va & (page.bytes - 1);
+        let at = page.base.plus(offset);
+        match (page.bytes - offset).min(self.m.extent(at)) {
+            0 => Err(Lost::NotMemory(at)),
+            n => Ok((at, n)),
+        }
+    }
+
+    /// Executes an invalidate, unless it is to be ignored.
+    pub(super) fn invalidate(&mut self, what: &Invalidate) {
+        if !self.is_dropped() {
+            self.apply(what);
+        }
+    }
+
+    /// Counts an invalidate that is to be ignored; false if it is not.
+    pub(super) fn is_dropped(&mut self) -> bool {
+        if self.drop_invalidates == 0 {
+            return false;
+        }
+        if self.drop_invalidates != u64::MAX {
+            self.drop_invalidates -= 1;
+        }
+        self.stats.tlb_invalidates_dropped += 1;
+        // With these no access that has faulted could ever go on.
+        self.gpc_tlb.forget_misses();
+        true
+    }
+
+    /// Has the TLBs forget what an invalidate names.
+    pub(super) fn apply(&mut self, what: &Invalidate) {
+        let mut forget = |space| {
+            self.hub_tlb.invalidate(space, what);
+            if what.gpcs {
+                self.gpc_tlb.invalidate(space, what);
             }
-            self.stats.tlb_invalidates_dropped += 1;
-            return;
-        }
-        if pdb.is_none() && range.is_none() {
-            self.tlb.invalidate_all();
-            return;
-        }
-        for s in self.spaces.iter().filter(|s| pdb.is_none() || s.pdb == pdb) {
-            match range {
-                Some((va, pages)) => self.tlb.invalidate_range(s.id, va, pages),
-                None => self.tlb.invalidate_space(s.id),
+        };
+        match what.pdb {
+            None => forget(None),
+            // One that is bound to no address space is dropped.
+            Some(_) => {
+                let named = self.spaces.iter().filter(|s| s.pdb == what.pdb);
+                named.for_each(|s| forget(Some(s.id)));
             }
         }
+    }
+
+    /// Forgets all translations of an address space.
+    pub(super) fn forget_translations(&mut self, id: SpaceId) {
+        self.gpc_tlb.forget(id);
+        self.hub_tlb.forget(id);
     }
 }

@@ -12,8 +12,11 @@ use super::channel::Step;
 use super::channel::Trouble;
 use super::gpu::reg;
 use super::gpu::Hw;
+use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
+use super::tlb::Invalidate;
+use super::tlb::PTE;
 use super::walk::Pdb;
 
 /// The methods of the host engine, by their byte addresses.
@@ -45,7 +48,7 @@ mod known {
     pub(super) const SEMAPHORE_LOW: u32 = mask32(31, 2);
     pub(super) const SEMAPHORE_HIGH: u32 = mask32(7, 0);
     pub(super) const WFI: u32 = mask32(0, 0);
-    /// Operation, and whether to wait for the engine, which in this order has nothing to do.
+    /// Operation, size, and whether to wait for the engine.
     pub(super) const SEM_RELEASE: u32 = mask32(2, 0) | mask32(20, 20) | mask32(25, 24);
     /// Operation, and whether other channels go on meanwhile, which they do.
     pub(super) const SEM_ACQUIRE: u32 = mask32(2, 0) | mask32(12, 12) | mask32(24, 24);
@@ -114,9 +117,11 @@ impl Channel {
                     return Err(Trouble::NotEmulated("object class"));
                 }
             }
-            // Everything executes in order, and no channel of UVM's can be
-            // stopped by a fault: nothing to wait for, nothing to resume.
-            method::WFI => Trouble::unless_known("WFI", value, known::WFI)?,
+            method::WFI => {
+                Trouble::unless_known("WFI", value, known::WFI)?;
+                hw.complete(self.id);
+            }
+            // No channel of UVM's can be stopped by a fault.
             method::NON_STALL_INTERRUPT | method::CLEAR_FAULTED => {}
             method::SEM_ADDR_LO => {
                 Trouble::unless_known("SEM_ADDR_LO", value, known::SEMAPHORE_LOW)?;
@@ -158,6 +163,9 @@ impl Channel {
         match field32(value, 2, 0) {
             1 => {
                 Trouble::unless_known("SEM_EXECUTE", value, known::SEM_RELEASE)?;
+                if bit32(value, 20) {
+                    hw.complete(self.id);
+                }
                 self.release(hw, va, payload, bit32(value, 25))
             }
             3 => {
@@ -176,6 +184,10 @@ impl Channel {
         match field32(value, 4, 0) {
             2 => {
                 Trouble::unless_known("SEMAPHORE_D", value, known::OLD_RELEASE)?;
+                // Here the bit says not to wait.
+                if !bit32(value, 20) {
+                    hw.complete(self.id);
+                }
                 self.release(hw, va, payload, !bit32(value, 24))
             }
             4 => {
@@ -236,6 +248,7 @@ impl Channel {
         if extent < bytes {
             return Err(Trouble::NotMemory("end of semaphore", at.plus(extent)));
         }
+        hw.settle(Who::Channel(self.id), at, bytes);
         if write {
             hw.mark_dirty(at, bytes);
         }
@@ -248,6 +261,7 @@ impl Channel {
             0x05 => {
                 self.mem_op_bits(0, 0, known::MEMBAR, known::OPERATION)?;
                 hw.stats.membars += 1;
+                hw.membar(self.id, !bit32(self.host.get(method::MEM_OP_C), 0));
             }
             0x09 => self.tlb_invalidate(hw, d, false)?,
             0x0a => self.tlb_invalidate(hw, d, true)?,
@@ -319,6 +333,9 @@ impl Channel {
         if field32(c, 11, 10) == 1 {
             return Err(Trouble::NotEmulated("aperture of the page directory"));
         }
+        if replay != 0 && bit32(c, 1) {
+            return Err(Trouble::NotEmulated("replay or cancel without the GPCs"));
+        }
         match replay {
             replay @ 0..=2 => {
                 if targeted {
@@ -326,17 +343,20 @@ impl Channel {
                 } else {
                     hw.stats.tlb_invalidates_all += 1;
                 }
-                // Drivers from 570 on ask for it here, where others push one more operation.
-                if bit32(a, 11) {
-                    hw.stats.membars += 1;
-                }
-                let all_spaces = bit32(c, 0);
                 let pages = 1u64.checked_shl(field32(a, 5, 0)).unwrap_or(u64::MAX);
                 let start = va & !pages.saturating_mul(4096).wrapping_sub(1);
-                hw.invalidate(
-                    (!all_spaces).then_some(pdb),
-                    targeted.then_some((start, pages)),
-                );
+                let what = Invalidate {
+                    pdb: (!bit32(c, 0)).then_some(pdb),
+                    range: targeted.then_some((start, pages)),
+                    depth: depth(field32(c, 9, 7))?,
+                    gpcs: !bit32(c, 1),
+                };
+                hw.invalidate_in_time(&what, field32(c, 6, 5) != 0);
+                // Some drivers ask for it here, others push one more operation.
+                if bit32(a, 11) {
+                    hw.stats.membars += 1;
+                    hw.membar(self.id, true);
+                }
                 match replay {
                     1 => hw.stats.replays_start += 1,
                     2 => hw.stats.replays_ack += 1,
@@ -370,6 +390,16 @@ impl Channel {
         hw.m.store32(at, next).map_err(Trouble::at("semaphore"))?;
         hw.stats.semaphore_releases += 1;
         Ok(())
+    }
+}
+
+/// The depth from which on an invalidate's page table level has entries forgotten.
+fn depth(level: u32) -> Result<usize, Trouble> {
+    match level {
+        0 => Ok(0),
+        // Entries of page tables alone, up to PDE0, and so on up to PDE3, the root.
+        1..=5 => Ok(PTE + 1 - level as usize),
+        _ => Err(Trouble::NotEmulated("page table level of an invalidate")),
     }
 }
 

@@ -11,6 +11,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(test)]
+mod bench;
 #[path = "emu.rs"]
 pub mod emu;
 #[cfg(test)]

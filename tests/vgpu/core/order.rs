@@ -81,7 +81,7 @@ pub(super) struct Schedule {
 }
 
 /// Spreads `x` over all 64 bits, one to one.
-const fn mix(x: u64) -> u64 {
+pub(super) const fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

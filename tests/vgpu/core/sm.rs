@@ -19,6 +19,7 @@ use super::kernel::Kind;
 use super::kernel::Outcome;
 use super::kernel::Plan;
 use super::kernel::State;
+use super::late::Who;
 use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
@@ -26,6 +27,7 @@ use super::machine::Space;
 use super::space::SpaceId;
 use super::walk::FaultType;
 use super::walk::Miss;
+use super::walk::Page;
 use super::walk::Pdb;
 
 mod launch;
@@ -101,6 +103,12 @@ enum Try {
     Full,
     /// The kernel cannot go on.
     Failed,
+}
+
+/// Whose an access is: its address space, and the instance pointer of the channel.
+struct By {
+    space: SpaceId,
+    instance: u64,
 }
 
 /// Pages that lanes of one instruction have written a fault for: others on the same page
@@ -182,6 +190,7 @@ impl<M: Machine> Hw<M> {
         mut r: Launch,
         budget: &mut Budget,
     ) -> bool {
+        let by = By { space, instance };
         let mut again = Ring::default();
         core::mem::swap(&mut again, &mut self.retry);
         again.clear();
@@ -196,7 +205,7 @@ impl<M: Machine> Hw<M> {
             let Some(i) = r.ready.pop() else { break };
             let before = r.outcome.accesses;
             let width = r.kernel.plans[usize::from(r.warps[i as usize].plan)].width;
-            let tried = self.step(space, instance, &mut r, i as usize);
+            let tried = self.step(&by, &mut r, i as usize);
             budget.take((r.outcome.accesses - before) * u64::from(width));
             match tried {
                 Try::Done => {
@@ -204,6 +213,7 @@ impl<M: Machine> Hw<M> {
                     if r.next_instruction(i as usize) {
                         r.ready.push(i);
                     } else if r.left == 0 {
+                        self.settle_user(instance);
                         match r.next_phase() {
                             Some(warps) => budget.take_phase(warps),
                             None => break,
@@ -229,6 +239,7 @@ impl<M: Machine> Hw<M> {
         }
         self.retry = again;
         if failed || r.left == 0 {
+            self.settle_user(instance);
             let now = self.m.now_ns();
             r.outcome.state = if failed { State::Error } else { State::Done };
             r.outcome.elapsed_ns = now.saturating_sub(r.start_ns);
@@ -242,7 +253,7 @@ impl<M: Machine> Hw<M> {
     }
 
     /// Tries the lanes of a warp's instruction that are not done.
-    fn step(&mut self, space: SpaceId, instance: u64, r: &mut Launch, i: usize) -> Try {
+    fn step(&mut self, by: &By, r: &mut Launch, i: usize) -> Try {
         let warp = r.warps[i];
         let plan = r.kernel.plans[usize::from(warp.plan)];
         let Some((first, _)) = plan.instruction(warp.number, warp.step) else {
@@ -260,13 +271,13 @@ impl<M: Machine> Hw<M> {
             let lane = lanes.trailing_zeros();
             lanes &= lanes - 1;
             let (number, va) = plan.access(first + u64::from(lane));
-            let (fault, at) = match self.translate(space, va, plan.kind.access()) {
+            let (fault, at) = match self.translate(by.space, va, plan.kind.access()) {
                 Ok(at) => (None, at),
                 Err(Miss::Fault(f)) => (Some(f), Loc::vidmem(0)),
                 Err(miss) => return self.fail(r, &plan, va, &miss),
             };
             let Some(fault) = fault else {
-                if let Err(bad) = self.access(instance, &plan, number, va, at, &mut r.outcome) {
+                if let Err(bad) = self.access(by, &plan, number, va, at, &mut r.outcome) {
                     return self.fail(r, &plan, va, &Miss::BadTable(bad.0));
                 }
                 continue;
@@ -287,13 +298,14 @@ impl<M: Machine> Hw<M> {
                 continue;
             }
             let entry = Fault {
-                instance,
+                instance: by.instance,
                 va,
                 kind: fault,
                 access: plan.kind.access(),
                 utlb,
             };
-            match self.faults.write(&self.m, self.chip, &entry) {
+            let late = self.is_entry_late();
+            match self.faults.write(&self.m, self.chip, &entry, late) {
                 Ok(Put::Written { duplicate }) => {
                     pages.add(va);
                     self.stats.faults += 1;
@@ -339,45 +351,43 @@ impl<M: Machine> Hw<M> {
     /// Where an access goes, by TLB or page tables.
     fn translate(&mut self, space: SpaceId, va: u64, access: Access) -> Result<Loc, Miss> {
         let cached = if self.tlb_on {
-            self.tlb.find(space, va)
+            self.gpc_tlb.find(space, va).copied()
         } else {
             None
         };
-        let entry = match cached {
-            Some(e) => {
+        let page = match cached {
+            Some(leaf) => {
                 self.stats.tlb_hits += 1;
-                e
+                leaf.map_err(Miss::Fault)?
             }
-            None => {
-                self.stats.walks += 1;
-                let space_ref = self.spaces.iter().find(|s| s.id == space);
-                let found = match space_ref {
-                    Some(s) => s.page(&self.m, va),
-                    None => Err(Miss::Fault(FaultType::InvalidPde)),
-                };
-                match found {
-                    Ok(page) => self.tlb.insert(space, va, page),
-                    Err(miss) => {
-                        self.stats.walk_misses += 1;
-                        return Err(miss);
-                    }
-                }
-            }
+            None => self.walk(space, va)?,
         };
         let writes = matches!(access, Access::Write | Access::Atomic);
-        if writes && !entry.writable {
+        if writes && !page.writable {
             return Err(Miss::Fault(FaultType::WriteToReadOnly));
         }
-        if access == Access::Atomic && !entry.atomic {
+        if access == Access::Atomic && !page.atomic {
             return Err(Miss::Fault(FaultType::AtomicDisabled));
         }
-        Ok(entry.base.plus(va & 0xfff))
+        Ok(page.base.plus(va & (page.bytes - 1)))
+    }
+
+    /// Walks the page tables for an SM.
+    fn walk(&mut self, space: SpaceId, va: u64) -> Result<Page, Miss> {
+        self.stats.walks += 1;
+        let found = match self.spaces.iter().find(|s| s.id == space) {
+            Some(s) if self.tlb_on => s.cached_page(&self.m, &mut self.gpc_tlb, va),
+            Some(s) => s.page(&self.m, va),
+            None => Err(Miss::Fault(FaultType::InvalidPde)),
+        };
+        self.stats.walk_misses += u64::from(found.is_err());
+        found
     }
 
     /// Makes one access, all within a page.
     fn access(
         &mut self,
-        instance: u64,
+        by: &By,
         plan: &Plan,
         number: u64,
         va: u64,
@@ -391,7 +401,7 @@ impl<M: Machine> Hw<M> {
         if at.space == Space::Sysmem {
             self.stats.remote_accesses += 1;
             let remote = Remote {
-                instance,
+                instance: by.instance,
                 va,
                 physical: at.at,
             };
@@ -408,6 +418,12 @@ impl<M: Machine> Hw<M> {
             self.mark_dirty(at, u64::from(plan.width));
         }
         let value = plan.first_value(number);
+        if self.late.is_some() {
+            self.settle(Who::User(by.instance), at, u64::from(plan.width));
+            if plan.kind == Kind::Write {
+                return self.write_late(by, plan, value, va, at);
+            }
+        }
         if plan.width == 4 {
             return access32(&self.m, plan.kind, at, va, value as u32, outcome);
         }
@@ -419,8 +435,60 @@ impl<M: Machine> Hw<M> {
         Ok(())
     }
 
+    /// Makes a write, of which the end may be held back.
+    #[cold]
+    #[inline(never)]
+    fn write_late(
+        &mut self,
+        by: &By,
+        plan: &Plan,
+        value: u64,
+        va: u64,
+        at: Loc,
+    ) -> Result<(), BadAddress> {
+        let width = u64::from(plan.width);
+        let held = self.bytes_held(width);
+        let element = |i: u64| value.wrapping_add(plan.value_stride.wrapping_mul(i));
+        let put = |m: &M, to: Loc, value: u64| match width {
+            4 => m.store32(to, value as u32),
+            _ => m
+                .words(to, 1)
+                .and_then(<[_]>::first)
+                .map_or(Err(BadAddress(to)), |w| {
+                    w.store(value, Ordering::Relaxed);
+                    Ok(())
+                }),
+        };
+        let now = (width - held).div_ceil(8);
+        for i in 0..now {
+            put(&self.m, at.plus(8 * i), element(i))?;
+        }
+        if held == 0 {
+            return Ok(());
+        }
+        if self.m.bytes(at, width as usize).is_none() {
+            return Err(BadAddress(at));
+        }
+        let through = Some((by.space, va));
+        self.hold(
+            Who::User(by.instance),
+            through,
+            at.plus(8 * now),
+            held,
+            |_, data| {
+                for (i, chunk) in (now..).zip(data.chunks_mut(8)) {
+                    let bytes = element(i).to_ne_bytes();
+                    chunk.iter_mut().zip(bytes).for_each(|(c, b)| *c = b);
+                }
+            },
+        );
+        Ok(())
+    }
+
     /// A replay: every waiting access of every channel tries again.
     pub(super) fn replay(&mut self) {
+        self.finish_invalidates();
+        self.faults.all_arrive(&self.m);
         self.faults.replay();
         for u in self.users.iter_mut() {
             u.replay();
@@ -440,6 +508,7 @@ impl<M: Machine> Hw<M> {
                 self.finished = true;
             }
         }
+        self.settle_ended();
         self.replay();
     }
 
@@ -452,7 +521,17 @@ impl<M: Machine> Hw<M> {
                 self.finished = true;
             }
         }
+        self.settle_ended();
         self.replay();
+    }
+
+    /// The stores of all users who have nothing running are over.
+    fn settle_ended(&mut self) {
+        for i in 0..self.users.len() {
+            if self.users[i].running.is_none() {
+                self.settle_user(self.users[i].instance());
+            }
+        }
     }
 }
 

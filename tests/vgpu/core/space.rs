@@ -6,7 +6,9 @@ use super::gpu::Error;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
+use super::tlb::Tlb;
 use super::walk::walk;
+use super::walk::walk_with;
 use super::walk::FaultType;
 use super::walk::Miss;
 use super::walk::Page;
@@ -95,7 +97,8 @@ impl AddressSpace {
     }
 
     /// Where `va` lies in RM's buffers, and how far the buffer goes on.
-    fn find_buffer(&mut self, va: u64) -> Option<(Loc, u64)> {
+    #[inline(always)]
+    pub(super) fn find_buffer(&mut self, va: u64) -> Option<(Loc, u64)> {
         let hit = |b: &RmBuffer| va >= b.va && va - b.va < b.bytes;
         if !self.buffers.get(self.last).is_some_and(hit) {
             self.last = self.buffers.iter().position(hit)?;
@@ -104,28 +107,10 @@ impl AddressSpace {
         Some((Loc::buffer(b.slot, va - b.va), b.bytes - (va - b.va)))
     }
 
-    /// Where an engine's access to `va` goes, and how many bytes from there are
-    /// contiguous.
-    pub(super) fn locate<M: Machine>(
-        &mut self,
-        m: &M,
-        va: u64,
-        write: bool,
-    ) -> Result<(Loc, u64), Lost> {
-        if self.h_vaspace.is_none() && va < RM_END {
-            return self.find_buffer(va).ok_or(Lost::NoBuffer);
-        }
-        let page = self.page(m, va).map_err(Lost::Miss)?;
-        if write && !page.writable {
-            return Err(Lost::Miss(Miss::Fault(FaultType::WriteToReadOnly)));
-        }
-        let offset = va & (page.bytes - 1);
-        let at = page.base.plus(offset);
-        let n = (page.bytes - offset).min(m.extent(at));
-        if n == 0 {
-            return Err(Lost::NotMemory(at));
-        }
-        Ok((at, n))
+    /// Whether `va` is of the addresses that UVM leaves to RM, which need no page tables.
+    #[inline(always)]
+    pub(super) fn is_rms(&self, va: u64) -> bool {
+        self.h_vaspace.is_none() && va < RM_END
     }
 
     /// Walks the page tables.
@@ -134,6 +119,24 @@ impl AddressSpace {
             Some(pdb) => walk(m, pdb, va),
             None => Err(Miss::Fault(FaultType::InvalidPde)),
         }
+    }
+
+    /// Walks the page tables, unless `tlb` has the page. What is found stays there.
+    pub(super) fn cached_page<M: Machine>(
+        &self,
+        m: &M,
+        tlb: &mut Tlb,
+        va: u64,
+    ) -> Result<Page, Miss> {
+        if let Some(leaf) = tlb.find(self.id, va) {
+            return leaf.map_err(Miss::Fault);
+        }
+        let Some(pdb) = self.pdb else {
+            return Err(Miss::Fault(FaultType::InvalidPde));
+        };
+        let found = walk_with(m, pdb, va, &mut tlb.directories(self.id));
+        tlb.insert(self.id, va, found);
+        found
     }
 }
 

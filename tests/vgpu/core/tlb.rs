@@ -1,148 +1,276 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A TLB that forgets nothing unless told: it shows when an invalidate is missing.
+//! TLBs that forget nothing unless told, so that a missing or too shallow invalidate shows.
 //!
-//! It keeps final, valid translations of 4 KiB each, of SM accesses only. UVM
-//! invalidates on every permission change, so an access that the cached
-//! permissions do not allow faults without looking at the tables again.
+//! A GPU has two: one of all GPCs, for the SMs, and one of the hub, for the host and the copy
+//! engines. Each keeps pages of their true size, entries that map no page, and the directory
+//! entries of all levels, valid or not. A walk begins at the deepest directory entry that is
+//! kept. As in hardware a page of 2 MiB is an entry of the lowest directory (PDE0).
+//!
+//! UVM invalidates on every permission change, so an access that the cached permissions do not
+//! allow faults without looking at the tables again.
 
-use super::machine::Loc;
 use super::space::SpaceId;
+use super::walk::Directories;
+use super::walk::FaultType;
+use super::walk::Miss;
 use super::walk::Page;
+use super::walk::Pdb;
+use super::walk::DIRECTORY_SHIFTS;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
-const ENTRIES: usize = 4096;
+/// The sizes of pages, as shifts, and how many of each are kept.
+const PAGES: [(u32, usize); 3] = [(12, 4096), (16, 1024), (21, 1024)];
+/// How many directory entries are kept of each depth, from the root on.
+const DIRECTORIES: [usize; 4] = [8, 64, 256, 1024];
+/// Depth of the directory that has pages of 2 MiB.
+const PDE0: usize = 3;
+/// Depth of the entries of page tables.
+pub(super) const PTE: usize = 4;
 
-/// One cached translation of 4 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+/// What a page table says of an address: its page, or that an access to it faults.
+pub(super) type Leaf = Result<Page, FaultType>;
+
+/// Something that is known of so many bytes of an address space.
+#[derive(Clone, Copy, Debug)]
+struct Line<T> {
     space: SpaceId,
-    vpn: u64,
-    /// Start of the 4 KiB.
-    pub(super) base: Loc,
-    pub(super) writable: bool,
-    pub(super) atomic: bool,
+    number: u64,
+    what: T,
 }
 
-/// The cache: direct-mapped, so what it holds depends on the accesses only.
+/// Lines for one size of what they are about. It is direct-mapped, so what it holds depends on
+/// the accesses only.
+#[derive(Debug)]
+struct Set<T> {
+    shift: u32,
+    /// How many lines are in use.
+    used: usize,
+    /// A bit per line that is in use, so that an invalidate of much looks at these alone.
+    in_use: TryVec<u64>,
+    lines: TryVec<Option<Line<T>>>,
+}
+
+impl<T: Copy> Set<T> {
+    fn new(shift: u32, count: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            shift,
+            used: 0,
+            in_use: TryVec::filled(count.div_ceil(64), 0)?,
+            lines: TryVec::filled(count, None)?,
+        })
+    }
+
+    /// Where a line is; the number of lines is a power of two.
+    #[inline(always)]
+    fn index(&self, space: SpaceId, number: u64) -> usize {
+        number.wrapping_add(space.0.wrapping_mul(0x9e37)) as usize & (self.lines.len() - 1)
+    }
+
+    #[inline(always)]
+    fn find(&self, space: SpaceId, va: u64) -> Option<&T> {
+        let number = va >> self.shift;
+        match &self.lines[self.index(space, number)] {
+            Some(l) if l.number == number && l.space == space => Some(&l.what),
+            _ => None,
+        }
+    }
+
+    fn insert(&mut self, space: SpaceId, va: u64, what: T) {
+        let number = va >> self.shift;
+        let index = self.index(space, number);
+        let line = Line {
+            space,
+            number,
+            what,
+        };
+        self.used += usize::from(self.lines[index].replace(line).is_none());
+        self.in_use[index / 64] |= 1 << (index % 64);
+    }
+
+    /// Forgets the lines of `space`, or of all, that have something in common with the bytes
+    /// from `first` to `last`.
+    fn invalidate(&mut self, space: Option<SpaceId>, (first, last): (u64, u64)) {
+        if self.used == 0 {
+            return;
+        }
+        let (first, last) = (first >> self.shift, last >> self.shift);
+        match space {
+            Some(space) if last - first < self.lines.len() as u64 => {
+                for number in first..=last {
+                    self.drop_if(self.index(space, number), |l| {
+                        l.number == number && l.space == space
+                    });
+                }
+            }
+            _ => self.drop_all(|l| {
+                (first..=last).contains(&l.number) && space.is_none_or(|s| s == l.space)
+            }),
+        }
+    }
+
+    /// Forgets the lines of which `test` is true.
+    fn drop_all(&mut self, test: impl Fn(&Line<T>) -> bool) {
+        if self.used == 0 {
+            return;
+        }
+        for word in 0..self.in_use.len() {
+            let mut bits = self.in_use[word];
+            while bits != 0 {
+                self.drop_if(word * 64 + bits.trailing_zeros() as usize, &test);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn drop_if(&mut self, index: usize, test: impl Fn(&Line<T>) -> bool) {
+        let line = &mut self.lines[index];
+        if line.as_ref().is_some_and(test) {
+            *line = None;
+            self.in_use[index / 64] &= !(1 << (index % 64));
+            self.used -= 1;
+        }
+    }
+}
+
+/// What an invalidate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Invalidate {
+    /// The page directory whose translations go; all of them go without.
+    pub(super) pdb: Option<Pdb>,
+    /// Address and number of 4 KiB pages; all addresses without.
+    pub(super) range: Option<(u64, u64)>,
+    /// Depth of the first directory whose entries go; [`PTE`] for none of them. What is below
+    /// goes as well.
+    pub(super) depth: usize,
+    /// Whether it is for the TLB of the GPCs as well as for the hub's.
+    pub(super) gpcs: bool,
+}
+
+impl Invalidate {
+    /// All translations of all levels: of one page directory, or of each.
+    pub(super) fn all(pdb: Option<Pdb>) -> Self {
+        Self {
+            pdb,
+            range: None,
+            depth: 0,
+            gpcs: true,
+        }
+    }
+
+    /// First and last address.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        match self.range {
+            Some((va, pages)) => (va, va.saturating_add(pages.saturating_mul(4096) - 1)),
+            None => (0, u64::MAX),
+        }
+    }
+}
+
+/// The TLB of the GPCs or of the hub.
 #[derive(Debug)]
 pub(super) struct Tlb {
-    entries: TryVec<Option<Entry>>,
+    pages: [Set<Leaf>; PAGES.len()],
+    directories: [Set<[u64; 2]>; DIRECTORIES.len()],
 }
 
 impl Tlb {
     pub(super) fn new() -> Result<Self, OutOfMemory> {
+        let pages = |i: usize| Set::new(PAGES[i].0, PAGES[i].1);
+        let directories = |i: usize| Set::new(DIRECTORY_SHIFTS[i], DIRECTORIES[i]);
         Ok(Self {
-            entries: TryVec::filled(ENTRIES, None)?,
+            pages: [pages(0)?, pages(1)?, pages(2)?],
+            directories: [
+                directories(0)?,
+                directories(1)?,
+                directories(2)?,
+                directories(3)?,
+            ],
         })
     }
 
-    fn index(space: SpaceId, vpn: u64) -> usize {
-        (vpn.wrapping_add(space.0.wrapping_mul(0x9e37))) as usize % ENTRIES
+    /// What is kept of the page of `va`.
+    #[inline(always)]
+    pub(super) fn find(&self, space: SpaceId, va: u64) -> Option<&Leaf> {
+        let [small, big, huge] = &self.pages;
+        if let Some(leaf) = small.find(space, va) {
+            return Some(leaf);
+        }
+        big.find(space, va).or_else(|| huge.find(space, va))
     }
 
-    /// The translation of `va`, if cached.
-    pub(super) fn find(&self, space: SpaceId, va: u64) -> Option<Entry> {
-        let vpn = va >> 12;
-        self.entries[Self::index(space, vpn)].filter(|e| e.space == space && e.vpn == vpn)
+    /// Keeps what a walk for `va` found, if it is a page or that there is none.
+    pub(super) fn insert(&mut self, space: SpaceId, va: u64, found: Result<Page, Miss>) {
+        let [small, big, huge] = &mut self.pages;
+        match found {
+            Ok(page) => {
+                let set = match page.bytes {
+                    0x1000 => small,
+                    0x1_0000 => big,
+                    _ => huge,
+                };
+                set.insert(space, va, Ok(page));
+            }
+            // The smallest size there is: hardware chooses any.
+            Err(Miss::Fault(kind)) => small.insert(space, va, Err(kind)),
+            Err(_) => {}
+        }
     }
 
-    /// Caches the part of `page` that holds `va`, and returns it.
-    pub(super) fn insert(&mut self, space: SpaceId, va: u64, page: Page) -> Entry {
-        let vpn = va >> 12;
-        let entry = Entry {
+    /// The directory entries that are kept of `space`, for a walk.
+    pub(super) fn directories(&mut self, space: SpaceId) -> Kept<'_> {
+        Kept {
             space,
-            vpn,
-            base: page.base.plus((va & (page.bytes - 1)) & !0xfff),
-            writable: page.writable,
-            atomic: page.atomic,
-        };
-        self.entries[Self::index(space, vpn)] = Some(entry);
-        entry
-    }
-
-    /// Forgets all of `space`.
-    pub(super) fn invalidate_space(&mut self, space: SpaceId) {
-        for e in self.entries.iter_mut() {
-            if e.is_some_and(|e| e.space == space) {
-                *e = None;
-            }
+            sets: &mut self.directories,
         }
     }
 
-    /// Forgets `pages` pages of 4 KiB from `va` on.
-    pub(super) fn invalidate_range(&mut self, space: SpaceId, va: u64, pages: u64) {
-        let first = va >> 12;
-        if pages < ENTRIES as u64 {
-            for vpn in first..first.saturating_add(pages) {
-                let e = &mut self.entries[Self::index(space, vpn)];
-                if e.is_some_and(|e| e.space == space && e.vpn == vpn) {
-                    *e = None;
-                }
-            }
-            return;
+    /// Forgets what `what` says of `space`, or of all.
+    pub(super) fn invalidate(&mut self, space: Option<SpaceId>, what: &Invalidate) {
+        let bytes = what.bytes();
+        let [small, big, huge] = &mut self.pages;
+        small.invalidate(space, bytes);
+        big.invalidate(space, bytes);
+        if what.depth <= PDE0 {
+            huge.invalidate(space, bytes);
         }
-        for e in self.entries.iter_mut() {
-            if e.is_some_and(|e| e.space == space && e.vpn.wrapping_sub(first) < pages) {
-                *e = None;
-            }
+        for set in self.directories.iter_mut().skip(what.depth) {
+            set.invalidate(space, bytes);
         }
     }
 
-    /// Drops the translations of all address spaces.
-    pub(super) fn invalidate_all(&mut self) {
-        self.entries.fill(None);
+    /// Forgets everything of `space`.
+    pub(super) fn forget(&mut self, space: SpaceId) {
+        self.invalidate(Some(space), &Invalidate::all(None));
+    }
+
+    /// Forgets what says that there is no page.
+    pub(super) fn forget_misses(&mut self) {
+        let [small, ..] = &mut self.pages;
+        small.drop_all(|l| l.what.is_err());
+        for set in &mut self.directories {
+            set.drop_all(|l| !super::walk::leads_on(&l.what));
+        }
+    }
+}
+
+/// The directory entries of one address space that a TLB keeps.
+pub(super) struct Kept<'t> {
+    space: SpaceId,
+    sets: &'t mut [Set<[u64; 2]>; DIRECTORIES.len()],
+}
+
+impl Directories for Kept<'_> {
+    fn find(&self, depth: usize, va: u64) -> Option<[u64; 2]> {
+        self.sets[depth].find(self.space, va).copied()
+    }
+
+    fn keep(&mut self, depth: usize, va: u64, entry: [u64; 2]) {
+        self.sets[depth].insert(self.space, va, entry);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn page(at: u64, bytes: u64) -> Page {
-        Page {
-            base: Loc::vidmem(at),
-            bytes,
-            writable: true,
-            atomic: false,
-        }
-    }
-
-    #[test]
-    fn keeps_the_right_part_of_a_large_page() {
-        let mut t = Tlb::new().unwrap();
-        let va = 0x7000_0000_5678;
-        let e = t.insert(SpaceId(1), va, page(0x20_0000, 1 << 16));
-        assert_eq!(e.base, Loc::vidmem(0x20_5000));
-        assert_eq!(t.find(SpaceId(1), va), Some(e));
-        assert_eq!(t.find(SpaceId(1), va + 0x1000), None);
-        assert_eq!(t.find(SpaceId(2), va), None);
-    }
-
-    #[test]
-    fn forgets_only_what_it_is_told() {
-        for pages in [2, 3 * ENTRIES as u64] {
-            let mut t = Tlb::new().unwrap();
-            let base = 1 << 40;
-            for s in [1, 2] {
-                for i in 0..4 {
-                    t.insert(SpaceId(s), base + i * 4096, page(0, 4096));
-                }
-            }
-            t.invalidate_range(SpaceId(1), base + 4096, pages);
-            let left = |s| {
-                (0..4)
-                    .filter(|i| t.find(SpaceId(s), base + i * 4096).is_some())
-                    .count()
-            };
-            assert_eq!(left(1), if pages == 2 { 2 } else { 1 });
-            assert_eq!(left(2), 4);
-            t.invalidate_space(SpaceId(2));
-            assert!(t.find(SpaceId(2), base).is_none());
-            assert!(t.find(SpaceId(1), base).is_some());
-            t.invalidate_all();
-            assert!(t.find(SpaceId(1), base).is_none());
-        }
-    }
-}
+mod tests;

@@ -78,18 +78,86 @@ pub(super) enum Miss {
 const PDE_FAULT: Miss = Miss::Fault(FaultType::InvalidPde);
 const PTE_FAULT: Miss = Miss::Fault(FaultType::InvalidPte);
 
+/// Bits of an address below those that choose a directory's entry, from the root on.
+pub(super) const DIRECTORY_SHIFTS: [u32; 4] = [47, 38, 29, 21];
+/// Depth of the directory with two tables or a page to an entry.
+const PDE0: usize = 3;
+
+/// Directory entries that are kept from one walk to the next.
+pub(super) trait Directories {
+    /// The entry of `va` at `depth`, if it is kept. Only entries of depth 3 have a second word.
+    fn find(&self, depth: usize, va: u64) -> Option<[u64; 2]>;
+
+    /// Takes note of an entry that was read.
+    fn keep(&mut self, depth: usize, va: u64, entry: [u64; 2]);
+}
+
+/// Keeps no directory entry: each walk begins at the root.
+struct NotKept;
+
+impl Directories for NotKept {
+    #[inline(always)]
+    fn find(&self, _: usize, _: u64) -> Option<[u64; 2]> {
+        None
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, _: usize, _: u64, _: [u64; 2]) {}
+}
+
 /// Finds the page of `va`.
 pub(super) fn walk<M: Machine>(m: &M, pdb: Pdb, va: u64) -> Result<Page, Miss> {
+    walk_with(m, pdb, va, &mut NotKept)
+}
+
+/// Finds the page of `va`, from the deepest directory entry on that is kept.
+pub(super) fn walk_with<M: Machine>(
+    m: &M,
+    pdb: Pdb,
+    va: u64,
+    kept: &mut impl Directories,
+) -> Result<Page, Miss> {
     if va >= VA_END {
         return Err(PDE_FAULT);
     }
+    let pde0 = match kept.find(PDE0, va) {
+        Some(entry) => entry,
+        None => {
+            let at = pde0(m, pdb, va, kept)?;
+            let entry = [read(m, at)?, read(m, at.plus(8))?];
+            kept.keep(PDE0, va, entry);
+            entry
+        }
+    };
+    last_levels(m, pde0, va)
+}
+
+/// Where the lowest directory's entry of `va` is.
+#[inline(always)]
+fn pde0<M: Machine>(m: &M, pdb: Pdb, va: u64, kept: &mut impl Directories) -> Result<Loc, Miss> {
     let mut table = pdb.loc();
-    for (high, low) in [(48, 47), (46, 38), (37, 29)] {
-        let entry = read(m, table.plus(field(va, high, low) * 8))?;
-        table = directory(entry, 8, 12).ok_or(PDE_FAULT)?;
+    let mut depth = 0;
+    for d in (0..PDE0).rev() {
+        if let Some([entry, _]) = kept.find(d, va) {
+            table = directory(entry, 8, 12).ok_or(PDE_FAULT)?;
+            depth = d + 1;
+            break;
+        }
     }
-    let pde0 = table.plus(field(va, 28, 21) * 16);
-    let big = read(m, pde0)?;
+    while depth < PDE0 {
+        let bits = if depth == 0 { 2 } else { 9 };
+        let index = (va >> DIRECTORY_SHIFTS[depth]) & ((1 << bits) - 1);
+        let entry = read(m, table.plus(index * 8))?;
+        kept.keep(depth, va, [entry, 0]);
+        table = directory(entry, 8, 12).ok_or(PDE_FAULT)?;
+        depth += 1;
+    }
+    Ok(table.plus(field(va, 28, 21) * 16))
+}
+
+/// Finds the page of `va` by the lowest directory's entry.
+#[inline(always)]
+fn last_levels<M: Machine>(m: &M, [big, small]: [u64; 2], va: u64) -> Result<Page, Miss> {
     if big & 1 != 0 {
         return page(big, 1 << 21);
     }
@@ -107,7 +175,6 @@ pub(super) fn walk<M: Machine>(m: &M, pdb: Pdb, va: u64) -> Result<Page, Miss> {
             return Err(Miss::NotEmulated(entry));
         }
     }
-    let small = read(m, pde0.plus(8))?;
     let table = directory(small, 8, 12).ok_or(PDE_FAULT)?;
     let entry = read(m, table.plus(field(va, 20, 12) * 8))?;
     if entry & 1 != 0 {
@@ -117,6 +184,12 @@ pub(super) fn walk<M: Machine>(m: &M, pdb: Pdb, va: u64) -> Result<Page, Miss> {
     } else {
         Err(PTE_FAULT)
     }
+}
+
+/// Whether a directory's entry, of any depth, leads to a table or a page.
+pub(super) fn leads_on([big, small]: &[u64; 2]) -> bool {
+    let leads = |entry| field(entry, 2, 1) != 0;
+    big & 1 != 0 || leads(*big) || leads(*small)
 }
 
 fn read<M: Machine>(m: &M, at: Loc) -> Result<u64, Miss> {

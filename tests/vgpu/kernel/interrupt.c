@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Interrupts: while the fault buffer or the access counters' buffer holds
- * something, UVM's top half is called, again and again. UVM turns interrupts off
- * by writing registers that nobody reads; its own lock makes the surplus calls
- * harmless.
+ * something, UVM's top half is called, again and again; in the adversarial order
+ * only as long as UVM has the interrupt enabled, so that it has to enable it again.
+ * Registers are memory: two writes between two looks have no order, and then UVM
+ * is taken to have enabled the interrupt last. Its own lock makes surplus calls
+ * harmless, as all of them are in the kind order.
  */
 #include "vgpu.h"
 
@@ -34,13 +36,41 @@ static u32 forget_written_bits(struct vgpu *g)
 	return written & FAULT_GET_INDEX;
 }
 
+/* Takes note of what UVM has written to a pair of registers since the last look. With intr_lock. */
+static bool is_enabled(struct vgpu *g, unsigned int set, unsigned int clear, bool *on)
+{
+	u32 *sink = vgpu_register(g, VGPU_REG_SINK);
+
+	if (!vgpu_adversarial)
+		return true;
+	if (xchg(&sink[clear], 0))
+		*on = false;
+	if (xchg(&sink[set], 0))
+		*on = true;
+	return *on;
+}
+
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
 	u32 get = forget_written_bits(g);
+	bool faults, counters;
 
-	return get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT)) ||
-	       READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
-	       READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT));
+	spin_lock(&g->intr_lock);
+	faults = is_enabled(g, VGPU_SINK_FAULT_EN_SET, VGPU_SINK_FAULT_EN_CLEAR, &g->faults_on);
+	counters = is_enabled(g, VGPU_SINK_COUNTER_EN_SET, VGPU_SINK_COUNTER_EN_CLEAR,
+			      &g->counters_on);
+	spin_unlock(&g->intr_lock);
+	return (faults && get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT))) ||
+	       (counters && READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
+			    READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT)));
+}
+
+/* RM hands a buffer over with its interrupt enabled: @on is one of the two of @g. */
+void vgpu_interrupt_hand_over(struct vgpu *g, bool *on)
+{
+	spin_lock(&g->intr_lock);
+	*on = true;
+	spin_unlock(&g->intr_lock);
 }
 
 static void isr_work(struct irq_work *work)

@@ -64,7 +64,7 @@ static unsigned long long seed;
 module_param(seed, ullong, 0444);
 MODULE_PARM_DESC(seed, "of the adversarial order; 0 for one that is drawn (default), which the log says");
 
-static bool adversarial;
+bool vgpu_adversarial;
 
 static unsigned int copy_mib_s;
 module_param(copy_mib_s, uint, 0444);
@@ -264,7 +264,7 @@ static struct vgpu *gpu_create(u32 index, struct pci_dev *pci)
 		.drop_invalidates = drop_invalidates,
 		.poison = vgpu_poison,
 		.zero = pma_zero,
-		.adversarial = adversarial,
+		.adversarial = vgpu_adversarial,
 		.seed = seed,
 	};
 	struct vgpu *g = kzalloc(sizeof(*g), GFP_KERNEL);
@@ -281,6 +281,9 @@ static struct vgpu *gpu_create(u32 index, struct pci_dev *pci)
 	g->uuid.uuid[15] = index + 1;
 	init_rwsem(&g->evict_lock);
 	init_waitqueue_head(&g->isr_wait);
+	spin_lock_init(&g->intr_lock);
+	g->faults_on = true;
+	g->counters_on = true;
 
 	err = -ENOMEM;
 	g->vidmem = vzalloc(g->vidmem_bytes);
@@ -357,11 +360,11 @@ static int __init vgpu_init(void)
 
 	if (err)
 		return err;
-	adversarial = !strcmp(order, "adversarial");
+	vgpu_adversarial = !strcmp(order, "adversarial");
 	/* Short enough to be typed again. */
-	while (adversarial && !seed)
+	while (vgpu_adversarial && !seed)
 		seed = get_random_u32();
-	if (adversarial)
+	if (vgpu_adversarial)
 		pr_info("adversarial order, seed=%llu\n", seed);
 	err = pci_register_driver(&driver);
 	if (err)

@@ -507,15 +507,16 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
 	memset(pFaultInfo, 0, sizeof(*pFaultInfo));
 	pFaultInfo->replayable.pFaultBufferGet = vgpu_register(g, VGPU_REG_FAULT_GET);
 	pFaultInfo->replayable.pFaultBufferPut = vgpu_register(g, VGPU_REG_FAULT_PUT);
-	pFaultInfo->replayable.pPmcIntr = sink;
-	pFaultInfo->replayable.pPmcIntrEnSet = sink + 1;
-	pFaultInfo->replayable.pPmcIntrEnClear = sink + 2;
-	pFaultInfo->replayable.pPrefetchCtrl = sink + 3;
+	pFaultInfo->replayable.pPmcIntr = sink + VGPU_SINK_FAULT_INTR;
+	pFaultInfo->replayable.pPmcIntrEnSet = sink + VGPU_SINK_FAULT_EN_SET;
+	pFaultInfo->replayable.pPmcIntrEnClear = sink + VGPU_SINK_FAULT_EN_CLEAR;
+	pFaultInfo->replayable.pPrefetchCtrl = sink + VGPU_SINK_PREFETCH;
 	pFaultInfo->replayable.replayableFaultMask = 1;
 	pFaultInfo->replayable.bufferAddress = vgpu_rs_fault_buffer(g->rs);
 	pFaultInfo->replayable.bufferSize = g->fault_entries * VGPU_FAULT_ENTRY_BYTES;
 	pFaultInfo->nonReplayable.bufferSize = 64 * VGPU_FAULT_ENTRY_BYTES;
 	pFaultInfo->faultBufferHandle = 1;
+	vgpu_interrupt_hand_over(g, &g->faults_on);
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceInitFaultInfo);
@@ -566,10 +567,10 @@ NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device,
 	memset(pAccessCntrInfo, 0, sizeof(*pAccessCntrInfo));
 	pAccessCntrInfo->pAccessCntrBufferGet = vgpu_register(g, VGPU_REG_COUNTER_GET);
 	pAccessCntrInfo->pAccessCntrBufferPut = vgpu_register(g, VGPU_REG_COUNTER_PUT);
-	pAccessCntrInfo->pAccessCntrBufferFull = sink + 4;
-	pAccessCntrInfo->pHubIntr = sink + 5;
-	pAccessCntrInfo->pHubIntrEnSet = sink + 6;
-	pAccessCntrInfo->pHubIntrEnClear = sink + 7;
+	pAccessCntrInfo->pAccessCntrBufferFull = sink + VGPU_SINK_COUNTER_FULL;
+	pAccessCntrInfo->pHubIntr = sink + VGPU_SINK_COUNTER_INTR;
+	pAccessCntrInfo->pHubIntrEnSet = sink + VGPU_SINK_COUNTER_EN_SET;
+	pAccessCntrInfo->pHubIntrEnClear = sink + VGPU_SINK_COUNTER_EN_CLEAR;
 	pAccessCntrInfo->accessCounterMask = 2;
 	pAccessCntrInfo->bufferAddress = vgpu_rs_counter_buffer(g->rs);
 	pAccessCntrInfo->bufferSize = VGPU_COUNTER_BYTES;
@@ -592,6 +593,7 @@ void vgpu_counters_enable(uvmGpuDeviceHandle device, u32 granularity, u32 thresh
 	struct vgpu *g = (void *)device;
 
 	vgpu_rs_counters_enable(g->rs, granularity, threshold);
+	vgpu_interrupt_hand_over(g, &g->counters_on);
 }
 
 NV_STATUS nvUvmInterfaceDisableAccessCntr(uvmGpuDeviceHandle device,

@@ -25,7 +25,10 @@
  * @pma_stats:   what UVM reads at any time; written after each change
  * @emulator:    executes what UVM and users queued
  * @isr:         calls UVM's top half
- * @isr_wait:    where @isr sleeps
+ * @isr_wait:    where @isr sleeps while nothing is pending
+ * @intr_lock:   guards the two fields after it, innermost
+ * @faults_on:   UVM has left the fault buffer's interrupt enabled
+ * @counters_on: the same of the access counters'
  *
  * Made at load, gone at unload; UVM and open files keep the module loaded.
  */
@@ -51,12 +54,15 @@ struct vgpu {
 	struct task_struct *isr;
 	wait_queue_head_t isr_wait;
 	struct irq_work isr_work;
+
+	spinlock_t intr_lock;
+	bool faults_on, counters_on;
 };
 
 extern struct vgpu *vgpu_gpus[VGPU_MAX_GPUS];
 extern unsigned int vgpu_count;
 extern bool vgpu_is_simulated;
-extern bool vgpu_tlb, vgpu_poison;
+extern bool vgpu_tlb, vgpu_poison, vgpu_adversarial;
 extern unsigned int vgpu_personality;
 
 struct vgpu *vgpu_find(const NvProcessorUuid *uuid);
@@ -99,6 +105,7 @@ void vgpu_deregister_uvm(void);
 int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
+void vgpu_interrupt_hand_over(struct vgpu *g, bool *on);
 int vgpu_suspend(unsigned int ms, u32 *status);
 
 /* dev.c */

@@ -24,6 +24,16 @@
 #define VGPU_REG_COUNTER_PUT	0xc4
 #define VGPU_REG_SINK		0x100
 
+/* From there on, in words: the registers of interrupts and of the prefetch control. */
+#define VGPU_SINK_FAULT_INTR		0
+#define VGPU_SINK_FAULT_EN_SET		1
+#define VGPU_SINK_FAULT_EN_CLEAR	2
+#define VGPU_SINK_PREFETCH		3
+#define VGPU_SINK_COUNTER_FULL		4
+#define VGPU_SINK_COUNTER_INTR		5
+#define VGPU_SINK_COUNTER_EN_SET	6
+#define VGPU_SINK_COUNTER_EN_CLEAR	7
+
 /* Offsets in a channel's control page. */
 #define VGPU_CHANNEL_PUT	0
 #define VGPU_CHANNEL_GET	4

@@ -24,7 +24,8 @@ fn fault(va: u64, utlb: u32) -> Fault {
 }
 
 fn put(b: &mut FaultBuffer, m: &Fake, va: u64, utlb: u32) -> Put {
-    b.write(m, &Personality::TURING, &fault(va, utlb)).unwrap()
+    b.write(m, &Personality::TURING, &fault(va, utlb), false)
+        .unwrap()
 }
 
 fn register(m: &Fake, slot: Slot, offset: u64) -> u32 {

@@ -48,6 +48,7 @@ impl<M: Machine> Gpu<M> {
     /// Destroys an address space, with the buffers left in it.
     pub fn destroy_space(&mut self, id: SpaceId) -> Result<(), Error> {
         let i = self.hw.find_space(id)?;
+        self.hw.all_arrive();
         for u in self.hw.users.iter_mut().filter(|u| u.bound == Some(id)) {
             // UVM releases channels first; see that none is left to use it.
             u.stop(&mut self.hw.stats);
@@ -62,7 +63,7 @@ impl<M: Machine> Gpu<M> {
             self.hw.m.free(slot);
         }
         self.hw.spaces.swap_remove(i);
-        self.hw.tlb.invalidate_space(id);
+        self.hw.forget_translations(id);
         Ok(())
     }
 
@@ -77,7 +78,7 @@ impl<M: Machine> Gpu<M> {
     pub fn unset_pdb(&mut self, id: SpaceId) -> Result<(), Error> {
         let i = self.hw.find_space(id)?;
         self.hw.spaces[i].pdb = None;
-        self.hw.tlb.invalidate_space(id);
+        self.hw.forget_translations(id);
         Ok(())
     }
 
@@ -133,8 +134,8 @@ impl<M: Machine> Gpu<M> {
     /// Where `bytes` bytes at `va` are, if that is in one buffer.
     pub fn map_buffer(&mut self, id: SpaceId, va: u64, bytes: u64) -> Result<Loc, Error> {
         let i = self.hw.find_space(id)?;
-        match self.hw.spaces[i].locate(&self.hw.m, va, true) {
-            Ok((at, extent)) if extent >= bytes => Ok(at),
+        match self.hw.spaces[i].find_buffer(va) {
+            Some((at, extent)) if extent >= bytes => Ok(at),
             _ => Err(Error::Invalid),
         }
     }
@@ -185,6 +186,8 @@ impl<M: Machine> Gpu<M> {
             .iter()
             .position(|c| c.id == id)
             .ok_or(Error::NotFound)?;
+        // RM waits until the channel is idle.
+        self.hw.flush(id, true);
         if let Some(c) = self.channels.swap_remove(i) {
             self.hw.m.free(c.place.ring);
             self.hw.m.free(c.place.control);
@@ -273,6 +276,7 @@ impl<M: Machine> Gpu<M> {
 
     pub(super) fn stop_user(&mut self, i: usize) {
         self.hw.users[i].stop(&mut self.hw.stats);
+        self.hw.settle_user(self.hw.users[i].instance());
         self.hw.finished = true;
     }
 

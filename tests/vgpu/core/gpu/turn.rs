@@ -14,7 +14,7 @@ impl<M: Machine> Gpu<M> {
     /// Takes steps until the epoch ends, kernels have had their share of the turn, or nobody
     /// can go on. True if anything was done.
     #[cold]
-    pub(super) fn run_adversarially(&mut self) -> bool {
+    pub(super) fn run_adversarially(&mut self, now: u64) -> bool {
         let Some(mut schedule) = self.schedule.take() else {
             return false;
         };
@@ -22,11 +22,13 @@ impl<M: Machine> Gpu<M> {
         let mut budget = BUDGET_PER_TURN;
         while !budget.is_spent() && self.step(&schedule, &mut budget) {
             any = true;
+            self.hw.arrive();
             if schedule.stepped(self.parties()) {
                 break;
             }
         }
         self.schedule = Some(schedule);
+        self.hw.linger(any, now);
         any
     }
 
