@@ -12,6 +12,8 @@ use crate::{Counts, Root, User};
 pub struct FdInfo {
     /// What its VA spaces did, by the number of the GPU in UVM. `None`: none of them counts anything.
     pub gpus: Option<BTreeMap<u32, Counts>>,
+    /// The VA spaces whose counts these are. A count of one set does not go on in that of another.
+    pub clients: BTreeSet<u64>,
     /// Bytes on the SSD tier's device of its tenant, whose processes all have the same number here.
     /// Of several tenants, the most. `None`: no device is attached.
     pub tenant_ssd: Option<u64>,
@@ -55,6 +57,7 @@ impl FdInfo {
         if !clients.insert(client) {
             return;
         }
+        self.clients.insert(client);
         for (key, value) in lines() {
             let Some((gpu, name)) = key
                 .strip_prefix("nvidia-uvm-gpu")

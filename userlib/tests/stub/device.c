@@ -70,6 +70,15 @@ EXPORT CUresult cuInit(unsigned int flags)
 	return SUCCESS;
 }
 
+/* What CUDA does at exit, of a process that has used it. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	const char *stuck = getenv("STUB_STUCK");
+
+	if (initialised && stuck && !strcmp(stuck, "exit"))
+		pause();
+}
+
 EXPORT CUresult cuDriverGetVersion(int *version)
 {
 #ifdef STUB_NO_DISCARD

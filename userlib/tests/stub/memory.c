@@ -411,6 +411,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
 	CUresult code = enter(true);
 
+	if (getenv("STUB_STUCK") && !strcmp(getenv("STUB_STUCK"), "free"))
+		pause();
 	if (!code)
 		code = safe_in_capture();
 	if (!code) {

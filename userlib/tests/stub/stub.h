@@ -13,6 +13,8 @@
  *   STUB_SPARSE=1        kernels and discards touch only some words (memory.c)
  *   STUB_WHERE=1         the log says where from and whereto UVM_MIGRATE moves
  *   STUB_NO_IDS=1        CUDA does not tell the number of an allocation
+ *   STUB_STUCK=free|exit cuMemFree, or what CUDA does at exit, does not end
+ *   STUB_ONE_NODE=1      a host function becomes no part of a graph, and is lost
  *   STUB_BROKEN=1        a discard drops a page too many
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access

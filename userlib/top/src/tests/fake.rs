@@ -92,6 +92,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
         gpus: Some(BTreeMap::from([(1, counts(busy))])),
         prefetching: None,
         bytes_ssd_tenant: None,
+        ..ProcessSample::default()
     };
     let mut trainer = process(1234, "python3", seconds);
     trainer.prefetching = Some(Prefetching {

@@ -272,10 +272,13 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
         (process.pid, faults, process.bytes_ssd_tenant)
     };
     assert_eq!(told(&mut machine), (60, Some(50), Some(4096)));
-    // For root debugfs tells, and the tenant's bytes are not there.
+    let clients = |machine: &mut Machine| machine.live.sample().processes.remove(0).clients;
+    assert_eq!(clients(&mut machine), [3].into());
+    // For root debugfs tells, and the tenant's bytes and the VA spaces are not there.
     let debugfs = "sys/kernel/debug/nvidia-uvm/processes";
     machine.file(debugfs, "process 60 gpu-1\nfaults 9\n");
     assert_eq!(told(&mut machine), (60, Some(9), Some(4096)));
+    assert_eq!(clients(&mut machine), [3].into());
     machine.file(debugfs, "");
     assert_eq!(told(&mut machine), (60, None, Some(4096)));
 }
