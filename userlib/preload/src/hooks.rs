@@ -12,9 +12,9 @@ use crate::announce;
 use crate::config::Config;
 use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::memory::Going;
-use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
 use crate::record::Begun;
-use crate::{followed, memory, planned, record};
+use crate::{followed, memory, planned, pools, record};
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -256,6 +256,9 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_async, alloc_async_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
+        if pools::current_is_left(real) {
+            return call(out, size, stream);
+        }
         let own = stream_for::<PTSZ>(stream);
         memory::alloc_in(real, out, size, own, || call(out, size, stream))
     }
@@ -272,9 +275,43 @@ pub(crate) unsafe extern "C" fn alloc_from_pool<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_from_pool, alloc_from_pool_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
+        if pools::is_left(pool) {
+            return call(out, size, pool, stream);
+        }
         let own = stream_for::<PTSZ>(stream);
         memory::alloc_in(real, out, size, own, || call(out, size, pool, stream))
     }
+}
+
+/// # Safety
+/// As cuMemPoolCreate.
+pub(crate) unsafe extern "C" fn pool_create(
+    out: *mut *mut c_void,
+    props: *const PoolProps,
+) -> Code {
+    let (_, call) = real!(pool_create);
+    // SAFETY: the caller's arguments, passed on; CUDA has read the one and written the other.
+    unsafe {
+        let code = call(out, props);
+        if let (SUCCESS, Some(&pool), Some(props)) = (code, out.as_ref(), props.as_ref()) {
+            pools::made(pool, props);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// As cuMemPoolDestroy.
+pub(crate) unsafe extern "C" fn pool_destroy(pool: *mut c_void) -> Code {
+    let (_, call) = real!(pool_destroy);
+    // Before, since another thread may have the handle anew afterwards.
+    let left = pools::forget(pool);
+    // SAFETY: the caller's argument, passed on.
+    let code = unsafe { call(pool) };
+    if code != SUCCESS && left {
+        pools::leave(pool);
+    }
+    code
 }
 
 /// # Safety

@@ -3,7 +3,7 @@
 //! Device memory that becomes managed memory.
 //!
 //! Not touched: virtual memory management (`cuMemCreate`), arrays, and what is smaller than
-//! the threshold. What is asked of a memory pool comes from no pool then. A program that shares device memory with
+//! the threshold. What is asked of a memory pool comes from no pool then, but for some pools (`pools.rs`). A program that shares device memory with
 //! another process (`cuIpcGetMemHandle`) needs `UVMRUST_MANAGED=0`.
 
 use std::collections::HashSet;
@@ -138,7 +138,7 @@ pub(crate) enum Asked {
     /// There is one, of this number, which no other has: "subsequent allocations do not reuse IDs
     /// from previous freed allocations" (CUDA Driver API, `cuPointerGetAttribute`).
     Id(u64),
-    /// There is none.
+    /// Nothing is allocated at that address.
     Nothing,
     /// CUDA does not tell, as where the thread has no context.
     Unknown,

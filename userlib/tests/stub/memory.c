@@ -377,6 +377,51 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 	return cuMemAlloc_v2(out, *pitch * height);
 }
 
+/* A pool, as the program has asked for it: CUmemPoolProps begins so. */
+struct pool_props {
+	int kind, handle_types, location_kind, location;
+	void *security;
+	size_t most_bytes;
+	unsigned char reserved[56];
+};
+
+static struct pool {
+	struct pool_props props;
+} own_pool[DEVICES], *current_pool[DEVICES];
+
+EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *props)
+{
+	*out = calloc(1, sizeof(**out));
+	if (!*out)
+		return OUT_OF_MEMORY;
+	(*out)->props = *props;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolDestroy(struct pool *pool)
+{
+	free(pool);
+	return SUCCESS;
+}
+
+/* "The memory pool must be local to the specified device." (Driver API, cuDeviceSetMemPool) */
+EXPORT CUresult cuDeviceSetMemPool(int device, struct pool *pool)
+{
+	if (pool->props.location_kind != 1 || pool->props.location != device)
+		return INVALID_VALUE;
+	current_pool[device] = pool;
+	return SUCCESS;
+}
+
+/* "Returns the last pool provided to cuDeviceSetMemPool for this device or the device's default
+ * memory pool if cuDeviceSetMemPool has never been called." (Driver API, cuDeviceGetMemPool)
+ */
+EXPORT CUresult cuDeviceGetMemPool(struct pool **out, int device)
+{
+	*out = current_pool[device] ? current_pool[device] : &own_pool[device];
+	return SUCCESS;
+}
+
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
 {
 	note("device %zu", size);
