@@ -375,6 +375,7 @@ fn written(client: u64, gpu: u32, ssd: u64) -> String {
     let told = Told {
         gpu,
         address,
+        held: Some(6 << 20),
         counts,
     };
     let mut text = FILE.to_owned();
@@ -430,6 +431,7 @@ fn a_process_is_told_of_by_its_descriptors() {
     };
     assert_eq!(found.gpus, Some(BTreeMap::from([(12, counts)])));
     assert_eq!(found.clients, [3, 4].into());
+    assert_eq!(found.resident, Some([(12, 6 << 20)].into()));
 }
 
 #[test]

@@ -191,7 +191,16 @@ mod tests {
     #[test]
     fn a_process_has_no_rate_where_its_va_spaces_are_others() {
         let of = |clients: &[u64], faults| ProcessSample {
-            gpus: Some([(1, Counts { faults, ..Counts::default() })].into()),
+            gpus: Some(
+                [(
+                    1,
+                    Counts {
+                        faults,
+                        ..Counts::default()
+                    },
+                )]
+                .into(),
+            ),
             clients: clients.iter().copied().collect(),
             ..ProcessSample::default()
         };

@@ -94,6 +94,9 @@ pub(crate) struct ProcessSample {
     #[serde(skip)]
     pub(crate) clients: BTreeSet<u64>,
     pub(crate) prefetching: Option<Prefetching>,
+    /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
+    /// GPU in UVM. `None`: not known to this user, or to the driver.
+    pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
     /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
     /// tenant's processes. `None`: no SSD is attached, or this user may not know.
     pub(crate) bytes_ssd_tenant: Option<u64>,
